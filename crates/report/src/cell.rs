@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{
     Bed, Cell, ConnectionSeries, Derived, Environment, Figure, FixedWork, HostName, Knobs, Outcome,
-    Record, Study, Value, WarningCode, WorkloadKind,
+    Record, Study, Value, Warning, WarningCode, WorkloadKind,
 };
 
 use crate::derive::{Values, derive};
@@ -110,6 +110,8 @@ pub struct CellSummary {
     pub stops_early: bool,
     /// Trials that failed, and why: reason, count.
     pub failed: BTreeMap<String, usize>,
+    /// Failed trials that ran and did not do their work.
+    pub n_incomplete: usize,
     /// Trials that were skipped, and why.
     pub skipped: BTreeMap<String, usize>,
     /// Warnings, by code.
@@ -198,6 +200,7 @@ impl CellSummary {
     pub(crate) fn add_captured(&mut self, captured: CellSummary) {
         self.estimates.extend(captured.estimates);
         self.captured_trials = captured.trials;
+        self.n_incomplete += captured.n_incomplete;
         for (own, of_capture) in [
             (&mut self.failed, captured.failed),
             (&mut self.skipped, captured.skipped),
@@ -217,6 +220,12 @@ impl CellSummary {
     /// Trials that failed.
     pub fn n_failed(&self) -> usize {
         self.failed.values().sum()
+    }
+
+    /// True if a trial ended that should not have, also one that was repeated with success. One that ran and did too little is only
+    /// missing, unless the cell has no other.
+    pub fn has_failed(&self) -> bool {
+        self.n_failed() > self.n_incomplete || (self.n == 0 && self.n_incomplete > 0)
     }
 
     /// Trials that were skipped.
@@ -294,12 +303,9 @@ impl CellSummary {
             } else {
                 (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
             };
-            // Better where every trial has it; a mixture of methods would compare nothing.
-            let used = trials.iter().filter(|trial| trial.used).count();
-            let everywhere = |estimate: &Estimate| estimate.n == used;
-            let has_exact = estimates
-                .get(&Derived::total(exact))
-                .is_some_and(everywhere);
+            // Better where every trial with a cost has it; a mixture of methods would compare nothing.
+            let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
+            let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
             Derived::total(if has_exact { exact } else { by_tick })
         });
         let asked = in_its_unit(asked, counts_instructions);
@@ -311,6 +317,15 @@ impl CellSummary {
                 .is_some_and(|estimate| estimate.converged(target))
         });
 
+        // Of a trial that did not do its work only that is said: its numbers are not used.
+        let warnings_of = |record: &&Record| -> Vec<Warning> {
+            let is_incomplete = record.is_incomplete();
+            let all = record.warnings.iter();
+            all.filter(|warning| !is_incomplete || warning.code.fails())
+                .cloned()
+                .collect()
+        };
+        let warnings: Vec<Vec<Warning>> = records.iter().map(warnings_of).collect();
         let mut summary = CellSummary {
             name: cell.name.clone(),
             knobs: cell.knobs.clone(),
@@ -323,8 +338,9 @@ impl CellSummary {
             work: first.and_then(|record| record.work),
             stops_early: study.stops_early(),
             failed: BTreeMap::new(),
+            n_incomplete: records.iter().filter(|one| one.is_incomplete()).count(),
             skipped: BTreeMap::new(),
-            warnings: warned(records.iter().map(|record| &record.warnings[..])),
+            warnings: warned(warnings.iter().map(Vec::as_slice)),
             regimes: BTreeMap::new(),
             environments: BTreeMap::new(),
             cpus: BTreeMap::new(),

@@ -101,6 +101,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            took_ns: None,
             work: None,
             outcome: Outcome::Measured,
             warnings: Vec::new(),

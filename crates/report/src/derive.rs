@@ -65,6 +65,25 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
     values
 }
 
+/// CPU time of a measured trial, of all hosts, for each unit of its work: by the best meter that it has.
+pub(crate) fn cost(record: &Record) -> Option<(Figure, f64)> {
+    if !record.is_measured() || record.captured {
+        return None;
+    }
+    let trial = Trial::new(record);
+    let part = ScopeCounts::new(&trial, Scope::All, has_own_cpus(record, Scope::All));
+    let figures = match record.knobs.has_transactions() {
+        true => [Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction],
+        false => [Figure::ExactUsPerKib, Figure::CpuUsPerKib],
+    };
+    let found = figures
+        .into_iter()
+        .filter_map(|kind| Some((kind, kind.value(&part)?)));
+    found
+        .into_iter()
+        .find(|(_, cost)| cost.is_finite() && *cost > 0.0)
+}
+
 /// A measured record.
 struct Trial<'a> {
     record: &'a Record,

@@ -3,16 +3,16 @@
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::conclusions::Sign;
-use crate::effects::{Cause, Effect, EffectAt, is_established, row};
+use crate::effects::{Effect, EffectAt, LayerShare, Moved, is_established, row};
 use crate::estimate::Estimate;
 use crate::labels;
-use crate::number::{precise, show};
+use crate::number::precise;
 
 /// Settings told beside the first; of more the count is told.
 const MORE_SETTINGS: usize = 2;
 
 /// `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not established, 3 %
-/// [-4, 9]). Mostly fewer segments per skb: 44 to 7.`
+/// [-4, 9]). With it: ACKs per KiB, client −88 %.`
 pub(crate) fn sentence(effect: &Effect) -> String {
     // What is established comes first, and of that what is largest.
     let mut at: Vec<&EffectAt> = effect.at.iter().collect();
@@ -39,9 +39,10 @@ pub(crate) fn sentence(effect: &Effect) -> String {
         0..=2 => String::new(),
         values => format!(", the most of {values} values"),
     };
-    let cause = first.cause.map_or(String::new(), |cause| because(&cause));
+    let cause = first.because.map_or(String::new(), because);
+    let with = first.with.map_or(String::new(), with);
     format!(
-        "{values} {}{most} ({}).{cause}",
+        "{values} {}{most} ({}){cause}.{with}",
         claim(effect.quantity, &first.percent),
         settings.join("; ")
     )
@@ -161,31 +162,37 @@ pub(crate) fn signed(percent: &Estimate) -> String {
 /// Points of percent that one decimal does not tell apart.
 const NARROW: f64 = 0.2;
 
-/// ` Mostly fewer ACKs per KiB, client: 0.354 to 0.0442.`
-fn because(cause: &Cause) -> String {
-    let Some(row) = row(cause.quantity.kind) else {
+/// `, because of copy: 63 % of the difference by its call chains`
+fn because(cause: LayerShare) -> String {
+    let share = precise((cause.share * 100.0).min(100.0), 0);
+    format!(
+        ", because of {}: {share} % of the difference by call chains",
+        cause.layer.name()
+    )
+}
+
+/// ` With it: ACKs per KiB, client −88 %.`
+fn with(moved: Moved) -> String {
+    let Some(row) = row(moved.quantity.kind) else {
         return String::new();
     };
-    let what = row.words;
-    let way = if cause.to < cause.from {
-        "fewer"
-    } else {
-        "more"
-    };
-    let whose = match cause.quantity.scope {
+    let whose = match moved.quantity.scope {
         Scope::All => String::new(),
         Scope::Of(name) | Scope::Group(name) => format!(", {name}"),
     };
+    let plus = if moved.percent.median > 0.0 { "+" } else { "" };
+    let decimals = usize::from(moved.percent.median.abs() < 10.0);
     format!(
-        " Mostly {way} {what}{whose}: {} to {}.",
-        show(cause.from),
-        show(cause.to)
+        " With it: {}{whose} {plus}{} %.",
+        row.words,
+        precise(moved.percent.median, decimals)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Layer;
     use tcpcost_study::HostName;
 
     fn percent(median: f64, lo: f64, hi: f64) -> Estimate {
@@ -204,7 +211,8 @@ mod tests {
             to: Some(Value::Bytes(to)),
             values: 2,
             percent,
-            cause: None,
+            with: None,
+            because: None,
         }
     }
 
@@ -217,18 +225,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_established_comes_first_and_the_cause_last() {
+    fn what_is_established_comes_first_and_what_moved_with_it_last() {
         let mut bound = at("CPU-bound", 9000, percent(-23.2, -28.4, -18.6));
-        bound.cause = Some(Cause {
+        bound.with = Some(Moved {
             quantity: Derived::of(HostName::SERVER, Figure::AcksPerKib),
+            percent: percent(-87.5, -90.0, -85.0),
             from: 0.354,
             to: 0.0442,
+        });
+        bound.because = Some(LayerShare {
+            layer: Layer::TcpInput,
+            share: 0.634,
         });
         let open = at("at 1Gbit", 9000, percent(3.2, -4.1, 9.3));
         assert_eq!(
             sentence(&effect(vec![open, bound])),
             "mtu 9000B instead of 1500B saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not \
-             established, 3.2 % [\u{2212}4.1, 9.3]). Mostly fewer ACKs per KiB, server: 0.354 to 0.0442."
+             established, 3.2 % [\u{2212}4.1, 9.3]), because of TCP input and ACK: 63 % of the difference by call chains. \
+             With it: ACKs per KiB, server \u{2212}88 %."
         );
     }
 

@@ -1,15 +1,17 @@
 //! What each knob does that a study varies, made of its cells whether or not the study concludes anything:
-//! cells that differ in this knob alone are held against each other, and the count that moved most with
-//! their cost is named beside it.
+//! cells that differ in this knob alone and did equal work are compared, and the count that moved most with their cost is
+//! named, which is no cause. A cause is named if the call chains give at least half of the change to a layer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_study::{Derived, Figure, Knobs, Value};
+use tcpcost_study::{Derived, Figure, Knobs, Scope, Value};
 
 use crate::cell::{CellSummary, Load};
 use crate::conclusions::{Finding, FindingKind, Sign};
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
+use crate::profile::{Layer, Profile};
+use crate::work;
 
 /// What one knob does to the main quantity, at each setting of the other knobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,27 +38,50 @@ pub struct EffectAt {
     /// The change of the quantity in percent.
     pub percent: Estimate,
     /// The count that moved most in the direction of the cost.
-    pub cause: Option<Cause>,
+    pub with: Option<Moved>,
+    /// The layer that made at least half of the change.
+    pub because: Option<LayerShare>,
 }
 
 /// A count that changed with the cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cause {
+pub struct Moved {
     /// The count.
     pub quantity: Derived,
+    /// Its change in percent.
+    pub percent: Estimate,
     /// Its medians in both cells.
     pub from: f64,
     /// In the cell with the other value.
     pub to: f64,
 }
 
+/// What a layer has of a change of the cost, by call chains.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerShare {
+    /// The layer.
+    pub layer: Layer,
+    /// Its share of the change; more than 1 if other layers moved the other way.
+    pub share: f64,
+}
+
 /// Knobs that set the load: cells that differ in one do other work.
 const OF_THE_LOAD: &[&str] = &["workload", "rate", "transaction_rate", "bottleneck"];
 
+/// Knobs that set how much a transaction is: its cost is of other work, too.
+const OF_A_TRANSACTION: &[&str] = &["request_size", "response_size"];
+
+fn without_host(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn sets_the_load(name: &str) -> bool {
+    OF_THE_LOAD.contains(&without_host(name))
+}
+
 /// By the name without its host.
 pub(crate) fn is_of_the_load(name: &str) -> bool {
-    let name = name.rsplit('.').next().unwrap_or(name);
-    OF_THE_LOAD.contains(&name)
+    sets_the_load(name) || OF_A_TRANSACTION.contains(&without_host(name))
 }
 
 /// All of them, in the order of the knobs' names. Not of knobs that the study's own findings are about.
@@ -79,12 +104,14 @@ pub(crate) fn knobs(cells: &[CellSummary]) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Cells with the same main quantity that differ in a knob alone, at least two in a group.
+/// Cells with the same main quantity that differ in a knob alone and did equal work, at least two in a group.
 pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a CellSummary>> {
     let mut groups: Vec<Vec<&CellSummary>> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.n > 0) {
         let is_alike = |other: &CellSummary| {
-            other.main == cell.main && differing(&other.knobs, &cell.knobs).all(|name| name == knob)
+            other.main == cell.main
+                && differing(&other.knobs, &cell.knobs).all(|name| name == knob)
+                && !work::is_unequal(other, cell)
         };
         match groups.iter_mut().find(|group| is_alike(group[0])) {
             Some(group) => group.push(cell),
@@ -139,8 +166,11 @@ fn effect_at(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Opt
         to: cell.knobs.value(knob),
         values: group.len(),
         percent: *percent,
-        cause: is_established(percent)
-            .then(|| cause(first, cell, percent.median < 0.0))
+        with: is_established(percent)
+            .then(|| moved_with(first, cell, percent.median < 0.0))
+            .flatten(),
+        because: is_established(percent)
+            .then(|| because(first, cell))
             .flatten(),
     })
 }
@@ -184,7 +214,7 @@ fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Strin
     let names: BTreeSet<&str> = firsts
         .iter()
         .flat_map(|other| differing(&first.knobs, &other.knobs))
-        .filter(|name| *name != knob && !is_of_the_load(name))
+        .filter(|name| *name != knob && !sets_the_load(name))
         .filter(|name| !has_name || first.name.contains(&format!("{name}=")))
         .collect();
     if has_name {
@@ -266,7 +296,7 @@ pub(crate) const CAUSES: &[Follows] = &[
         "branch misses per KiB",
         Some(0.05),
     ),
-    follows(Figure::OctetsPerDatagram, false, "octets per packet", None),
+    follows(Figure::OctetsPerDatagram, false, "bytes per packet", None),
     follows(Figure::SegmentsPerSkb, false, "segments per skb", None),
     follows(
         Figure::BytesPerSend,
@@ -317,8 +347,43 @@ fn could_make(most_us: Option<f64>, moved: f64, cost: f64) -> bool {
     most_us.is_none_or(|most_us| moved * most_us >= SHARE_LEAST * cost)
 }
 
+/// Least share of a change that makes a layer its cause.
+const BECAUSE_LEAST: f64 = 0.5;
+
+/// The layer with most of the change of the cost, by the call chains of the hosts whose cost it is, if that is at least half.
+fn because(from: &CellSummary, to: &CellSummary) -> Option<LayerShare> {
+    if !is_time(from.main.kind) {
+        return None;
+    }
+    let change = to.main_estimate()?.median - from.main_estimate()?.median;
+    let scope = from.main.scope;
+    let of_cost = |profile: &&Profile| scope == Scope::All || profile.scope == scope;
+    let mut grown: BTreeMap<Layer, (f64, bool)> = BTreeMap::new();
+    for profile in to.profiles.iter().filter(of_cost) {
+        let Some(before) = profile.of(&from.profiles) else {
+            continue;
+        };
+        for (layer, cost) in &profile.layers {
+            let Some(growth) = before.layer(*layer).and_then(|first| cost.growth(first)) else {
+                continue;
+            };
+            let (sum, is_sure) = grown.entry(*layer).or_default();
+            *sum += growth.median;
+            *is_sure |= is_established(&growth);
+        }
+    }
+    let shares = grown.into_iter().filter(|(_, (_, is_sure))| *is_sure);
+    shares
+        .map(|(layer, (growth, _))| LayerShare {
+            layer,
+            share: growth / change,
+        })
+        .filter(|one| one.share.is_finite() && one.share >= BECAUSE_LEAST)
+        .max_by(|a, b| a.share.total_cmp(&b.share))
+}
+
 /// The count that moved most, in the direction in which the cost moved; only where its interval tells so.
-fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause> {
+fn moved_with(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Moved> {
     let moved_by = |of: Derived| {
         let medians = [from, to].map(|cell| Some(cell.estimates.get(&of)?.median));
         Some((medians[1]? - medians[0]?).abs())
@@ -347,8 +412,9 @@ fn cause(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Cause
         .keys()
         .filter_map(|&of| moved(of))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(Cause {
+    Some(Moved {
         quantity,
+        percent: Contrast::new(from, to, quantity)?.percent(),
         from: from.estimates.get(&quantity)?.median,
         to: to.estimates.get(&quantity)?.median,
     })

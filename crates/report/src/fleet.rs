@@ -246,6 +246,7 @@ fn derive_pair(record: &Record, pair: Traffic) -> Values {
         bed: String::new(),
         captured: record.captured,
         interval_ns: record.interval_ns,
+        took_ns: record.took_ns,
         work: record.work,
         outcome: record.outcome.clone(),
         warnings: Vec::new(),

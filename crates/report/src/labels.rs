@@ -10,6 +10,7 @@ use crate::copy_path;
 use crate::derive::asked_buffer;
 use crate::scope::whose;
 use crate::summary::Summary;
+use crate::work;
 
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
@@ -507,12 +508,21 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
         ));
     }
     notes.extend(copy_path::note(&summary.cells));
+    notes.extend(work::note(&summary.cells));
     if details {
         notes.extend(cross_check(summary));
     }
     if summary.is_partial() {
+        let limit = summary
+            .study
+            .measure
+            .time_max
+            .map_or(String::new(), |limit| {
+                let limit = units::show_duration(limit);
+                format!("; the run ends after {limit}, its limit on the time")
+            });
         notes.push(format!(
-            "Partial: {} of {} trials are done.",
+            "Partial: {} of {} trials are done{limit}.",
             summary.trials_done, summary.trials_planned
         ));
     }

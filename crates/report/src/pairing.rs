@@ -9,11 +9,13 @@ use tcpcost_study::Derived;
 use crate::cell::{CellSummary, TrialValues};
 use crate::contrast::Contrast;
 use crate::copy_path;
+use crate::work;
 
 impl Contrast {
-    /// `to` over `from`; absent without a repetition that both have, and of instructions of cells that copy otherwise.
+    /// `to` over `from`; absent without a repetition that both have, of the cost of unequal work, and of instructions of cells
+    /// that copy otherwise.
     pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
-        if copy_path::refuses(from, to, of) {
+        if refuses([from, to], of) {
             return None;
         }
         let pairs = pairs(from, to, of).into_values();
@@ -26,8 +28,7 @@ impl Contrast {
         second: [&CellSummary; 2],
         of: Derived,
     ) -> Option<Contrast> {
-        let refuses = |[from, to]: [&CellSummary; 2]| copy_path::refuses(from, to, of);
-        if refuses(first) || refuses(second) {
+        if refuses(first, of) || refuses(second, of) {
             return None;
         }
         let ratios = |[from, to]: [&CellSummary; 2]| {
@@ -38,6 +39,10 @@ impl Contrast {
         };
         Contrast::by_repetition(&ratios(first), &ratios(second), first[0].stops_early)
     }
+}
+
+fn refuses([from, to]: [&CellSummary; 2], of: Derived) -> bool {
+    copy_path::refuses(from, to, of) || work::refuses(from, to, of)
 }
 
 /// A quantity of both cells, a pair for each repetition that both have. Pairs whose trials met the machine in

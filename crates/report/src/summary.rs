@@ -224,6 +224,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            took_ns: None,
             work: None,
             outcome,
             warnings: Vec::new(),

@@ -40,7 +40,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
         disturbed.push(format!("{failed} {trials} failed"));
     }
     let mut line = match disturbed.is_empty() {
-        true => "A quiet run: no trial is marked by a warning".to_string(),
+        true => "A quiet run: no trial has a warning about the machine".to_string(),
         false => format!("Not a quiet run: {}", disturbed.join("; ")),
     };
     let widths = summary
@@ -106,7 +106,7 @@ mod tests {
             record.warnings = vec![Warning::new(code, "")];
             line(record)
         };
-        let calm = "A quiet run: no trial is marked by a warning.";
+        let calm = "A quiet run: no trial has a warning about the machine.";
         assert_eq!(with(WarningCode::Other), calm);
         let disturbed =
             |label: &str| format!("Not a quiet run: trials with warnings: {label} in 1.");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_measured, records};
 use tcpcost_report::{FindingKind, Summary, TextStyle, text};
-use tcpcost_study::{Figure, Study};
+use tcpcost_study::{Figure, Quantity, Record, Study};
 
 fn summary(text: &str) -> Summary {
     let study = Study::parse("s", text, "s.toml").unwrap();
@@ -54,15 +54,15 @@ fn a_name_that_tells_the_knob_tells_no_setting() {
 }
 
 #[test]
-fn a_cause_moved_the_way_of_the_cost() {
+fn a_count_that_moved_with_the_cost_moved_the_same_way() {
     let summary = summary("[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n");
     let at = &summary.effects[0].at[0];
     assert!(at.percent.hi.unwrap() < 0.0, "{at:?}");
-    let cause = at.cause.unwrap();
+    let moved = at.with.unwrap();
     let bytes = [Figure::BytesPerSend, Figure::BytesPerReceive];
     // Bytes per call grow where the cost falls; all other counts fall.
-    let has_grown = cause.to > cause.from;
-    assert_eq!(has_grown, bytes.contains(&cause.quantity.kind), "{cause:?}");
+    let has_grown = moved.to > moved.from;
+    assert_eq!(has_grown, bytes.contains(&moved.quantity.kind), "{moved:?}");
 }
 
 #[test]
@@ -105,6 +105,61 @@ fn a_change_is_followed_over_another_knob_in_the_order_of_its_values() {
         summary.effects.iter().all(|effect| effect.knob != "flows"),
         "it is told already"
     );
+}
+
+#[test]
+fn cells_of_other_work_are_not_compared() {
+    let sizes = |sizes: &str| {
+        summary(&format!(
+            "[vary]\nresponse_size = {sizes}\nflows = [1, 10]\n[workload]\nkind = \"rr\"\n"
+        ))
+    };
+    let summary = sizes("[\"1B\", \"64KiB\"]");
+    let knobs: Vec<&str> = summary.effects.iter().map(|one| &one.knob[..]).collect();
+    assert_eq!(knobs, ["flows"]);
+    assert_eq!(summary.headlines.len(), 2, "{:?}", summary.headlines);
+    let settings: Vec<&str> = summary.effects[0]
+        .at
+        .iter()
+        .map(|at| &at.setting[..])
+        .collect();
+    let expected = [
+        "CPU-bound, response_size 1B",
+        "CPU-bound, response_size 64KiB",
+    ];
+    assert_eq!(settings, expected);
+}
+
+#[test]
+fn cells_at_a_fixed_rate_are_compared_only_if_they_reached_it_alike() {
+    let study = "[vary]\nflows = [1, 10]\n[workload]\nrate = \"1Gbit\"\n";
+    let study = Study::parse("s", study, "s.toml").unwrap();
+    let mut found = records(&study, "netns", 6, all_measured);
+    let told = |found: &[Record]| {
+        let summary = Summary::new(&study, found);
+        let style = TextStyle {
+            width: 1000,
+            ..TextStyle::default()
+        };
+        (summary.effects.len(), text(&summary, style))
+    };
+    let note = "Not compared, because they did unequal work at a fixed rate: \"flows=1\" and \"flows=10\".";
+    let (effects, shown) = told(&found);
+    assert_eq!((effects, shown.contains(note)), (1, false), "{shown}");
+    // The second moved nine tenths of what the first did.
+    let second = found.iter_mut().filter(|record| record.cell == "flows=10");
+    for reading in second.flat_map(|record| {
+        record
+            .hosts
+            .values_mut()
+            .flat_map(|host| &mut host.readings)
+    }) {
+        if let Some(bytes) = reading.counts.get_mut(&Quantity::PayloadBytesReceived) {
+            *bytes = *bytes / 10 * 9;
+        }
+    }
+    let (effects, shown) = told(&found);
+    assert_eq!((effects, shown.contains(note)), (0, true), "{shown}");
 }
 
 #[test]

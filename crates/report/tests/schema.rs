@@ -163,7 +163,7 @@ fn the_corpus_has_what_the_schemas_leave_to_choice() {
         "meter_costs",
         "openings",
         "profiles",
-        "cause",
+        "with",
     ] {
         let written = format!("\"{key}\":");
         assert!(

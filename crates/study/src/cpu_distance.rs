@@ -1,21 +1,76 @@
-//! The distance of two CPUs, as a cache line's round trip; trials whose CPUs the hypervisor ran far from each other are
-//! found by comparison with the other trials of the run.
+//! The distance of two CPUs, as a cache line's round trip: whether it takes two clearly different times in a run, because a
+//! hypervisor moves the CPUs, and which trials met the longer one.
 
 use std::collections::BTreeMap;
 
-use crate::record::{CpuDistance, Record, Warning, WarningCode};
+use crate::record::{CpuDistance, CpuId, Record};
 
-/// CPUs are far from each other if a round trip takes more than this many times the shortest one. Clock rates move it
-/// by a half; two threads of one core (30 to 40 ns) and two cores (60 to 75 ns) are within 2.5, and the same work cost the
-/// same in both; another last-level cache, or socket, is five to ten times as far (300 to 510 ns).
-const FAR: u64 = 3;
+/// Least ratio of the medians of far and near round trips. Clock rates move a round trip by a half; two threads of one core
+/// (30 to 40 ns) and two cores (60 to 75 ns) are within 2.5, and the same work cost the same in both; another last-level
+/// cache, or socket, is five to ten times as far (300 to 510 ns).
+const FAR: f64 = 3.0;
+/// Least share of the round trips on either side, and least number: one rare reading makes no group.
+const SHARE_LEAST: f64 = 0.1;
+const GROUP_LEAST: usize = 3;
 
 /// Two CPUs of a machine.
 type Between = (String, [usize; 2]);
 
+/// The two groups that round trips between two CPUs form.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NearAndFar {
+    /// Median of the near ones, ns.
+    pub near_ns: u64,
+    /// The shortest of the far ones, ns.
+    pub far_from_ns: u64,
+}
+
+impl NearAndFar {
+    /// Splits round trips into two groups so that their logarithms vary least within each. `None` if one group is too small,
+    /// or the groups are too close to each other.
+    pub fn of(round_trips_ns: impl IntoIterator<Item = u64>) -> Option<NearAndFar> {
+        let mut sorted: Vec<u64> = round_trips_ns.into_iter().collect();
+        sorted.sort_unstable();
+        let logs: Vec<f64> = sorted.iter().map(|&ns| (ns.max(1) as f64).ln()).collect();
+        let (n, all) = (logs.len(), logs.iter().sum::<f64>());
+        let mut best: Option<(f64, usize)> = None;
+        let mut below = 0.0;
+        for at in 1..n {
+            below += logs[at - 1];
+            let (low, high) = (at as f64, (n - at) as f64);
+            // Variance between the groups, but for a constant factor.
+            let between = low * high * (below / low - (all - below) / high).powi(2);
+            if best.is_none_or(|(most, _)| between > most) {
+                best = Some((between, at));
+            }
+        }
+        let (_, at) = best?;
+        let (near, far) = sorted.split_at(at);
+        let least = GROUP_LEAST.max((SHARE_LEAST * n as f64).ceil() as usize);
+        let median = |group: &[u64]| group[group.len() / 2];
+        let is_apart = median(far) as f64 > FAR * median(near) as f64;
+        (near.len().min(far.len()) >= least && is_apart).then(|| NearAndFar {
+            near_ns: median(near),
+            far_from_ns: far[0],
+        })
+    }
+}
+
+/// A trial's CPUs, in the far group of the run's round trips.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distant {
+    /// The CPUs.
+    pub cpus: [CpuId; 2],
+    /// The longer of its round trips, ns.
+    pub ns: u64,
+    /// The median of the near trials, ns.
+    pub near_ns: u64,
+}
+
 impl CpuDistance {
-    fn both(&self) -> impl Iterator<Item = u64> {
-        [self.before_ns, self.after_ns].into_iter().flatten()
+    /// The longer of both round trips, ns.
+    fn longest(&self) -> Option<u64> {
+        self.before_ns.max(self.after_ns)
     }
 
     /// Between which CPUs of which machine, in this trial.
@@ -24,58 +79,44 @@ impl CpuDistance {
         Some((machine.to_string(), self.cpus.map(|id| id.cpu)))
     }
 
-    /// Whether a round trip is far above the shortest of these CPUs.
-    pub fn is_far(ns: u64, nearest: u64) -> bool {
-        ns > FAR * nearest
-    }
-
-    /// The shortest round trip between two CPUs of a machine that any of the trials saw, ns.
-    pub fn nearest(records: &[Record], machine: &str, cpus: [usize; 2]) -> Option<u64> {
+    /// The two groups of round trips between two CPUs of a machine; `None` if there are no two.
+    pub fn near_and_far(records: &[Record], machine: &str, cpus: [usize; 2]) -> Option<NearAndFar> {
+        let place = (machine.to_string(), cpus);
         let of_trial = |record: &Record| {
-            let same = record.cpu_distances.iter().filter(|distance| {
-                let between = distance.between(record);
-                between.is_some_and(|(on, between)| on == machine && between == cpus)
-            });
-            same.flat_map(CpuDistance::both).min()
+            let mut distances = record.cpu_distances.iter();
+            distances
+                .find(|distance| distance.between(record).as_ref() == Some(&place))?
+                .longest()
         };
-        records.iter().filter_map(of_trial).min()
+        NearAndFar::of(records.iter().filter_map(of_trial))
     }
 
-    /// Marks the trials of a run before or after which a round trip took more than three times the run's
-    /// shortest of the same CPUs. As a run goes on a shorter one may mark earlier trials, so this is asked
-    /// again whenever all are looked at; a trial is marked once.
-    pub fn mark_far(records: &mut [Record]) {
-        let mut nearest: BTreeMap<Between, u64> = BTreeMap::new();
-        for record in records.iter() {
+    /// The trials whose CPUs were distant, compared with all trials that are given: `None` of the others.
+    pub fn distant(records: &[Record]) -> Vec<Option<Distant>> {
+        let mut round_trips: BTreeMap<Between, Vec<u64>> = BTreeMap::new();
+        for record in records {
             for distance in &record.cpu_distances {
-                let Some(between) = distance.between(record) else {
-                    continue;
-                };
-                if let Some(ns) = distance.both().min() {
-                    let least = nearest.entry(between).or_insert(ns);
-                    *least = ns.min(*least);
+                if let Some((between, ns)) = distance.between(record).zip(distance.longest()) {
+                    round_trips.entry(between).or_default().push(ns);
                 }
             }
         }
-        for record in records.iter_mut() {
-            let mut codes = record.warnings.iter().map(|warning| warning.code);
-            if codes.any(|code| code == WarningCode::CpusFar) {
-                continue;
-            }
-            let far = |distance: &CpuDistance| {
-                let nearest = *nearest.get(&distance.between(record)?)?;
-                let farthest = distance.both().max()?;
-                CpuDistance::is_far(farthest, nearest).then(|| {
-                    let [one, other] = distance.cpus.map(|id| id.cpu);
-                    let text = format!(
-                        "a cache line went from CPU {one} to CPU {other} and back in {farthest} ns, in {nearest} ns in the nearest trial: the hypervisor ran them far from each other, where the same work costs more cycles"
-                    );
-                    Warning::new(WarningCode::CpusFar, text).extent(farthest as f64)
+        let groups: BTreeMap<Between, NearAndFar> = round_trips
+            .into_iter()
+            .filter_map(|(between, all)| Some((between, NearAndFar::of(all)?)))
+            .collect();
+        let distant = |record: &Record| {
+            record.cpu_distances.iter().find_map(|distance| {
+                let groups = groups.get(&distance.between(record)?)?;
+                let ns = distance.longest()?;
+                (ns >= groups.far_from_ns).then_some(Distant {
+                    cpus: distance.cpus,
+                    ns,
+                    near_ns: groups.near_ns,
                 })
-            };
-            let warning = record.cpu_distances.iter().find_map(far);
-            record.warnings.extend(warning);
-        }
+            })
+        };
+        records.iter().map(distant).collect()
     }
 }
 
@@ -121,24 +162,49 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_is_marked_by_either_round_trip_against_the_shortest_of_the_same_cpus() {
-        let mut records = [
-            record([0, 1], Some(510), Some(505)),
-            record([0, 1], Some(50), Some(150)),
-            record([0, 1], Some(52), Some(151)),
-            record([0, 1], Some(510), None),
-            record([0, 1], None, None),
-            record([2, 3], Some(510), Some(520)),
-            of_machine("b", [0, 1], Some(510), Some(520)),
+    fn a_trial_is_distant_by_either_round_trip_compared_with_the_same_cpus() {
+        let near = || record([0, 1], Some(60), Some(70));
+        let mut records = vec![record([0, 1], None, None), record([2, 3], Some(510), None)];
+        records.push(of_machine("b", [0, 1], Some(510), Some(520)));
+        records.extend([near(), near(), near()]);
+        assert_eq!(CpuDistance::distant(&records), [None; 6]);
+        let far = [
+            (Some(420), Some(60)),
+            (Some(60), Some(400)),
+            (Some(410), None),
         ];
-        CpuDistance::mark_far(&mut records[..1]);
-        assert!(!records[0].is_marked(), "nothing to compare with");
-        CpuDistance::mark_far(&mut records);
-        CpuDistance::mark_far(&mut records);
-        let warned: Vec<usize> = records.iter().map(|record| record.warnings.len()).collect();
-        assert_eq!(warned, [1, 0, 1, 1, 0, 0, 0]);
-        assert!(records[2].is_marked());
-        let line = records[3].to_line();
-        assert_eq!(Record::from_line(&line).unwrap(), records[3]);
+        records.extend(far.map(|(before, after)| record([0, 1], before, after)));
+        let found = CpuDistance::distant(&records);
+        let ns: Vec<Option<u64>> = found.iter().map(|one| Some(one.as_ref()?.ns)).collect();
+        let expected = [Some(420), Some(400), Some(410)];
+        assert_eq!((&ns[..6], &ns[6..]), (&[None; 6][..], &expected[..]));
+        assert_eq!(found[6].unwrap().near_ns, 70);
+        let groups = CpuDistance::near_and_far(&records, "a", [0, 1]).unwrap();
+        assert_eq!(groups.far_from_ns, 400);
+        assert_eq!(CpuDistance::near_and_far(&records, "b", [0, 1]), None);
+    }
+
+    #[test]
+    fn a_rare_short_reading_and_a_spread_make_no_groups() {
+        let spread = (0..57).map(|place| 112 + place);
+        assert_eq!(NearAndFar::of(spread.clone().chain([36])), None);
+        assert_eq!(
+            NearAndFar::of(spread.chain([36, 37, 36])),
+            None,
+            "below a tenth"
+        );
+        assert_eq!(
+            NearAndFar::of([65, 65, 65, 30, 30, 30]),
+            None,
+            "threads of one core"
+        );
+        assert_eq!(NearAndFar::of([510; 9]), None);
+        assert_eq!(NearAndFar::of([]), None);
+        let both = NearAndFar::of([70, 72, 75, 79, 80, 425, 430, 440, 449]);
+        let expected = NearAndFar {
+            near_ns: 75,
+            far_from_ns: 425,
+        };
+        assert_eq!(both, Some(expected));
     }
 }

@@ -33,6 +33,7 @@ mod derived;
 mod flow_group;
 mod host_name;
 mod host_reach;
+mod incomplete;
 mod kernel_name;
 mod knob;
 mod knobs;
@@ -76,6 +77,7 @@ pub use choices::{
     WindowGrowth, WorkloadKind,
 };
 pub use conclusion::{Change, Conclusion, Fit};
+pub use cpu_distance::{Distant, NearAndFar};
 pub use derived::{Derived, Scope};
 pub use flow_group::FlowGroup;
 pub use host_name::{HostName, HostNameError};
@@ -84,7 +86,8 @@ pub use kernel_name::{DeviceName, KernelNameError, SysctlName};
 pub use knob::{Knobs, UnknownKnob};
 pub use knobs::{KNOBS, find};
 pub use measure::{
-    FixedWork, Measure, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
+    CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
+    ThresholdOf,
 };
 pub use nearest::nearest;
 pub use needs::Needs;

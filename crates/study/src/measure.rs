@@ -31,10 +31,11 @@ pub struct Measure {
     /// converged; `None` runs just `repetitions`.
     pub target: Option<f64>,
     /// Half-width of a contrast's interval, in percent of the first cell (of the second, where that is larger) over
-    /// 100, at which it is decided: repetitions go on until the headline contrasts are, or `time_max` is over.
+    /// 100, at which it is decided: repetitions go on until the headline contrasts are, or the time is over.
     pub contrast_target: Option<f64>,
-    /// Measuring time after which no repetition begins that only serves `contrast_target`.
-    pub time_max: Duration,
+    /// Limit on the run's time, with preparation, waits and repeats: no trial begins that would probably end later. `None`
+    /// is no limit, except that [`CONTRAST_TIME`] ends what only serves `contrast_target`.
+    pub time_max: Option<Duration>,
     /// The least difference that matters to a comparison, over the first cell: within it both are equivalent.
     pub min_effect: f64,
     /// The main quantity; `None` is `exact_cpu_us_per_transaction` for `rr` and `crr`, else
@@ -65,6 +66,9 @@ pub struct Measure {
     pub capture: CaptureSettings,
 }
 
+/// Time after which no repetition begins that only serves `contrast_target`, if the study sets no limit.
+pub const CONTRAST_TIME: Duration = Duration::from_secs(600);
+
 impl Measure {
     /// Highest `profile_hz`: a sample takes some µs.
     pub const PROFILE_HZ_MAX: u32 = 10_000;
@@ -86,7 +90,7 @@ impl Default for Measure {
             share: Share::WHOLE,
             target: None,
             contrast_target: None,
-            time_max: Duration::from_secs(600),
+            time_max: None,
             min_effect: 0.01,
             quantity: None,
             warm_up: Duration::from_millis(200),

@@ -1,4 +1,4 @@
-//! `[quick]`: a study made small enough to be done in less than a minute.
+//! `[quick]`: a study made small enough to be done in a minute, which is its limit.
 
 use std::time::Duration;
 

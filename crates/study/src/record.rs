@@ -25,7 +25,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 pub enum Outcome {
     /// It ran its interval and was measured.
     Measured,
-    /// It could not be run as asked (connections missing, an end died): no numbers.
+    /// It could not be run as asked (connections missing, an end died), or did not do its work: no numbers.
     Failed {
         /// What went wrong, one line.
         reason: String,
@@ -43,7 +43,8 @@ pub enum Outcome {
 pub enum WarningCode {
     /// Tasks that are not the trial's used its CPUs above the study's `others_max`. Marks the trial.
     Others,
-    /// The hypervisor ran the CPUs of two hosts farther from each other than in other trials of the run. Marks the trial.
+    /// The hypervisor ran the CPUs of two hosts farther from each other than in other trials of the run, and such trials cost
+    /// more. Marks the trial.
     CpusFar,
     /// The hypervisor took more than 1 % of the trial's CPUs.
     Steal,
@@ -53,8 +54,10 @@ pub enum WarningCode {
     SoftirqElsewhere,
     /// The workload's byte count and the kernel's disagree.
     Disagreement,
-    /// The workload could not keep up with its fixed rate.
+    /// The workload could not keep up with its fixed rate. Fails the trial.
     RateMissed,
+    /// No byte moved, or a host ran for less than half of the interval. Fails the trial.
+    Incomplete,
     /// The workload's threads were preempted often.
     Preempted,
     /// A host did much less than others of its side.
@@ -68,12 +71,13 @@ impl WarningCode {
     pub fn label(self) -> &'static str {
         match self {
             WarningCode::Others => "other tasks ran",
-            WarningCode::CpusFar => "CPUs far from each other",
+            WarningCode::CpusFar => "distant CPUs",
             WarningCode::Steal => "time taken by the hypervisor",
             WarningCode::Frequency => "frequency not held",
             WarningCode::SoftirqElsewhere => "softirqs elsewhere",
             WarningCode::Disagreement => "counts disagree",
             WarningCode::RateMissed => "rate missed",
+            WarningCode::Incomplete => "work not done",
             WarningCode::Preempted => "preempted",
             WarningCode::Straggler => "stragglers",
             WarningCode::Other => "other",
@@ -87,6 +91,7 @@ impl WarningCode {
             WarningCode::CpusFar => Some("ns"),
             WarningCode::SoftirqElsewhere => Some("ms"),
             WarningCode::RateMissed => Some("% of the rate"),
+            WarningCode::Incomplete => Some("% of the interval"),
             WarningCode::Preempted => Some("times a second"),
             WarningCode::Straggler => Some("% of the median"),
             WarningCode::Frequency | WarningCode::Other => None,
@@ -95,12 +100,20 @@ impl WarningCode {
 
     /// True if the smaller of two extents is the worse one.
     pub fn less_is_worse(self) -> bool {
-        matches!(self, WarningCode::RateMissed | WarningCode::Straggler)
+        matches!(
+            self,
+            WarningCode::RateMissed | WarningCode::Incomplete | WarningCode::Straggler
+        )
     }
 
     /// True if the warning says that the machine or the path was not as the trial needed it.
     pub fn is_about_the_machine(self) -> bool {
         self != WarningCode::Other
+    }
+
+    /// True if a trial with this warning did not do its work, so that it failed.
+    pub fn fails(self) -> bool {
+        matches!(self, WarningCode::RateMissed | WarningCode::Incomplete)
     }
 
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
@@ -446,6 +459,10 @@ pub struct Record {
     pub captured: bool,
     /// Interval asked for, ns; where `work` is there it is no limit of it.
     pub interval_ns: u64,
+    /// Time of the run that the trial took, ns: from the end of the trial before (of the first from the run's start), with
+    /// preparation, waits and calibration. Absent in guests, whose clock counts instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ns: Option<u64>,
     /// Work asked for in place of an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<FixedWork>,
@@ -464,7 +481,7 @@ pub struct Record {
     /// The machines that the hosts ran on, by the kernel's boot id; empty where no agent was asked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machines: BTreeMap<String, Machine>,
-    /// What each host found; empty unless measured.
+    /// What each host found; empty unless the trial ran to its end.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, HostRecord>,
 }
@@ -483,7 +500,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Reads one line of a records file, of this schema or an earlier one. Its texts become printable lines: they may come
+    /// Reads one line of a records file, of this schema or an earlier one. A trial that did not do its work is a failed one. Its texts become printable lines: they may come
     /// from any host.
     ///
     /// # Errors
@@ -498,11 +515,13 @@ impl Record {
         if schema_version > SCHEMA_VERSION {
             return Err(RecordError::Newer(schema_version));
         }
-        if schema_version == 1 {
-            let today = schema1::upgrade(line, SCHEMA_VERSION)?;
-            return Ok(Record::deserialize(today)?);
-        }
-        Ok(serde_json::from_str(line)?)
+        let mut record: Record = match schema_version {
+            1 => Record::deserialize(schema1::upgrade(line, SCHEMA_VERSION)?)?,
+            _ => serde_json::from_str(line)?,
+        };
+        // Earlier versions stored such a trial as measured.
+        record.fail_if_incomplete();
+        Ok(record)
     }
 
     /// The record as one line, without the line end.
@@ -563,6 +582,7 @@ mod tests {
             bed: "loopback".into(),
             captured: false,
             interval_ns: 5,
+            took_ns: None,
             work: None,
             outcome: Outcome::Failed {
                 reason: "no".into(),

@@ -426,7 +426,7 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
         .text("contrast_target", units::ratio)?
         .filter(|target| *target > 0.0);
     if let Some(time) = section.text("time_max", units::duration)? {
-        measure.time_max = time;
+        measure.time_max = Some(time);
     }
     if let Some(ratio) = section.text("min_effect", units::ratio)? {
         measure.min_effect = ratio;

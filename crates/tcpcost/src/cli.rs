@@ -165,7 +165,7 @@ pub struct RunArgs {
     /// Capture N further trials of each cell [N: 1], or none with 0: a pcapng file per end in the run's directory.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub capture: Option<u32>,
-    /// Less than a minute: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
+    /// A minute at most: shorter intervals, fewer repetitions, and of the cells those that the study's table "quick" keeps.
     #[arg(long)]
     pub quick: bool,
     /// The two hosts of the kernel's driver tests, for a study that names none: a file net.config with NETIF, LOCAL_V4, REMOTE_V4, REMOTE_TYPE, REMOTE_ARGS.

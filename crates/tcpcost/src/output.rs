@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use tcpcost_counts::{Guard, TextForm, printable};
 use tcpcost_host::named_file;
 use tcpcost_report::{
-    Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, ktap, markdown, nipa,
-    openmetrics, text,
+    CellSummary, Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, ktap,
+    markdown, nipa, openmetrics, text,
 };
 use tcpcost_study::ThresholdOf;
 
@@ -292,8 +292,7 @@ pub fn exit(summary: &Summary) -> Exit {
     let is_limited = thresholds.any(|threshold| threshold.of == ThresholdOf::Baseline);
     let told: Vec<Exit> = verdicts.chain(decisions.filter(|_| !is_limited)).collect();
     let without_numbers = || summary.cells.iter().filter(|cell| cell.n == 0);
-    // Also of those that were repeated with success: something ended that should not have.
-    if summary.cells.iter().any(|cell| cell.n_failed() > 0) {
+    if summary.cells.iter().any(CellSummary::has_failed) {
         Exit::Failed
     } else if without_numbers().count() == summary.cells.len() {
         Exit::Unavailable

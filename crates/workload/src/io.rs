@@ -257,6 +257,11 @@ impl Plan {
 /// Bytes of one turn, at most, and one call more.
 pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
+/// Bytes that a call of a stream, and a turn, count at least, so that the clock is read after 256 of them. A batch of 4 MiB in
+/// writes of 1 KiB took 20 ms, and on a CPU shared with five tasks more than an interval of 100 ms: the second snapshot then
+/// followed the first at once, and the trial had moved nothing.
+pub(crate) const CALL_LEAST: usize = 16 * 1024;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -17,6 +17,9 @@ pub(crate) fn peer_closed<C>(flow: &Flow<C>) -> WorkloadError {
 impl<S: Stack> Worker<S> {
     pub(crate) fn stream_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let paced = self.io.group.schedule.is_some();
+        // A call that moves nothing ends its loop.
+        let least = self.call_least;
+        let counted = |bytes: usize| if bytes == 0 { 0 } else { bytes.max(least) };
         let io = &mut self.io;
         let flow = &mut self.flows[index];
         if !io.group.plan.receives && flow.peer_closed {
@@ -25,7 +28,7 @@ impl<S: Stack> Worker<S> {
         let mut received = 0;
         while flow.readable && received < TURN_BYTES {
             match io.receive(flow)? {
-                Received::Bytes(bytes) => received += bytes,
+                Received::Bytes(bytes) => received += counted(bytes),
                 Received::Nothing => {}
                 Received::End | Received::Stranger => return Err(peer_closed(flow)),
             }
@@ -38,7 +41,7 @@ impl<S: Stack> Worker<S> {
                 }
                 flow.send_left = io.group.plan.send_message;
             }
-            sent += io.send(flow)?;
+            sent += counted(io.send(flow)?);
         }
         let has_work = flow.readable
             || (flow.writable && io.group.plan.sends && (!paced || flow.send_left > 0));

@@ -17,7 +17,7 @@ use crate::flow::Flow;
 use crate::group::Group;
 use crate::hello::Token;
 use crate::histogram::response_times;
-use crate::io::{Io, TURN_BYTES};
+use crate::io::{CALL_LEAST, Io, TURN_BYTES};
 use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
 
@@ -47,6 +47,8 @@ pub struct Worker<S: Stack> {
     pub(crate) queue: VecDeque<u32>,
     /// Bytes that a stream sends in one turn, at most, and one call more.
     pub(crate) send_turn_bytes: usize,
+    /// Bytes that a call of a stream counts at least towards a turn; 0 of a shared thread.
+    pub(crate) call_least: usize,
     /// Whether traffic has started.
     pub(crate) started: bool,
     pub(crate) clock: Clock,
@@ -160,6 +162,7 @@ impl<S: Stack> Worker<S> {
             peers: Vec::new(),
             strangers: 0,
             send_turn_bytes: TURN_BYTES,
+            call_least: CALL_LEAST,
             started: false,
             clock: Clock::new(Instant::now()),
             running: Vec::new(),

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use common::{client, exchange, limit, server, settings};
@@ -48,6 +49,15 @@ fn a_turn_of_a_stream_is_one_write_and_its_reads() {
         }
         assert_eq!(count(&client, Q::PayloadBytesSent), 20 * 64 * 1024, "{io}");
     }
+}
+
+#[test]
+fn the_clock_is_read_after_some_calls_however_small_they_are() {
+    let [mut client, _server] = both(&settings(&[("write_size", "1B")]));
+    let stop = AtomicBool::new(false);
+    client.run_until_moved(limit(), 1, &stop).unwrap();
+    let calls = count(&client, Q::SendCalls);
+    assert!((1..=64).contains(&calls), "{calls} calls for one byte");
 }
 
 #[test]

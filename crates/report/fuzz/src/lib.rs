@@ -1,10 +1,10 @@
 //! What the fuzz target does with its bytes: also run by `cargo test`, over the corpus and changed copies of it.
 
 use tcpcost_report::{
-    Summary, TextStyle, bmf, csv, derive, flame, flame_difference, github_benchmark, html, json,
-    ktap, markdown, nipa, openmetrics, text,
+    Distances, Summary, TextStyle, bmf, csv, derive, flame, flame_difference, github_benchmark,
+    html, json, ktap, markdown, nipa, openmetrics, text,
 };
-use tcpcost_study::{CpuDistance, Record, Study};
+use tcpcost_study::{Record, Study};
 
 /// Any bytes as a study and its records, which begin at the first line that begins with `{`: every form of report is made of
 /// what parses.
@@ -22,7 +22,7 @@ pub fn records(data: &[u8]) {
         assert!(Record::from_line(&line).is_ok(), "{line}");
         let _ = derive(record);
     }
-    CpuDistance::mark_far(&mut records);
+    Distances::default().mark(&mut records);
     let mut summary = Summary::new(&study, &records);
     forms(&summary);
     let half = Summary::new(&study, &records[..records.len() / 2]);

@@ -133,6 +133,7 @@ fn stream(bed: &str) -> Record {
         bed: bed.into(),
         captured: false,
         interval_ns: 2 * S,
+        took_ns: None,
         work: None,
         outcome: Outcome::Measured,
         warnings: vec![],

@@ -89,10 +89,10 @@ fn of_cell(run: &str, cell: &CellSummary) -> Test {
     Test {
         name: format!("{run}: {}", cell.name),
         diagnostics: found.into_iter().chain(failed).collect(),
-        result: match (cell.n_failed(), cell.n) {
-            (1.., _) => Result::NotOk,
-            (0, 1..) => Result::Ok,
-            (0, 0) => Result::Skip(reason.map_or("not run", String::as_str).to_string()),
+        result: match (cell.has_failed(), cell.n) {
+            (true, _) => Result::NotOk,
+            (false, 1..) => Result::Ok,
+            (false, 0) => Result::Skip(reason.map_or("not run", String::as_str).to_string()),
         },
     }
 }

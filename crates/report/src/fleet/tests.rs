@@ -66,6 +66,7 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
         bed: "hosts".into(),
         captured: false,
         interval_ns: 1_000_000_000,
+        took_ns: None,
         work: None,
         outcome: Outcome::Measured,
         warnings: vec![],

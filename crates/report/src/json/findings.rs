@@ -115,12 +115,21 @@ struct EffectAtJson<'a> {
     change_percent: Estimate,
     established: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<CauseJson>,
+    with: Option<MovedJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because: Option<LayerShareJson>,
 }
 
 #[derive(Serialize)]
-struct CauseJson {
+struct LayerShareJson {
+    layer: &'static str,
+    share_ratio: f64,
+}
+
+#[derive(Serialize)]
+struct MovedJson {
     quantity: String,
+    change_percent: Estimate,
     median_from: f64,
     median_to: f64,
 }
@@ -132,10 +141,15 @@ pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
         to: at.to.as_ref(),
         change_percent: at.percent,
         established: is_established(&at.percent),
-        cause: at.cause.map(|cause| CauseJson {
-            quantity: cause.quantity.to_string(),
-            median_from: cause.from,
-            median_to: cause.to,
+        with: at.with.map(|moved| MovedJson {
+            quantity: moved.quantity.to_string(),
+            change_percent: moved.percent,
+            median_from: moved.from,
+            median_to: moved.to,
+        }),
+        because: at.because.map(|cause| LayerShareJson {
+            layer: cause.layer.name(),
+            share_ratio: cause.share,
         }),
     });
     EffectJson {

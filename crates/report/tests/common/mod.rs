@@ -47,6 +47,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     bed: bed.to_string(),
                     captured: cell.captured.is_some(),
                     interval_ns: study.measure.duration.as_nanos() as u64,
+                    took_ns: None,
                     work: None,
                     outcome: outcome.clone(),
                     warnings: Vec::new(),

@@ -7,7 +7,7 @@ use crate::study::Study;
 impl Study {
     /// Makes the study a quick one: the cells and times that its `[quick]` names; else intervals of at most
     /// 300 ms after at most 100 ms, six times where that takes less than 50 s and three times where
-    /// not. Nothing is repeated and no target of a cell reached for; contrasts are, for a minute.
+    /// not. Nothing is repeated and no target of a cell reached for; contrasts are. It ends after a minute.
     pub fn make_quick(&mut self) {
         let quick = std::mem::take(&mut self.quick);
         let kept = |cell: &crate::Cell| {
@@ -36,7 +36,7 @@ impl Study {
             Some(_) => measure.repetitions_max.max(repetitions),
             None => repetitions,
         };
-        measure.time_max = measure.time_max.min(TIME_MAX);
+        measure.time_max = Some(measure.time_max.unwrap_or(TIME_MAX).min(TIME_MAX));
         measure.target = None;
         measure.retries = 0;
         self.quick = quick;
@@ -46,7 +46,7 @@ impl Study {
 /// What a trial takes beside warm-up and interval.
 const TRIAL: Duration = Duration::from_millis(120);
 const SIX_WITHIN: Duration = Duration::from_secs(50);
-/// Of a study that goes on until its contrasts are decided.
+/// The run ends then, whatever is done.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -61,12 +61,12 @@ mod tests {
     fn a_quick_study_looks_for_decided_contrasts_for_a_minute() {
         let mut study =
             parse("[vary]\nflows = [1, 2]\n[measure]\ncontrast_target = \"5 %\"\nrepetitions = 8");
-        assert_eq!(study.measure.time_max, Duration::from_secs(600));
+        assert_eq!(study.measure.time_max, None);
         study.make_quick();
         let measure = &study.measure;
         assert_eq!(
             (measure.contrast_target, measure.time_max),
-            (Some(0.05), Duration::from_secs(60))
+            (Some(0.05), Some(Duration::from_secs(60)))
         );
         assert_eq!((measure.repetitions, measure.repetitions_max), (6, 1000));
     }

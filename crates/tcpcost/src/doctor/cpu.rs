@@ -7,7 +7,7 @@ use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, CpuDistance, Figure, MeterName, Quantity, Reading, Snapshot, Whose};
+use tcpcost_study::{Counts, Figure, MeterName, NearAndFar, Quantity, Reading, Snapshot, Whose};
 
 use super::Check;
 use tcpcost_host::cpus::Cpus;
@@ -132,7 +132,7 @@ fn distance_check([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {
             "stop the tasks that keep the CPUs busy",
         );
     };
-    if CpuDistance::is_far(longest, shortest) {
+    if NearAndFar::of(round_trips_ns.iter().copied()).is_some() {
         return Check::degraded(
             NAME,
             format!(

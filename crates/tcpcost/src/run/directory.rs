@@ -12,9 +12,9 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tcpcost_report::Distances;
 use tcpcost_study::{
-    CpuDistance, HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob,
-    repetitions, units,
+    HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob, repetitions, units,
 };
 
 use super::exact_instructions::ExactInstructions;
@@ -101,7 +101,7 @@ impl Overrides {
         if let Some(text) = &self.time_max {
             let time = units::duration(text)
                 .map_err(|error| usage(format!("--time {text}: expected {error}")))?;
-            study.measure.time_max = time;
+            study.measure.time_max = Some(time);
         }
         if let Some(repetitions) = self.repetitions {
             if repetitions == 0 {
@@ -503,7 +503,7 @@ impl StoredRun {
             run.add(share, &mut known)?;
         }
         // Also by trials that came after them.
-        CpuDistance::mark_far(&mut run.records);
+        Distances::default().mark(&mut run.records);
         Ok(run)
     }
 

@@ -1,5 +1,5 @@
-//! Before a trial: waits until the CPUs of hosts that talk with each other are as near to each other as they were in an
-//! earlier trial.
+//! Before a trial: waits until the CPUs of hosts that talk with each other are near each other, if the run saw them near
+//! and far.
 
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,15 @@ impl DistanceWait {
         }
     }
 
-    /// Returns once the CPUs of a trial are as near as they were in an earlier one, or the time to wait is
-    /// used up, or the run was asked to stop.
+    /// Returns once the CPUs of a trial are near, or the time to wait is used up, or the run was asked to stop. Of the time
+    /// that is left of the run it waits a tenth at most.
     pub fn wait(
         &mut self,
         bed: &mut Bed,
         topology: &Topology,
         knobs: &Knobs,
         records: &[Record],
+        left: Option<Duration>,
         events: &Events,
     ) -> Result<(), AskError> {
         // What is wrong with the knobs is said, with its reason, when the trial is prepared.
@@ -50,15 +51,16 @@ impl DistanceWait {
         for cpus in cpu_pairs(bed, topology, &placed) {
             let machine = bed.nodes.hello(cpus[0].host).machine.clone();
             let numbers = cpus.map(|id| id.cpu);
-            let Some(nearest) = CpuDistance::nearest(records, &machine, numbers) else {
+            let Some(groups) = CpuDistance::near_and_far(records, &machine, numbers) else {
                 continue;
             };
             let allowed = WAIT_MAX + self.began.elapsed() / SHARE;
-            let until = Instant::now() + WAIT_MAX.min(allowed.saturating_sub(self.waited));
+            let allowed = allowed.saturating_sub(self.waited);
+            let of_left = left.map_or(WAIT_MAX, |left| left / 10);
+            let until = Instant::now() + WAIT_MAX.min(allowed).min(of_left);
             let begun = Instant::now();
             while Instant::now() < until
-                && ask_distance(bed, cpus, events)?
-                    .is_some_and(|ns| CpuDistance::is_far(ns, nearest))
+                && ask_distance(bed, cpus, events)?.is_some_and(|ns| ns >= groups.far_from_ns)
                 && !events.interrupt.wait(1, PAUSE)
             {}
             self.waited += begun.elapsed();

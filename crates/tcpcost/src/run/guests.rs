@@ -293,6 +293,7 @@ impl<'a> Boots<'a> {
                     bed: String::new(),
                     captured: false,
                     interval_ns: 0,
+                    took_ns: None,
                     work: self.study.measure.work,
                     outcome: Outcome::Failed {
                         reason: reason.clone(),

@@ -27,6 +27,7 @@ mod trial;
 mod warnings;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context;
 use tcpcost_report::{Summary, html};
@@ -228,6 +229,7 @@ fn trials(
     launchers: Launchers,
     quiet: bool,
 ) -> anyhow::Result<Conducted> {
+    let since = Instant::now();
     launchers.consent.check(study, &Overrides::default())?;
     // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
     if let Err(error) = host::put_back("a killed run") {
@@ -243,7 +245,7 @@ fn trials(
     for warning in &access.warnings {
         progress.say(&format!("tcpcost: {}", warning.text));
     }
-    let mut runner = Runner::new(study, records, launchers, &access);
+    let mut runner = Runner::new(study, records, since, launchers, &access);
     let ended = runner.all(store, &mut events, &mut progress);
     // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
     let ended = runner.leave_bed().and(ended);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tcpcost_report::{Summary, families};
-use tcpcost_study::{Cell, Outcome, Record, Shuffle, Study, units};
+use tcpcost_study::{CONTRAST_TIME, Cell, Outcome, Record, Shuffle, Study, units};
 
 /// A trial to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ const CAPTURE: Duration = Duration::from_millis(120);
 const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 
 impl Plan {
-    /// The next trial, or `None` when all is done. Within a repetition the order is shuffled by
+    /// The next trial, or `None` when all is done or the time is over. Within a repetition the order is shuffled by
     /// the seed, so that drift of the machine does not look like a knob.
     pub fn next(&mut self, study: &Study, records: &[Record]) -> Option<NextTrial> {
         let measure = &study.measure;
@@ -99,6 +99,9 @@ impl Plan {
                             || is_worth_another_try(records, &tried))
                 };
                 if (tried.is_empty() && open[cell]) || (!tried.is_empty() && again()) {
+                    if !Plan::is_in_time(study, &study.cells[cell], records) {
+                        return None;
+                    }
                     let last = tried.iter().map(|record| record.attempt).max();
                     return Some(NextTrial {
                         cell,
@@ -149,7 +152,8 @@ impl Plan {
         if repetition < study.measure.repetitions {
             return vec![false; study.cells.len()];
         }
-        let in_time = spent(study, before) < study.measure.time_max;
+        let time_max = study.measure.time_max.unwrap_or(CONTRAST_TIME);
+        let in_time = spent(study, before.iter().copied()) < time_max;
         if study.measure.target.is_none() && !(study.stops_early() && in_time) {
             return vec![true; study.cells.len()];
         }
@@ -175,6 +179,26 @@ impl Plan {
             .collect()
     }
 
+    /// Time of the run that its trials took.
+    pub fn spent(study: &Study, records: &[Record]) -> Duration {
+        spent(study, records.iter())
+    }
+
+    /// True if a trial of this cell would probably end within the run's limit. The first trial always begins.
+    fn is_in_time(study: &Study, cell: &Cell, records: &[Record]) -> bool {
+        let Some(limit) = study.measure.time_max else {
+            return true;
+        };
+        let planned: Duration = records
+            .iter()
+            .filter_map(|record| Some(trial_time(study, cell_of(study, record)?)))
+            .sum();
+        let spent = Plan::spent(study, records);
+        // As many times longer than planned as the trials so far.
+        let factor = spent.as_secs_f64() / planned.as_secs_f64().max(1e-9);
+        records.is_empty() || spent + trial_time(study, cell).mul_f64(factor) <= limit
+    }
+
     /// Trials in all as far as is known: those done and those of the repetitions that are certain.
     pub fn trials(study: &Study, records: &[Record]) -> u64 {
         let repetitions = study
@@ -193,13 +217,18 @@ fn trial_time(study: &Study, cell: &Cell) -> Duration {
     warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows
 }
 
-/// The measuring time of the trials so far. Not by the clock: a resumed run decides the same as one that was never
-/// interrupted.
-fn spent(study: &Study, records: &[&Record]) -> Duration {
-    let times = records.iter().filter_map(|record| {
-        let mut cells = study.cells.iter();
-        let cell = cells.find(|cell| cell.name == record.cell)?;
-        Some(trial_time(study, cell))
+fn cell_of<'a>(study: &'a Study, record: &Record) -> Option<&'a Cell> {
+    study.cells.iter().find(|cell| cell.name == record.cell)
+}
+
+/// Time of the run that these trials took, as their records say, so that a resumed run decides the same as one that was never
+/// interrupted; of older records the time that such a trial was planned to take.
+fn spent<'a>(study: &Study, records: impl Iterator<Item = &'a Record>) -> Duration {
+    let share = study.measure.share;
+    let own = records.filter(|record| share.has(record.repetition));
+    let times = own.filter_map(|record| match record.took_ns {
+        Some(took_ns) => Some(Duration::from_nanos(took_ns)),
+        None => Some(trial_time(study, cell_of(study, record)?)),
     });
     times.sum()
 }
@@ -247,6 +276,7 @@ pub fn dry_run(study: &Study) -> String {
         }
     }
     let least = once * measure.repetitions + captured;
+    let limit = measure.time_max;
     text += &format!(
         "{} cells, {} repetitions of {} after {} of warm-up: about {}",
         study.cells.len(),
@@ -258,7 +288,7 @@ pub fn dry_run(study: &Study) -> String {
     if study.stops_early() {
         text += &format!(
             "; more until its contrasts are decided, {} at most",
-            rounded(measure.time_max.max(least)),
+            rounded(limit.unwrap_or(CONTRAST_TIME.max(least))),
         );
     } else if measure.repetitions_max > measure.repetitions {
         text += &format!(
@@ -267,6 +297,9 @@ pub fn dry_run(study: &Study) -> String {
             rounded(once * measure.repetitions_max + captured),
             100.0 * measure.target.unwrap_or_default(),
         );
+    }
+    if let Some(limit) = limit.filter(|_| !study.stops_early()) {
+        text += &format!("; it ends after {}", units::show_duration(limit));
     }
     text + "\n"
 }
@@ -303,6 +336,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1,
+            took_ns: None,
             work: None,
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
@@ -329,6 +363,25 @@ mod tests {
         for done in 0..records.len() {
             let next = Plan::default().next(&study, &records[..done]).unwrap();
             assert_eq!((next.repetition, next.cell), order[done]);
+        }
+    }
+
+    #[test]
+    fn a_limit_on_the_time_ends_the_run_within_a_trial_that_takes_as_long_as_those_before() {
+        let mut study = study();
+        let planned = trial_time(&study, &study.cells[0]);
+        let took = planned * 3;
+        // Of six planned trials, each of which takes three times as long, four fit.
+        for (limit, expected) in [(took * 9 / 2, 4), (planned / 2, 1), (took * 7, 6)] {
+            study.measure.time_max = Some(limit);
+            let (mut records, mut plan) = (Vec::new(), Plan::default());
+            while let Some(next) = plan.next(&study, &records) {
+                let mut done = record(&study, next, Outcome::Measured, false);
+                done.took_ns = Some(took.as_nanos() as u64);
+                records.push(done);
+            }
+            assert_eq!(records.len(), expected, "{limit:?}");
+            assert_eq!(Plan::default().next(&study, &records), None);
         }
     }
 

@@ -1,12 +1,12 @@
 //! The trials of a run one after the other, each on disk before the next, and the bed that they share as long as it serves.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tcpcost_host::lock::Hold;
+use tcpcost_report::Distances;
 use tcpcost_study::{
-    Bed as Kind, Cell, CpuDistance, HostName, Machine, Outcome, Record, Study, Topology, Warning,
-    WarningCode,
+    Bed as Kind, Cell, HostName, Machine, Outcome, Record, Study, Topology, Warning, WarningCode,
 };
 
 use super::access::{Access, bed_of};
@@ -33,6 +33,9 @@ pub struct Runner<'a> {
     launchers: Launchers,
     access: &'a Access,
     distance_wait: DistanceWait,
+    distances: Distances,
+    /// The end of the last trial; before the first the run's start.
+    since: Instant,
     /// Whether a host of the last bed was given up for its silence.
     was_silent: bool,
     /// Whether the last bed that was tried lost an agent before it was there.
@@ -46,10 +49,11 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Of a study, with the records that there are.
+    /// Of a study, with the records that there are. `since` is the run's start.
     pub fn new(
         study: &'a Study,
         records: Vec<Record>,
+        since: Instant,
         launchers: Launchers,
         access: &'a Access,
     ) -> Runner<'a> {
@@ -63,6 +67,8 @@ impl<'a> Runner<'a> {
             launchers,
             access,
             distance_wait: DistanceWait::new(),
+            distances: Distances::default(),
+            since,
             was_silent: false,
             is_without_bed: false,
             lost: BTreeMap::new(),
@@ -115,11 +121,12 @@ impl<'a> Runner<'a> {
                 attempt: next.attempt,
                 warnings: &warnings,
             };
-            let Some(record) = self.one(&trial, events, progress)? else {
+            let Some(mut record) = self.one(&trial, events, progress)? else {
                 return Ok(true);
             };
+            record.took_ns = self.took_ns(&record);
             self.records.push(record);
-            CpuDistance::mark_far(&mut self.records);
+            self.distances.mark(&mut self.records);
             let last = self.records.last().expect("just pushed");
             if let Err(error) = store.append(last) {
                 // What is reported is what is on the disk.
@@ -132,6 +139,14 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// The time since the last trial, which becomes the last; `None` where the clock counts instructions.
+    fn took_ns(&mut self, record: &Record) -> Option<u64> {
+        let now = Instant::now();
+        let took = now - std::mem::replace(&mut self.since, now);
+        let took_ns = u64::try_from(took.as_nanos()).ok();
+        took_ns.filter(|_| record.instructions_per_ns().is_none())
     }
 
     /// One trial's record; `None` if interrupted.
@@ -239,9 +254,12 @@ impl<'a> Runner<'a> {
         }
         let bed = self.bed.as_mut().expect("just made");
         let topology = bed.with_ports(topology.without_resting(knobs));
+        let spent = Plan::spent(self.study, &self.records) + self.since.elapsed();
+        let left = self.study.measure.time_max;
+        let left = left.map(|limit| limit.saturating_sub(spent));
         let waited = self
             .distance_wait
-            .wait(bed, &topology, knobs, &self.records, events);
+            .wait(bed, &topology, knobs, &self.records, left, events);
         let ran = match waited {
             Ok(()) => trial.run(bed, &topology, events),
             Err(error) => Err(trial.not_begun(bed, &topology, &error)),
@@ -249,8 +267,8 @@ impl<'a> Runner<'a> {
         match ran {
             Ok(record) => {
                 self.unreached = None;
-                // What failed may be the bed: a veth goes with the other end's dead agent.
-                if matches!(record.outcome, Outcome::Failed { .. }) {
+                // What failed may be the bed: a veth goes with the other end's dead agent. Too little work is no fault of it.
+                if matches!(record.outcome, Outcome::Failed { .. }) && !record.is_incomplete() {
                     self.leave_bed()?;
                 }
                 Ok(Some(record))

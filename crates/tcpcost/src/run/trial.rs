@@ -96,6 +96,7 @@ impl Trial<'_> {
                     ));
                 }
                 record.warnings.extend_from_slice(self.warnings);
+                record.fail_if_incomplete();
             }
             Err(AskError::Interrupted) => return Err(TrialError::Interrupted),
             Err(AskError::Unsupported { knob, reason }) => {
@@ -157,6 +158,7 @@ impl Trial<'_> {
             bed: bed.word().to_string(),
             captured: self.cell.captured.is_some(),
             interval_ns: nanos(self.study.times(self.cell).1),
+            took_ns: None,
             work: self.study.measure.work,
             outcome: Outcome::Measured,
             warnings: Vec::new(),

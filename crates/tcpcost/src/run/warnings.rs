@@ -93,7 +93,8 @@ pub fn judge(
             Quantity::InvoluntarySwitches,
         );
         if let Some(preempted) = preempted {
-            let per_s = preempted as f64 * 1e9 / record.interval_ns as f64 / found.threads as f64;
+            let per_s =
+                preempted as f64 * 1e9 / record.interval_ns as f64 / found.threads.max(1) as f64;
             if per_s > PREEMPTIONS_MAX_PER_S {
                 let text = format!(
                     "the {host}'s threads were preempted {per_s:.0} times a second each: something shares CPU {:?}; give the hosts CPUs of their own",
@@ -304,6 +305,7 @@ mod tests {
             bed: "netns".into(),
             captured: false,
             interval_ns: 1_000_000,
+            took_ns: None,
             work: None,
             outcome: Outcome::Measured,
             warnings: vec![],
