@@ -279,7 +279,8 @@ static inline u32 size_class(u32 payload)
 
 #pragma unroll
 	for (int i = 0; i < 10; i++)
-		class += payload >= 128u << i;
+		/* Without a jump: each would double the paths that the verifier walks (90 ms to load). */
+		class += ((u64)payload - (128u << i)) >> 63 ^ 1;
 	return class;
 }
 
