@@ -265,7 +265,7 @@ impl<'a> Bench<'a> {
             }
             Err(error) => {
                 let program = &command[0];
-                let hint = match program.contains(' ') && error.kind() == io::ErrorKind::NotFound {
+                let hint = match program.contains(' ') {
                     true => {
                         " (a command and its arguments are words of their own; a shell's line: sh -c 'LINE')"
                     }
