@@ -12,6 +12,7 @@ mod layout;
 /// Each program, and what it shares with its reader.
 const OBJECTS: &[(&str, &str)] = &[
     ("exact", layout::exact::HEADER),
+    ("calls", layout::calls::HEADER),
     ("profile", layout::profile::HEADER),
     ("segments", layout::segments::HEADER),
     ("ack_filter", layout::ack_filter::HEADER),

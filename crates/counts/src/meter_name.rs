@@ -90,7 +90,7 @@ macro_rules! meters {
 meters! {
     /// CPU time of each CPU by /proc/stat, sampled by the tick.
     Proc = "proc", Cpus, Read, ByDefault;
-    /// CPU time, context switches and page faults of the workload's threads by getrusage, their migrations by /proc/thread-self/sched.
+    /// CPU time, context switches and page faults of the workload's threads by getrusage, their migrations by /proc/thread-self/sched. Of a command that `tcpcost stat` runs: what it used, and what all that it waited for used.
     Rusage = "rusage", Worker, Read, ByDefault;
     /// /proc/net/snmp, snmp6 and netstat of each namespace.
     Netstat = "netstat", Namespace, Read, ByDefault;
@@ -124,6 +124,8 @@ meters! {
     Wire = "wire", Namespace, Read, Never;
     /// The threads of a command that `tcpcost stat` runs, and of all that it starts, by perf_event_open with inheritance.
     Descendants = "descendants", Worker, Perf, Never;
+    /// Sends and receives of the processes that `tcpcost stat` measures, by eBPF at the kernel's socket tracepoints (Linux 6.3).
+    SocketCalls = "socket_calls", Worker, Bpf, Never;
     /// A capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
     /// Page faults of the whole host by /proc/vmstat.

@@ -87,6 +87,14 @@ quantities! {
     PollSystemCalls = "poll_system_calls",
     /// Its calls of io_uring_enter, each of which may stand for many sends and receives; of a workload with `io = "io-uring"` by its own count.
     IoUringSystemCalls = "io_uring_enter_system_calls",
+    /// Sends on internet sockets, by any system call: write, sendfile and io_uring are among them, and calls that sent nothing. eBPF at sock_send_length.
+    SocketSends = "socket_sends",
+    /// Bytes that these took.
+    SocketBytesSent = "socket_bytes_sent",
+    /// Receives on internet sockets, by any system call but splice: read is among them, and calls that found nothing. eBPF at sock_recv_length.
+    SocketReceives = "socket_receives",
+    /// Bytes that these gave.
+    SocketBytesReceived = "socket_bytes_received",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
     TscCycles = "tsc_cycles",
     /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.

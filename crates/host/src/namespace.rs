@@ -71,6 +71,19 @@ pub fn enter_new_network() -> Result<(), SystemError> {
 /// # Errors
 /// With what in this host forbids it and what to do; EINVAL in a process with several threads.
 pub fn enter_user_namespace() -> Result<(), SystemError> {
+    enter_user_namespace_as(0, 0)
+}
+
+/// Does the same, but keeps the user and the group: this process has all capabilities there, and the programs that it
+/// starts have none.
+///
+/// # Errors
+/// As [`enter_user_namespace`].
+pub fn enter_user_namespace_as_self() -> Result<(), SystemError> {
+    enter_user_namespace_as(geteuid().as_raw(), getegid().as_raw())
+}
+
+fn enter_user_namespace_as(inner_uid: u32, inner_gid: u32) -> Result<(), SystemError> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     // SAFETY: unshare takes no pointers.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
@@ -86,8 +99,8 @@ pub fn enter_user_namespace() -> Result<(), SystemError> {
     };
     // user_namespaces(7): without "deny" an unprivileged process may not map its group.
     put("/proc/self/setgroups", "deny".into())?;
-    put("/proc/self/uid_map", format!("0 {uid} 1"))?;
-    put("/proc/self/gid_map", format!("0 {gid} 1"))
+    put("/proc/self/uid_map", format!("{inner_uid} {uid} 1"))?;
+    put("/proc/self/gid_map", format!("{inner_gid} {gid} 1"))
 }
 
 /// Finds out by trying, in a child, whether namespaces can be made here, and how.
@@ -135,7 +148,7 @@ impl NetworkOf {
         Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
     }
 
-    /// Of a process by its id, or by a name below /run/netns, where `ip netns` puts it.
+    /// Of a process by its id, by a name below /run/netns, where `ip netns` puts it, or by a path.
     ///
     /// # Errors
     /// There is none, or it is not for this user to see.
@@ -182,10 +195,11 @@ impl NetworkOf {
     }
 }
 
-/// Where a network namespace is, by a process id or a name below /run/netns.
+/// Where a network namespace is, by a process id, a name below /run/netns or a path.
 pub fn path(text: &str) -> String {
     let is_pid = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
     match is_pid {
+        _ if text.contains('/') => text.to_string(),
         true => format!("/proc/{text}/ns/net"),
         false => format!("/run/netns/{text}"),
     }

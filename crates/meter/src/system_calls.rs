@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use tcpcost_counts::Quantity;
 
@@ -46,7 +47,11 @@ fn tracefs() -> io::Result<OwnedFd> {
                 let flags = FsMountFlags::FSMOUNT_CLOEXEC;
                 fsmount(context.as_fd(), flags, MountAttrFlags::MOUNT_ATTR_RDONLY)
             })
-            .map_err(|_| error),
+            // Without the privilege to mount it, that is what is missing.
+            .map_err(|refused| match refused {
+                Errno::PERM => refused.into(),
+                _ => error,
+            }),
     }
 }
 

@@ -249,7 +249,7 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::of(&[is_not("send_with", &["write", "read+write", "sendfile", "sendfile-memfd"])])
             .when(&["msg-more"])
-            .because("these calls take no MSG_MORE")])
+            .because("these calls take no MSG_MORE; use send_with = \"send\", or cork = \"on\"")])
     .of_group(),
     workload(
         "nodelay",

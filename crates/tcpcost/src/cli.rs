@@ -258,14 +258,23 @@ pub struct Stat {
     /// Run in a fresh network namespace that has nothing but lo, so that all TCP is the command's.
     #[arg(long)]
     pub fresh_netns: bool,
-    /// Measure a process that runs already, and all that it starts, while the command runs, e.g. `sleep 10`; without a command until Ctrl-C.
-    #[arg(short, long, value_name = "PID", conflicts_with = "fresh_netns")]
+    /// Measure processes that run already, and all that they start, while the command runs, e.g. `sleep 10`; without a command until Ctrl-C.
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        conflicts_with = "fresh_netns"
+    )]
     pub pid: Vec<u32>,
     /// The same of all processes of a cgroup: its directory.
     #[arg(long, value_name = "DIR", conflicts_with = "fresh_netns")]
     pub cgroup: Option<PathBuf>,
-    /// Count the network's system calls of the command, too: each system call of the machine gets dearer meanwhile.
-    #[arg(long, conflicts_with_all = ["pid", "cgroup"])]
+    /// The same of all processes in a network namespace: its name (ip netns), its path, or the id of a process in it.
+    #[arg(long, value_name = "NAME|PID|PATH", conflicts_with_all = ["fresh_netns", "pid", "cgroup"])]
+    pub netns: Option<String>,
+    /// Count sends, receives and the network's other system calls, too. The latter make each system call of the machine cost more meanwhile; with --pid, --cgroup or --netns only sends and receives are counted.
+    #[arg(long)]
     pub syscalls: bool,
     /// Of two commands: the least difference that matters, in percent; within it they are equivalent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
@@ -279,8 +288,8 @@ pub struct Stat {
     /// Form of the results.
     #[command(flatten)]
     pub format: Format,
-    /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…
-    #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup"])]
+    /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…. Options of stat come before the command.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup", "netns"])]
     pub command: Vec<String>,
 }
 
@@ -540,8 +549,8 @@ pub struct Watch {
     /// Rows of each; the ones that took the most CPU time or, without that, moved the most bytes.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub rows: usize,
-    /// Watch the network namespace of a process, or of a name below /run/netns.
-    #[arg(long, value_name = "PID|NAME")]
+    /// Watch another network namespace: its name (ip netns), its path, or the id of a process in it.
+    #[arg(long, value_name = "NAME|PID|PATH")]
     pub netns: Option<String>,
     /// Only IPv4 connections; as all filters, for the rows of `--by`, and not for their CPU time.
     #[arg(short = '4', conflicts_with = "ipv6")]

@@ -172,6 +172,7 @@ fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
         fresh_netns: false,
         pid: Vec::new(),
         cgroup: None,
+        netns: None,
         min_effect: args.min_effect,
         seed: args.seed,
         output: None,

@@ -50,6 +50,8 @@ fn mistakes_are_told() {
             "there is no such process",
         ),
         (&["stat", "--cgroup", "/no/such", "--", "true"], "--cgroup"),
+        (&["stat", "--netns", "no-such", "true"], "--netns no-such"),
+        (&["stat", "--no-such", "true"], "--no-such"),
         (
             &["stat", "--min-effect", "nan", "--", "true"],
             "--min-effect",
@@ -342,5 +344,260 @@ fn a_busy_neighbour_is_no_part_of_the_cost() {
         "exact_peer_softirq_ns",
     ] {
         assert_eq!(median(&document, 0, key), Some(0.0), "{key} {document}");
+    }
+}
+
+/// Options of stat come before the command, as with perf.
+#[test]
+fn a_command_needs_no_dashes_before_it() {
+    let place = Place::new();
+    let ran = place.run(&[
+        "stat",
+        "-r",
+        "2",
+        "--json",
+        "sh",
+        "-c",
+        "echo $0; exit 7",
+        "-r",
+    ]);
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert_eq!(ran.stdout, "-r\n-r\n");
+    let found = document(&ran);
+    assert_eq!(found["commands"][0]["command"][3], "-r", "{found}");
+    let two = place.run(&[
+        "stat", "-r", "2", "--json", "true", "--versus", "--", "echo", "-x",
+    ]);
+    assert_eq!(document(&two)["commands"][1]["command"][1], "-x", "{two:?}");
+    let line = place.run(&["stat", "no such program"]);
+    assert_eq!(line.code, Some(127), "{line:?}");
+    assert!(line.stderr.contains("sh -c 'LINE'"), "{line:?}");
+}
+
+/// The same line, by a user who has no capabilities.
+fn run_unprivileged(args: &[&str]) -> Option<Ran> {
+    if !tcpcost_testbed::is_root() {
+        return Some(Place::new().run(args));
+    }
+    let place = Place::new();
+    let of_root = place.command(args);
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(of_root.get_program())
+        .args(args)
+        .current_dir("/");
+    match command.output() {
+        Ok(output) => Some(Ran::from(output)),
+        Err(error) => {
+            tcpcost_testbed::skip(&format!("setpriv: {error}"));
+            None
+        }
+    }
+}
+
+#[test]
+fn without_privileges_the_threads_have_their_time_and_the_rest_its_remedy() {
+    let args = ["stat", "sh", "-c", COUNTS];
+    let Some(ran) = run_unprivileged(&args) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let said = ran.stderr.replace("\n  ", " ").replace('\n', " ");
+    assert!(said.contains("of CPU in its own threads"), "{ran:?}");
+    assert!(said.contains("in user mode"), "{ran:?}");
+    assert!(
+        said.contains("sudo setcap cap_bpf,cap_perfmon,cap_net_admin=ep"),
+        "{ran:?}"
+    );
+    let Some(ran) = run_unprivileged(&["stat", "--json", "sh", "-c", COUNTS]) else {
+        return;
+    };
+    let found = document(&ran);
+    assert!(
+        median(&found, 0, "command_cpu_ns").unwrap() > 1e6,
+        "{found}"
+    );
+    assert_eq!(median(&found, 0, "exact_task_own_ns"), None, "{found}");
+}
+
+#[test]
+fn without_privileges_a_fresh_namespace_is_made_in_a_user_namespace() {
+    let command = "id -u; grep -c : /proc/net/dev; grep CapEff /proc/self/status";
+    let Some(ran) = run_unprivileged(&["stat", "--fresh-netns", "sh", "-c", command]) else {
+        return;
+    };
+    if ran.code == Some(77) {
+        assert!(ran.stderr.contains("--fresh-netns"), "{ran:?}");
+        return tcpcost_testbed::skip(&ran.stderr);
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    if tcpcost_testbed::is_root() {
+        assert_eq!(lines[0], "65534", "{ran:?}");
+    }
+    // Only lo; and the command has no more capabilities than its user.
+    assert_eq!(lines[1], "1", "{ran:?}");
+    assert_eq!(lines[2], "CapEff:\t0000000000000000", "{ran:?}");
+}
+
+/// read and write are among what the tracepoints of sockets count.
+#[test]
+fn sends_and_receives_of_a_running_process_are_counted() {
+    const ROUNDS: usize = 100;
+    let place = Place::new();
+    let (started, done) = (place.path("started"), place.path("done"));
+    let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
+    let own = std::process::id().to_string();
+    let args = [
+        "stat",
+        "--syscalls",
+        "--json",
+        "--pid",
+        &own,
+        "sh",
+        "-c",
+        waits,
+    ];
+    let stat = place.start(&args);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let [mut client, mut server] =
+        [client, server].map(|stream| std::fs::File::from(std::os::fd::OwnedFd::from(stream)));
+    tcpcost_testbed::until("the command", || started.exists().then_some(()));
+    for _ in 0..ROUNDS {
+        client.write_all(b"abc").unwrap();
+        server.read_exact(&mut [0; 3]).unwrap();
+    }
+    std::fs::write(done, "").unwrap();
+    let ran = stat.end();
+    let found = document(&ran);
+    let Some(sends) = median(&found, 0, "socket_sends") else {
+        let unavailable = found["unavailable"].to_string();
+        assert!(
+            unavailable.contains("socket_calls") || unavailable.contains("exact"),
+            "{unavailable}"
+        );
+        return tcpcost_testbed::skip(&unavailable);
+    };
+    // Other tests of this process send, too.
+    assert!(sends >= ROUNDS as f64, "{found}");
+    for key in [
+        "socket_receives",
+        "socket_bytes_sent",
+        "socket_bytes_received",
+    ] {
+        assert!(
+            median(&found, 0, key).unwrap() >= ROUNDS as f64,
+            "{key} {found}"
+        );
+    }
+}
+
+/// A process there has a connection open before `stat` begins.
+#[test]
+fn open_sockets_of_a_namespace_are_its_own() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let directory = place.directory.path().to_path_buf();
+    let (pid_here, pid_there) = std::sync::mpsc::channel();
+    let of_namespace = thread::spawn(move || {
+        tcpcost_host::namespace::enter_new_network().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let script = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; while [ ! -e started ]; do sleep 0.01; done; \
+             for i in {{1..300}}; do echo x >&3; done; touch done"
+        );
+        let mut process = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(directory)
+            .spawn()
+            .unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        pid_here.send(process.id()).unwrap();
+        let mut all = Vec::new();
+        accepted.read_to_end(&mut all).unwrap();
+        assert!(process.wait().unwrap().success());
+    });
+    let pid = pid_there.recv().unwrap().to_string();
+    let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
+    let ran = place.run(&["stat", "--json", "--netns", &pid, "sh", "-c", waits]);
+    of_namespace.join().unwrap();
+    let found = document(&ran);
+    assert_eq!(found["network_namespace"], "attached");
+    let Some(own) = median(&found, 0, "exact_own_softirq_ns") else {
+        return tcpcost_testbed::skip(&found["unavailable"].to_string());
+    };
+    assert!(own > 0.0, "{found}");
+    assert!(
+        median(&found, 0, "data_skb_bytes_sent").unwrap() >= 600.0,
+        "{found}"
+    );
+}
+
+/// Programs and cgroup hooks end with the process that holds them, however that ends.
+#[test]
+fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
+    let place = Place::new();
+    let pid_file = place.path("pid");
+    let mut child = place
+        .command(&[
+            "stat",
+            "sh",
+            "-c",
+            "echo $$ > new; mv new pid; exec sleep 600",
+        ])
+        .spawn()
+        .unwrap();
+    let sleeper = tcpcost_testbed::until("the command", || {
+        std::fs::read_to_string(&pid_file)
+            .ok()?
+            .trim()
+            .parse::<i32>()
+            .ok()
+    });
+    let files = std::fs::read_dir(format!("/proc/{}/fdinfo", child.id())).unwrap();
+    let ids: Vec<u32> = files
+        .flatten()
+        .filter_map(|file| {
+            let text = std::fs::read_to_string(file.path()).ok()?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("prog_id:"))?;
+            line.trim().parse().ok()
+        })
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // SAFETY: kill takes no pointers; the process is ours and not yet waited for by its new parent, since it sleeps.
+    unsafe { libc::kill(sleeper, libc::SIGKILL) };
+    if ids.is_empty() {
+        return tcpcost_testbed::skip("no eBPF programs can be loaded here");
+    }
+    tcpcost_testbed::until("the end of the programs", || {
+        ids.iter().all(|id| !is_loaded(*id)).then_some(())
+    });
+}
+
+/// True if the kernel has an eBPF program of this id (bpf(2), BPF_PROG_GET_FD_BY_ID).
+fn is_loaded(id: u32) -> bool {
+    let mut attributes = [0_u32; 32];
+    attributes[0] = id;
+    // SAFETY: the attributes outlive the call and are as long as it is told; what it returns is a new descriptor or negative.
+    unsafe {
+        let fd = libc::syscall(
+            libc::SYS_bpf,
+            13,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+        );
+        if fd >= 0 {
+            libc::close(fd as libc::c_int);
+        }
+        fd >= 0
     }
 }

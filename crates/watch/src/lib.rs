@@ -75,7 +75,7 @@ pub struct Options {
     pub prometheus: Option<SocketAddr>,
     /// Names by which that may be asked, beside addresses, `localhost` and this host's own.
     pub names: Vec<String>,
-    /// The network namespace to watch, in place of the caller's: a process id or a name below /run/netns.
+    /// The network namespace to watch, in place of the caller's: a name below /run/netns, a process id or a path.
     pub netns: Option<String>,
     /// Share of one CPU that the eBPF programs may take before they sample; from 1 on they never do.
     pub self_max: f64,

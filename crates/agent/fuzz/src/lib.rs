@@ -65,6 +65,7 @@ pub fn answer(data: &[u8]) {
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
+            took_ns: None,
             topology: Topology::default(),
             machines: BTreeMap::new(),
             hosts: BTreeMap::from([(host, measured.record)]),

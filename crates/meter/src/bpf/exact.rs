@@ -16,6 +16,7 @@
 #![allow(unsafe_code, reason = "memory that an eBPF program writes")]
 
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{Ordering, fence};
@@ -26,6 +27,7 @@ use memmap2::MmapMut;
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
+use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
     COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OWN_PIDS, OWNERS, Owned,
@@ -388,6 +390,14 @@ impl Follower {
     pub fn adopt_open_sockets(&self) -> Result<(), MeterError> {
         self.files.as_ref().map_or(Ok(()), Listing::run)
     }
+
+    /// The meter `socket_calls`: sends and receives of the followed processes, from now on.
+    ///
+    /// # Errors
+    /// [`MeterError::Unavailable`]: a kernel older than 6.3.
+    pub fn count_calls(&self) -> Result<Box<dyn Meter + Send>, MeterError> {
+        Ok(Box::new(Calls::load(&self.followed)?))
+    }
 }
 
 impl fmt::Debug for Exact {
@@ -461,10 +471,17 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
 
 /// Where the kernel's function of pacing's timer is; 0 where that is hidden or not there: pacing is then the host's.
 fn pace_kick() -> u64 {
-    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let mut lines = symbols.lines();
-    let address = lines.find_map(|line| line.strip_suffix(" t tcp_pace_kick"));
-    address.map_or(0, |address| u64::from_str_radix(address, 16).unwrap_or(0))
+    let Ok(symbols) = fs::File::open("/proc/kallsyms") else {
+        return 0;
+    };
+    // The kernel makes some 5 MB of text, line by line, in about 50 ms: stop at the line.
+    let lines = BufReader::with_capacity(1 << 16, symbols).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let address = lines.find_map(|line| {
+        let address = line.strip_suffix(" t tcp_pace_kick")?;
+        u64::from_str_radix(address, 16).ok()
+    });
+    address.unwrap_or(0)
 }
 
 const METER: MeterName = MeterName::Exact;

@@ -154,6 +154,23 @@ pub mod exact {
     }
 }
 
+/// Of `socket_calls`.
+pub mod calls {
+    layout! {
+        const MAX_CPUS = 1024;
+        const COUNTS = 4;
+        counts COUNTED {
+            SENDS = socket_sends,
+            BYTES_SENT = socket_bytes_sent,
+            RECEIVES = socket_receives,
+            BYTES_RECEIVED = socket_bytes_received,
+        }
+        struct Cell align(64) {
+            counts: u64 [COUNTS],
+        }
+    }
+}
+
 /// Of `segments`.
 pub mod segments {
     layout! {

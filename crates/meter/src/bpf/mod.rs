@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 #[cfg(feature = "bpf")]
 pub mod ack_filter;
 #[cfg(feature = "bpf")]
+mod calls;
+#[cfg(feature = "bpf")]
 pub mod exact;
 #[cfg(feature = "bpf")]
 mod holders;
@@ -88,6 +90,14 @@ impl Follower {
     /// # Errors
     /// None.
     pub fn adopt_open_sockets(&self) -> Result<(), MeterError> {
+        match *self {}
+    }
+
+    /// Cannot be called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn count_calls(&self) -> Result<Box<dyn Meter + Send>, MeterError> {
         match *self {}
     }
 }

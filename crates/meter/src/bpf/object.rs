@@ -52,8 +52,32 @@ impl Attached {
         rooms: &[Room],
         length: usize,
     ) -> Result<Attached, MeterError> {
+        Attached::loaded(
+            meter,
+            load_with(meter, object, targ, rooms, None)?,
+            rooms,
+            length,
+        )
+    }
+
+    /// Loads an object without filters, one of whose maps is this one of another object.
+    pub(super) fn sharing(
+        meter: MeterName,
+        object: &[u8],
+        numbers: &Table,
+        length: usize,
+    ) -> Result<Attached, MeterError> {
+        let object = load_with(meter, object, &[], &[], Some(&numbers.map))?;
+        Attached::loaded(meter, object, &[], length)
+    }
+
+    fn loaded(
+        meter: MeterName,
+        object: Object,
+        rooms: &[Room],
+        length: usize,
+    ) -> Result<Attached, MeterError> {
         let failed = |error| failure(meter, "look at the maps", &error);
-        let object = load_with(meter, object, targ, rooms)?;
         let variables = variables(meter, &object, length)?;
         let mut maps = Vec::new();
         let mut ids = Vec::new();
@@ -146,6 +170,11 @@ impl Attached {
         let link = program.ok_or_else(|| strange(meter))?.attach();
         let link = link.map_err(|error| failure(meter, "attach", &error))?;
         Ok(Listing { meter, link })
+    }
+
+    /// True if none of its programs is attached: this kernel has none of their tracepoints.
+    pub(super) fn is_idle(&self) -> bool {
+        self.links.is_empty()
     }
 
     /// Stops those that this names; variables stay as they are.
@@ -325,7 +354,7 @@ fn strange(meter: MeterName) -> MeterError {
 
 /// Loads an object, attached to nothing yet.
 pub(super) fn load(meter: MeterName, object: &[u8], targ: &[u8]) -> Result<Object, MeterError> {
-    load_with(meter, object, targ, &[])
+    load_with(meter, object, targ, &[], None)
 }
 
 fn load_with(
@@ -333,6 +362,7 @@ fn load_with(
     object: &[u8],
     targ: &[u8],
     rooms: &[Room],
+    shared: Option<&MapHandle>,
 ) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // What libbpf has to say is for its developers; the error has what a user can act on.
@@ -358,6 +388,10 @@ fn load_with(
         }
     }
     for mut map in open.maps_mut() {
+        if let Some(shared) = shared.filter(|shared| shared.name() == map.name()) {
+            map.reuse_fd(shared.as_fd())
+                .map_err(|error| failed("share a map", error))?;
+        }
         match rooms.iter().find(|room| map.name() == room.map) {
             None => {}
             Some(Room {

@@ -5,19 +5,21 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use regex::Regex;
 use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source, Whose};
 use tcpcost_host::cpus;
-use tcpcost_host::namespace::NetworkOf;
+use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
-use tcpcost_meter::{Meter, MeterError, Owners, Scope};
+use tcpcost_meter::rusage::Children;
+use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope};
 use tcpcost_signals::Interrupt;
 
 use crate::cli;
@@ -111,6 +113,8 @@ pub struct Bench<'a> {
     /// By which the command's tasks are told from others; absent without `exact`.
     follower: Option<Follower>,
     refused: Vec<String>,
+    /// True if some were refused for want of capabilities.
+    lacks_privileges: bool,
     /// Whether softirqs have owners.
     has_owners: bool,
     per: Option<&'a Per>,
@@ -119,6 +123,14 @@ pub struct Bench<'a> {
     is_attached: bool,
     /// Their network namespace, where it is another.
     network: Option<NetworkOf>,
+}
+
+/// The last that was loaded goes first. Where two programs are at a tracepoint, the kernel waits for a grace period (some
+/// 20 ms) each time that the first of the two goes before the other.
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        while self.meters.pop().is_some() {}
+    }
 }
 
 impl<'a> Bench<'a> {
@@ -130,6 +142,12 @@ impl<'a> Bench<'a> {
         let mut attached = args.pid.clone();
         if let Some(cgroup) = &args.cgroup {
             attached.extend(members(cgroup)?);
+        }
+        let mut network = None;
+        if let Some(name) = &args.netns {
+            let (namespace, inhabitants) = inhabited(name)?;
+            attached.extend(inhabitants);
+            network = namespace;
         }
         if let Some(pid) = attached.iter().find(|pid| !is_there(**pid)) {
             return Err(usage(format!("--pid {pid}: there is no such process")));
@@ -143,11 +161,15 @@ impl<'a> Bench<'a> {
             meters: Vec::new(),
             follower: None,
             refused: Vec::new(),
+            lacks_privileges: false,
             has_owners: false,
             per,
             cpus: cpus.len(),
-            is_attached: !attached.is_empty(),
-            network: network(&attached)?,
+            is_attached: !attached.is_empty() || args.netns.is_some(),
+            network: match args.netns {
+                Some(_) => network,
+                None => common_network(&attached)?,
+            },
         };
         if let Some((meter, follower)) = bench.exact(scope.clone()) {
             for pid in with_children(&attached) {
@@ -157,6 +179,9 @@ impl<'a> Bench<'a> {
                 follower.adopt_open_sockets()?;
             }
             bench.meters.push(meter);
+            if args.syscalls {
+                bench.add(follower.count_calls());
+            }
             bench.follower = Some(follower);
         }
         let open = || {
@@ -166,13 +191,14 @@ impl<'a> Bench<'a> {
         for opened in bench.within(open)? {
             bench.add(opened);
         }
-        // Of processes that run already there is no inheritance from this thread.
+        // Of processes that run already there is no inheritance from this thread, nor does it wait for them.
         if !bench.is_attached {
+            bench.meters.push(Box::new(Children));
             let mut opened = Descendants::open();
             if let (Ok(meter), true) = (&mut opened, args.syscalls)
                 && let Err(error) = meter.count_system_calls()
             {
-                bench.refused.push(error.to_string());
+                bench.refuse(&error);
             }
             bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
         }
@@ -189,12 +215,15 @@ impl<'a> Bench<'a> {
             match bpf::load_following(&scope) {
                 Ok(loaded) => {
                     self.has_owners = owners == Owners::Command;
+                    for line in &mut self.refused {
+                        line.insert_str(0, "owners of softirqs cannot be told: ");
+                    }
                     return Some(loaded);
                 }
-                Err(error) if owners == Owners::Command => self
-                    .refused
-                    .push(format!("owners of softirqs cannot be told: {error}")),
-                Err(error) => self.refused = vec![error.to_string()],
+                Err(error) => {
+                    self.refused.clear();
+                    self.refuse(&error);
+                }
             }
         }
         None
@@ -203,8 +232,14 @@ impl<'a> Bench<'a> {
     fn add(&mut self, opened: Result<Box<dyn Meter + Send>, MeterError>) {
         match opened {
             Ok(meter) => self.meters.push(meter),
-            Err(error) => self.refused.push(error.to_string()),
+            Err(error) => self.refuse(&error),
         }
+    }
+
+    /// Notes that a meter cannot be had.
+    fn refuse(&mut self, error: &MeterError) {
+        self.lacks_privileges |= matches!(error.needs(), Some(Needs::Capabilities(_)));
+        self.refused.push(error.to_string());
     }
 
     /// Runs a command to its end; without one, until it is interrupted.
@@ -230,7 +265,13 @@ impl<'a> Bench<'a> {
             }
             Err(error) => {
                 let program = &command[0];
-                crate::output::say!("tcpcost: stat: run {program}: {error}");
+                let hint = match program.contains(' ') {
+                    true => {
+                        " (a command and its arguments are words of their own; a shell's line: sh -c 'LINE')"
+                    }
+                    false => "",
+                };
+                crate::output::say!("tcpcost: stat: run {program}: {error}{hint}");
                 let code = match error.kind() {
                     io::ErrorKind::NotFound => 127,
                     _ => 126,
@@ -325,6 +366,7 @@ impl<'a> Bench<'a> {
             is_attached: self.is_attached,
             is_elsewhere: self.network.is_some(),
             refused: self.refused.clone(),
+            lacks_privileges: self.lacks_privileges,
             per: args.per.clone(),
         }
     }
@@ -347,6 +389,8 @@ pub struct About {
     pub is_elsewhere: bool,
     /// Meters that cannot be had, a line each.
     pub refused: Vec<String>,
+    /// True if some of them need capabilities that this process does not have.
+    pub lacks_privileges: bool,
     /// What a unit is.
     pub per: Option<String>,
 }
@@ -389,8 +433,36 @@ fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
     }
 }
 
+/// The network namespace of this name (ip-netns), process id or path, `None` where it is this thread's; and the processes
+/// in it.
+fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
+    let path = namespace::path(name);
+    let wrong = |error: &io::Error| {
+        usage(format!(
+            "--netns {name}: {path}: {error}: expected a name of ip netns, a process or a path"
+        ))
+    };
+    let file = fs::File::open(&path).map_err(|error| wrong(&error))?;
+    let inode = file.metadata()?.ino();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_in = |pid: &u32| {
+        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == inode)
+    };
+    let inhabitants = pids.filter(is_in).filter(|pid| *pid != std::process::id());
+    let inhabitants = inhabitants.collect();
+    if namespace::inode()? == inode {
+        return Ok((None, inhabitants));
+    }
+    let network = NetworkOf::namespace(file);
+    network
+        .within(|| ())
+        .with_context(|| format!("--netns {name}"))?;
+    Ok((Some(network), inhabitants))
+}
+
 /// The network namespace that processes have in common; `None` where it is this thread's.
-fn network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
+fn common_network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
     let mut inodes = pids.iter().map(|pid| {
         let inode = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
         (pid, inode.ok())

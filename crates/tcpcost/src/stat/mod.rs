@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_counts::TextForm;
+use tcpcost_host::namespace::{self, Way};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
 use self::measure::{Bench, Once};
 use self::versus::Verdict;
 use crate::cli;
-use crate::exit::usage;
+use crate::exit::{Exit, Stop, usage};
 use crate::output;
 
 /// Ctrl-C reaches the command as well; who insists ends this, too.
@@ -63,13 +64,26 @@ fn run(args: &cli::Stat, until_decided: Option<Duration>) -> anyhow::Result<Exit
     if !(args.min_effect.is_finite() && (0.0..100.0).contains(&args.min_effect)) {
         return Err(usage("--min-effect: expected a percentage from 0 to 100"));
     }
+    // Before there is a second thread: the kernel moves no process with several into a user namespace.
+    if args.fresh_netns {
+        enter_fresh_network()?;
+    }
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
-    // On a thread of its own: a network namespace is a thread's, and so is what its children inherit.
-    std::thread::scope(|scope| {
-        let work = || measured(args, commands, per.as_ref(), until_decided, &interrupt);
-        let thread = scope.spawn(work);
-        thread.join().expect("it does not panic")
-    })
+    measured(args, commands, per.as_ref(), until_decided, &interrupt)
+}
+
+/// Moves this process into a fresh network namespace; without privileges by a user namespace, in which the command is
+/// the user that it would be outside.
+fn enter_fresh_network() -> anyhow::Result<()> {
+    match namespace::can_make_namespaces() {
+        Ok(Way::Privileged) => {}
+        Ok(Way::UserNamespace) => namespace::enter_user_namespace_as_self()?,
+        Err(why) => {
+            let (exit, text) = (Exit::Unavailable, format!("--fresh-netns: {why}"));
+            return Err(Stop { exit, text }.into());
+        }
+    }
+    namespace::enter_new_network().context("--fresh-netns")
 }
 
 fn measured(
@@ -79,9 +93,6 @@ fn measured(
     until_decided: Option<Duration>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<ExitCode> {
-    if args.fresh_netns {
-        tcpcost_host::namespace::enter_new_network().context("a fresh network namespace")?;
-    }
     let mut bench = Bench::open(per, args)?;
     let mut all: Vec<Measured> = commands
         .into_iter()

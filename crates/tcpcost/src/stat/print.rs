@@ -90,10 +90,17 @@ impl Document<'_> {
         let costs = measured.runs.iter().filter_map(|once| exact_cost_ns(once));
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
-            let tasks = value("task_clock_ns").unwrap_or_else(|| "no known time".to_string());
-            return format!(
-                "{name} ({runs}) took {tasks} of CPU in its own threads; what the kernel did for it is not known here."
-            );
+            let why = match self.about.lacks_privileges {
+                true => "not measured (needs root)",
+                false => "not measured here",
+            };
+            let tasks = value("task_clock_ns").or_else(|| value("command_cpu_ns"));
+            return match tasks {
+                Some(tasks) => format!(
+                    "{name} ({runs}) took {tasks} of CPU in its own threads; softirqs and interrupts for its sockets were {why}."
+                ),
+                None => format!("{name} ({runs}): CPU time {why}."),
+            };
         };
         let own = of("exact_task_own_ns").map_or(0.0, |own| own.median);
         let rest = match self.about.has_owners {
@@ -206,6 +213,9 @@ impl Document<'_> {
             }
         }
         lines.extend(about.refused.iter().cloned());
+        if about.lacks_privileges {
+            lines.push(remedy());
+        }
         lines
     }
 
@@ -301,6 +311,16 @@ impl Document<'_> {
         }
         text
     }
+}
+
+/// How a user gets what needs capabilities.
+fn remedy() -> String {
+    let program = std::env::current_exe().map_or("tcpcost".to_string(), |path| {
+        printable(&path.to_string_lossy()).to_string()
+    });
+    format!(
+        "To measure them: sudo setcap cap_bpf,cap_perfmon,cap_net_admin=ep {program} (once; commands stay this user's), or sudo tcpcost stat … (the command runs as root)."
+    )
 }
 
 /// RFC 4180 §2.

@@ -60,7 +60,7 @@ const COST: &str = "cost";
 const CPU: &str = "CPU time of the command, all CPUs, exact by eBPF";
 const HOST: &str = "CPU time of all that this host did meanwhile";
 const TASKS: &str = "the command's threads";
-const CALLS: &str = "the network's system calls of its threads";
+const CALLS: &str = "the network's system calls";
 const TCP: &str = "TCP of the network namespace";
 const SIZES: &str = "sizes and ACKs";
 const DRAIN: &str = "what sent the data";
@@ -234,6 +234,62 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
+        "CPU time of all that was waited for",
+        M::Rusage,
+        &[Q::TaskUserNs, Q::TaskSystemNs],
+        "command_cpu_ns",
+        "ns",
+    ),
+    count(
+        TASKS,
+        "  in user mode",
+        M::Rusage,
+        &[Q::TaskUserNs],
+        "task_user_ns",
+        "ns",
+    ),
+    count(
+        TASKS,
+        "  in the kernel",
+        M::Rusage,
+        &[Q::TaskSystemNs],
+        "task_system_ns",
+        "ns",
+    ),
+    count(
+        TASKS,
+        "  switches because it waited",
+        M::Rusage,
+        &[Q::VoluntarySwitches],
+        "voluntary_switches",
+        "",
+    ),
+    count(
+        TASKS,
+        "  switches because others ran",
+        M::Rusage,
+        &[Q::InvoluntarySwitches],
+        "involuntary_switches",
+        "",
+    ),
+    count(
+        TASKS,
+        "  page faults without a disk",
+        M::Rusage,
+        &[Q::MinorFaults],
+        "minor_page_faults",
+        "",
+    ),
+    count(
+        TASKS,
+        "  page faults that waited for a disk",
+        M::Rusage,
+        &[Q::MajorFaults],
+        "major_page_faults",
+        "",
+    ),
+    count(
+        TASKS,
         "context switches",
         M::Descendants,
         &[Q::ContextSwitches],
@@ -271,6 +327,38 @@ pub const ROWS: &[Row] = &[
         &[Q::Instructions],
         "instructions",
         "instructions",
+    ),
+    count(
+        CALLS,
+        "sends on internet sockets",
+        M::SocketCalls,
+        &[Q::SocketSends],
+        "socket_sends",
+        "",
+    ),
+    count(
+        CALLS,
+        "bytes that they sent",
+        M::SocketCalls,
+        &[Q::SocketBytesSent],
+        "socket_bytes_sent",
+        "bytes",
+    ),
+    count(
+        CALLS,
+        "receives on internet sockets",
+        M::SocketCalls,
+        &[Q::SocketReceives],
+        "socket_receives",
+        "",
+    ),
+    count(
+        CALLS,
+        "bytes that they received",
+        M::SocketCalls,
+        &[Q::SocketBytesReceived],
+        "socket_bytes_received",
+        "bytes",
     ),
     count(
         CALLS,

@@ -61,6 +61,7 @@ const DECIDING: &[&str] = &[
     PER_KIB,
     "exact_task_own_ns",
     "task_clock_ns",
+    "command_cpu_ns",
     "elapsed_s",
 ];
 
