@@ -45,7 +45,7 @@ impl Owners {
     fn load() -> Option<Owners> {
         let scope = Scope {
             cpus: (0..thread::available_parallelism().unwrap().get()).collect(),
-            owners: true,
+            owners: tcpcost_meter::Owners::Command,
             ..Scope::default()
         };
         match bpf::load_following(&scope) {
