@@ -102,7 +102,7 @@ fn of_comparison(run: &str, one: &Comparison) -> Test {
     let said = sentence(one);
     Test {
         name: format!("{run}: {} against {}", one.to, one.from),
-        result: match one.decision {
+        result: match one.final_decision() {
             Decision::Improves | Decision::Equivalent => Result::Ok,
             Decision::Inconclusive => Result::Skip(said.clone()),
             Decision::Regresses => Result::NotOk,
