@@ -86,7 +86,7 @@ pub use decision::{Decision, pairs_needed};
 pub use derive::{Values, derive};
 pub use effects::{Cause, Effect, EffectAt};
 pub use estimate::{CONFIDENCE, Estimate};
-pub use export::{bmf, github_benchmark, ktap, markdown, nipa, openmetrics};
+pub use export::{bmf, github_benchmark, junit, ktap, markdown, nipa, openmetrics};
 pub use fleet::{Because, Fleet, Outlier};
 pub use headline::{Headline, families};
 pub use held::Held;

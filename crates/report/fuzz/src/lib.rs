@@ -53,7 +53,15 @@ fn forms(summary: &Summary) {
         let _ = flame(cell);
         let _ = flame_difference(&summary.cells[0], cell);
     }
-    for document in [markdown, ktap, bmf, github_benchmark, openmetrics, nipa] {
+    for document in [
+        markdown,
+        junit,
+        ktap,
+        bmf,
+        github_benchmark,
+        openmetrics,
+        nipa,
+    ] {
         let _ = document(std::slice::from_ref(summary));
     }
 }
