@@ -83,6 +83,10 @@ pub struct Earlier<'a, S> {
     pub min_effect: f64,
     /// The study as a command line takes it.
     pub study: &'a str,
+    /// What was changed of it, as flags of `compare`, each after a space.
+    pub for_compare: &'a str,
+    /// The same as flags of `run`.
+    pub for_run: &'a str,
     /// The directory of the earlier runs.
     pub directory: &'a str,
 }

@@ -81,17 +81,27 @@ pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
         let percents: Vec<f64> = changes.map(|one| one.percent().median).collect();
         let least = percents.iter().copied().fold(f64::INFINITY, f64::min);
         let most = percents.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let which = match open.len() == stored.cells {
+            true => format!("any of {} cells", stored.cells),
+            false => format!("{} of {} cells", open.len(), stored.cells),
+        };
         Some(format!(
-            "NO VERDICT on {} of {} cells: {}; against each other they changed by {} to {} %. {}",
-            open.len(),
-            stored.cells,
+            "NO VERDICT on {}: {}; against each other they changed by {} to {} %. {}",
+            which,
             level(first, stored),
             precise(least, 0),
             precise(most, 0),
             unseen(stored)
         ))
     });
-    each.chain(joined).collect()
+    let last = all.first().and_then(|one| match &one.basis {
+        Basis::Runs(stored) if stored.after > 1 => Some(format!(
+            "All that follows is of the last of the {} runs after the change.",
+            stored.after
+        )),
+        _ => None,
+    });
+    each.chain(joined).chain(last).collect()
 }
 
 /// A verdict on stored runs.

@@ -218,7 +218,11 @@ fn to_decide(
     runs_needed: Option<usize>,
 ) -> String {
     let Earlier {
-        study, directory, ..
+        study,
+        for_compare,
+        for_run,
+        directory,
+        ..
     } = earlier;
     let are_several = earlier.runs.len() + earlier.beside.len() > 1;
     match runs_needed.filter(|runs| *runs <= RUNS_NAMED_MAX) {
@@ -226,10 +230,10 @@ fn to_decide(
             "tcpcost kernels OLD NEW {study} (instructions in guests of both kernels, on any machine)"
         ),
         Some(runs) if are_several => format!(
-            "for a change of 20 % about {runs} runs of each, in turn: tcpcost run {study} --runs {runs} --in-turn-with {directory}"
+            "for a change of 20 % about {runs} runs of each, in turn: tcpcost run {study}{for_run} --runs {runs} --in-turn-with {directory}"
         ),
         _ => format!(
-            "tcpcost compare {study} --cell \"{cell}\" --with tcpcost=OLD (2 minutes, in turn; of a setting: --b KNOB=VALUE)"
+            "tcpcost compare {study}{for_compare} --cell \"{cell}\" --with tcpcost=OLD (2 minutes, in turn; of a setting: --b KNOB=VALUE)"
         ),
     }
 }

@@ -95,6 +95,8 @@ fn earlier(runs: &[Summary], min_effect: f64) -> Earlier<'_, Summary> {
         beside: &[],
         min_effect,
         study: "s",
+        for_compare: "",
+        for_run: "",
         directory: "before",
     }
 }

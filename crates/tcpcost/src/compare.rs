@@ -56,6 +56,8 @@ fn stored(
     after: &[PathBuf],
     min_effect: Option<f64>,
 ) -> anyhow::Result<ExitCode> {
+    // A run on both sides would be equal to itself.
+    run::directories(&[before, after].concat())?;
     let baseline = Baseline::load(before)?;
     Ok(run::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }

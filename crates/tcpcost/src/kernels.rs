@@ -96,6 +96,8 @@ fn held(mut second: Summary, first: &Summary) -> Summary {
         beside: &[],
         min_effect: second.study.measure.min_effect,
         study: &first.study.name,
+        for_compare: "",
+        for_run: "",
         directory: "",
     });
     second

@@ -33,6 +33,8 @@ pub fn records(data: &[u8]) {
             beside,
             min_effect: 0.01,
             study: "fuzz",
+            for_compare: "",
+            for_run: "",
             directory: "fuzz",
         });
         forms(&summary);

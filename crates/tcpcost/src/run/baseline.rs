@@ -6,7 +6,8 @@ use tcpcost_guest::Guest;
 use tcpcost_report::{Basis, Decision, Earlier, Summary};
 use tcpcost_study::Bed;
 
-use super::directory::{RECORDS, STUDY, StoredRun};
+use super::directory::{Overrides, RECORDS, STUDY, StoredRun};
+use super::shell::quoted;
 use crate::exit::usage;
 use crate::output;
 use crate::studies;
@@ -14,8 +15,9 @@ use crate::studies;
 /// Earlier runs that a run is compared with.
 pub struct Baseline {
     runs: Vec<Summary>,
-    /// The study as a command line takes it.
+    /// The newest of them, as a command line takes it up again.
     study: String,
+    overrides: Overrides,
     directory: PathBuf,
 }
 
@@ -23,19 +25,21 @@ impl Baseline {
     /// Reads the runs of these directories, each a run's or a folder of runs.
     pub fn load(paths: &[PathBuf]) -> anyhow::Result<Baseline> {
         let mut runs = Vec::new();
-        let mut study = String::new();
+        let (mut study, mut overrides) = (String::new(), Overrides::default());
         for path in directories(paths)? {
             let run = StoredRun::load(&path)?;
             run.say();
             study = match studies::built_in(&run.overrides.study) {
                 Some(text) if text == run.text => run.overrides.study.clone(),
-                _ => path.join(STUDY).display().to_string(),
+                _ => quoted(&path.join(STUDY).to_string_lossy()),
             };
+            overrides = run.overrides;
             runs.push(Summary::new(&run.study, &run.records));
         }
         Ok(Baseline {
             runs,
             study,
+            overrides,
             directory: paths.first().cloned().unwrap_or_default(),
         })
     }
@@ -60,8 +64,35 @@ impl Baseline {
             beside: &beside,
             min_effect: summary.study.measure.min_effect,
             study: &self.study,
-            directory: &self.directory.display().to_string(),
+            for_compare: &self.flags(false),
+            for_run: &self.flags(true),
+            directory: &quoted(&self.directory.to_string_lossy()),
         });
+    }
+
+    /// What the command line changed of the study, as `compare` or `run` takes it.
+    fn flags(&self, of_run: bool) -> String {
+        let Overrides {
+            set,
+            repetitions,
+            duration,
+            quick,
+            ..
+        } = &self.overrides;
+        let set = set
+            .iter()
+            .map(|(knob, value)| format!(" --set {}", quoted(&format!("{knob}={value}"))));
+        let mut flags: String = set.collect();
+        if let Some(duration) = duration {
+            flags += &format!(" --duration {}", quoted(duration));
+        }
+        if let (Some(repetitions), true) = (repetitions, of_run) {
+            flags += &format!(" --repetitions {repetitions}");
+        }
+        if *quick && of_run {
+            flags += " --quick";
+        }
+        flags
     }
 
     /// Names the clock that a busy machine does not disturb, where stored runs have no verdict and this host has it.
@@ -76,8 +107,9 @@ impl Baseline {
         if is_open && fits && Guest::check_host().is_ok() {
             output::say!(
                 "tcpcost: this host can count instructions in guests, which no other task disturbs: \
-                 tcpcost run {} --exact-instructions, before and after; of two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
-                self.study
+                 tcpcost run {}{} --exact-instructions, before and after; of two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
+                self.study,
+                self.flags(true)
             );
         }
     }

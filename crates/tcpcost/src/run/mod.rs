@@ -49,7 +49,7 @@ use crate::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
 
-pub use self::baseline::{Baseline, held};
+pub use self::baseline::{Baseline, directories, held};
 pub use self::commands::Consent;
 pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
 pub use self::exact_instructions::ExactInstructions;

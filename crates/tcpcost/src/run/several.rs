@@ -82,7 +82,7 @@ pub fn several(args: &cli::RunArgs, runs: u32) -> anyhow::Result<Exit> {
         for side in &sides {
             let path = side.folder.join(format!("{number:03}"));
             if !args.telling.quiet {
-                output::say!("run {number} of {runs}: {}", path.display());
+                output::say!("run {number} of {runs} of {}", side.folder.display());
             }
             let exit = once(args, side, &path, &interrupt)?;
             if exit == Exit::Interrupted {
