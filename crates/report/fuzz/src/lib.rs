@@ -2,7 +2,7 @@
 
 use tcpcost_report::{
     Earlier, Summary, TextStyle, bmf, csv, derive, flame, flame_difference, github_benchmark, html,
-    json, ktap, markdown, nipa, openmetrics, text,
+    json, junit, ktap, markdown, nipa, openmetrics, text,
 };
 use tcpcost_study::{CpuDistance, Record, Study};
 
