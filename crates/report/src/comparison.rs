@@ -262,9 +262,7 @@ pub(crate) fn against_baseline(
     for one in &mut all {
         one.from += ", before";
     }
-    let of_level = level
-        .filter(|level| level.error.is_some())
-        .zip(cells.first());
+    let of_level = level.filter(Shift::has_error).zip(cells.first());
     if let Some((level, first)) = of_level {
         let contrast = level.contrast();
         all.push(Comparison {

@@ -97,16 +97,20 @@ impl Machine {
 
 /// Verdicts by cell of 200 comparisons of `k` runs with `k` after a step of the level: false ones by cell, comparisons in which a
 /// false one stands among all, and those in which the first cell's effect is seen.
-fn verdicts(k: usize, step: f64, effect: f64) -> (f64, f64, f64) {
+fn verdicts(k: usize, step: f64, effect: f64, in_turn: bool) -> (f64, f64, f64) {
     let (mut wrong, mut any, mut seen) = (0, 0, 0);
     let comparisons = 200;
     for seed in 0..comparisons {
         let mut machine = Machine::new(seed * 7919 + k as u64);
         let before: Vec<_> = (0..k).map(|_| machine.run(0.0, 0.0)).collect();
         let after: Vec<_> = (0..k).map(|_| machine.run(step, effect)).collect();
+        let (before_runs, after_runs) = match in_turn {
+            true => (groups_in_turn(&before, false), groups_in_turn(&after, true)),
+            false => (groups(&before), groups(&after)),
+        };
         let runs = StoredRuns {
-            before: groups(&before),
-            after: groups(&after),
+            before: before_runs,
+            after: after_runs,
         };
         let values: Vec<f64> = after[0]
             .iter()
@@ -130,19 +134,34 @@ fn verdicts(k: usize, step: f64, effect: f64) -> (f64, f64, f64) {
 }
 
 fn groups(runs: &[Vec<CellSummary>]) -> Vec<RunCells<'_>> {
-    runs.iter()
-        .map(|cells| RunCells {
-            cells,
-            started: None,
-        })
-        .collect()
+    let each = runs.iter().map(|cells| RunCells {
+        cells,
+        started: None,
+    });
+    each.collect()
+}
+
+/// The same, with times at which the runs of two groups alternate.
+fn groups_in_turn(runs: &[Vec<CellSummary>], is_after: bool) -> Vec<RunCells<'_>> {
+    let times = [
+        ["2026-01-01T00:01:00Z", "2026-01-01T00:01:30Z"],
+        ["2026-01-01T00:02:00Z", "2026-01-01T00:02:30Z"],
+        ["2026-01-01T00:03:00Z", "2026-01-01T00:03:30Z"],
+        ["2026-01-01T00:04:00Z", "2026-01-01T00:04:30Z"],
+        ["2026-01-01T00:05:00Z", "2026-01-01T00:05:30Z"],
+    ];
+    let each = runs.iter().zip(times).map(|(cells, time)| RunCells {
+        cells,
+        started: Some(time[usize::from(is_after)]),
+    });
+    each.collect()
 }
 
 #[test]
 fn equal_runs_have_few_verdicts_though_the_machine_got_slower_between() {
     for k in [1, 2, 3, 5, 8] {
         for step in [0.0, 0.35] {
-            let (by_cell, any, _) = verdicts(k, step, 0.0);
+            let (by_cell, any, _) = verdicts(k, step, 0.0, false);
             // Three standard errors more than 5 %, of 200 comparisons.
             assert!(
                 by_cell < 0.06 && any < 0.05,
@@ -154,14 +173,16 @@ fn equal_runs_have_few_verdicts_though_the_machine_got_slower_between() {
 
 #[test]
 fn a_change_of_one_cell_is_found_and_a_step_of_the_level_is_not_taken_for_one() {
-    let (_, _, five) = verdicts(5, 0.0, 0.3_f64.ln_1p());
-    assert!(five > 0.7, "{five}");
-    let (_, _, lone) = verdicts(1, 0.0, 0.3_f64.ln_1p());
+    let (_, _, in_turn) = verdicts(5, 0.0, 0.3_f64.ln_1p(), true);
+    assert!(in_turn > 0.7, "{in_turn}");
+    let (_, _, later) = verdicts(5, 0.0, 0.3_f64.ln_1p(), false);
+    assert!(later > 0.5, "{later}");
+    let (_, _, lone) = verdicts(1, 0.0, 0.3_f64.ln_1p(), false);
     assert!(lone < 0.5, "{lone}");
 }
 
 #[test]
-fn two_lone_runs_need_five_cells() {
+fn runs_that_do_not_alternate_need_five_cells() {
     let error = |cells: usize| {
         let logs = |shift: f64| -> Vec<Vec<f64>> {
             let of_cell = |cell: usize| {
@@ -175,11 +196,32 @@ fn two_lone_runs_need_five_cells() {
             after: groups(&after),
         };
         let cell = &after[0][0];
-        runs.against_others(cell, cell.main).unwrap().error
+        runs.against_others(cell, cell.main).unwrap().half_width()
     };
     assert_eq!(error(1), None);
     assert_eq!(error(4), None);
     assert!(error(5).unwrap() > 0.0);
+}
+
+#[test]
+fn cells_are_not_compared_where_the_level_moved_further_than_was_measured() {
+    let logs = |level: f64| {
+        (0..8)
+            .map(|cell| vec![level, level + 0.01 * f64::from(cell)])
+            .collect::<Vec<_>>()
+    };
+    let half_width = |level: f64| {
+        let (before, after) = ([run(&logs(0.0))], [run(&logs(level))]);
+        let runs = StoredRuns {
+            before: groups(&before),
+            after: groups(&after),
+        };
+        runs.against_others(&after[0][0], after[0][0].main)
+            .unwrap()
+            .half_width()
+    };
+    assert!(half_width(0.4).is_some());
+    assert_eq!(half_width(0.6), None);
 }
 
 #[test]
@@ -206,14 +248,12 @@ fn runs_alternate_by_their_times_and_only_then_all_cells_are_judged_together() {
         "2026-01-01T00:03:00Z",
         "2026-01-01T00:05:00Z",
     ]);
-    assert!(in_turn.alternate() && in_turn.common().unwrap().error.is_some());
+    assert!(in_turn.alternate() && in_turn.common().unwrap().has_error());
     let one_after_the_other = at(&[
         "2026-01-01T00:00:00Z",
         "2026-01-01T00:00:30Z",
         "2026-01-01T00:01:00Z",
     ]);
-    assert!(
-        !one_after_the_other.alternate() && one_after_the_other.common().unwrap().error.is_none()
-    );
+    assert!(!one_after_the_other.alternate() && !one_after_the_other.common().unwrap().has_error());
     assert!(!at(&["2026-01-01T00:03:00Z"]).alternate());
 }
