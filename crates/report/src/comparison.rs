@@ -7,7 +7,9 @@ use crate::contrast::Contrast;
 use crate::copy_path;
 use crate::decision::{Decision, pairs_needed};
 use crate::effects::{is_seen, row};
+use crate::estimate::Estimate;
 use crate::regime::{self, Regime};
+use crate::stored::{Shift, StoredRuns, holm};
 
 /// A verdict on two cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,8 +18,8 @@ pub struct Comparison {
     pub from: String,
     /// The second.
     pub to: String,
-    /// Whether their trials ran in turn; else the ratio of the machine's states at both times is in it.
-    pub is_paired: bool,
+    /// What is compared of them.
+    pub basis: Basis,
     /// The least difference that matters, over the first.
     pub min_effect: f64,
     /// The quantity that decides: the main one, or instructions where time cannot decide and they can.
@@ -34,6 +36,59 @@ pub struct Comparison {
     pub copies_differ_in: Option<String>,
     /// Other quantities that both have, second to first, each with an interval of its own.
     pub causes: Vec<(Derived, Contrast)>,
+}
+
+/// What is compared of two cells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Basis {
+    /// Pairs of trials that ran in turn.
+    Pairs,
+    /// Boots of guests whose clock counts instructions: no trial shares the state of a machine with another one.
+    Boots,
+    /// Stored runs: the change of a cell against the other cells of its study.
+    Runs(StoredVerdict),
+}
+
+/// What is known of a verdict on stored runs besides its interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredVerdict {
+    /// Runs before the change.
+    pub before: usize,
+    /// Runs after it.
+    pub after: usize,
+    /// Cells that every run has.
+    pub cells: usize,
+    /// How many times as much all cells together cost after as before. Its interval is there only if the runs alternated.
+    pub level: Option<Estimate>,
+    /// True if this is the verdict on that, not on a cell.
+    pub is_of_level: bool,
+    /// True if the change stands among those of all cells, by Holm's rule: the exit code follows such verdicts alone.
+    pub stands: bool,
+    /// The smallest change that these runs could show, over 1.
+    pub visible: Option<f64>,
+    /// About how many runs of each, in turn, would show a change of 20 %.
+    pub runs_needed: Option<usize>,
+    /// The command that decides.
+    pub to_decide: String,
+}
+
+/// Earlier runs that a run is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct Earlier<'a, S> {
+    /// The earlier runs.
+    pub runs: &'a [S],
+    /// Other runs after the change.
+    pub beside: &'a [S],
+    /// The smallest difference that matters, over 1.
+    pub min_effect: f64,
+    /// The study as a command line takes it.
+    pub study: &'a str,
+    /// What was changed of it, as flags of `compare`, each after a space.
+    pub for_compare: &'a str,
+    /// The same as flags of `run`.
+    pub for_run: &'a str,
+    /// The directory of the earlier runs.
+    pub directory: &'a str,
 }
 
 /// Instructions are the same on a busy machine and on a quiet one, so they may decide where time cannot.
@@ -59,11 +114,20 @@ const CONTEXTS: [Figure; 12] = [
 ];
 
 impl Comparison {
+    /// The decision that exit codes and results of tests follow: a change of one cell of many counts only if it stands among
+    /// those of all.
+    pub fn final_decision(&self) -> Decision {
+        match (&self.basis, self.decision) {
+            (Basis::Runs(stored), Decision::Regresses) if !stored.stands => Decision::Inconclusive,
+            (_, decision) => decision,
+        }
+    }
+
     /// `contrast` holds the cells against each other, however they were run.
     pub(crate) fn new(
         from: &CellSummary,
         to: &CellSummary,
-        is_paired: bool,
+        basis: Basis,
         min_effect: f64,
         contrast: impl Fn(Derived) -> Option<Contrast>,
     ) -> Comparison {
@@ -115,7 +179,14 @@ impl Comparison {
         Comparison {
             from: from.name.clone(),
             to: to.name.clone(),
-            is_paired,
+            pairs_needed: match (decision, &basis) {
+                // More trials would be of these two regimes, too; and more trials of a stored run have its level, too.
+                (Decision::Inconclusive, Basis::Pairs | Basis::Boots) if regime.is_none() => {
+                    contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
+                }
+                _ => None,
+            },
+            basis,
             min_effect,
             quantity,
             contrast: contrast_of,
@@ -124,13 +195,6 @@ impl Comparison {
             copies_differ_in: copies
                 .filter(|_| copy_path::refuses(from, to, quantity))
                 .map(String::from),
-            pairs_needed: match decision {
-                // More trials would be of these two regimes, too.
-                Decision::Inconclusive if regime.is_none() => {
-                    contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
-                }
-                _ => None,
-            },
             causes: causes
                 .filter(|of| is_seen(**of, [from, to]))
                 .filter_map(|&of| Some((of, contrast(of)?)))
@@ -139,25 +203,97 @@ impl Comparison {
     }
 }
 
-/// Each cell of a run against the cell of an earlier run with the same name and knobs.
+/// Each cell of a run against the cell of earlier runs with the same name and knobs. Runs that alternated have a verdict on all
+/// cells together as well.
 pub(crate) fn against_baseline(
     cells: &[CellSummary],
-    baseline: &[CellSummary],
+    runs: &StoredRuns<'_>,
     min_effect: f64,
+    to_decide: impl Fn(&str, Option<usize>) -> String,
 ) -> Vec<Comparison> {
-    let same = |cell: &&CellSummary| {
-        let mut earlier = baseline.iter();
-        earlier.find(|other| other.name == cell.name && other.knobs == cell.knobs)
-    };
-    let pairs = cells.iter().filter_map(|cell| Some((same(&cell)?, cell)));
-    let mut all: Vec<Comparison> = pairs
-        .map(|(from, to)| {
-            let contrast = |of| Contrast::unpaired(&from.used_values(of), &to.used_values(of));
-            Comparison::new(from, to, false, min_effect, contrast)
+    let level = runs.common();
+    let n_cells = runs.n_cells();
+    let verdict = |shift: Option<Shift>, is_of_level: bool, cell: &str| {
+        let runs_needed = shift.and_then(|shift| shift.runs_needed());
+        Basis::Runs(StoredVerdict {
+            before: runs.before.len(),
+            after: runs.after.len(),
+            cells: n_cells,
+            level: level.map(|level| level.contrast().ratio),
+            is_of_level,
+            stands: false,
+            visible: shift.and_then(|shift| Some(shift.half_width()?.exp_m1())),
+            runs_needed,
+            to_decide: to_decide(cell, runs_needed),
         })
-        .collect();
+    };
+    let mut all = Vec::new();
+    let mut shifts = Vec::new();
+    for cell in cells {
+        let Some(earlier) = runs.earlier(cell) else {
+            continue;
+        };
+        if earlier.counts_instructions && cell.counts_instructions {
+            let contrast = |of| runs.of_boots(cell, of);
+            all.push(Comparison::new(
+                earlier,
+                cell,
+                Basis::Boots,
+                min_effect,
+                contrast,
+            ));
+            shifts.push(None);
+            continue;
+        }
+        let main = runs.against_others(cell, cell.main);
+        let contrast = |of: Derived| {
+            let is_cost = of == cell.main || INSTRUCTIONS.contains(&of.kind);
+            let shift = match is_cost {
+                true => runs.against_others(cell, of),
+                false => runs.by_itself(cell, of),
+            };
+            shift.map(|shift| shift.contrast())
+        };
+        let basis = verdict(main, false, &cell.name);
+        let one = Comparison::new(earlier, cell, basis, min_effect, contrast);
+        shifts.push(runs.against_others(cell, one.quantity));
+        all.push(one);
+    }
     for one in &mut all {
         one.from += ", before";
+    }
+    let of_level = level.filter(Shift::has_error).zip(cells.first());
+    if let Some((level, first)) = of_level {
+        let contrast = level.contrast();
+        all.push(Comparison {
+            from: "all cells, before".to_string(),
+            to: "all cells".to_string(),
+            basis: verdict(Some(level), true, &first.name),
+            min_effect,
+            quantity: first.main,
+            contrast: Some(contrast),
+            decision: Decision::of(&contrast.ratio, min_effect),
+            pairs_needed: None,
+            regime: None,
+            copies_differ_in: None,
+            causes: Vec::new(),
+        });
+        shifts.push(Some(level));
+    }
+    let values: Vec<f64> = shifts
+        .iter()
+        .flatten()
+        .map(|shift| shift.p_value(1.0))
+        .collect();
+    let mut stand = holm(&values).into_iter();
+    for (one, _) in all
+        .iter_mut()
+        .zip(&shifts)
+        .filter(|(_, shift)| shift.is_some())
+    {
+        if let (Basis::Runs(stored), Some(stands)) = (&mut one.basis, stand.next()) {
+            stored.stands = stands;
+        }
     }
     all
 }
@@ -170,7 +306,7 @@ pub(crate) fn comparisons(study: &Study, cells: &[CellSummary]) -> Vec<Compariso
     pairs
         .map(|(from, to)| {
             let contrast = |of| Contrast::new(from, to, of);
-            Comparison::new(from, to, true, study.measure.min_effect, contrast)
+            Comparison::new(from, to, Basis::Pairs, study.measure.min_effect, contrast)
         })
         .collect()
 }

@@ -2,12 +2,13 @@
 
 use tcpcost_study::{Derived, Figure, Scope};
 
-use crate::comparison::Comparison;
+use crate::comparison::{Basis, Comparison, StoredVerdict};
 use crate::contrast::Contrast;
 use crate::decision::Decision;
-use crate::effect_prose::{claim, signed};
+use crate::effect_prose::{claim, cost, signed};
 use crate::effects::{is_established, row};
-use crate::number::show;
+use crate::number::{precise, show};
+use crate::stored::LEVEL_MAX;
 
 /// `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12 pairs).`
 pub(crate) fn sentence(one: &Comparison) -> String {
@@ -17,6 +18,9 @@ pub(crate) fn sentence(one: &Comparison) -> String {
         return format!(
             "{verdict}: \"{to}\" and \"{from}\" copy payload more or less often ({knob}), and what a copy costs is not in a count of instructions: to be judged by time."
         );
+    }
+    if let Basis::Runs(stored) = &one.basis {
+        return of_runs(one, stored);
     }
     let Some(contrast) = &one.contrast else {
         return format!("{verdict}: no trials of both \"{from}\" and \"{to}\" have a cost.");
@@ -39,27 +43,185 @@ pub(crate) fn sentence(one: &Comparison) -> String {
         ),
         _ => format!("{} against \"{from}\"", claim(one.quantity, &change)),
     };
-    let counted = match one.is_paired {
-        true => format!("{} pairs", contrast.ratio.n),
-        false => format!(
-            "{} trials each, which did not run in turn",
-            contrast.ratio.n
-        ),
+    let (counted, more) = match one.basis {
+        Basis::Pairs => ("pairs", "Seven pairs at least have an interval."),
+        _ => ("boots each", "Four boots each at least have an interval."),
     };
-    let more = match (one.decision, one.pairs_needed, one.is_paired) {
-        (Decision::Inconclusive, Some(pairs), true) => {
-            format!(" About {pairs} pairs would decide.")
+    let more = match (one.decision, one.pairs_needed) {
+        (Decision::Inconclusive, Some(needed)) => {
+            format!(" About {needed} {counted} would decide.")
         }
-        (Decision::Inconclusive, Some(trials), false) => {
-            format!(" About {trials} trials each would decide.")
-        }
-        (Decision::Inconclusive, None, true) => " Seven pairs at least have an interval.".into(),
-        (Decision::Inconclusive, None, false) => {
-            " Four trials each at least have an interval.".into()
-        }
+        (Decision::Inconclusive, None) => format!(" {more}"),
         _ => String::new(),
     };
-    format!("{verdict}: \"{to}\" {what} ({counted}).{more}")
+    let n = contrast.ratio.n;
+    format!("{verdict}: \"{to}\" {what} ({n} {counted}).{more}")
+}
+
+/// All verdicts, each with what moved with it. Cells of stored runs without a verdict share one sentence.
+pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
+    let is_open = |one: &&Comparison| {
+        matches!(&one.basis, Basis::Runs(stored) if !stored.is_of_level && one.contrast.is_some())
+            && one.decision == Decision::Inconclusive
+    };
+    let open: Vec<&Comparison> = all.iter().filter(is_open).collect();
+    let are_joined = open.len() > 1;
+    let each = all.iter().filter(|one| !(are_joined && is_open(one)));
+    let each = each.map(|one| {
+        let causes = causes(one);
+        match causes.is_empty() {
+            true => sentence(one),
+            false => format!("{} With it: {}.", sentence(one), causes.join("; ")),
+        }
+    });
+    let joined = open.first().filter(|_| are_joined).and_then(|first| {
+        let Basis::Runs(stored) = &first.basis else {
+            return None;
+        };
+        let changes = open.iter().filter_map(|one| one.contrast);
+        let percents: Vec<f64> = changes.map(|one| one.percent().median).collect();
+        let least = percents.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = percents.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let which = match open.len() == stored.cells {
+            true => format!("any of {} cells", stored.cells),
+            false => format!("{} of {} cells", open.len(), stored.cells),
+        };
+        Some(format!(
+            "NO VERDICT on {}: {}; against each other they changed by {} to {} %. {}",
+            which,
+            level(first, stored),
+            precise(least, 0),
+            precise(most, 0),
+            unseen(stored)
+        ))
+    });
+    let last = all.first().and_then(|one| match &one.basis {
+        Basis::Runs(stored) if stored.after > 1 => Some(format!(
+            "All that follows is of the last of the {} runs after the change.",
+            stored.after
+        )),
+        _ => None,
+    });
+    each.chain(joined).chain(last).collect()
+}
+
+/// A verdict on stored runs.
+fn of_runs(one: &Comparison, stored: &StoredVerdict) -> String {
+    let to = &one.to;
+    let Some(contrast) = &one.contrast else {
+        return format!("NO VERDICT on \"{to}\": not every run has trials of it that have a cost.");
+    };
+    let change = contrast.percent();
+    if one.decision == Decision::Inconclusive {
+        let what = match (stored.is_of_level, contrast.ratio.lo) {
+            (true, _) => {
+                return format!(
+                    "NO VERDICT on all {} cells together: {} in {} runs before and {} after, in turn.",
+                    stored.cells,
+                    signed(&change),
+                    stored.before,
+                    stored.after
+                );
+            }
+            (false, Some(_)) => {
+                format!("{} against the other cells of its study; ", signed(&change))
+            }
+            (false, None) => String::new(),
+        };
+        return format!(
+            "NO VERDICT on \"{to}\": {what}{}. {}",
+            level(one, stored),
+            unseen(stored)
+        );
+    }
+    let what = match one.decision {
+        Decision::Equivalent => format!(
+            "costs the same to {} %: {}",
+            show(one.min_effect * 100.0),
+            signed(&change)
+        ),
+        _ => claim(one.quantity, &change),
+    };
+    let runs = format!("{} before, {} after", runs(stored.before), stored.after);
+    let chance = match stored.stands || one.decision == Decision::Equivalent {
+        true => String::new(),
+        false => format!(
+            " Among {} cells one may look so by chance: the exit code does not follow it.",
+            stored.cells
+        ),
+    };
+    let verdict = one.decision.name();
+    match stored.is_of_level {
+        true => format!(
+            "{verdict}: all {} cells together: {what} ({runs}, in turn).{chance}",
+            stored.cells
+        ),
+        false => format!(
+            "{verdict}: \"{to}\" {what} against the other cells of its study ({runs}; {}, which may be the machine).{chance}",
+            level(one, stored)
+        ),
+    }
+}
+
+fn runs(count: usize) -> String {
+    match count {
+        1 => "1 run".to_string(),
+        _ => format!("{count} runs"),
+    }
+}
+
+/// `all 8 cells cost 38 % more after the change, as when a machine is busier`.
+fn level(one: &Comparison, stored: &StoredVerdict) -> String {
+    let cells = match stored.cells {
+        1 => "its one cell".to_string(),
+        cells => format!("all {cells} cells"),
+    };
+    let Some(level) = stored.level else {
+        return format!("the level of {cells} is not known");
+    };
+    let percent = (level.median - 1.0) * 100.0;
+    let size = precise(percent.abs(), usize::from(percent.abs() < 10.0));
+    match cost(one.quantity) {
+        None => format!(
+            "{cells} moved by {} %",
+            precise(percent, usize::from(percent.abs() < 10.0))
+        ),
+        Some(_) if percent.abs() < LEVEL_NAMED => {
+            format!("{cells} together cost the same to {size} %")
+        }
+        Some(_) if percent > 0.0 => {
+            format!("{cells} cost {size} % more after, as when a machine is busier")
+        }
+        Some(_) => format!("{cells} cost {size} % less after, as when a machine is quieter"),
+    }
+}
+
+/// A level's change in percent that is said with its direction.
+const LEVEL_NAMED: f64 = 2.0;
+
+/// What the runs cannot show, and what decides.
+fn unseen(stored: &StoredVerdict) -> String {
+    let each = match (stored.before, stored.after) {
+        (1, 1) => "one run each".to_string(),
+        (before, after) => format!("{before} runs before and {after} after"),
+    };
+    let moved = stored.level.map_or(0.0, |level| level.median.ln().abs());
+    match (stored.visible, stored.cells) {
+        (None, _) if moved > LEVEL_MAX => format!(
+            "That is too far for cells to be compared unless the runs alternate. To decide: {}.",
+            stored.to_decide
+        ),
+        (Some(visible), _) => format!(
+            "With {each} a change below {} % is not seen. To decide: {}.",
+            precise(visible * 100.0, 0),
+            stored.to_decide
+        ),
+        (None, cells) => format!(
+            "With {each} of {cells} {} no change has an interval. To decide: {}.",
+            if cells == 1 { "cell" } else { "cells" },
+            stored.to_decide
+        ),
+    }
 }
 
 /// What moved with it, by its interval, the most first: `segments per skb −84 % [−85, −83]`.
@@ -130,7 +292,7 @@ mod tests {
         Comparison {
             from: "a".into(),
             to: "b".into(),
-            is_paired: true,
+            basis: Basis::Pairs,
             min_effect: 0.01,
             quantity: Derived::total(Figure::ExactUsPerKib),
             contrast: contrast(1.0),

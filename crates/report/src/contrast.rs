@@ -38,9 +38,9 @@ impl Contrast {
         Contrast::of_pairs(pairs, stops_early)
     }
 
-    /// Of trials that did not run in turn: the ratio that most probably makes both alike (Hodges and Lehmann 1963), and
-    /// the ratios that a test by ranks (Mann and Whitney 1947) does not refuse. Ratios of the machine's state at both times
-    /// are in it. No interval below four trials each.
+    /// Of boots of guests whose clock counts instructions: the ratio that most probably makes both alike (Hodges and Lehmann
+    /// 1963), and the ratios that a test by ranks (Mann and Whitney 1947) does not refuse. No interval below four boots each.
+    /// Not for trials by time: those of one run share the machine's state (`stored.rs`).
     pub fn unpaired(from: &[f64], to: &[f64]) -> Option<Contrast> {
         let mut ratios: Vec<f64> = from
             .iter()

@@ -6,13 +6,37 @@ use tcpcost_study::Machine;
 
 use crate::cell::CellSummary;
 
-/// A run's machines and cells.
-pub(crate) type MachinesAndCells<'a> = (&'a [Machine], &'a [CellSummary]);
+/// The machines and cells of some runs.
+pub(crate) struct MachinesAndCells<'a> {
+    machines: Vec<&'a Machine>,
+    cells: Vec<&'a CellSummary>,
+}
 
-/// What makes two runs hard to hold against each other, a line each.
-pub(crate) fn differences(one: MachinesAndCells<'_>, other: MachinesAndCells<'_>) -> Vec<String> {
-    let each = |(machines, _): MachinesAndCells<'_>, of: fn(&Machine) -> String| {
-        machines.iter().map(of).collect::<BTreeSet<String>>()
+impl<'a> MachinesAndCells<'a> {
+    pub fn new(
+        runs: impl Iterator<Item = (&'a Vec<Machine>, &'a Vec<CellSummary>)>,
+    ) -> MachinesAndCells<'a> {
+        let (machines, cells): (Vec<_>, Vec<_>) = runs.unzip();
+        MachinesAndCells {
+            machines: machines.into_iter().flatten().collect(),
+            cells: cells.into_iter().flatten().collect(),
+        }
+    }
+
+    /// The kernels of the machines.
+    pub fn kernels(&self) -> BTreeSet<&'a str> {
+        let machines = self.machines.iter();
+        machines.map(|machine| machine.kernel.as_str()).collect()
+    }
+}
+
+/// What makes two groups of runs hard to compare, a line each.
+pub(crate) fn differences(one: &MachinesAndCells<'_>, other: &MachinesAndCells<'_>) -> Vec<String> {
+    let each = |runs: &MachinesAndCells<'_>, of: fn(&Machine) -> String| {
+        let machines = runs.machines.iter();
+        machines
+            .map(|machine| of(machine))
+            .collect::<BTreeSet<String>>()
     };
     let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
     type Of = fn(&Machine) -> String;
@@ -30,9 +54,9 @@ pub(crate) fn differences(one: MachinesAndCells<'_>, other: MachinesAndCells<'_>
             (one != other).then(|| format!("other {what}: {} and {}", list(&one), list(&other)))
         })
         .collect();
-    let marked = |(_, cells): MachinesAndCells<'_>| {
-        let all: usize = cells.iter().map(|cell| cell.trials.len()).sum();
-        let marked: usize = cells.iter().map(|cell| cell.n_marked).sum();
+    let marked = |runs: &MachinesAndCells<'_>| {
+        let all: usize = runs.cells.iter().map(|cell| cell.trials.len()).sum();
+        let marked: usize = runs.cells.iter().map(|cell| cell.n_marked).sum();
         100 * marked / all.max(1)
     };
     let (one, other) = (marked(one), marked(other));

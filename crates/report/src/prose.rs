@@ -24,17 +24,7 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
     // A comparison's cells differ in nothing but what is compared.
     let is_comparison = !summary.study.comparisons.is_empty();
     let effects = summary.effects.iter().filter(|_| !is_comparison);
-    let verdicts = summary.comparisons.iter().map(|one| {
-        let causes = comparison_prose::causes(one);
-        match causes.is_empty() {
-            true => comparison_prose::sentence(one),
-            false => format!(
-                "{} With it: {}.",
-                comparison_prose::sentence(one),
-                causes.join("; ")
-            ),
-        }
-    });
+    let verdicts = comparison_prose::sentences(&summary.comparisons).into_iter();
     let differences = summary
         .differences
         .iter()

@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Cell, Environment, HostName, Record, Study};
 
 use crate::cell::CellSummary;
-use crate::comparison::{Comparison, against_baseline, comparisons};
+use crate::comparison::{Comparison, Earlier, against_baseline, comparisons};
 use crate::conclusions::{Finding, findings};
-use crate::differences::differences;
+use crate::differences::{MachinesAndCells, differences};
 use crate::effects::{Effect, effects};
 use crate::headline::{Headline, headlines};
 use crate::machines::Machines;
 use crate::meter_cost::{MeterCost, meter_costs};
 use crate::opening::{Openings, openings};
 use crate::statements::{Tested, tested};
+use crate::stored::{RUNS_NAMED_MAX, RunCells, StoredRuns};
 use crate::verdict::{Judged, Verdict, judge, judge_baseline};
 use crate::warned::{self, Warned};
 
@@ -130,19 +131,37 @@ impl Summary {
         }
     }
 
-    /// Holds each cell against that of an earlier run with the same name and knobs. Thresholds on the baseline are
-    /// judged, and if the study has none, a cell that is dearer is a verdict by itself.
-    pub fn hold_against(&mut self, baseline: &Summary, min_effect: f64) {
-        self.comparisons = against_baseline(&self.cells, &baseline.cells, min_effect);
-        self.differences = differences(
-            (&baseline.machines.each, &baseline.cells),
-            (&self.machines.each, &self.cells),
+    /// Compares each cell with that of earlier runs with the same name and knobs. Thresholds on the baseline are
+    /// judged, and if the study has none, a cell that costs more is a verdict by itself.
+    pub fn hold_against(&mut self, earlier: &Earlier<'_, Summary>) {
+        let after = || std::iter::once(&*self).chain(earlier.beside);
+        let runs = StoredRuns {
+            before: earlier.runs.iter().map(Summary::run_cells).collect(),
+            after: after().map(Summary::run_cells).collect(),
+        };
+        let before = MachinesAndCells::new(
+            earlier
+                .runs
+                .iter()
+                .map(|run| (&run.machines.each, &run.cells)),
         );
-        self.judged.extend(judge_baseline(
-            &self.study.thresholds,
-            &self.cells,
-            &baseline.cells,
-        ));
+        let now = MachinesAndCells::new(after().map(|run| (&run.machines.each, &run.cells)));
+        let is_other_kernel = before.kernels() != now.kernels();
+        let to_decide = |cell: &str, runs_needed: Option<usize>| {
+            to_decide(earlier, is_other_kernel, cell, runs_needed)
+        };
+        let comparisons = against_baseline(&self.cells, &runs, earlier.min_effect, to_decide);
+        let judged = judge_baseline(&self.study.thresholds, &self.cells, &runs);
+        self.differences = differences(&before, &now);
+        self.comparisons = comparisons;
+        self.judged.extend(judged);
+    }
+
+    fn run_cells(&self) -> RunCells<'_> {
+        RunCells {
+            cells: &self.cells,
+            started: self.started.as_ref().map(|(first, _)| first.as_str()),
+        }
     }
 
     /// The contrasts that the study wants decided and that are not.
@@ -188,6 +207,34 @@ impl Summary {
     /// Whether the study set a width to reach and a cell did not reach it.
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
+    }
+}
+
+/// The command that decides what stored runs do not.
+fn to_decide(
+    earlier: &Earlier<'_, Summary>,
+    is_other_kernel: bool,
+    cell: &str,
+    runs_needed: Option<usize>,
+) -> String {
+    let Earlier {
+        study,
+        for_compare,
+        for_run,
+        directory,
+        ..
+    } = earlier;
+    let are_several = earlier.runs.len() + earlier.beside.len() > 1;
+    match runs_needed.filter(|runs| *runs <= RUNS_NAMED_MAX) {
+        _ if is_other_kernel => format!(
+            "tcpcost kernels OLD NEW {study} (instructions in guests of both kernels, on any machine)"
+        ),
+        Some(runs) if are_several => format!(
+            "for a change of 20 % about {runs} runs of each, in turn: tcpcost run {study}{for_run} --runs {runs} --in-turn-with {directory}"
+        ),
+        _ => format!(
+            "tcpcost compare {study}{for_compare} --cell \"{cell}\" --with tcpcost=OLD (2 minutes, in turn; of a setting: --b KNOB=VALUE)"
+        ),
     }
 }
 

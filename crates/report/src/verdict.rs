@@ -6,6 +6,7 @@ use crate::cell::CellSummary;
 use crate::conclusions::groups;
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
+use crate::stored::{StoredRuns, holm};
 
 /// What an interval says of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,13 +135,15 @@ pub(crate) fn judge(study: &Study, cells: &[CellSummary]) -> Vec<Judged> {
     judged
 }
 
-/// The thresholds on a baseline, each at each cell that the earlier run had, too.
+/// The thresholds on a baseline, each at each cell that the earlier runs had, too. Limits that are missed at too few cells to tell
+/// it from chance are not decided.
 pub(crate) fn judge_baseline(
     thresholds: &[Threshold],
     cells: &[CellSummary],
-    baseline: &[CellSummary],
+    runs: &StoredRuns<'_>,
 ) -> Vec<Judged> {
     let mut judged = Vec::new();
+    let mut beyond = Vec::new();
     let asked = thresholds
         .iter()
         .filter(|threshold| threshold.of == ThresholdOf::Baseline);
@@ -151,22 +154,32 @@ pub(crate) fn judge_baseline(
             .iter()
             .filter(|cell| cell.knobs.has(&threshold.matching))
         {
-            let mut earlier = baseline.iter();
-            let earlier =
-                earlier.find(|other| other.name == cell.name && other.knobs == cell.knobs);
-            let percent = earlier.and_then(|earlier| {
-                Contrast::unpaired(&earlier.used_values(of), &cell.used_values(of))
-            });
-            let percent = percent.map(|contrast| contrast.percent());
-            judged.push(Judged::new(
-                threshold,
-                Some(cell),
-                Some("the baseline"),
-                percent,
-            ));
+            let earlier = runs.earlier(cell);
+            let is_boots = earlier.is_some_and(|one| one.counts_instructions);
+            let shift = runs.against_others(cell, of).filter(|_| !is_boots);
+            let contrast = match is_boots {
+                true => runs.of_boots(cell, of),
+                false => shift.map(|shift| shift.contrast()),
+            };
+            let percent = contrast.map(|contrast| contrast.percent());
+            let one = Judged::new(threshold, Some(cell), Some("the baseline"), percent);
+            if let (Verdict::Missed, Some(shift)) = (one.verdict, shift) {
+                let limits = threshold.at_most.into_iter().chain(threshold.at_least);
+                let of_limit = |limit: f64| shift.p_value((1.0 + limit / 100.0).max(0.0));
+                beyond.push((judged.len(), limits.map(of_limit).fold(1.0, f64::min)));
+            }
+            judged.push(one);
         }
         if judged.len() == before {
             judged.push(Judged::new(threshold, None, Some("the baseline"), None));
+        }
+    }
+    // Those that are not missed count, too.
+    let mut values: Vec<f64> = beyond.iter().map(|(_, value)| *value).collect();
+    values.resize(judged.len(), 1.0);
+    for ((at, _), stands) in beyond.into_iter().zip(holm(&values)) {
+        if !stands {
+            judged[at].verdict = Verdict::Inconclusive;
         }
     }
     judged

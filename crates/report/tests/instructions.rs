@@ -3,7 +3,7 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{Decision, FindingKind, Summary, TextStyle, text};
+use tcpcost_report::{Decision, Earlier, FindingKind, Summary, TextStyle, text};
 use tcpcost_study::{
     CellPair, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading, Record,
     Study, Whose,
@@ -89,11 +89,23 @@ fn a_guests_costs_are_instructions_and_nothing_is_a_time() {
     );
 }
 
+fn earlier(runs: &[Summary], min_effect: f64) -> Earlier<'_, Summary> {
+    Earlier {
+        runs,
+        beside: &[],
+        min_effect,
+        study: "s",
+        for_compare: "",
+        for_run: "",
+        directory: "before",
+    }
+}
+
 #[test]
 fn a_difference_of_half_a_percent_is_a_verdict_and_another_regime_is_none() {
     let verdict = |cost_factor, acks_factor| {
         let mut now = summary(&guests(cost_factor, acks_factor));
-        now.hold_against(&summary(&guests(1.0, 1)), 0.002);
+        now.hold_against(&earlier(&[summary(&guests(1.0, 1))], 0.002));
         now.comparisons.remove(0)
     };
     assert_eq!(verdict(1.0, 1).decision, Decision::Equivalent);
@@ -133,7 +145,7 @@ fn a_switch_more_in_a_whole_interval_is_no_other_regime() {
     let regime = |switches| {
         let mut now = of(switches);
         // So little matters that by its price a single switch would be more than all of it.
-        now.hold_against(&of(0), LEAST);
+        now.hold_against(&earlier(&[of(0)], LEAST));
         let verdict = now.comparisons.remove(0);
         verdict.regime.map(|one| one.count.kind)
     };

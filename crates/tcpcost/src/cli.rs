@@ -177,11 +177,25 @@ pub struct RunArgs {
     /// Go on with an interrupted or killed run: no trial is repeated, none lost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "net_config", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out", "exact_instructions"])]
     pub resume: Option<PathBuf>,
-    /// Hold each cell against an earlier run of the same study: its directory. A cell that is dearer is exit code 3; thresholds with a percentage limit it.
+    /// Compare each cell with earlier runs of the same study, against the other cells: the directory of a run, or a folder of runs. Exits with 3 if a cell costs more; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]
     pub baseline: Option<PathBuf>,
-    /// With --baseline: the least difference that matters, in percent [default: the study's, or 1].
-    #[arg(long, value_name = "PERCENT", requires = "baseline")]
+    /// Run the study so many times, each run in a folder of its own within --out.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=999), conflicts_with_all = ["resume", "share", "slurm", "exact_instructions", "dry_run"])]
+    pub runs: Option<u32>,
+    /// With --runs: alternate with K new runs of what this directory holds, a run or a folder of runs, and compare the two (out/before, out/after).
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "runs",
+        conflicts_with = "baseline"
+    )]
+    pub in_turn_with: Option<PathBuf>,
+    /// With --in-turn-with: the build that makes those runs: tcpcost=PATH [default: this one].
+    #[arg(long, value_name = "tcpcost=PATH", requires = "in_turn_with")]
+    pub with: Option<String>,
+    /// With --baseline or --in-turn-with: the smallest difference that matters, in percent [default: the study's, or 1].
+    #[arg(long, value_name = "PERCENT")]
     pub min_effect: Option<f64>,
     /// How hosts are reached that are not of this machine.
     #[command(flatten)]
@@ -233,7 +247,7 @@ pub struct HostArgs {
 }
 
 /// What is told of a run, and how.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Telling {
     /// No progress on stderr.
     #[arg(short, long)]
@@ -241,6 +255,9 @@ pub struct Telling {
     /// Print all tables: whose CPU, methods beside each other, ACKs, response times, functions, captures.
     #[arg(long, conflicts_with = "RunFormat")]
     pub details: bool,
+    /// Write the results to a file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Form of the results.
     #[command(flatten)]
     pub format: RunFormat,
@@ -296,12 +313,15 @@ pub struct Stat {
 /// `tcpcost compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tcpcost compare before/ after/                          two runs that are stored\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+    after_help = "Examples:\n  tcpcost compare before/ after/                          runs that are stored: two, or two folders of runs\n  tcpcost compare B1 B2 B3 --versus A1 A2 A3              the same, each run named\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
 )]
 pub struct Compare {
-    /// Two directories of runs; or a study, by name or file, whose cells are run in turn.
-    #[arg(value_name = "DIR|STUDY", num_args = 1..=2, required_unless_present = "command")]
+    /// Runs before a change, then runs after it: two directories, or several before --versus; or a study, by name or file, whose cells are run in turn.
+    #[arg(value_name = "DIR|STUDY", num_args = 1.., required_unless_present = "command")]
     pub of: Vec<String>,
+    /// Runs after the change.
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub versus: Vec<String>,
     /// Two cells of the study, by name.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cell", "a", "b", "with"])]
     pub cells: Option<Vec<String>>,

@@ -3,16 +3,15 @@
 //! Cells, settings and builds are a study of pairs, which `run` conducts until each is decided; commands are run by `stat`;
 //! runs that are stored are only read.
 
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use tcpcost_report::Summary;
 use tcpcost_study::{Sides, units};
 
 use crate::exit::usage;
 use crate::output::{Format, RunFormat};
-use crate::run::{self, Baseline, Directory, Launchers, Overrides, StoredRun};
-use crate::{cli, output, stat, uperf};
+use crate::run::{self, Baseline, Directory, Launchers, Overrides};
+use crate::{cli, stat, uperf};
 
 /// `tcpcost compare`.
 pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
@@ -20,52 +19,47 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     if !args.command.is_empty() {
         return commands(args);
     }
-    let is_run = |path: &String| Path::new(path).join(run::RECORDS).exists();
-    match &args.of[..] {
-        [one, other] if is_run(one) || is_run(other) => {
-            if args.cells.is_some() || sides(args)?.is_some() {
-                return Err(usage(
-                    "runs that are stored are compared as they are: --cells, --cell, --a, --b and --with take a study",
-                ));
-            }
-            stored(args, Path::new(one), Path::new(other), min_effect)
+    let is_stored = |path: &PathBuf| run::held(path).is_ok_and(|runs| !runs.is_empty());
+    let paths = |names: &[String]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let (of, versus) = (paths(&args.of), paths(&args.versus));
+    let any_is_stored = of.iter().chain(&versus).any(is_stored);
+    if any_is_stored && (args.cells.is_some() || sides(args)?.is_some()) {
+        return Err(usage(
+            "runs that are stored are compared as they are: --cells, --cell, --a, --b and --with take a study",
+        ));
+    }
+    match (&of[..], &versus[..]) {
+        (_, []) if of.len() > 2 => Err(usage(
+            "which runs are before the change and which after it? compare BEFORE… --versus AFTER…",
+        )),
+        ([one, other], []) if any_is_stored => {
+            stored(args, &[one.clone()], &[other.clone()], min_effect)
         }
-        [one, other] => Err(usage(format!(
-            "neither {one} nor {other} holds a run: name two directories of runs, or one study with --cells, --a, --b or --with"
+        ([one, other], []) => Err(usage(format!(
+            "neither {} nor {} holds a run: name two directories of runs, or one study with --cells, --a, --b or --with",
+            one.display(),
+            other.display()
         ))),
-        [one] if is_run(one) => Err(usage(format!(
-            "{one} holds one run: name the directory of another one, too"
+        ([one], []) if is_stored(one) => Err(usage(format!(
+            "{} holds one side: name the directory of other runs, too",
+            one.display()
         ))),
-        [study] => live(args, study, min_effect),
-        _ => unreachable!("clap takes one or two"),
+        (_, []) => live(args, &args.of[0], min_effect),
+        _ => stored(args, &of, &versus, min_effect),
     }
 }
 
-/// Two runs that are stored: the second against the first.
+/// Runs that are stored: those after a change against those before it.
 fn stored(
     args: &cli::Compare,
-    one: &Path,
-    other: &Path,
+    before: &[PathBuf],
+    after: &[PathBuf],
     min_effect: Option<f64>,
 ) -> anyhow::Result<ExitCode> {
-    let baseline = Baseline::load(one)?;
-    let run = StoredRun::load(other)?;
-    run.say();
-    let mut summary = Summary::new(&run.study, &run.records);
-    if let Some(min_effect) = min_effect {
-        summary.study.measure.min_effect = min_effect;
-    }
-    baseline.hold(&mut summary);
-    if summary.comparisons.is_empty() {
-        return Err(usage(format!(
-            "{} and {} have no cell with the same name and knobs",
-            one.display(),
-            other.display()
-        )));
-    }
-    let exit = output::exit(&summary);
-    output::print(&[summary], args.telling.format, args.telling.details)?;
-    Ok(exit.into())
+    // A run on both sides would be equal to itself.
+    run::directories(&[before, after].concat())?;
+    let baseline = Baseline::load(before)?;
+    Ok(run::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }
 
 /// A study's cells in turn.
@@ -111,14 +105,14 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         Vec::new(),
         launchers,
         None,
-        args.telling,
+        &args.telling,
     )?;
     Ok(exit.into())
 }
 
 /// What the flags set in the first and the second of a pair; absent without any.
 fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
-    let program = args.with.as_deref().map(program).transpose()?;
+    let program = args.with.as_deref().map(run::build).transpose()?;
     if args.a.is_empty() && args.b.is_empty() && program.is_none() {
         return Ok(None);
     }
@@ -128,31 +122,6 @@ fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
         b: run::pairs("--b", &args.b)?,
         program,
     }))
-}
-
-/// Of `tcpcost=PATH`, absolute, since a bed's agents may be elsewhere.
-fn program(text: &str) -> anyhow::Result<PathBuf> {
-    let wrong = |what: String| usage(format!("--with {text}: {what}"));
-    let path = text
-        .strip_prefix("tcpcost=")
-        .ok_or_else(|| wrong("expected tcpcost=PATH".to_string()))?;
-    let path = Path::new(path)
-        .canonicalize()
-        .map_err(|error| wrong(error.to_string()))?;
-    if !path.is_file() {
-        return Err(wrong("not a program".to_string()));
-    }
-    // Another program would end a bed's first agent with whatever it says of arguments that it does not know.
-    let mut asks = std::process::Command::new(&path);
-    let told = asks
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| wrong(error.to_string()))?;
-    match String::from_utf8_lossy(&told.stdout).starts_with("tcpcost ") {
-        true => Ok(path),
-        false => Err(wrong("not a build of tcpcost".to_string())),
-    }
 }
 
 /// Two commands.
@@ -175,7 +144,7 @@ fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
         netns: None,
         min_effect: args.min_effect,
         seed: args.seed,
-        output: None,
+        output: args.telling.output.clone(),
         format: Format { json, csv },
         command: args.command.clone(),
     };

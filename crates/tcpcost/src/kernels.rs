@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tcpcost_guest::Kernel;
-use tcpcost_report::{Decision, Summary};
+use tcpcost_report::{Decision, Earlier, Summary};
 
 use crate::exit::{Exit, usage};
 use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, default_directory};
@@ -67,7 +67,12 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         }
         summaries.push(held(second, &first));
     }
-    output::print(&summaries, args.telling.format, args.telling.details)?;
+    output::print(
+        &summaries,
+        args.telling.format,
+        args.telling.details,
+        args.telling.output.as_deref(),
+    )?;
     if args.telling.format.is_text() {
         let told = differences.iter().filter(|text| !text.is_empty());
         let told: Vec<String> = told.map(|text| format!("\n{text}")).collect();
@@ -86,8 +91,15 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
 
 /// The second with its verdicts against the first.
 fn held(mut second: Summary, first: &Summary) -> Summary {
-    let min_effect = second.study.measure.min_effect;
-    second.hold_against(first, min_effect);
+    second.hold_against(&Earlier {
+        runs: std::slice::from_ref(first),
+        beside: &[],
+        min_effect: second.study.measure.min_effect,
+        study: &first.study.name,
+        for_compare: "",
+        for_run: "",
+        directory: "",
+    });
     second
 }
 
@@ -138,8 +150,11 @@ pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
         std::slice::from_ref(&now),
         args.telling.format,
         args.telling.details,
+        args.telling.output.as_deref(),
     )?;
-    Ok(judge(now.comparisons.iter().map(|one| one.decision)))
+    Ok(judge(
+        now.comparisons.iter().map(|one| one.final_decision()),
+    ))
 }
 
 fn measured(

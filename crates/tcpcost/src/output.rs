@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use tcpcost_counts::{Guard, TextForm, printable};
 use tcpcost_host::named_file;
 use tcpcost_report::{
-    CellSummary, Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, ktap,
-    markdown, nipa, openmetrics, text,
+    CellSummary, Decision, Summary, TextStyle, Verdict, bmf, csv, github_benchmark, json, junit,
+    ktap, markdown, nipa, openmetrics, text,
 };
 use tcpcost_study::ThresholdOf;
 
@@ -48,6 +48,9 @@ pub struct RunFormat {
     /// KTAP, as the kernel's tests: a test for each cell and for each threshold.
     #[arg(long)]
     pub ktap: bool,
+    /// JUnit's XML: the tests of --ktap.
+    #[arg(long)]
+    pub junit: bool,
     /// JSON of netdev's CI (NIPA): the tests of --ktap, each pass, fail or skip.
     #[arg(long)]
     pub nipa: bool,
@@ -70,12 +73,21 @@ impl RunFormat {
             csv,
             markdown,
             ktap,
+            junit,
             nipa,
             bmf,
             github_benchmark,
             openmetrics,
         } = self;
-        !(json || csv || markdown || ktap || nipa || bmf || github_benchmark || openmetrics)
+        !(json
+            || csv
+            || markdown
+            || ktap
+            || junit
+            || nipa
+            || bmf
+            || github_benchmark
+            || openmetrics)
     }
 }
 
@@ -126,12 +138,19 @@ impl Write for Log {
     }
 }
 
-/// Prints results. Several runs are several tables, one JSON list, or CSV under one head.
-pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow::Result<()> {
+/// Prints results, or writes them to a file. Several runs are several tables, one JSON list, or CSV under one head.
+pub fn print(
+    summaries: &[Summary],
+    format: RunFormat,
+    details: bool,
+    file: Option<&Path>,
+) -> anyhow::Result<()> {
     let style = TextStyle {
         details,
-        colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        width: width(),
+        colour: file.is_none()
+            && std::io::stdout().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none(),
+        width: file.map_or_else(width, |_| TextStyle::default().width),
     };
     let out = match (format, summaries) {
         (RunFormat { json: true, .. }, [one]) => json(one) + "\n",
@@ -143,6 +162,7 @@ pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow:
         }
         (RunFormat { markdown: true, .. }, many) => markdown(many),
         (RunFormat { ktap: true, .. }, many) => ktap(many),
+        (RunFormat { junit: true, .. }, many) => junit(many),
         (RunFormat { nipa: true, .. }, many) => nipa(many),
         (RunFormat { bmf: true, .. }, many) => bmf(many),
         (
@@ -173,6 +193,9 @@ pub fn print(summaries: &[Summary], format: RunFormat, details: bool) -> anyhow:
             .collect::<Vec<_>>()
             .join("\n"),
     };
+    if let Some(file) = file {
+        return write_file(file, &out);
+    }
     let RunFormat {
         json,
         nipa,
@@ -286,7 +309,10 @@ pub fn exit(summary: &Summary) -> Exit {
         Verdict::Inconclusive => Exit::Inconclusive,
         Verdict::Missed => Exit::Missed,
     });
-    let decisions = summary.comparisons.iter().map(|one| exit_of(one.decision));
+    let decisions = summary
+        .comparisons
+        .iter()
+        .map(|one| exit_of(one.final_decision()));
     // A limit on the change says what matters of it.
     let mut thresholds = summary.study.thresholds.iter();
     let is_limited = thresholds.any(|threshold| threshold.of == ThresholdOf::Baseline);

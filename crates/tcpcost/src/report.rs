@@ -52,7 +52,7 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     };
     match drawn {
         Some(svg) => output::write(&svg).map(|_| ())?,
-        None => output::print(&summaries, args.format, args.details)?,
+        None => output::print(&summaries, args.format, args.details, None)?,
     }
     for (directory, error) in not_writable {
         let directory = directory.display();

@@ -174,7 +174,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
 ];
 
 /// The text of a shipped study.
-fn built_in(name: &str) -> Option<&'static str> {
+pub fn built_in(name: &str) -> Option<&'static str> {
     let found = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
     found.map(|(_, text)| *text)
 }

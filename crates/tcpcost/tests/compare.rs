@@ -122,73 +122,107 @@ fn a_cell_against_itself_set_otherwise_and_another_build_are_pairs() {
     }
 }
 
-/// A record whose threads took a hundredth of their time.
-fn a_hundredth(record: &str) -> String {
-    fn divide(value: &mut Value) {
+/// A record whose threads took so many times as long.
+fn times(record: &str, factor: u64) -> String {
+    fn multiply(value: &mut Value, factor: u64) {
         match value {
-            Value::Array(all) => all.iter_mut().for_each(divide),
-            Value::Object(all) => all
-                .iter_mut()
-                .for_each(|(key, value)| match value.as_u64() {
-                    Some(ns) if key.starts_with("task_") && key.ends_with("_ns") => {
-                        *value = (ns / 100).into()
+            Value::Array(all) => all.iter_mut().for_each(|one| multiply(one, factor)),
+            Value::Object(all) => {
+                for (key, value) in all {
+                    match value.as_u64() {
+                        Some(ns) if key.starts_with("task_") && key.ends_with("_ns") => {
+                            *value = (ns * factor).into();
+                        }
+                        _ => multiply(value, factor),
                     }
-                    _ => divide(value),
-                }),
+                }
+            }
             _ => {}
         }
     }
     let mut record: Value = serde_json::from_str(record).unwrap();
-    divide(&mut record);
-    format!("{record}\n")
+    multiply(&mut record, factor);
+    record.to_string()
+}
+
+/// A copy of a run, its records changed.
+fn copy(place: &Place, from: &str, to: &str, change: impl Fn(&str) -> String) {
+    std::fs::create_dir_all(place.path(to)).unwrap();
+    for file in ["study.toml", "run.json"] {
+        let path = place.path(&format!("{from}/{file}"));
+        std::fs::copy(path, place.path(&format!("{to}/{file}"))).unwrap();
+    }
+    let records = std::fs::read_to_string(place.path(&format!("{from}/records.jsonl"))).unwrap();
+    let records: Vec<String> = records.lines().map(change).collect();
+    place.write(&format!("{to}/records.jsonl"), &(records.join("\n") + "\n"));
+}
+
+/// The study with six cells: those that stored runs of one each are judged by.
+fn six_cells() -> String {
+    let sizes = r#"["64B", "256B", "1KiB", "4KiB", "16KiB", "64KiB"]"#;
+    STUDY.replace(r#"["64B", "64KiB"]"#, sizes)
 }
 
 #[test]
 fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
-    // At least half of the trials and of the pairs are in one state of the machine and are used, whatever
-    // state that is: seven of fourteen have an interval.
-    let study = STUDY.replace("repetitions = 6", "repetitions = 14");
+    let study = six_cells();
     let place = Place::new();
     place.write("mine.toml", &study);
     let before = place.run(&["run", "mine.toml", "--out", "before", "-q"]);
     assert_eq!(before.code, Some(0), "{before:?}");
-    // What has a limit of 900 % holds on any machine; what has one of −90 % on none.
-    for (at_most, code, verdict) in [("+900 %", 0, "met"), ("-90 %", 3, "missed")] {
+    // A limit of a million percent holds on any machine.
+    let limited = |at_most: &str| {
         let limit = format!(
             "{study}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nat_most = \"{at_most}\"\n"
         );
         place.write("mine.toml", &limit);
-        let ran = place.run(&["run", "mine.toml", "--baseline", "before", "--json", "-q"]);
-        assert_eq!(ran.code, Some(code), "{ran:?}");
-        let document = document(&ran);
-        for judged in document["thresholds"].as_array().unwrap() {
-            assert_eq!(judged["verdict"], verdict, "{judged}");
-            assert_eq!(judged["against"], "the baseline");
-        }
-        assert_eq!(document["thresholds"].as_array().unwrap().len(), 2);
-        assert_eq!(document["comparisons"][0]["paired"], false);
-    }
-    // What is limited of the run itself hides nothing of what is dearer than before.
-    let dearer = |limit: &str| {
-        place.write("mine.toml", &format!("{study}\n{limit}"));
-        let summary = place.run(&["run", "mine.toml", "--baseline", "cheaper", "--json", "-q"]);
-        (summary.code, document(&summary))
     };
-    let records = std::fs::read_to_string(place.path("before/records.jsonl")).unwrap();
-    std::fs::create_dir(place.path("cheaper")).unwrap();
-    for file in std::fs::read_dir(place.path("before")).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), place.path("cheaper").join(file.file_name())).unwrap();
+    limited("+1000000 %");
+    let ran = place.run(&["run", "mine.toml", "--baseline", "before", "--json", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let of_run = document(&ran);
+    for judged in of_run["thresholds"].as_array().unwrap() {
+        assert_eq!(judged["verdict"], "met", "{judged}");
+        assert_eq!(judged["against"], "the baseline");
     }
-    let cheaper: String = records.lines().map(a_hundredth).collect();
-    std::fs::write(place.path("cheaper/records.jsonl"), cheaper).unwrap();
-    let any = "[[threshold]]\nquantity = \"task_us_per_kib\"\nat_least = 0\n";
-    for limit in ["", any] {
-        let (code, document) = dearer(limit);
-        let verdict = &document["comparisons"][0]["verdict"];
-        assert_eq!(verdict, "REGRESSES", "{document}");
-        assert_eq!(code, Some(3), "{limit}");
-    }
+    assert_eq!(of_run["thresholds"].as_array().unwrap().len(), 6);
+    assert_eq!(of_run["comparisons"][0]["paired"], false);
+    assert_eq!(of_run["comparisons"][0]["runs"]["before"], 1);
+    // A run of which one cell costs a million times as much as in a copy of it is missed by that cell, by limit and by verdict.
+    let dearer = |record: &str| match record.contains("\"cell\":\"write_size=64B\"") {
+        true => times(record, 1_000_000),
+        false => record.to_string(),
+    };
+    copy(&place, "before", "after", dearer);
+    let ran = place.run(&["compare", "before", "after", "--json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let verdict = &document(&ran)["comparisons"][0];
+    assert_eq!(verdict["verdict"], "REGRESSES", "{verdict}");
+    assert_eq!(verdict["runs"]["stands"], true, "{verdict}");
+    place.write(
+        "after/study.toml",
+        &std::fs::read_to_string(place.path("mine.toml")).unwrap(),
+    );
+    let ran = place.run(&[
+        "compare",
+        "before",
+        "after",
+        "--junit",
+        "-o",
+        "verdicts.xml",
+    ]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
+    let tests = std::fs::read_to_string(place.path("verdicts.xml")).unwrap();
+    // The other cells moved a sixth of that the other way, which is a change of each against the others, too.
+    assert!(
+        tests.contains("<testsuite name=\"mine\" tests=\"18\" failures="),
+        "{tests}"
+    );
+    assert!(
+        tests.contains("<failure message=\"task_us_per_kib"),
+        "{tests}"
+    );
+    let study = STUDY;
     let of_a_knob = format!(
         "{study}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nknob = \"write_size\"\nfrom = \"64KiB\"\nto = [\"64B\"]\nat_most = \"-90 %\"\n"
     );
@@ -200,22 +234,111 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
 }
 
 #[test]
-fn two_stored_runs_are_compared_and_what_parts_them_is_said() {
-    let place = place();
-    for out in ["one", "two"] {
-        let ran = place.run(&["run", "mine.toml", "--out", out, "-q"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-    }
-    let file = place.path("two/records.jsonl");
+fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
+    let place = Place::new();
+    place.write("mine.toml", &six_cells());
+    let ran = place.run(&[
+        "run",
+        "mine.toml",
+        "--out",
+        "first",
+        "--duration",
+        "10ms",
+        "-q",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let build = format!("tcpcost={}", env!("CARGO_BIN_EXE_tcpcost"));
+    let args = [
+        "run",
+        "mine.toml",
+        "--runs",
+        "3",
+        "--in-turn-with",
+        "first",
+        "--with",
+        &build,
+        "--duration",
+        "10ms",
+        "--out",
+        "turn",
+        "--json",
+        "-q",
+    ];
+    let ran = place.run(&args);
+    assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
+    let document = document(&ran);
+    let comparisons = document["comparisons"].as_array().unwrap();
+    // Six cells, each against the others, and all together, since the runs alternated.
+    assert_eq!(comparisons.len(), 7, "{document}");
+    assert_eq!(comparisons[6]["to"], "all cells");
+    assert_eq!(comparisons[0]["runs"]["before"], 3);
+    assert!(comparisons[0]["ratio"]["lo"].is_number(), "{document}");
+    let runs = |side: &str| std::fs::read_dir(place.path(side)).unwrap().count();
+    assert_eq!((runs("turn/before"), runs("turn/after")), (3, 3));
+    // Once more by naming each, of which one has another kernel.
+    let file = place.path("turn/after/003/records.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let kernel = text.split("\"kernel\":\"").nth(1).unwrap();
     let kernel = kernel.split('"').next().unwrap();
     std::fs::write(&file, text.replace(kernel, "9.9.9")).unwrap();
-    let ran = place.run(&["compare", "one", "two"]);
-    assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
+    let args = [
+        "compare",
+        "turn/before/001",
+        "turn/before/002",
+        "turn/before/003",
+        "--versus",
+        "turn/after",
+    ];
+    let ran = place.run(&args);
     assert!(ran.stdout.contains("other kernels: "), "{ran:?}");
     assert!(ran.stdout.contains("9.9.9"), "{ran:?}");
-    assert!(ran.stdout.contains("which did not run in turn"), "{ran:?}");
+    assert!(ran.stdout.contains("the last of the 3 runs"), "{ran:?}");
+    let again = place.run(&[
+        "run",
+        "mine.toml",
+        "--runs",
+        "2",
+        "--out",
+        "turn/before",
+        "-q",
+    ]);
+    assert_eq!(again.code, Some(2), "no run is overwritten: {again:?}");
+}
+
+#[test]
+fn one_run_each_has_no_verdict_on_what_a_busy_machine_does() {
+    let place = Place::new();
+    place.write("mine.toml", &six_cells());
+    let ran = place.run(&[
+        "run",
+        "mine.toml",
+        "--set",
+        "nodelay=on",
+        "--out",
+        "one",
+        "-q",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // All cells cost five times as much, as in a run beside other tasks.
+    copy(&place, "one", "two", |record| times(record, 5));
+    let ran = place.run(&["compare", "one", "two"]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    let said = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("NO VERDICT on any of 6 cells: all 6 cells cost 400 % more after, as when a machine is busier"),
+        "{said}"
+    );
+    let command = said
+        .split("To decide: ")
+        .nth(1)
+        .unwrap()
+        .split(" --with")
+        .next()
+        .unwrap();
+    assert_eq!(
+        command,
+        "tcpcost compare one/study.toml --set nodelay=on --cell \"write_size=64B\""
+    );
 }
 
 #[test]
@@ -229,25 +352,55 @@ fn two_commands_are_compared_until_it_is_known() {
         "--",
         "sh",
         "-c",
-        "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done",
+        "echo said; i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done",
         "--versus",
         "--",
         "true",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let line = ran.stderr.lines().find(|line| line.starts_with('{'));
-    let document: Value = serde_json::from_str(line.unwrap()).unwrap();
+    let document = document(&ran);
     assert_eq!(document["versus"]["verdict"], "IMPROVES");
+    assert!(ran.stderr.starts_with("said\n"), "{ran:?}");
     assert!(document["versus"]["ratio"]["n"].as_u64().unwrap() >= 7);
 }
 
 #[test]
 fn mistakes_are_one_line() {
     let place = place();
+    let ran = place.run(&["run", "mine.toml", "--out", "held", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
     for (args, said) in [
         (&["compare"][..], "required"),
         (&["compare", "mine.toml"], "what is to be compared?"),
         (&["compare", "a", "b"], "neither a nor b holds a run"),
+        (&["compare", "a", "b", "c"], "--versus"),
+        (&["compare", "held", "held"], "named twice"),
+        (&["compare", "held"], "one side"),
+        (
+            &[
+                "run",
+                "mine.toml",
+                "--runs",
+                "2",
+                "--in-turn-with",
+                "/no/such",
+            ],
+            "/no/such",
+        ),
+        (&["run", "mine.toml", "--in-turn-with", "held"], "--runs"),
+        (
+            &[
+                "run",
+                "mine.toml",
+                "--set",
+                "flows=3",
+                "--runs",
+                "2",
+                "--in-turn-with",
+                "held",
+            ],
+            "no cell with the same name and knobs",
+        ),
         (
             &["compare", "mine.toml", "--cells", "x", "y"],
             "no cell \"x\"",

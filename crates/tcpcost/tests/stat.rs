@@ -127,15 +127,16 @@ fn of_two_commands_the_dearer_one_is_found() {
     ];
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let document = document(&ran);
+    // The verdict is the answer: it is alone on standard output, and what the commands print is not.
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     let verdict = &document["versus"];
     assert_eq!(verdict["verdict"], "REGRESSES", "{verdict}");
     assert_eq!(verdict["ratio"]["n"], 8, "{verdict}");
     assert!(verdict["ratio"]["lo"].as_f64().unwrap() > 1.0, "{verdict}");
     assert_eq!(document["commands"][1]["command"][2], COUNTS);
     let too_few = place.run(&["stat", "-r", "2", "--", "true", "--versus", "--", "true"]);
-    assert!(too_few.stderr.contains("INCONCLUSIVE"), "{too_few:?}");
-    assert!(too_few.stderr.contains("-r 6 or more"), "{too_few:?}");
+    assert!(too_few.stdout.contains("INCONCLUSIVE"), "{too_few:?}");
+    assert!(too_few.stdout.contains("-r 6 or more"), "{too_few:?}");
 }
 
 #[test]
@@ -293,11 +294,9 @@ fn no_line_for_people_is_longer_than_100_columns() {
         ],
     ] {
         let ran = place.run(args);
-        assert!(
-            ran.stderr.contains("took") || ran.stderr.contains("cost"),
-            "{ran:?}"
-        );
-        for line in ran.stderr.lines() {
+        let told = ran.stdout + &ran.stderr;
+        assert!(told.contains("took") || told.contains("cost"), "{told}");
+        for line in told.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }
     }

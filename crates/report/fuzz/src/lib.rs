@@ -1,8 +1,8 @@
 //! What the fuzz target does with its bytes: also run by `cargo test`, over the corpus and changed copies of it.
 
 use tcpcost_report::{
-    Distances, Summary, TextStyle, bmf, csv, derive, flame, flame_difference, github_benchmark,
-    html, json, ktap, markdown, nipa, openmetrics, text,
+    Distances, Earlier, Summary, TextStyle, bmf, csv, derive, flame, flame_difference,
+    github_benchmark, html, json, junit, ktap, markdown, nipa, openmetrics, text,
 };
 use tcpcost_study::{Record, Study};
 
@@ -26,8 +26,19 @@ pub fn records(data: &[u8]) {
     let mut summary = Summary::new(&study, &records);
     forms(&summary);
     let half = Summary::new(&study, &records[..records.len() / 2]);
-    summary.hold_against(&half, 0.01);
-    forms(&summary);
+    let others = [half.clone(), half];
+    for (runs, beside) in [(&others[..1], &[][..]), (&others, &others)] {
+        summary.hold_against(&Earlier {
+            runs,
+            beside,
+            min_effect: 0.01,
+            study: "fuzz",
+            for_compare: "",
+            for_run: "",
+            directory: "fuzz",
+        });
+        forms(&summary);
+    }
 }
 
 fn forms(summary: &Summary) {
@@ -44,7 +55,15 @@ fn forms(summary: &Summary) {
         let _ = flame(cell);
         let _ = flame_difference(&summary.cells[0], cell);
     }
-    for document in [markdown, ktap, bmf, github_benchmark, openmetrics, nipa] {
+    for document in [
+        markdown,
+        junit,
+        ktap,
+        bmf,
+        github_benchmark,
+        openmetrics,
+        nipa,
+    ] {
         let _ = document(std::slice::from_ref(summary));
     }
 }

@@ -33,26 +33,23 @@ pub(super) struct Test {
     pub(super) result: Result,
 }
 
-/// All tests of the runs, in order.
-pub(super) fn tests(summaries: &[Summary]) -> Vec<Test> {
-    let mut tests = Vec::new();
-    for (summary, run) in summaries.iter().zip(names(summaries)) {
-        tests.extend(summary.cells.iter().map(|cell| of_cell(&run, cell)));
-        tests.extend(
-            summary
-                .judged
-                .iter()
-                .map(|judged| of_threshold(&run, judged)),
-        );
+/// The tests of each run, in order.
+pub(super) fn tests(summaries: &[Summary]) -> Vec<Vec<Test>> {
+    let runs = summaries.iter().zip(names(summaries));
+    runs.map(|(summary, run)| {
+        let cells = summary.cells.iter().map(|cell| of_cell(&run, cell));
+        let judged = summary.judged.iter();
+        let judged = judged.map(|judged| of_threshold(&run, judged));
         let comparisons = summary.comparisons.iter();
-        tests.extend(comparisons.map(|one| of_comparison(&run, one)));
-    }
-    tests
+        let comparisons = comparisons.map(|one| of_comparison(&run, one));
+        cells.chain(judged).chain(comparisons).collect()
+    })
+    .collect()
 }
 
 /// The runs as one list of tests.
 pub fn ktap(summaries: &[Summary]) -> String {
-    let tests = tests(summaries);
+    let tests: Vec<Test> = tests(summaries).into_iter().flatten().collect();
     let mut out = format!("KTAP version 1\n1..{}\n", tests.len());
     for (index, test) in tests.iter().enumerate() {
         for line in &test.diagnostics {
@@ -102,7 +99,7 @@ fn of_comparison(run: &str, one: &Comparison) -> Test {
     let said = sentence(one);
     Test {
         name: format!("{run}: {} against {}", one.to, one.from),
-        result: match one.decision {
+        result: match one.final_decision() {
             Decision::Improves | Decision::Equivalent => Result::Ok,
             Decision::Inconclusive => Result::Skip(said.clone()),
             Decision::Regresses => Result::NotOk,

@@ -2,6 +2,7 @@
 
 mod bmf;
 mod github_benchmark;
+mod junit;
 mod ktap;
 mod markdown;
 mod nipa;
@@ -16,6 +17,7 @@ use crate::summary::Summary;
 
 pub use bmf::bmf;
 pub use github_benchmark::github_benchmark;
+pub use junit::junit;
 pub use ktap::ktap;
 pub use markdown::markdown;
 pub use nipa::nipa;

@@ -34,7 +34,7 @@ pub fn nipa(summaries: &[Summary]) -> String {
         .iter()
         .flat_map(|one| &one.machines.each)
         .find_map(|host| host.kernel.split(' ').next());
-    let results = tests(summaries).into_iter().map(|test| Row {
+    let results = tests(summaries).into_iter().flatten().map(|test| Row {
         test: word(&test.name),
         group: "tcpcost".to_string(),
         result: match test.result {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::Study;
 
-use crate::comparison::Comparison;
+use crate::comparison::{Basis, Comparison, StoredVerdict};
 use crate::comparison_prose::sentence;
 use crate::estimate::Estimate;
 use crate::headline::Headline;
@@ -25,7 +25,34 @@ pub(super) struct ComparisonJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     copies_differ_in: Option<&'a str>,
     pairs_needed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<RunsJson<'a>>,
     ratios: BTreeMap<String, Estimate>,
+}
+
+#[derive(Serialize)]
+struct RunsJson<'a> {
+    before: usize,
+    after: usize,
+    cells: usize,
+    level_ratio: Option<Estimate>,
+    stands: bool,
+    visible_ratio: Option<f64>,
+    runs_needed: Option<usize>,
+    to_decide: &'a str,
+}
+
+fn runs(stored: &StoredVerdict) -> RunsJson<'_> {
+    RunsJson {
+        before: stored.before,
+        after: stored.after,
+        cells: stored.cells,
+        level_ratio: stored.level,
+        stands: stored.stands,
+        visible_ratio: stored.visible,
+        runs_needed: stored.runs_needed,
+        to_decide: &stored.to_decide,
+    }
 }
 
 #[derive(Serialize)]
@@ -41,7 +68,7 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         from: &one.from,
         to: &one.to,
         sentence: sentence(one),
-        paired: one.is_paired,
+        paired: one.basis == Basis::Pairs,
         quantity: one.quantity.to_string(),
         ratio: one.contrast.map(|contrast| contrast.ratio),
         min_effect_ratio: one.min_effect,
@@ -53,6 +80,10 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         }),
         copies_differ_in: one.copies_differ_in.as_deref(),
         pairs_needed: one.pairs_needed,
+        runs: match &one.basis {
+            Basis::Runs(stored) => Some(runs(stored)),
+            Basis::Pairs | Basis::Boots => None,
+        },
         ratios: ratios
             .map(|(of, contrast)| (of.to_string(), contrast.ratio))
             .collect(),

@@ -1,6 +1,7 @@
 //! `tcpcost run`: every cell of a study, repetition by repetition, each trial on disk before the next.
 
 mod access;
+mod baseline;
 mod bed;
 mod commands;
 mod directory;
@@ -22,11 +23,13 @@ mod progress;
 mod push;
 mod reap;
 mod runner;
+mod several;
 mod shell;
 mod trial;
 mod warnings;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -47,12 +50,14 @@ use crate::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
 
+pub use self::baseline::{Baseline, directories, held};
 pub use self::commands::Consent;
 pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
 pub use self::exact_instructions::ExactInstructions;
 pub use self::functions::ByFunction;
 pub use self::guests::Boots;
 pub use self::launcher::Launchers;
+pub use self::several::stored;
 
 /// Requests to stop, for a command that conducts several runs.
 pub fn requests_to_stop() -> anyhow::Result<Interrupt> {
@@ -72,9 +77,12 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     let baseline = match &args.baseline {
-        Some(directory) => Some(Baseline::load(directory)?),
+        Some(directory) => Some(Baseline::load(std::slice::from_ref(directory))?),
         None => None,
     };
+    if let Some(runs) = args.runs {
+        return several::several(args, runs);
+    }
     let mut launchers = Launchers::new(&args.hosts)?;
     match job::part(args)? {
         Part::None(rank) => {
@@ -145,7 +153,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             records,
             &boots,
             baseline.as_ref(),
-            args.telling,
+            &args.telling,
         );
     }
     if overrides.exact_instructions == Some(ExactInstructions::Here) {
@@ -159,7 +167,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         records,
         launchers,
         baseline.as_ref(),
-        args.telling,
+        &args.telling,
     )
 }
 
@@ -184,24 +192,6 @@ fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> Strin
     text
 }
 
-/// An earlier run that a run is held against.
-pub struct Baseline(Summary);
-
-impl Baseline {
-    /// Reads a run's directory.
-    pub fn load(directory: &Path) -> anyhow::Result<Baseline> {
-        let run = StoredRun::load(directory)?;
-        run.say();
-        Ok(Baseline(Summary::new(&run.study, &run.records)))
-    }
-
-    /// Adds the verdicts to a summary.
-    pub fn hold(&self, summary: &mut Summary) {
-        let min_effect = summary.study.measure.min_effect;
-        summary.hold_against(&self.0, min_effect);
-    }
-}
-
 /// Does what is left of a study's trials, and reports.
 pub fn conduct(
     store: &mut Directory,
@@ -209,7 +199,7 @@ pub fn conduct(
     records: Vec<Record>,
     launchers: Launchers,
     baseline: Option<&Baseline>,
-    telling: cli::Telling,
+    telling: &cli::Telling,
 ) -> anyhow::Result<Exit> {
     let Conducted { records, ended } = trials(store, study, records, launchers, telling.quiet)?;
     report(store, study, &records, ended, baseline, telling)
@@ -263,7 +253,7 @@ pub fn conduct_in_guests(
     mut records: Vec<Record>,
     boots: &Boots<'_>,
     baseline: Option<&Baseline>,
-    telling: cli::Telling,
+    telling: &cli::Telling,
 ) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
@@ -333,11 +323,11 @@ fn report(
     records: &[Record],
     ended: anyhow::Result<bool>,
     baseline: Option<&Baseline>,
-    telling: cli::Telling,
+    telling: &cli::Telling,
 ) -> anyhow::Result<Exit> {
     let mut summary = Summary::new(study, records);
     if let Some(baseline) = baseline {
-        baseline.hold(&mut summary);
+        baseline.hold(&mut summary, &[]);
     }
     let consent = match commands::named(study, &Overrides::default()).is_empty() {
         true => "",
@@ -349,6 +339,7 @@ fn report(
         std::slice::from_ref(&summary),
         telling.format,
         telling.details,
+        telling.output.as_deref(),
     );
     let interrupted = ended?;
     if interrupted {
@@ -359,6 +350,9 @@ fn report(
     }
     page.and(printed)?;
     output::say_what_is_missing(&summary);
+    if let (Some(baseline), false) = (baseline, telling.quiet) {
+        baseline.say_second_clock(&summary);
+    }
     if !(telling.details || telling.quiet || !telling.format.is_text()) {
         let directory = store.path().display();
         output::say!(
@@ -391,6 +385,34 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
             .exact_instructions
             .then(|| ExactInstructions::in_guests(args.kernel.clone(), args.vng)),
     })
+}
+
+/// Another build of this program, of `tcpcost=PATH`; absolute, since a bed's agents may be elsewhere.
+///
+/// # Errors
+/// It is none.
+pub fn build(text: &str) -> anyhow::Result<PathBuf> {
+    let wrong = |what: String| usage(format!("--with {text}: {what}"));
+    let path = text
+        .strip_prefix("tcpcost=")
+        .ok_or_else(|| wrong("expected tcpcost=PATH".to_string()))?;
+    let path = Path::new(path)
+        .canonicalize()
+        .map_err(|error| wrong(error.to_string()))?;
+    if !path.is_file() {
+        return Err(wrong("not a program".to_string()));
+    }
+    // Another program would end a bed's first agent with whatever it says of arguments that it does not know.
+    let mut asks = Command::new(&path);
+    let told = asks
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| wrong(error.to_string()))?;
+    match String::from_utf8_lossy(&told.stdout).starts_with("tcpcost ") {
+        true => Ok(path),
+        false => Err(wrong("not a build of tcpcost".to_string())),
+    }
 }
 
 /// `KNOB=VALUE`, each.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -123,6 +124,8 @@ pub struct Bench<'a> {
     is_attached: bool,
     /// Their network namespace, where it is another.
     network: Option<NetworkOf>,
+    /// True if standard output has the answer, so that what the commands print there goes to standard error.
+    pub answer_on_stdout: bool,
 }
 
 /// The last that was loaded goes first. Where two programs are at a tracepoint, the kernel waits for a grace period (some
@@ -165,6 +168,7 @@ impl<'a> Bench<'a> {
             has_owners: false,
             per,
             cpus: cpus.len(),
+            answer_on_stdout: false,
             is_attached: !attached.is_empty() || args.netns.is_some(),
             network: match args.netns {
                 Some(_) => network,
@@ -331,6 +335,8 @@ impl<'a> Bench<'a> {
         command.args(arguments);
         if self.per.is_some() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        } else if self.answer_on_stdout {
+            command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
         }
         // What is started while this process is followed is followed, before its first instruction.
         let follower = self.follower.as_ref().filter(|_| !self.is_attached);
@@ -348,7 +354,7 @@ impl<'a> Bench<'a> {
         }
         match child {
             Ok(child) => {
-                let (status, output) = wait(child, interrupt);
+                let (status, output) = wait(child, self.answer_on_stdout, interrupt);
                 Ok((status, output))
             }
             Err(error) => Ok((Err(error), String::new())),
@@ -396,12 +402,19 @@ pub struct About {
 }
 
 /// Waits for a command; passes on and keeps what it says where that is piped.
-fn wait(mut child: Child, interrupt: &Interrupt) -> (io::Result<ExitStatus>, String) {
+fn wait(
+    mut child: Child,
+    to_stderr: bool,
+    interrupt: &Interrupt,
+) -> (io::Result<ExitStatus>, String) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let status = thread::scope(|scope| {
         if let Some(stdout) = stdout {
-            scope.spawn(|| pass_on(stdout, io::stdout(), &kept));
+            scope.spawn(|| match to_stderr {
+                true => pass_on(stdout, io::stderr(), &kept),
+                false => pass_on(stdout, io::stdout(), &kept),
+            });
         }
         if let Some(stderr) = stderr {
             scope.spawn(|| pass_on(stderr, io::stderr(), &kept));

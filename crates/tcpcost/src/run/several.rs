@@ -1,0 +1,201 @@
+//! Several runs of a study, alone or in turn with the runs of another directory.
+//!
+//! Each is a process of its own, as when a shell starts them one after the other: a run may enter a user namespace, which a
+//! process does once.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use tcpcost_report::Summary;
+use tcpcost_signals::Interrupt;
+
+use super::baseline::{Baseline, directories};
+use super::directory::{Directory, Overrides, StoredRun};
+use super::launcher::Launchers;
+use super::{default_directory, overrides};
+use crate::cli;
+use crate::exit::{Exit, Stop, usage};
+use crate::output;
+use crate::uperf;
+
+/// One side: what is run, by which build, and where the runs go.
+struct Side {
+    text: String,
+    overrides: Overrides,
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// `tcpcost run STUDY --runs K`, perhaps with `--in-turn-with DIR`.
+pub fn several(args: &cli::RunArgs, runs: u32) -> anyhow::Result<Exit> {
+    let named = args.study.as_deref().expect("clap asks for a study");
+    let (name, text, file) = uperf::find(named)?;
+    let own = overrides(args, name)?;
+    let study = own.apply(&text, &file)?;
+    let launchers = Launchers::new(&args.hosts)?;
+    launchers
+        .consent
+        .clone()
+        .with_typed(&own)
+        .check(&study, &own)?;
+    let program = std::env::current_exe().context("find this program")?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| default_directory(&study.name));
+    let mut sides = vec![Side {
+        text,
+        overrides: own,
+        program: program.clone(),
+        folder: out.clone(),
+    }];
+    if let Some(directory) = &args.in_turn_with {
+        let paths = directories(std::slice::from_ref(directory))?;
+        let newest = paths.last().expect("a folder without runs is an error");
+        let before = StoredRun::load(newest)?;
+        launchers.consent.check(&before.study, &before.overrides)?;
+        let is_in_both = before.study.cells.iter().any(|cell| {
+            let mut own = study.cells.iter();
+            own.any(|own| own.name == cell.name && own.knobs == cell.knobs)
+        });
+        if !is_in_both {
+            return Err(usage(format!(
+                "--in-turn-with {}: it has no cell with the same name and knobs",
+                directory.display()
+            )));
+        }
+        let with = args.with.as_deref().map(super::build).transpose()?;
+        sides[0].folder = out.join(AFTER);
+        sides.insert(
+            0,
+            Side {
+                text: before.text,
+                overrides: before.overrides,
+                program: with.unwrap_or(program),
+                folder: out.join(BEFORE),
+            },
+        );
+    }
+    let interrupt = super::requests_to_stop()?;
+    for number in 1..=runs {
+        for side in &sides {
+            let path = side.folder.join(format!("{number:03}"));
+            if !args.telling.quiet {
+                output::say!("run {number} of {runs} of {}", side.folder.display());
+            }
+            let exit = once(args, side, &path, &interrupt)?;
+            if exit == Exit::Interrupted {
+                output::say!("tcpcost: interrupted; the runs so far: {}", out.display());
+                return Ok(exit);
+            }
+        }
+    }
+    judge(args, &sides)
+}
+
+/// Folders of the runs that alternate.
+const BEFORE: &str = "before";
+const AFTER: &str = "after";
+
+/// Makes one run's directory and has a process conduct it.
+fn once(
+    args: &cli::RunArgs,
+    side: &Side,
+    path: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Exit> {
+    // It is this command line that lets it run.
+    drop(Directory::create(path, &side.text, &side.overrides)?);
+    let mut command = Command::new(&side.program);
+    command
+        .args(["run", "--allow-exec", "--quiet", "--resume"])
+        .arg(path);
+    let hosts = &args.hosts;
+    if hosts.push {
+        command.arg("--push");
+    }
+    let values = [
+        ("--ssh", &hosts.ssh),
+        ("--host-program", &hosts.host_program),
+        ("--silence-max", &hosts.silence_max),
+    ];
+    let launches = hosts.launch.iter().map(|launch| ("--launch", Some(launch)));
+    let values = values.iter().map(|(flag, value)| (*flag, value.as_ref()));
+    for (flag, value) in values.chain(launches) {
+        command.args(value.map(|value| format!("{flag}={value}")));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let tried = || format!("start {}", side.program.display());
+    let mut child = tcpcost_signals::unblocked(&mut command)
+        .spawn()
+        .with_context(tried)?;
+    let status = interrupt.wait_for(&mut child).with_context(tried)?;
+    match status.code() {
+        // A threshold of the study itself is no reason to stop.
+        Some(0 | 3 | 4) if !interrupt.is_set() => Ok(Exit::Ok),
+        Some(0 | 3 | 4 | 130) => Ok(Exit::Interrupted),
+        code => Err(anyhow::Error::new(Stop {
+            exit: match code {
+                Some(2) => Exit::Usage,
+                Some(77) => Exit::Unavailable,
+                _ => Exit::Failed,
+            },
+            text: format!("run {}: it ended with {status}", path.display()),
+        })),
+    }
+}
+
+/// Reports the last run, against those that it ran in turn with, or the baseline.
+fn judge(args: &cli::RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
+    let after = sides.last().expect("there is one side at least");
+    let baseline = match (sides, &args.baseline) {
+        ([before, _], _) => Some(Baseline::load(std::slice::from_ref(&before.folder))?),
+        (_, Some(baseline)) => Some(Baseline::load(std::slice::from_ref(baseline))?),
+        _ => None,
+    };
+    stored(
+        baseline.as_ref(),
+        std::slice::from_ref(&after.folder),
+        super::percentage("--min-effect", args.min_effect)?,
+        &args.telling,
+    )
+}
+
+/// Reports the last of the stored runs of these directories, with verdicts on all of them against the baseline.
+pub fn stored(
+    baseline: Option<&Baseline>,
+    after: &[PathBuf],
+    min_effect: Option<f64>,
+    telling: &cli::Telling,
+) -> anyhow::Result<Exit> {
+    let mut summaries = Vec::new();
+    for path in directories(after)? {
+        let run = StoredRun::load(&path)?;
+        run.say();
+        summaries.push(Summary::new(&run.study, &run.records));
+    }
+    let mut last = summaries.pop().expect("no directory without a run");
+    if let Some(min_effect) = min_effect {
+        last.study.measure.min_effect = min_effect;
+    }
+    if let Some(baseline) = baseline {
+        baseline.hold(&mut last, &summaries);
+        if last.comparisons.is_empty() {
+            return Err(usage(
+                "the runs have no cell with the same name and knobs: nothing can be compared",
+            ));
+        }
+    }
+    let exit = output::exit(&last);
+    output::print(
+        std::slice::from_ref(&last),
+        telling.format,
+        telling.details,
+        telling.output.as_deref(),
+    )?;
+    if let (Some(baseline), true) = (baseline, telling.format.is_text()) {
+        baseline.say_second_clock(&last);
+    }
+    Ok(exit)
+}
