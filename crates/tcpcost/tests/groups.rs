@@ -212,6 +212,17 @@ fn a_ring_has_its_own_system_calls_and_refuses_what_it_cannot_do() {
 }
 
 #[test]
+fn a_call_that_takes_no_msg_more_is_refused_with_what_works() {
+    let place = Place::new();
+    let text = "[workload]\ncork = \"msg-more\"\nsend_with = \"write\"\n";
+    let ran = place.run(&["run", &place.write("cork.toml", text), "--dry-run"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let works = "use send_with = \"send\", or cork = \"on\"";
+    assert!(ran.stderr.contains(works), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+}
+
+#[test]
 fn a_wrong_program_is_one_line_and_exit_2() {
     let place = Place::new();
     let study = place.write(
