@@ -60,6 +60,8 @@ pub struct StoredVerdict {
     pub cells: usize,
     /// How many times as much all cells together cost after as before. Its interval is there only if the runs alternated.
     pub level: Option<Estimate>,
+    /// True if that is too far for cells to be compared.
+    pub is_too_far: bool,
     /// True if this is the verdict on that, not on a cell.
     pub is_of_level: bool,
     /// True if the change stands among those of all cells, by Holm's rule: the exit code follows such verdicts alone.
@@ -123,10 +125,11 @@ impl Comparison {
         }
     }
 
-    /// `contrast` holds the cells against each other, however they were run.
+    /// `contrast` compares the cells, however they were run; `main` decides where it can.
     pub(crate) fn new(
         from: &CellSummary,
         to: &CellSummary,
+        main: Derived,
         basis: Basis,
         min_effect: f64,
         contrast: impl Fn(Derived) -> Option<Contrast>,
@@ -139,13 +142,13 @@ impl Comparison {
             (quantity, contrast, decision)
         };
         let decided = |(.., decision): &(_, _, Decision)| *decision != Decision::Inconclusive;
-        let by_time = decide(from.main);
+        let by_time = decide(main);
         let copies = copy_path::differs(from, to);
         let by_instructions = || {
             if copies.is_some() {
                 return None;
             }
-            let counts = INSTRUCTIONS.map(|kind| Derived { kind, ..from.main });
+            let counts = INSTRUCTIONS.map(|kind| Derived { kind, ..main });
             counts.into_iter().map(decide).find(decided)
         };
         let (quantity, contrast_of, decision) = match decided(&by_time) {
@@ -172,7 +175,7 @@ impl Comparison {
                 && is_of_its_unit(kind)
                 && (INSTRUCTIONS.contains(&kind)
                     || CONTEXTS.contains(&kind)
-                    || **of == from.main
+                    || **of == main
                     || row(kind).is_some())
         };
         let causes = from.estimates.keys().filter(is_cause);
@@ -213,6 +216,7 @@ pub(crate) fn against_baseline(
 ) -> Vec<Comparison> {
     let level = runs.common();
     let n_cells = runs.n_cells();
+    let is_too_far = runs.are_too_unlike();
     let verdict = |shift: Option<Shift>, is_of_level: bool, cell: &str| {
         let runs_needed = shift.and_then(|shift| shift.runs_needed());
         Basis::Runs(StoredVerdict {
@@ -220,6 +224,7 @@ pub(crate) fn against_baseline(
             after: runs.after.len(),
             cells: n_cells,
             level: level.map(|level| level.contrast().ratio),
+            is_too_far,
             is_of_level,
             stands: false,
             visible: shift.and_then(|shift| Some(shift.half_width()?.exp_m1())),
@@ -238,6 +243,7 @@ pub(crate) fn against_baseline(
             all.push(Comparison::new(
                 earlier,
                 cell,
+                earlier.main,
                 Basis::Boots,
                 min_effect,
                 contrast,
@@ -245,17 +251,18 @@ pub(crate) fn against_baseline(
             shifts.push(None);
             continue;
         }
-        let main = runs.against_others(cell, cell.main);
+        let main = runs.main(cell);
+        let change = runs.against_others(cell, main);
         let contrast = |of: Derived| {
-            let is_cost = of == cell.main || INSTRUCTIONS.contains(&of.kind);
+            let is_cost = of == main || INSTRUCTIONS.contains(&of.kind);
             let shift = match is_cost {
                 true => runs.against_others(cell, of),
                 false => runs.by_itself(cell, of),
             };
             shift.map(|shift| shift.contrast())
         };
-        let basis = verdict(main, false, &cell.name);
-        let one = Comparison::new(earlier, cell, basis, min_effect, contrast);
+        let basis = verdict(change, false, &cell.name);
+        let one = Comparison::new(earlier, cell, main, basis, min_effect, contrast);
         shifts.push(runs.against_others(cell, one.quantity));
         all.push(one);
     }
@@ -306,7 +313,14 @@ pub(crate) fn comparisons(study: &Study, cells: &[CellSummary]) -> Vec<Compariso
     pairs
         .map(|(from, to)| {
             let contrast = |of| Contrast::new(from, to, of);
-            Comparison::new(from, to, Basis::Pairs, study.measure.min_effect, contrast)
+            Comparison::new(
+                from,
+                to,
+                from.main,
+                Basis::Pairs,
+                study.measure.min_effect,
+                contrast,
+            )
         })
         .collect()
 }

@@ -8,7 +8,6 @@ use crate::decision::Decision;
 use crate::effect_prose::{claim, cost, signed};
 use crate::effects::{is_established, row};
 use crate::number::{precise, show};
-use crate::stored::LEVEL_MAX;
 
 /// `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12 pairs).`
 pub(crate) fn sentence(one: &Comparison) -> String {
@@ -205,9 +204,8 @@ fn unseen(stored: &StoredVerdict) -> String {
         (1, 1) => "one run each".to_string(),
         (before, after) => format!("{before} runs before and {after} after"),
     };
-    let moved = stored.level.map_or(0.0, |level| level.median.ln().abs());
     match (stored.visible, stored.cells) {
-        (None, _) if moved > LEVEL_MAX => format!(
+        (None, _) if stored.is_too_far => format!(
             "That is too far for cells to be compared unless the runs alternate. To decide: {}.",
             stored.to_decide
         ),

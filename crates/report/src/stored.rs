@@ -23,7 +23,7 @@ const CELLS_LEAST: usize = 5;
 /// The change of the level, as a logarithm, beyond which cells of runs that did not alternate are not compared. Four spinners
 /// on two CPUs raise the cost of one flow's transactions tenfold and that of a stream by a third: a verdict on equal cells was false
 /// in up to 9 % of such comparisons.
-pub(crate) const LEVEL_MAX: f64 = 0.5;
+const LEVEL_MAX: f64 = 0.5;
 /// The fewest runs of both groups together, unless there is one of each.
 const RUNS_LEAST: usize = 4;
 /// The fewest runs of each group, in turn, that a change common to all cells is judged by.
@@ -241,6 +241,21 @@ impl<'a> StoredRuns<'a> {
         }
     }
 
+    /// The quantity that a cell is judged by: the main one of most runs of which every run has values. Runs may differ in it, as where
+    /// another process had the meter of one of them.
+    pub fn main(&self, cell: &CellSummary) -> Derived {
+        let own = || {
+            self.before
+                .iter()
+                .chain(&self.after)
+                .filter_map(|run| Self::same(run, cell))
+        };
+        let count = |of: Derived| own().filter(|own| own.main == of).count();
+        let held = own().filter(|one| own().all(|own| !logs(own, one.main).is_empty()));
+        let most = held.max_by_key(|one| count(one.main));
+        most.map_or(cell.main, |own| own.main)
+    }
+
     /// The logarithms of all cells that every run has, and the place of `cell` among them.
     fn groups(
         &self,
@@ -257,9 +272,9 @@ impl<'a> StoredRuns<'a> {
     /// change. Absent if not every run has the cell; without an error where there are too few cells or runs.
     pub fn against_others(&self, cell: &CellSummary, of: Derived) -> Option<Shift> {
         // The main quantity of each, in its own unit; else the same quantity of all that have it.
-        let is_main = of == cell.main;
-        let (before, after, at) =
-            self.groups(cell, |other| if is_main { other.main } else { of })?;
+        let is_main = of == self.main(cell);
+        let each = |other: &CellSummary| if is_main { self.main(other) } else { of };
+        let (before, after, at) = self.groups(cell, each)?;
         let level = mean(after.means()) - mean(before.means());
         if self.alternate() {
             let shift = match after.within.len() {
@@ -269,7 +284,7 @@ impl<'a> StoredRuns<'a> {
             return Some(shift);
         }
         let by_spread = by_spread(&before, &after, at);
-        if after.within.len() < CELLS_LEAST || level.abs() > LEVEL_MAX {
+        if after.within.len() < CELLS_LEAST || is_too_far(&before, &after) {
             return Some(Shift {
                 errors: [None, None],
                 ..by_spread
@@ -290,6 +305,16 @@ impl<'a> StoredRuns<'a> {
         })
     }
 
+    /// True if runs that did not alternate met the machine at levels that are too unlike for cells to be compared.
+    pub fn are_too_unlike(&self) -> bool {
+        let each = |cell: &CellSummary| self.main(cell);
+        let cells = self.common_cells(each);
+        let logs = |runs| Self::logs(runs, &cells, each);
+        !cells.is_empty()
+            && !self.alternate()
+            && is_too_far(&logs(&self.before), &logs(&self.after))
+    }
+
     /// How much a quantity changed that the machine's level is not in, such as a count.
     pub fn by_itself(&self, cell: &CellSummary, of: Derived) -> Option<Shift> {
         let (before, after, at) = self.groups(cell, |_| of)?;
@@ -307,7 +332,7 @@ impl<'a> StoredRuns<'a> {
 
     /// How much all cells changed together. The error is for runs that alternate.
     pub fn common(&self) -> Option<Shift> {
-        let each = |cell: &CellSummary| cell.main;
+        let each = |cell: &CellSummary| self.main(cell);
         let cells = self.common_cells(each);
         if cells.is_empty() {
             return None;
@@ -341,13 +366,20 @@ impl<'a> StoredRuns<'a> {
 
     /// How many cells every run has.
     pub fn n_cells(&self) -> usize {
-        self.common_cells(|cell| cell.main).len()
+        self.common_cells(|cell| self.main(cell)).len()
     }
 
     /// The standard error of the difference of the groups' means.
     fn error(&self, variance: f64) -> f64 {
         (variance * (1.0 / self.before.len() as f64 + 1.0 / self.after.len() as f64)).sqrt()
     }
+}
+
+/// True if the median change of the cells is beyond [`LEVEL_MAX`]: one cell's own change does not make it so.
+fn is_too_far(before: &Logs, after: &Logs) -> bool {
+    let each = after.means().into_iter().zip(before.means());
+    let median = Estimate::new(each.map(|(after, before)| after - before));
+    median.is_some_and(|level| level.median.abs() > LEVEL_MAX)
 }
 
 /// A cell's change against the mean change of the others, by the spread of theirs.

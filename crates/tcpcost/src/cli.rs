@@ -31,7 +31,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a study: make its bed, drive traffic, measure, report.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List the built-in studies.
     List(Format),
     /// Print a built-in study as a file to copy and change.

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice::from_ref;
 
 use tcpcost_study::{Sides, units};
 
@@ -33,7 +34,7 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
             "which runs are before the change and which after it? compare BEFORE… --versus AFTER…",
         )),
         ([one, other], []) if any_is_stored => {
-            stored(args, &[one.clone()], &[other.clone()], min_effect)
+            stored(args, from_ref(one), from_ref(other), min_effect)
         }
         ([one, other], []) => Err(usage(format!(
             "neither {} nor {} holds a run: name two directories of runs, or one study with --cells, --a, --b or --with",
