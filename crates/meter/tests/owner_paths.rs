@@ -243,16 +243,23 @@ fn the_softirqs_of_bbrs_pacing_are_the_commands() {
     let Some(mut owners) = Owners::load() else {
         return;
     };
-    let (told, address) = mpsc::channel();
-    let server = thread::spawn(move || serve("127.0.0.1", &told, BULK));
-    let address: SocketAddr = address.recv().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // A reader that never answers, so that the sender is paced, not stopped.
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    });
     let mut stream = owners.as_command(|| TcpStream::connect(address).unwrap());
     if let Err(error) = sockopt::set_tcp_congestion(&stream, "bbr") {
         drop(stream);
         server.join().unwrap();
         return skip(&format!("congestion control bbr: {error}"));
     }
-    let counts = resolved(&mut owners, || ask(&mut stream, BULK));
+    let buffer = vec![0; BULK];
+    let counts = resolved(&mut owners, || {
+        (0..4 * ROUNDS).for_each(|_| stream.write_all(&buffer).unwrap());
+    });
     drop(stream);
     server.join().unwrap();
     let (net_rx, paced) = (Q::ExactSoftirqNetRxNs, Q::ExactSoftirqHrtimerNs);
