@@ -321,7 +321,7 @@ impl CellSummary {
         let warnings_of = |record: &&Record| -> Vec<Warning> {
             let is_incomplete = record.is_incomplete();
             let all = record.warnings.iter();
-            all.filter(|warning| !is_incomplete || warning.code.fails())
+            all.filter(|warning| !is_incomplete || warning.fails())
                 .cloned()
                 .collect()
         };

@@ -8,8 +8,8 @@ use crate::record::{Outcome, Record, Warning, WarningCode};
 const MISSING_LEAST_NS: u64 = 50_000_000;
 
 impl Record {
-    /// Makes a measured trial a failed one if no byte moved, a host ran for less than half of the interval, or a rate was
-    /// missed. The warning has the extent, so that the reason is the same in all such trials.
+    /// Makes a measured trial a failed one if no byte moved, a host ran for less than half of the interval, or less
+    /// than half of a rate was reached. The warning has the extent, so that the reason is the same in all such trials.
     pub fn fail_if_incomplete(&mut self) {
         if !self.is_measured() || self.captured {
             return;
@@ -17,10 +17,10 @@ impl Record {
         let is_new = |warning: &Warning| !self.warnings.contains(warning);
         let found = self.incomplete().filter(is_new);
         self.warnings.extend(found);
-        let mut codes = self.warnings.iter().map(|warning| warning.code);
-        let reason = match codes.find(|code| code.fails()) {
+        let mut failing = self.warnings.iter().filter(|warning| warning.fails());
+        let reason = match failing.next().map(|warning| warning.code) {
             Some(WarningCode::RateMissed) => {
-                "the rate was missed: these CPUs or the path cannot carry it; lower it"
+                "less than half of the rate was reached: these CPUs or the path cannot carry it; lower it"
             }
             Some(_) => {
                 "the work was not done: no byte moved, or a host had no CPU for half of the interval"
@@ -34,8 +34,7 @@ impl Record {
 
     /// True if the trial ran and failed only because it did not do its work.
     pub fn is_incomplete(&self) -> bool {
-        let fails = |warning: &Warning| warning.code.fails();
-        matches!(self.outcome, Outcome::Failed { .. }) && self.warnings.iter().any(fails)
+        matches!(self.outcome, Outcome::Failed { .. }) && self.warnings.iter().any(Warning::fails)
     }
 
     fn incomplete(&self) -> Option<Warning> {
@@ -121,8 +120,11 @@ mod tests {
             assert_eq!(read_again(&failed), failed, "warned of once");
         }
         let mut missed = sound;
-        missed.warnings = vec![Warning::new(WarningCode::RateMissed, "only 1 of 2")];
-        assert!(read_again(&missed).is_incomplete());
+        for (percent, fails) in [(49.0, true), (51.0, false)] {
+            let missed_by = Warning::new(WarningCode::RateMissed, "only 1 of 2").extent(percent);
+            missed.warnings = vec![missed_by];
+            assert_eq!(read_again(&missed).is_incomplete(), fails);
+        }
         let mut broken = record([(0, 100), (1, 99)]);
         broken.outcome = Outcome::Failed {
             reason: "an end died".into(),

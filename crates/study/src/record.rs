@@ -111,11 +111,6 @@ impl WarningCode {
         self != WarningCode::Other
     }
 
-    /// True if a trial with this warning did not do its work, so that it failed.
-    pub fn fails(self) -> bool {
-        matches!(self, WarningCode::RateMissed | WarningCode::Incomplete)
-    }
-
     /// Whether a trial with this warning is marked: repeated, and left out of the estimates as long
     /// as unmarked ones exist.
     pub fn marks(self) -> bool {
@@ -138,7 +133,20 @@ pub struct Warning {
     pub hosts: Vec<HostName>,
 }
 
+/// A trial that reached less than this of its rate, in percent, is a failed one.
+const RATE_LEAST: f64 = 50.0;
+
 impl Warning {
+    /// True if a trial with this warning did not do its work, so that it failed. Where most of a rate was reached a cost per unit of work is
+    /// one; comparisons see to it that both sides did equal work.
+    pub fn fails(&self) -> bool {
+        match self.code {
+            WarningCode::Incomplete => true,
+            WarningCode::RateMissed => self.extent.is_some_and(|percent| percent < RATE_LEAST),
+            _ => false,
+        }
+    }
+
     /// Makes a warning about the whole trial, without an extent.
     pub fn new(code: WarningCode, text: impl Into<String>) -> Warning {
         Warning {
