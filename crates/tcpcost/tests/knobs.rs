@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Place, able, count};
+use common::{Place, able, count, did_no_work};
 use serde_json::Value as Json;
 use tcpcost_study::{
     AckKind, At, Is, KNOBS, Kernel, Kind, Knob, Knobs, Of, Term, User, Value, find,
@@ -280,10 +280,11 @@ fn check(stand: &Stand) {
     let ran = place.run(&["run", &file, "--out", "out"]);
     let records = place.records("out");
     for record in &records {
-        // One that failed would be tried again.
-        assert_ne!(record["outcome"], "failed", "{}: {record}", stand.bed);
+        // In 4 ms nothing may move; then it is tried again.
+        let has_failed = record["outcome"] == "failed" && !did_no_work(record);
+        assert!(!has_failed, "{}: {record}", stand.bed);
     }
-    assert_eq!(records.len(), cells.len(), "{ran:?}");
+    assert!(records.len() >= cells.len(), "{ran:?}");
     let (mut applied, mut skipped) = (0, 0);
     for (index, tried) in cells.iter().enumerate() {
         let record = records
@@ -302,7 +303,8 @@ fn check(stand: &Stand) {
             skipped += 1;
             continue;
         }
-        assert_eq!(record["outcome"], "measured", "{told}");
+        let has_run = record["outcome"] == "measured" || did_no_work(record);
+        assert!(has_run, "{told}");
         assert!(!must_be_skipped(tried, stand, user), "{told}");
         applied += 1;
         if ["topology", "clients"].contains(&tried.row.name) {

@@ -120,6 +120,15 @@ pub fn records(directory: &Path) -> Vec<serde_json::Value> {
         .collect()
 }
 
+/// True of a trial that ran, and failed because nothing or little moved: on a busy machine a short one may.
+pub fn did_no_work(record: &serde_json::Value) -> bool {
+    let reason = record["reason"].as_str().unwrap_or_default();
+    record["outcome"] == "failed"
+        && ["the work was not done", "less than half of the rate"]
+            .iter()
+            .any(|begin| reason.starts_with(begin))
+}
+
 /// The state of the only port of a host.
 pub fn environment<'a>(record: &'a serde_json::Value, host: &str) -> &'a serde_json::Value {
     let ports = record["hosts"][host]["ports"].as_object().unwrap();
