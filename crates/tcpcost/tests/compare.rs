@@ -179,10 +179,15 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     };
     limited("+1000000 %");
     let ran = place.run(&["run", "mine.toml", "--baseline", "before", "--json", "-q"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // If the machine became much busier between the two, they are not judged.
+    assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
     let of_run = document(&ran);
     for judged in of_run["thresholds"].as_array().unwrap() {
-        assert_eq!(judged["verdict"], "met", "{judged}");
+        assert!(
+            judged["verdict"] == "met" || ran.code == Some(4),
+            "{judged}"
+        );
+        assert_ne!(judged["verdict"], "missed", "{judged}");
         assert_eq!(judged["against"], "the baseline");
     }
     assert_eq!(of_run["thresholds"].as_array().unwrap().len(), 6);

@@ -15,7 +15,9 @@ use serde_json::Value;
 const COUNTS: &str = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; :'; :";
 
 fn document(ran: &Ran) -> Value {
-    let line = ran.stderr.lines().find(|line| line.starts_with('{'));
+    // Of two commands it is on standard output, alone.
+    let mut lines = ran.stderr.lines().chain(ran.stdout.lines());
+    let line = lines.find(|line| line.starts_with('{'));
     let line = line.unwrap_or_else(|| panic!("no document: {ran:?}"));
     serde_json::from_str(line).unwrap()
 }

@@ -372,7 +372,7 @@ fn cpu_time_is_told_by_process_namespace_and_port() {
     );
     let netns = tcpcost_host::namespace::inode().unwrap();
     let namespace = row(&line, "namespaces", "netns", netns).unwrap();
-    assert!(softirqs(&namespace) >= softirqs(&process), "{line}");
+    assert!(softirqs(&namespace) >= softirqs(&served), "{line}");
     // Owners and host are all that there was, as far as a place was left.
     let rows = line["processes"].as_array().unwrap();
     assert_eq!(rows.last().unwrap()["host"], true, "{line}");
