@@ -133,12 +133,13 @@ fn each_process_has_its_tasks_and_its_softirqs_by_port() {
         // Two thousand reads and writes take more than a millisecond; /proc is by the tick.
         assert!(told > 1e6, "{tasks:?}");
     }
-    // Both ends together are no more than all there was, and nearly all of what had a packet in hand.
+    // All processes together have no more than there was, and nearly all of what had a packet in hand.
     let net_rx = after[&Q::ExactSoftirqNetRxNs] - before[&Q::ExactSoftirqNetRxNs];
-    assert!(softirqs > net_rx / 2, "{softirqs} of {net_rx}");
     let sum: u64 = all.values().map(|counts| counts[&Q::HolderSoftirqNs]).sum();
     let total: u64 = Q::EXACT_SOFTIRQS.iter().map(|of| after[of]).sum();
     assert!(sum <= total, "{sum} of {total}");
+    assert!(sum as f64 > 0.9 * net_rx as f64, "{sum} of {net_rx}");
+    assert!(sum >= softirqs, "{sum} {softirqs}");
 }
 
 #[test]
