@@ -551,7 +551,7 @@ figures! {
     /// CPU time of a process with sockets over the interval: of its tasks, and of softirqs and hard interrupts for its sockets. 1 is one CPU. Meter `exact`, as the five rows below.
     HolderCpuRatio = "holder_cpu_ratio", "ratio", Connection, Less
         => |from| ratio(holder_ns(from)?, from.time_ns(M::Exact)?);
-    /// The same per KiB of payload that its connections' peers acknowledged and that it received, of the connections that are seen here.
+    /// CPU time as above per KiB of payload: what its connections' peers acknowledged and what it received, of the connections in the namespace that is watched.
     HolderUsPerPayloadKib = "holder_cpu_us_per_payload_kib", "µs/KiB", Connection, Less
         => |from| ratio(holder_ns(from)? / 1e3, sum(from, M::TcpInfo, &[Q::ConnBytesAcked, Q::ConnBytesReceived])? / 1024.0);
     /// User time of its tasks, by the tick.

@@ -148,7 +148,7 @@ impl NetworkOf {
         Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
     }
 
-    /// Of a process by its id, by a name below /run/netns, where `ip netns` puts it, or by a path.
+    /// Opens the namespace of a process id, of a name below /run/netns (where `ip netns` puts it), or of a path.
     ///
     /// # Errors
     /// There is none, or it is not for this user to see.

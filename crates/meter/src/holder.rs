@@ -7,9 +7,9 @@ use tcpcost_counts::{Counts, Printable};
 /// Sockets of one process in one network namespace with one port, and the CPU time for them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// The process, and when it began: ns since the host did, by the kernel's clock of processes.
+    /// Process id.
     pub pid: u32,
-    /// As above.
+    /// Time at which the process began, ns since boot: it parts the process from others that had its id.
     pub start_ns: u64,
     /// Its /proc/PID/comm at its first socket, which the process may choose.
     pub name: Printable,

@@ -562,8 +562,8 @@ pub struct Watch {
     /// Lines on a terminal too, not a screen.
     #[arg(long)]
     pub lines: bool,
-    /// Below each line show rows of this: what each moved and, but for connections, its CPU time in user mode, in the system, in
-    /// softirqs and in hard interrupts. May be repeated.
+    /// Show rows of this below each line: bytes and segments, and CPU time in user mode, system, softirqs and hard interrupts (of
+    /// a connection there is no CPU time). May be repeated.
     #[arg(long, value_name = "WHAT")]
     pub by: Vec<WatchBy>,
     /// Rows of each; the ones that took the most CPU time or, without that, moved the most bytes.

@@ -65,20 +65,23 @@ fn cells(cell: impl Fn(&Column) -> String) -> String {
     cells.collect::<Vec<_>>().join(" ")
 }
 
-/// A view of connections under their line.
+/// Rows of one view under their line, no wider than they need to be.
 fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
-    let line = |cell: &dyn Fn(&Column) -> String, label: &str| {
-        let cells = by
-            .columns()
-            .iter()
-            .map(|column| format!("{:>8} ", cell(column)));
+    let columns = by.columns();
+    let heads = columns.iter().map(|column| column.head.to_string());
+    let mut lines = vec![(heads.collect::<Vec<_>>(), by.name().to_string())];
+    lines.extend(rows.iter().map(|row| {
+        let texts = columns.iter().map(|column| row.text(column, duration_ns));
+        (texts.collect(), row.label())
+    }));
+    let widest = |column: usize| lines.iter().map(|(texts, _)| texts[column].len()).max();
+    let widths: Vec<usize> = (0..columns.len()).filter_map(widest).collect();
+    let line = |(texts, label): &(Vec<String>, String)| {
+        let cells = texts.iter().zip(&widths);
+        let cells = cells.map(|(text, width)| format!("{text:>width$} "));
         format!("  {}{label}\n", cells.collect::<String>())
     };
-    let head = line(&|column| column.head.to_string(), by.name());
-    let rows = rows
-        .iter()
-        .map(|row| line(&|column| row.text(column, duration_ns), &row.label()));
-    head + &rows.collect::<String>()
+    lines.iter().map(line).collect()
 }
 
 /// Columns that a column takes: its head, or `65535`, `100.0`.
@@ -174,12 +177,12 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
         assert_eq!(
             views.collect::<String>(),
             "  \
-out Gb/s  in Gb/s   seg/s>   seg/s< seg/ack> seg/ack<   retr/s  seg/skb    skb B    tail%   burst>    acks< connections
-     1.000    0.000    20000     2000     10.0        -        3     40.0   250000     10.0     50.0      1.6 10.0.0.1:40000 10.0.0.2:443 8 db
-  out Gb/s  in Gb/s   us/KiB     cpu%    user%     sys%    sirq%     irq%   seg/s>   seg/s<   retr/s processes
-     0.008    0.000  716.800     70.0     10.0     20.0     30.0     10.0    20000     2000        3 7 web (1)
-     1.000    0.000        -        -        -        -        -        -    20000     2000        3 8 db (1)
-         -        -        -     30.0        -        -      0.0      0.0        -        -        - the host: no socket's
+out Gb/s in Gb/s seg/s> seg/s< seg/ack> seg/ack< retr/s seg/skb  skb B tail% burst> acks< connections
+     1.000   0.000  20000   2000     10.0        -      3    40.0 250000  10.0   50.0   1.6 10.0.0.1:40000 10.0.0.2:443 8 db
+  out Gb/s in Gb/s  us/KiB cpu% user% sys% sirq% irq% seg/s> seg/s< retr/s processes
+     0.008   0.000 716.800 70.0  10.0 20.0  30.0 10.0  20000   2000      3 7 web (1)
+     1.000   0.000       -    -     -    -     -    -  20000   2000      3 8 db (1)
+         -       -       - 30.0     -    -   0.0  0.0      -      -      - the host: no socket's
 "
         );
     }

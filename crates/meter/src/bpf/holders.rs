@@ -35,7 +35,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Of loaded programs.
+    /// Maps the places of loaded programs, and walks the open files of all processes twice.
     ///
     /// # Errors
     /// The maps are not what this reader knows, or the kernel refuses to list files.
