@@ -35,6 +35,12 @@ fn the_process() {
             }
         }
         Ok(address) => {
+            // More connections than ports are told apart: they are all of one.
+            for _ in 0..100 {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"x").unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+            }
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_nodelay(true).unwrap();
             for _ in 0..ROUNDS {
@@ -129,6 +135,11 @@ fn each_process_has_its_tasks_and_its_softirqs_by_port() {
         assert_eq!(counts[&Q::HolderTaskNs], 0, "tasks have no port");
         softirqs += counts[&Q::HolderSoftirqNs];
         let (_, tasks) = of(&all, pid, None).expect("its tasks");
+        let of_port = counts[&Q::HolderSoftirqNs];
+        assert!(
+            tasks[&Q::HolderSoftirqNs] < of_port / 10,
+            "{tasks:?} {counts:?}"
+        );
         let told = tasks[&Q::HolderTaskNs] as f64;
         // Two thousand reads and writes take more than a millisecond; /proc is by the tick.
         assert!(told > 1e6, "{tasks:?}");

@@ -149,18 +149,21 @@ static inline u32 place_with(u32 place, u32 port, u32 netns)
 {
 	struct Holder *known = holder_at(place), *first, told = {};
 	struct Key key = {};
-	u32 *first_place;
+	u32 *first_place, *there;
 
 	if (place < OWNERS || !known || (known->port == port && known->netns == netns))
 		return place;
-	first_place = bpf_map_lookup_elem(&followed, &known->tgid);
-	first = first_place ? holder_at(*first_place) : 0;
-	if (port && first && first->ports++ >= PORTS)
-		port = 0;
 	key.start = known->start;
 	key.tgid = known->tgid;
 	key.netns = netns;
 	key.port = port;
+	there = bpf_map_lookup_elem(&owned_place, &key);
+	if (there)
+		return *there;
+	first_place = bpf_map_lookup_elem(&followed, &known->tgid);
+	first = first_place ? holder_at(*first_place) : 0;
+	if (port && first && first->ports++ >= PORTS)
+		key.port = 0;
 	told.cgroup = known->cgroup;
 	__builtin_memcpy(told.name, known->name, COMM);
 	return place_of(&key, &told);
