@@ -1,15 +1,14 @@
 //! One boot, from the start of QEMU to its end, within a bound.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::NamedTempFile;
 
 use crate::error::GuestError;
@@ -17,22 +16,12 @@ use crate::functions::Symbols;
 use crate::image::{Image, Task};
 use crate::kernel::Kernel;
 use crate::qemu::{Machine, QEMU};
-use crate::vng::{Handed, VNG};
 
 /// A kernel and a program that are booted as often as wanted, each time with a task and a machine.
 #[derive(Debug)]
 pub struct Guest {
     kernel: Kernel,
-    by: By,
-}
-
-/// Who starts it.
-#[derive(Debug)]
-enum By {
-    /// QEMU by itself: the program is its init.
-    Init(Image),
-    /// virtme-ng, below whose init this program runs.
-    Vng(PathBuf),
+    image: Image,
 }
 
 /// A line that a guest told.
@@ -108,25 +97,7 @@ impl Guest {
     /// There is no QEMU here: the text says what to install.
     pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
         Guest::check_host()?;
-        let by = By::Init(image);
-        Ok(Guest { kernel, by })
-    }
-
-    /// Of a kernel and a program that virtme-ng starts, with the host's own files as the root.
-    ///
-    /// # Errors
-    /// There is no QEMU here, or no vng: the text says what to install.
-    pub fn by_vng(kernel: Kernel, program: PathBuf) -> Result<Guest, GuestError> {
-        Guest::check_host()?;
-        match Command::new(VNG).arg("--version").output() {
-            Ok(_) => Ok(Guest {
-                kernel,
-                by: By::Vng(program),
-            }),
-            Err(_) => Err(GuestError::Missing(format!(
-                "{VNG} is not here: pip install virtme-ng, or leave it out (--vng): QEMU alone does"
-            ))),
-        }
+        Ok(Guest { kernel, image })
     }
 
     /// Whether this host can run guests.
@@ -165,21 +136,10 @@ impl Guest {
     ) -> Result<Boot, GuestError> {
         let folder = std::env::temp_dir();
         let console = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-        let (initramfs, handed);
-        let (command, told) = match &self.by {
-            By::Init(image) => {
-                initramfs = image.with(task)?;
-                let command = machine.command(&self.kernel, initramfs.path(), console.path());
-                (command, None)
-            }
-            By::Vng(program) => {
-                handed = Handed::new(task)?;
-                let command = handed.command(machine, &self.kernel, program);
-                (command, Some(handed.lines()))
-            }
-        };
+        let initramfs = self.image.with(task)?;
+        let command = machine.command(&self.kernel, initramfs.path(), console.path());
         let began = Instant::now();
-        let running = Running::start(command, told.is_some())?;
+        let running = Running::start(command)?;
         let mut boot = Boot {
             release: None,
             lines: Vec::new(),
@@ -193,16 +153,8 @@ impl Guest {
             Some(piece) => symbols.push(piece.to_string()),
             None => boot.take(line),
         };
-        let mut printed = VecDeque::new();
         loop {
             match running.lines.recv_timeout(LOOK) {
-                // By vng that is its console.
-                Ok(line) if told.is_some() => {
-                    printed.push_back(line);
-                    if printed.len() > PRINTED_LINES {
-                        printed.pop_front();
-                    }
-                }
                 Ok(line) => take(&mut boot, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if stop() => {
@@ -218,25 +170,13 @@ impl Guest {
         }
         boot.took = began.elapsed();
         let errors = running.end();
-        if let Some(path) = told {
-            let ended = boot.ended.clone();
-            end_of(&path, SAID_BYTES_MAX)
-                .lines()
-                .for_each(|line| take(&mut boot, line));
-            if ended != Ended::Early {
-                boot.ended = ended;
-            }
-        }
         boot.symbols = Symbols::decode(&symbols);
         let words = end_of(console.path(), CONSOLE_BYTES);
-        let words = [words, Vec::from(printed).join("\n")].concat();
         boot.last_words = last_words(&words, &errors);
         Ok(boot)
     }
 }
 
-/// Lines of a console that are kept.
-const PRINTED_LINES: usize = 100;
 /// How long a look may be late at a request to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -265,8 +205,6 @@ impl Boot {
 /// A QEMU that runs; dropped, it is ended.
 struct Running {
     child: Child,
-    /// It is the first of a process group of its own.
-    has_children: bool,
     lines: Receiver<String>,
     errors: Receiver<String>,
 }
@@ -276,7 +214,7 @@ impl Running {
         unsafe_code,
         reason = "a child that asks for a signal before it becomes QEMU"
     )]
-    fn start(mut command: Command, has_children: bool) -> Result<Running, GuestError> {
+    fn start(mut command: Command) -> Result<Running, GuestError> {
         // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
         unsafe {
             // Or a killed command would leave a guest behind that nobody waits for.
@@ -296,7 +234,6 @@ impl Running {
         );
         Ok(Running {
             child,
-            has_children,
             lines,
             errors,
         })
@@ -309,11 +246,6 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        // One that has ended is no longer there to be killed.
-        let group = Pid::from_raw(self.child.id().cast_signed()).filter(|_| self.has_children);
-        if let (Some(group), Ok(None)) = (group, self.child.try_wait()) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -33,28 +33,16 @@ pub(crate) const SYMBOLS: &str = "/symbols";
 /// On the kernel's command line where its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
 
-/// The variable that names the folder with all these where another init was first (virtme-ng's).
-pub(crate) const ASKED: &str = "TCPCOST_GUEST";
-
 /// The port that carries lines out; the first is the kernel's console.
 const PORT: &str = "/dev/ttyS1";
 
-/// Whether this process is a guest's first: the kernel started it, and it was packed by [`crate::Image`]; or whether another init
-/// handed it a guest's task.
+/// True if this process is a guest's init: the kernel started it, and [`crate::Image`] packed it.
 pub fn is_asked() -> bool {
-    std::process::id() == 1 && Path::new(ARGUMENTS).exists() || std::env::var_os(ASKED).is_some()
+    std::process::id() == 1 && Path::new(ARGUMENTS).exists()
 }
 
 /// Does all that a guest is there for. What goes wrong is said on the kernel's console, whose last lines the host shows.
 pub fn main() -> ! {
-    if let Some(place) = std::env::var_os(ASKED) {
-        let served = serve_another(Path::new(&place));
-        if let Err(error) = &served {
-            let _ = writeln!(io::stderr(), "guest: {error}");
-        }
-        // The init that started it switches off.
-        std::process::exit(served.is_err().into());
-    }
     if let Err(error) = serve() {
         // To the console: standard error of the first process.
         let _ = writeln!(io::stderr(), "guest: {error}");
@@ -77,16 +65,7 @@ fn serve() -> Result<(), String> {
             tell(&mut port, "said", &format!("load {path}: {error}"))?;
         }
     }
-    work(&mut port, Path::new("/"), Path::new(PROGRAM))
-}
-
-/// Below another init, which has mounted what a Linux has, and whose modules the kernel loads as it needs them.
-fn serve_another(place: &Path) -> Result<(), String> {
-    mount_traces();
-    let program = std::env::current_exe().map_err(said("find this program's file"))?;
-    let mut port = open_port().map_err(said("open the serial port"))?;
-    tell_up(&mut port)?;
-    work(&mut port, place, &program)
+    work(&mut port)
 }
 
 fn tell_up(port: &mut File) -> Result<(), String> {
@@ -94,14 +73,13 @@ fn tell_up(port: &mut File) -> Result<(), String> {
     tell(port, "up", &release.release().to_string_lossy())
 }
 
-/// Runs the program on the task that lies below a root, and tells what came of it.
-fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
-    let inside = |path: &str| root.join(path.trim_start_matches('/'));
+/// Runs the program on the packed task, and sends its output and results to the host.
+fn work(port: &mut File) -> Result<(), String> {
     for (name, value) in SETTINGS {
         // As far as this kernel has them.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
-    for line in lines(&inside(ADDRESSES))? {
+    for line in lines(Path::new(ADDRESSES))? {
         port::take_up(&line).map_err(said("take up a device"))?;
     }
     let counts = fs::read_to_string("/proc/cmdline").map_err(said("read the command line"))?;
@@ -111,32 +89,26 @@ fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
         }
         run_in_order(0, 1).map_err(said("SCHED_FIFO"))?;
     }
-    let task = inside(TASK);
-    let arguments = lines(&inside(ARGUMENTS))?;
-    let arguments = arguments.iter().map(|argument| match argument.as_str() {
-        TASK => task.as_os_str(),
-        other => other.as_ref(),
-    });
+    let arguments = lines(Path::new(ARGUMENTS))?;
     let output = File::create("/tmp/output").map_err(said("create a file"))?;
     let both = output.try_clone().map_err(said("create a file"))?;
-    let status = Command::new(program)
+    let status = Command::new(PROGRAM)
         .args(arguments)
         .current_dir("/tmp")
         .env("HOME", "/tmp")
-        .env_remove(ASKED)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(both)
         .status()
         .map_err(said("start the program"))?;
     tell_file(port, "said", Path::new("/tmp/output"))?;
-    for name in lines(&inside(RESULTS))? {
-        let path = task.join(&name);
+    for name in lines(Path::new(RESULTS))? {
+        let path = Path::new(TASK).join(&name);
         if path.exists() {
             tell_file(port, &format!("of {name}"), &path)?;
         }
     }
-    if inside(SYMBOLS).exists() {
+    if Path::new(SYMBOLS).exists() {
         let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
         for piece in pieces {
             tell(port, "symbols", &piece)?;
@@ -162,19 +134,14 @@ fn mounts() -> Result<(), String> {
         mount(kind, place, kind, MountFlags::empty(), NONE)
             .map_err(|error| format!("mount {kind} at {place}: {error}"))?;
     }
-    mount_traces();
-    Ok(())
-}
-
-/// Not in every kernel; who needs them tells so.
-fn mount_traces() {
-    const NONE: Option<&CStr> = None;
+    // A kernel may lack these; the meter that needs one reports it.
     for (kind, place) in [
         ("debugfs", "/sys/kernel/debug"),
         ("tracefs", "/sys/kernel/tracing"),
     ] {
         let _ = mount(kind, place, kind, MountFlags::empty(), NONE);
     }
+    Ok(())
 }
 
 /// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is

@@ -22,7 +22,6 @@ mod libraries;
 mod module;
 mod port;
 mod qemu;
-mod vng;
 
 pub use boot::{Boot, Ended, Guest, Line};
 pub use error::GuestError;
