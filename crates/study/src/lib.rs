@@ -52,7 +52,6 @@ mod reach;
 mod record;
 mod rounds;
 mod row;
-mod schema1;
 mod series;
 mod settings;
 mod share;

@@ -11,7 +11,6 @@ use tcpcost_counts::{
 use crate::capture::Capture;
 use crate::host_name::HostName;
 use crate::knob::Knobs;
-use crate::schema1;
 use crate::series::ConnectionSeries;
 use crate::topology::Topology;
 
@@ -500,19 +499,17 @@ pub enum RecordError {
     /// Not JSON, or fields missing.
     #[error("not a record: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Written by a newer version.
-    #[error(
-        "schema_version {0} is newer than {SCHEMA_VERSION}, the newest that this version reads"
-    )]
-    Newer(u32),
+    /// Written by a version with other fields.
+    #[error("schema_version {0} is not read: this version reads {SCHEMA_VERSION}")]
+    Schema(u32),
 }
 
 impl Record {
-    /// Reads one line of a records file, of this schema or an earlier one. A trial that did not do its work is a failed one. Its texts become printable lines: they may come
-    /// from any host.
+    /// Reads one line of a records file. A trial that did not do its work becomes a failed one. Texts become printable lines,
+    /// because they may come from any host.
     ///
     /// # Errors
-    /// A line that is not a record, or one of a newer schema.
+    /// The line is not a record, or has another schema.
     pub fn from_line(line: &str) -> Result<Record, RecordError> {
         #[derive(Deserialize)]
         struct Version {
@@ -520,14 +517,10 @@ impl Record {
         }
         let line = &*printable_json(line);
         let Version { schema_version } = serde_json::from_str(line)?;
-        if schema_version > SCHEMA_VERSION {
-            return Err(RecordError::Newer(schema_version));
+        if schema_version != SCHEMA_VERSION {
+            return Err(RecordError::Schema(schema_version));
         }
-        let mut record: Record = match schema_version {
-            1 => Record::deserialize(schema1::upgrade(line, SCHEMA_VERSION)?)?,
-            _ => serde_json::from_str(line)?,
-        };
-        // Earlier versions stored such a trial as measured.
+        let mut record: Record = serde_json::from_str(line)?;
         record.fail_if_incomplete();
         Ok(record)
     }
@@ -606,7 +599,7 @@ mod tests {
         let newer = line.replace("\"schema_version\":2", "\"schema_version\":3");
         assert!(matches!(
             Record::from_line(&newer),
-            Err(RecordError::Newer(3))
+            Err(RecordError::Schema(3))
         ));
         assert!(
             Record::from_line("{\"schema_version\":2").is_err(),
