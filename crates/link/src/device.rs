@@ -150,7 +150,7 @@ pub struct Offload {
     pub partial: Option<PartialChecksum>,
     /// True if the device verified the transport checksum.
     pub verified: bool,
-    /// How to cut a super-segment; `None` for an ordinary packet.
+    /// Cutting of a super-segment; `None` for an ordinary packet.
     pub segmentation: Option<Segmentation>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Ethernet frames cross unchanged, with their virtio-net headers, so that super-segments and
 //! partial checksums are preserved. One thread carries both directions; its CPU time is counted
-//! apart from that of the ends.
+//! separately from that of the ends.
 
 use std::collections::VecDeque;
 use std::fs::File;

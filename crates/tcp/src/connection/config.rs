@@ -109,16 +109,16 @@ impl Config {
 /// keeps the cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastOpenChoice {
-    /// As a client, request a cookie with the SYN; or, if a cookie is known, send it with the data
+    /// Client: request a cookie with the SYN; or, if a cookie is known, send it with the data
     /// written before the SYN leaves. Default false.
     pub connect: bool,
-    /// As a client, send data with the SYN without a cookie, for hosts that trust each other.
-    /// Default false.
+    /// Client: send data with the SYN without a cookie, for hosts that trust each other. Default
+    /// false.
     pub connect_without_cookie: bool,
-    /// As a listener, limit of connections that began with data and are still in the handshake.
-    /// Default 0: data with a SYN is not accepted.
+    /// Listener: limit of connections that began with data and are still in the handshake. Default
+    /// 0: data with a SYN is not accepted.
     pub accept_max: u16,
-    /// As a listener, accept data with a SYN without a cookie. Default false.
+    /// Listener: accept data with a SYN without a cookie. Default false.
     pub accept_without_cookie: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::wire::Segment;
 /// Choice of when a sender searches for the path MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuProbing {
-    /// Never. The sender relies on ICMP errors of routers.
+    /// No probing: the sender relies on ICMP errors of routers.
     #[default]
     Off,
     /// After four timeouts in a row, which suggest that full-sized segments are lost. The size

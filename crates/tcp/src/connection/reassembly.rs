@@ -51,8 +51,8 @@ impl Reassembly {
         self.ranges.last().map(|range| range.end)
     }
 
-    /// Inserts `chain`, which begins at `start`. Bytes present already are kept, so that nobody can
-    /// change bytes already reported by SACK.
+    /// Inserts `chain`, which begins at `start`. Bytes present already are kept, so that no segment
+    /// can change bytes already reported by SACK.
     pub(super) fn insert(&mut self, start: SeqNum, chain: &Chain) -> Inserted {
         let end = start + chain.len() as u32;
         self.stamp += 1;
@@ -140,9 +140,9 @@ impl Reassembly {
 
     /// Appends at most `room` blocks to `blocks`, the range that changed last first (RFC 2018 §4).
     /// If more ranges changed since the last report than fit, because many segments were taken in
-    /// together, the oldest changes are reported first and [`news`](Self::news) stays above 0: a
-    /// range that is never reported would be taken for lost. A range that is already in `blocks` is
-    /// not repeated.
+    /// together, the oldest changes are reported first and [`news`](Self::news) stays above 0: the
+    /// peer would treat a range that is never reported as lost. A range that is already in `blocks`
+    /// is not repeated.
     pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
         let reported = self.reported;
         let told = *blocks;

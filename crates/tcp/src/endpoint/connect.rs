@@ -13,7 +13,7 @@ use crate::wire::FourTuple;
 /// Reason why a connection cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The same two ends already have a connection, open or in TIME-WAIT.
+    /// A connection between these two ends exists, open or in TIME-WAIT.
     InUse,
     /// No local port is free.
     NoPort,

@@ -41,7 +41,7 @@ pub(super) struct Slot {
     pub queued: bool,
     /// True if it is in the list of ready connections.
     pub notified: bool,
-    /// Its deadline in the heap; [`NO_TIMER`] if none is.
+    /// Deadline in the heap; [`NO_TIMER`] if there is none.
     pub timer_ns: u64,
     /// True if it was active since the last check whether it may become dormant.
     pub stirred: bool,

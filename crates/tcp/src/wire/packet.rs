@@ -27,7 +27,7 @@ pub struct Packet {
     pub payload: Chain,
     /// State of the TCP checksum.
     pub checksum: Checksum,
-    /// For a super-segment, payload bytes of each wire segment except the last; else 0.
+    /// Payload bytes of each wire segment except the last, in a super-segment; else 0.
     pub segment_size: u16,
 }
 

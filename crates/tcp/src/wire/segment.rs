@@ -22,7 +22,7 @@ pub struct Segment {
     pub options: Options,
     /// Payload bytes.
     pub payload: Chain,
-    /// For a super-segment, payload bytes of each wire segment except the last; else 0.
+    /// Payload bytes of each wire segment except the last, in a super-segment; else 0.
     pub segment_size: u16,
     /// ECN field of the IP header.
     pub ecn: Ecn,

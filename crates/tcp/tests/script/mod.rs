@@ -588,5 +588,5 @@ fn theirs(n: u32) -> SeqNum {
 
 /// First sequence number of the peer, near 2³².
 const PEER: u32 = u32::MAX - 3000;
-/// Same as packetdrill's, although time is exact here.
+/// Tolerance of packetdrill, although time is exact here.
 const TOLERANCE: Duration = Duration::from_millis(1);

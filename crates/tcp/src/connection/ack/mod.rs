@@ -212,11 +212,11 @@ impl Read {
 /// Kind of an unacceptable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unacceptable {
-    /// It carried data that was received before.
+    /// Segment with data that was received before.
     OldData,
-    /// It carried data for which there is no room: a window probe.
+    /// Segment with data for which there is no room: a window probe.
     BeyondWindow,
-    /// It carried no data.
+    /// Segment without data.
     Other,
 }
 

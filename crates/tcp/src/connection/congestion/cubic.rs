@@ -72,9 +72,9 @@ impl Cubic {
     }
 }
 
-/// RFC 9438 §5: C in segments/s³.
+/// Constant C in segments/s³ (RFC 9438 §5).
 const C: f64 = 0.4;
-/// RFC 9438 §4.6.
+/// Factor by which congestion reduces the window (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
 
 #[cfg(test)]

@@ -36,9 +36,9 @@ struct Conservative {
 /// Growth of the window after an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// By all acknowledged bytes.
+    /// Growth by all acknowledged bytes.
     Slow,
-    /// By the acknowledged bytes divided by [`GROWTH_DIVISOR`].
+    /// Growth by the acknowledged bytes divided by [`GROWTH_DIVISOR`].
     Conservative,
     /// Slow start is over: congestion avoidance.
     Over,

@@ -122,7 +122,7 @@ impl Rack {
     }
 
     /// Marks lost segments (step 5). Returns the time until the next check; `None` if no segment
-    /// may merely be late.
+    /// in flight is waited for.
     pub(in crate::connection) fn detect_loss(
         &self,
         scoreboard: &mut Scoreboard,

@@ -5,9 +5,9 @@
 /// Treatment of a partial segment after full-sized ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailRule {
-    /// It leaves with the full-sized segments unless Nagle's rule holds it: Linux since 3.14.
+    /// Sent with the full-sized segments unless Nagle's rule holds it: Linux since 3.14.
     Keep,
-    /// It always leaves separately, after the full-sized segments: Linux before 3.14.
+    /// Always sent separately, after the full-sized segments: Linux before 3.14.
     Split,
 }
 

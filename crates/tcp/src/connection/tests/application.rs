@@ -50,7 +50,7 @@ fn who_stops_reading_still_takes_what_comes_and_may_write() {
     assert_eq!((pair.client.ended(), pair.server().ended()), (None, None));
 }
 
-/// Without the call the ACK would leave after 40 ms.
+/// The ACK would leave after 40 ms without the call.
 #[test]
 fn an_acknowledgement_that_waits_can_be_asked_for() {
     let mut pair = pair();
@@ -92,7 +92,7 @@ fn every_segment_has_the_service_that_was_chosen() {
     assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
 }
 
-/// As in Linux: EPIPE, not ECONNRESET.
+/// Linux returns EPIPE, not ECONNRESET, too.
 #[test]
 fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
     let mut pair = Pair::connected(plain(), plain());

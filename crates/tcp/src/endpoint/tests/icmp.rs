@@ -54,7 +54,8 @@ fn who_does_not_know_the_sequence_number_ends_no_attempt() {
     assert_eq!(net.client.connection(id).unwrap().ended(), None);
 }
 
-/// Not even port unreachable ends it, which RFC 1122 calls a hard error: RFC 5927 §5.2.
+/// Port unreachable does not end the connection either, although RFC 1122 calls it a hard error:
+/// RFC 5927 §5.2.
 #[test]
 fn a_connection_that_stands_goes_on_and_remembers_until_its_peer_is_heard() {
     let mut net = Net::new(5);
