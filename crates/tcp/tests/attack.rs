@@ -151,7 +151,6 @@ impl Scene {
         self.give(to_server, Packet::emit(&path, segment, Checksum::Complete));
     }
 
-    /// Makes an arbitrary segment.
     fn any_segment(&mut self) -> Segment {
         let random = &mut self.random;
         let mut segment = Segment {

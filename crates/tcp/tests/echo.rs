@@ -104,7 +104,6 @@ fn wires() -> [(&'static str, Impairment); 9] {
     ]
 }
 
-/// Two ends of an echo.
 struct Echo {
     ends: [End; 2],
     ids: [Option<ConnId>; 2],

@@ -64,7 +64,6 @@ fn avoidance(limit_max: u32) -> AckPolicy {
     }
 }
 
-/// Bulk transfer in virtual time.
 struct Bulk {
     face: Face,
     written: Cell<usize>,
@@ -92,7 +91,6 @@ impl Bulk {
         bulk
     }
 
-    /// Continues for `time`.
     fn run(&mut self, time: Duration) {
         let until = self.face.now + time;
         while self.face.now < until {

@@ -27,7 +27,6 @@ struct Scene {
     seed: u64,
 }
 
-/// Result of a run.
 struct Outcome {
     took: Duration,
     sender: Counters,

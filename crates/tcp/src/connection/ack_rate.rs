@@ -10,7 +10,6 @@ use super::{AckPolicy, Connection};
 use crate::SeqNum;
 use crate::wire::{AckRate, Segment};
 
-/// State of the option on a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckRateState {
     /// True if both ends announced support.

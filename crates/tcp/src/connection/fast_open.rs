@@ -7,7 +7,6 @@ use super::{Connection, State};
 use crate::Chain;
 use crate::wire::{FastOpen, Flags, Segment};
 
-/// Fast Open state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FastOpening {
     /// Client: knowledge about the server.

@@ -158,7 +158,6 @@ impl Chronograph {
         [self.busy_ns, self.window_ns, self.buffer_ns]
     }
 
-    /// Makes an idle chronograph with these sums.
     pub(super) fn with_sums_ns([busy_ns, window_ns, buffer_ns]: [u64; 3]) -> Self {
         Self {
             busy_ns,

@@ -184,7 +184,6 @@ impl Connection {
         self.set_mss();
     }
 
-    /// Returns the counts.
     pub(super) fn mtu_probes(&self) -> MtuProbes {
         let search = self.mtu_search.as_ref();
         search.map(|search| search.counts).unwrap_or_default()

@@ -76,7 +76,6 @@ impl SendQueue {
         self.len
     }
 
-    /// Number of pieces that hold the bytes.
     pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
     }

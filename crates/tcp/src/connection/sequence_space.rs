@@ -6,7 +6,6 @@ use super::recv_queue::RecvQueue;
 use super::send_queue::SendQueue;
 use crate::SeqNum;
 
-/// Send sequence space.
 #[derive(Debug)]
 pub(super) struct SendSpace {
     pub iss: SeqNum,
@@ -51,7 +50,6 @@ pub(super) struct SendSpace {
     pub pace_late_ns: u32,
 }
 
-/// Receive sequence space.
 #[derive(Debug)]
 pub(super) struct ReceiveSpace {
     pub irs: SeqNum,
@@ -81,7 +79,6 @@ pub(super) struct ReceiveSpace {
     pub up: SeqNum,
     /// True if the peer sent urgent data that the application has not read.
     pub urgent: bool,
-    /// TS.Recent.
     pub ts_recent: u32,
     /// Range to report as a duplicate (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,

@@ -12,7 +12,6 @@ use super::secret::siphash_with;
 use crate::connection::{Known, OPTION_BYTES_MAX};
 use crate::wire::{FastOpen, FourTuple, Segment};
 
-/// Fast Open state of an endpoint.
 #[derive(Default)]
 pub(super) struct FastOpens {
     /// Keys for cookies: the first issues, all are accepted.

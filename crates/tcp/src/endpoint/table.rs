@@ -55,7 +55,6 @@ impl Slot {
     }
 }
 
-/// Entry of the table.
 #[derive(Default)]
 enum Place {
     #[default]

@@ -20,7 +20,6 @@ pub(crate) struct Icmp {
     pub says: IcmpSays,
 }
 
-/// Kind of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IcmpSays {
     /// The packet was too big (RFC 1191 §4, RFC 4443 §3.2). Holds the MTU of the next hop in bytes,

@@ -42,7 +42,6 @@ impl Ecn {
     }
 }
 
-/// Fields of an IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IpHeader {
     pub source: IpAddr,

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(super) type Mac = [u8; 6];
 
-/// Contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Request for the link-layer address of `target`, from `sender` at `mac`. An unspecified

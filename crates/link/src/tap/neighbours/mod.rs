@@ -33,7 +33,6 @@ pub(super) struct Ethernet {
     cache: Cache,
     /// Frames of our own to send, with their virtio headers.
     pub out: VecDeque<Vec<u8>>,
-    /// Requests answered.
     pub answered: u64,
     /// Packets dropped because no host answered for their destination.
     pub unresolved: u64,

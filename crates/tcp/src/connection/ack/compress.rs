@@ -49,7 +49,6 @@ impl Default for LinuxAcks {
 /// use.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::connection) struct Gap {
-    /// RCV.NXT.
     pub nxt: SeqNum,
     /// Payload bytes of each of its wire segments.
     pub segment_bytes: u32,
@@ -61,7 +60,6 @@ pub(in crate::connection) struct Gap {
     pub reader_keeps_up: bool,
     /// Changed ranges not yet reported to the peer, including this segment's.
     pub untold_ranges: usize,
-    /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     pub now: Instant,
 }

@@ -297,7 +297,6 @@ impl AckScheduler {
         self.memory.is_none()
     }
 
-    /// Returns a snapshot.
     pub(super) fn state(&self) -> AckState {
         let memory = self.memory.as_deref();
         let linux = memory.and_then(|memory| memory.linux_like.as_ref());
@@ -423,7 +422,6 @@ impl AckScheduler {
         self.whole = true;
     }
 
-    /// Called for an unacceptable segment.
     pub(super) fn on_unacceptable(
         &mut self,
         policy: &AckPolicy,

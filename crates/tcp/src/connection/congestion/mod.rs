@@ -50,13 +50,10 @@ pub(crate) struct Acked {
     /// Bytes in flight when the sender last sent. Less than the window if the application is the
     /// limit; then the window must not grow (RFC 9293 has no rule; RFC 7661 argues for it).
     pub flight: u32,
-    /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Round-trip time of the newly acknowledged data; `None` if it could not be measured.
     pub rtt: Option<Duration>,
-    /// SND.UNA.
     pub una: SeqNum,
-    /// SND.NXT.
     pub nxt: SeqNum,
     pub now: Instant,
 }

@@ -17,7 +17,6 @@ use scoreboard::Scoreboard;
 use tail_probe::TailProbe;
 use undo::Undo;
 
-/// State of loss recovery.
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) scoreboard: Scoreboard,
@@ -35,7 +34,6 @@ pub(super) struct Recovery {
     pub(super) last_sent: Option<Instant>,
 }
 
-/// Phase of loss recovery.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// No loss is known.

@@ -18,7 +18,7 @@ pub(in crate::connection) struct Scoreboard {
     lost_bytes: u32,
 }
 
-/// State of one range.
+/// Range that was sent in one transmission, and its state.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::connection) struct Sent {
     pub start: SeqNum,
@@ -26,7 +26,6 @@ pub(in crate::connection) struct Sent {
     /// Time of the last transmission.
     pub sent_at: Instant,
     pub fate: Fate,
-    /// True if sent more than once.
     pub retransmitted: bool,
 }
 
@@ -200,7 +199,7 @@ impl Scoreboard {
         }
     }
 
-    /// Returns all lost ranges to in flight.
+    /// Marks all lost ranges as in flight again.
     pub(in crate::connection) fn mark_none_lost(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].fate == Fate::Lost {
