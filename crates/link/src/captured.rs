@@ -24,7 +24,8 @@ pub struct Captured<D, W> {
 impl<D, W: Write> Captured<D, W> {
     /// Starts a capture of whole packets. `epoch` is the time since 1970 at `started`.
     ///
-    /// # Errors Fails if the file's header cannot be written.
+    /// # Errors
+    /// Fails if the file's header cannot be written.
     pub fn new(inner: D, to: W, started: Instant, epoch: Duration) -> io::Result<Self> {
         let to = Writer::new(to, Header::default())?;
         Ok(Self::into_file(
@@ -54,7 +55,8 @@ impl<D, W: Write> Captured<D, W> {
     /// Writes out buffered data and returns the device and the file. The file is `None` if another
     /// device still uses it.
     ///
-    /// # Errors Fails if writing fails.
+    /// # Errors
+    /// Fails if writing fails.
     pub fn finish(self) -> io::Result<(D, Option<W>)> {
         let file = Arc::into_inner(self.to).map(|file| {
             let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -13,14 +13,16 @@ pub trait Device<F: Frame> {
     /// Takes packets from the front of `frames` and sends them. Packets that cannot be sent without
     /// blocking stay in `frames`.
     ///
-    /// # Errors Fails if the device is broken. A packet that the device refuses is dropped and
-    /// counted instead.
+    /// # Errors
+    /// Fails if the device is broken. A packet that the device refuses is dropped and counted
+    /// instead.
     fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()>;
 
     /// Appends received packets to `frames`, at most `max`. Memory comes from `source`, unless the
     /// packets have their own.
     ///
-    /// # Errors Fails if the device is broken.
+    /// # Errors
+    /// Fails if the device is broken.
     fn receive(
         &mut self,
         source: &mut dyn Source<F>,
@@ -107,7 +109,8 @@ pub trait Frame: Clone {
 pub trait Source<F> {
     /// Calls `read` once with a buffer of at least 64 KiB.
     ///
-    /// # Errors The error of `read`.
+    /// # Errors
+    /// The error of `read`.
     fn fill(&mut self, read: &mut dyn FnMut(&mut [u8]) -> io::Result<Filled>) -> io::Result<F>;
 }
 

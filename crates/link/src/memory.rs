@@ -73,7 +73,8 @@ pub fn pair<F: Frame>(frames_max: usize) -> (Memory<F>, Memory<F>) {
 /// Before a user sleeps on it, the user must receive until nothing comes and then send what is left
 /// to send, in this order; otherwise a wake-up may be lost.
 ///
-/// # Errors The error of eventfd(2).
+/// # Errors
+/// The error of eventfd(2).
 pub fn waitable_pair<F: Frame>(frames_max: usize) -> io::Result<(Memory<F>, Memory<F>)> {
     let (mut near, mut far) = pair(frames_max);
     let (a, b) = (Bell::new()?, Bell::new()?);

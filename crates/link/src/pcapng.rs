@@ -65,7 +65,8 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Starts a file.
     ///
-    /// # Errors Fails if the header cannot be written.
+    /// # Errors
+    /// Fails if the header cannot be written.
     pub fn new(mut to: W, header: Header<'_>) -> io::Result<Self> {
         let mut blocks = Vec::new();
         // Section header: byte order, version 1.0, length unknown.
@@ -97,7 +98,8 @@ impl<W: Write> Writer<W> {
 
     /// Adds a packet, given as consecutive pieces.
     ///
-    /// # Errors Fails if writing fails.
+    /// # Errors
+    /// Fails if writing fails.
     pub fn packet<'b>(
         &mut self,
         packet: Packet<'_>,
@@ -140,7 +142,8 @@ impl<W: Write> Writer<W> {
     /// Ends the file. `dropped` is the number of packets missing from it (isb_osdrop), if known;
     /// then a statistics block with the time `at_ns` is written.
     ///
-    /// # Errors Fails if writing fails.
+    /// # Errors
+    /// Fails if writing fails.
     pub fn finish(mut self, at_ns: u64, dropped: Option<u64>) -> io::Result<W> {
         if let Some(dropped) = dropped {
             self.block.clear();

@@ -34,9 +34,11 @@ impl<D: Device<F>, F: Frame> Routed<D, F> {
     /// Combines devices, at least one. Each has an address of its network and the network's prefix
     /// length.
     ///
-    /// # Errors Fails if no descriptor is left for waiting on all devices.
+    /// # Errors
+    /// Fails if no descriptor is left for waiting on all devices.
     ///
-    /// # Panics Panics without a device.
+    /// # Panics
+    /// Panics without a device.
     pub fn new(ports: Vec<(D, (IpAddr, u8))>) -> io::Result<Self> {
         assert!(!ports.is_empty(), "a host has an interface");
         let mut descriptor = None;

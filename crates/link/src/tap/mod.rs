@@ -110,7 +110,8 @@ impl Tap {
     /// bring it up and set addresses. Without an offload, the kernel does that work before it
     /// passes packets on, and expects the same of us.
     ///
-    /// # Errors [`TapError`] with the step that failed.
+    /// # Errors
+    /// [`TapError`] with the step that failed.
     pub fn open(name: &str, layer: Layer, offloads: Offloads) -> Result<Self, TapError> {
         Self::open_queue(name, layer, offloads, false)
     }
@@ -119,8 +120,9 @@ impl Tap {
     /// receives packets to ports p with p % `count` = n; every queue may send. A count of 1 is the
     /// same as [`open`](Self::open).
     ///
-    /// # Errors [`TapError`] with the step that failed. Possible causes: more than 256 queues, or a
-    /// kernel that refuses the eBPF program that assigns packets to queues (needs CAP_BPF if
+    /// # Errors
+    /// [`TapError`] with the step that failed. Possible causes: more than 256 queues, or a kernel
+    /// that refuses the eBPF program that assigns packets to queues (needs CAP_BPF if
     /// `kernel.unprivileged_bpf_disabled` is set).
     pub fn open_queues(
         name: &str,
@@ -164,7 +166,8 @@ impl Tap {
 
     /// Returns the same interface for another user after this one. Its counters start at 0.
     ///
-    /// # Errors Fails if no descriptor is free.
+    /// # Errors
+    /// Fails if no descriptor is free.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             file: self.file.try_clone()?,
@@ -210,7 +213,8 @@ impl Tap {
     /// Sleeps until a packet can be read or `timeout` has passed. `None` sleeps without limit. A
     /// signal ends the sleep early.
     ///
-    /// # Errors Fails if poll(2) fails.
+    /// # Errors
+    /// Fails if poll(2) fails.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         // A timeout too large for a timespec counts as no limit.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

@@ -47,7 +47,8 @@ impl TapWire {
     /// others. Use `segmentation` = false for a wire that impairs single packets: then no
     /// super-segments enter it.
     ///
-    /// # Errors [`TapError`] with the step that failed.
+    /// # Errors
+    /// [`TapError`] with the step that failed.
     pub fn open(names: [&str; 2], segmentation: bool) -> Result<TapWire, TapError> {
         let offloads = Offloads {
             checksum: true,
@@ -92,7 +93,8 @@ impl TapWire {
     /// Carries frames that are ready, then sleeps until more arrive, a frame is due, or `also` is
     /// readable, at most `most`. True if `also` is readable.
     ///
-    /// # Errors Fails if a TAP is gone.
+    /// # Errors
+    /// Fails if a TAP is gone.
     pub fn carry(&mut self, most: Duration, also: BorrowedFd<'_>) -> io::Result<bool> {
         let now = Instant::now();
         for from in 0..2 {

@@ -55,7 +55,8 @@ impl Connection {
     /// Copies bytes into the send queue and returns how many fitted; 0 if the queue is full. Data
     /// written before the connection is established is sent afterwards.
     ///
-    /// # Errors [`WriteError`] if the connection ended or is closed for writing.
+    /// # Errors
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, WriteError> {
         self.write_more(bytes, false)
     }
@@ -63,7 +64,8 @@ impl Connection {
     /// Writes as [`write`](Self::write). With `more`, a partial segment at the end waits for the
     /// next write, but no longer than until the next acknowledgement, as in Linux (MSG_MORE).
     ///
-    /// # Errors [`WriteError`] if the connection ended or is closed for writing.
+    /// # Errors
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_more(&mut self, bytes: &[u8], more: bool) -> Result<usize, WriteError> {
         self.check_write()?;
         let space = self.writable() as u32;
@@ -79,7 +81,8 @@ impl Connection {
 
     /// Queues a piece without copying it. Returns the part that did not fit; `None` if all fitted.
     ///
-    /// # Errors [`WriteError`] if the connection ended or is closed for writing.
+    /// # Errors
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_piece(&mut self, piece: Piece) -> Result<Option<Piece>, WriteError> {
         self.write_piece_more(piece, false)
     }
@@ -87,7 +90,8 @@ impl Connection {
     /// Writes as [`write_piece`](Self::write_piece), with `more` as in
     /// [`write_more`](Self::write_more).
     ///
-    /// # Errors [`WriteError`] if the connection ended or is closed for writing.
+    /// # Errors
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_piece_more(
         &mut self,
         mut piece: Piece,
@@ -127,7 +131,8 @@ impl Connection {
 
     /// Copies received bytes into `to` and returns how many: at least 1 unless `to` is empty.
     ///
-    /// # Errors [`ReadError`] if there is nothing to read.
+    /// # Errors
+    /// [`ReadError`] if there is nothing to read.
     pub fn read(&mut self, to: &mut [u8], now: Instant) -> Result<usize, ReadError> {
         self.check_read()?;
         let read = self.rcv.queue.read(to);
@@ -138,7 +143,8 @@ impl Connection {
     /// Copies received bytes without consuming them (MSG_PEEK) and returns how many. Does not open
     /// the window.
     ///
-    /// # Errors [`ReadError`] if there is nothing to read.
+    /// # Errors
+    /// [`ReadError`] if there is nothing to read.
     pub fn peek(&self, to: &mut [u8]) -> Result<usize, ReadError> {
         self.check_read()?;
         Ok(self.rcv.queue.peek(to))
@@ -146,7 +152,8 @@ impl Connection {
 
     /// Takes the next received bytes without copying them, up to `max`.
     ///
-    /// # Errors [`ReadError`] if there is nothing to read.
+    /// # Errors
+    /// [`ReadError`] if there is nothing to read.
     pub fn read_piece(&mut self, max: usize, now: Instant) -> Result<Piece, ReadError> {
         self.check_read()?;
         let piece = self.rcv.queue.take_piece(max).unwrap_or_default();

@@ -11,7 +11,8 @@ impl Connection {
     /// is urgent (MUST-31: any length). Returns how many bytes fitted. New applications should not
     /// use urgent data (RFC 6093 §5).
     ///
-    /// # Errors [`WriteError`] if the connection ended or is closed for writing.
+    /// # Errors
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_urgent(&mut self, bytes: &[u8]) -> Result<usize, WriteError> {
         let written = self.write(bytes)?;
         if written > 0 {

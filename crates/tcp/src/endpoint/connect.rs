@@ -36,7 +36,8 @@ impl std::error::Error for ConnectError {}
 impl Endpoint {
     /// Opens a connection. A local port of 0 selects a free port.
     ///
-    /// # Errors [`ConnectError`] if the two ends cannot have a new connection.
+    /// # Errors
+    /// [`ConnectError`] if the two ends cannot have a new connection.
     pub fn connect(
         &mut self,
         local: SocketAddr,
@@ -49,7 +50,8 @@ impl Endpoint {
 
     /// Opens a connection with settings of its own.
     ///
-    /// # Errors [`ConnectError`] if the two ends cannot have a new connection.
+    /// # Errors
+    /// [`ConnectError`] if the two ends cannot have a new connection.
     pub fn connect_with(
         &mut self,
         config: Config,

@@ -105,7 +105,8 @@ impl Endpoint {
     /// handshake (further SYNs get a SYN cookie), and at most `backlog` wait for `accept` (further
     /// SYNs are dropped; their senders retry).
     ///
-    /// # Errors [`ListenError`] if the port is 0 or has a listener already.
+    /// # Errors
+    /// [`ListenError`] if the port is 0 or has a listener already.
     pub fn listen(&mut self, port: u16, backlog: usize, config: Config) -> Result<(), ListenError> {
         self.listen_at(None, port, backlog, config)
     }
@@ -113,8 +114,9 @@ impl Endpoint {
     /// Accepts connections to one local address and port. At other addresses the port is closed or
     /// has other listeners. `backlog` as in [`listen`](Self::listen).
     ///
-    /// # Errors [`ListenError`] if the port is 0, or if a listener for this address or, as in
-    /// Linux, for any address exists.
+    /// # Errors
+    /// [`ListenError`] if the port is 0, or if a listener for this address or, as in Linux, for any
+    /// address exists.
     pub fn listen_on(
         &mut self,
         local: SocketAddr,

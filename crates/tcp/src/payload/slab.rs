@@ -54,7 +54,8 @@ impl Pool {
     /// Makes one piece that `fill` writes. `fill` gets the whole slab and returns how many bytes it
     /// wrote, from the beginning.
     ///
-    /// # Errors The error of `fill`; the slab returns to the pool.
+    /// # Errors
+    /// The error of `fill`; the slab returns to the pool.
     pub fn fill<E>(&self, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Piece, E> {
         self.writer().fill(fill)
     }
@@ -175,7 +176,8 @@ impl Writer {
     /// Passes the free space to `fill`, which returns how many bytes it wrote from the beginning.
     /// The piece is empty if the writer has no slab.
     ///
-    /// # Errors The error of `fill`; then nothing counts as written.
+    /// # Errors
+    /// The error of `fill`; then nothing counts as written.
     pub fn fill<E>(
         &mut self,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,

@@ -161,7 +161,8 @@ impl Packet {
 
     /// Parses the packet. The headers must lie in one piece.
     ///
-    /// # Errors [`DropReason`] if the packet is not a valid TCP segment.
+    /// # Errors
+    /// [`DropReason`] if the packet is not a valid TCP segment.
     pub fn parse(mut self) -> Result<(FourTuple, Segment), DropReason> {
         let mut segment = Segment::default();
         Ok((self.take_apart(&mut segment)?, segment))
