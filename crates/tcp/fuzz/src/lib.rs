@@ -206,7 +206,7 @@ fn config(bits: u8) -> Config {
         },
         segmentation: Segmentation {
             super_segment_bytes_max: supers,
-            // The sender of 2005 is combined with its receiver's policies.
+            // The segmentation of 2005's sender, together with the policy of its receiver.
             whole_only: bits >> 5 == 3,
             window_divisor: (bits >> 5 > 3).then_some(3),
             pacing: if bits >> 5 == 6 {

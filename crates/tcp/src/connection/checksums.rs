@@ -1,9 +1,9 @@
 //! Checksums of data that is copied into the send queue, computed during the copy. If the device
 //! does not compute checksums, the bytes are then read once, not twice.
 //!
-//! A sum covers a cell of the stream, at most a segment long, so it serves only a segment whose
-//! ends are ends of cells. Bulk data has such segments: cells are cut where full segments will be.
-//! Any other segment is summed when it is sent, as is payload that was not copied.
+//! A sum covers a cell of the stream, at most a segment long, so it serves only a segment that
+//! consists of whole cells. Segments of bulk data do: cells are cut where full-sized segments will
+//! be. Any other segment is summed when it is sent, as is payload that was not copied.
 
 use std::collections::VecDeque;
 

@@ -83,7 +83,8 @@ impl Connection {
         self.fast_open.as_ref().is_some_and(|state| state.taken)
     }
 
-    /// Returns what the SYN-ACK taught about the server. The cookie is returned once.
+    /// Returns the cookie and MSS of the server after the handshake, to be stored; `None` before
+    /// and at a server. A cookie is returned once.
     pub(crate) fn take_cookie(&mut self) -> Option<Known> {
         let state = self.fast_open.as_mut()?;
         if state.answers || !self.state.is_synchronized() {

@@ -139,8 +139,8 @@ impl Reassembly {
     }
 
     /// Appends at most `room` blocks to `blocks`, the range that changed last first (RFC 2018 §4).
-    /// If more ranges changed since the last report than fit, because many segments were taken in
-    /// together, the oldest changes are reported first and [`news`](Self::news) stays above 0: the
+    /// If more ranges changed since the last report than fit, because many segments were
+    /// processed together, the oldest changes are reported first and [`news`](Self::news) stays above 0: the
     /// peer would treat a range that is never reported as lost. A range that is already in `blocks`
     /// is not repeated.
     pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {

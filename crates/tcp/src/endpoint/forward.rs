@@ -29,10 +29,10 @@ pub enum Stopped {
     Full,
     /// The source's peer has closed, and all its data was moved.
     Finished,
-    /// The source ended, and all its data was moved. `None`: no such connection exists any more.
+    /// The source ended, and all its data was moved. `None`: the source does not exist any more.
     SourceEnded(Option<Ended>),
-    /// The sink cannot be written; data not moved stays in the source. `None`: no such connection
-    /// exists any more.
+    /// The sink cannot be written; data not moved stays in the source. `None`: the sink does not
+    /// exist any more.
     SinkEnded(Option<WriteError>),
 }
 

@@ -405,7 +405,7 @@ fn a_connection_that_rests_wakes_as_it_was() {
     assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
 }
 
-/// The timers run all the same.
+/// A connection that is not dormant keeps its timers.
 #[test]
 fn what_nobody_has_looked_at_does_not_rest() {
     let mut net = Net::new(5);

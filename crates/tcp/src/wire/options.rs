@@ -23,7 +23,8 @@ pub struct Options {
 
 /// The TCP ACK Rate Request option (draft-ietf-tcpm-ack-rate-request-11).
 ///
-/// One byte with a niche, because [`Options`] travel with every segment.
+/// Stored as a non-zero byte, so that `Option<AckRate>` is one byte too: [`Options`] are moved with
+/// every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckRate(NonZeroU8);
 

@@ -96,8 +96,8 @@ impl Avoidance {
         self.limit_max = (self.limit_max - 1).max(2).min(self.limit_chosen);
     }
 
-    /// True if the window limits the peer below what the limit waits for and has grown by a segment
-    /// (`tcp_rwnd_reopen`).
+    /// True if a read makes an acknowledgement due (`tcp_rwnd_reopen`): the window that the peer
+    /// knows is smaller than the limit and has grown by a segment, or the window has reopened.
     pub(super) fn is_due_on_read(&self, read: &Read) -> bool {
         let full = read.full_segment_bytes;
         let short = read.window_known < self.limit.saturating_mul(full);

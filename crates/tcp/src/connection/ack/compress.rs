@@ -27,8 +27,8 @@ pub struct LinuxAcks {
     /// Slack of the timer, added to the delay: an hrtimer that no other timer shares fires at the
     /// end of its slack. Default 100 µs (`tcp_comp_sack_slack_ns`).
     pub comp_sack_slack: Duration,
-    /// Acknowledge a batch once: all segments that are taken in before the next poll (in Linux: the
-    /// socket's backlog). If false, an [`Endpoint`](crate::Endpoint) answers each segment
+    /// Acknowledge a batch once: all segments that are processed before the next poll (in Linux:
+    /// the socket's backlog). If false, an [`Endpoint`](crate::Endpoint) answers each segment
     /// separately. Default true (Linux 6.7).
     pub backlog_ack_defer: bool,
 }

@@ -17,7 +17,7 @@ struct Greedy {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Sends this many segments of at most this many bytes, taken in together.
+    /// Sends this many segments of at most this many bytes, processed together.
     Send(u8, u16),
     /// Sends as much as the window has room for.
     Fill,
