@@ -48,7 +48,8 @@ pub struct Counters {
     pub dropped_paws: u32,
     /// Segments dropped because the ACK flag was missing, or the ACK was of data never sent.
     pub dropped_bad_ack: u32,
-    /// Payload bytes dropped because the application reads no more or reassembly was full.
+    /// Segments whose payload was dropped because the application reads no more, the window was
+    /// closed, reassembly was full, or the payload came after the peer's FIN.
     pub dropped_payload: u32,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks_sent: u32,
@@ -81,7 +82,6 @@ impl<const MORE: usize> Tally<MORE> {
             push(count);
             count
         });
-        // Zero bytes at the end, usually many, are omitted.
         let said = bytes.iter().rposition(|byte| *byte != 0);
         bytes.truncate(said.map_or(0, |last| last + 1));
         Self(bytes.into())

@@ -44,7 +44,7 @@ const SPARE: usize = 1024;
 
 impl TapWire {
     /// Makes both interfaces in the network namespace of the calling thread; they can be moved to
-    /// others. Use `segmentation` = false for a wire that impairs single packets: then no
+    /// other namespaces. Use `segmentation` = false for a wire that impairs single packets: then no
     /// super-segments enter it.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ fn end_fd(end: &End) -> BorrowedFd<'_> {
     end.file.as_fd()
 }
 
-/// True for errors that pass; EIO means that the interface is down.
+/// True for temporary errors; EIO means that the interface is down.
 fn is_not_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -195,8 +195,8 @@ pub enum CongestionControl {
 /// Rule for growth of the congestion window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowGrowth {
-    /// Growth by the bytes that an ACK acknowledges (RFC 3465), if the sender used the whole
-    /// window.
+    /// Growth by the bytes that an ACK acknowledges (RFC 3465), if the sender used the window (in
+    /// slow start: more than half of it).
     Bytes,
     /// Growth by one segment for each ACK (in congestion avoidance: for each window of ACKs) that
     /// finds the window full, however much the ACK acknowledges; as Linux did in 2005. For studies

@@ -59,7 +59,8 @@ pub struct Info {
     pub probes_unanswered: u8,
     /// Time since the last segment from the peer.
     pub since_received: Option<Duration>,
-    /// Time since payload last arrived; `None` if none did.
+    /// Time since payload last arrived, or since the establishment if none did; `None` before the
+    /// connection is established.
     pub since_data_received: Option<Duration>,
     /// Last ICMP error about our segments; `None` if there was none or the peer was heard since.
     pub soft_error: Option<Unreachable>,

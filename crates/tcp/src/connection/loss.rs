@@ -43,8 +43,8 @@ impl Connection {
                     growth,
                     Acked {
                         // Data reported before it was acknowledged is not counted again, as in
-                        // Linux. Nor is data under ssthresh when the ACK that ends a recovery moves
-                        // SND.UNA.
+                        // Linux. Nor is data delivered during a recovery, which the recovery's last
+                        // ACK covers: ssthresh accounts for it.
                         bytes: (progress.delivered.saturating_sub(reported))
                             .max(progress.delivered.min(mss)),
                         flight: self.recovery.flight_at_send,

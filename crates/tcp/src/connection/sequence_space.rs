@@ -82,12 +82,12 @@ pub(super) struct ReceiveSpace {
     pub ts_recent: u32,
     /// Range to report as a duplicate (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,
-    /// Time at which payload last arrived (the opening, if none did), in ns since the epoch of the
-    /// timers.
+    /// Time at which payload last arrived, or of the establishment if none did, in ns since the
+    /// epoch of the timers; 0 before.
     pub data_ns: u64,
     /// Bytes read since `tuning_ns`, for tuning of the receive buffer.
     pub tuning_bytes: u32,
-    /// Start of the current tuning interval, in ns since the epoch of the timers (the opening).
+    /// Start of the current tuning interval, in ns since the epoch of the timers.
     pub tuning_ns: u64,
 }
 

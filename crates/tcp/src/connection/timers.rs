@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Kinds of timers. Timers due at the same time fire in this order.
+/// Kinds of timers. Timers that are due fire in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Timer {

@@ -10,7 +10,7 @@ use crate::connection::{Connection, State};
 use crate::wire::{Flags, FourTuple, Segment};
 use crate::{Config, SeqNum};
 
-/// Accepts connections to a port.
+/// Listener on a port.
 pub(super) struct Listener {
     /// Local address; `None` accepts connections to any address.
     address: Option<IpAddr>,

@@ -159,8 +159,8 @@ impl FromIterator<Piece> for Chain {
     }
 }
 
-/// Pieces without an allocation. A super-segment cut from slabs of its own size spans at most two
-/// slabs.
+/// Number of pieces that need no allocation. A super-segment cut from slabs of its own size
+/// spans at most two slabs.
 pub const INLINE: usize = 2;
 
 #[cfg(test)]

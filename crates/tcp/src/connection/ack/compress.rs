@@ -1,7 +1,8 @@
 //! Compressed SACKs, the last part of Linux's `__tcp_ack_snd_check` (tcp_input.c). After a gap the
 //! first three segments are acknowledged at once, because a sender that counts duplicates needs
-//! them. One delayed acknowledgement then covers the following segments. It is sent by the timer
-//! (`tcp_compressed_ack_kick`, tcp_timer.c) or with any segment that leaves (`tcp_event_ack_sent`).
+//! them. One delayed acknowledgement then covers the following segments. It is sent when the
+//! timer fires (`tcp_compressed_ack_kick`, tcp_timer.c) or any segment leaves
+//! (`tcp_event_ack_sent`).
 //!
 //! Not here: the receiver's own estimate of the round-trip time. The sender's estimate is used
 //! instead; Linux uses the smaller of the two.

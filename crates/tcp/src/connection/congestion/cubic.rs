@@ -39,8 +39,8 @@ impl Cubic {
         let t =
             acked.now.saturating_duration_since(epoch.start) + acked.srtt.unwrap_or(Duration::ZERO);
         let target = C * (t.as_secs_f64() - epoch.k).powi(3) + w_max;
-        // RFC 9438 §4.3: Reno's growth with our smaller reduction; Reno's own growth after W_max is
-        // reached.
+        // RFC 9438 §4.3: alpha compensates for our smaller reduction; after W_max is reached it is
+        // 1, as in Reno.
         let alpha = if epoch.w_est < w_max {
             3.0 * (1.0 - BETA) / (1.0 + BETA)
         } else {

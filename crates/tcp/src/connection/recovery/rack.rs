@@ -121,8 +121,8 @@ impl Rack {
         (rtt_min / 4 * self.window_multiplier).min(rtt.smoothed.unwrap_or(rtt_min))
     }
 
-    /// Marks lost segments (step 5). Returns the time until the next check; `None` if no segment
-    /// in flight is waited for.
+    /// Marks lost segments (step 5). Returns the time until the next check; `None` if no check is
+    /// needed.
     pub(in crate::connection) fn detect_loss(
         &self,
         scoreboard: &mut Scoreboard,

@@ -28,7 +28,7 @@ pub struct Segmentation {
     /// Condition under which a partial segment waits for an acknowledgement. Default
     /// [`Nagle::Minshall`].
     pub nagle: Nagle,
-    /// Wait until this fraction of the window is free before sending less than a whole
+    /// Wait until the window divided by this number is free before sending less than a whole
     /// super-segment, as Linux's `tcp_tso_win_divisor` (3 in Linux). 0: wait until more than three
     /// segments fit. Default `None`: send what fits.
     pub window_divisor: Option<u32>,
@@ -40,7 +40,8 @@ pub struct Segmentation {
     pub rules: SegmentationRules,
     /// Pacing of new data by a timer. Default [`Pacing::Off`].
     pub pacing: Pacing,
-    /// Minimum of segments in a super-segment under pacing (Linux's `tcp_min_tso_segs`). Default 2.
+    /// Minimum of segments in a super-segment that pacing or Linux's rules limit (Linux's
+    /// `tcp_min_tso_segs`). Default 2.
     pub paced_segments_min: u32,
     /// Longest wait of a corked partial segment. Default 200 ms as in Linux.
     pub cork_max: Duration,

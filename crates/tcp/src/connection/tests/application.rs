@@ -92,7 +92,7 @@ fn every_segment_has_the_service_that_was_chosen() {
     assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
 }
 
-/// Linux returns EPIPE, not ECONNRESET, too.
+/// The error is EPIPE as in Linux, not ECONNRESET.
 #[test]
 fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
     let mut pair = Pair::connected(plain(), plain());

@@ -75,7 +75,7 @@ fn of_parts_that_overlap_nothing_is_believed() {
     parts.insert(1, part(&whole, 7, 392, 800));
     give(&mut net, &parts);
     assert_eq!(readable(&net, accepted), 0);
-    // Nor if two last fragments give different ends.
+    // Two last fragments with different ends do not form a packet either.
     let mut parts = vec![part(&whole, 8, 0, 400), part(&whole, 8, 800, 1032)];
     parts.push(part(&whole[..20 + 600], 8, 400, 600));
     give(&mut net, &parts);
