@@ -444,7 +444,7 @@ fn a_forward_is_the_read_that_an_ack_policy_waits_for() {
 #[test]
 fn no_more_is_moved_than_the_other_has_room_for() {
     let mut scene = bulk(Config::default().ack);
-    // The server reads slowly, so the relay's buffers fill, and then the client's.
+    // The server's receive buffer is small, so the relay's buffers fill, and then the client's.
     scene.configs[1] = config(10_000, 30_000, Config::default().ack, true);
     scene.configs[2] = config(1 << 20, 5_000, Config::default().ack, true);
     scene.bytes[0] = 300_000;

@@ -158,7 +158,7 @@ impl Peer {
     }
 
     fn turn_until<T>(&mut self, mut done: impl FnMut(&mut Endpoint) -> Option<T>) -> T {
-        // Ten minutes, or more at a rate of 2 MB/s.
+        // Ten minutes, and the time of BYTES at 2 MB/s.
         let most = Duration::from_secs(600 + wanted_bytes().unwrap_or(0) / 2_000_000);
         let deadline = now() + most;
         loop {

@@ -11,7 +11,7 @@ use tcpcost_tcp::{Clock, Config, Connection, Pool, SeqNum};
 
 use crate::common::ms;
 
-/// End of the connection.
+/// One end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Client,
