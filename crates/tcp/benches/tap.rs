@@ -468,7 +468,7 @@ fn raw_read(offloads: Offloads) -> Cost {
     let (mut read, mut reading) = (0, Duration::ZERO);
     let begun = Clocks::now();
     while read < BYTES / 4 {
-        // As many as wait for a slow reader, and fewer than the interface's queue holds.
+        // 32 units: as many as wait for a slow reader, and fewer than the interface's queue holds.
         (0..32).for_each(|_| socket.send(&unit));
         let before = cpu(ClockId::ThreadCPUTime);
         let mut arrived: VecDeque<Wire> = VecDeque::new();

@@ -54,7 +54,7 @@ impl Connection {
         self.update_window(segment);
         let progress = self.acknowledge(segment, window_before, now);
         self.on_ack_progress(&progress, segment, now);
-        // As in Linux (`tcp_data_snd_check`): MSG_MORE holds data only until the next ACK.
+        // MSG_MORE holds data only until the next ACK, as in Linux (`tcp_data_snd_check`).
         self.snd.more_over = true;
         self.process_ack_of_fin(now)
     }

@@ -132,7 +132,7 @@ impl Connection {
         let bytes = payload.len() as u32;
         if bytes > 0 {
             self.snd.nxt = start + bytes;
-            // As in Linux: a retransmission of the SYN's data has PSH.
+            // A retransmission of the SYN's data has PSH, as in Linux.
             self.snd.queue.end_record(self.snd.nxt, true);
             self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
             self.counters.payload_bytes_sent += u64::from(bytes);

@@ -45,8 +45,8 @@ impl Connection {
         (self.snd.more, self.snd.wanted) = (false, false);
         let mut copied = 0;
         for piece in pieces {
-            // As in the receive queue: waiting data must not pin many times its size in slabs that
-            // hold a few bytes each. Such pieces are copied.
+            // Same rule as in the receive queue: waiting data must not pin many times its size in
+            // slabs that hold a few bytes each. Such pieces are copied.
             let wasteful = piece.held_bytes() > 4 * piece.len() + SMALL_BYTES;
             let held = self.snd.queue.pieces() * piece.held_bytes();
             if wasteful && held > 4 * self.config.send_buffer as usize {

@@ -256,7 +256,7 @@ impl Connection {
                 .congestion
                 .cwnd()
                 .saturating_sub(self.recovery.flight(self.snd.mss));
-            // As in Linux: not counted as the peer's window if the congestion window limits too.
+            // Not counted as the peer's window if the congestion window limits too, as in Linux.
             if short && cwnd_left >= self.snd.mss {
                 Limit::Window
             } else {

@@ -124,7 +124,7 @@ impl Connection {
             self.snd.flush = true;
             return;
         }
-        // As in Linux, the probe has an old sequence number, not a byte beyond the window. RFC 9293
+        // The probe has an old sequence number, not a byte beyond the window, as in Linux. RFC 9293
         // §3.10.7.4 requires an answer to it too, and no byte has to be taken back.
         self.owed.probe = true;
         self.counters.window_probes_sent += 1;

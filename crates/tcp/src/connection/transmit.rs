@@ -153,7 +153,7 @@ impl Connection {
         let rate = self.sizing_rate().filter(|_| segmentation.is_linux());
         let sized = rate.map_or(u32::MAX, |rate| segmentation.paced_bytes_max(rate, mss));
         let ceiling = match self.snd.urgent {
-            // As in Linux: a device that cuts the segment would repeat the urgent pointer.
+            // A device that cuts the segment would repeat the urgent pointer. Same limit as in Linux.
             true => mss,
             false => segmentation
                 .super_segment_bytes_max

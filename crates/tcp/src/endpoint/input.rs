@@ -213,7 +213,7 @@ impl ReadinessSnapshot {
             state: connection.state(),
             readable: connection.readable(),
             finished: connection.is_finished(),
-            // As in Linux (sk_stream_is_writeable): writable from a third of the buffer on, so that
+            // Linux's rule (sk_stream_is_writeable): writable from a third of the buffer on, so that
             // a writer that filled the buffer is not woken by every acknowledgement.
             writable: connection.writable()
                 >= (connection.config().send_buffer as usize / 3).max(1),
