@@ -52,6 +52,8 @@ pub(crate) enum Event {
 }
 
 impl Uring {
+    /// Makes a ring with [`BUFFERS`] buffers.
+    ///
     /// # Errors
     /// io_uring is not available to this process.
     pub(crate) fn new(config: &Config) -> io::Result<Uring> {

@@ -97,7 +97,7 @@ fn connections_of_an_end_that_has_stopped_stay_for_the_other() {
                 slice(&mut server).unwrap();
             }
             server.end_traffic();
-            // Twice the longest time that a thread of the server may take to stop.
+            // Three times the longest time that a thread of the server may take to stop.
             server
                 .run_until(Instant::now() + Duration::from_millis(300), &never)
                 .unwrap();
