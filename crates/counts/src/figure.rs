@@ -1,6 +1,7 @@
-//! Figures: what is divided out of counts, each with one name, one definition and one formula, whoever asks for it.
+//! Figures: quotients of counts, each with one name, one definition and one formula.
 //!
-//! A row is all there is to a figure. `docs/quantities.md` is made of the rows; docs/add-a-figure.md says how to add one.
+//! A figure is defined by its row alone. `docs/quantities.md` is generated from the rows;
+//! docs/add-a-figure.md says how to add one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,29 +16,30 @@ use crate::source::{
     system_calls, threads_ns, transactions, tsc_cycles,
 };
 
-/// Whose a figure can be.
+/// Subject of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FigureOf {
-    /// A trial's as a whole.
+    /// A trial as a whole.
     Trial,
-    /// A trial's as a whole, or that of one group of its connections.
+    /// A trial as a whole, or one group of its connections.
     Group,
-    /// A trial's as a whole, or one host's of it.
+    /// A trial as a whole, or one host of it.
     Host,
-    /// A host's while `watch` observes it, whatever runs there.
+    /// A host while `watch` observes it, whatever runs there.
     Window,
-    /// A command's that `tcpcost stat` runs.
+    /// A command that `tcpcost stat` runs.
     Command,
-    /// One connection's there, or all of one process, cgroup, network namespace or port.
+    /// One connection that `watch` observes, or all connections of one process, cgroup, network
+    /// namespace or port.
     Connection,
-    /// One end's of a captured connection.
+    /// One end of a captured connection.
     Direction,
 }
 
 macro_rules! figures {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $unit:literal, $whose:ident, $better:ident
         => $formula:expr;)+) => {
-        /// What is divided out of counts.
+        /// A quotient of counts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Figure {
             $($(#[doc = $doc])+ $variant,)+
@@ -47,27 +49,28 @@ macro_rules! figures {
             /// Every figure, in the order of the documentation.
             pub const ALL: &[Figure] = &[$(Figure::$variant,)+];
 
-            /// The name, e.g. `cpu_us_per_kib`; of a host's the host's name is put before.
+            /// Name, e.g. `cpu_us_per_kib`; for one host of a trial the host's name is put before
+            /// it.
             pub const fn name(self) -> &'static str {
                 match self { $(Figure::$variant => $name,)+ }
             }
 
-            /// The unit, as printed.
+            /// Unit, as printed.
             pub const fn unit(self) -> &'static str {
                 match self { $(Figure::$variant => $unit,)+ }
             }
 
-            /// Whose it can be.
+            /// Subject of the figure.
             pub const fn whose(self) -> FigureOf {
                 match self { $(Figure::$variant => FigureOf::$whose,)+ }
             }
 
-            /// Whether less is better; `None` where neither is.
+            /// True if less is better; `None` if neither direction is better.
             pub const fn lower_is_better(self) -> Option<bool> {
                 match self { $(Figure::$variant => Better::$better.lower(),)+ }
             }
 
-            /// The definition, as in the documentation.
+            /// Definition, as in the documentation.
             pub fn definition(self) -> &'static str {
                 match self { $(Figure::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
@@ -575,12 +578,12 @@ figures! {
 }
 
 impl Figure {
-    /// Its value; absent where a count that it needs is, or where nothing is there to divide by.
+    /// Value of the figure; `None` if a count that it needs is missing, or if the divisor is 0.
     pub fn value(self, from: &dyn Source) -> Option<f64> {
         self.formula()(from).filter(|value| value.is_finite())
     }
 
-    /// Whether it is a time, or something per time: of no meaning where the clock counts instructions.
+    /// True if the figure is a time, or per time: meaningless where the clock counts instructions.
     pub fn is_time(self) -> bool {
         let unit = self.unit();
         ["\u{b5}s", "/s", "TSC"]
@@ -588,7 +591,7 @@ impl Figure {
             .any(|of_time| unit.contains(of_time))
     }
 
-    /// What tells the same of a cost where the clock counts instructions.
+    /// Figure for the same cost where the clock counts instructions.
     #[must_use]
     pub fn in_instructions(self) -> Figure {
         match self {
@@ -603,14 +606,14 @@ impl Figure {
         }
     }
 
-    /// The counts that its formula asks for, each by its meter.
+    /// Counts that the formula asks for, each with its meter.
     pub fn counts(self) -> BTreeSet<(M, Q)> {
         let probe = Probe::default();
         self.formula()(&probe);
         probe.counts.into_inner()
     }
 
-    /// The meters without which it is absent.
+    /// Meters without which the figure is `None`.
     pub fn meters(self) -> BTreeSet<M> {
         let is_needed = |&by: &M| {
             let without = Probe {
@@ -624,7 +627,7 @@ impl Figure {
     }
 }
 
-/// Figures as a Markdown table: pages of `docs/` carry it, and tests compare.
+/// Figures as a Markdown table, for pages of `docs/`, which tests compare with it.
 pub fn figure_table(figures: impl IntoIterator<Item = Figure>) -> String {
     let mut table =
         String::from("| name | unit | better | meters | definition |\n|---|---|---|---|---|\n");
@@ -646,7 +649,7 @@ pub fn figure_table(figures: impl IntoIterator<Item = Figure>) -> String {
     table
 }
 
-/// Which way is better.
+/// Direction that is better.
 enum Better {
     Less,
     More,
@@ -663,7 +666,7 @@ impl Better {
     }
 }
 
-/// Answers everything but for one meter, and keeps what was asked.
+/// A source that answers everything except for one meter, and records the questions.
 #[derive(Default)]
 struct Probe {
     counts: RefCell<BTreeSet<(M, Q)>>,
@@ -673,7 +676,7 @@ struct Probe {
 impl Source for Probe {
     fn count(&self, by: M, of: Q) -> Option<f64> {
         self.counts.borrow_mut().insert((by, of));
-        // A soaker's own time is 0 in most trials, and some figures are absent where it is not.
+        // A soaker's own time is 0 in most trials, and some figures are `None` if it is not.
         let count = if of == Q::SoakTaskNs { 0.0 } else { 1.0 };
         (self.lacks != Some(by)).then_some(count)
     }

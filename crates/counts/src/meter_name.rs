@@ -1,17 +1,17 @@
-//! The names of meters, and what each is of: the methods by which something is counted.
+//! Names and properties of meters: the methods of counting.
 //!
-//! How one is made is in the crate `meter`, which has a row for each that a program can open.
+//! The crate `meter` has a row for each meter that a program can open, with its constructor.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose counts a meter tells, and so how those of several hosts come together.
+/// Subject of a meter's counts, which decides how the counts of several hosts are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// CPUs, each once.
+    /// CPUs, each counted once.
     Cpus,
-    /// A network namespace, once however many ask.
+    /// A network namespace, counted once however many workers ask.
     Namespace,
     /// Connections.
     Connections,
@@ -23,27 +23,27 @@ pub enum Of {
     Tcpcost,
 }
 
-/// How a meter comes to be read.
+/// Mechanism of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
-    /// Not at all: a file or a system call, read when a snapshot is taken.
+    /// A file or a system call, read when a snapshot is taken.
     Read,
-    /// Counters that the kernel keeps for whoever holds them open (perf_event_open).
+    /// Counters that the kernel keeps while they are open (perf_event_open).
     Perf,
     /// eBPF programs; needs the feature `bpf`.
     Bpf,
-    /// Threads of its own that spin.
+    /// Spinning threads.
     Spinners,
 }
 
-/// Whether a study has it.
+/// Condition for a study to have the meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Of each study that names no meters.
+    /// The study names no meters.
     ByDefault,
-    /// Of a study that names it in `[measure] meters`.
+    /// The study names the meter in `[measure] meters`.
     ByName,
-    /// Of none: it comes with what it is of.
+    /// Never on request: the meter comes with its subject.
     Never,
 }
 
@@ -59,27 +59,27 @@ macro_rules! meters {
             /// Every meter, in the order of the documentation.
             pub const ALL: &[MeterName] = &[$(MeterName::$variant,)+];
 
-            /// The name in study files and records, e.g. `tcp_info`.
+            /// Name in study files and records, e.g. `tcp_info`.
             pub const fn name(self) -> &'static str {
                 match self { $(MeterName::$variant => $name,)+ }
             }
 
-            /// What it counts, and how, in one line.
+            /// What the meter counts, and how, in one line.
             pub fn definition(self) -> &'static str {
                 match self { $(MeterName::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
 
-            /// Whose counts it tells.
+            /// Subject of its counts.
             pub const fn of(self) -> Of {
                 match self { $(MeterName::$variant => Of::$of,)+ }
             }
 
-            /// How it comes to be read.
+            /// Mechanism of the meter.
             pub const fn loaded(self) -> Loaded {
                 match self { $(MeterName::$variant => Loaded::$loaded,)+ }
             }
 
-            /// Whether a study has it.
+            /// Condition for a study to have the meter.
             pub const fn asked(self) -> Asked {
                 match self { $(MeterName::$variant => Asked::$asked,)+ }
             }
@@ -137,7 +137,7 @@ meters! {
 }
 
 impl MeterName {
-    /// The meter of this name that a study can ask for.
+    /// Meter with this name that a study can ask for; `None` if there is none.
     pub fn asked_as(name: &str) -> Option<MeterName> {
         MeterName::choices().find(|meter| meter.name() == name)
     }
@@ -148,8 +148,8 @@ impl MeterName {
         all.filter(|meter| meter.asked() != Asked::Never)
     }
 
-    /// Whether it does something all through the interval, so that it may cost something: the others are read
-    /// before and after it.
+    /// True if the meter runs all through the interval, so that it may cost something. Other meters
+    /// are read before and after the interval.
     pub fn is_standing(self) -> bool {
         self.asked() != Asked::Never && self.loaded() != Loaded::Read
     }

@@ -1,7 +1,7 @@
-//! The vocabulary of counts: one definition each, shared by every meter and every file.
+//! Quantities: counts with one definition each, shared by every meter and every file.
 //!
-//! Counts only ever grow; what is divided out of them is a [`crate::Figure`]. `docs/quantities.md` is
-//! made from this file. A changed meaning is a breaking change of the records.
+//! Counts only grow; a quotient of counts is a [`crate::Figure`]. `docs/quantities.md` is generated
+//! from this file. A changed meaning is a breaking change of the records.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! quantities {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// A count that a meter can tell. The name ends in the unit: `_ns`, `_bytes`, or a plural.
+        /// A count that a meter can report. The name ends in the unit: `_ns`, `_bytes`, or a
+        /// plural.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Quantity {
             $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
@@ -19,12 +20,12 @@ macro_rules! quantities {
             /// Every quantity, in the order of the documentation.
             pub const ALL: &[Quantity] = &[$(Quantity::$variant,)+];
 
-            /// The name in records, e.g. `cpu_softirq_ns`.
+            /// Name in records, e.g. `cpu_softirq_ns`.
             pub fn name(self) -> &'static str {
                 match self { $(Quantity::$variant => $name,)+ }
             }
 
-            /// The definition, as in the documentation.
+            /// Definition, as in the documentation.
             pub fn definition(self) -> &'static str {
                 match self { $(Quantity::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
@@ -406,14 +407,14 @@ quantities! {
 }
 
 impl Quantity {
-    /// The quantity of this name.
+    /// Quantity with this name; `None` if there is none.
     pub fn named(name: &str) -> Option<Quantity> {
         let mut all = Quantity::ALL.iter().copied();
         all.find(|quantity| quantity.name() == name)
     }
 
-    /// The contexts of the meter `exact`: each ns of a CPU is in one of them, or in [`Quantity::ExactWireNs`], which is of
-    /// neither end and which older records lack.
+    /// Contexts of the meter `exact`. Each ns of a CPU is in one of them, or in
+    /// [`Quantity::ExactWireNs`], which belongs to neither end and which older records lack.
     pub const EXACT_CONTEXTS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactSoakerNs,
@@ -433,8 +434,9 @@ impl Quantity {
         Quantity::ExactIdleNs,
     ];
 
-    /// Softirqs and hard interrupts by owner: the command, the other ends of its connections, neighbours. What is left of
-    /// [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no socket: it is the host's.
+    /// Softirqs and hard interrupts by owner: the command, the other ends of its connections,
+    /// neighbours. The rest of [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no
+    /// socket and belongs to the host.
     pub const EXACT_OWNED: &[[Quantity; 2]] = &[
         [Quantity::ExactOwnSoftirqNs, Quantity::ExactOwnHardirqNs],
         [Quantity::ExactPeerSoftirqNs, Quantity::ExactPeerHardirqNs],
@@ -444,7 +446,7 @@ impl Quantity {
         ],
     ];
 
-    /// What a process with sockets costs.
+    /// Costs of a process with sockets.
     pub const HOLDER: [Quantity; 4] = [
         Quantity::HolderTaskNs,
         Quantity::HolderUserNs,
@@ -452,7 +454,7 @@ impl Quantity {
         Quantity::HolderHardirqNs,
     ];
 
-    /// Tasks and kernel threads that cost.
+    /// Contexts of tasks and kernel threads that cost, without spinners and idle.
     pub const EXACT_TASKS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactTaskOthersNs,
@@ -461,10 +463,10 @@ impl Quantity {
         Quantity::ExactNapiNs,
     ];
 
-    /// Those in which nothing ran that costs: what a spinner takes would be idle without it.
+    /// Contexts that cost nothing: a CPU would be idle without the soaker's spinner.
     pub const EXACT_IDLE: &[Quantity] = &[Quantity::ExactIdleNs, Quantity::ExactSoakerNs];
 
-    /// Those that are softirqs.
+    /// Contexts that are softirqs.
     pub const EXACT_SOFTIRQS: &[Quantity] = &[
         Quantity::ExactSoftirqNetRxNs,
         Quantity::ExactSoftirqNetTxNs,
@@ -476,7 +478,7 @@ impl Quantity {
         Quantity::ExactSoftirqOthersNs,
     ];
 
-    /// Softirqs but NET_RX, and the kernel threads that do deferred work.
+    /// Softirqs other than NET_RX, and the kernel threads that do deferred work.
     pub const EXACT_DEFERRED: &[Quantity] = &[
         Quantity::ExactSoftirqNetTxNs,
         Quantity::ExactSoftirqTimerNs,
@@ -490,7 +492,7 @@ impl Quantity {
         Quantity::ExactNapiNs,
     ];
 
-    /// The modes of /proc/stat: each ns of a CPU is in one of them.
+    /// Modes of /proc/stat: each ns of a CPU is in one of them.
     pub const CPU_MODES: &[Quantity] = &[
         Quantity::CpuUserNs,
         Quantity::CpuNiceNs,
@@ -503,10 +505,10 @@ impl Quantity {
         Quantity::CpuStealNs,
     ];
 
-    /// Those in which it works.
+    /// Modes in which a CPU works.
     pub const CPU_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).0;
 
-    /// The others: idle, iowait, steal.
+    /// Modes in which a CPU does not work: idle, iowait, steal.
     pub const CPU_NOT_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).1;
 }
 
