@@ -90,9 +90,11 @@ macro_rules! meters {
 meters! {
     /// CPU time of each CPU by /proc/stat, sampled by the tick.
     Proc = "proc", Cpus, Read, ByDefault;
-    /// CPU time, context switches and page faults of the workload's threads by getrusage, their migrations by /proc/thread-self/sched. Of a command that `tcpcost stat` runs: what it used, and what all that it waited for used.
+    /// CPU time, context switches and page faults of the workload's threads by getrusage, their
+    /// migrations by /proc/thread-self/sched. For a command that `tcpcost stat` runs: its own use,
+    /// and the use of all processes that it waited for.
     Rusage = "rusage", Worker, Read, ByDefault;
-    /// /proc/net/snmp, snmp6 and netstat of each namespace.
+    /// Counts of each namespace by /proc/net/snmp, snmp6 and netstat.
     Netstat = "netstat", Namespace, Read, ByDefault;
     /// TCP_INFO of each connection, summed.
     TcpInfo = "tcp_info", Connections, Read, ByDefault;
@@ -102,37 +104,39 @@ meters! {
     Others = "others", Cpus, Read, ByDefault;
     /// CPU time by context to the nanosecond, by eBPF.
     Exact = "exact", Cpus, Bpf, ByDefault;
-    /// skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF.
+    /// skbs, wire segments and ACKs of each namespace, and the contexts that sent them, by eBPF.
     Segments = "segments", Namespace, Bpf, ByName;
-    /// Core cycles, instructions, cache misses and branch misses of each CPU, where there is a PMU.
+    /// Core cycles, instructions, cache misses and branch misses of each CPU, if there is a PMU.
     Perf = "perf", Cpus, Perf, ByName;
-    /// Work that a spinner on each CPU could not do; it keeps the CPUs from idling.
+    /// Slowdown of an idle-priority spinner on each CPU; the spinner keeps the CPUs from idling.
     Soak = "soak", Cpus, Spinners, ByName;
-    /// Call chains of each CPU, sampled in the interval: which functions and layers cost.
+    /// Call chains of each CPU, sampled in the interval: costs by function and layer.
     Profile = "profile", Cpus, Bpf, ByName;
-    /// Instructions by function of a guest whose clock counts them, by the emulator, from outside.
+    /// Instructions by function in a guest whose clock counts them, by the emulator, from outside.
     Emulator = "emulator", Cpus, Read, Never;
     /// The workload's own counts.
     Workload = "workload", Worker, Read, Never;
-    /// Before the interval: how long the host's connections took to come up, and the memory that they take.
+    /// Set-up before the interval: time until the host's connections were set up, and their memory.
     SetUp = "set_up", Worker, Read, Never;
-    /// Our own TCP's counts of what a namespace would count.
+    /// Our own TCP's counts, in place of a namespace's.
     Tcp = "tcp", Namespace, Read, Never;
-    /// What the knob `ack_filter` let leave and held, by its eBPF program.
+    /// ACKs that the knob `ack_filter` passed and held, by its eBPF program.
     AckFilter = "ack_filter", Namespace, Bpf, Never;
-    /// What a wire with delay and loss carried and lost (`delay`, `loss`, …).
+    /// Packets that a wire with delay and loss carried and lost (`delay`, `loss`, …).
     Wire = "wire", Namespace, Read, Never;
-    /// The threads of a command that `tcpcost stat` runs, and of all that it starts, by perf_event_open with inheritance.
+    /// Threads of a command that `tcpcost stat` runs, and of all processes that it starts, by
+    /// perf_event_open with inheritance.
     Descendants = "descendants", Worker, Perf, Never;
-    /// Sends and receives of the processes that `tcpcost stat` measures, by eBPF at the kernel's socket tracepoints (Linux 6.3).
+    /// Sends and receives of the processes that `tcpcost stat` measures, by eBPF at the kernel's
+    /// socket tracepoints (Linux 6.3).
     SocketCalls = "socket_calls", Worker, Bpf, Never;
-    /// A capture, as `tcpcost trace` reads it.
+    /// Packets of a capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
     /// Page faults of the whole host by /proc/vmstat.
     Vmstat = "vmstat", Host, Read, Never;
     /// CPU time of tcpcost itself.
     SelfCost = "self", Tcpcost, Read, Never;
-    /// Run time of tcpcost's eBPF programs, where the kernel keeps it.
+    /// Run time of tcpcost's eBPF programs, if the kernel records it.
     Programs = "programs", Tcpcost, Read, Never;
 }
 
