@@ -647,7 +647,8 @@ figures! {
     /// Time of softirqs for the sockets of a process over the interval, in whatever task they ran.
     HolderSoftirqRatio = "holder_softirq_ratio", "ratio", Connection, Less
         => |from| ratio(from.count(M::Exact, Q::HolderSoftirqNs)?, from.time_ns(M::Exact)?);
-    /// Time of the hard interrupts that raised these softirqs, over the interval.
+    /// Time of the hard interrupts that raised the softirqs of `holder_softirq_ratio`, over the
+    /// interval.
     HolderHardirqRatio = "holder_hardirq_ratio", "ratio", Connection, Less
         => |from| ratio(from.count(M::Exact, Q::HolderHardirqNs)?, from.time_ns(M::Exact)?);
     /// Wire segments with payload that an end received, per pure ACK that it sent: how it

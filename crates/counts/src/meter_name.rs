@@ -64,7 +64,7 @@ macro_rules! meters {
                 match self { $(MeterName::$variant => $name,)+ }
             }
 
-            /// What the meter counts, and how, in one line.
+            /// Definition in one line: counts and method.
             pub fn definition(self) -> &'static str {
                 match self { $(MeterName::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }

@@ -220,11 +220,11 @@ quantities! {
     /// Run time of the tasks of a process that has sockets, without interrupts and softirqs. Meter
     /// `exact`, as in the three rows below; time that was not observed is estimated.
     HolderTaskNs = "holder_task_ns",
-    /// User-mode part of that run time, by the tick: a few ticks may exceed the whole.
+    /// User-mode part of `holder_task_ns`, by the tick: a few ticks may exceed the whole.
     HolderUserNs = "holder_user_ns",
-    /// Time in softirqs for the sockets of a process, wherever they ran.
+    /// Time in softirqs for the sockets of a process, in whatever task they ran.
     HolderSoftirqNs = "holder_softirq_ns",
-    /// Time in the hard interrupts that raised these softirqs.
+    /// Time in the hard interrupts that raised the softirqs of `holder_softirq_ns`.
     HolderHardirqNs = "holder_hardirq_ns",
     /// skbs with payload that TCP passed down, a super-segment counting as one, retransmissions
     /// included. eBPF at net_dev_queue in this namespace, like all `…skbs_sent` of the meter
@@ -234,8 +234,8 @@ quantities! {
     DataSkbBytesSent = "data_skb_bytes_sent",
     /// Wire segments that the skbs of `data_skbs_sent` are or become.
     DataWireSegmentsSent = "data_wire_segments_sent",
-    /// Sum of the squares of their payloads, in squared bytes. Divided by `data_skb_bytes_sent`, it
-    /// is the byte-weighted mean.
+    /// Sum of the squared payload sizes of `data_skbs_sent`, in squared bytes. Divided by
+    /// `data_skb_bytes_sent`, it is the byte-weighted mean.
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
     /// Segments sent without payload, SYN, FIN or RST.
     PureAcksSent = "pure_acks_sent",
@@ -247,17 +247,17 @@ quantities! {
     /// Pure ACKs sent that did not move the right edge: they only acknowledged (Klemkow 2020: a
     /// receiver's first ACK, before the application has read).
     OnlyAcknowledgingAcksSent = "only_acknowledging_acks_sent",
-    /// Pure ACKs among these that repeated the acknowledgement and the window of the one before
-    /// (RFC 5681), including answers to keepalives and window probes.
+    /// Part of `only_acknowledging_acks_sent`: pure ACKs that repeated the acknowledgement and the
+    /// window of the one before (RFC 5681), including answers to keepalives and window probes.
     DuplicateAcksSent = "duplicate_acks_sent",
     /// skbs with payload received, after GRO. eBPF at netif_receive_skb, like all `…received` of
     /// the meter `segments`.
     DataSkbsReceived = "data_skbs_received",
     /// Payload bytes in the skbs of `data_skbs_received`.
     DataSkbBytesReceived = "data_skb_bytes_received",
-    /// Wire segments that GRO merged into the skbs of `data_skbs_received`.
+    /// Wire segments that the skbs of `data_skbs_received` consist of.
     DataWireSegmentsReceived = "data_wire_segments_received",
-    /// Sum of the squares of their payloads, in squared bytes.
+    /// Sum of the squared payload sizes of `data_skbs_received`, in squared bytes.
     DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
     /// Segments received without payload, SYN, FIN or RST.
     PureAcksReceived = "pure_acks_received",
@@ -333,20 +333,20 @@ quantities! {
     /// Pure ACKs that `ack_filter` held: a later ACK that was passed covers them, or the flush sent
     /// them after all.
     AckFilterHeldAcks = "ack_filter_held_acks",
-    /// Held ACKs that the flush sent, because no ACK had been passed for a millisecond or two.
+    /// Held ACKs that the flush sent, because no later ACK was passed for a millisecond or two.
     AckFilterFlushedAcks = "ack_filter_flushed_acks",
     /// Packets passed to a wire with delay and loss, in both directions, a super-segment counting
     /// as one.
     WirePackets = "wire_packets",
-    /// Packets that the wire lost (`loss`).
+    /// Packets that a wire with delay and loss lost (`loss`).
     WireLostPackets = "wire_lost_packets",
-    /// Packets dropped because the wire's queue was full (`wire_queue`).
+    /// Packets that a wire with delay and loss dropped because its queue was full (`wire_queue`).
     WireOverflowedPackets = "wire_overflowed_packets",
-    /// Packets that the wire kept back while later ones passed (`reorder`).
+    /// Packets that a wire with delay and loss kept back while later ones passed (`reorder`).
     WireReorderedPackets = "wire_reordered_packets",
-    /// Packets that the wire delivered twice (`duplicate`).
+    /// Packets that a wire with delay and loss delivered twice (`duplicate`).
     WireDuplicatedPackets = "wire_duplicated_packets",
-    /// CPU time of the wire's process.
+    /// CPU time of the process of a wire with delay and loss.
     WireCpuNs = "wire_cpu_ns",
     /// Payload bytes that the application passed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
@@ -389,7 +389,7 @@ quantities! {
     PayloadBytesMapped = "payload_bytes_mapped",
     /// Pages of the files that payload is sent from, counted once for each snapshot.
     FilePages = "file_pages",
-    /// Pages of these files that are in the page cache, by mincore(2).
+    /// Pages of `file_pages` that are in the page cache, by mincore(2).
     FilePagesCached = "file_pages_cached",
     /// IP packets sent by this namespace, forwarded packets included, a super-segment counting as
     /// one. IpOutTransmits + Ip6OutTransmits; before Linux 6.7 these are called IpOutRequests and
@@ -446,9 +446,9 @@ quantities! {
     SpuriousTimeouts = "spurious_timeouts",
     /// Retransmission timeouts. TcpExtTCPTimeouts.
     Timeouts = "timeouts",
-    /// Connections that this namespace opened. TcpActiveOpens.
+    /// Connections that this namespace began to open. TcpActiveOpens.
     ActiveOpens = "active_opens",
-    /// Connections that this namespace accepted. TcpPassiveOpens.
+    /// Connections that peers opened to this namespace. TcpPassiveOpens.
     PassiveOpens = "passive_opens",
     /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
     ListenDrops = "listen_drops",

@@ -32,7 +32,7 @@ pub enum GuestError {
     NoKernel {
         /// Path that was given.
         path: PathBuf,
-        /// What was expected there.
+        /// Files that were expected there.
         reason: String,
     },
 }

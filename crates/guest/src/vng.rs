@@ -55,7 +55,7 @@ impl Handed {
         command
             .arg("--run")
             .arg(&kernel.image)
-            // Of the machine types that vng knows, the one that works with TCG.
+            // Selects the machine type of vng that works with TCG.
             .args(["--disable-kvm", "--disable-microvm"])
             .args(["--cpus", "1", "--user", "root"])
             .arg("--memory")

@@ -126,8 +126,8 @@ pub struct Config {
     pub proxy_out: Option<ProxyVersion>,
     /// Networks whose clients may connect. Empty: all. Clients of unix sockets always may.
     pub allow: Vec<Network>,
-    /// Time for which an upstream that refused is not chosen while another is available. Default 10
-    /// s.
+    /// Time for which an upstream that refused is not chosen while another is available. Default:
+    /// 10 s.
     pub retry_after: Duration,
     /// Time that connections may continue after the relay was asked to stop. Default: no limit.
     pub drain_timeout: Option<Duration>,
@@ -170,7 +170,7 @@ impl Config {
         self.allow.is_empty() || self.allow.iter().any(|one| one.contains(source))
     }
 
-    /// Descriptors that so many workers may need.
+    /// Limit of descriptors that `workers` workers need.
     pub fn descriptors(&self, workers: usize) -> usize {
         // A connection that waits for its reset, and one that was accepted just before the limit,
         // still hold descriptors.

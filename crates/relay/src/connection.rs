@@ -18,8 +18,8 @@ use crate::side::Side;
 /// Phase of a connection.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The client's PROXY header is incomplete. `Some`: the header is parsed, and so many bytes of
-    /// it must still be read and dropped.
+    /// The client's PROXY header is incomplete. `Some`: the header is parsed, and this number of
+    /// its bytes must still be read and dropped.
     Header(Option<usize>),
     /// The upstream has not answered.
     Connecting,

@@ -90,7 +90,7 @@ pub enum StartError {
     Descriptors {
         /// Connections that the configuration asks for.
         connections: usize,
-        /// Descriptors that so many connections need.
+        /// Descriptors that these connections need.
         needed: usize,
         /// Hard limit of descriptors.
         have: usize,
@@ -102,7 +102,7 @@ pub enum StartError {
     Unavailable {
         /// Mode that the configuration asks for.
         mode: Mode,
-        /// What was tried, and the kernel's error.
+        /// Reason, with the kernel's error if there is one.
         why: String,
         /// A mode that works.
         instead: Mode,

@@ -227,7 +227,7 @@ impl Mover {
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        // Not much more than the sink will accept, because peeking copies.
+        // Peeking copies, so the size is not much more than the sink will accept.
         let most = flow.careful.unwrap_or(CAREFUL_MIN).min(self.buffer.len());
         let seen = match recv(&from.socket, &mut self.buffer[..most], flags) {
             Ok((_, 0)) => return Outcome::End,
@@ -463,6 +463,6 @@ const STREAK: u8 = 4;
 /// Fewest bytes to peek at for a flow whose receiver is slow. The number doubles each time that all
 /// of them were accepted.
 const CAREFUL_MIN: usize = 4 << 10;
-/// Most bytes of a splice. A slot can hold a whole fragment of 32 KiB, so a pipe may take more than
-/// its size suggests.
+/// Limit of bytes of a splice. A slot can hold a whole fragment of 32 KiB, so a pipe may take more
+/// than its size suggests.
 const SPLICE_MAX: usize = 1 << 20;

@@ -184,8 +184,7 @@ pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
     }
 }
 
-/// Bytes that [`parse`] must see at once at most: a line of version 1, or the addresses of version
-/// 2.
+/// Limit of the bytes that [`parse`] needs at once: a line of version 1 (version 2 needs fewer).
 pub const SEEN_MAX: usize = V1_MAX;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";

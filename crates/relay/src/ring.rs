@@ -27,7 +27,7 @@ pub(crate) struct Completion {
     pub(crate) result: i32,
     /// Buffer with the received bytes. The caller owns it until [`Ring::give_back`].
     pub(crate) buffer: Option<u16>,
-    /// True if more bytes could have been received.
+    /// True if the socket has more bytes to receive.
     pub(crate) has_more: bool,
 }
 
@@ -263,7 +263,7 @@ impl Drop for Ring {
     }
 }
 
-/// Entries of the submission queue: operations that are submitted together at most.
+/// Entries of the submission queue, which limits the operations submitted together.
 const ENTRIES: u32 = 1024;
 const GROUP: u16 = 0;
 /// IORING_RECVSEND_POLL_FIRST (linux/io_uring.h).

@@ -80,7 +80,7 @@ impl Upstreams {
         self.all[index].connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uncounts a connection that has ended, or an attempt that failed.
+    /// Subtracts a connection that has ended, or an attempt that failed.
     pub(crate) fn end(&self, index: usize) {
         self.all[index].connections.fetch_sub(1, Ordering::Relaxed);
     }

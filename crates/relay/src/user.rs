@@ -322,7 +322,7 @@ impl<D: Device<Wire>> UserWorker<D> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let client = self.stack.connection(pair.client);
-                    // The same rule as `Side::has_left`.
+                    // Left as defined by `Side::has_left`.
                     if client.is_none_or(|one| one.ended().is_some() || one.is_finished()) {
                         self.end(index, Ending::ClientReset);
                     }

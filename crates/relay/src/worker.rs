@@ -344,13 +344,13 @@ const BELL: u64 = u64::MAX;
 const LISTENERS: u64 = 1 << 48;
 const CLIENT: u64 = 0;
 const SERVER: u64 = 1;
-/// Events that one call of epoll_wait returns at most.
+/// Limit of events that one call of epoll_wait returns.
 const EVENTS: usize = 256;
 /// Queued connections that are served at least before events are looked for again: 1 MiB if all
 /// copy, 0.3 ms.
 const QUEUED: usize = 16;
-/// Calls of `accept` for each listener when the relay is asked to stop: together more connections
-/// than any listen queue holds.
+/// Limit of calls of `accept` for each listener when the relay is asked to stop: together they
+/// accept more connections than any listen queue holds.
 const DRAIN_ACCEPTS: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,6 @@
 //! A custom ACK policy, live. Run as root `cargo run -p tcpcost-stack --example own_policy`, then
 //! `curl -T FILE http://10.99.0.2/`. Prints segments and ACKs of each upload. A number as argument
-//! ends the program after so many uploads.
+//! ends the program after this number of uploads.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As much of a web server as curl needs.
+/// State of an HTTP upload, as far as curl needs it.
 #[derive(Default)]
 struct Upload {
     head: Vec<u8>,

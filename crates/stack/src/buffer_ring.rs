@@ -81,7 +81,7 @@ impl BufferRing {
         &self.memory[start..start + self.size][range]
     }
 
-    /// Notes that the kernel used a buffer for so many bytes. The caller owns it until
+    /// Notes that the kernel put `bytes` bytes into a buffer. The caller owns it until
     /// [`BufferRing::give_back`].
     #[inline]
     pub fn taken(&mut self, bytes: usize) {

@@ -4,7 +4,8 @@ use std::io;
 
 use tcpcost_stack::StackError;
 
-/// Not all connections were set up. The trial has failed; it is not a smaller trial.
+/// Error of a set-up in which a connection is missing. The trial has failed; it is not a smaller
+/// trial.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{established} of {wanted} connections came up{}{}",

@@ -74,7 +74,7 @@ fn who_visits_tries_every_connection_and_asks_nobody() {
         server.turns(Instant::now()).unwrap();
     }
     assert_eq!(count(&server, Q::PollCalls), set_up);
-    // Of 20 connections one has been written to.
+    // One of 20 connections has been written to.
     let tries = count(&server, Q::ReceiveCalls);
     let nothing = count(&server, Q::WouldBlockCalls);
     assert!(nothing * 10 > tries * 7, "{nothing} of {tries}");

@@ -121,7 +121,7 @@ impl Sockets {
         fired
     }
 
-    /// Wakes waiting epolls whose connections have changed.
+    /// Checks all connections, and wakes the epolls of those that changed.
     fn look(&mut self) {
         let mut all: Vec<i32> = self.descriptors.keys().copied().collect();
         all.sort_unstable();

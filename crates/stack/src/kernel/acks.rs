@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 /// TCP_DELACK_MAX_US of linux/tcp.h, since Linux 6.15; the crate libc does not have it yet.
 const TCP_DELACK_MAX_US: libc::c_int = 46;
 
-/// Sets SO_RCVLOWAT: a reader is woken only when so many bytes can be read.
+/// Sets SO_RCVLOWAT: a reader is woken only when `bytes` bytes can be read.
 ///
 /// # Errors
 /// Errors of setsockopt.

@@ -124,7 +124,7 @@ impl Prepared {
         prepared.apply(&fresh)?;
         if let Err(error) = prepared.check_buffers(&fresh) {
             prepared.force = true;
-            // Not permitted to this user: report the size.
+            // This user may not exceed the limit: report the size.
             if prepared.apply(&fresh).is_err() {
                 return Err(error);
             }

@@ -371,6 +371,6 @@ impl Drop for Ring {
     }
 }
 
-/// Entries of the submission queue: operations that are submitted together at most.
+/// Entries of the submission queue, which limits the operations submitted together.
 const ENTRIES: u32 = 1024;
 const GROUP: u16 = 0;

@@ -197,7 +197,7 @@ impl Play<'_> {
                 }
             }
             Ending::SendAndClose { who, bytes } => {
-                // As much as is possible while the other end does not read.
+                // Writes as much as is possible while the other end does not read.
                 if !self.finished[who as usize] {
                     self.write_some(who, bytes);
                 }

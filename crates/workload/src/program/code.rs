@@ -41,9 +41,9 @@ pub(crate) enum Instruction {
     Round,
     /// Ends a round.
     Done,
-    /// Begins a loop of so many passes.
+    /// Begins a loop with a number of passes.
     Begin { slot: u8, passes: u32 },
-    /// Begins a loop that ends after so many ns.
+    /// Begins a loop with a duration, ns.
     BeginFor(u64),
     /// Waits until the loop's pass is due, `period_ns` after the one before.
     Pace { slot: u8, period_ns: u64 },

@@ -108,7 +108,7 @@ impl UringSend {
                 .build(),
         };
         let mut result = self.complete(&entry, completions)?;
-        // As with MSG_ZEROCOPY (`zerocopy::send`): with none outstanding no notification would
+        // Same rule as in `zerocopy::send`: with none outstanding no notification would
         // come, so the bytes are sent by copy.
         if result == -libc::ENOBUFS || result == -libc::ENOMEM {
             if self.outstanding > 0 {
