@@ -160,7 +160,8 @@ figures! {
     /// Share of the CPUs' time in softirq NET_RX.
     ExactNetRxRatio = "exact_net_rx_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, &[Q::ExactSoftirqNetRxNs]);
-    /// Share of the CPUs' time in all other softirqs, ksoftirqd, threaded NAPI and kworkers.
+    /// Share of the CPUs' time in softirqs other than NET_RX, ksoftirqd, threaded NAPI and
+    /// kworkers.
     ExactDeferredRatio = "exact_deferred_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, Q::EXACT_DEFERRED);
     /// Share of the CPUs' time in hard interrupts, by the meter `exact`.
@@ -224,8 +225,8 @@ figures! {
     /// send.
     NetRxInstructionsPerKib = "net_rx_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, kib(from)?);
-    /// Instructions in all other softirqs, ksoftirqd and kworkers per KiB; the record has each
-    /// vector.
+    /// Instructions in softirqs other than NET_RX, ksoftirqd and kworkers per KiB; the record has
+    /// each vector.
     DeferredInstructionsPerKib = "deferred_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, kib(from)?);
     /// Instructions in hard interrupts per KiB.
@@ -237,7 +238,7 @@ figures! {
     /// Instructions in softirq NET_RX per transaction.
     NetRxInstructionsPerTransaction = "net_rx_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, transactions(from)?);
-    /// Instructions in all other softirqs, ksoftirqd and kworkers per transaction.
+    /// Instructions in softirqs other than NET_RX, ksoftirqd and kworkers per transaction.
     DeferredInstructionsPerTransaction = "deferred_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, transactions(from)?);
     /// Instructions in hard interrupts per transaction.
@@ -393,8 +394,8 @@ figures! {
     /// `series`.
     AckLimitTop = "ack_limit_top", "segments", Host, Neither
         => |from| from.ack_limit_top();
-    /// Share of the samples of `series` after the firing of its delayed-ACK timer that found its
-    /// limit lower than the sample before.
+    /// Share of the samples of `series` after a firing of the receiver's delayed-ACK timer that
+    /// found its limit lower than the sample before.
     AckLimitFallRatio = "ack_limit_fall_ratio", "ratio", Host, Neither
         => |from| from.ack_limit_falls().and_then(|(falls, ends)| ratio(falls, ends));
     /// Share of the pure ACKs that `ack_filter` saw at this end and never sent.
@@ -599,16 +600,19 @@ figures! {
     CommandUsPerConnection = "command_exact_cpu_us_per_connection", "µs", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, opens(from)?);
     /// CPU µs of the command's threads alone, interrupts that hit them included, per KiB of payload
-    /// as above: the per-process view.
+    /// that the command's network namespace sent and received: the per-process view.
     CommandTaskUsPerPayloadKib = "command_task_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::TaskClockNs)? / 1e3, payload_kib(from)?);
-    /// Core cycles (PMU) of the command's threads per KiB of payload as above.
+    /// Core cycles (PMU) of the command's threads per KiB of payload that its network namespace
+    /// sent and received.
     CommandCyclesPerPayloadKib = "command_core_cycles_per_payload_kib", "cycles/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::CoreCycles)?, payload_kib(from)?);
-    /// Instructions of the command's threads per KiB of payload as above.
+    /// Instructions of the command's threads per KiB of payload that its network namespace sent and
+    /// received.
     CommandInstructionsPerPayloadKib = "command_instructions_per_payload_kib", "instructions/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::Instructions)?, payload_kib(from)?);
-    /// Switches away from the command's threads per MiB of payload as above.
+    /// Switches away from the command's threads per MiB of payload that its network namespace sent
+    /// and received.
     CommandSwitchesPerPayloadMib = "command_context_switches_per_payload_mib", "1/MiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::ContextSwitches)? * 1024.0, payload_kib(from)?);
     /// Share of the namespace's segments that were retransmissions (TcpRetransSegs).
@@ -633,8 +637,9 @@ figures! {
     /// interrupts for its sockets; 1 is one CPU. Meter `exact`, as in the five rows below.
     HolderCpuRatio = "holder_cpu_ratio", "ratio", Connection, Less
         => |from| ratio(holder_ns(from)?, from.time_ns(M::Exact)?);
-    /// CPU time as above per KiB of payload: bytes that the peers of its connections acknowledged,
-    /// and bytes that it received, over the connections in the watched namespace.
+    /// CPU time as in `holder_cpu_ratio` per KiB of payload: bytes that the peers of its
+    /// connections acknowledged, and bytes that it received, over the connections in the watched
+    /// namespace.
     HolderUsPerPayloadKib = "holder_cpu_us_per_payload_kib", "µs/KiB", Connection, Less
         => |from| ratio(holder_ns(from)? / 1e3, sum(from, M::TcpInfo, &[Q::ConnBytesAcked, Q::ConnBytesReceived])? / 1024.0);
     /// User time of the tasks of a process with sockets over the interval, by the tick.

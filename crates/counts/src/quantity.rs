@@ -354,9 +354,9 @@ quantities! {
     PayloadBytesReceived = "payload_bytes_received",
     /// Payload bytes whose content was compared and was correct (`check`).
     PayloadBytesChecked = "payload_bytes_checked",
-    /// Calls that sent payload.
+    /// Send calls of the workload, including calls that found no room (EAGAIN).
     SendCalls = "send_calls",
-    /// Calls that took payload.
+    /// Receive calls of the workload, including calls that found nothing (EAGAIN).
     ReceiveCalls = "receive_calls",
     /// Calls that found nothing to do (EAGAIN).
     WouldBlockCalls = "would_block_calls",
