@@ -160,8 +160,8 @@ figures! {
     /// Share of the CPUs' time in softirq NET_RX.
     ExactNetRxRatio = "exact_net_rx_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, &[Q::ExactSoftirqNetRxNs]);
-    /// Share of the CPUs' time in softirqs other than NET_RX, ksoftirqd, threaded NAPI and
-    /// kworkers.
+    /// Share of the CPUs' time in ksoftirqd, threaded NAPI, kworkers and softirqs other than
+    /// NET_RX.
     ExactDeferredRatio = "exact_deferred_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, Q::EXACT_DEFERRED);
     /// Share of the CPUs' time in hard interrupts, by the meter `exact`.
@@ -225,7 +225,7 @@ figures! {
     /// send.
     NetRxInstructionsPerKib = "net_rx_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, kib(from)?);
-    /// Instructions in softirqs other than NET_RX, ksoftirqd and kworkers per KiB; the record has
+    /// Instructions in ksoftirqd, kworkers and softirqs other than NET_RX per KiB; the record has
     /// each vector.
     DeferredInstructionsPerKib = "deferred_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, kib(from)?);
@@ -238,7 +238,7 @@ figures! {
     /// Instructions in softirq NET_RX per transaction.
     NetRxInstructionsPerTransaction = "net_rx_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, transactions(from)?);
-    /// Instructions in softirqs other than NET_RX, ksoftirqd and kworkers per transaction.
+    /// Instructions in ksoftirqd, kworkers and softirqs other than NET_RX per transaction.
     DeferredInstructionsPerTransaction = "deferred_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, transactions(from)?);
     /// Instructions in hard interrupts per transaction.

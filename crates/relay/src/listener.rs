@@ -88,8 +88,8 @@ impl Listener {
         SocketAddr::try_from(getsockname(&self.socket.fd).ok()?).ok()
     }
 
-    /// True if a connection to `to` reaches this listener: `to` is its address, or the listener has
-    /// the wildcard address and `to` is a local address (`is_own`) with its port.
+    /// True if a connection to `to` reaches this listener: `to` is the listener's address, or a local
+    /// address (`is_own`) with the port of a listener at the wildcard address.
     pub fn takes(&self, to: &Address, is_own: impl Fn(IpAddr) -> bool) -> bool {
         let local = || getsockname(&self.socket.fd).and_then(SocketAddrUnix::try_from);
         let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));

@@ -322,7 +322,7 @@ impl<D: Device<Wire>> UserWorker<D> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let client = self.stack.connection(pair.client);
-                    // Left as defined by `Side::has_left`.
+                    // `Side::has_left` has the same rule.
                     if client.is_none_or(|one| one.ended().is_some() || one.is_finished()) {
                         self.end(index, Ending::ClientReset);
                     }

@@ -50,7 +50,7 @@ impl BlockingSocket {
     /// Calls send(2).
     ///
     /// # Errors
-    /// `WouldBlock` after [`WAIT`]; the connection's error.
+    /// `WouldBlock` after 100 ms; the connection's error.
     #[inline]
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
@@ -59,7 +59,7 @@ impl BlockingSocket {
     /// Calls recv(2); 0 is the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` after [`WAIT`]; the connection's error.
+    /// `WouldBlock` after 100 ms; the connection's error.
     #[inline]
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let (bytes, _) = rustix::net::recv(&self.0, buffer, RecvFlags::empty())?;
@@ -84,7 +84,7 @@ impl BlockingListener {
     /// Calls accept(2).
     ///
     /// # Errors
-    /// `WouldBlock` after [`WAIT`]; errors of connections that have gone.
+    /// `WouldBlock` after 100 ms; errors of connections that have gone.
     pub fn accept(&self) -> io::Result<(BlockingSocket, SocketAddr)> {
         let (fd, peer) = rustix::net::acceptfrom_with(&self.0, SocketFlags::CLOEXEC)?;
         let peer = peer.ok_or(rustix::io::Errno::NOTCONN)?;

@@ -115,7 +115,7 @@ pub fn set_ack_delay_max(fd: BorrowedFd<'_>, delay: Duration) -> io::Result<()> 
 /// Value that TCP_DELACK_MAX_US has on this host after it is set to `delay`.
 ///
 /// # Errors
-/// See [`set_ack_delay_max`].
+/// ENOPROTOOPT before Linux 6.15, EINVAL outside two ticks to 200 ms.
 pub fn ack_delay_max_here(delay: Duration) -> io::Result<Duration> {
     let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_ack_delay_max(fd.as_fd(), delay)?;
