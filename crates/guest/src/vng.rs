@@ -1,8 +1,10 @@
-//! A guest that virtme-ng starts (`vng`): its init is the first process, and the host's own files are the root, read-only. For whoever
-//! tries kernels by it anyway. The kernel needs 9p or virtiofs, which Debian's cloud kernels do not have.
+//! A guest that virtme-ng starts (`vng`): its init is the first process, and the host's files are
+//! the root, read-only. For users who try kernels with virtme-ng anyway. The kernel needs 9p or
+//! virtiofs, which Debian's cloud kernels do not have.
 //!
-//! The machine is ours, by options behind vng's own, of which QEMU takes the last. But vng's init, its devices and the host's files are
-//! beside what is measured, so a boot by vng is held against boots by vng alone.
+//! The machine is ours: its options come after vng's, and QEMU uses the last. But vng's init, its
+//! devices and the host's files are part of what is measured, so a boot by vng is compared only
+//! with boots by vng.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -17,13 +19,13 @@ use crate::init::{ASKED, TASK};
 use crate::kernel::Kernel;
 use crate::qemu::Machine;
 
-/// The program.
+/// Name of the program.
 pub(crate) const VNG: &str = "vng";
 
-/// Where a guest finds what it is to do.
+/// Directory of the task's files in the guest.
 const PLACE: &str = "/run/tcpcost-guest";
 
-/// A task on the host's disk, gone with this value.
+/// A task on the host's disk; its files are removed with this value.
 pub(crate) struct Handed {
     folder: TempDir,
 }
@@ -46,14 +48,14 @@ impl Handed {
         Ok(Handed { folder })
     }
 
-    /// The command that runs it: the guest's lines into a file, what it prints on its console to standard output.
+    /// Command that runs vng: the guest's lines go to a file, its console to standard output.
     pub(crate) fn command(&self, machine: &Machine, kernel: &Kernel, program: &Path) -> Command {
         let folder = self.folder.path();
         let mut command = Command::new(VNG);
         command
             .arg("--run")
             .arg(&kernel.image)
-            // Of the machines that vng knows the one that TCG has.
+            // Selects the machine type of vng that works with TCG.
             .args(["--disable-kvm", "--disable-microvm"])
             .args(["--cpus", "1", "--user", "root"])
             .arg("--memory")
@@ -78,7 +80,7 @@ impl Handed {
             .arg(format!("--qemu-opts={}", options.concat().join(" ")))
             .arg("--exec")
             .arg(format!("{ASKED}={PLACE} {}", program.display()))
-            // It has a child and QEMU below it, which end together.
+            // Has a child and QEMU below it, which must end together.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -86,11 +88,11 @@ impl Handed {
         command
     }
 
-    /// The file of what the guest told.
+    /// File with the guest's lines.
     pub(crate) fn lines(&self) -> PathBuf {
         self.folder.path().join(LINES)
     }
 }
 
-/// What goes over the second serial port.
+/// Name of the file with the output of the second serial port.
 const LINES: &str = "lines";
