@@ -38,8 +38,7 @@ impl Channels {
         Ok(Channels::of(queues, max))
     }
 
-    /// Sets the channels; other queues than these three kinds are kept. The link may go down for a
-    /// moment.
+    /// Sets the channels, and keeps the number of other queues. The link may go down for a moment.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::error::read_trimmed;
 use crate::privileges::is_in_hosts_user_namespace;
 
 /// Reads the properties of the machine. A value that cannot be read is empty, `unknown` or absent,
-/// never invented. Takes about 30 ms, most of it for the rate of the time-stamp counter.
+/// never invented. `tsc_hz` and `sysctls` are left for the caller.
 pub fn host() -> Machine {
     let mut host = from_root(Path::new("/"));
     host.machine = std::env::consts::ARCH.to_string();
