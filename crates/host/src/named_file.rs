@@ -146,8 +146,7 @@ mod tests {
             return tcpcost_testbed::skip("needs root to make a block device");
         }
         let device = root.path().join("device");
-        // A device number that exists nowhere else in the test; opening the device is refused
-        // before its driver is asked.
+        // Loop device 200 rarely exists: opening it would fail with another error.
         let mode = Mode::from_raw_mode(0o600);
         let made = rustix::fs::mknodat(
             rustix::fs::CWD,
