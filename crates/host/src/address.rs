@@ -27,7 +27,6 @@ pub struct DeviceAddress {
 /// Reads all addresses of this network namespace, of IPv4 or of IPv6.
 ///
 /// # Errors
-///
 /// The kernel's error.
 pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
     let mut message = AddressMessage::default();
@@ -65,7 +64,6 @@ pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
 /// Finds the address if a device, an address, both or neither is named.
 ///
 /// # Errors
-///
 /// One line: no address fits, or the choice is not clear; with the addresses that exist.
 pub fn find(
     device: Option<&str>,

@@ -60,7 +60,6 @@ impl From<SystemError> for ApplyError {
 /// applied: [`Journal::put_back`] restores the former values.
 ///
 /// # Errors
-///
 /// See [`ApplyError`].
 pub fn apply(
     settings: &DeviceSettings,
@@ -92,7 +91,6 @@ pub fn apply(
 /// is noted, and [`Journal::put_back`] restores it.
 ///
 /// # Errors
-///
 /// Unsupported on the loopback, and in an unprivileged user namespace.
 pub fn steer(
     cpus: &[usize],

@@ -22,7 +22,6 @@ impl Channels {
     /// Reads the channels of a device.
     ///
     /// # Errors
-    ///
     /// EOPNOTSUPP if the driver offers no choice; ENODEV.
     pub fn read(device: &str) -> Result<Channels, SystemError> {
         Ok(Channels::from(&read_numbers(device)?.numbers[4..]))
@@ -31,7 +30,6 @@ impl Channels {
     /// Channels that give this device `queues` queues of each way.
     ///
     /// # Errors
-    ///
     /// Those of [`Channels::read`].
     pub fn for_device(device: &str, queues: u32) -> Result<Channels, SystemError> {
         let max = Channels::from(&read_numbers(device)?.numbers);
@@ -41,7 +39,6 @@ impl Channels {
     /// Sets the channels, and keeps the number of other queues. The link may go down for a moment.
     ///
     /// # Errors
-    ///
     /// Those of [`Channels::read`]; EINVAL if there are more than the device has, or fewer than an
     /// RSS table names; EPERM without CAP_NET_ADMIN.
     pub fn set(self, device: &str) -> Result<(), SystemError> {
@@ -106,7 +103,6 @@ impl Rss {
     /// Reads the RSS table of a device.
     ///
     /// # Errors
-    ///
     /// EOPNOTSUPP if the driver has none; ENODEV.
     pub fn read(device: &str) -> Result<Rss, SystemError> {
         let tried = || format!("read the RSS table of {device}");
@@ -133,7 +129,6 @@ impl Rss {
     /// follows the number of queues.
     ///
     /// # Errors
-    ///
     /// Those of [`Rss::read`]; EINVAL for a queue that does not exist; EPERM without CAP_NET_ADMIN.
     pub fn set(&self, device: &str) -> Result<(), SystemError> {
         match self {

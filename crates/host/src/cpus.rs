@@ -21,7 +21,6 @@ impl Cpus {
     /// Reads `root` (/sys) and this thread's affinity.
     ///
     /// # Errors
-    ///
     /// The error of reading the affinity.
     pub fn read(root: &Path) -> Result<Cpus, SystemError> {
         Ok(Cpus::of(root, &allowed()?))

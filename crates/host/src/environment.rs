@@ -14,7 +14,6 @@ use crate::{ethtool, link, qdisc, route, rps, sysctl};
 /// that the kernel does not have are absent.
 ///
 /// # Errors
-///
 /// The error of reading the device or the route.
 pub fn of_port(
     device: &DeviceName,

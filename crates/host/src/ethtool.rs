@@ -19,7 +19,6 @@ pub const OFFLOADS: [&str; 6] = ["rx_checksum", "tx_checksum", "sg", "tso", "gso
 /// Reads an offload of a device.
 ///
 /// # Errors
-///
 /// ENODEV; EOPNOTSUPP if the driver has no such offload; a name that is not in [`OFFLOADS`].
 pub fn read(device: &str, offload: &str) -> Result<bool, SystemError> {
     let (get, _) = commands(offload)?;
@@ -32,7 +31,6 @@ pub fn read(device: &str, offload: &str) -> Result<bool, SystemError> {
 /// Sets an offload of a device. The kernel may accept the request and ignore it: read it back.
 ///
 /// # Errors
-///
 /// Those of [`read`], and EPERM without CAP_NET_ADMIN.
 pub fn set(device: &str, offload: &str, on: bool) -> Result<(), SystemError> {
     let (_, set) = commands(offload)?;
@@ -113,7 +111,6 @@ pub(crate) struct EthtoolNumbers {
 /// Reads a number of [`NUMBERS`] of a device.
 ///
 /// # Errors
-///
 /// EOPNOTSUPP if the driver has none; ENODEV.
 pub fn read_number(device: &str, name: &str) -> Result<u32, SystemError> {
     let tried = format!("read {name} of {device}");
@@ -132,7 +129,6 @@ pub fn read_number(device: &str, name: &str) -> Result<u32, SystemError> {
 /// back.
 ///
 /// # Errors
-///
 /// Those of [`read_number`]; EINVAL for a number that the driver does not accept; EPERM without
 /// CAP_NET_ADMIN.
 pub fn set_number(device: &str, name: &str, number: u32) -> Result<(), SystemError> {
@@ -180,7 +176,6 @@ struct EthtoolDriver {
 /// Reads the driver of a device.
 ///
 /// # Errors
-///
 /// ENODEV; EOPNOTSUPP for a device without a driver.
 pub fn driver(device: &str) -> Result<Driver, SystemError> {
     let text = |bytes: &[u8]| {

@@ -38,7 +38,6 @@ impl Folder {
     /// Opens a folder for reading, whoever owns it.
     ///
     /// # Errors
-    ///
     /// PermissionDenied for root, if a link on the way belongs to another user; else the kernel's
     /// error.
     pub fn open(path: &Path) -> io::Result<Folder> {
@@ -48,7 +47,6 @@ impl Folder {
     /// Opens a folder for writing.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::open`]; PermissionDenied for root, if another user owns the folder or can
     /// write to it.
     pub fn own(path: &Path) -> io::Result<Folder> {
@@ -59,7 +57,6 @@ impl Folder {
     /// true if it was created.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::own`].
     pub fn make(path: &Path, mode: u32) -> io::Result<(Folder, bool)> {
         let mode = Mode::from_raw_mode(mode);
@@ -96,7 +93,6 @@ impl Folder {
     /// Turns this into a folder for writing.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::own`].
     pub fn owned(mut self) -> io::Result<Folder> {
         self.is_own = true;
@@ -137,7 +133,6 @@ impl Folder {
     /// Opens the folder once more as a file, for locking or syncing.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn handle(&self) -> io::Result<File> {
         below(&self.fd, OsStr::new(".")).map(File::from)
@@ -146,7 +141,6 @@ impl Folder {
     /// Opens a folder in this one, with the same checks.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::own`] for a folder for writing, else those of [`Folder::open`].
     pub fn folder(&self, name: &str) -> io::Result<Folder> {
         let folder = Folder {
@@ -162,7 +156,6 @@ impl Folder {
     /// created.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::own`].
     pub fn make_folder(&self, name: &str) -> io::Result<(Folder, bool)> {
         let mode = Mode::from_raw_mode(folder_mode());
@@ -178,7 +171,6 @@ impl Folder {
     /// Lists the names in the folder, in no order.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -195,7 +187,6 @@ impl Folder {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    ///
     /// InvalidInput for anything but a regular file; PermissionDenied for root in a folder of its
     /// own if the file is another user's; else the kernel's error.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
@@ -210,7 +201,6 @@ impl Folder {
     /// Reads a regular file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::open_file`]; FileTooLarge.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         let file = self.open_file(name)?;
@@ -235,7 +225,6 @@ impl Folder {
     /// Creates a file for appending and reading. The umask takes bits from `mode`.
     ///
     /// # Errors
-    ///
     /// AlreadyExists if anything has this name, even a link; else the kernel's error.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
@@ -245,7 +234,6 @@ impl Folder {
     /// Removes any file of this name, and creates a new one for appending and reading.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn create_anew(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         match self.remove(&name) {
@@ -258,7 +246,6 @@ impl Folder {
     /// Opens a regular file for appending and reading.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::open_file`]; InvalidInput for a link.
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW;
@@ -268,7 +255,6 @@ impl Folder {
     /// Opens a regular file for appending and reading, and creates it if it is missing.
     ///
     /// # Errors
-    ///
     /// Those of [`Folder::open_file`]; InvalidInput for a link.
     pub fn append_or_create(&self, name: &str, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CREATE;
@@ -279,7 +265,6 @@ impl Folder {
     /// file of that name is replaced; a link is not followed.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn replace(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
         let mut random = [0; 8];
@@ -296,7 +281,6 @@ impl Folder {
     /// Removes a file.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name.as_ref(), AtFlags::empty())?)
@@ -327,7 +311,6 @@ const NOT_REGULAR: &str = "not a regular file";
 /// Removes an empty folder by its path.
 ///
 /// # Errors
-///
 /// Those of [`Folder::open`]; the folder is not empty.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     let place = place::find(path, None)?;

@@ -17,7 +17,6 @@ pub type Placement = Vec<(u32, String)>;
 /// Finds the interrupts of a device, in the order of their numbers. `sys` is /sys.
 ///
 /// # Errors
-///
 /// EOPNOTSUPP for a device without interrupts of its own, such as a virtual device.
 pub fn of_device(sys: &Path, device: &DeviceName) -> Result<Vec<u32>, SystemError> {
     let own = sys.join("class/net").join(device).join("device");
@@ -59,7 +58,6 @@ fn places(own: &Path) -> Vec<PathBuf> {
 /// Reads the CPUs that these interrupts arrive at. `proc` is /proc.
 ///
 /// # Errors
-///
 /// ENODEV for an interrupt that does not exist any more.
 pub fn read(proc: &Path, irqs: impl IntoIterator<Item = u32>) -> Result<Placement, SystemError> {
     let one = |irq| {
@@ -85,7 +83,6 @@ pub fn in_turn(irqs: &[u32], cpus: &[usize]) -> Placement {
 /// Sets the CPUs of each interrupt.
 ///
 /// # Errors
-///
 /// EOPNOTSUPP for an interrupt that the kernel places itself (managed interrupts); EINVAL for CPUs
 /// that do not exist; EPERM.
 pub fn set(proc: &Path, placement: &[(u32, String)]) -> Result<(), SystemError> {

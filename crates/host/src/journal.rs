@@ -89,7 +89,6 @@ impl Journal {
     /// Creates this process's journal in a folder, which is created if it is missing.
     ///
     /// # Errors
-    ///
     /// The folder cannot be created or written, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<Journal, SystemError> {
         let failed =
@@ -117,7 +116,6 @@ impl Journal {
     /// Notes the former value of a setting, synced to disk. Call it before the change.
     ///
     /// # Errors
-    ///
     /// The entry could not be written; then the change must not be made.
     pub fn note(&mut self, former: Setting) -> Result<(), SystemError> {
         let entry = Entry {
@@ -141,7 +139,6 @@ impl Journal {
     /// Restores all former values in reverse order. Failed entries stay in the journal.
     ///
     /// # Errors
-    ///
     /// The first error; the other entries were tried nevertheless.
     pub fn put_back(&mut self) -> Result<(), SystemError> {
         let mut first_error = None;
@@ -225,7 +222,6 @@ struct Dead {
 /// caused, is reported and kept; so is a file that is refused ([`Folder::append`]).
 ///
 /// # Errors
-///
 /// The folder cannot be read, or is refused ([`Folder::own`]). A missing folder counts as empty.
 pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
     let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
@@ -369,7 +365,6 @@ pub fn settings(bytes: &[u8]) -> Vec<Setting> {
 /// $XDG_RUNTIME_DIR/tcpcost.
 ///
 /// # Errors
-///
 /// A remedy, if there is none of these.
 pub fn folder() -> Result<PathBuf, String> {
     let is_root = rustix::process::geteuid().is_root();

@@ -34,7 +34,6 @@ impl Lent {
     /// device.
     ///
     /// # Errors
-    ///
     /// The namespace cannot be entered, or a setting in it cannot be restored.
     pub fn settle(&self) -> Result<(), SystemError> {
         self.borrower.wait();
@@ -55,7 +54,6 @@ impl Lent {
 /// Moves a device to the network namespace of a process, and notes its former state in the journal.
 ///
 /// # Errors
-///
 /// No such device or process; the device of the default route; or it cannot be moved (EINVAL;
 /// EPERM).
 pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {

@@ -119,7 +119,6 @@ impl Live {
     /// through a ring of `ring_bytes`.
     ///
     /// # Errors
-    ///
     /// [`CaptureError::Unavailable`] if libpcap is missing or may not capture; else libpcap's
     /// error.
     pub fn open(interface: &str, snap_len: u32, ring_bytes: usize) -> Result<Live, CaptureError> {
@@ -302,7 +301,6 @@ impl Live {
     /// Waits until packets are available, for at most `most`. True if they are.
     ///
     /// # Errors
-    ///
     /// The error of poll(2).
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
         // SAFETY: the handle has a descriptor, as `open` checked, and it is open until pcap_close.
@@ -324,7 +322,6 @@ impl Live {
     /// bytes. At most 65,536 at a time, so that other work gets its turn.
     ///
     /// # Errors
-    ///
     /// libpcap's error, e.g. for an interface that goes down.
     pub fn packets(&mut self, mut each: impl FnMut(u64, u32, &[u8])) -> Result<(), CaptureError> {
         // SAFETY: the handle is active.
@@ -362,7 +359,6 @@ impl Live {
     /// itself dropped are not included: TCP lost them as well.
     ///
     /// # Errors
-    ///
     /// libpcap's error.
     pub fn dropped(&self) -> Result<u64, CaptureError> {
         let mut statistics = Statistics::default();

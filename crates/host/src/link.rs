@@ -42,7 +42,6 @@ pub struct Link {
 /// Reads a device.
 ///
 /// # Errors
-///
 /// ENODEV if this namespace has no device of this name.
 pub fn read(device: &str) -> Result<Link, SystemError> {
     let tried = format!("read device {device}");
@@ -84,7 +83,6 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
 /// thread) `peer_pid`. Both are down and have no address.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN here and there; EEXIST if the name is taken; ESRCH if the process
 /// has ended.
 pub fn create_veth(name: &str, peer_name: &str, peer_pid: u32) -> Result<(), SystemError> {
@@ -145,7 +143,6 @@ fn set_flags(device: &str, flags: LinkFlags, what: &str) -> Result<(), SystemErr
 /// Moves a device to the network namespace of a process. It is down and has no address there.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN here and there; ESRCH if the process has ended.
 pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
     let what = format!("namespace of process {pid}");
@@ -155,7 +152,6 @@ pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
 /// Moves a device to a network namespace that is open. It is down and has no address there.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN here and there; EEXIST if the name is taken there.
 pub fn move_to_namespace(device: &str, namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
     let fd = namespace.as_raw_fd();
@@ -165,7 +161,6 @@ pub fn move_to_namespace(device: &str, namespace: BorrowedFd<'_>) -> Result<(), 
 /// Moves a device to the network namespace of a process, and renames it to `name` there.
 ///
 /// # Errors
-///
 /// Those of [`move_to`]; EEXIST if the name is taken there.
 pub fn move_to_as(device: &str, pid: u32, name: &str) -> Result<(), SystemError> {
     let what = format!("namespace of process {pid} and the name {name}");
@@ -223,7 +218,6 @@ pub fn set_gro_max_size(
 /// Adds an address to a device. The kernel adds the route to its prefix when the device is up.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN; EEXIST if the device has the address already.
 pub fn add_address(
     device: &str,
@@ -243,7 +237,6 @@ pub fn add_address(
 /// Removes an address from a device.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN; EADDRNOTAVAIL if the device does not have the address.
 pub fn remove_address(
     device: &str,

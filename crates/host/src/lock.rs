@@ -39,7 +39,6 @@ impl HostLock {
     /// it is missing.
     ///
     /// # Errors
-    ///
     /// The folder or the file cannot be created, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
         let path = folder.join(format!("{}.lock", namespace::inode()?));
@@ -52,7 +51,6 @@ impl HostLock {
     /// Takes the lock. False if another process holds it in a conflicting way.
     ///
     /// # Errors
-    ///
     /// The file system has no locks.
     pub fn try_hold(&self, hold: Hold) -> Result<bool, SystemError> {
         let operation = match hold {
@@ -79,7 +77,6 @@ impl HostLock {
 /// open the file, so none can hold the lock.
 ///
 /// # Errors
-///
 /// The folder or the file cannot be created, or is refused ([`Folder::make`]).
 pub fn open_file(path: &Path) -> Result<File, SystemError> {
     let failed = |error| SystemError::new(format!("open {}", path.display()), error);

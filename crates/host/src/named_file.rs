@@ -18,7 +18,6 @@ use crate::place::{self, Place};
 /// bytes are on the disk.
 ///
 /// # Errors
-///
 /// PermissionDenied for root, if a link on the way belongs to another user; InvalidInput for a
 /// block device or a socket; else the kernel's error.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
@@ -34,7 +33,6 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Opens a file for writing piece by piece; its former content is lost.
 ///
 /// # Errors
-///
 /// Those of [`write()`].
 pub fn create(path: &Path) -> io::Result<File> {
     open(&place::find(path, None)?)

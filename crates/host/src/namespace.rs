@@ -40,7 +40,6 @@ pub enum Way {
 /// mounted, and rps_cpus is set there. Processes started later are in the same namespaces.
 ///
 /// # Errors
-///
 /// EPERM without CAP_SYS_ADMIN in the user namespace; see [`can_make_namespaces`].
 pub fn enter_new() -> Result<(), SystemError> {
     enter_new_network()?;
@@ -58,7 +57,6 @@ pub fn enter_new() -> Result<(), SystemError> {
 /// devices of the former namespace.
 ///
 /// # Errors
-///
 /// Those of [`enter_new`].
 pub fn enter_new_network() -> Result<(), SystemError> {
     // SAFETY: unshare takes no pointers.
@@ -72,7 +70,6 @@ pub fn enter_new_network() -> Result<(), SystemError> {
 /// namespaces without being root outside.
 ///
 /// # Errors
-///
 /// The setting of this host that forbids it, and a remedy; EINVAL in a process with several
 /// threads.
 pub fn enter_user_namespace() -> Result<(), SystemError> {
@@ -83,7 +80,6 @@ pub fn enter_user_namespace() -> Result<(), SystemError> {
 /// all capabilities there, and the programs that it starts have none.
 ///
 /// # Errors
-///
 /// Those of [`enter_user_namespace`].
 pub fn enter_user_namespace_as_self() -> Result<(), SystemError> {
     enter_user_namespace_as(geteuid().as_raw(), getegid().as_raw())
@@ -112,7 +108,6 @@ fn enter_user_namespace_as(inner_uid: u32, inner_gid: u32) -> Result<(), SystemE
 /// Tries in a child process whether namespaces can be made here, and in which way.
 ///
 /// # Errors
-///
 /// The reason in one line, with a remedy.
 pub fn can_make_namespaces() -> Result<Way, String> {
     const NETWORK: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWNS;
@@ -148,7 +143,6 @@ impl NetworkOf {
     /// Opens the namespace of a process. `None` if it is the calling thread's own.
     ///
     /// # Errors
-    ///
     /// No such process, or this user may not see it.
     pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
         let (target, own) = (open(&format!("/proc/{pid}/ns/net"))?, open(THREADS_OWN)?);
@@ -160,7 +154,6 @@ impl NetworkOf {
     /// path.
     ///
     /// # Errors
-    ///
     /// No such namespace, or this user may not see it.
     pub fn named(text: &str) -> Result<NetworkOf, SystemError> {
         open(&path(text)).map(NetworkOf::namespace)
@@ -174,7 +167,6 @@ impl NetworkOf {
     /// Opens the calling thread's namespace, for another thread to enter.
     ///
     /// # Errors
-    ///
     /// /proc is missing.
     pub fn this_thread() -> Result<NetworkOf, SystemError> {
         open(THREADS_OWN).map(NetworkOf::namespace)
@@ -184,11 +176,9 @@ impl NetworkOf {
     /// namespace.
     ///
     /// # Errors
-    ///
     /// EPERM without CAP_SYS_ADMIN.
     ///
     /// # Panics
-    ///
     /// If the thread cannot return. The kernel does not refuse that to a thread that could leave.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, SystemError> {
         let own = NetworkOf::this_thread()?;
@@ -201,7 +191,6 @@ impl NetworkOf {
     /// Moves the calling thread into the namespace; threads that it starts later are there, too.
     ///
     /// # Errors
-    ///
     /// EPERM without CAP_SYS_ADMIN; EINVAL for a file that is no network namespace.
     pub fn enter(&self) -> Result<(), SystemError> {
         let kind = Some(LinkNameSpaceType::Network);

@@ -67,7 +67,6 @@ fn chance(ppm: u64) -> u32 {
 /// Sets netem as a device's root qdisc, and replaces the former one.
 ///
 /// # Errors
-///
 /// ENOENT on a kernel without CONFIG_NET_SCH_NETEM.
 pub fn set(device: &str, netem: Netem) -> Result<(), SystemError> {
     let mut message = at_root(device)?;
@@ -87,7 +86,6 @@ pub fn set(device: &str, netem: Netem) -> Result<(), SystemError> {
 /// again.
 ///
 /// # Errors
-///
 /// The reason why it cannot be set.
 pub fn probe(device: &str) -> Result<(), SystemError> {
     set(device, Netem::default())?;

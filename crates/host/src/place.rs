@@ -47,7 +47,6 @@ fn has_one_user(map: &str) -> bool {
 /// component, with this mode.
 ///
 /// # Errors
-///
 /// PermissionDenied for root, if a link on the way belongs to another user; else the kernel's
 /// error.
 pub(crate) fn find(path: &Path, make: Option<Mode>) -> io::Result<Place> {

@@ -54,7 +54,6 @@ pub struct OpenFile {
 /// Reads the state of a device. A device that is not here is no error.
 ///
 /// # Errors
-///
 /// The kernel's error.
 pub fn read(device: &str, borrower: &Borrower) -> Result<Port, SystemError> {
     let borrower = borrower.clone();
@@ -88,7 +87,6 @@ impl Port {
     /// Restores the device's state, wherever it is now.
     ///
     /// # Errors
-    ///
     /// ENODEV if it is gone.
     pub fn put_back(&self, device: &str) -> Result<(), SystemError> {
         if !read(device, &self.borrower)?.is_here {

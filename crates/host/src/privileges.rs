@@ -22,7 +22,6 @@ pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMO
 /// process did not have are not added. A process without others is not changed.
 ///
 /// # Errors
-///
 /// The process has more than one thread, or the kernel refuses.
 pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
     let tried = || format!("drop all capabilities but {}", names(kept));
@@ -64,7 +63,6 @@ pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
 /// `kept`. Returns the capabilities left.
 ///
 /// # Errors
-///
 /// The process has more than one thread, may not change its user, or the user is not mapped in this
 /// user namespace (EINVAL).
 pub fn become_user(

@@ -87,7 +87,6 @@ impl Tbf {
 /// Sets a token bucket as a device's root qdisc, and replaces the former one.
 ///
 /// # Errors
-///
 /// ENOENT on a kernel without CONFIG_NET_SCH_TBF.
 pub fn set_tbf(device: &str, tbf: Tbf) -> Result<(), SystemError> {
     let mut message = at_root(device)?;
@@ -107,7 +106,6 @@ pub fn set_tbf(device: &str, tbf: Tbf) -> Result<(), SystemError> {
 /// one.
 ///
 /// # Errors
-///
 /// ENOENT on a kernel without it.
 pub fn set_kind(device: &str, kind: &str) -> Result<(), SystemError> {
     let mut message = at_root(device)?;

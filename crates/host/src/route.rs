@@ -52,7 +52,6 @@ pub fn set_quickack(device: &str, peer: IpAddr, on: bool) -> Result<(), SystemEr
 /// prefix.
 ///
 /// # Errors
-///
 /// EPERM without CAP_NET_ADMIN; ENETUNREACH if no device leads to the neighbour.
 pub fn add(to: IpAddr, prefix: u8, via: IpAddr) -> Result<(), SystemError> {
     let mut message = RouteMessage::default();

@@ -20,7 +20,6 @@ use crate::error::{SystemError, read_trimmed, write};
 /// CPUs of all.
 ///
 /// # Errors
-///
 /// ENOENT on a kernel without CONFIG_RPS, or if `root` (/sys) shows another namespace's devices.
 pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError> {
     let mut cpus = BTreeSet::new();
@@ -39,7 +38,6 @@ pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError>
 /// where it arrives.
 ///
 /// # Errors
-///
 /// Those of [`read`]; EPERM in an unprivileged user namespace.
 pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), SystemError> {
     for queue in queues(root, device)? {
@@ -52,7 +50,6 @@ pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), Syste
 /// True if the device has threads of its own for receive work (threaded NAPI).
 ///
 /// # Errors
-///
 /// ENOENT before Linux 5.12, or if `root` (/sys) shows another namespace's devices.
 pub fn read_threaded(root: &Path, device: &DeviceName) -> Result<bool, SystemError> {
     Ok(read_trimmed(&threaded(root, device))? != "0")
@@ -61,7 +58,6 @@ pub fn read_threaded(root: &Path, device: &DeviceName) -> Result<bool, SystemErr
 /// Turns threaded NAPI of a device on or off.
 ///
 /// # Errors
-///
 /// Those of [`read_threaded`]; EOPNOTSUPP for a device without NAPI.
 pub fn set_threaded(root: &Path, device: &DeviceName, on: bool) -> Result<(), SystemError> {
     write(&threaded(root, device), if on { "1" } else { "0" })

@@ -166,7 +166,6 @@ impl Setting {
     /// Reads the current value: the same setting with that value.
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn now(&self) -> Result<Setting, SystemError> {
         let mut now = self.clone();
@@ -218,7 +217,6 @@ impl Setting {
     /// [`Setting::now`].
     ///
     /// # Errors
-    ///
     /// The kernel's error.
     pub fn write(&self) -> Result<(), SystemError> {
         match self {

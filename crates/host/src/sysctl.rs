@@ -13,7 +13,6 @@ use crate::error::{SystemError, read_trimmed, write};
 /// Path of a sysctl below `root`.
 ///
 /// # Errors
-///
 /// A name that leads elsewhere: empty parts, `.` or `..`.
 pub fn path(root: &Path, name: &str) -> Result<PathBuf, SystemError> {
     let slashed = match name.find(['.', '/']) {
@@ -42,7 +41,6 @@ pub fn path(root: &Path, name: &str) -> Result<PathBuf, SystemError> {
 /// Reads a sysctl, with runs of white space as one space.
 ///
 /// # Errors
-///
 /// ENOENT if the kernel, or this namespace, has no sysctl of this name.
 pub fn read(root: &Path, name: &str) -> Result<String, SystemError> {
     let text = read_trimmed(&path(root, name)?)?;
@@ -52,7 +50,6 @@ pub fn read(root: &Path, name: &str) -> Result<String, SystemError> {
 /// Writes a sysctl. The kernel may change the value: read it back.
 ///
 /// # Errors
-///
 /// ENOENT; EINVAL for a value that the kernel does not accept; EACCES; EROFS.
 pub fn set(root: &Path, name: &str, value: &str) -> Result<(), SystemError> {
     write(&path(root, name)?, value)

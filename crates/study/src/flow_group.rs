@@ -70,7 +70,6 @@ impl Knobs {
     /// Groups, with defaults filled in.
     ///
     /// # Errors
-    ///
     /// Knobs that contradict each other; a host that connects to no other.
     pub fn groups(&self) -> Result<Vec<FlowGroup>, SettingsError> {
         let names = self.group_names();
@@ -243,7 +242,6 @@ impl Knobs {
     /// `times`: number of times that a forwarding host has each group.
     ///
     /// # Errors
-    ///
     /// Those of [`Knobs::groups`].
     pub fn groups_at(&self, host: HostName, times: usize) -> Result<Vec<FlowGroup>, SettingsError> {
         let talks = self.traffic();

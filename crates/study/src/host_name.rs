@@ -57,7 +57,6 @@ impl HostName {
     /// Appends a number to this name: `client` and 3 make `client3`.
     ///
     /// # Errors
-    ///
     /// The name would be too long.
     pub fn numbered(self, number: usize) -> Result<HostName, HostNameError> {
         format!("{self}{number}").parse()

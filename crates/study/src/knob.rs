@@ -106,7 +106,6 @@ impl Knobs {
     /// Sets a knob from text, as on a command line: `flows=8`, `write_size=64KiB`.
     ///
     /// # Errors
-    ///
     /// An unknown name, or a value that the knob does not accept.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), UnknownKnob> {
         let raw = match (
@@ -236,7 +235,6 @@ impl Knobs {
     /// Arrangement of the named hosts by the pattern.
     ///
     /// # Errors
-    ///
     /// One line: the pattern does not allow this number of hosts.
     pub(crate) fn arranged(&self) -> Result<Arranged, String> {
         let word = self.word("pattern").expect("a choice has a default");
@@ -252,7 +250,6 @@ impl Knobs {
     /// Arrangement of the named hosts in a repetition.
     ///
     /// # Errors
-    ///
     /// Those of [`Knobs::arranged`].
     pub(crate) fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
         match self.go_round() {

@@ -132,7 +132,6 @@ impl FixedWork {
     /// the `times` hosts that it talks with.
     ///
     /// # Errors
-    ///
     /// Groups of connections, a program, or a thread for each connection: the end of their work is
     /// not defined.
     pub fn bytes_of_host(self, knobs: &Knobs, times: usize) -> Result<u64, (&'static str, String)> {

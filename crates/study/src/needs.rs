@@ -33,7 +33,6 @@ impl Needs {
     /// forwarding host talks with.
     ///
     /// # Errors
-    ///
     /// The knobs contradict each other.
     pub fn of(
         knobs: &Knobs,

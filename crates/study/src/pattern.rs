@@ -55,7 +55,6 @@ impl Arranged {
     /// Arranges these hosts, which are sorted, by a pattern.
     ///
     /// # Errors
-    ///
     /// One line: the pattern does not allow this number of hosts.
     pub(crate) fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, String> {
         let of = |host: HostName| named.iter().filter(move |name| name.is_one_of(host));

@@ -157,7 +157,6 @@ impl Program {
     /// Creates a program of these operations.
     ///
     /// # Errors
-    ///
     /// One line: operations that cannot be combined, with a remedy.
     pub fn new(operations: Vec<Operation>) -> Result<Program, String> {
         rules::check(&operations)?;

@@ -307,7 +307,6 @@ impl Knobs {
     /// `owner`: owner of its device.
     ///
     /// # Errors
-    ///
     /// The first unsupported knob, with the reason.
     pub fn available_at(&self, host: HostName, owner: DeviceOwner) -> Result<(), Unavailable> {
         for setting in self.settings() {

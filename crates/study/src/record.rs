@@ -530,7 +530,6 @@ impl Record {
     /// host.
     ///
     /// # Errors
-    ///
     /// A line that is no record, or one of a newer schema.
     pub fn from_line(line: &str) -> Result<Record, RecordError> {
         #[derive(Deserialize)]

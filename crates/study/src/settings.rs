@@ -88,7 +88,6 @@ impl WorkloadSettings {
     /// Makes the settings from a cell's knobs.
     ///
     /// # Errors
-    ///
     /// Knobs that contradict each other, e.g. a rate in transactions for a stream.
     pub fn from_knobs(knobs: &Knobs) -> Result<WorkloadSettings, SettingsError> {
         let word = |name: &str| knobs.word(name).expect("a choice has a default");

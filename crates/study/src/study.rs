@@ -77,7 +77,6 @@ impl Study {
     /// Parses a study.
     ///
     /// # Errors
-    ///
     /// The first error: line, key, what was expected, and the nearest valid name.
     pub fn parse(name: &str, text: &str, file: &str) -> Result<Study, StudyError> {
         let source = Source { file, text };
@@ -180,7 +179,6 @@ impl Study {
     /// Hosts of each cell, without listening halves of machines.
     ///
     /// # Errors
-    ///
     /// One line: the cells have different hosts.
     pub fn only_hosts(&self) -> Result<Vec<HostName>, String> {
         let of = |cell: &Cell| {
@@ -204,7 +202,6 @@ impl Study {
     /// Replaces the `"*"` of `[hosts]` by these hosts.
     ///
     /// # Errors
-    ///
     /// The pattern does not allow this number of hosts.
     pub fn expand_nodes(&mut self, hosts: &[HostName]) -> Result<(), UnknownKnob> {
         if let Some(placeholders) = self.placeholders.take() {
@@ -218,7 +215,6 @@ impl Study {
     /// Names the hosts of a study without `[hosts]`, each reached in this way.
     ///
     /// # Errors
-    ///
     /// Their bed is not available in this way.
     pub fn reach_hosts(&mut self, reach: &Reach) -> Result<(), UnknownKnob> {
         for cell in &mut self.cells {
@@ -336,7 +332,6 @@ impl Study {
     /// Sets knobs in every cell to which they apply, as `--set name=value` does.
     ///
     /// # Errors
-    ///
     /// No such knob; a value that it does not accept; a knob that `[vary]` varies, or that applies
     /// to no cell; or a knob of the study that no longer applies to a cell.
     pub fn set(&mut self, pairs: &[(String, String)]) -> Result<(), UnknownKnob> {

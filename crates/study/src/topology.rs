@@ -169,7 +169,6 @@ impl Bed {
     /// machine, which is moved there.
     ///
     /// # Errors
-    ///
     /// One line: only some hosts are in namespaces; or no host exists that the device could come
     /// from.
     pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
@@ -325,7 +324,6 @@ impl Topology {
     /// Makes the hosts and links of a bed.
     ///
     /// # Errors
-    ///
     /// One line: the bed has no such topology, or a knob is set for a host that is not in it.
     pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
         Topology::in_repetition(bed, knobs, 0)
@@ -335,7 +333,6 @@ impl Topology {
     /// host that rests then is only linked to itself, and [`Topology::without_resting`] removes it.
     ///
     /// # Errors
-    ///
     /// Those of [`Topology::of`].
     pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         if knobs.get("reach").is_some() {

@@ -51,7 +51,6 @@ fn parse(text: &str, units: &[(&str, f64)], expected: &str) -> Result<u64, UnitE
 /// Parses a size, e.g. `"64KiB"`, to bytes. Units: `B`, `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
-///
 /// Another unit, no unit, or a fraction of a byte.
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
     if ["KB", "kB", "MB", "GB"]
@@ -75,7 +74,6 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 /// Parses a time, e.g. `"2s"`. Units: `ns`, `us` (or `µs`), `ms`, `s`, `min`.
 ///
 /// # Errors
-///
 /// Another unit, no unit, or a fraction of a nanosecond.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     const UNITS: [(&str, f64); 6] = [
@@ -98,7 +96,6 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
 /// of 1024; both are refused with a hint.
 ///
 /// # Errors
-///
 /// Another unit, no unit, zero, or a fraction of a bit.
 pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
     let wrong = || UnitError::new(format!("{BIT_RATE} per second"));
@@ -136,7 +133,6 @@ pub(crate) const BIT_RATE: &str =
 /// Parses events per second, e.g. `"10000/s"`.
 ///
 /// # Errors
-///
 /// No `/s`, or zero.
 pub fn per_s(text: &str) -> Result<u64, UnitError> {
     const EXPECTED: &str = "transactions per second such as \"10000/s\"";
@@ -149,7 +145,6 @@ pub fn per_s(text: &str) -> Result<u64, UnitError> {
 /// Parses a percentage, e.g. `"5%"`, to a ratio in 0..=1.
 ///
 /// # Errors
-///
 /// No `%`, or over 100.
 pub fn ratio(text: &str) -> Result<f64, UnitError> {
     match split(text) {
@@ -161,7 +156,6 @@ pub fn ratio(text: &str) -> Result<f64, UnitError> {
 /// Parses a share of up to a half to millionths: `"0.05%"` is 500.
 ///
 /// # Errors
-///
 /// No percentage, or more than a half, which would leave nothing to measure.
 pub fn share(text: &str) -> Result<u64, UnitError> {
     match split(text) {

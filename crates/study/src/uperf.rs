@@ -45,7 +45,6 @@ pub fn is_uperf_profile(text: &str) -> bool {
 /// Converts a profile. `name`: name of the study. `file`: name of the file in messages.
 ///
 /// # Errors
-///
 /// The first mistake, or the first word that is refused: line, name, reason.
 pub fn convert_uperf_profile(
     name: &str,

@@ -63,7 +63,6 @@ impl<R: Read> Bytes<R> {
     /// number of bytes held.
     ///
     /// # Errors
-    ///
     /// The reader's error, except [`io::ErrorKind::WouldBlock`], after which it is asked again.
     #[inline]
     pub(crate) fn fill(

@@ -18,7 +18,6 @@ pub fn json(reports: &[Report]) -> String {
 /// Writes these reports as one JSON document, piece by piece: for 100,000 connections it has a GiB.
 ///
 /// # Errors
-///
 /// The error of `out`.
 pub fn write_json(reports: &[Report], mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut out, &Document(reports))?;
@@ -120,7 +119,6 @@ pub fn csv(reports: &[Report]) -> String {
 /// Writes the CSV of [`csv`] piece by piece.
 ///
 /// # Errors
-///
 /// The error of `out`.
 pub fn write_csv(reports: &[Report], out: impl Write) -> io::Result<()> {
     let mut out = WriterBuilder::new()

@@ -21,7 +21,6 @@ impl Program {
     /// Parses a program.
     ///
     /// # Errors
-    ///
     /// One line: the operation, its mistake, and what was expected.
     pub(crate) fn read(raw: &Raw) -> Result<Program, String> {
         Program::new(operations(raw, "", 0)?)
@@ -30,7 +29,6 @@ impl Program {
     /// Parses a program from its text, as [`Display`](std::fmt::Display) writes it.
     ///
     /// # Errors
-    ///
     /// Those of a program in a study file; or the text is not TOML.
     pub fn from_text(text: &str) -> Result<Program, String> {
         let raw = crate::raw::raw_text(text).ok_or_else(|| LIST.to_string())?;

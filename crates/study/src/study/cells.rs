@@ -48,7 +48,6 @@ impl Useless {
     /// Returns the knobs of a cell without the common ones that do not apply to it.
     ///
     /// # Errors
-    ///
     /// A knob that is set for all hosts and applies to some only, or one that does not apply and is
     /// not common.
     pub(super) fn fit(&mut self, mut knobs: Knobs, common: &Knobs) -> Result<Knobs, Unmet> {

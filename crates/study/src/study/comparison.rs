@@ -46,7 +46,6 @@ impl Study {
     /// captures are removed, because they are about other cells.
     ///
     /// # Errors
-    ///
     /// No such cell, or a knob that a cell does not support.
     pub fn compare(&mut self, sides: &Sides) -> Result<(), String> {
         self.cells

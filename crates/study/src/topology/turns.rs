@@ -9,7 +9,6 @@ impl Topology {
     /// one process, with the same kind of TCP.
     ///
     /// # Errors
-    ///
     /// The reason why not, in a few words.
     pub fn takes_turns(&self) -> Result<(), &'static str> {
         let [one, other] = self.hosts.as_slice() else {
