@@ -35,7 +35,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder for reading, whoever owns it.
+    /// Opens a folder for reading. Any user may own it.
     ///
     /// # Errors
     /// PermissionDenied for root, if a link on the way belongs to another user; else the kernel's

@@ -27,10 +27,10 @@ use crate::link;
 /// Way to make namespaces here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// With CAP_SYS_ADMIN: [`enter_new`] suffices.
+    /// Call [`enter_new`]: the process has CAP_SYS_ADMIN.
     Privileged,
-    /// With [`enter_user_namespace`] first. In a user namespace the kernel refuses to steer receive
-    /// work (RPS).
+    /// Call [`enter_user_namespace`], then [`enter_new`]. In a user namespace the kernel refuses to
+    /// steer receive work (RPS).
     UserNamespace,
 }
 

@@ -38,7 +38,7 @@ pub struct Borrower {
     pub pid: u32,
     /// Inode of its network namespace.
     pub netns: u64,
-    /// The same namespace, held open by the process that moved the device.
+    /// Its network namespace, held open by the process that moved the device.
     pub held: OpenFile,
 }
 
@@ -142,7 +142,7 @@ impl Borrower {
         Ok(())
     }
 
-    /// Waits until the process has ended, or for [`BORROWER_MAX`].
+    /// Waits until the process has ended, at most 5 s.
     pub fn wait(&self) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {

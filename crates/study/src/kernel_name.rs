@@ -1,6 +1,6 @@
 //! Names that become part of a path below /sys or /proc: of a network device, or of a sysctl.
 //!
-//! A value of these types cannot lead elsewhere, whoever wrote the text.
+//! No text in a value of these types makes such a path lead elsewhere.
 
 use std::fmt;
 use std::ops::Deref;

@@ -926,8 +926,8 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Row of the knob of this name, without the host before it. `None` if there is no such knob. A
-/// sysctl gets [`SYSCTL`].
+/// Row of the knob of this name, without the host before it. `None` if there is no such knob. All
+/// sysctls share one row.
 pub fn find(name: &str) -> Option<Knob> {
     if let Some(sysctl) = name.strip_prefix("sysctl.") {
         return sysctl.parse::<SysctlName>().is_ok().then_some(SYSCTL);

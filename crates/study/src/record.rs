@@ -114,8 +114,8 @@ impl WarningCode {
         self != WarningCode::Other
     }
 
-    /// True if a trial with this warning is marked: it is repeated, and left out of the estimates
-    /// as long as there are unmarked trials.
+    /// True if a trial with this warning is marked: it is repeated, and omitted from the
+    /// estimates as long as there are unmarked trials.
     pub fn marks(self) -> bool {
         matches!(self, WarningCode::Others | WarningCode::CpusFar)
     }
@@ -352,7 +352,8 @@ pub struct HostRecord {
     /// own TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<ConnectionSeries>,
-    /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64); `rr` and `crr` clients only.
+    /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64). Only of `rr` and `crr`
+    /// clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_time_hdr: Option<String>,
     /// Response times of each group of connections, in the same encoding, if there are several

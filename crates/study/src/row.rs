@@ -35,15 +35,15 @@ pub enum Kind {
     EventRate,
     /// Time in this range, milliseconds.
     Time(u64, u64),
-    /// A share, written as a percentage.
+    /// Share, written as a percentage.
     Share,
     /// Switch: on or off.
     Switch,
-    /// One of these words.
+    /// Word of this list.
     Choice(&'static [&'static str]),
-    /// A list of CPU numbers.
+    /// List of CPU numbers.
     Cpus,
-    /// Any text.
+    /// Text of any form.
     Text,
     /// Way to reach a host ([`Reach`]).
     Reach,
@@ -478,17 +478,17 @@ pub struct Term {
 /// Required value of a knob.
 #[derive(Debug, Clone, Copy)]
 pub enum Is {
-    /// One of these words.
+    /// Word of this list.
     In(&'static [&'static str]),
-    /// None of these words.
+    /// Word that is not in this list.
     NotIn(&'static [&'static str]),
-    /// One of its words for which the function returns true.
+    /// Word for which the function returns true.
     That(fn(&str) -> bool),
     /// Set to a value that does not leave things alone.
     Set,
     /// Left alone.
     Unset,
-    /// At least as large as the knob that needs it.
+    /// Value at least as large as the value of the knob that needs it.
     AtLeast,
 }
 

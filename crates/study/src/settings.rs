@@ -16,9 +16,9 @@ use crate::wire::WireSettings;
 /// Rule for the pure ACKs of a kernel receiver that may leave its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckFilterRule {
-    /// One of this many ACKs.
+    /// One ACK of this many leaves.
     Acks(u32),
-    /// One ACK for this many wire segments.
+    /// One ACK for this many wire segments leaves.
     Segments(u32),
 }
 

@@ -296,8 +296,8 @@ impl Topology {
         })
     }
 
-    /// Routes of a host to networks behind neighbours: those of hosts that it talks with, or
-    /// forwards for.
+    /// Routes of a host through neighbours to further networks: those of hosts that it talks with,
+    /// or forwards for.
     pub fn routes(&self, host: HostName) -> Vec<Route> {
         let mut routes: Vec<Route> = Vec::new();
         for link in &self.links {

@@ -19,7 +19,7 @@ const PACKETS_MOST: usize = 16;
 /// Handshake so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// Its index among all connections.
+    /// Index of the connection among all connections.
     pub(crate) place: usize,
     pub(crate) segments: Vec<Segment>,
 }

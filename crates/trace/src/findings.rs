@@ -1,7 +1,7 @@
 //! Findings about the connections of a capture, each with the knob that addresses it: what they
 //! waited for most, what failed, and what costs the CPU more than necessary.
 //!
-//! Shares of time are shares of the time in which an end waited: idle connections are left out.
+//! Shares of time are shares of the time in which an end waited: idle connections do not count.
 //! Shares of packets are shares of all captured packets, each of which passes the stack once. The
 //! two cannot be added, so they are two lists. Both are estimates: a capture does not hold CPU
 //! time.

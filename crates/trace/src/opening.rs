@@ -15,7 +15,7 @@ use crate::watch::{AckEvent, BurstEvent, PacketEvent, Watch};
 pub struct OpeningWatch {
     transactions: usize,
     connection: Option<usize>,
-    /// For each end: pure ACKs and bursts, a list for each transaction.
+    /// Pure ACKs and bursts of each end, a list for each transaction.
     sequences: [Sequences; 2],
     begun: usize,
     /// True if the server sent data in the current transaction.

@@ -634,7 +634,7 @@ fn a_window_that_was_closed_is_what_was_waited_for_though_the_handshake_is_missi
     assert_eq!(waits.of(Wait::ReceiverWindow), 10_000_000, "{waits:?}");
 }
 
-/// The sender probes, and is told each time that there is no room, until the capture ends.
+/// The sender probes until the capture ends. Each answer says that there is no room.
 #[test]
 fn a_window_that_never_opens_is_what_was_waited_for() {
     let mut script = Script::default();

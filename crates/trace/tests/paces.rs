@@ -44,7 +44,7 @@ fn a_slow_answer_to_an_ack_is_still_one() {
     assert!(own(&waits) < 0.15, "{waits:?}");
 }
 
-/// The same spans without ACKs of new data: the sender's own pace.
+/// Spans without ACKs of new data are the sender's own pace.
 #[test]
 fn a_pause_with_data_in_flight_and_no_ack_is_its_own_pace() {
     let mut script = Script::open();
@@ -172,7 +172,7 @@ fn a_rate_before_the_capture_is_no_application() {
     assert!(first.text.contains("48.0 Mbit/s"), "{}", first.text);
 }
 
-/// The same times, but each packet is a message: the application writes like that.
+/// Each packet is a message: the application writes at these times.
 #[test]
 fn messages_with_pauses_are_the_application() {
     let mut script = behind_a_queue();

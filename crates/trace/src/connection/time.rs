@@ -19,18 +19,17 @@ pub(super) struct Time {
     /// End that sent last, and whether that packet was a SYN.
     from: usize,
     was_syn: bool,
-    /// For each end: true if its last data reached the edge of the window that it knew.
+    /// True if the end's last data reached the edge of the window that it knew.
     bound: [bool; 2],
-    /// For each end: true if its last packet showed that it had no more data: short, with PSH.
+    /// True if the end's last packet showed that it had no more data: short, with PSH.
     ran_out: [bool; 2],
-    /// For each end: true if its last two packets were one message each: PSH, and no more than one
-    /// segment.
+    /// True if the end's last two packets were one message each: PSH, and no more than one segment.
     messages: [bool; 2],
     was_message: [bool; 2],
-    /// For each end: time after which it sends again without waiting for anything.
+    /// Time after which the end sends again without waiting for anything.
     pace: [Pace; 2],
     rate: [Rate; 2],
-    /// For each end: first sequence number of the data by which it last probed a closed window.
+    /// First sequence number of the data by which the end last probed a closed window.
     probed: [Option<u64>; 2],
     /// Time that windows had been closed when the span began, both ends together, ns.
     closed_ns: u64,

@@ -14,7 +14,8 @@ pub(crate) struct Learned {
     edge: u64,
 }
 
-/// Limit of ACKs remembered. They are at least a sixteenth of the way apart, so 32 span two ways.
+/// Limit of ACKs remembered. Between two there is at least a sixteenth of the way, so 32 span two
+/// ways.
 pub(super) const LEARNED_MOST: usize = 32;
 
 /// Limit of the way to an end below which the end knows the newest ACK.

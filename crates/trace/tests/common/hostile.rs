@@ -36,7 +36,7 @@ impl Attack {
         Attack::Anything,
     ];
 
-    /// Makes `count` segments, 10 µs apart.
+    /// Makes `count` segments, one every 10 µs.
     pub fn segments(self, count: u64) -> impl Iterator<Item = Segment> {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         (0..count).map(move |number| {
