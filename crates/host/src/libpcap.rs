@@ -210,7 +210,7 @@ impl Live {
     /// libpcap omits the first view itself, but only after the kernel has given it room in the
     /// ring, or has counted it as dropped. The socket filter acts before that. It is not written in
     /// libpcap's language, because libpcap applies a new filter itself to the first round of the
-    /// ring, where it knows no direction.
+    /// ring, without the direction of the packets.
     fn count_loopback_once(&self) -> io::Result<()> {
         const LENGTH_MAX: usize = 4096;
         let ancillary = |of| (libc::SKF_AD_OFF + of) as u32;

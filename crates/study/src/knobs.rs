@@ -12,7 +12,7 @@ use crate::row::{
     wire, workload,
 };
 
-/// Row of a sysctl. Sysctls have none in [`KNOBS`], because the kernel knows their names.
+/// Row of a sysctl. Sysctls have none in [`KNOBS`], because only the kernel has a list of them.
 pub(crate) const SYSCTL: Knob = Knob {
     or_word: None,
     default: "",
@@ -56,7 +56,7 @@ const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
 /// Rows of all knobs, in the order of the documentation. Sysctls (`sysctl.NAME`) are knobs, too,
-/// but have no rows: the kernel knows their names.
+/// but have no rows: only the kernel has a list of them.
 pub const KNOBS: &[Knob] = &[
     Knob {
         key: "kind",

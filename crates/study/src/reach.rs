@@ -1,8 +1,7 @@
 //! Decision whether a knob that is set is applied, skipped or refused, from its row: what each TCP
 //! supports, and what else the knob needs.
 //!
-//! A value that leaves things alone (`leave`, `default`, `auto`, …) affects no end and needs
-//! nothing.
+//! A value that changes nothing (`leave`, `default`, `auto`, …) affects no end and needs nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -192,7 +191,7 @@ struct Setting<'a> {
 }
 
 impl Knobs {
-    /// Knobs that are set to a value that does not leave things alone.
+    /// Knobs whose values change something.
     fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
         // With a hundred hosts, each with knobs of its own, every host is asked only for its own
         // knobs.
@@ -364,8 +363,7 @@ impl Knobs {
         })
     }
 
-    /// Rows of the knobs that are set for this end to a value that does not leave things alone.
-    /// Sysctls have no rows.
+    /// Rows of the knobs whose values change something at this end. Sysctls have no rows.
     pub fn set_at(&self, host: HostName) -> Vec<&'static Knob> {
         let settings = self.settings();
         let own = settings.filter(|setting| setting.hosts.contains(&host));

@@ -85,8 +85,7 @@ pub struct Knob {
     pub of: Of,
     /// Kind of its values.
     pub kind: Kind,
-    /// Word that is accepted in addition to `kind`, such as `"auto"`; usually it leaves things
-    /// alone.
+    /// Word that is accepted in addition to `kind`, such as `"auto"`. Usually it changes nothing.
     pub or_word: Option<&'static str>,
     /// Default, as written in a study file.
     pub default: &'static str,
@@ -484,9 +483,9 @@ pub enum Is {
     NotIn(&'static [&'static str]),
     /// Word for which the function returns true.
     That(fn(&str) -> bool),
-    /// Set to a value that does not leave things alone.
+    /// Value that changes something.
     Set,
-    /// Left alone.
+    /// Value that changes nothing, or none.
     Unset,
     /// Value at least as large as the value of the knob that needs it.
     AtLeast,
@@ -546,7 +545,7 @@ impl Knob {
         }
     }
 
-    /// True if a value leaves things as they are.
+    /// True if a value changes nothing.
     pub fn leaves_alone(&self, value: &Value) -> bool {
         self.or_word.is_some_and(|word| value.to_string() == word)
     }

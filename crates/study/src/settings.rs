@@ -240,7 +240,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// Workload of a host that `hosts` hosts talk with: each brings its flows and its rate.
+    /// Workload of a host that exchanges data with `hosts` hosts: the flows and the rate of each.
     #[must_use]
     pub fn times(self, hosts: usize) -> WorkloadSettings {
         let rate = |rate: Option<u64>| rate.map(|rate| rate.saturating_mul(hosts as u64));

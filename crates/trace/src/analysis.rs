@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::watch::Watch;
 
-/// A point in time of a capture.
+/// Point in time of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Time after the first packet, ns.

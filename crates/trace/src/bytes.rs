@@ -18,7 +18,7 @@ pub(crate) struct Bytes<R> {
     stopped: bool,
 }
 
-/// Limit of the bytes asked for at once: no packet or block is longer.
+/// Limit of the bytes requested at once: no packet or block is longer.
 pub(crate) const LONGEST: usize = 16 << 20;
 
 const AT_ONCE: usize = 256 << 10;

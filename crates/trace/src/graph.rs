@@ -17,7 +17,7 @@ const STEPS_MOST: usize = 600;
 /// [`Watch`] that keeps the data for graphs of some connections.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Graph {
-    /// Data of each connection that was asked for.
+    /// Data of each requested connection.
     pub connections: Vec<ConnectionGraph>,
 }
 
@@ -214,7 +214,7 @@ impl Graph {
         }
     }
 
-    /// Data of the connection with this number. `None` if it was not asked for.
+    /// Data of the connection with this number. `None` if it was not requested.
     pub fn of_connection(&self, number: usize) -> Option<&ConnectionGraph> {
         self.connections.iter().find(|of| of.number == number)
     }

@@ -32,7 +32,7 @@ pub enum Host {
     Named(u32),
 }
 
-/// End of a connection.
+/// One end of a connection: host and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     /// Address or name.

@@ -101,7 +101,7 @@ pub(super) fn hosts(
     }
 }
 
-/// Key that stands for all nodes of a job; only the job knows them.
+/// Key for all nodes of a job. Their names are known only within the job.
 const EVERY_NODE: &str = "*";
 /// Hosts in place of the nodes, so that a file can be checked without a job.
 const PLACEHOLDERS: &str = "node[1-2]";

@@ -9,7 +9,7 @@ impl Topology {
     /// one process, with the same kind of TCP.
     ///
     /// # Errors
-    /// The reason why not, in a few words.
+    /// Reason why one thread cannot have both ends, in a few words.
     pub fn takes_turns(&self) -> Result<(), &'static str> {
         let [one, other] = self.hosts.as_slice() else {
             return Err("one thread has two ends, and here are more hosts");

@@ -1,5 +1,5 @@
-//! Words of uperf's language, one row each: honoured, without effect, or refused. The reader knows
-//! no word without a row, and docs/fronts.md contains the table.
+//! Words of uperf's language, one row each: honoured, without effect, or refused. The reader
+//! refuses a word without a row, and docs/fronts.md contains the table.
 
 use crate::nearest::nearest;
 

@@ -1,4 +1,4 @@
-//! Decision whether a packet that brings nothing new is a second capture or a retransmission.
+//! Decision whether a packet without new data is a second capture or a retransmission.
 //!
 //! These fields decide, in this order: the IP id, which a copy keeps and a retransmission does not;
 //! TSval, which differs in a later packet; the hop limit, which a router lowers. If all are equal
@@ -138,7 +138,7 @@ impl Copies {
 }
 
 impl Direction {
-    /// True if this packet, which brings nothing new, was captured before.
+    /// True if this packet, which has no new data, was captured before.
     #[cold]
     pub(crate) fn is_copy(&mut self, segment: &Segment, seq: u64, length: u64, at_ns: u64) -> bool {
         let stamp = Stamp::of(segment);

@@ -359,7 +359,7 @@ impl Direction {
         }
     }
 
-    /// True if this packet brings nothing new, so may be one that was seen before.
+    /// True if this packet has nothing new, so that it may be a second capture.
     #[inline]
     pub(crate) fn brings_nothing_new(&self, seq: u64, length: u64, ack: u64, acked: u64) -> bool {
         if length > 0 {
