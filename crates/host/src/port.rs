@@ -38,7 +38,7 @@ pub struct Borrower {
     pub pid: u32,
     /// Inode of its network namespace.
     pub netns: u64,
-    /// Its network namespace, held open by the process that moved the device.
+    /// Network namespace, held open by the process that moved the device.
     pub held: OpenFile,
 }
 

@@ -73,7 +73,7 @@ impl Direction {
         (known, known.edge)
     }
 
-    /// Same as [`Self::knew_of_ack`], without tolerance for a path that varies.
+    /// Calls [`Self::knew_of_ack`] without tolerance for a path that varies.
     pub(crate) fn knew(&self, now_ns: u64, way_ns: u64) -> (Learned, u64) {
         self.knew_of_ack(now_ns, way_ns, 0)
     }
