@@ -1,4 +1,5 @@
-//! Records of schema 1, which knew a client and a server on one machine: read as records of today.
+//! Conversion of records of schema 1, which had a client and a server on one machine, to the
+//! current schema.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::topology::{Bed, Topology};
 
-/// The machine of those records, which did not say which it was.
+/// Name of the machine of those records, which did not contain it.
 const MACHINE: &str = "unknown";
 
-/// A line of schema 1 as the record of `version` that it would be today.
+/// Converts a line of schema 1 to a record of `version`.
 pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Error> {
     let mut record: Value = serde_json::from_str(line)?;
     rename(&mut record);
@@ -28,7 +29,7 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
         Value::Null => BTreeMap::new(),
         ends => Deserialize::deserialize(ends)?,
     };
-    // A trial that had no bed knew no machine.
+    // A trial without a bed has no known machine.
     let is_known = machine["kernel"]
         .as_str()
         .is_some_and(|kernel| !kernel.is_empty());
@@ -82,7 +83,8 @@ pub(crate) fn upgrade(line: &str, version: u32) -> Result<Value, serde_json::Err
     Ok(record)
 }
 
-/// Names of schema 1 that are others today: of knobs, meters, counts and warnings; and of a knob's values.
+/// Old and new names since schema 1: of knobs, meters, counts and warnings; then of a knob's
+/// values.
 const RENAMED: &[(&str, &str)] = &[
     ("ack_thin", "ack_filter"),
     ("thin_acks_passed", "ack_filter_passed_acks"),
@@ -97,7 +99,7 @@ fn today<'a>(name: &'a str, renamed: &[(&str, &'a str)]) -> &'a str {
     found.map_or(name, |(_, now)| now)
 }
 
-/// Today's names, in keys (of a host's knob behind `HOST.`) and values, all through a record.
+/// Replaces old names all through a record, in keys (of a host's knob after `HOST.`) and values.
 fn rename(value: &mut Value) {
     match value {
         Value::Object(fields) => {
