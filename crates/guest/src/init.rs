@@ -1,6 +1,7 @@
-//! The first process of a guest: makes what a program expects of a Linux, runs it, tells what came of it, and switches off.
+//! The first process of a guest: sets up what a program expects of a Linux, runs it, sends the
+//! results, and powers off.
 //!
-//! Nothing here is written while the program runs: the serial port would interrupt what is measured.
+//! Nothing is sent while the program runs: the serial port would interrupt what is measured.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -14,23 +15,23 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-/// Where the program is: the kernel starts it by this name.
+/// Path of the program; the kernel starts it by this name.
 pub(crate) const PROGRAM: &str = "/init";
-/// Files to work on.
+/// Directory of input files.
 pub(crate) const TASK: &str = "/task";
-/// Paths of modules, in the order in which they are loaded, a line each.
+/// File with the paths of modules, in load order, a line each.
 pub(crate) const MODULES: &str = "/modules/order";
-/// Arguments of the program, a line each.
+/// File with the program's arguments, a line each.
 pub(crate) const ARGUMENTS: &str = "/arguments";
-/// Files whose lines are told, a line each.
+/// File with the names of files whose lines are sent to the host, a line each.
 pub(crate) const RESULTS: &str = "/results";
 
-/// Devices with an address and the length of its prefix, a line each.
+/// File with devices, addresses and prefix lengths, a line each.
 pub(crate) const ADDRESSES: &str = "/addresses";
-/// There if the kernel's symbols are to be told.
+/// Exists if the kernel's symbols must be sent.
 pub(crate) const SYMBOLS: &str = "/symbols";
 
-/// On the kernel's command line where its clock counts instructions.
+/// Word on the kernel's command line if its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
 
 /// The port that carries lines out; the first is the kernel's console.
@@ -41,15 +42,16 @@ pub fn is_asked() -> bool {
     std::process::id() == 1 && Path::new(ARGUMENTS).exists()
 }
 
-/// Does all that a guest is there for. What goes wrong is said on the kernel's console, whose last lines the host shows.
+/// Runs the guest. Errors are printed on the kernel's console, whose last lines the host shows.
 pub fn main() -> ! {
     if let Err(error) = serve() {
-        // To the console: standard error of the first process.
+        // Standard error of the first process is the console.
         let _ = writeln!(io::stderr(), "guest: {error}");
     }
     rustix::fs::sync();
     let error = reboot(RebootCommand::PowerOff);
-    // A kernel that cannot be switched off panics as its first process ends, and the host sees it end all the same.
+    // If power-off fails, the kernel panics when its first process ends, so the host sees an end
+    // all the same.
     let _ = writeln!(io::stderr(), "guest: switch off: {error:?}");
     std::process::exit(1)
 }
@@ -60,7 +62,7 @@ fn serve() -> Result<(), String> {
     tell_up(&mut port)?;
     for path in lines(Path::new(MODULES))? {
         let code = fs::read(&path).map_err(said("read a module"))?;
-        // One that the kernel does not take is missed by whoever needs it, and that tells so.
+        // A failed load is only printed; the code that needs the module reports its absence.
         if let Err(error) = init_module(&code, c"") {
             tell(&mut port, "said", &format!("load {path}: {error}"))?;
         }
@@ -76,7 +78,7 @@ fn tell_up(port: &mut File) -> Result<(), String> {
 /// Runs the program on the packed task, and sends its output and results to the host.
 fn work(port: &mut File) -> Result<(), String> {
     for (name, value) in SETTINGS {
-        // As far as this kernel has them.
+        // An error means that this kernel does not have the setting.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
     for line in lines(Path::new(ADDRESSES))? {
@@ -121,7 +123,7 @@ fn work(port: &mut File) -> Result<(), String> {
     rustix::termios::tcdrain(&*port).map_err(said("drain the serial port"))
 }
 
-/// What is mounted: the program reads the kernel's state, and eBPF finds its tracepoints.
+/// Mounts file systems: the program reads the kernel's state, and eBPF needs tracepoints.
 fn mounts() -> Result<(), String> {
     const NONE: Option<&CStr> = None;
     for (kind, place) in [
@@ -144,10 +146,13 @@ fn mounts() -> Result<(), String> {
     Ok(())
 }
 
-/// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is
-/// 50 ms of each second), and a process that spins is none that hangs. A neighbour stays reachable once it is (by default for 15
-/// to 45 s, and some 5 s before), since to one that may not be each packet takes a way of its own (150 instructions a transaction).
-/// How many free pages a CPU keeps to itself is fixed, since Linux 6.7 tunes it by time.
+/// Sysctls for a machine that does nothing else.
+///
+/// SCHED_FIFO threads must not be stopped for other threads (by default for 50 ms of each second),
+/// and a spinning process must not count as hung. A neighbour stays reachable once it is (by
+/// default for 15 to 45 s, and about 5 s before), because packets to a neighbour in another state
+/// take a separate path (150 instructions a transaction). The number of free pages that a CPU keeps
+/// is fixed, because Linux 6.7 and later tune it by time.
 const SETTINGS: &[(&str, &str)] = &[
     ("kernel/sched_rt_runtime_us", "-1"),
     ("kernel/hung_task_timeout_secs", "0"),
@@ -160,8 +165,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/core/wmem_max", "16777216"),
 ];
 
-/// From here on each thread runs until it waits: which of two ends runs first is not decided by a scheduler's clock, whose slices
-/// would make batches of their own. Inherited by all that is started. 0 is the calling thread; a higher priority goes first.
+/// Sets SCHED_FIFO: from now on each thread runs until it waits. Otherwise the scheduler's time
+/// slices would decide which of two ends runs first, and would make batches of their own. Children
+/// inherit the policy. Pid 0 is the calling thread; a higher priority runs first.
 #[allow(unsafe_code, reason = "rustix does not set a scheduling policy")]
 fn run_in_order(pid: i32, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param {
@@ -174,8 +180,10 @@ fn run_in_order(pid: i32, priority: i32) -> io::Result<()> {
     }
 }
 
-/// ksoftirqd. It goes before the programs: behind them it would wait until they sleep, and up to Linux 6.4 no softirq is done where it is
-/// raised while ksoftirqd is to run (`ksoftirqd_running` of kernel/softirq.c), so that segments come in batches of another size in each boot.
+/// Pids of ksoftirqd, which must run before the programs. At a lower priority it would wait until
+/// they sleep. Up to Linux 6.4 no softirq is handled where it is raised while ksoftirqd is runnable
+/// (`ksoftirqd_running` of kernel/softirq.c), so that segments would come in batches of different
+/// sizes in each boot.
 fn softirq_threads() -> Vec<i32> {
     let tasks = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |pid: &i32| {
@@ -195,7 +203,7 @@ fn open_port() -> io::Result<File> {
     Ok(port)
 }
 
-/// One line to the host.
+/// Sends a line to the host.
 fn tell(port: &mut File, what: &str, text: &str) -> Result<(), String> {
     port.write_all(format!("{what} {text}\n").as_bytes())
         .map_err(said("write to the serial port"))
@@ -210,7 +218,7 @@ fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A list that the host packed: a line each, none of an empty one.
+/// Reads a list that the host packed: a line each, none if the list is empty.
 fn lines(path: &Path) -> Result<Vec<String>, String> {
     let text = fs::read_to_string(path).map_err(said("read a list"))?;
     Ok(text.lines().map(String::from).collect())
