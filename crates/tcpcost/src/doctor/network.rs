@@ -125,7 +125,7 @@ pub fn congestion_control(root: &Path) -> Check {
     };
     let available = read("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
     let found = format!("{default}; available: {available}");
-    // Of the kernel's algorithms only BBR paces by itself; fq paces if the application sets a rate.
+    // Only BBR paces by itself; fq paces if the application sets a rate.
     if default.starts_with("bbr") {
         return Check::degraded(
             NAME,
