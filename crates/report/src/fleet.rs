@@ -29,6 +29,7 @@ pub struct Fleet {
     pub outliers: Vec<Outlier>,
 }
 
+/// A host that differs from the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outlier {
     /// Name of the host.

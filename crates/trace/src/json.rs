@@ -116,7 +116,7 @@ pub fn csv(reports: &[Report]) -> String {
     in_memory(|out| write_csv(reports, out))
 }
 
-/// Writes the CSV of [`csv`] piece by piece.
+/// Writes the CSV of [`csv()`] piece by piece.
 ///
 /// # Errors
 /// The error of `out`.
