@@ -214,6 +214,8 @@ pub struct Prepare {
     pub capture: Option<Capturing>,
     /// Processes of the trial on this machine, this one included: not "others".
     pub own_pids: Vec<u32>,
+    /// Place of this host among the hosts of this machine that have CPU time by owner; `None` if it has none.
+    pub cpu_owner: Option<CpuOwner>,
     /// Hosts of the trial on this machine, this one included: so many namespaces count by one copy of eBPF programs.
     pub mates: u32,
     /// Addresses of the trial's hosts: it connects to no other.
@@ -222,6 +224,15 @@ pub struct Prepare {
     pub token: String,
     /// Seed of the payload.
     pub seed: u64,
+}
+
+/// Place of a process among the processes of one machine that own CPU time in the programs of `exact`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuOwner {
+    /// Place, from 0 on.
+    pub index: u32,
+    /// Number of these processes.
+    pub count: u32,
 }
 
 /// What is captured.

@@ -6,10 +6,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
-use tcpcost_meter::{Meter, MeterError, Needs, Scope, open};
+use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope, open};
 use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
 
-use crate::protocol::Prepare;
+use crate::protocol::{CpuOwner, Prepare};
 
 /// What [`meters`] could have.
 #[derive(Default)]
@@ -45,13 +45,13 @@ pub fn meters(
         namespaces: prepare.mates,
         loaded,
         follows: None,
-        owners: tcpcost_meter::Owners::None,
+        owners: owners(prepare, flows),
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {
             continue;
         }
-        match open(name, &scope) {
+        match with_owners_if_possible(name, &scope, warnings) {
             Some(Ok(meter)) => {
                 ours.extend(meter.handle().map(|handle| (name, handle)));
                 meters.push(meter);
@@ -61,6 +61,40 @@ pub fn meters(
         }
     }
     found
+}
+
+/// Owners of CPU time for `exact`: this host if its CPUs also work for other hosts.
+fn owners(prepare: &Prepare, flows: usize) -> Owners {
+    // Room for both ends of each connection, and as many sockets that are closing.
+    let sockets = connections(flows);
+    prepare
+        .cpu_owner
+        .map_or(Owners::None, |CpuOwner { index, count }| Owners::Hosts {
+            index,
+            count,
+            sockets: sockets.saturating_mul(count),
+        })
+}
+
+/// Opens a meter. If `exact` cannot have owners here, opens it without them and adds a warning.
+fn with_owners_if_possible(
+    name: MeterName,
+    scope: &Scope,
+    warnings: &mut Vec<String>,
+) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
+    let opened = open(name, scope)?;
+    let (MeterName::Exact, Err(error), Owners::Hosts { .. }) = (name, &opened, scope.owners) else {
+        return Some(opened);
+    };
+    let without = Scope {
+        owners: Owners::None,
+        ..scope.clone()
+    };
+    let opened = open(name, &without)?;
+    if opened.is_ok() {
+        warnings.push(format!("no CPU time by owner: {error}"));
+    }
+    Some(opened)
 }
 
 /// What a trial goes without, and why, for whoever wrote the study.

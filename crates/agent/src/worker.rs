@@ -153,6 +153,7 @@ impl WorkerThread {
     ) -> std::io::Result<WorkerThread> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
+        let (is_opening, opened) = channel::<()>();
         let stop = Arc::new(AtomicBool::new(false));
         let wants = |meter| prepare.meters.contains(&meter);
         let all_stand = groups.iter().all(|group| group.settings.stands());
@@ -188,6 +189,7 @@ impl WorkerThread {
         };
         let shares_thread = config.seat.is_some();
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];
+        let has_owner = prepare.cpu_owner.is_some();
         let (prepare, groups) = (prepare.clone(), groups.to_vec());
         let thread = std::thread::Builder::new()
             .name(format!("{}-{}", prepare.host, config.index))
@@ -204,6 +206,7 @@ impl WorkerThread {
                     worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
                     worker.meters.meters.append(&mut config.meters);
                 }
+                drop(is_opening);
                 if worker.connection_threads > 0
                     && let Err(error) = run_first()
                 {
@@ -245,6 +248,10 @@ impl WorkerThread {
                     let _ = outbox.send(Err(reason));
                 }
             })?;
+        // Sockets get an owner only if they are made after the programs were loaded.
+        if has_owner {
+            let _ = opened.recv();
+        }
         Ok(WorkerThread {
             orders: Some(orders),
             answers,

@@ -13,7 +13,7 @@ use crate::source::{
     filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in, ip_kib, kib, mib,
     opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
     pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
-    system_calls, threads_ns, transactions, tsc_cycles,
+    system_calls, threads_ns, transactions, tsc_cycles, unowned_ns,
 };
 
 /// Subject of a figure.
@@ -153,6 +153,22 @@ figures! {
     /// CPU µs per transaction, by the meter `exact` as in `exact_cpu_us_per_kib`.
     ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", Host, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
+    /// CPU µs per KiB of one host by owner, where hosts share CPUs or are on loopback: time of the
+    /// tasks of the host's process, and of softirqs and hard interrupts for its sockets, on any CPU of
+    /// the trial. Meter `exact` with owners.
+    OwnedUsPerKib = "owned_cpu_us_per_kib", "µs/KiB", Host, Less
+        => |from| ratio(holder_ns(from)? / 1e3, kib(from)?);
+    /// CPU µs per transaction of one host by owner, as in `owned_cpu_us_per_kib`.
+    OwnedUsPerTransaction = "owned_cpu_us_per_transaction", "µs", Host, Less
+        => |from| ratio(holder_ns(from)? / 1e3, transactions(from)?);
+    /// Part of `exact_cpu_us_per_kib` that no host owns: kernel threads, ticks, RCU, and softirqs
+    /// without a socket or for sockets of other processes. `exact_cpu_us_per_kib` is the sum of
+    /// `owned_cpu_us_per_kib` of all hosts and this figure.
+    UnownedUsPerKib = "unowned_cpu_us_per_kib", "µs/KiB", Trial, Less
+        => |from| ratio(unowned_ns(from)? / 1e3, kib(from)?);
+    /// Part of `exact_cpu_us_per_transaction` that no host owns, as in `unowned_cpu_us_per_kib`.
+    UnownedUsPerTransaction = "unowned_cpu_us_per_transaction", "µs", Trial, Less
+        => |from| ratio(unowned_ns(from)? / 1e3, transactions(from)?);
     /// Share of the CPUs' time in the trial's own tasks, without interrupts. Meter `exact`, as for
     /// all `exact` figures.
     ExactOwnRatio = "exact_own_tasks_ratio", "ratio", Host, Neither

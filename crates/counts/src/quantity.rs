@@ -217,8 +217,9 @@ quantities! {
     ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns",
     /// Time in the hard interrupts that raised the softirqs of `exact_neighbour_softirq_ns`.
     ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
-    /// Run time of the tasks of a process that has sockets, without interrupts and softirqs. Meter
-    /// `exact`, as in the three rows below; time that was not observed is estimated.
+    /// Run time of the tasks of a process that has sockets, without interrupts and softirqs; in a trial,
+    /// of a host's process. Meter `exact`, as in the three rows below; `watch` estimates the time that
+    /// was not observed.
     HolderTaskNs = "holder_task_ns",
     /// User-mode part of `holder_task_ns`, by the tick: a few ticks may exceed the whole.
     HolderUserNs = "holder_user_ns",
@@ -525,6 +526,13 @@ impl Quantity {
     pub const HOLDER: [Quantity; 4] = [
         Quantity::HolderTaskNs,
         Quantity::HolderUserNs,
+        Quantity::HolderSoftirqNs,
+        Quantity::HolderHardirqNs,
+    ];
+
+    /// Cost of a host's process where CPU time has owners: its tasks, softirqs and hard interrupts.
+    pub const EXACT_OF_HOST: [Quantity; 3] = [
+        Quantity::HolderTaskNs,
         Quantity::HolderSoftirqNs,
         Quantity::HolderHardirqNs,
     ];

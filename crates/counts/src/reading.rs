@@ -21,6 +21,9 @@ pub enum Whose {
     Cpu(usize),
     /// The workload's own threads.
     Threads,
+    /// A host's process: its tasks, and softirqs and hard interrupts for its sockets, on any CPU of
+    /// the trial.
+    Process,
     /// A network namespace with all its connections, those of the trial and others.
     Namespace,
     /// The trial's own connections.

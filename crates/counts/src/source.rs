@@ -225,14 +225,15 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
 }
 
-/// CPU time of a process with sockets, or of several, ns.
+/// CPU time of a process with sockets, or of several, ns; in a trial, of a host's process.
 pub(crate) fn holder_ns(from: &dyn Source) -> Option<f64> {
-    let all = [
-        Quantity::HolderTaskNs,
-        Quantity::HolderSoftirqNs,
-        Quantity::HolderHardirqNs,
-    ];
-    sum(from, MeterName::Exact, &all)
+    sum(from, MeterName::Exact, &Quantity::EXACT_OF_HOST)
+}
+
+/// CPU time of a trial's hosts that no host owns, ns: kernel threads, ticks, softirqs without a socket
+/// or for sockets of other processes.
+pub(crate) fn unowned_ns(from: &dyn Source) -> Option<f64> {
+    Some(exact_cost_ns(from)? - holder_ns(from)?)
 }
 
 /// User-mode part of its tasks' time, ns; limited to that time, because a few ticks may exceed it.

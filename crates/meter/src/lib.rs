@@ -96,6 +96,16 @@ pub enum Owners {
     Command,
     /// That of each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
     Holders,
+    /// This process, one of several that share the programs, with the time of its tasks
+    /// ([`tcpcost_counts::Quantity::EXACT_OF_HOST`] of [`Whose::Process`]).
+    Hosts {
+        /// Place of this process among these processes, from 0 on.
+        index: u32,
+        /// Number of these processes.
+        count: u32,
+        /// Limit on open sockets of all these processes; at least 65,536 are known in any case.
+        sockets: u32,
+    },
 }
 
 /// What a meter is to count.

@@ -20,8 +20,9 @@ pub type Values = BTreeMap<Derived, f64>;
 /// Every figure that this record has the counts for, of all hosts, of each set of them and of each host; none
 /// unless it was measured. Of a captured trial only what the capture tells: it cost CPU, too.
 ///
-/// CPU is told of hosts that no other has a CPU of, and whose receive work is done there (`cpu_ownership.rs`). A count of a
-/// namespace is of the hosts that are alone in theirs; on loopback all hosts are in one, which then counts once.
+/// CPU time of all CPUs of a host is a figure of the host if no other host uses its CPUs and its receive work is done there
+/// (`cpu_ownership.rs`). CPU time by owner is a figure of each host that has it. A count of a namespace belongs to the hosts
+/// that are alone in it; on loopback all hosts are in one, which counts once.
 pub fn derive(record: &Record) -> Values {
     derive_by(record, |scope| has_own_cpus(record, scope))
 }
@@ -350,7 +351,7 @@ fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
 
 impl Source for ScopeCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        if by.of() == Of::Cpus {
+        if by.of() == Of::Cpus && !Quantity::EXACT_OF_HOST.contains(&of) {
             return self.cpu_time(by)?.sum(of);
         }
         let (readings, expected) = self.readings(by, of)?;

@@ -101,8 +101,10 @@ fn change(what: &str, percent: &Estimate) -> String {
 /// `CPU per KiB`, `client's CPU per KiB`; absent of what is no cost in CPU.
 pub(crate) fn cost(of: Derived) -> Option<String> {
     let what = match of.kind {
-        Figure::CpuUsPerKib | Figure::ExactUsPerKib => "CPU per KiB",
-        Figure::CpuUsPerTransaction | Figure::ExactUsPerTransaction => "CPU per transaction",
+        Figure::CpuUsPerKib | Figure::ExactUsPerKib | Figure::OwnedUsPerKib => "CPU per KiB",
+        Figure::CpuUsPerTransaction
+        | Figure::ExactUsPerTransaction
+        | Figure::OwnedUsPerTransaction => "CPU per transaction",
         Figure::TaskUsPerKib => "threads' CPU per KiB",
         Figure::TscCyclesPerKib => "TSC cycles per KiB",
         Figure::TscCyclesPerTransaction => "TSC cycles per transaction",

@@ -336,6 +336,8 @@ fn is_time(kind: Figure) -> bool {
         kind,
         Figure::ExactUsPerKib
             | Figure::ExactUsPerTransaction
+            | Figure::OwnedUsPerKib
+            | Figure::OwnedUsPerTransaction
             | Figure::CpuUsPerKib
             | Figure::CpuUsPerTransaction
             | Figure::TaskUsPerKib

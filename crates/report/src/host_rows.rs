@@ -10,8 +10,10 @@ use crate::estimate::Estimate;
 /// What a host's CPU was told by, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The meter `exact`.
+    /// Meter `exact`, all time of CPUs that only this host uses.
     Exact,
+    /// Meter `exact`, time by owner.
+    Owner,
     /// The meter `proc`.
     Ticks,
     /// The meter `rusage`: what its CPUs did beside is others', or not known whose.
@@ -25,6 +27,7 @@ impl Tier {
     pub fn label(self) -> &'static str {
         match self {
             Tier::Exact => "CPU by eBPF",
+            Tier::Owner => "CPU by eBPF, by owner",
             Tier::Ticks => "CPU by /proc/stat",
             Tier::Threads => "CPU of its threads alone, by getrusage",
             Tier::None => "CPU not known",
@@ -34,7 +37,7 @@ impl Tier {
     /// Its meter's name.
     pub fn meter(self) -> Option<MeterName> {
         match self {
-            Tier::Exact => Some(MeterName::Exact),
+            Tier::Exact | Tier::Owner => Some(MeterName::Exact),
             Tier::Ticks => Some(MeterName::Proc),
             Tier::Threads => Some(MeterName::Rusage),
             Tier::None => None,
@@ -44,6 +47,7 @@ impl Tier {
     fn figures(self) -> &'static [Figure] {
         match self {
             Tier::Exact => &[Figure::ExactUsPerKib, Figure::ExactUsPerTransaction],
+            Tier::Owner => &[Figure::OwnedUsPerKib, Figure::OwnedUsPerTransaction],
             Tier::Ticks => &[Figure::CpuUsPerKib, Figure::CpuUsPerTransaction],
             Tier::Threads => &[Figure::TaskUsPerKib],
             Tier::None => &[],
@@ -126,7 +130,7 @@ fn cost(
     host: HostName,
     estimates: &BTreeMap<Derived, Estimate>,
 ) -> (Tier, Option<(Figure, Estimate)>) {
-    let tiers = [Tier::Exact, Tier::Ticks, Tier::Threads];
+    let tiers = [Tier::Exact, Tier::Owner, Tier::Ticks, Tier::Threads];
     let found = tiers.into_iter().find_map(|tier| {
         let mut figures = tier.figures().iter();
         let cost = figures.find_map(|&figure| {

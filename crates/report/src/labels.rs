@@ -102,7 +102,48 @@ pub(crate) fn method(summary: &Summary) -> String {
     } else {
         ""
     };
-    format!("{exact}{}", by_tick(summary))
+    let any = |of: fn(&CellSummary) -> bool| summary.cells.iter().any(of);
+    let owned = if any(|cell| has_by_host(cell, &OWNED)) {
+        "CPU by owner is that of a host's process, and of softirqs and hard interrupts for its sockets, on whichever CPU. "
+    } else {
+        ""
+    };
+    format!("{exact}{owned}{}", by_tick(summary))
+}
+
+const OWNED: [Figure; 2] = [Figure::OwnedUsPerKib, Figure::OwnedUsPerTransaction];
+
+/// True if a single host has an estimate of one of these figures.
+fn has_by_host(cell: &CellSummary, figures: &[Figure]) -> bool {
+    let mut found = cell.estimates.keys();
+    found.any(|of| of.scope != Scope::All && figures.contains(&of.kind))
+}
+
+/// Reasons for missing exact CPU time by host, a line for each cell. Without lines for cells whose reason is
+/// the machine: their trials have a warning.
+fn not_by_host(summary: &Summary) -> Vec<String> {
+    let has_total = |cell: &&CellSummary| {
+        has_exact(cell)
+            && !has_by_host(cell, &[Figure::ExactIdleRatio])
+            && !has_by_host(cell, &OWNED)
+    };
+    let is = |cell: &CellSummary, knob: &str, value: &str| {
+        cell.knobs.word(knob).as_deref() == Some(value)
+    };
+    let lines = summary.cells.iter().filter(has_total).filter_map(|cell| {
+        let reason = if is(cell, "placement", "one-thread") {
+            "one thread has both ends"
+        } else if is(cell, "topology", "chain") && is(cell, "relay_mode", "forward") {
+            "the hosts share CPUs, and what one of them forwards has no socket there"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{}: no CPU time by host, since {reason}.",
+            cell.name
+        ))
+    });
+    lines.collect()
 }
 
 /// What is said with each figure in instructions.
@@ -154,6 +195,10 @@ pub(crate) fn figure(kind: Figure) -> &'static str {
         Figure::CpuUsPerKib => "CPU µs per KiB",
         Figure::ExactUsPerKib => "Exact CPU µs per KiB",
         Figure::ExactUsPerTransaction => "Exact CPU µs per transaction",
+        Figure::OwnedUsPerKib => "CPU µs per KiB by owner",
+        Figure::OwnedUsPerTransaction => "CPU µs per transaction by owner",
+        Figure::UnownedUsPerKib => "CPU µs per KiB without an owner",
+        Figure::UnownedUsPerTransaction => "CPU µs per transaction without an owner",
         Figure::TaskUsPerKib => "CPU µs per KiB by getrusage",
         Figure::CpuUsPerTransaction => "CPU µs per transaction",
         Figure::InstructionsPerKib => "Instructions per KiB",
@@ -327,6 +372,10 @@ pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
 pub(crate) const EXACT: &[(&str, Figure)] = &[
     ("µs/KiB", Figure::ExactUsPerKib),
     ("µs/trans.", Figure::ExactUsPerTransaction),
+    ("by owner, µs/KiB", Figure::OwnedUsPerKib),
+    ("by owner, µs/trans.", Figure::OwnedUsPerTransaction),
+    ("no owner, µs/KiB", Figure::UnownedUsPerKib),
+    ("no owner, µs/trans.", Figure::UnownedUsPerTransaction),
     ("own tasks", Figure::ExactOwnRatio),
     ("NET_RX", Figure::ExactNetRxRatio),
     ("deferred", Figure::ExactDeferredRatio),
@@ -422,6 +471,7 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
              memory bandwidth and interrupt entry, which no accounting sees."
         ));
     }
+    lines.extend(not_by_host(summary));
     lines
 }
 

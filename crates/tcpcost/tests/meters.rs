@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::process::CommandExt;
 
 #[cfg(feature = "bpf")]
-use common::able;
+use common::{MEASURE, able};
 use common::{Place, Ran, STUDY, count};
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
@@ -55,6 +55,117 @@ fn exact_time_adds_up_and_is_by_end_and_context() {
         }
     }
 }
+
+/// CPU time by owner is measured on loopback, on a shared CPU and with our own TCP, but not if hosts have
+/// CPUs of their own or if one thread is both hosts.
+#[cfg(feature = "bpf")]
+#[test]
+fn hosts_that_share_cpus_have_exact_time_by_owner() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write("owners.toml", &(OWNERS.to_string() + MEASURE));
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--json"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let records = place.records("out");
+    let refused: String = records.iter().map(warnings).collect();
+    if refused.contains("meter exact: ") {
+        return tcpcost_testbed::skip(&refused);
+    }
+    let summary: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    for cell in summary["cells"].as_array().unwrap() {
+        let name = cell["name"].as_str().unwrap();
+        let record = records.iter().find(|record| record["cell"] == name);
+        let record = record.unwrap();
+        assert_eq!(record["outcome"], "measured", "{record}");
+        if name.starts_with("no owners") {
+            assert!(!record.to_string().contains("holder_task_ns"), "{record}");
+            continue;
+        }
+        let unit = match name.contains("rr") {
+            true => "transaction",
+            false => "kib",
+        };
+        let figure = |whose: &str| {
+            let found = cell["estimates"][format!("{whose}_cpu_us_per_{unit}")]["median"].as_f64();
+            found.unwrap_or_else(|| panic!("{whose}: {cell}"))
+        };
+        let [client, server] = ["client_owned", "server_owned"].map(figure);
+        let (all, none) = (figure("exact"), figure("unowned"));
+        assert!(client > 0.0 && server > 0.0, "{cell}");
+        assert!((client + server + none - all).abs() < 1e-6 * all, "{cell}");
+        // Snapshots of the hosts are some µs apart.
+        assert!(none > -0.01 * all, "{cell}");
+        let of = |host, quantity| count(record, host, "exact", quantity) as f64;
+        for host in ["client", "server"] {
+            let is_ours = name == "ours" && host == "client";
+            assert!(is_ours || of(host, "holder_softirq_ns") > 0.0, "{record}");
+        }
+        // Nothing else is the trial's but the command, which sleeps.
+        let tasks = of("client", "holder_task_ns") + of("server", "holder_task_ns");
+        let own = own_tasks(record);
+        assert!(
+            (0.95..1.01).contains(&(tasks / own)),
+            "{tasks} of {own}: {record}"
+        );
+    }
+}
+
+/// Time of the trial's tasks, each CPU once.
+#[cfg(feature = "bpf")]
+fn own_tasks(record: &serde_json::Value) -> f64 {
+    let hosts = record["hosts"].as_object().unwrap().values();
+    let readings = hosts.flat_map(|host| host["readings"].as_array().unwrap());
+    let mut by_cpu = std::collections::BTreeMap::new();
+    for reading in readings {
+        if let (Some(cpu), Some(own)) = (
+            reading["whose"]["cpu"].as_u64(),
+            reading["counts"]["exact_task_own_ns"].as_f64(),
+        ) {
+            by_cpu.entry(cpu).or_insert(own);
+        }
+    }
+    by_cpu.into_values().sum()
+}
+
+#[cfg(feature = "bpf")]
+const OWNERS: &str = r#"
+[[cells]]
+name = "stream"
+bed = "loopback"
+workload = "stream"
+[[cells]]
+name = "rr, 3 connections in 2 threads"
+bed = "loopback"
+workload = "rr"
+flows = 3
+threads = 2
+[[cells]]
+name = "crr on one CPU"
+bed = "netns"
+workload = "crr"
+client_cpus = [0]
+server_cpus = [0]
+[[cells]]
+name = "ours"
+bed = "tap"
+workload = "stream"
+"client.stack" = "user"
+client_cpus = [0]
+server_cpus = [0]
+[[cells]]
+name = "no owners: CPUs of their own"
+bed = "netns"
+workload = "stream"
+client_cpus = [0]
+server_cpus = [1]
+[[cells]]
+name = "no owners: one thread"
+bed = "netns"
+workload = "stream"
+placement = "one-thread"
+"#;
 
 /// Each end counts its own namespace: the client sends the data, the server the ACKs.
 #[cfg(feature = "bpf")]

@@ -15,6 +15,7 @@ const volatile struct {
 	u32 cpus; /* CPUs that there can be */
 	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
+	u64 hosts; /* whether holders are processes of a trial's hosts, which readers enter into `followed` with their rows */
 } targ = {};
 
 /* Process ids. Left out where nobody is followed. */
@@ -124,7 +125,7 @@ static inline u64 class_of(struct task_struct *task)
 		if (targ.own[i] == tgid)
 			return own_class(task);
 	}
-	if (targ.follows && targ.owns != OF_HOLDERS && bpf_map_lookup_elem(&followed, &tgid))
+	if (targ.follows && (targ.owns != OF_HOLDERS || targ.hosts) && bpf_map_lookup_elem(&followed, &tgid))
 		return own_class(task);
 	return OTHERS;
 }

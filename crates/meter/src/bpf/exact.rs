@@ -21,7 +21,7 @@ use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
-use std::{fs, ptr, thread};
+use std::{fs, process, ptr, thread};
 
 use memmap2::MmapMut;
 use rustix::time::ClockId;
@@ -31,7 +31,7 @@ use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
     COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OWN_PIDS, OWNERS, Owned,
-    Place, USER_NS,
+    Place, TASK_NS, USER_NS,
 };
 use super::object::{Attached, Listing, Room, Table};
 use super::{Idle, Pausable};
@@ -51,6 +51,8 @@ pub struct Exact {
     owned: Option<MmapMut>,
     /// Where each process with sockets is an owner.
     holders: Option<Holders>,
+    /// Rows of this process; `None` if it is not one of several owners.
+    host: Option<OfHost>,
     /// Processes without room that were told.
     not_followed: u64,
 }
@@ -69,7 +71,9 @@ impl Exact {
         let length = MAX_CPUS * size_of::<Cell>();
         let shared = scope.loaded.get(&METER).and_then(|handle| {
             let attached = Attached::of(METER, handle, length).ok()?;
-            Exact::counting(attached, scope).ok()
+            let mut exact = Exact::counting(attached, scope).ok()?;
+            exact.own(scope).ok()?;
+            Some(exact)
         });
         if let Some(shared) = shared {
             return Ok(shared);
@@ -91,27 +95,40 @@ impl Exact {
                 followed.set(&pid.to_ne_bytes(), Some(&COMMAND_BYTES))?;
             }
         }
-        if fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE)
-        {
-            return Err(MeterError::Unavailable {
-                meter: METER,
-                tried: "tell own processes".to_string(),
-                source: None,
-                needs: Some(Needs::Kernel(
-                    "the kernel's first PID namespace; a container: --pid=host",
-                )),
-            });
-        }
+        in_first_pid_namespace()?;
         let mut exact = Exact::counting(attached, scope)?;
+        exact.own(scope)?;
+        Ok(exact)
+    }
+
+    /// Maps the rows of the owners that the scope asks for.
+    ///
+    /// # Errors
+    /// The programs were loaded for other owners, or this process is not in the first PID namespace.
+    fn own(&mut self, scope: &Scope) -> Result<(), MeterError> {
         match scope.owners {
             Owners::None => {}
             Owners::Command => {
-                let (rows, _) = exact.attached.array(OWNED, size_of::<Owned>())?;
-                exact.owned = Some(rows);
+                let (rows, _) = self.attached.array(OWNED, size_of::<Owned>())?;
+                self.owned = Some(rows);
             }
-            Owners::Holders => exact.holders = Some(Holders::new(&exact.attached)?),
+            Owners::Holders => self.holders = Some(Holders::new(&self.attached)?),
+            Owners::Hosts { index, count, .. } => {
+                in_first_pid_namespace()?;
+                let (rows, room) = self.attached.array(OWNED, size_of::<Owned>())?;
+                let (place, of_cpu) = (OWNERS as u32 + index, OWNERS + count as usize);
+                let followed = self.attached.table(FOLLOWED)?;
+                followed.set(&process::id().to_ne_bytes(), Some(&place.to_ne_bytes()))?;
+                self.host = Some(OfHost {
+                    rows,
+                    cpus: (room / of_cpu).min(MAX_CPUS),
+                    of_cpu,
+                    place,
+                    given: [0; 3],
+                });
+            }
         }
-        Ok(exact)
+        Ok(())
     }
 
     /// Opens the cells of its CPUs, but for those that another reader has opened.
@@ -123,6 +140,7 @@ impl Exact {
             given,
             owned: None,
             holders: None,
+            host: None,
             not_followed: 0,
             opened: Vec::new(),
         };
@@ -182,6 +200,42 @@ impl Exact {
             counts.extend([(softirq, softirq_ns), (hardirq, hardirq_ns)]);
         }
         counts
+    }
+
+    /// Totals of this process at `now_ns`, on all CPUs that any reader opened ([`Quantity::EXACT_OF_HOST`]).
+    fn of_host(&mut self, now_ns: u64) -> Option<Counts> {
+        let host = self.host.as_ref()?;
+        let mut ns = [0; 3];
+        for cpu in 0..host.cpus {
+            let (cell, row) = self.cell_and_row(cpu, host);
+            ns[0] += row.ns[TASK_NS];
+            ns[1] += row.ns[1..USER_NS].iter().sum::<u64>();
+            ns[2] += row.ns[0];
+            let is_task = [Place::OWN as usize, Place::OTHERS as usize].contains(&cell.running());
+            if cell.is_open == 1 && is_task && cell.holder == host.place {
+                ns[0] += now_ns.saturating_sub(cell.last_ns);
+            }
+        }
+        let host = self.host.as_mut()?;
+        for (ns, given) in ns.iter_mut().zip(&mut host.given) {
+            *ns = (*ns).max(*given);
+            *given = *ns;
+        }
+        Some(Quantity::EXACT_OF_HOST.into_iter().zip(ns).collect())
+    }
+
+    /// A CPU's cell, and a host's row on the CPU, both of one instant.
+    fn cell_and_row(&self, cpu: usize, host: &OfHost) -> (Cell, Owned) {
+        loop {
+            let cell = self.cell(cpu);
+            let row = cpu * host.of_cpu + host.place as usize;
+            // SAFETY: `of_cpu` rows of each of `cpus` CPUs were mapped; volatile since another CPU writes them.
+            let row = unsafe { ptr::read_volatile(host.rows.as_ptr().cast::<Owned>().add(row)) };
+            fence(Ordering::Acquire);
+            if self.cell(cpu).sequence == cell.sequence {
+                return (cell, row);
+            }
+        }
     }
 
     /// Opens a CPU's cell; time counts from here on, or from the first event where this is 0.
@@ -290,6 +344,10 @@ impl Meter for Exact {
             whose: Whose::Cpus(self.cpus.clone()),
             counts: all,
         });
+        totals.extend(self.of_host(now_ns).map(|counts| Totals {
+            whose: Whose::Process,
+            counts,
+        }));
         Ok(Snapshot {
             meter: METER,
             at_ns: now_ns,
@@ -352,6 +410,18 @@ impl Pausable for Exact {
         }
         Ok(())
     }
+}
+
+/// Rows of a host's process in the map `owned`.
+struct OfHost {
+    rows: MmapMut,
+    cpus: usize,
+    /// Rows of each CPU.
+    of_cpu: usize,
+    /// Place of this process among the rows of a CPU.
+    place: u32,
+    /// Totals of the last snapshot: no total ever decreases.
+    given: [u64; 3],
 }
 
 /// Whoever reads later shall not take cells that nobody writes any more for open ones.
@@ -442,31 +512,62 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
 /// The programs' settings, and how much room their maps have.
 fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<u8>, Vec<Room>) {
     let possible = libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |count| count.min(MAX_CPUS));
-    let (owns, rows, pace_kick) = match owners {
+    let (owns, rows, sockets) = match owners {
         Owners::None => (0, 0, 0),
-        Owners::Command => (OF_COMMAND, OWNERS, pace_kick()),
-        Owners::Holders => (OF_HOLDERS, OWNERS + PLACES_MAX, pace_kick()),
+        Owners::Command => (OF_COMMAND, OWNERS, SOCKETS_MAX),
+        Owners::Holders => (OF_HOLDERS, OWNERS + PLACES_MAX, SOCKETS_MAX),
+        Owners::Hosts { count, sockets, .. } => {
+            let sockets = SOCKETS_MAX.max(sockets as usize);
+            (OF_HOLDERS, OWNERS + count as usize, sockets)
+        }
     };
+    let any = owners != Owners::None;
+    let pace_kick = if any { pace_kick() } else { 0 };
+    let hosts = matches!(owners, Owners::Hosts { .. });
     let words = [owns, possible, rows].map(|word| word as u32);
     let words = [u32::from(follows.is_some())].into_iter().chain(words);
     let words = own.into_iter().chain(words);
     let targ = words
         .flat_map(u32::to_ne_bytes)
-        .chain(pace_kick.to_ne_bytes())
+        .chain(
+            [pace_kick, hosts.into()]
+                .into_iter()
+                .flat_map(u64::to_ne_bytes),
+        )
         .collect();
     let with = |is_needed: bool, entries: usize| is_needed.then_some(entries as u32);
-    let (any, holders) = (owners != Owners::None, owners == Owners::Holders);
+    let holders = owns == OF_HOLDERS;
     let rooms = [
-        (FOLLOWED, follows),
+        // Only the hosts' processes are in it.
+        (FOLLOWED, follows.or(with(hosts, HOSTS_MAX))),
         (OWNED, with(any, possible * rows)),
         (OWNED_SOCKET, with(any, 0)),
-        (OWNED_COOKIE, with(any, SOCKETS_MAX)),
+        (OWNED_COOKIE, with(any, sockets)),
         (OWNED_PAIR, with(any, SOCKETS_MAX)),
         (holders::PLACES, with(holders, rows)),
         (holders::KEYS, with(holders, 2 * rows)),
     ];
     let rooms = rooms.map(|(map, entries)| Room { map, entries });
     (targ, rooms.into())
+}
+
+/// Checks that process ids here are the kernel's own.
+///
+/// # Errors
+/// This process is not in the first PID namespace.
+fn in_first_pid_namespace() -> Result<(), MeterError> {
+    let namespace = fs::metadata("/proc/self/ns/pid");
+    if namespace.is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE) {
+        return Err(MeterError::Unavailable {
+            meter: METER,
+            tried: "tell own processes".to_string(),
+            source: None,
+            needs: Some(Needs::Kernel(
+                "the kernel's first PID namespace; a container: --pid=host",
+            )),
+        });
+    }
+    Ok(())
 }
 
 /// Where the kernel's function of pacing's timer is; 0 where that is hidden or not there: pacing is then the host's.
@@ -500,6 +601,8 @@ const SOCKETS_MAX: usize = 65_536;
 /// So many processes at once are followed: kernel.pid_max is 4 million at most, and a make -j
 /// of a large machine a few hundred.
 pub const FOLLOWED_MAX: u32 = 65_536;
+/// Limit on processes of one machine that own CPU time in a trial.
+const HOSTS_MAX: usize = 4096;
 /// Programs that run often.
 const HOT: &[&str] = &[
     "sched_switch",

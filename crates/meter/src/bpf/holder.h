@@ -1,5 +1,7 @@
 /* Each process that has sockets is an owner (owner.h): a holder, with a place for each network namespace and port of its sockets.
- * The place that it got first is also where its tasks' time is. */
+ * The place that it got first is also where its tasks' time is.
+ *
+ * In a trial (targ.hosts) readers give each host's process a place; programs make no other. */
 
 struct kernfs_node {
 	u64 id;
@@ -133,6 +135,10 @@ static inline u32 place_of_task(struct task_struct *of)
 	struct Key key = {};
 	u32 place;
 
+	if (targ.hosts) {
+		place = holder_of(of);
+		return place ? place : NEIGHBOUR;
+	}
 	key.tgid = task->tgid;
 	key.start = leader->start_time;
 	key.netns = task->nsproxy ? task->nsproxy->net_ns->ns.inum : 0;
@@ -151,7 +157,7 @@ static inline u32 place_with(u32 place, u32 port, u32 netns)
 	struct Key key = {};
 	u32 *first_place, *there;
 
-	if (place < OWNERS || !known || (known->port == port && known->netns == netns))
+	if (place < OWNERS || targ.hosts || !known || (known->port == port && known->netns == netns))
 		return place;
 	key.start = known->start;
 	key.tgid = known->tgid;

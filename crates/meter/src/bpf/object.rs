@@ -12,6 +12,8 @@ use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
 };
 use memmap2::{MmapMut, MmapOptions};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use tcpcost_counts::MeterName;
 
@@ -239,8 +241,22 @@ fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {
         let is_root = kind.starts_with("cgroup2 ") && words.next()? == "/";
         is_root.then(|| words.next()).flatten()
     });
-    let root = root.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-    File::open(root).map_err(failed)
+    let found = match root {
+        Some(root) => File::open(root),
+        None => Err(io::ErrorKind::NotFound.into()),
+    };
+    // In the namespaces of a bed another /sys covers the mount.
+    found.or_else(|error| cgroup_mount().map_err(|_| failed(error)))
+}
+
+/// Root of cgroup v2 by a mount of our own, without a path. Needs CAP_SYS_ADMIN.
+fn cgroup_mount() -> io::Result<File> {
+    let new = mount::fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    mount::fsconfig_create(&new)?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    let root = mount::fsmount(&new, flags, MountAttrFlags::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(&root, ".", flags, Mode::empty())?.into())
 }
 
 /// How sections of programs begin that are attached to a cgroup,

@@ -230,6 +230,75 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
     );
 }
 
+/// Reading of one CPU by the meter `exact`, in ms: the trial's tasks 600, other tasks 50, NET_RX 300,
+/// scheduler's softirq 30, interrupts 20.
+fn exact(cpu: usize) -> Reading {
+    let mut counts: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+    counts.extend([
+        (Quantity::ExactTaskOwnNs, 600 * MS),
+        (Quantity::ExactTaskOthersNs, 50 * MS),
+        (Quantity::ExactSoftirqNetRxNs, 300 * MS),
+        (Quantity::ExactSoftirqSchedNs, 30 * MS),
+        (Quantity::ExactHardirqNs, 20 * MS),
+        (Quantity::ExactIdleNs, 1000 * MS),
+    ]);
+    Reading {
+        counts,
+        ..reading(MeterName::Exact, Whose::Cpu(cpu), &[])
+    }
+}
+
+/// CPU time of a host's process by owner, ms.
+fn owned(task: u64, softirq: u64, hardirq: u64) -> Reading {
+    let counts = [
+        (Quantity::HolderTaskNs, task * MS),
+        (Quantity::HolderSoftirqNs, softirq * MS),
+        (Quantity::HolderHardirqNs, hardirq * MS),
+    ];
+    reading(MeterName::Exact, Whose::Process, &counts)
+}
+
+const MS: u64 = S / 1000;
+
+#[test]
+fn owners_and_what_has_none_are_the_cost_of_all_hosts() {
+    let mut record = stream("loopback");
+    for (host, cpu, by_owner) in [
+        (HostName::CLIENT, 0, owned(550, 150, 5)),
+        (HostName::SERVER, 1, owned(640, 440, 10)),
+    ] {
+        let found = record.hosts.get_mut(&host).unwrap();
+        found.readings.extend([exact(cpu), by_owner]);
+    }
+    let kib = 1024.0;
+    check(
+        &derive(&record),
+        &[
+            ("exact_cpu_us_per_kib", Some(1900e3 / kib)),
+            ("owned_cpu_us_per_kib", Some(1795e3 / kib)),
+            ("client_owned_cpu_us_per_kib", Some(705e3 / kib)),
+            ("server_owned_cpu_us_per_kib", Some(1090e3 / kib)),
+            ("unowned_cpu_us_per_kib", Some(105e3 / kib)),
+            // Two methods, two names.
+            ("client_exact_cpu_us_per_kib", None),
+            ("client_exact_idle_ratio", None),
+            ("owned_cpu_us_per_transaction", None),
+        ],
+    );
+    let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
+    server.readings.retain(|one| one.whose != Whose::Process);
+    check(
+        &derive(&record),
+        &[
+            ("exact_cpu_us_per_kib", Some(1900e3 / kib)),
+            ("client_owned_cpu_us_per_kib", Some(705e3 / kib)),
+            ("server_owned_cpu_us_per_kib", None),
+            ("owned_cpu_us_per_kib", None),
+            ("unowned_cpu_us_per_kib", None),
+        ],
+    );
+}
+
 #[test]
 fn our_own_tcp_counts_as_a_namespace_does_and_an_ack_filter_at_its_end() {
     let mut record = stream("tap");

@@ -347,6 +347,12 @@ impl Bed {
         self.kind != Kind::Hosts && self.topology.host(host).is_some_and(owns)
     }
 
+    /// True if a host's receive work is steered to its CPUs.
+    pub fn steers(&self, host: HostName, knobs: &Knobs) -> bool {
+        let is_asked = knobs.is_on("steering").expect("a switch has a default");
+        is_asked && (self.owns(host) || self.kind == Kind::Hosts)
+    }
+
     /// Whose the devices of a host are.
     pub fn owner(&self, host: HostName) -> DeviceOwner {
         match self.kind {

@@ -4,6 +4,7 @@ mod access;
 mod baseline;
 mod bed;
 mod commands;
+mod cpu_owners;
 mod directory;
 mod distance_wait;
 mod exact_instructions;

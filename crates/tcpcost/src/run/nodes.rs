@@ -430,6 +430,12 @@ impl Nodes {
         hello.expect("every agent has said hello")
     }
 
+    /// Number of the process that answers as this host.
+    pub fn process(&self, host: HostName) -> usize {
+        let node = self.nodes.iter().find(|node| node.host == host);
+        node.expect("every host has an agent").process
+    }
+
     /// The hosts of a machine.
     pub fn on_machine(&self, machine: &str) -> Vec<HostName> {
         let hosts = self.nodes.iter().map(|node| node.host);

@@ -16,6 +16,7 @@ use tcpcost_study::{
 };
 
 use super::bed::Bed;
+use super::cpu_owners::cpu_owners;
 use super::directory::CAPTURES;
 use super::needs;
 use super::nodes::{AskError, Events, out_of_turn};
@@ -252,6 +253,7 @@ impl Trial<'_> {
         let addresses: Vec<IpAddr> = addresses.collect();
         let meters = self.study.meters(self.cell);
         let shared = Shared::of(bed, topology, placed);
+        let cpu_owners = cpu_owners(bed, topology, placed, knobs);
         let mut ports = ByHost::new();
         for (index, host) in topology.hosts.iter().enumerate() {
             let name = host.name;
@@ -289,8 +291,7 @@ impl Trial<'_> {
                     needs::of_machine(topology, knobs, &mates, cpus, instances)
                 }),
                 netem: bed.by_netem(),
-                steering: (bed.owns(name) || bed.kind == Kind::Hosts)
-                    && knobs.is_on("steering").expect("a switch has a default"),
+                steering: bed.steers(name, knobs),
                 // Of CPUs that several hosts share the first counts for all: a second copy would cost twice, and of two
                 // hundred hosts that read all tasks of their machine at the start the traffic of each began seconds late.
                 meters: meters
@@ -302,7 +303,8 @@ impl Trial<'_> {
                             meter,
                             MeterName::Exact | MeterName::Perf | MeterName::Others
                         );
-                        !(of_cpus && sampled.is_empty())
+                        let is_told = *meter == MeterName::Exact && cpu_owners.contains_key(&name);
+                        !(of_cpus && sampled.is_empty()) || is_told
                     })
                     .collect(),
                 by_connection: self.study.measure.by_connection,
@@ -316,6 +318,7 @@ impl Trial<'_> {
                     .chain(bed.wires.iter().copied())
                     .chain([std::process::id()])
                     .collect(),
+                cpu_owner: cpu_owners.get(&name).copied(),
                 mates: u32::try_from(mates.len()).expect("there are at most some hundred hosts"),
                 addresses: addresses.clone(),
                 token: token.clone(),
