@@ -96,6 +96,8 @@ pub enum Owners {
     Command,
     /// That of each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
     Holders,
+    /// That of the sockets of threads that are named, with the time of these threads ([`bpf::Threads`]).
+    Threads,
 }
 
 /// What a meter is to count.

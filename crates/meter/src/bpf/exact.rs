@@ -23,17 +23,18 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
-use memmap2::MmapMut;
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
-    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OWN_PIDS, OWNERS, Owned,
-    Place, USER_NS,
+    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS, OWN_PIDS,
+    OWNERS, Place, USER_NS,
 };
 use super::object::{Attached, Listing, Room, Table};
+use super::owned_rows::{OWNED, OwnedRows};
+use super::threads::THREADS_MAX;
 use super::{Idle, Pausable};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
@@ -48,7 +49,7 @@ pub struct Exact {
     /// The totals last given, by CPU: none ever shrinks.
     given: Vec<[u64; CONTEXTS]>,
     /// Softirq time by owner ([`Owned`]), a row for each CPU and owner; absent where it has none.
-    owned: Option<MmapMut>,
+    owned: Option<OwnedRows>,
     /// Where each process with sockets is an owner.
     holders: Option<Holders>,
     /// Processes without room that were told.
@@ -104,10 +105,10 @@ impl Exact {
         }
         let mut exact = Exact::counting(attached, scope)?;
         match scope.owners {
-            Owners::None => {}
+            // Of threads the reader has the rows.
+            Owners::None | Owners::Threads => {}
             Owners::Command => {
-                let (rows, _) = exact.attached.array(OWNED, size_of::<Owned>())?;
-                exact.owned = Some(rows);
+                exact.owned = Some(OwnedRows::new(&exact.attached, OWNERS)?);
             }
             Owners::Holders => exact.holders = Some(Holders::new(&exact.attached)?),
         }
@@ -163,23 +164,24 @@ impl Exact {
         })
     }
 
+    /// Where threads are named, and their rows, with [`Owners::Threads`].
+    ///
+    /// # Errors
+    /// It was loaded without, or there are no descriptors left.
+    pub(super) fn threads(&self) -> Result<(Table, OwnedRows), MeterError> {
+        let rows = OwnedRows::new(&self.attached, OWNERS + THREADS_MAX)?;
+        Ok((self.attached.table(FOLLOWED)?, rows))
+    }
+
     /// Softirqs and hard interrupts by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
     fn owned(&self) -> Counts {
         let mut counts = Counts::new();
         let Some(rows) = &self.owned else {
             return counts;
         };
-        let rows = rows.as_ptr().cast::<Owned>();
         for (index, &[softirq, hardirq]) in Quantity::EXACT_OWNED.iter().enumerate() {
-            let (mut softirq_ns, mut hardirq_ns) = (0, 0);
-            for &cpu in &self.cpus {
-                let row = cpu * OWNERS + index + 1;
-                // SAFETY: `row_count` rows were mapped; volatile since another CPU writes them.
-                let row = unsafe { ptr::read_volatile(rows.add(row)) };
-                hardirq_ns += row.ns[0];
-                softirq_ns += row.ns[1..USER_NS].iter().sum::<u64>();
-            }
-            counts.extend([(softirq, softirq_ns), (hardirq, hardirq_ns)]);
+            let ns = rows.sum(index + 1, &self.cpus).ns;
+            counts.extend([(softirq, ns[1..USER_NS].iter().sum()), (hardirq, ns[0])]);
         }
         counts
     }
@@ -446,6 +448,7 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
         Owners::None => (0, 0, 0),
         Owners::Command => (OF_COMMAND, OWNERS, pace_kick()),
         Owners::Holders => (OF_HOLDERS, OWNERS + PLACES_MAX, pace_kick()),
+        Owners::Threads => (OF_THREADS, OWNERS + THREADS_MAX, pace_kick()),
     };
     let words = [owns, possible, rows].map(|word| word as u32);
     let words = [u32::from(follows.is_some())].into_iter().chain(words);
@@ -489,7 +492,6 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
 /// The map of exact.bpf.c.
 const FOLLOWED: &str = "followed";
 /// The maps of owner.h.
-const OWNED: &str = "owned";
 const OWNED_SOCKET: &str = "owned_socket";
 const OWNED_COOKIE: &str = "owned_cookie";
 const OWNED_PAIR: &str = "owned_pair";
