@@ -106,6 +106,8 @@ pub enum Owners {
         /// Limit on open sockets of all these processes; at least 65,536 are known in any case.
         sockets: u32,
     },
+    /// That of the sockets of threads that are named, with the time of these threads ([`bpf::Threads`]).
+    Threads,
 }
 
 /// What a meter is to count.

@@ -10,10 +10,10 @@ use crate::options::Confidence;
 pub struct Measured {
     pub elapsed: f64,
     pub throughput: f64,
-    pub local_cpu: f64,
-    pub remote_cpu: f64,
-    pub local_demand: f64,
-    pub remote_demand: f64,
+    pub local_cpu: Option<f64>,
+    pub remote_cpu: Option<f64>,
+    pub local_demand: Option<f64>,
+    pub remote_demand: Option<f64>,
 }
 
 /// Repetitions so far.
@@ -57,8 +57,8 @@ impl Repetitions {
     /// The means.
     pub fn mean(&self) -> Measured {
         Measured {
-            elapsed: self.mean_of(|one| one.elapsed),
-            throughput: self.mean_of(|one| one.throughput),
+            elapsed: self.mean_of(|one| Some(one.elapsed)).unwrap_or(0.0),
+            throughput: self.mean_of(|one| Some(one.throughput)).unwrap_or(0.0),
             local_cpu: self.mean_of(|one| one.local_cpu),
             remote_cpu: self.mean_of(|one| one.remote_cpu),
             local_demand: self.mean_of(|one| one.local_demand),
@@ -73,7 +73,7 @@ impl Repetitions {
             level: self.asked.level,
             target: percent(self.asked.width),
             iterations: self.measured.len() as u32,
-            result: percent(self.width(|one| one.throughput)),
+            result: percent(self.width(|one| Some(one.throughput))),
             local_cpu: percent(self.width(|one| one.local_cpu)),
             remote_cpu: percent(self.width(|one| one.remote_cpu)),
             is_missed: is_asked && !self.is_sure(),
@@ -83,25 +83,24 @@ impl Repetitions {
     fn is_sure(&self) -> bool {
         let within = |width: f64| width < self.asked.width;
         self.measured.len() > 1
-            && within(self.width(|one| one.throughput))
+            && within(self.width(|one| Some(one.throughput)))
             && (self.asked.on_result_only
                 || within(self.width(|one| one.local_cpu))
                     && within(self.width(|one| one.remote_cpu)))
     }
 
-    fn mean_of(&self, of: fn(&Measured) -> f64) -> f64 {
-        let sum: f64 = self.measured.iter().map(of).sum();
-        sum / self.measured.len().max(1) as f64
+    /// Of those that were measured; `None`: none was.
+    fn mean_of(&self, of: fn(&Measured) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.measured.iter().filter_map(of).collect();
+        let sum: f64 = values.iter().sum();
+        (!values.is_empty()).then(|| sum / values.len() as f64)
     }
 
     /// The whole interval as a share of the mean. Of what was not measured it is 0.
-    fn width(&self, of: fn(&Measured) -> f64) -> f64 {
-        let (count, mean) = (self.measured.len(), self.mean_of(of));
-        let squares: f64 = self
-            .measured
-            .iter()
-            .map(|one| (of(one) - mean).powi(2))
-            .sum();
+    fn width(&self, of: fn(&Measured) -> Option<f64>) -> f64 {
+        let values: Vec<f64> = self.measured.iter().filter_map(of).collect();
+        let (count, mean) = (values.len(), self.mean_of(of).unwrap_or(0.0));
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         if count < 2 || mean == 0.0 || squares == 0.0 {
             return 0.0;
         }
@@ -163,8 +162,6 @@ mod tests {
         for &throughput in throughputs {
             repetitions.push(Measured {
                 throughput,
-                local_cpu: -1.0,
-                remote_cpu: -1.0,
                 ..Measured::default()
             });
         }

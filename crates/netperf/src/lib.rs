@@ -25,7 +25,6 @@ mod client;
 mod confidence;
 mod cpu;
 mod demo;
-mod exact_lock;
 mod getopt;
 mod latency;
 mod net;
@@ -37,6 +36,7 @@ mod remote;
 mod segments;
 mod server;
 mod started;
+mod thread_meter;
 mod traffic;
 mod units;
 

@@ -18,7 +18,7 @@ const volatile struct {
 	u64 hosts; /* whether holders are processes of a trial's hosts, which readers enter into `followed` with their rows */
 } targ = {};
 
-/* Process ids. Left out where nobody is followed. */
+/* Process ids; of OF_THREADS those of threads. Left out where nobody is followed. */
 #define BPF_MAP_TYPE_HASH 1
 struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);
@@ -76,7 +76,7 @@ static inline void tick(struct Cell *cell)
 	cell->ns[context] += now - last;
 	if (targ.owns)
 		hold(cell, context, now - last);
-	if (targ.owns == OF_HOLDERS && cell->holder && (context == OTHERS || context == OWN))
+	if (TASKS_HAVE_HOLDERS && cell->holder && (context == OTHERS || context == OWN))
 		own(cell->holder, HARDIRQ + TASK_NS, now - last);
 }
 
@@ -125,7 +125,7 @@ static inline u64 class_of(struct task_struct *task)
 		if (targ.own[i] == tgid)
 			return own_class(task);
 	}
-	if (targ.follows && (targ.owns != OF_HOLDERS || targ.hosts) && bpf_map_lookup_elem(&followed, &tgid))
+	if (targ.follows && (!TASKS_HAVE_HOLDERS || targ.hosts) && bpf_map_lookup_elem(&followed, &tgid))
 		return own_class(task);
 	return OTHERS;
 }
@@ -137,7 +137,7 @@ static __attribute__((noinline)) void learn(struct Cell *cell, u64 context)
 	u64 class = class_of(task);
 
 	cell->contexts = context ? class << 8 | context : class;
-	if (targ.owns == OF_HOLDERS)
+	if (TASKS_HAVE_HOLDERS)
 		run_holder(cell, task, holder_of(task));
 }
 
@@ -187,7 +187,7 @@ static inline int leave(u64 context)
 		struct task_struct *task = bpf_get_current_task_btf();
 
 		cell->contexts = class_of(task);
-		if (targ.owns == OF_HOLDERS && holder_of(task) != cell->holder)
+		if (TASKS_HAVE_HOLDERS && holder_of(task) != cell->holder)
 			run_holder(cell, task, holder_of(task));
 	}
 	end(cell);
@@ -205,7 +205,7 @@ int sched_switch(u64 *ctx)
 	if (!cell)
 		return 0;
 	class = class_of(next);
-	if (targ.owns == OF_HOLDERS) {
+	if (TASKS_HAVE_HOLDERS) {
 		know(cell, 0);
 		count_user(cell, (void *)ctx[1]);
 		holder = holder_of(next);
@@ -216,10 +216,10 @@ int sched_switch(u64 *ctx)
 		charge(cell);
 		/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
 		cell->contexts = class;
-		if (targ.owns == OF_HOLDERS)
+		if (TASKS_HAVE_HOLDERS)
 			run_holder(cell, next, holder);
 		end(cell);
-	} else if (targ.owns == OF_HOLDERS) {
+	} else if (TASKS_HAVE_HOLDERS) {
 		run_holder(cell, next, holder);
 	}
 	return 0;
@@ -260,7 +260,7 @@ int followed_fork(u64 *ctx)
 	u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (targ.owns == OF_HOLDERS)
+	if (TASKS_HAVE_HOLDERS)
 		return 0;
 	if (parent != child && bpf_map_lookup_elem(&followed, &parent) &&
 	    bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
@@ -273,13 +273,13 @@ SEC("tp_btf/sched_process_free")
 int followed_free(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	u32 tgid = task->tgid;
+	u32 id = task->pid;
 
-	if (task->pid != tgid)
+	if (targ.owns != OF_THREADS && id != task->tgid)
 		return 0;
 	if (targ.owns == OF_HOLDERS)
-		end_holder(tgid);
-	bpf_map_delete_elem(&followed, &tgid);
+		end_holder(id);
+	bpf_map_delete_elem(&followed, &id);
 	return 0;
 }
 

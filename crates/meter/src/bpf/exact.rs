@@ -23,17 +23,18 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use std::{fs, process, ptr, thread};
 
-use memmap2::MmapMut;
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
-    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OWN_PIDS, OWNERS, Owned,
-    Place, TASK_NS, USER_NS,
+    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS, OWN_PIDS,
+    OWNERS, Owned, Place, TASK_NS, USER_NS,
 };
 use super::object::{Attached, Listing, Room, Table};
+use super::owned_rows::{OWNED, OwnedRows};
+use super::threads::THREADS_MAX;
 use super::{Idle, Pausable};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
@@ -48,7 +49,7 @@ pub struct Exact {
     /// The totals last given, by CPU: none ever shrinks.
     given: Vec<[u64; CONTEXTS]>,
     /// Softirq time by owner ([`Owned`]), a row for each CPU and owner; absent where it has none.
-    owned: Option<MmapMut>,
+    owned: Option<OwnedRows>,
     /// Where each process with sockets is an owner.
     holders: Option<Holders>,
     /// Rows of this process; `None` if it is not one of several owners.
@@ -107,22 +108,19 @@ impl Exact {
     /// The programs were loaded for other owners, or this process is not in the first PID namespace.
     fn own(&mut self, scope: &Scope) -> Result<(), MeterError> {
         match scope.owners {
-            Owners::None => {}
+            // Of threads the reader has the rows.
+            Owners::None | Owners::Threads => {}
             Owners::Command => {
-                let (rows, _) = self.attached.array(OWNED, size_of::<Owned>())?;
-                self.owned = Some(rows);
+                self.owned = Some(OwnedRows::new(&self.attached, OWNERS)?);
             }
             Owners::Holders => self.holders = Some(Holders::new(&self.attached)?),
             Owners::Hosts { index, count, .. } => {
                 in_first_pid_namespace()?;
-                let (rows, room) = self.attached.array(OWNED, size_of::<Owned>())?;
-                let (place, of_cpu) = (OWNERS as u32 + index, OWNERS + count as usize);
+                let place = OWNERS as u32 + index;
                 let followed = self.attached.table(FOLLOWED)?;
                 followed.set(&process::id().to_ne_bytes(), Some(&place.to_ne_bytes()))?;
                 self.host = Some(OfHost {
-                    rows,
-                    cpus: (room / of_cpu).min(MAX_CPUS),
-                    of_cpu,
+                    rows: OwnedRows::new(&self.attached, OWNERS + count as usize)?,
                     place,
                     given: [0; 3],
                 });
@@ -181,23 +179,24 @@ impl Exact {
         })
     }
 
+    /// Where threads are named, and their rows, with [`Owners::Threads`].
+    ///
+    /// # Errors
+    /// It was loaded without, or there are no descriptors left.
+    pub(super) fn threads(&self) -> Result<(Table, OwnedRows), MeterError> {
+        let rows = OwnedRows::new(&self.attached, OWNERS + THREADS_MAX)?;
+        Ok((self.attached.table(FOLLOWED)?, rows))
+    }
+
     /// Softirqs and hard interrupts by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
     fn owned(&self) -> Counts {
         let mut counts = Counts::new();
         let Some(rows) = &self.owned else {
             return counts;
         };
-        let rows = rows.as_ptr().cast::<Owned>();
         for (index, &[softirq, hardirq]) in Quantity::EXACT_OWNED.iter().enumerate() {
-            let (mut softirq_ns, mut hardirq_ns) = (0, 0);
-            for &cpu in &self.cpus {
-                let row = cpu * OWNERS + index + 1;
-                // SAFETY: `row_count` rows were mapped; volatile since another CPU writes them.
-                let row = unsafe { ptr::read_volatile(rows.add(row)) };
-                hardirq_ns += row.ns[0];
-                softirq_ns += row.ns[1..USER_NS].iter().sum::<u64>();
-            }
-            counts.extend([(softirq, softirq_ns), (hardirq, hardirq_ns)]);
+            let ns = rows.sum(index + 1, &self.cpus).ns;
+            counts.extend([(softirq, ns[1..USER_NS].iter().sum()), (hardirq, ns[0])]);
         }
         counts
     }
@@ -206,7 +205,7 @@ impl Exact {
     fn of_host(&mut self, now_ns: u64) -> Option<Counts> {
         let host = self.host.as_ref()?;
         let mut ns = [0; 3];
-        for cpu in 0..host.cpus {
+        for cpu in 0..host.rows.cpus() {
             let (cell, row) = self.cell_and_row(cpu, host);
             ns[0] += row.ns[TASK_NS];
             ns[1] += row.ns[1..USER_NS].iter().sum::<u64>();
@@ -228,9 +227,7 @@ impl Exact {
     fn cell_and_row(&self, cpu: usize, host: &OfHost) -> (Cell, Owned) {
         loop {
             let cell = self.cell(cpu);
-            let row = cpu * host.of_cpu + host.place as usize;
-            // SAFETY: `of_cpu` rows of each of `cpus` CPUs were mapped; volatile since another CPU writes them.
-            let row = unsafe { ptr::read_volatile(host.rows.as_ptr().cast::<Owned>().add(row)) };
+            let row = host.rows.sum(host.place as usize, &[cpu]);
             fence(Ordering::Acquire);
             if self.cell(cpu).sequence == cell.sequence {
                 return (cell, row);
@@ -414,10 +411,7 @@ impl Pausable for Exact {
 
 /// Rows of a host's process in the map `owned`.
 struct OfHost {
-    rows: MmapMut,
-    cpus: usize,
-    /// Rows of each CPU.
-    of_cpu: usize,
+    rows: OwnedRows,
     /// Place of this process among the rows of a CPU.
     place: u32,
     /// Totals of the last snapshot: no total ever decreases.
@@ -516,6 +510,7 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
         Owners::None => (0, 0, 0),
         Owners::Command => (OF_COMMAND, OWNERS, SOCKETS_MAX),
         Owners::Holders => (OF_HOLDERS, OWNERS + PLACES_MAX, SOCKETS_MAX),
+        Owners::Threads => (OF_THREADS, OWNERS + THREADS_MAX, SOCKETS_MAX),
         Owners::Hosts { count, sockets, .. } => {
             let sockets = SOCKETS_MAX.max(sockets as usize);
             (OF_HOLDERS, OWNERS + count as usize, sockets)
@@ -590,7 +585,6 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
 /// The map of exact.bpf.c.
 const FOLLOWED: &str = "followed";
 /// The maps of owner.h.
-const OWNED: &str = "owned";
 const OWNED_SOCKET: &str = "owned_socket";
 const OWNED_COOKIE: &str = "owned_cookie";
 const OWNED_PAIR: &str = "owned_pair";

@@ -52,14 +52,14 @@ static inline struct Holder *holder_at(u32 place)
 	return bpf_map_lookup_elem(&owned_holder, &place);
 }
 
-/* Of a task: 0 if its process has no sockets. */
+/* Of a task: 0 if its process has no sockets, or if it is not a named thread. */
 static inline u32 holder_of(struct task_struct *task)
 {
-	u32 tgid = task->tgid, *place;
+	u32 id = targ.owns == OF_THREADS ? task->pid : task->tgid, *place;
 
 	if (!task->pid || task->flags & PF_KTHREAD)
 		return 0;
-	place = bpf_map_lookup_elem(&followed, &tgid);
+	place = bpf_map_lookup_elem(&followed, &id);
 	return place ? *place : 0;
 }
 

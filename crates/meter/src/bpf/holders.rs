@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use tcpcost_counts::{Counts, Printable, Quantity};
 
-use super::layout::exact::{
-    ASKS, Holder as Place, Key, OWNED_CONTEXTS, OWNERS, Owned, TASK_NS, USER_NS,
-};
+use super::layout::exact::{ASKS, Holder as Place, Key, OWNED_CONTEXTS, OWNERS, TASK_NS, USER_NS};
 use super::object::{Attached, Listing, Table};
+use super::owned_rows::OwnedRows;
 use crate::MeterError;
 use crate::holder::{ByHolder, Holder, Port};
 
 /// The places of holders, and how far each has been read.
 pub(super) struct Holders {
-    rows: MmapMut,
+    rows: OwnedRows,
     places: MmapMut,
     count: usize,
     keys: Table,
@@ -40,10 +39,9 @@ impl Holders {
     /// # Errors
     /// The maps are not what this reader knows, or the kernel refuses to list files.
     pub(super) fn new(attached: &Attached) -> Result<Holders, MeterError> {
-        let (rows, _) = attached.array(OWNED, size_of::<Owned>())?;
         let (places, count) = attached.array(PLACES, size_of::<Place>())?;
         let mut holders = Holders {
-            rows,
+            rows: OwnedRows::new(attached, count)?,
             places,
             count,
             keys: attached.table(KEYS)?,
@@ -110,21 +108,9 @@ impl Holders {
 
     /// In the order of [`Quantity::HOLDER`].
     fn totals(&self, index: usize, cpus: &[usize]) -> [u64; 4] {
-        let rows = self.rows.as_ptr().cast::<Owned>();
-        let mut sums = [0; 4];
-        for &cpu in cpus {
-            let row = cpu * self.count + index;
-            // SAFETY: `count` rows of each CPU were mapped; volatile since another CPU writes them.
-            let Owned { ns } = unsafe { ptr::read_volatile(rows.add(row)) };
-            let softirqs = ns[1..OWNED_CONTEXTS.min(USER_NS)].iter().sum();
-            for (sum, ns) in sums
-                .iter_mut()
-                .zip([ns[TASK_NS], ns[USER_NS], softirqs, ns[0]])
-            {
-                *sum += ns;
-            }
-        }
-        sums
+        let ns = self.rows.sum(index, cpus).ns;
+        let softirqs = ns[1..OWNED_CONTEXTS.min(USER_NS)].iter().sum();
+        [ns[TASK_NS], ns[USER_NS], softirqs, ns[0]]
     }
 
     /// Lets another holder have this place.
@@ -178,8 +164,7 @@ fn counts(ns: [u64; 4]) -> Counts {
     Quantity::HOLDER.iter().copied().zip(ns).collect()
 }
 
-/// The maps of owner.h and holder.h, and the program of owner_points.h that finds open sockets.
-const OWNED: &str = "owned";
+/// The maps of holder.h, and the program of owner_points.h that finds open sockets.
 pub(super) const PLACES: &str = "owned_holder";
 pub(super) const KEYS: &str = "owned_place";
 const FILES: &str = "owned_files";

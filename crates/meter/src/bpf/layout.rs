@@ -50,14 +50,16 @@ pub mod exact {
         const MAX_CPUS = 1024;
         const CONTEXTS = 32;
         const OWN_PIDS = 8;
-        // Owners of softirq time; 0 is nobody, so the host. From OWNERS on: holders of sockets.
+        // Owners of softirq time; 0 is nobody, so the host. From OWNERS on: holders of sockets, or threads.
         const OWNERS = 4;
         const COMMAND = 1;
         const PEER = 2;
         const NEIGHBOUR = 3;
-        // What `owns` is: nobody; a command, the other ends of its connections and its neighbours; each process with sockets.
+        // What `owns` is: nobody; a command, the other ends of its connections and its neighbours; each process with sockets; threads
+        // that the reader names.
         const OF_COMMAND = 1;
         const OF_HOLDERS = 2;
+        const OF_THREADS = 3;
         // Contexts that have owners, from HARDIRQ on: a power of two. The last two: a holder's user time by the tick, and all time
         // of its tasks.
         const OWNED_CONTEXTS = 16;

@@ -22,9 +22,13 @@ mod layout;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
+mod owned_rows;
+#[cfg(feature = "bpf")]
 pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
+#[cfg(feature = "bpf")]
+mod threads;
 
 use tcpcost_counts::MeterName;
 
@@ -69,6 +73,8 @@ pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower)
 
 #[cfg(feature = "bpf")]
 pub use exact::Follower;
+#[cfg(feature = "bpf")]
+pub use threads::{THREADS_MAX, Thread, Threads};
 
 /// Makes processes own while `exact` counts: there is none without eBPF.
 #[cfg(not(feature = "bpf"))]
@@ -98,6 +104,45 @@ impl Follower {
     /// # Errors
     /// None.
     pub fn count_calls(&self) -> Result<Box<dyn Meter + Send>, MeterError> {
+        match *self {}
+    }
+}
+
+/// CPU time of threads that are named: there is none without eBPF.
+#[cfg(not(feature = "bpf"))]
+#[derive(Debug)]
+pub enum Threads {}
+
+/// A thread whose time is told: there is none without eBPF.
+#[cfg(not(feature = "bpf"))]
+#[derive(Debug)]
+pub enum Thread {}
+
+#[cfg(not(feature = "bpf"))]
+impl Threads {
+    /// As with eBPF, but that it cannot be had.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn load(_: &[usize]) -> Result<Threads, MeterError> {
+        Err(MeterError::built_without_bpf(MeterName::Exact))
+    }
+
+    /// Cannot be called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn name(&mut self, _: u32) -> Result<Thread, MeterError> {
+        match *self {}
+    }
+
+    /// Cannot be called.
+    pub fn ns(&self, _: &Thread) -> u64 {
+        match *self {}
+    }
+
+    /// Cannot be called.
+    pub fn forget(&mut self, _: &Thread) {
         match *self {}
     }
 }

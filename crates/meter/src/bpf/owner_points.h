@@ -367,9 +367,13 @@ static inline int is_followed(u32 tgid)
 SEC("cgroup/sock_create")
 int owned_create(struct bpf_sock *sk)
 {
+	u32 owner;
+
 	if (targ.owns == OF_HOLDERS)
 		adopt(sk, bpf_get_socket_cookie(sk), place_of_task(bpf_get_current_task_btf()));
-	else if (is_followed(bpf_get_current_pid_tgid() >> 32))
+	else if (targ.owns == OF_THREADS && (owner = holder_of(bpf_get_current_task_btf())))
+		adopt(sk, bpf_get_socket_cookie(sk), owner);
+	else if (targ.owns == OF_COMMAND && is_followed(bpf_get_current_pid_tgid() >> 32))
 		adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
 	return 1;
 }
@@ -461,7 +465,7 @@ int owned_state(u64 *ctx)
 			bpf_map_delete_elem(&owned_cookie, &cookie);
 		return 0;
 	}
-	if (targ.owns == OF_HOLDERS) {
+	if (targ.owns != OF_COMMAND) {
 		owned_state_of_holder(sk, owner, state);
 		return 0;
 	}

@@ -12,7 +12,7 @@ use self::run::{Outcome, Run};
 use self::stop::Stop;
 use crate::Failure;
 use crate::confidence::{Measured, Repetitions};
-use crate::cpu::{Cpu, Meters, Reading};
+use crate::cpu::{Cpu, Meters, Reading, Utilization};
 use crate::latency::{Latency, Summary};
 use crate::net::socket::{self, SocketOptions, data_socket};
 use crate::options::{Asked, Direction, Ends, Options, parse};
@@ -20,6 +20,7 @@ use crate::output::{self, Layout, Report, selectors};
 use crate::protocol::exact::{self, Method};
 use crate::protocol::omni::{self, Request, Response, Results, flag};
 use crate::remote::Control;
+use crate::thread_meter;
 use crate::traffic::{Local, Until};
 use tcpcost_counts::{Guard, TextForm, printable};
 use tcpcost_signals::Interrupt;
@@ -75,6 +76,9 @@ pub fn netperf(
             destination,
             ends.remote,
         ))?;
+    }
+    if options.cpu.local {
+        thread_meter::connect();
     }
     let mut test = Tester {
         meters: options.cpu.local.then(Meters::open),
@@ -360,7 +364,8 @@ impl Tester<'_> {
             return Cpu::default();
         };
         let mut cpu = meters.between(&before, &after, segments);
-        cpu.service_demand = self.demand(cpu.cpu_ns.unwrap_or(0) as f64, seen);
+        let cpu_ns = cpu.cpu_ns.map(|ns| ns as f64);
+        cpu.service_demand = cpu_ns.and_then(|ns| self.demand(ns, seen));
         cpu
     }
 
@@ -370,36 +375,34 @@ impl Tester<'_> {
             return Cpu::default();
         }
         let told = &seen.remote;
-        let mut cpu = Cpu {
-            util: told.cpu_util.into(),
-            user: told.cpu_percent_user.into(),
-            system: told.cpu_percent_system.into(),
-            iowait: told.cpu_percent_iowait.into(),
-            irq: told.cpu_percent_irq.into(),
-            softirq: told.cpu_percent_swintr.into(),
-            peak_util: told.peak_cpu_util.into(),
-            peak_id: told.peak_cpu_id,
+        let all: f64 = told.cpu_util.into();
+        let machine = all / 100.0 * seen.elapsed.as_secs_f64() * 1e9 * f64::from(told.num_cpus);
+        let cpu_ns = own.map_or(machine, |own| own.cpu_ns as f64);
+        Cpu {
+            utilization: Some(Utilization {
+                all,
+                user: told.cpu_percent_user.into(),
+                system: told.cpu_percent_system.into(),
+                iowait: told.cpu_percent_iowait.into(),
+                irq: told.cpu_percent_irq.into(),
+                softirq: told.cpu_percent_swintr.into(),
+                peak: told.peak_cpu_util.into(),
+                peak_id: told.peak_cpu_id,
+            }),
             cpus: told.num_cpus,
-            service_demand: -1.0,
+            service_demand: self.demand(cpu_ns, seen),
             method: Some(own.map_or(Method::Machine, |own| own.method)),
             cpu_ns: own.map(|own| own.cpu_ns),
-            is_known: true,
-        };
-        let machine = cpu.util / 100.0 * seen.elapsed.as_secs_f64() * 1e9 * f64::from(cpu.cpus);
-        cpu.service_demand = self.demand(own.map_or(machine, |own| own.cpu_ns as f64), seen);
-        cpu
+        }
     }
 
-    /// Microseconds per KiB, or per transaction.
-    fn demand(&self, cpu_ns: f64, seen: &Seen) -> f64 {
+    /// Microseconds per KiB, or per transaction; `None` of a test that moved nothing.
+    fn demand(&self, cpu_ns: f64, seen: &Seen) -> Option<f64> {
         let units = match self.options.unit.counts_transactions() {
             true => seen.transactions as f64,
             false => seen.bytes as f64 / 1024.0,
         };
-        match units > 0.0 {
-            true => cpu_ns / 1e3 / units,
-            false => -1.0,
-        }
+        (units > 0.0).then(|| cpu_ns / 1e3 / units)
     }
 
     /// Of a stream what the receiver has read, in the time until it had.
@@ -419,8 +422,8 @@ impl Tester<'_> {
         Measured {
             elapsed: seen.elapsed.as_secs_f64(),
             throughput: self.throughput(seen),
-            local_cpu: seen.cpu.local.util,
-            remote_cpu: seen.cpu.remote.util,
+            local_cpu: seen.cpu.local.utilization.map(|cpu| cpu.all),
+            remote_cpu: seen.cpu.remote.utilization.map(|cpu| cpu.all),
             local_demand: seen.cpu.local.service_demand,
             remote_demand: seen.cpu.remote.service_demand,
         }
@@ -434,9 +437,8 @@ impl Tester<'_> {
         let rate = seen.transactions as f64 / seconds.max(1e-9);
         let in_flight = 1.0 + f64::from(options.burst);
         let mut cpu = seen.cpu;
-        (cpu.local.util, cpu.remote.util) = (mean.local_cpu, mean.remote_cpu);
-        cpu.local.service_demand = mean.local_demand;
-        cpu.remote.service_demand = mean.remote_demand;
+        cpu.local.set_means(mean.local_cpu, mean.local_demand);
+        cpu.remote.set_means(mean.remote_cpu, mean.remote_demand);
         Report {
             options,
             elapsed: mean.elapsed,

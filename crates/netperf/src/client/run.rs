@@ -67,11 +67,8 @@ impl Run<'_, '_> {
             0
         };
         let interim = options.interim.map(|_| Interim::new(options, &self.live));
-        let read = |test: &mut Tester<'_>| {
-            let reading = test.meters.as_mut().map(Meters::read).transpose();
-            reading.map_err(io::Error::other)
-        };
-        let before = read(self.test)?;
+        let before = self.test.meters.as_mut().map(Meters::begin).transpose();
+        let before = before.map_err(io::Error::other)?;
         let begin = Instant::now();
         self.test.stop.begin(&self.live, options.direction);
         let end_timer = self.end_timer(begin);
@@ -121,7 +118,8 @@ impl Run<'_, '_> {
         }
         // netserver may wait for our end of the connection before it tells what it saw.
         self.live.forget();
-        let after = read(self.test)?;
+        let after = self.test.meters.as_mut().map(Meters::end).transpose();
+        let after = after.map_err(io::Error::other)?;
         if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
             // What came after it is not counted.
             elapsed = elapsed.min(time);

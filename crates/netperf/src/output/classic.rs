@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::Report;
-use super::value::{left, per, right};
+use super::value::{left, per, printed, right};
 use crate::options::{Direction, Test};
 use crate::units::Unit;
 
@@ -33,7 +33,7 @@ fn brief(report: &Report<'_>, text: &mut String) {
         Some(cpu) => writeln!(
             text,
             "{} {} {brand}",
-            right(cpu.service_demand, 6, 3),
+            right(printed(cpu.service_demand), 6, 3),
             cpu.method_letter()
         ),
         None => writeln!(text, "{} {brand}", right(report.throughput, 7, 2)),
@@ -93,10 +93,10 @@ fn stream(report: &Report<'_>, direction: Direction, text: &mut String) {
             text,
             "    {}   {}   {}   {}  {} {}",
             right(report.throughput, 7, 2),
-            left(report.cpu.local.util, 6, 2),
-            left(report.cpu.remote.util, 6, 2),
-            left(report.cpu.local.service_demand, 6, 3),
-            left(report.cpu.remote.service_demand, 6, 3),
+            left(report.cpu.local.percent(|cpu| cpu.all), 6, 2),
+            left(report.cpu.remote.percent(|cpu| cpu.all), 6, 2),
+            left(printed(report.cpu.local.service_demand), 6, 3),
+            left(printed(report.cpu.remote.service_demand), 6, 3),
             report.brand()
         ),
     };
@@ -200,10 +200,10 @@ fn transactions(report: &Report<'_>, text: &mut String) {
             options.response,
             left(report.elapsed, 6, 2),
             left(report.throughput, 6, 2),
-            left(report.cpu.local.util, 6, 2),
-            left(report.cpu.remote.util, 6, 2),
-            left(report.cpu.local.service_demand, 6, 3),
-            left(report.cpu.remote.service_demand, 6, 3),
+            left(report.cpu.local.percent(|cpu| cpu.all), 6, 2),
+            left(report.cpu.remote.percent(|cpu| cpu.all), 6, 2),
+            left(printed(report.cpu.local.service_demand), 6, 3),
+            left(printed(report.cpu.remote.service_demand), 6, 3),
         ),
     };
     let _ = writeln!(

@@ -154,9 +154,7 @@ pub fn remarks(report: &Report<'_>) -> Vec<String> {
 
 fn explained(method: Method) -> &'static str {
     match method {
-        Method::Exact => {
-            "this instance's threads exactly, and its share of the network's softirqs by TCP segments (exact)"
-        }
+        Method::Exact => "this instance's thread and the softirqs for its sockets (exact)",
         Method::Share => {
             "this instance's thread, and its share of the machine's interrupts by TCP segments (share)"
         }

@@ -53,6 +53,11 @@ pub fn three(number: f64) -> Value {
     Value::Decimal(number, 3)
 }
 
+/// What netperf prints of a figure that is not known: −1.
+pub fn printed(figure: Option<f64>) -> f64 {
+    figure.unwrap_or(-1.0)
+}
+
 /// What was asked for, −1 for nothing.
 pub fn asked(number: Option<i32>) -> Value {
     int(number.unwrap_or(-1))

@@ -17,8 +17,7 @@ pub struct OwnCpu {
 /// How the CPU of one instance is told from that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Its threads, exactly, without the softirqs on their back (eBPF); of the network's softirqs of the machine its share of
-    /// the TCP segments.
+    /// Its thread without the interrupts that hit it, and the softirqs and hard interrupts for its sockets (eBPF).
     Exact,
     /// Its thread by the scheduler's clock; of the machine's interrupts by /proc/stat its share of the TCP segments.
     Share,

@@ -24,7 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::getopt::{Found, Words};
 use crate::number::pair;
 use crate::options::{Family, family, port};
-use crate::{Failure, VERSION};
+use crate::{Failure, VERSION, thread_meter};
 use connections::Connections;
 
 /// They, with what getopt(3) wants to know. `e`, `s` and `u` are ours.
@@ -113,6 +113,10 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
 /// # Errors
 /// 1: the command line; an address that cannot be had.
 pub fn serve(args: &[String], is_netserver: bool) -> Result<u8, Failure> {
+    if thread_meter::is_asked() {
+        allow_descriptors();
+        return thread_meter::run();
+    }
     let asked = parse(args)?;
     if let Some(text) = &asked.text {
         say(text);
@@ -184,7 +188,7 @@ fn run(asked: &Asked, is_child: bool) -> Result<u8, Failure> {
     let places = listen::places(asked)?;
     let listeners = listen::bind(&places)?;
     allow_descriptors();
-    crate::exact_lock::open();
+    thread_meter::connect();
     let runs = format!("netserver: {}\n", user::settle(asked.user.as_deref())?);
     let names: Vec<String> = listeners
         .iter()

@@ -14,6 +14,7 @@ use super::Server;
 use super::connections::{Buffers, Place, Running};
 use super::control::{Control, Ends};
 use super::limits::{BACKLOG, BEYOND, BEYOND_TRANSACTIONS, BUFFER, DATA_CONNECTION, IDLE};
+use crate::Failure;
 use crate::cpu::{Cpu, Meters, Reading};
 use crate::net::option;
 use crate::net::socket::{self, Sizes, SocketOptions, data_socket, errno};
@@ -224,19 +225,21 @@ impl<'a> Ready<'a> {
             }
             tcpcost_meter::affinity::pin(cpu).map_err(|_| refused(libc::EINVAL))?;
         }
+        let measures = plan.request.flags & flag::MEASURE_CPU != 0;
+        // Before the listener: softirqs for the sockets that the thread makes from here on are the test's.
+        let meters = measures.then(Meters::open);
         let listener = data_socket(plan.listen, &plan.options)?;
         let sizes = socket::sizes(listener.as_fd());
         let (send, receive) = plan.lengths(sizes)?;
         let room = place.buffers(send + receive);
         let room = room.ok_or_else(|| refused(libc::ENOBUFS))?;
         rustix::net::listen(&listener, BACKLOG)?;
-        let measures = plan.request.flags & flag::MEASURE_CPU != 0;
         Ok(Ready {
             listener: Arc::new(listener),
             sizes,
             send: traffic::filler(send),
             receive: vec![0; receive],
-            meters: measures.then(Meters::open),
+            meters,
             _room: room,
             place,
             plan,
@@ -294,20 +297,20 @@ impl<'a> Ready<'a> {
             ..Results::default()
         };
         let own = seen.cpu.map(|cpu| {
-            results.cpu_util = cpu.util as f32;
-            results.cpu_percent_user = cpu.user as f32;
-            results.cpu_percent_system = cpu.system as f32;
-            results.cpu_percent_iowait = cpu.iowait as f32;
-            results.cpu_percent_irq = cpu.irq as f32;
-            results.cpu_percent_swintr = cpu.softirq as f32;
-            results.peak_cpu_util = cpu.peak_util as f32;
-            results.peak_cpu_id = cpu.peak_id;
-            OwnCpu {
-                cpu_ns: cpu.cpu_ns.unwrap_or(0),
-                method: cpu.method.unwrap_or(exact::Method::Machine),
+            if let Some(cpu) = cpu.utilization {
+                results.cpu_util = cpu.all as f32;
+                results.cpu_percent_user = cpu.user as f32;
+                results.cpu_percent_system = cpu.system as f32;
+                results.cpu_percent_iowait = cpu.iowait as f32;
+                results.cpu_percent_irq = cpu.irq as f32;
+                results.cpu_percent_swintr = cpu.softirq as f32;
+                results.peak_cpu_util = cpu.peak as f32;
+                results.peak_cpu_id = cpu.peak_id;
             }
+            let (cpu_ns, method) = cpu.cpu_ns.zip(cpu.method)?;
+            Some(OwnCpu { cpu_ns, method })
         });
-        Ok((results, own))
+        Ok((results, own.flatten()))
     }
 
     /// Waits until a data connection is there, unless who asked for the test goes away or gives way.
@@ -362,7 +365,7 @@ impl<'a> Ready<'a> {
             set_socket_timeout(fd, Timeout::Send, Some(IDLE))?;
         }
         live.watch(socket);
-        let before = self.read()?;
+        let before = self.read(Meters::begin)?;
         let begin = Instant::now();
         let timer = self.end_timer(live, begin);
         let until = self.plan.until;
@@ -377,7 +380,7 @@ impl<'a> Ready<'a> {
         // What is on the way, and then netperf's end of it: the original asks more with -b than it wants answered.
         traffic::drain(fd)?;
         drop(timer);
-        let after = self.read()?;
+        let after = self.read(Meters::end)?;
         let info = option::info(fd).ok();
         let segments = info.map_or(0, |info| info.segments_sent());
         Ok(Seen {
@@ -393,7 +396,7 @@ impl<'a> Ready<'a> {
     fn each_its_own(&mut self, live: &Arc<Live>) -> io::Result<Seen> {
         let _running = self.running()?;
         live.watch(&self.listener);
-        let before = self.read()?;
+        let before = self.read(Meters::begin)?;
         let begin = Instant::now();
         let timer = self.end_timer(live, begin);
         let (peer, measures) = (self.plan.peer, self.meters.is_some());
@@ -417,7 +420,7 @@ impl<'a> Ready<'a> {
         // Not the time in which nobody came any more.
         let elapsed = last.unwrap_or(begin) - begin;
         drop(timer);
-        let after = self.read()?;
+        let after = self.read(Meters::end)?;
         Ok(Seen {
             counted,
             elapsed,
@@ -450,8 +453,11 @@ impl<'a> Ready<'a> {
         }))
     }
 
-    fn read(&mut self) -> io::Result<Option<Reading>> {
-        let reading = self.meters.as_mut().map(Meters::read).transpose();
+    fn read(
+        &mut self,
+        read: fn(&mut Meters) -> Result<Reading, Failure>,
+    ) -> io::Result<Option<Reading>> {
+        let reading = self.meters.as_mut().map(read).transpose();
         reading.map_err(io::Error::other)
     }
 

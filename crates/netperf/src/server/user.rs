@@ -4,15 +4,15 @@
 use std::fs;
 
 use rustix::process::{Gid, Uid, geteuid};
-use tcpcost_host::privileges::{METERS, become_user, keep_only, names};
+use rustix::thread::CapabilitySet;
+use tcpcost_host::privileges::{become_user, keep_only, names};
 
 use crate::Failure;
 
 /// The user that has nothing on any host, and its number where /etc/passwd does not have it.
 const NOBODY: (&str, u32) = ("nobody", 65534);
 
-/// Becomes the user that was asked for, or nobody if this is root, and keeps the capabilities of the eBPF meters alone. Returns
-/// what it runs as, a sentence.
+/// Becomes the user that was asked for, or nobody if this is root, and drops all capabilities. Returns what it runs as, a sentence.
 ///
 /// # Errors
 /// There is no such user; this one may not become another.
@@ -43,17 +43,18 @@ pub fn settle(asked: Option<&str>) -> Result<String, Failure> {
                 )));
             }
             let group = Gid::from_raw(group);
-            let left = become_user(Uid::from_raw(user), group, METERS).map_err(failed)?;
+            let left =
+                become_user(Uid::from_raw(user), group, CapabilitySet::empty()).map_err(failed)?;
             (user, left)
         }
-        _ => (own.as_raw(), keep_only(METERS).map_err(failed)?),
+        _ => (
+            own.as_raw(),
+            keep_only(CapabilitySet::empty()).map_err(failed)?,
+        ),
     };
     Ok(match left.is_empty() {
         true => format!("runs as user {user}, with no capability"),
-        false => format!(
-            "runs as user {user}, with {} for its CPU meter",
-            names(left)
-        ),
+        false => format!("runs as user {user}, with {}", names(left)),
     })
 }
 

@@ -1,0 +1,156 @@
+//! An instance's end of the connection to the process that has the programs.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
+    socket_with, socketpair,
+};
+use tcpcost_host::lock::open_file;
+use tcpcost_host::privileges::may_meter;
+
+use super::process::ASKED;
+use super::{ANSWER_MAX, Answer, Request, answer_from_bytes, path};
+use crate::started::own_program;
+
+/// The connection of this process: it is made before the process becomes another user. `None`: this process may not have it.
+static CONNECTION: OnceLock<Option<Result<Mutex<Connection>, String>>> = OnceLock::new();
+
+/// A connection, until an answer fails to come.
+struct Connection(Option<OwnedFd>);
+
+/// Connects this process to the process that has the programs, which is started if need be. It has no effect where this process may
+/// not have eBPF programs.
+pub(crate) fn connect() {
+    CONNECTION.get_or_init(|| {
+        let made = may_meter().then(joined_or_started)?;
+        Some(made.map(|socket| Mutex::new(Connection(Some(socket)))))
+    });
+}
+
+fn joined_or_started() -> Result<OwnedFd, String> {
+    let folder_is_ours = open_file(&path("lock")?);
+    let lock = folder_is_ours.map_err(|error| error.to_string())?;
+    let socket = path("sock")?;
+    joined(&socket).or_else(|_| {
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
+        // Another instance may have started it meanwhile.
+        joined(&socket).or_else(|_| started())
+    })
+}
+
+fn joined(path: &Path) -> Result<OwnedFd, String> {
+    let connected = || -> rustix::io::Result<OwnedFd> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    };
+    greeted(connected().map_err(|error| error.to_string())?)
+}
+
+/// Starts the process; its standard input is the connection.
+fn started() -> Result<OwnedFd, String> {
+    let failed = |error: io::Error| format!("start the process that has it: {error}");
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
+    let (ours, its) = pair.map_err(|error| failed(error.into()))?;
+    let program = own_program().map_err(|failure| failure.to_string())?;
+    Command::new(program)
+        .arg0("tcpcost")
+        .arg("netserver")
+        .env(ASKED, "1")
+        .current_dir("/")
+        .stdin(Stdio::from(its))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    greeted(ours)
+}
+
+fn greeted(socket: OwnedFd) -> Result<OwnedFd, String> {
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
+        .map_err(|error| error.to_string())?;
+    ask_at(socket.as_fd(), Request::Hello).map_err(|error| error.to_string())??;
+    Ok(socket)
+}
+
+fn ask_at(socket: impl AsFd, request: Request) -> io::Result<Answer> {
+    send(&socket, &request.to_bytes(), SendFlags::NOSIGNAL)?;
+    let mut answer = [0; ANSWER_MAX];
+    match recv(&socket, &mut answer, RecvFlags::empty())? {
+        (0, _) => Err(io::ErrorKind::ConnectionReset.into()),
+        (length, _) => Ok(answer_from_bytes(&answer[..length])),
+    }
+}
+
+impl Connection {
+    fn ask(&mut self, request: Request) -> Answer {
+        let socket = self.0.as_ref().ok_or("the process that has it is gone")?;
+        ask_at(socket, request).unwrap_or_else(|error| {
+            // An answer that comes late would be taken for that of the next request.
+            self.0 = None;
+            Err(format!("the process that has it: {error}"))
+        })
+    }
+}
+
+/// A thread whose CPU time is measured.
+#[derive(Debug)]
+pub(crate) struct Named {
+    tid: u32,
+}
+
+impl Named {
+    /// The calling thread, from now on. `None`: this process may not have eBPF programs, or was never [`connect`]ed.
+    pub(crate) fn this_thread() -> Option<Result<Named, String>> {
+        CONNECTION.get()?.as_ref()?;
+        let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+        let named = ask(Request::Name(tid)).map(|_| Named { tid });
+        sleep();
+        Some(named)
+    }
+
+    /// Its CPU time so far, ns.
+    ///
+    /// # Errors
+    /// The process that has the programs is gone.
+    pub(crate) fn ns(&self) -> Result<u64, String> {
+        sleep();
+        ask(Request::Read(self.tid))
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = ask(Request::Forget(self.tid));
+    }
+}
+
+fn ask(request: Request) -> Answer {
+    match CONNECTION.get() {
+        Some(Some(Ok(connection))) => {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            connection.ask(request)
+        }
+        Some(Some(Err(why))) => Err(why.clone()),
+        _ => Err("not connected".to_string()),
+    }
+}
+
+/// Lets the programs see this thread switched away from: they charge its time then, and look whose it is when it is switched to.
+fn sleep() {
+    std::thread::sleep(Duration::from_micros(1));
+}
+
+/// Limit for an answer. The first one takes the programs' load, some 100 ms.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,107 @@
+//! CPU time of one thread with the softirqs for its sockets ([`tcpcost_meter::bpf::Threads`]), by eBPF programs that all instances of
+//! a host share: each copy would cost at every softirq.
+//!
+//! A process of its own has the programs. The first instance starts it, others join it, and it ends with the last. So no instance
+//! depends on another one, and a netserver keeps no privilege for its meter. Its socket is in the folder of the journals, which only its
+//! user may enter. A name that anybody can take, such as an abstract socket's, would let anybody keep root from its better meter.
+
+mod client;
+mod process;
+
+use std::path::PathBuf;
+
+pub(crate) use client::{Named, connect};
+pub(crate) use process::{is_asked, run};
+
+/// What a client asks for. Each request has one [`Answer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    /// Whether the process is there.
+    Hello,
+    /// To measure a thread of the client from now on, by its id.
+    Name(u32),
+    /// The thread's CPU time since then, ns.
+    Read(u32),
+    /// To measure it no more.
+    Forget(u32),
+}
+
+/// A number, which is 0 unless time is asked for, or why there is none.
+type Answer = Result<u64, String>;
+
+impl Request {
+    fn to_bytes(self) -> [u8; 5] {
+        let (kind, tid) = match self {
+            Request::Hello => (0, 0),
+            Request::Name(tid) => (1, tid),
+            Request::Read(tid) => (2, tid),
+            Request::Forget(tid) => (3, tid),
+        };
+        let [a, b, c, d] = tid.to_le_bytes();
+        [kind, a, b, c, d]
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Request> {
+        let &[kind, ref tid @ ..] = bytes.as_array::<5>()?;
+        let tid = u32::from_le_bytes(*tid);
+        match kind {
+            0 => Some(Request::Hello),
+            1 => Some(Request::Name(tid)),
+            2 => Some(Request::Read(tid)),
+            3 => Some(Request::Forget(tid)),
+            _ => None,
+        }
+    }
+}
+
+/// An answer has at most so many bytes.
+const ANSWER_MAX: usize = 512;
+
+fn answer_to_bytes(answer: &Answer) -> Vec<u8> {
+    let text = match answer {
+        Ok(number) => format!("ok {number}"),
+        Err(why) => format!("no {why}"),
+    };
+    let end = text.floor_char_boundary(ANSWER_MAX);
+    text[..end].into()
+}
+
+fn answer_from_bytes(bytes: &[u8]) -> Answer {
+    let strange = || "an answer that makes no sense".to_string();
+    let text = std::str::from_utf8(bytes).map_err(|_| strange())?;
+    match text.split_once(' ') {
+        Some(("ok", number)) => number.parse().map_err(|_| strange()),
+        Some(("no", why)) => Err(why.to_string()),
+        _ => Err(strange()),
+    }
+}
+
+/// A file of it in the journals' folder.
+fn path(extension: &str) -> Result<PathBuf, String> {
+    Ok(tcpcost_host::journal::folder()?.join(format!("netperf-meter.{extension}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_stay_what_they_are() {
+        for request in [
+            Request::Hello,
+            Request::Name(1),
+            Request::Read(1 << 22),
+            Request::Forget(u32::MAX),
+        ] {
+            assert_eq!(Request::from_bytes(&request.to_bytes()), Some(request));
+        }
+        assert_eq!(Request::from_bytes(&[9; 5]), None);
+        assert_eq!(Request::from_bytes(&[1; 4]), None);
+        for answer in [Ok(0), Ok(u64::MAX), Err("no room".to_string())] {
+            assert_eq!(answer_from_bytes(&answer_to_bytes(&answer)), answer);
+        }
+        let long = Err("é".repeat(ANSWER_MAX));
+        assert!(answer_to_bytes(&long).len() <= ANSWER_MAX);
+        assert!(answer_from_bytes(b"ok x").is_err() && answer_from_bytes(b"").is_err());
+    }
+}
