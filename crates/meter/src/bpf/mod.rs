@@ -25,6 +25,8 @@ mod object;
 pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
+#[cfg(feature = "bpf")]
+mod symbols;
 
 use tcpcost_counts::MeterName;
 
