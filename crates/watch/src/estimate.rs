@@ -214,8 +214,8 @@ fn segments(
     Some(error(&fits, total))
 }
 
-/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by how many there were and by packets
-/// received; where the kernel does not count them, by time. The packets are this namespace's, while the time is the host's. The rest of
+/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by how many there were and by octets
+/// received; where the kernel does not count them, by time. The octets are this namespace's, while the time is the host's. The rest of
 /// what the kernel calls busy is tasks', which share it as they did in the pool, but for this process, which knows its own
 /// time.
 ///
@@ -234,6 +234,7 @@ fn exact(
     let mut tasks_ns = wall_ns - known.total(&idle)? - own_ns;
     let unseen_ns = wall_ns - grown.values().sum::<f64>();
     let packets = known.unseen(RECEIVED).unwrap_or(0.0);
+    let octets = known.unseen(OCTETS_RECEIVED).unwrap_or(0.0);
     grown.remove(&Quantity::ExactIdleNs)?;
     grown.remove(&Quantity::ExactTaskOwnNs);
     let (tasks, interrupts): (Vec<Quantity>, Vec<Quantity>) =
@@ -248,7 +249,7 @@ fn exact(
             .map(|window| interrupt_point(window, context, unseen.is_some()))
             .collect();
         let ahead = unseen.unwrap_or(unseen_ns);
-        let fit = Fit::new(&points, ahead, packets, 0.0);
+        let fit = Fit::new(&points, ahead, octets, 0.0);
         let grown = grown.entry(context).or_default();
         *grown += fit.map_or(0.0, |fit| fit.estimate);
         tasks_ns -= *grown;
@@ -289,9 +290,10 @@ fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Poin
             true => events,
             false => of(&window.seen, Quantity::EXACT_CONTEXTS) as f64,
         },
-        control: packets,
+        control: mixed(OCTETS_RECEIVED, &window.known).unwrap_or(0.0),
         // Events are the host's, and not all pass the tracepoints: the programs took at most half.
-        count: (seen - runs * window.run_ns).max(seen / 2.0),
+        count: (seen - runs * window.run_ns)
+            .max(seen / 2.0),
     }
 }
 
@@ -648,21 +650,23 @@ mod tests {
         assert_eq!(low[1], 1800);
     }
 
+    /// What the meters `netstat`, `proc` and `self` say.
+    fn kernel(at_ns: u64, idle: u64, steal: u64, own: u64) -> [Snapshot; 3] {
+        let proc = [
+            (Quantity::CpuIdleNs, idle),
+            (Quantity::CpuIowaitNs, 0),
+            (Quantity::CpuStealNs, steal),
+        ];
+        let own = [(Quantity::SelfCpuNs, own)];
+        [
+            now(MeterName::Netstat, at_ns, &[]),
+            now(MeterName::Proc, at_ns, &proc),
+            now(MeterName::SelfCost, at_ns, &own),
+        ]
+    }
+
     #[test]
     fn contexts_share_the_busy_time_and_add_up_to_wall_time() {
-        let kernel = |at_ns, idle, steal, own| {
-            let proc = [
-                (Quantity::CpuIdleNs, idle),
-                (Quantity::CpuIowaitNs, 0),
-                (Quantity::CpuStealNs, steal),
-            ];
-            let own = [(Quantity::SelfCpuNs, own)];
-            [
-                now(MeterName::Netstat, at_ns, &[]),
-                now(MeterName::Proc, at_ns, &proc),
-                now(MeterName::SelfCost, at_ns, &own),
-            ]
-        };
         let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
         seen.insert(Quantity::ExactIdleNs, 10);
         seen.insert(Quantity::ExactTaskOthersNs, 30);
@@ -687,5 +691,27 @@ mod tests {
         assert_eq!(counts[&Quantity::ExactKworkerNs], 175);
         assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
         assert_eq!(counts[&Quantity::ExactIdleNs], 1060);
+    }
+
+    #[test]
+    fn interrupts_that_end_windows_are_not_taken_for_the_loads() {
+        let hardirqs = |count| Events(BTreeMap::from([(Quantity::ExactHardirqNs, count)]));
+        let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+        // Of four interrupts in a twentieth of the time two were a window's own; between windows there were 19.
+        seen.insert(Quantity::ExactHardirqNs, 40);
+        seen.insert(Quantity::ExactIdleNs, 60);
+        let mut estimate = Estimate::of_exact(2);
+        estimate.take([], true, &kernel(0, 0, 0, 0), &hardirqs(1000));
+        let window = Window {
+            seen,
+            known: Counts::new(),
+            events: hardirqs(4),
+            run_ns: 0.0,
+        };
+        let now = kernel(1000, 1700, 0, 0);
+        let estimated = estimate.take([window], false, &now, &hardirqs(1023));
+        let counts = estimated.unwrap().totals;
+        assert_eq!(counts[&Quantity::ExactHardirqNs], 230);
+        assert_eq!(counts[&Quantity::ExactIdleNs], 1770);
     }
 }
