@@ -292,8 +292,7 @@ fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Poin
         },
         control: mixed(OCTETS_RECEIVED, &window.known).unwrap_or(0.0),
         // Events are the host's, and not all pass the tracepoints: the programs took at most half.
-        count: (seen - runs * window.run_ns)
-            .max(seen / 2.0),
+        count: (seen - runs * window.run_ns).max(seen / 2.0),
     }
 }
 
