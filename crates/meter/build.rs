@@ -16,6 +16,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("profile", layout::profile::HEADER),
     ("segments", layout::segments::HEADER),
     ("ack_filter", layout::ack_filter::HEADER),
+    ("symbols", layout::symbols::HEADER),
 ];
 
 fn main() {

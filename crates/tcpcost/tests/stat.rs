@@ -496,6 +496,34 @@ fn sends_and_receives_of_a_running_process_are_counted() {
     }
 }
 
+/// Those of a command, by the same tracepoints: no kind of system call that is counted by its name is among them.
+#[test]
+fn reads_and_writes_of_a_command_are_counted() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answers = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut stream = std::fs::File::from(std::os::fd::OwnedFd::from(stream));
+        stream.read_exact(&mut [0; 6]).unwrap();
+        stream.write_all(b"four\n").unwrap();
+    });
+    // bash reads and writes a descriptor as any other.
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n a >&3; echo -n bcdef >&3; read -r line <&3"
+    );
+    let ran = place.run(&["stat", "--syscalls", "--json", "--", "bash", "-c", &script]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    answers.join().unwrap();
+    let found = document(&ran);
+    let Some(sends) = median(&found, 0, "socket_sends") else {
+        return tcpcost_testbed::skip(&found["unavailable"].to_string());
+    };
+    assert!(sends >= 2.0, "{found}");
+    assert!(median(&found, 0, "socket_bytes_sent").unwrap() >= 6.0);
+    assert!(median(&found, 0, "socket_bytes_received").unwrap() >= 5.0);
+}
+
 /// A process there has a connection open before `stat` begins.
 #[test]
 fn open_sockets_of_a_namespace_are_its_own() {

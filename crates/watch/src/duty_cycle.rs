@@ -27,7 +27,7 @@ pub fn detached(cpus: usize) -> Duration {
 }
 
 /// The kernel's way to a program that leaves at once, and back: by `examples/bpf_cost.rs`, 18 ns, and 1 to 2 in it.
-const RUN: Duration = Duration::from_nanos(19);
+pub const RUN: Duration = Duration::from_nanos(19);
 /// CPU time of the thread that detaches and attaches, by `examples/windows.rs` (n = 150, 2 CPUs): 250 µs a meter.
 const ATTACH: Duration = Duration::from_micros(500);
 /// Calls that each other CPU gets for it, by the same: three a patch, 54 a meter.

@@ -5,12 +5,16 @@
 //! one interval alone would not do: the ratio of a few small counts is biased, and that bias adds up.
 //!
 //! TCP's arithmetic is where the regression starts: payload is octets of IP less headers, and headers are nearly alike.
-//! CPU time is scaled by the time that /proc/stat has neither as idle nor as stolen, which the kernel
-//! measures at every change (NO_HZ) and gives in steps of 10 ms.
+//! CPU time of interrupts and softirqs is what one of a kind takes, times how many there were, which /proc/stat counts exactly:
+//! a window ends by an interrupt of its own, so interrupts per time are more in windows than between them. What the programs
+//! themselves add to an interrupt in a window is taken off. Tasks have the rest of the time that /proc/stat does not call idle, which
+//! the kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+
+use crate::events::Events;
 
 /// Growth over one window.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +23,10 @@ pub struct Window {
     pub seen: Counts,
     /// By the kernel's own counters.
     pub known: Counts,
+    /// Interrupts of the host.
+    pub events: Events,
+    /// CPU time of one run of one of the programs, ns, in the mean.
+    pub run_ns: f64,
 }
 
 /// What is known of the time until now.
@@ -38,8 +46,8 @@ pub struct Estimate {
     sums: BTreeMap<Quantity, f64>,
     /// The highest that they were: a total never shrinks.
     totals: Counts,
-    /// The kernel's counters at the last call.
-    base: Option<Vec<Snapshot>>,
+    /// The kernel's counters and the host's interrupts at the last call.
+    base: Option<(Vec<Snapshot>, Events)>,
     waiting: Vec<Window>,
     /// True if `waiting` is all that passed.
     is_whole: bool,
@@ -79,13 +87,14 @@ impl Estimate {
         }
     }
 
-    /// Takes what was seen since the last call, all there was if `is_whole`, and what the kernel's counters say
-    /// now. `None`: the counters are missing, or nothing was seen; the next call makes up for it.
+    /// Takes what was seen since the last call, all there was if `is_whole`, and what the kernel's counters and the host's
+    /// interrupts are now. `None`: the counters are missing, or nothing was seen; the next call makes up for it.
     pub fn take(
         &mut self,
         seen: impl IntoIterator<Item = Window>,
         is_whole: bool,
         now: &[Snapshot],
+        events: &Events,
     ) -> Option<Estimated> {
         self.waiting.extend(seen);
         self.is_whole &= is_whole;
@@ -103,15 +112,19 @@ impl Estimate {
         let mut error = None;
         match &self.base {
             Some(_) if !self.is_whole && self.waiting.is_empty() => return None,
-            Some(base) if !self.is_whole => {
+            Some((base, before)) if !self.is_whole => {
                 let windows = self.waiting.len();
                 self.pool.extend(self.waiting.iter().cloned());
                 let excess = self.pool.len().saturating_sub(POOL.max(windows));
                 self.pool.drain(..excess);
-                let known = Known::between(base, &now, &self.waiting)?;
+                let mut known = Known::between(base, &now, &self.waiting)?;
+                known.events = events.since(before);
                 match self.method {
                     Method::Segments => error = segments(&self.pool, &known, &mut grown)?,
-                    Method::Exact { cpus } => exact(&self.pool, &known, cpus, &mut grown)?,
+                    Method::Exact { cpus } => {
+                        let seen = &self.waiting;
+                        exact(&self.pool, seen, &known, cpus, &mut grown)?;
+                    }
                 }
             }
             _ => self.pool.clear(),
@@ -122,7 +135,7 @@ impl Estimate {
             let total = self.totals.entry(quantity).or_insert(0);
             *total = (*total).max(sum.round() as u64);
         }
-        self.base = Some(now);
+        self.base = Some((now, events.clone()));
         self.waiting.clear();
         self.is_whole = true;
         Some(Estimated {
@@ -138,6 +151,8 @@ struct Known {
     duration_ns: u64,
     /// The same over the windows in it.
     seen: Counts,
+    /// Interrupts since the last call.
+    events: Events,
 }
 
 impl Known {
@@ -146,6 +161,7 @@ impl Known {
             grown: Counts::new(),
             duration_ns: 0,
             seen: sum(windows.iter().map(|window| &window.known)),
+            events: Events::default(),
         };
         for (base, now) in base.iter().zip(now) {
             let readings = now.since(base).ok()?;
@@ -198,50 +214,86 @@ fn segments(
     Some(error(&fits, total))
 }
 
-/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by time and by packets received, which
-/// are this namespace's, while the time is the host's. The rest of what the kernel calls busy is tasks', which share it as
-/// they did in the pool, but for this process, which knows its own time.
+/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by how many there were and by octets
+/// received; where the kernel does not count them, by time. The octets are this namespace's, while the time is the host's. The rest of
+/// what the kernel calls busy is tasks', which share it as they did in the pool, but for this process, which knows its own
+/// time.
+///
+/// Stolen time is in the context that it hit, so it is busy; the hypervisor counts what it takes of an idle CPU as
+/// stolen, too, and that is idle.
 fn exact(
     pool: &VecDeque<Window>,
+    windows: &[Window],
     known: &Known,
     cpus: usize,
     grown: &mut BTreeMap<Quantity, f64>,
 ) -> Option<()> {
     let wall_ns = known.duration_ns as f64 * cpus as f64;
     let own_ns = known.total(&[Quantity::SelfCpuNs])?;
-    let mut tasks_ns = wall_ns - known.total(Quantity::CPU_NOT_BUSY)? - own_ns;
+    let idle = [Quantity::CpuIdleNs, Quantity::CpuIowaitNs];
+    let mut tasks_ns = wall_ns - known.total(&idle)? - own_ns;
     let unseen_ns = wall_ns - grown.values().sum::<f64>();
     let packets = known.unseen(RECEIVED).unwrap_or(0.0);
+    let octets = known.unseen(OCTETS_RECEIVED).unwrap_or(0.0);
     grown.remove(&Quantity::ExactIdleNs)?;
     grown.remove(&Quantity::ExactTaskOwnNs);
     let (tasks, interrupts): (Vec<Quantity>, Vec<Quantity>) =
         grown.keys().copied().partition(|&context| is_task(context));
-    let estimate = |contexts: &[Quantity], context: Quantity, ahead: [f64; 2]| {
-        let point = |window: &Window| Point {
-            base: of(&window.seen, contexts) as f64,
-            control: mixed(RECEIVED, &window.known).unwrap_or(0.0),
-            count: of(&window.seen, &[context]) as f64,
-        };
-        let points: Vec<Point> = pool.iter().map(point).collect();
-        Fit::new(&points, ahead[0], ahead[1], 0.0).map_or(0.0, |fit| fit.estimate)
-    };
     for context in interrupts {
-        let more = estimate(Quantity::EXACT_CONTEXTS, context, [unseen_ns, packets]);
+        let in_windows = windows.iter().map(|window| window.events.0.get(&context));
+        let in_windows = in_windows.sum::<Option<u64>>();
+        let events = known.events.0.get(&context).zip(in_windows);
+        let unseen = events.map(|(all, seen)| all.saturating_sub(seen) as f64);
+        let points: Vec<Point> = pool
+            .iter()
+            .map(|window| interrupt_point(window, context, unseen.is_some()))
+            .collect();
+        let ahead = unseen.unwrap_or(unseen_ns);
+        let fit = Fit::new(&points, ahead, octets, 0.0);
         let grown = grown.entry(context).or_default();
-        *grown += more;
+        *grown += fit.map_or(0.0, |fit| fit.estimate);
         tasks_ns -= *grown;
     }
     for task in &tasks {
         tasks_ns -= grown[task];
     }
     for &task in &tasks {
-        let more = estimate(&tasks, task, [tasks_ns, packets]);
-        *grown.entry(task).or_default() += more;
+        let point = |window: &Window| Point {
+            base: of(&window.seen, &tasks) as f64,
+            control: mixed(RECEIVED, &window.known).unwrap_or(0.0),
+            count: of(&window.seen, &[task]) as f64,
+        };
+        let points: Vec<Point> = pool.iter().map(point).collect();
+        let fit = Fit::new(&points, tasks_ns, packets, 0.0);
+        *grown.entry(task).or_default() += fit.map_or(0.0, |fit| fit.estimate);
     }
     grown.insert(Quantity::ExactTaskOwnNs, own_ns);
     let idle_ns = wall_ns - grown.values().sum::<f64>();
     grown.insert(Quantity::ExactIdleNs, idle_ns);
     Some(())
+}
+
+/// A window's time in softirqs of a kind or in hard interrupts, without the programs': by how many there were, or by time.
+///
+/// `exact` runs at the beginning and at the end, and reads the clock in the middle of each: one run is inside. `segments` runs
+/// once for a packet received.
+fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Point {
+    let packets = mixed(RECEIVED, &window.known).unwrap_or(0.0);
+    let events = window.events.0.get(&context).copied().unwrap_or(0) as f64;
+    let runs = match context {
+        Quantity::ExactSoftirqNetRxNs => events + packets,
+        _ => events,
+    };
+    let seen = of(&window.seen, &[context]) as f64;
+    Point {
+        base: match is_counted {
+            true => events,
+            false => of(&window.seen, Quantity::EXACT_CONTEXTS) as f64,
+        },
+        control: mixed(OCTETS_RECEIVED, &window.known).unwrap_or(0.0),
+        // Events are the host's, and not all pass the tracepoints: the programs took at most half.
+        count: (seen - runs * window.run_ns).max(seen / 2.0),
+    }
 }
 
 /// Those of some quantities that are there, together.
@@ -456,6 +508,8 @@ mod tests {
     use super::*;
     use tcpcost_counts::Totals;
 
+    const NO_EVENTS: Events = Events(BTreeMap::new());
+
     fn now(meter: MeterName, at_ns: u64, counts: &[(Quantity, u64)]) -> Snapshot {
         Snapshot {
             meter,
@@ -491,6 +545,8 @@ mod tests {
                 (Quantity::PureAcksReceived, skbs),
             ]),
             known: known.totals[0].counts.clone(),
+            events: NO_EVENTS,
+            run_ns: 0.0,
         }
     }
 
@@ -508,21 +564,26 @@ mod tests {
     #[test]
     fn what_was_seen_whole_is_not_estimated() {
         let mut estimate = Estimate::of_segments();
-        let first = estimate.take([window(0, 0)], true, &known([5, 5], 5, [5, 5]));
+        let first = estimate.take([window(0, 0)], true, &known([5, 5], 5, [5, 5]), &NO_EVENTS);
         assert_eq!(counts(first), [0; 4]);
         // Read a moment later, the kernel's counts are a little ahead.
-        let second = estimate.take([window(10, 100)], true, &known([16, 16], 16, [2000, 900]));
+        let second = estimate.take(
+            [window(10, 100)],
+            true,
+            &known([16, 16], 16, [2000, 900]),
+            &NO_EVENTS,
+        );
         assert_eq!(counts(second), [10, 1000, 0, 10]);
     }
 
     #[test]
     fn payload_is_octets_less_headers_whatever_sizes_the_windows_saw() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &known([0, 0], 0, [0, 0]));
+        estimate.take([], true, &known([0, 0], 0, [0, 0]), &NO_EVENTS);
         // The windows saw small skbs; 100 of 30,000 bytes passed between them.
         let octets = 15 * (100 + 50) + 100 * (30_000 + 50);
         let now = known([115, 115], 115, [octets, 115 * 50]);
-        let totals = estimate.take([window(10, 100), window(5, 100)], false, &now);
+        let totals = estimate.take([window(10, 100), window(5, 100)], false, &now, &NO_EVENTS);
         assert_eq!(counts(totals), [115, 1500 + 3_000_000, 0, 115]);
     }
 
@@ -530,7 +591,7 @@ mod tests {
     #[test]
     fn the_windows_overrule_arithmetic() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &known([0, 0], 0, [0, 0]));
+        estimate.take([], true, &known([0, 0], 0, [0, 0]), &NO_EVENTS);
         let twice = |skbs: u64, bytes: u64| {
             let mut window = window(skbs, bytes);
             window.seen.values_mut().for_each(|count| *count *= 2);
@@ -539,7 +600,7 @@ mod tests {
         let windows: Vec<Window> = (0..60).map(|n| twice(10, 100 + 100 * (n % 3))).collect();
         let octets = 600 * (200 + 50) + 1000 * (280 + 50);
         let now = known([1600, 1600], 1600, [octets, 1600 * 50]);
-        let bytes = counts(estimate.take(windows, false, &now))[1];
+        let bytes = counts(estimate.take(windows, false, &now, &NO_EVENTS))[1];
         let truth = 2 * (600 * 200 + 1000 * 280);
         assert!(bytes.abs_diff(truth) * 50 < truth, "{bytes} of {truth}");
     }
@@ -548,46 +609,63 @@ mod tests {
     fn nothing_is_estimated_of_nothing_and_the_next_call_makes_up_for_it() {
         let mut estimate = Estimate::of_segments();
         let passed = |skbs: u64| known([skbs; 2], skbs, [skbs * 150, skbs * 50]);
-        estimate.take([], true, &passed(0));
-        assert!(estimate.take([], false, &passed(50)).is_none());
-        let totals = estimate.take([window(10, 100)], true, &passed(100));
+        estimate.take([], true, &passed(0), &NO_EVENTS);
+        assert!(estimate.take([], false, &passed(50), &NO_EVENTS).is_none());
+        let totals = estimate.take([window(10, 100)], true, &passed(100), &NO_EVENTS);
         assert_eq!(counts(totals), [100, 10_000, 0, 100]);
         // An interval without a packet in its window goes by the windows before.
-        let totals = estimate.take([window(0, 0)], false, &passed(150));
+        let totals = estimate.take([window(0, 0)], false, &passed(150), &NO_EVENTS);
         assert_eq!(counts(totals), [150, 15_000, 0, 150]);
     }
 
     #[test]
     fn a_total_never_shrinks_and_its_errors_do_not_add_up() {
         let mut estimate = Estimate::of_segments();
-        estimate.take([], true, &known([0, 0], 0, [0, 0]));
-        estimate.take([window(10, 100)], false, &known([10, 10], 10, [1500, 500]));
+        estimate.take([], true, &known([0, 0], 0, [0, 0]), &NO_EVENTS);
+        estimate.take(
+            [window(10, 100)],
+            false,
+            &known([10, 10], 10, [1500, 500]),
+            &NO_EVENTS,
+        );
         // Octets of the window after were in the counters already.
         let ahead = known([10, 10], 10, [1700, 500]);
-        let high = counts(estimate.take([window(0, 0)], false, &ahead))[1];
+        let high = counts(estimate.take([window(0, 0)], false, &ahead, &NO_EVENTS))[1];
         assert_eq!(high, 1200);
         let windows = [window(10, 100)];
-        let same = counts(estimate.take(windows, false, &known([18, 18], 18, [2700, 900])));
+        let same = counts(estimate.take(
+            windows,
+            false,
+            &known([18, 18], 18, [2700, 900]),
+            &NO_EVENTS,
+        ));
         assert_eq!(same[1], 1800);
-        let low = counts(estimate.take([window(1, 100)], false, &known([18, 18], 18, [2700, 900])));
+        let low = counts(estimate.take(
+            [window(1, 100)],
+            false,
+            &known([18, 18], 18, [2700, 900]),
+            &NO_EVENTS,
+        ));
         assert_eq!(low[1], 1800);
+    }
+
+    /// What the meters `netstat`, `proc` and `self` say.
+    fn kernel(at_ns: u64, idle: u64, steal: u64, own: u64) -> [Snapshot; 3] {
+        let proc = [
+            (Quantity::CpuIdleNs, idle),
+            (Quantity::CpuIowaitNs, 0),
+            (Quantity::CpuStealNs, steal),
+        ];
+        let own = [(Quantity::SelfCpuNs, own)];
+        [
+            now(MeterName::Netstat, at_ns, &[]),
+            now(MeterName::Proc, at_ns, &proc),
+            now(MeterName::SelfCost, at_ns, &own),
+        ]
     }
 
     #[test]
     fn contexts_share_the_busy_time_and_add_up_to_wall_time() {
-        let kernel = |at_ns, idle, steal, own| {
-            let proc = [
-                (Quantity::CpuIdleNs, idle),
-                (Quantity::CpuIowaitNs, 0),
-                (Quantity::CpuStealNs, steal),
-            ];
-            let own = [(Quantity::SelfCpuNs, own)];
-            [
-                now(MeterName::Netstat, at_ns, &[]),
-                now(MeterName::Proc, at_ns, &proc),
-                now(MeterName::SelfCost, at_ns, &own),
-            ]
-        };
         let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
         seen.insert(Quantity::ExactIdleNs, 10);
         seen.insert(Quantity::ExactTaskOthersNs, 30);
@@ -596,16 +674,43 @@ mod tests {
         // Our own reads are in windows more than elsewhere.
         seen.insert(Quantity::ExactTaskOwnNs, 40);
         let mut estimate = Estimate::of_exact(2);
-        estimate.take([], true, &kernel(0, 0, 0, 0));
-        let known = Counts::new();
-        let window = Window { seen, known };
-        let estimated = estimate.take([window], false, &kernel(1000, 1060, 100, 40));
+        estimate.take([], true, &kernel(0, 0, 0, 0), &NO_EVENTS);
+        let window = Window {
+            seen,
+            known: Counts::new(),
+            events: NO_EVENTS,
+            run_ns: 0.0,
+        };
+        let estimated = estimate.take([window], false, &kernel(1000, 1060, 100, 40), &NO_EVENTS);
         let counts = estimated.unwrap().totals;
         // 20 times the time of the window has 20 times its timers; no packet came in.
         assert_eq!(counts[&Quantity::ExactSoftirqTimerNs], 200);
-        assert_eq!(counts[&Quantity::ExactTaskOthersNs], 450);
-        assert_eq!(counts[&Quantity::ExactKworkerNs], 150);
+        // What was stolen is in what it hit.
+        assert_eq!(counts[&Quantity::ExactTaskOthersNs], 525);
+        assert_eq!(counts[&Quantity::ExactKworkerNs], 175);
         assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
-        assert_eq!(counts[&Quantity::ExactIdleNs], 1160);
+        assert_eq!(counts[&Quantity::ExactIdleNs], 1060);
+    }
+
+    #[test]
+    fn interrupts_that_end_windows_are_not_taken_for_the_loads() {
+        let hardirqs = |count| Events(BTreeMap::from([(Quantity::ExactHardirqNs, count)]));
+        let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+        // Of four interrupts in a twentieth of the time two were a window's own; between windows there were 19.
+        seen.insert(Quantity::ExactHardirqNs, 40);
+        seen.insert(Quantity::ExactIdleNs, 60);
+        let mut estimate = Estimate::of_exact(2);
+        estimate.take([], true, &kernel(0, 0, 0, 0), &hardirqs(1000));
+        let window = Window {
+            seen,
+            known: Counts::new(),
+            events: hardirqs(4),
+            run_ns: 0.0,
+        };
+        let now = kernel(1000, 1700, 0, 0);
+        let estimated = estimate.take([window], false, &now, &hardirqs(1023));
+        let counts = estimated.unwrap().totals;
+        assert_eq!(counts[&Quantity::ExactHardirqNs], 230);
+        assert_eq!(counts[&Quantity::ExactIdleNs], 1770);
     }
 }

@@ -15,6 +15,7 @@ mod costs;
 mod driver;
 mod duty_cycle;
 mod estimate;
+mod events;
 mod exposition;
 mod holder_totals;
 mod http;

@@ -16,6 +16,7 @@ use tcpcost_meter::{Meter, MeterError, self_cost};
 use crate::connections::Skbs;
 use crate::duty_cycle;
 use crate::estimate::{Estimate, Window};
+use crate::events::Events;
 use crate::holder_totals::{ByClass, HolderTotals};
 
 /// eBPF meters and what they saw.
@@ -100,6 +101,8 @@ impl Sampler {
 
     /// What there is to say now, next to what the meters `proc`, `self` and `netstat` say now.
     pub fn take(&mut self, beside: &[Snapshot], warnings: &mut Vec<String>) -> Taken {
+        // Before the windows' thread can make it wait: `beside` was read just now.
+        let events = Events::now();
         let mut shared = lock(&self.shared);
         shared.close(After::GoOn);
         let closed = std::mem::take(&mut shared.closed);
@@ -122,7 +125,7 @@ impl Sampler {
         for (index, &name) in names.iter().enumerate() {
             let all = closed.iter();
             let windows = all.filter_map(|window| window.by_meter.get(index)?.clone());
-            let estimated = self.estimates[index].take(windows, is_whole, beside);
+            let estimated = self.estimates[index].take(windows, is_whole, beside, &events);
             let (Some(now), Some(estimated)) = (beside.first(), estimated) else {
                 taken.unseen.push(name);
                 continue;
@@ -202,12 +205,23 @@ struct Edge {
     at: Instant,
     snapshots: Vec<Option<Snapshot>>,
     netstat: Option<Snapshot>,
+    events: Events,
     programs: Option<Counts>,
 }
 
 impl Edge {
     fn programs(&self, of: Quantity) -> Option<u64> {
         self.programs.as_ref()?.get(&of).copied()
+    }
+
+    /// CPU time of a program's run since an earlier edge, in the mean; 0 if it is unknown.
+    fn run_ns(&self, before: &Edge) -> f64 {
+        let grown = |of| Some(self.programs(of)?.saturating_sub(before.programs(of)?) as f64);
+        let runs = grown(Quantity::SelfProgramRuns).filter(|runs| *runs > 0.0);
+        let ns = grown(Quantity::SelfProgramsNs).zip(runs);
+        ns.map_or(0.0, |(ns, runs)| {
+            ns / runs + duty_cycle::RUN.as_nanos() as f64
+        })
     }
 }
 
@@ -259,11 +273,15 @@ impl Shared {
             Some(whole.counts)
         };
         let known = growth(&begin.netstat, &end.netstat).unwrap_or_default();
+        let events = end.events.since(&begin.events);
+        let run_ns = end.run_ns(&begin);
         let windows = begin.snapshots.iter().zip(&end.snapshots);
         let windows = windows.map(|(before, after)| {
             Some(Window {
                 seen: growth(before, after)?,
                 known: known.clone(),
+                events: events.clone(),
+                run_ns,
             })
         });
         let duration = end.at.duration_since(begin.at);
@@ -328,6 +346,7 @@ impl Shared {
             programs: self.programs(),
             at: Instant::now(),
             snapshots: self.snapshots(),
+            events: Events::now(),
             netstat: self.netstat.snapshot().ok(),
         };
         let passed = passed(&edge.snapshots, &self.snapshots());

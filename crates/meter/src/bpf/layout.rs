@@ -173,6 +173,18 @@ pub mod calls {
     }
 }
 
+/// Of `symbols`.
+pub mod symbols {
+    layout! {
+        // Bytes of a name, with a 0 at the end.
+        const NAME = 32;
+        struct Asked align(8) {
+            name: u8 [NAME],
+            address: u64,
+        }
+    }
+}
+
 /// Of `segments`.
 pub mod segments {
     layout! {

@@ -28,6 +28,8 @@ pub mod profile;
 #[cfg(feature = "bpf")]
 pub mod segments;
 #[cfg(feature = "bpf")]
+mod symbols;
+#[cfg(feature = "bpf")]
 mod threads;
 
 use tcpcost_counts::MeterName;
