@@ -233,6 +233,30 @@ impl Knobs {
         self.each_group(&of).all(|has| has)
     }
 
+    /// Bytes that a transaction sends and receives, as the side that connects sees it, by group; only groups whose work is
+    /// counted in transactions. Empty where knobs contradict each other.
+    pub fn transaction_bytes(&self) -> Vec<(Option<HostName>, [f64; 2])> {
+        let groups = self.groups().unwrap_or_default().into_iter();
+        let of = |group: FlowGroup| {
+            let settings = &group.settings;
+            let bytes = match (settings.kind, &settings.program) {
+                (WorkloadKind::Program, Some(program)) => {
+                    let [sent, received] = program.bytes_of_round();
+                    match program.author() {
+                        Side::Connects => [sent, received],
+                        Side::Listens => [received, sent],
+                    }
+                }
+                (kind, _) if kind.has_transactions() => {
+                    [settings.request_bytes, settings.response_bytes].map(|bytes| bytes as f64)
+                }
+                _ => return None,
+            };
+            Some((group.name, bytes))
+        };
+        groups.filter_map(of).collect()
+    }
+
     /// The groups as a host has them: those that connect there, or at the host that listens those of all hosts that
     /// connect. What a host has no part in has no flows there; `times` is how often one that forwards has each.
     ///
