@@ -147,6 +147,33 @@ fn a_second_request_ends_a_run_whose_agents_hang_and_there_is_a_report() {
 }
 
 #[test]
+fn a_host_that_hangs_ends_its_trial_soon_after_the_limit_of_the_run() {
+    let place = Place::new();
+    let limited = STUDY.replace(
+        "duration = \"20ms\"",
+        "duration = \"1s\"\ntime_max = \"5s\"",
+    );
+    let study = place.write("short.toml", &limited);
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("[1/8]");
+    let agent = started.agent_of("server");
+    let end = Exit::of(agent);
+    kill(agent, libc::SIGSTOP);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let records = place.records("out");
+    let mut reasons = records
+        .iter()
+        .filter_map(|record| record["reason"].as_str());
+    assert!(
+        reasons.any(|reason| reason.starts_with("server agent: no end after 1")),
+        "{records:?}"
+    );
+    assert!(ran.stdout.contains("short"), "no report: {ran:?}");
+    assert!(end.wait(), "the agent lives on");
+}
+
+#[test]
 fn several_runs_go_on_where_they_were_interrupted() {
     let place = Place::new();
     let study = place.write("short.toml", &STUDY.replace("20ms", "100ms"));
