@@ -3,9 +3,12 @@
 use tcpcost_study::{Derived, Series, Value};
 
 use crate::cell::{CellSummary, Load};
+use crate::comparable::Incomparable;
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
+use crate::number::show_estimate;
 use crate::summary::Summary;
+use crate::table::ABSENT;
 
 /// Cells that can be held against each other: the same main quantity, all at a fixed rate or all
 /// CPU-bound.
@@ -20,13 +23,40 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// A cell's main quantity over the first cell's, trial by trial; absent for the first itself.
-    pub fn ratio_to_first(&self, cell: &CellSummary) -> Option<Estimate> {
+    /// The first cell; `None` for the first itself.
+    fn first_before(&self, cell: &CellSummary) -> Option<&'a CellSummary> {
         let first = self.cells.first()?;
-        if std::ptr::eq(*first, cell) {
-            return None;
-        }
+        (!std::ptr::eq(*first, cell)).then_some(first)
+    }
+
+    /// A cell's main quantity over the first cell's, trial by trial; absent for the first itself, and where both are not
+    /// comparable.
+    pub fn ratio_to_first(&self, cell: &CellSummary) -> Option<Estimate> {
+        let first = self.first_before(cell)?;
         Some(Contrast::new(first, cell, self.main)?.ratio)
+    }
+
+    /// Why a cell has no ratio to the first; `None` if it has one, or no trials.
+    pub fn incomparable(&self, cell: &CellSummary) -> Option<Incomparable> {
+        let first = self.first_before(cell)?;
+        Incomparable::of(first, cell, self.main).filter(|_| first.n > 0 && cell.n > 0)
+    }
+
+    /// The column of a table: the ratio to the first, or a dash, with the reason where there is one.
+    pub(crate) fn shown_ratio(&self, cell: &CellSummary) -> String {
+        match (self.ratio_to_first(cell), self.incomparable(cell)) {
+            (Some(ratio), _) => show_estimate(&ratio, 1.0),
+            (None, Some(reason)) => format!("{ABSENT} ({})", reason.in_short()),
+            (None, None) => ABSENT.to_string(),
+        }
+    }
+
+    /// The first cell, where the costs of another cell by layer and by function may be related to its costs.
+    pub(crate) fn first_by_profile(&self, cell: &CellSummary) -> Option<&'a CellSummary> {
+        let first = self.first_before(cell)?;
+        Incomparable::by_profile(first, cell)
+            .is_none()
+            .then_some(first)
     }
 }
 

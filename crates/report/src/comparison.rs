@@ -3,6 +3,7 @@
 use tcpcost_study::{Derived, Figure, Study};
 
 use crate::cell::CellSummary;
+use crate::comparable::{Incomparable, is_per_transaction};
 use crate::contrast::Contrast;
 use crate::copy_path;
 use crate::decision::{Decision, pairs_needed};
@@ -32,8 +33,8 @@ pub struct Comparison {
     pub pairs_needed: Option<usize>,
     /// Of instructions, and of one setting: the count whose number was another, so that nothing is decided.
     pub regime: Option<Regime>,
-    /// Where instructions would decide: the knob by which the two copy payload more or less often, so that they decide nothing.
-    pub copies_differ_in: Option<String>,
+    /// Why nothing is decided of cells whose quantity must not be related.
+    pub incomparable: Option<Incomparable>,
     /// Other quantities that both have, second to first, each with an interval of its own.
     pub causes: Vec<(Derived, Contrast)>,
 }
@@ -134,8 +135,9 @@ impl Comparison {
         min_effect: f64,
         contrast: impl Fn(Derived) -> Option<Contrast>,
     ) -> Comparison {
+        let incomparable = Incomparable::of(from, to, main);
         let decide = |quantity: Derived| {
-            let contrast = contrast(quantity);
+            let contrast = contrast(quantity).filter(|_| incomparable.is_none());
             let decision = contrast.map_or(Decision::Inconclusive, |contrast| {
                 Decision::of(&contrast.ratio, min_effect)
             });
@@ -143,9 +145,8 @@ impl Comparison {
         };
         let decided = |(.., decision): &(_, _, Decision)| *decision != Decision::Inconclusive;
         let by_time = decide(main);
-        let copies = copy_path::differs(from, to);
         let by_instructions = || {
-            if copies.is_some() {
+            if incomparable.is_some() || copy_path::differs(from, to).is_some() {
                 return None;
             }
             let counts = INSTRUCTIONS.map(|kind| Derived { kind, ..main });
@@ -164,7 +165,6 @@ impl Comparison {
             None => decision,
         };
         // Requests have bytes, too; what a byte costs is then no cause.
-        let is_per_transaction = |kind: Figure| kind.name().ends_with("_per_transaction");
         let is_of_its_unit = |kind: Figure| {
             !kind.name().contains("instructions_per_")
                 || is_per_transaction(kind) == from.has_transactions()
@@ -195,9 +195,7 @@ impl Comparison {
             contrast: contrast_of,
             decision,
             regime,
-            copies_differ_in: copies
-                .filter(|_| copy_path::refuses(from, to, quantity))
-                .map(String::from),
+            incomparable,
             causes: causes
                 .filter(|of| is_seen(**of, [from, to]))
                 .filter_map(|&of| Some((of, contrast(of)?)))
@@ -282,7 +280,7 @@ pub(crate) fn against_baseline(
             decision: Decision::of(&contrast.ratio, min_effect),
             pairs_needed: None,
             regime: None,
-            copies_differ_in: None,
+            incomparable: None,
             causes: Vec::new(),
         });
         shifts.push(Some(level));

@@ -2,6 +2,7 @@
 
 use tcpcost_study::{Derived, Figure, Scope};
 
+use crate::comparable::Incomparable;
 use crate::comparison::{Basis, Comparison, StoredVerdict};
 use crate::contrast::Contrast;
 use crate::decision::Decision;
@@ -13,9 +14,14 @@ use crate::number::{precise, show};
 pub(crate) fn sentence(one: &Comparison) -> String {
     let verdict = one.decision.name();
     let (from, to) = (&one.from, &one.to);
-    if let Some(knob) = &one.copies_differ_in {
+    if let Some(reason) = &one.incomparable {
+        let instead = match reason {
+            Incomparable::Copies(_) => "; judge them by time",
+            Incomparable::Transactions => "; a quantity per KiB compares them",
+            Incomparable::UnequalWork => "",
+        };
         return format!(
-            "{verdict}: \"{to}\" and \"{from}\" copy payload more or less often ({knob}), and what a copy costs is not in a count of instructions: to be judged by time."
+            "{verdict}: \"{to}\" and \"{from}\" are not comparable: {reason}{instead}."
         );
     }
     if let Basis::Runs(stored) = &one.basis {
@@ -297,7 +303,7 @@ mod tests {
             decision,
             pairs_needed: Some(40),
             regime: None,
-            copies_differ_in: None,
+            incomparable: None,
             causes: [(Figure::AcksPerKib, 0.5), (Figure::SegmentsPerSkb, 1.25)]
                 .map(|(kind, factor)| (Derived::total(kind), contrast(factor).unwrap()))
                 .to_vec(),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tcpcost_study::{Change, Conclusion, Derived, Fit, Knobs, Study, Value};
 
 use crate::cell::CellSummary;
+use crate::comparable::Incomparable;
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::held::Held;
@@ -83,6 +84,8 @@ pub struct Crossing {
     pub at: Value,
     /// The change, trial by trial; absent where one of both cells has no number.
     pub percent: Option<Estimate>,
+    /// Why there is none, of cells that are not comparable.
+    pub incomparable: Option<Incomparable>,
 }
 
 /// From one value of a knob to another.
@@ -92,6 +95,8 @@ pub struct Step {
     pub to: Value,
     /// The change in percent of the first, trial by trial.
     pub percent: Option<Estimate>,
+    /// Why there is none, of cells that are not comparable.
+    pub incomparable: Option<Incomparable>,
     /// The published one.
     pub published_percent: Option<f64>,
     /// Whether what was stated of it holds, where something was.
@@ -306,6 +311,7 @@ fn changes(
             Step {
                 to: change.to[index].clone(),
                 percent,
+                incomparable: Incomparable::of(first, cell, quantity),
                 published_percent: change.published_percent.get(index).copied(),
                 held: expects.map(|expects| Held::of(percent.as_ref(), expects)),
             }
@@ -351,6 +357,7 @@ fn crossovers(
             let crossing = Crossing {
                 at: value.clone(),
                 percent,
+                incomparable: Incomparable::of(first, cell, quantity),
             };
             let mut known = rows.iter_mut();
             match known.find(|(other, of, ..)| *other == at && *of == index) {

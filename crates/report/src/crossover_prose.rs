@@ -6,6 +6,26 @@ use crate::effect_prose::signed;
 /// What the crossings, in the order of their values, say: `is cheaper from 16KiB on (−23 % [−44, −16] there), dearer up to
 /// 1KiB; not decided at 4KiB`.
 pub(crate) fn told(crossings: &[Crossing]) -> String {
+    let refused: Vec<&Crossing> = crossings
+        .iter()
+        .filter(|one| one.incomparable.is_some())
+        .collect();
+    if let Some(reason) = refused.first().and_then(|one| one.incomparable.as_ref()) {
+        let told_of: Vec<Crossing> = crossings
+            .iter()
+            .filter(|one| one.incomparable.is_none())
+            .cloned()
+            .collect();
+        let values: Vec<String> = refused.iter().map(|one| one.at.to_string()).collect();
+        return match told_of.is_empty() {
+            true => format!("is not comparable: {reason}"),
+            false => format!(
+                "{}; not comparable at {}: {reason}",
+                told(&told_of),
+                values.join(", ")
+            ),
+        };
+    }
     let sign = |one: &Crossing| one.percent.as_ref().map_or(Sign::Unknown, Sign::of);
     let signs: Vec<Sign> = crossings.iter().map(sign).collect();
     let of = |wanted: Sign| {
@@ -53,6 +73,7 @@ mod tests {
     use tcpcost_study::Value;
 
     use super::*;
+    use crate::comparable::Incomparable;
     use crate::estimate::Estimate;
 
     fn crossings(changes: &[(u64, f64, f64)]) -> Vec<Crossing> {
@@ -64,6 +85,7 @@ mod tests {
                 hi: Some(hi),
                 n: 6,
             }),
+            incomparable: None,
         };
         changes.iter().map(one).collect()
     }
@@ -96,7 +118,24 @@ mod tests {
         let missing = [Crossing {
             at: Value::Bytes(1024),
             percent: None,
+            incomparable: None,
         }];
         assert_eq!(told(&missing), "is cheaper nowhere; not decided at 1KiB");
+    }
+
+    #[test]
+    fn what_is_not_comparable_is_no_crossing() {
+        let mut all = crossings(&[(1, 5.0, 15.0), (16, -44.0, -16.0)]);
+        all[0].percent = None;
+        all[0].incomparable = Some(Incomparable::UnequalWork);
+        assert_eq!(
+            told(&all),
+            "is cheaper everywhere; not comparable at 1KiB: they did unequal work at a fixed rate"
+        );
+        all.truncate(1);
+        assert_eq!(
+            told(&all),
+            "is not comparable: they did unequal work at a fixed rate"
+        );
     }
 }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tcpcost_study::{Derived, Figure, Knobs, Scope, Value};
 
 use crate::cell::{CellSummary, Load};
+use crate::comparable;
 use crate::conclusions::{Finding, FindingKind, Sign};
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::profile::{Layer, Profile};
-use crate::work;
 
 /// What one knob does to the main quantity, at each setting of the other knobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +111,7 @@ pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a
         let is_alike = |other: &CellSummary| {
             other.main == cell.main
                 && differing(&other.knobs, &cell.knobs).all(|name| name == knob)
-                && !work::is_unequal(other, cell)
+                && !comparable::is_unequal(other, cell)
         };
         match groups.iter_mut().find(|group| is_alike(group[0])) {
             Some(group) => group.push(cell),

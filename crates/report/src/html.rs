@@ -241,7 +241,7 @@ fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
             tbody { @for cell in &group.cells { tr {
                 th scope="row" { (cell.name) }
                 td { (of_cell(cell, group.main)) (marks(summary, cell)) }
-                @if with_ratio { td { (estimate(group.ratio_to_first(cell).as_ref(), 1.0)) } }
+                @if with_ratio { td { (group.shown_ratio(cell)) } }
                 @for of in &kept { td { (of_cell(cell, *of)) } }
                 td { (cell.n) }
                 @if regimes_differ {

@@ -6,11 +6,11 @@ use tcpcost_counts::Buffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::cell::{CellSummary, Load};
+use crate::comparable;
 use crate::copy_path;
 use crate::derive::asked_buffer;
 use crate::scope::whose;
 use crate::summary::Summary;
-use crate::work;
 
 /// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
@@ -558,7 +558,7 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
         ));
     }
     notes.extend(copy_path::note(&summary.cells));
-    notes.extend(work::note(&summary.cells));
+    notes.extend(comparable::note(&summary.cells));
     if details {
         notes.extend(cross_check(summary));
     }

@@ -26,7 +26,7 @@ pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
             None if group.cells.len() == 2 => cells.next(),
             None => None,
         };
-        let Some(other) = other else {
+        let Some(other) = other.filter(|other| group.first_by_profile(other).is_some()) else {
             continue;
         };
         for profile in &other.profiles {

@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tcpcost_study::Derived;
 
 use crate::cell::{CellSummary, TrialValues};
+use crate::comparable::Incomparable;
 use crate::contrast::Contrast;
-use crate::copy_path;
-use crate::work;
 
 impl Contrast {
-    /// `to` over `from`; absent without a repetition that both have, of the cost of unequal work, and of instructions of cells
-    /// that copy otherwise.
+    /// `to` over `from`; absent without a repetition that both have, and where the cells are not comparable.
     pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
-        if refuses([from, to], of) {
+        if Incomparable::of(from, to, of).is_some() {
             return None;
         }
         let pairs = pairs(from, to, of).into_values();
@@ -28,7 +26,8 @@ impl Contrast {
         second: [&CellSummary; 2],
         of: Derived,
     ) -> Option<Contrast> {
-        if refuses(first, of) || refuses(second, of) {
+        let refuses = |[from, to]: [&CellSummary; 2]| Incomparable::of(from, to, of).is_some();
+        if refuses(first) || refuses(second) {
             return None;
         }
         let ratios = |[from, to]: [&CellSummary; 2]| {
@@ -39,10 +38,6 @@ impl Contrast {
         };
         Contrast::by_repetition(&ratios(first), &ratios(second), first[0].stops_early)
     }
-}
-
-fn refuses([from, to]: [&CellSummary; 2], of: Derived) -> bool {
-    copy_path::refuses(from, to, of) || work::refuses(from, to, of)
 }
 
 /// A quantity of both cells, a pair for each repetition that both have. Pairs whose trials met the machine in

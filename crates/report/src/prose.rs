@@ -268,7 +268,10 @@ fn common(names: &[&str]) -> usize {
 /// What one value changes; of what, where that is not said yet.
 fn step(of: Derived, step: &Step, is_first: bool) -> String {
     let Some(percent) = &step.percent else {
-        return "was not measured".to_string();
+        return match &step.incomparable {
+            Some(reason) => format!("is not comparable: {reason}"),
+            None => "was not measured".to_string(),
+        };
     };
     let claim = match is_first {
         true => effect_prose::claim(of, percent),
@@ -402,6 +405,7 @@ mod tests {
             .map(|&(to, percent, published_percent)| Step {
                 to: Value::Count(to),
                 percent,
+                incomparable: None,
                 published_percent,
                 held: None,
             })

@@ -7,6 +7,7 @@
 use tcpcost_study::{Derived, Figure};
 
 use crate::cell::CellSummary;
+use crate::comparable::is_per_transaction;
 
 /// A count of which the one cell had another number than the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,8 +56,7 @@ pub(crate) fn differs(
     let mut worst: Option<(f64, Regime)> = None;
     for (kind, scale, price) in PRICED {
         // Those of the other unit's workload are not a count of this one.
-        let is_per_transaction = kind.name().ends_with("_per_transaction");
-        if is_per_transaction != from.has_transactions() {
+        if is_per_transaction(kind) != from.has_transactions() {
             continue;
         }
         let count = Derived::total(kind);

@@ -188,9 +188,7 @@ impl Page<'_> {
                 cell.name.clone(),
                 shown(cell, group.main),
                 labels::marks(self.summary, cell).to_string(),
-                group
-                    .ratio_to_first(cell)
-                    .map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0)),
+                group.shown_ratio(cell),
                 work(Figure::Goodput, streams && !cell.has_transactions()),
                 work(Figure::TransactionsPerS, transactions),
                 cell.n.to_string(),

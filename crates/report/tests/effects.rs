@@ -3,7 +3,7 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{FindingKind, Summary, TextStyle, text};
+use tcpcost_report::{FindingKind, Incomparable, Summary, TextStyle, json, markdown, text};
 use tcpcost_study::{Figure, Quantity, Record, Study};
 
 fn summary(text: &str) -> Summary {
@@ -180,4 +180,61 @@ fn no_line_is_wider_than_asked() {
             .unwrap();
         assert!(widest.chars().count() <= width, "{width}: {widest}");
     }
+}
+
+/// Transactions of 1 B and of 64 KiB, by a quantity.
+fn of_two_sizes(quantity: &str) -> Summary {
+    summary(&format!(
+        "[workload]\nkind = \"rr\"\n[vary]\nresponse_size = [\"1B\", \"64KiB\"]\nflows = [1, 10]\n\
+         [measure]\nquantity = \"{quantity}\"\n\
+         [[conclusion]]\ntext = \"Longer responses\"\nknob = \"response_size\"\nfrom = \"1B\"\nto = [\"64KiB\"]\n\
+         [[conclusion]]\ntext = \"By flows\"\nknob = \"response_size\"\nfrom = \"1B\"\nto = [\"64KiB\"]\nover = \"flows\"\n",
+    ))
+}
+
+#[test]
+fn transactions_of_other_sizes_are_not_related_in_tables_and_conclusions() {
+    let summary = of_two_sizes("cpu_us_per_transaction");
+    let groups = summary.groups();
+    let named = |name: &str| {
+        let place = summary.cells.iter().position(|cell| cell.name == name);
+        place.unwrap_or_else(|| panic!("no {name}"))
+    };
+    let of_ten = &summary.cells[named("flows=10 response_size=1B")];
+    let place = named("flows=1 response_size=64KiB");
+    let longer = &summary.cells[place];
+    assert!(groups[0].ratio_to_first(of_ten).is_some());
+    assert_eq!(groups[0].ratio_to_first(longer), None);
+    let reason = groups[0].incomparable(longer);
+    assert_eq!(reason, Some(Incomparable::Transactions));
+    let plain = text(&summary, TextStyle::default());
+    let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = "response_size 64KiB instead of 1B is not comparable: their transactions carry other numbers of bytes";
+    assert!(words.contains(said), "{plain}");
+    let crossing = "by flows, is not comparable: their transactions carry other numbers of bytes";
+    assert!(words.contains(crossing), "{plain}");
+    assert!(markdown(std::slice::from_ref(&summary)).contains("– (other sizes)"));
+    let document: serde_json::Value = serde_json::from_str(&json(&summary)).unwrap();
+    assert_eq!(
+        document["cells"][place]["ratio_to_first"],
+        serde_json::Value::Null
+    );
+    let cell = format!("/cells/{place}");
+    for place in [&cell, "/findings/0/steps/0", "/findings/2/crossings/0"] {
+        let reason = document.pointer(place).unwrap()["not_comparable"].as_str();
+        assert!(reason.unwrap().contains("numbers of bytes"), "{place}");
+    }
+}
+
+#[test]
+fn a_quantity_per_kib_is_related_whatever_the_transactions_carry() {
+    let summary = of_two_sizes("cpu_us_per_kib");
+    let groups = summary.groups();
+    let cells = &groups[0].cells;
+    assert!(
+        cells[1..]
+            .iter()
+            .all(|cell| groups[0].ratio_to_first(cell).is_some())
+    );
+    assert!(!text(&summary, TextStyle::default()).contains("comparable"));
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{Decision, Earlier, FindingKind, Summary, TextStyle, text};
+use tcpcost_report::{Decision, Earlier, FindingKind, Incomparable, Summary, TextStyle, text};
 use tcpcost_study::{
     CellPair, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading, Record,
     Study, Whose,
@@ -184,7 +184,8 @@ fn cells_that_copy_otherwise_have_no_verdict_by_instructions() {
     let (other, has_change, text) = verdict("\"send\", \"sendfile\"");
     assert_eq!(other.decision, Decision::Inconclusive);
     assert_eq!(other.contrast, None);
-    assert_eq!(other.copies_differ_in.as_deref(), Some("send_with"));
+    let copies = Incomparable::Copies("send_with".to_string());
+    assert_eq!(other.incomparable, Some(copies));
     assert!(!has_change, "a sentence would be a verdict, too");
     assert!(text.contains("copy payload more or less often"), "{text}");
 }

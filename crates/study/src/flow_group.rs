@@ -237,6 +237,30 @@ impl Knobs {
         self.each_group(&of).all(|has| has)
     }
 
+    /// Bytes that a transaction sends and receives, as the side that connects sees it, by group; only groups whose work is
+    /// counted in transactions. Empty where knobs contradict each other.
+    pub fn transaction_bytes(&self) -> Vec<(Option<HostName>, [f64; 2])> {
+        let groups = self.groups().unwrap_or_default().into_iter();
+        let of = |group: FlowGroup| {
+            let settings = &group.settings;
+            let bytes = match (settings.kind, &settings.program) {
+                (WorkloadKind::Program, Some(program)) => {
+                    let [sent, received] = program.bytes_of_round();
+                    match program.author() {
+                        Side::Connects => [sent, received],
+                        Side::Listens => [received, sent],
+                    }
+                }
+                (kind, _) if kind.has_transactions() => {
+                    [settings.request_bytes, settings.response_bytes].map(|bytes| bytes as f64)
+                }
+                _ => return None,
+            };
+            Some((group.name, bytes))
+        };
+        groups.filter_map(of).collect()
+    }
+
     /// Groups as they are on a host: on a host that connects its own, on a host that listens those
     /// of all hosts that connect to it. A group in which the host has no part has no flows there.
     /// `times`: number of times that a forwarding host has each group.

@@ -171,8 +171,7 @@ impl Program {
     /// True if its connections are made before the traffic and stay open: no operation opens them,
     /// or they are opened once at the start.
     pub fn stands(&self) -> bool {
-        !self.connects()
-            || matches!(self.operations.last(), Some(operation) if operation.is_endless())
+        !self.connects() || self.is_endless()
     }
 
     /// True if it opens its connections itself.
@@ -230,6 +229,20 @@ impl Program {
     /// All operations, each loop before its body.
     pub fn all(&self) -> impl Iterator<Item = &Operation> {
         all(&self.operations).into_iter()
+    }
+
+    /// Bytes that a round sends and receives, as its author sees it: the mean where sizes are random. A loop that time ends
+    /// counts as one pass.
+    pub fn bytes_of_round(&self) -> [f64; 2] {
+        let of_round = match self.operations.last() {
+            Some(Operation::Loop { body, .. }) if self.is_endless() => body,
+            _ => &self.operations,
+        };
+        bytes(of_round)
+    }
+
+    fn is_endless(&self) -> bool {
+        self.operations.last().is_some_and(Operation::is_endless)
     }
 
     /// Largest message of each direction, bytes: sent by the author, then received by it. 0 if
@@ -423,6 +436,30 @@ impl MessageSize {
         }
         Raw::List(vec![size(self.least), size(self.most)])
     }
+}
+
+/// Bytes that these operations send and receive, the mean of random sizes.
+fn bytes(operations: &[Operation]) -> [f64; 2] {
+    let mean = |size: &MessageSize, count: &u32| {
+        f64::from(*count) * f64::midpoint(size.least.into(), size.most.into())
+    };
+    let mut sum = [0.0, 0.0];
+    for operation in operations {
+        let [sent, received] = match operation {
+            Operation::Send { size, count, .. } => [mean(size, count), 0.0],
+            Operation::Receive { size, count, .. } => [0.0, mean(size, count)],
+            Operation::Loop { times, body, .. } => {
+                let passes = match times {
+                    Times::Count(count) => f64::from(*count),
+                    Times::For(_) | Times::Forever => 1.0,
+                };
+                bytes(body).map(|of_pass| passes * of_pass)
+            }
+            _ => [0.0, 0.0],
+        };
+        sum = [sum[0] + sent, sum[1] + received];
+    }
+    sum
 }
 
 /// Flattens operations, each loop before its body.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::slice::from_ref;
 
-use tcpcost_study::{Sides, units};
+use tcpcost_report::{Incomparable, is_per_transaction, transactions_differ};
+use tcpcost_study::{Sides, Study, units};
 
 use crate::exit::usage;
 use crate::output::{Format, RunFormat};
@@ -87,6 +88,7 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         ..Overrides::default()
     };
     let study = overrides.apply(&text, &file)?;
+    check_comparable(&study)?;
     if study.awaits_nodes() {
         return Err(usage(
             "every node of a job is a host of this study: name hosts of it to compare",
@@ -109,6 +111,29 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         &args.telling,
     )?;
     Ok(exit.into())
+}
+
+/// Refuses cells whose main quantity must not be related, before any trial.
+fn check_comparable(study: &Study) -> anyhow::Result<()> {
+    let named = |name: &str| study.cells.iter().find(|cell| cell.name == name);
+    for pair in &study.comparisons {
+        let Some((from, to)) = named(&pair.from).zip(named(&pair.to)) else {
+            continue;
+        };
+        let is_per_transaction = match study.measure.quantity {
+            Some(quantity) => is_per_transaction(quantity.kind),
+            None => from.knobs.has_transactions(),
+        };
+        if is_per_transaction && transactions_differ(&from.knobs, &to.knobs) {
+            return Err(usage(format!(
+                "\"{}\" and \"{}\" are not comparable: {}; compare a quantity per KiB ([measure] quantity = \"exact_cpu_us_per_kib\")",
+                pair.from,
+                pair.to,
+                Incomparable::Transactions
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What the flags set in the first and the second of a pair; absent without any.

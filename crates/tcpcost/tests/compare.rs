@@ -372,6 +372,10 @@ fn two_commands_are_compared_until_it_is_known() {
 #[test]
 fn mistakes_are_one_line() {
     let place = place();
+    let transactions = STUDY
+        .replace("\"stream\"", "\"rr\"")
+        .replace("quantity = \"task_us_per_kib\"\n", "");
+    place.write("rr.toml", &transactions);
     let ran = place.run(&["run", "mine.toml", "--out", "held", "-q"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for (args, said) in [
@@ -393,6 +397,21 @@ fn mistakes_are_one_line() {
             "/no/such",
         ),
         (&["run", "mine.toml", "--in-turn-with", "held"], "--runs"),
+        (
+            &["run", "mine.toml", "--with", "tcpcost=/bin/true"],
+            "--baseline",
+        ),
+        (
+            &[
+                "compare",
+                "rr.toml",
+                "--a",
+                "response_size=1B",
+                "--b",
+                "response_size=64KiB",
+            ],
+            "their transactions carry other numbers of bytes",
+        ),
         (
             &[
                 "run",

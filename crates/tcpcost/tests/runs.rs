@@ -147,6 +147,68 @@ fn a_second_request_ends_a_run_whose_agents_hang_and_there_is_a_report() {
 }
 
 #[test]
+fn a_host_that_hangs_ends_its_trial_soon_after_the_limit_of_the_run() {
+    let place = Place::new();
+    let limited = STUDY.replace(
+        "duration = \"20ms\"",
+        "duration = \"1s\"\ntime_max = \"5s\"",
+    );
+    let study = place.write("short.toml", &limited);
+    let mut started = place.start(&["run", &study, "--out", "out"]);
+    started.wait_for("[1/8]");
+    let agent = started.agent_of("server");
+    let end = Exit::of(agent);
+    kill(agent, libc::SIGSTOP);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let records = place.records("out");
+    let mut reasons = records
+        .iter()
+        .filter_map(|record| record["reason"].as_str());
+    assert!(
+        reasons.any(|reason| reason.starts_with("server agent: no end after 1")),
+        "{records:?}"
+    );
+    assert!(ran.stdout.contains("short"), "no report: {ran:?}");
+    assert!(end.wait(), "the agent lives on");
+}
+
+#[test]
+fn several_runs_go_on_where_they_were_interrupted() {
+    let place = Place::new();
+    let study = place.write("short.toml", &STUDY.replace("20ms", "100ms"));
+    let args = ["run", &study, "--runs", "3", "--out", "out"];
+    let mut started = place.start(&args);
+    started.wait_for("run 2 of 3");
+    until("a trial of the second run", || {
+        let text = std::fs::read_to_string(place.path("out/002/records.jsonl"));
+        text.ok()?.contains('\n').then_some(())
+    });
+    started.signal(libc::SIGINT);
+    let ran = started.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stderr.contains("with --out out goes on"), "{ran:?}");
+    assert!(!place.path("out/003").exists());
+    let texts = || {
+        ["001", "002"].map(|run| {
+            std::fs::read_to_string(place.path(&format!("out/{run}/records.jsonl"))).unwrap()
+        })
+    };
+    let before = texts();
+    let ran = place.run(&args);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let after = texts();
+    assert_eq!(after[0], before[0], "the first run was complete");
+    assert!(after[1].starts_with(&before[1]), "trials were done again");
+    for run in ["out/001", "out/002", "out/003"] {
+        assert_eq!(measured_once(&place, run), 8);
+    }
+    let other = place.run(&["run", &study, "--seed", "7", "--runs", "3", "--out", "out"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(other.stderr.contains("something else"), "{other:?}");
+}
+
+#[test]
 fn agents_leave_signals_of_the_terminal_to_the_command() {
     let place = Place::new();
     let study = place.write("short.toml", STUDY);

@@ -38,10 +38,7 @@ pub(crate) struct Rows {
 
 /// A cell's tables; none without call chains.
 pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
-    let first = group
-        .cells
-        .first()
-        .filter(|first| !std::ptr::eq(**first, cell));
+    let first = group.first_by_profile(cell);
     let of_profile = |profile: &Profile| {
         let before = first.and_then(|first| profile.of(&first.profiles));
         let layers = profile.layers.iter().map(|(layer, cost)| {

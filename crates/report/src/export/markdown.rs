@@ -79,14 +79,12 @@ fn table(summary: &Summary) -> String {
     let mut rows = String::new();
     for group in summary.groups() {
         for &cell in &group.cells {
-            let ratio = group.ratio_to_first(cell);
-            let ratio = ratio.map_or(ABSENT.to_string(), |ratio| show_estimate(&ratio, 1.0));
             let _ = writeln!(
                 rows,
                 "| {} | {} | {} | {} | {} |",
                 code(&cell.name).replace('|', "\\|"),
                 shown(cell, cell.main),
-                escaped(&ratio),
+                escaped(&group.shown_ratio(cell)),
                 work(cell),
                 cell.n
             );

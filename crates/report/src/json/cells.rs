@@ -32,6 +32,8 @@ pub(super) struct CellJson<'a> {
     main_stands_in: bool,
     converged: Option<bool>,
     ratio_to_first: Option<RatioJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_comparable: Option<String>,
     warnings: Vec<WarnedJson>,
     estimates: BTreeMap<String, EstimateJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -241,15 +243,18 @@ pub(super) fn warned(warnings: &[Warned]) -> Vec<WarnedJson> {
 
 pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
     let groups = summary.groups();
+    let group = |cell: &CellSummary| {
+        let mut groups = groups.iter();
+        groups.find(|group| group.cells.iter().any(|&of| std::ptr::eq(of, cell)))
+    };
     let ratio = |cell: &CellSummary| {
-        let group = groups
-            .iter()
-            .find(|group| group.cells.iter().any(|&of| std::ptr::eq(of, cell)))?;
+        let group = group(cell)?;
         Some(RatioJson {
             cell: &group.cells.first()?.name,
             estimate: group.ratio_to_first(cell)?,
         })
     };
+    let reason = |cell: &CellSummary| Some(group(cell)?.incomparable(cell)?.to_string());
     summary
         .cells
         .iter()
@@ -276,6 +281,7 @@ pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
             main_stands_in: cell.main_stands_in,
             converged: cell.converged,
             ratio_to_first: ratio(cell),
+            not_comparable: reason(cell),
             warnings: warned(&cell.warnings),
             estimates: cell
                 .estimates

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_study::Study;
 
+use crate::comparable::Incomparable;
 use crate::comparison::{Basis, Comparison, StoredVerdict};
 use crate::comparison_prose::sentence;
 use crate::estimate::Estimate;
@@ -22,6 +23,8 @@ pub(super) struct ComparisonJson<'a> {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     regime: Option<RegimeJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_comparable: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     copies_differ_in: Option<&'a str>,
     pairs_needed: Option<usize>,
@@ -78,7 +81,11 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
             from: regime.from,
             to: regime.to,
         }),
-        copies_differ_in: one.copies_differ_in.as_deref(),
+        not_comparable: one.incomparable.as_ref().map(Incomparable::to_string),
+        copies_differ_in: match &one.incomparable {
+            Some(Incomparable::Copies(knob)) => Some(knob),
+            _ => None,
+        },
         pairs_needed: one.pairs_needed,
         runs: match &one.basis {
             Basis::Runs(stored) => Some(runs(stored)),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tcpcost_study::Statement;
 
+use crate::comparable::Incomparable;
 use crate::conclusions::{Against, Finding, FindingKind, Sign};
 use crate::effect_prose;
 use crate::effects::{Effect, is_established};
@@ -85,12 +86,16 @@ struct CellFindingJson<'a> {
 struct CrossingJson<'a> {
     at: &'a tcpcost_study::Value,
     change_percent: Option<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_comparable: Option<String>,
 }
 
 #[derive(Serialize)]
 struct StepJson<'a> {
     to: &'a tcpcost_study::Value,
     change_percent: Option<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_comparable: Option<String>,
     established: bool,
     published_percent: Option<f64>,
     against: Option<&'static str>,
@@ -189,6 +194,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
                 .map(|step| StepJson {
                     to: &step.to,
                     change_percent: step.percent,
+                    not_comparable: step.incomparable.as_ref().map(Incomparable::to_string),
                     established: step.percent.is_some_and(|percent| {
                         matches!(Sign::of(&percent), Sign::Below | Sign::Above)
                     }),
@@ -216,6 +222,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
                 .map(|one| CrossingJson {
                     at: &one.at,
                     change_percent: one.percent,
+                    not_comparable: one.incomparable.as_ref().map(Incomparable::to_string),
                 })
                 .collect(),
         },

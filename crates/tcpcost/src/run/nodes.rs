@@ -145,6 +145,8 @@ const HOLD_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// An agent that runs already has a lease that this command does not know: it hears of the command as often as by the default.
 const BEAT_MAX: Duration = Duration::from_secs(15);
+/// A wait that ends so much later than it should was no wait: this process was stopped, say by Ctrl-Z.
+const LATE_LEAST: Duration = Duration::from_secs(1);
 /// How long a write waits before it looks for a request to stop.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
 /// A program whose agent has ended ends by itself.
@@ -170,7 +172,7 @@ struct Node {
     /// Questions that it has not answered.
     asked: usize,
     hello: Option<Hello>,
-    /// When it is given up, if it has not answered until then; `None` of a process of this machine, whose death is seen.
+    /// When it is given up, if it has not answered until then; `None` before the first question.
     due: Option<Instant>,
     /// Whether it was asked to run and has not answered.
     runs: bool,
@@ -232,6 +234,13 @@ impl Hearing {
 /// What a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
+/// The time within which a trial must end.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    began: Instant,
+    end: Instant,
+}
+
 /// The agents of all hosts.
 pub struct Nodes {
     processes: Vec<Process>,
@@ -240,8 +249,10 @@ pub struct Nodes {
     interrupt: Interrupt,
     /// Hosts that said of the last question to all that they failed, as they said it.
     failed: Vec<HostName>,
-    /// How long a host that is reached by another program may be silent.
+    /// How long a host may be silent.
     silence_max: Duration,
+    /// The trial that must end, if the run has a limit on its time.
+    bound: Option<Bound>,
     /// When such hosts are told again that the command is there.
     next_beat: Instant,
     /// How long the trial's traffic takes, from the order to run.
@@ -265,6 +276,7 @@ impl Nodes {
             interrupt: events.interrupt.clone(),
             failed: Vec::new(),
             silence_max: launchers.silence_max,
+            bound: None,
             next_beat: Instant::now(),
             run_takes: Duration::ZERO,
         };
@@ -444,6 +456,14 @@ impl Nodes {
             .collect()
     }
 
+    /// Bounds the next trial: a host that has not answered by then is given up. `None` leaves it to the time that a host may
+    /// be silent.
+    pub fn bound(&mut self, time: Option<Duration>) {
+        let began = Instant::now();
+        let end = time.and_then(|time| began.checked_add(time));
+        self.bound = end.map(|end| Bound { began, end });
+    }
+
     /// Asks without waiting.
     pub fn ask(&mut self, host: HostName, ask: &Ask) -> Result<(), AskError> {
         let line = serde_json::to_string(ask).expect("questions have only text keys");
@@ -453,14 +473,13 @@ impl Nodes {
             Ask::Port { held_max_ns, .. } => Duration::from_nanos(*held_max_ns) + HOLD_MAX,
             _ => Duration::ZERO,
         };
-        let due = Instant::now() + takes + self.silence_max;
+        let silent = Instant::now() + takes + self.silence_max;
+        let due = self.bound.map_or(silent, |bound| bound.end.min(silent));
         let node = self.node(host);
         node.runs = matches!(ask, Ask::Run(_));
         node.asked += 1;
+        node.due = Some(due);
         let process = node.process;
-        if self.is_far(process) {
-            self.node(host).due = Some(due);
-        }
         self.write(process, format!("{host} {line}\n").as_bytes())
             .map_err(|error| {
                 let how = self.how_ended(process);
@@ -549,7 +568,8 @@ impl Nodes {
     pub fn answer(&mut self, events: &Events, host: HostName) -> Result<Answer, AskError> {
         loop {
             if let Some(answer) = self.node(host).answers.pop_front() {
-                let is_far = self.node(host).due.is_some();
+                let process = self.node(host).process;
+                let is_far = self.is_far(process);
                 return match answer {
                     // Which of many has not what others have.
                     Answer::Unsupported { knob, reason } if is_far => {
@@ -634,8 +654,13 @@ impl Nodes {
         if now >= due {
             let process = self.node(host).process;
             self.processes[process].given_up = true;
-            let silence = self.silence_max.as_secs();
-            let text = format!("has not answered for {silence} s longer than it takes");
+            let text = match self.bound.filter(|bound| bound.end <= due) {
+                Some(bound) => format!("no end after {} s", (now - bound.began).as_secs()),
+                None => {
+                    let silence = self.silence_max.as_secs();
+                    format!("has not answered for {silence} s longer than it takes")
+                }
+            };
             return Err(AskError::Gone(host, text));
         }
         // Nothing is said to any host while one is measured.
@@ -648,12 +673,27 @@ impl Nodes {
             true => due,
             false => due.min(self.next_beat),
         };
-        match events.receiver.recv_timeout(until - now) {
+        let received = events.receiver.recv_timeout(until - now);
+        self.forgive(Instant::now().saturating_duration_since(until));
+        match received {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
                 unreachable!("the queue holds a sender of its own")
             }
+        }
+    }
+
+    /// Gives all hosts as much more time as this process itself was stopped, or had no CPU.
+    fn forgive(&mut self, late: Duration) {
+        if late < LATE_LEAST {
+            return;
+        }
+        for node in &mut self.nodes {
+            node.due = node.due.map(|due| due + late);
+        }
+        if let Some(bound) = &mut self.bound {
+            bound.end += late;
         }
     }
 
@@ -747,7 +787,7 @@ mod tests {
         assert_eq!(told(4).unwrap(), format!("{two}; then 2 hosts more"));
     }
     #[test]
-    fn a_host_that_takes_nothing_is_given_up() {
+    fn a_host_that_answers_nothing_or_takes_nothing_is_given_up() {
         let mut events = Events::new(Interrupt::default());
         let mut nodes = Nodes {
             processes: Vec::new(),
@@ -756,6 +796,7 @@ mod tests {
             interrupt: Interrupt::default(),
             failed: Vec::new(),
             silence_max: Duration::from_millis(10),
+            bound: None,
             next_beat: Instant::now(),
             run_takes: Duration::ZERO,
         };
@@ -765,6 +806,22 @@ mod tests {
         let process = nodes.start_process(&events, command, &reach, &[HostName::SERVER]);
         nodes.processes.push(process.unwrap());
         events.generation += 1;
+        nodes.nodes.push(Node {
+            host: HostName::SERVER,
+            process: 0,
+            answers: VecDeque::new(),
+            asked: 0,
+            hello: None,
+            due: None,
+            runs: false,
+        });
+        nodes.silence_max = Duration::from_secs(1000);
+        nodes.bound(Some(Duration::from_millis(10)));
+        let error = nodes
+            .call(&events, HostName::SERVER, &Ask::Finish)
+            .unwrap_err();
+        assert_eq!(error.to_string(), "server agent: no end after 0 s");
+        nodes.silence_max = Duration::from_millis(10);
         // More than a pipe takes.
         let error = nodes.write(0, &vec![b'x'; 4 << 20]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);

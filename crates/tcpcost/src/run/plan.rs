@@ -68,6 +68,9 @@ const CAPTURE: Duration = Duration::from_millis(120);
 /// Per connection.
 const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 
+/// The least time that a trial has to end: on a busy machine a host may have no CPU for seconds.
+const END_LEAST: Duration = Duration::from_secs(10);
+
 impl Plan {
     /// The next trial, or `None` when all is done or the time is over. Within a repetition the order is shuffled by
     /// the seed, so that drift of the machine does not look like a knob.
@@ -191,14 +194,23 @@ impl Plan {
         let Some(limit) = study.measure.time_max else {
             return true;
         };
-        let planned: Duration = records
-            .iter()
-            .filter_map(|record| Some(trial_time(study, cell_of(study, record)?)))
-            .sum();
         let spent = Plan::spent(study, records);
-        // As many times longer than planned as the trials so far.
-        let factor = spent.as_secs_f64() / planned.as_secs_f64().max(1e-9);
-        records.is_empty() || spent + trial_time(study, cell).mul_f64(factor) <= limit
+        records.is_empty() || spent + expected(study, cell, records) <= limit
+    }
+
+    /// The time within which a trial must end in a study with a limit, `since` its run's last trial: what is left of the limit,
+    /// and on any machine several times as long as such a trial takes.
+    pub fn trial_limit(
+        study: &Study,
+        cell: &Cell,
+        records: &[Record],
+        since: Duration,
+    ) -> Option<Duration> {
+        let left = study
+            .measure
+            .time_max?
+            .saturating_sub(spent(study, records.iter()) + since);
+        Some(left.max(END_LEAST + 2 * expected(study, cell, records)))
     }
 
     /// Trials in all as far as is known: those done and those of the repetitions that are certain.
@@ -217,6 +229,19 @@ fn trial_time(study: &Study, cell: &Cell) -> Duration {
     let flows = u32::try_from(cell.knobs.flows()).unwrap_or(u32::MAX);
     let (warm_up, duration) = study.times(cell);
     warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows
+}
+
+/// What a trial of a cell will take: as many times longer than planned as the trials so far.
+fn expected(study: &Study, cell: &Cell, records: &[Record]) -> Duration {
+    let planned: Duration = records
+        .iter()
+        .filter_map(|record| Some(trial_time(study, cell_of(study, record)?)))
+        .sum();
+    let factor = match planned.as_secs_f64() {
+        planned if planned > 0.0 => Plan::spent(study, records).as_secs_f64() / planned,
+        _ => 1.0,
+    };
+    trial_time(study, cell).mul_f64(factor)
 }
 
 fn cell_of<'a>(study: &'a Study, record: &Record) -> Option<&'a Cell> {

@@ -260,6 +260,12 @@ impl<'a> Runner<'a> {
         let waited = self
             .distance_wait
             .wait(bed, &topology, knobs, &self.records, left, events);
+        bed.nodes.bound(Plan::trial_limit(
+            self.study,
+            trial.cell,
+            &self.records,
+            self.since.elapsed(),
+        ));
         let ran = match waited {
             Ok(()) => trial.run(bed, &topology, events),
             Err(error) => Err(trial.not_begun(bed, &topology, &error)),

@@ -11,7 +11,7 @@ use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 
 use super::baseline::{Baseline, directories};
-use super::directory::{Directory, Overrides, StoredRun};
+use super::directory::{Directory, Overrides, RECORDS, StoredRun};
 use super::launcher::Launchers;
 use super::{default_directory, overrides};
 use crate::cli;
@@ -86,7 +86,10 @@ pub fn several(args: &cli::RunArgs, runs: u32) -> anyhow::Result<Exit> {
             }
             let exit = once(args, side, &path, &interrupt)?;
             if exit == Exit::Interrupted {
-                output::say!("tcpcost: interrupted; the runs so far: {}", out.display());
+                let out = out.display();
+                output::say!(
+                    "tcpcost: interrupted; the runs so far: {out}; the same command with --out {out} goes on"
+                );
                 return Ok(exit);
             }
         }
@@ -98,15 +101,25 @@ pub fn several(args: &cli::RunArgs, runs: u32) -> anyhow::Result<Exit> {
 const BEFORE: &str = "before";
 const AFTER: &str = "after";
 
-/// Makes one run's directory and has a process conduct it.
+/// Makes one run's directory, or finds it there, and has a process conduct what is left of it.
 fn once(
     args: &cli::RunArgs,
     side: &Side,
     path: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Exit> {
-    // It is this command line that lets it run.
-    drop(Directory::create(path, &side.text, &side.overrides)?);
+    if path.join(RECORDS).exists() {
+        let run = StoredRun::load(path)?;
+        if (&run.text, &run.overrides) != (&side.text, &side.overrides) {
+            return Err(usage(format!(
+                "{} holds a run of something else: choose another --out",
+                path.display()
+            )));
+        }
+    } else {
+        // It is this command line that lets it run.
+        drop(Directory::create(path, &side.text, &side.overrides)?);
+    }
     let mut command = Command::new(&side.program);
     command
         .args(["run", "--allow-exec", "--quiet", "--resume"])
