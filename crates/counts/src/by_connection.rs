@@ -1,5 +1,5 @@
-//! How the counts of an end's connections spread over them. The connections' own counts are not kept: 30,000 of them
-//! would be 30 MiB a trial.
+//! Distribution of an end's counts over its connections. The connections' own counts are not kept:
+//! those of 30,000 connections would be 30 MiB a trial.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,33 +8,35 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::Quantity;
 use crate::reading::Counts;
 
-/// Growth of an end's connections between two reads, one before and one after the interval.
+/// Growth of the counts of an end's connections between two reads, one before and one after the
+/// interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByConnection {
     /// Time between the reads, ns: some ms more than between the snapshots.
     pub duration_ns: u64,
-    /// Connections that are in it: all but those that the meter had forgotten at one of the reads.
+    /// Connections included: all but those that the meter had forgotten at one of the reads.
     pub connections: u64,
-    /// By quantity.
+    /// Distribution of each quantity.
     pub quantities: BTreeMap<Quantity, Spread>,
 }
 
-/// One count of each of some connections.
+/// Distribution of one count over connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The least.
+    /// Smallest count.
     pub min: u64,
-    /// The middle one; of an even number the lower one, which a connection really had.
+    /// Median count; of an even number of connections the lower one, which a connection really had.
     pub median: u64,
-    /// The most.
+    /// Largest count.
     pub max: u64,
-    /// All together.
+    /// Sum over all connections.
     pub sum: u64,
 }
 
 impl ByConnection {
-    /// Of totals by connection at two instants, and the keys of the connections to look at. A connection that one of
-    /// the two lacks, or whose count went back, was forgotten in between and is left out; `None` where all were.
+    /// Computes the growth from totals by connection at two instants; `keys` are the connections to
+    /// include. A connection that is missing at one instant, or whose count shrank, was forgotten
+    /// in between and is omitted; `None` if all are omitted.
     pub fn between(
         before: &HashMap<u64, Counts>,
         after: &HashMap<u64, Counts>,
@@ -79,7 +81,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Totals of connections 1, 2, … of one quantity.
+    /// Totals of one quantity for connections 1, 2, …
     fn totals(totals: &[u64]) -> HashMap<u64, Counts> {
         let counts = |&total: &u64| Counts::from([(Quantity::DataSkbsSent, total)]);
         (1..).zip(totals.iter().map(counts)).collect()

@@ -1,24 +1,24 @@
-//! Call chains sampled in an interval, as a record keeps them: what was sampled, not what it means.
+//! Call chains sampled in an interval, as a record keeps them: the samples, not their meaning.
 //!
-//! Layers, contexts and shares are a report's to derive. Names are kept once and chains refer to them, which
-//! makes a trial of a second at 99 Hz some 10 KiB; [`CallChains::bound`] keeps the largest from outgrowing
-//! the line that a record is.
+//! Reports derive layers, contexts and shares. Names are stored once and chains refer to them,
+//! which makes a trial of a second at 99 Hz some 10 KiB. [`CallChains::bound`] limits the size,
+//! because a record is one line.
 
 use serde::{Deserialize, Serialize};
 
 /// Call chains of one end of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallChains {
-    /// What makes the samples: `cycles` (the PMU's, of which a halted CPU has none) or `cpu-clock` (time, idle
-    /// time included; it cannot see stretches with interrupts off and charges them to where these end).
+    /// Source of the samples: `cycles` (the PMU's; a halted CPU has none) or `cpu-clock` (time,
+    /// idle time included; stretches with interrupts off are charged to where they end).
     pub source: String,
-    /// What a sample stands for: so many cycles, or ns of `cpu-clock`.
+    /// Sampling period: cycles, or ns of `cpu-clock`.
     pub period: u64,
-    /// CPUs that were sampled. Of two ends that share CPUs the client's has them all.
+    /// CPUs that were sampled. If both ends share CPUs, the client's chains contain all of them.
     pub cpus: Vec<usize>,
     /// Time in which samples were taken, ns.
     pub duration_ns: u64,
-    /// Names of functions, each once; `[unknown]` where an address has none.
+    /// Names of functions, each once; `[unknown]` for an address without a name.
     pub functions: Vec<String>,
     /// Distinct chains, the most frequent first.
     pub chains: Vec<CallChain>,
@@ -27,43 +27,44 @@ pub struct CallChains {
     pub samples_left_out: u64,
 }
 
-/// One chain and how often it was found. Functions are places in [`CallChains::functions`], outermost first.
+/// A chain and its number of samples. Functions are indices into [`CallChains::functions`],
+/// outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CallChain {
     /// Name of the task that was on the CPU.
     pub task: String,
-    /// Whose task that was.
+    /// Owner of that task.
     pub whose: TaskClass,
-    /// Its functions in user mode; none for tasks that are not the trial's.
+    /// Functions in user mode; empty for tasks that are not the trial's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub user: Vec<u32>,
-    /// The kernel's; none when user mode ran.
+    /// Functions in the kernel; empty if user mode ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<u32>,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// Whose task was on the CPU. An interrupt or a softirq may have been on top of it.
+/// Owner of the task on the CPU. An interrupt or a softirq may have run on top of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskClass {
-    /// Of a process of the trial.
+    /// A process of the trial.
     Own,
     /// A kernel thread that carries network work: ksoftirqd, a kworker, threaded NAPI.
     Kernel,
-    /// Any other.
+    /// Any other task.
     Others,
     /// The idle task.
     Idle,
 }
 
 impl CallChains {
-    /// The most distinct chains that a record keeps of an end: some 200 KiB.
+    /// Limit of distinct chains that a record keeps of an end: some 200 KiB.
     pub const MAX: usize = 2000;
 
-    /// Puts the most frequent chains first and leaves out what is beyond `max` of them, and the names that
-    /// then nobody uses.
+    /// Sorts chains by frequency, and removes those after the first `max` and function names that
+    /// are then unused.
     pub fn bound(mut self, max: usize) -> CallChains {
         self.chains
             .sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.cmp(b)));
@@ -80,7 +81,7 @@ impl CallChains {
             .flat_map(|chain| chain.user.iter_mut().chain(&mut chain.kernel))
         {
             let Some(new) = places.get_mut(*place as usize) else {
-                continue; // Names nothing before and after.
+                continue; // Such an index has no name before and after.
             };
             *place = *new.get_or_insert_with(|| {
                 functions.push(self.functions[*place as usize].clone());
@@ -91,21 +92,21 @@ impl CallChains {
         self
     }
 
-    /// The name at a place; `[unknown]` at one that a damaged record refers to.
+    /// Name with this index; `[unknown]` for an index that a damaged record refers to.
     pub fn name(&self, place: u32) -> &str {
         self.functions
             .get(place as usize)
             .map_or(UNKNOWN, String::as_str)
     }
 
-    /// All samples, those left out too.
+    /// Number of all samples, those not kept included.
     pub fn samples(&self) -> u64 {
         let kept = self.chains.iter().map(|chain| chain.samples);
         kept.sum::<u64>() + self.samples_left_out
     }
 }
 
-/// The name of what has none.
+/// Name of functions without a name.
 pub const UNKNOWN: &str = "[unknown]";
 
 #[allow(

@@ -1,6 +1,7 @@
-//! Figures: what is divided out of counts, each with one name, one definition and one formula, whoever asks for it.
+//! Figures: quotients of counts, each with one name, one definition and one formula.
 //!
-//! A row is all there is to a figure. `docs/quantities.md` is made of the rows; docs/add-a-figure.md says how to add one.
+//! A figure is defined by its row alone. `docs/quantities.md` is generated from the rows;
+//! docs/add-a-figure.md says how to add one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,29 +16,30 @@ use crate::source::{
     system_calls, threads_ns, transactions, tsc_cycles,
 };
 
-/// Whose a figure can be.
+/// Subject of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FigureOf {
-    /// A trial's as a whole.
+    /// A trial as a whole.
     Trial,
-    /// A trial's as a whole, or that of one group of its connections.
+    /// A trial as a whole, or one group of its connections.
     Group,
-    /// A trial's as a whole, or one host's of it.
+    /// A trial as a whole, or one host of it.
     Host,
-    /// A host's while `watch` observes it, whatever runs there.
+    /// A host while `watch` observes it, whatever runs there.
     Window,
-    /// A command's that `tcpcost stat` runs.
+    /// A command that `tcpcost stat` runs.
     Command,
-    /// One connection's there, or all of one process, cgroup, network namespace or port.
+    /// One connection that `watch` observes, or all connections of one process, cgroup, network
+    /// namespace or port.
     Connection,
-    /// One end's of a captured connection.
+    /// One end of a captured connection.
     Direction,
 }
 
 macro_rules! figures {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $unit:literal, $whose:ident, $better:ident
         => $formula:expr;)+) => {
-        /// What is divided out of counts.
+        /// A quotient of counts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Figure {
             $($(#[doc = $doc])+ $variant,)+
@@ -47,27 +49,28 @@ macro_rules! figures {
             /// Every figure, in the order of the documentation.
             pub const ALL: &[Figure] = &[$(Figure::$variant,)+];
 
-            /// The name, e.g. `cpu_us_per_kib`; of a host's the host's name is put before.
+            /// Name, e.g. `cpu_us_per_kib`; for one host of a trial the host's name is put before
+            /// it.
             pub const fn name(self) -> &'static str {
                 match self { $(Figure::$variant => $name,)+ }
             }
 
-            /// The unit, as printed.
+            /// Unit, as printed.
             pub const fn unit(self) -> &'static str {
                 match self { $(Figure::$variant => $unit,)+ }
             }
 
-            /// Whose it can be.
+            /// Subject of the figure.
             pub const fn whose(self) -> FigureOf {
                 match self { $(Figure::$variant => FigureOf::$whose,)+ }
             }
 
-            /// Whether less is better; `None` where neither is.
+            /// True if less is better; `None` if neither direction is better.
             pub const fn lower_is_better(self) -> Option<bool> {
                 match self { $(Figure::$variant => Better::$better.lower(),)+ }
             }
 
-            /// The definition, as in the documentation.
+            /// Definition, as in the documentation.
             pub fn definition(self) -> &'static str {
                 match self { $(Figure::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
@@ -80,34 +83,42 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Payload delivered to the receiving applications per second of the interval, both directions together.
+    /// Payload delivered to the receiving applications per second of the interval, both directions
+    /// together.
     Goodput = "goodput_bits_per_s", "bit/s", Group, More
         => |from| Some(from.work_per_s(Q::PayloadBytesReceived)? * 8.0);
     /// Transactions completed per second of the interval, all connections together.
     TransactionsPerS = "transactions_per_s", "1/s", Group, More
         => |from| from.work_per_s(Q::Transactions);
-    /// Connections that a host, or a set of hosts one after the other, opened per second of set-up: connect, accept, and a greeting each way.
+    /// Connections that a host, or a set of hosts one after the other, opened per second of set-up:
+    /// connect, accept, and a hello each way.
     SetUpConnectionsPerS = "set_up_connections_per_s", "1/s", Host, More
         => |from| ratio(from.count(M::SetUp, Q::ConnectionsSetUp)? * 1e9, from.count(M::SetUp, Q::SetUpNs)?);
-    /// Memory of a host's process per connection that it has: what set-up added to it (RSS), the buffers that all share included.
+    /// Memory of a host's process per connection: growth during set-up (RSS), shared buffers
+    /// included.
     ProcessBytesPerConnection = "process_bytes_per_connection", "bytes", Host, Less
         => |from| per(from, M::SetUp, Q::SetUpProcessBytes, Q::ConnectionsSetUp);
-    /// The kernel's objects per connection: what set-up added to the machine's slab, both ends of it where both are on one machine.
+    /// Kernel objects per connection: growth of the machine's slab during set-up, for both ends if
+    /// both are on one machine.
     SlabBytesPerConnection = "slab_bytes_per_connection", "bytes", Host, Less
         => |from| per(from, M::SetUp, Q::SetUpSlabBytes, Q::ConnectionsSetUp);
-    /// The machine's TCP queues at the end of the interval, per connection of the host.
+    /// Memory of the machine's TCP queues at the end of the interval, per connection of the host.
     TcpQueueBytesPerConnection = "tcp_queue_bytes_per_connection", "bytes", Host, Less
         => |from| per(from, M::SetUp, Q::TcpQueueBytes, Q::ConnectionsSetUp);
-    /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user + nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the CPUs of both ends together; iowait and steal are not in it, other tasks on these CPUs are.
+    /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user +
+    /// nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the
+    /// CPUs of both ends together. It includes other tasks on these CPUs, but not iowait and steal.
     CpuUsPerKib = "cpu_us_per_kib", "µs/KiB", Host, Less
         => |from| ratio(busy_ns(from)? / 1e3, kib(from)?);
-    /// CPU µs per KiB by getrusage of the workload's threads: it misses softirqs that ran on idle or elsewhere.
+    /// CPU µs per KiB by getrusage of the workload's threads: it lacks softirqs that ran on idle or
+    /// elsewhere.
     TaskUsPerKib = "task_us_per_kib", "µs/KiB", Host, Less
         => |from| ratio(threads_ns(from)? / 1e3, kib(from)?);
-    /// CPU µs per transaction, CPU as in `cpu_us_per_kib`.
+    /// CPU µs per transaction, with CPU as in `cpu_us_per_kib`.
     CpuUsPerTransaction = "cpu_us_per_transaction", "µs", Host, Less
         => |from| ratio(busy_ns(from)? / 1e3, transactions(from)?);
-    /// Cycles of the time-stamp counter during CPU time as in `cpu_us_per_kib`, per KiB: time at a constant rate, not core cycles.
+    /// Cycles of the time-stamp counter during CPU time as in `cpu_us_per_kib`, per KiB: time at a
+    /// constant rate, not core cycles.
     TscCyclesPerKib = "tsc_cycles_per_kib", "TSC cycles/KiB", Host, Less
         => |from| ratio(tsc_cycles(from)?, kib(from)?);
     /// TSC cycles per transaction.
@@ -125,97 +136,121 @@ figures! {
     /// Share of the CPUs' time in softirqs.
     SoftirqRatio = "softirq_ratio", "ratio", Host, Neither
         => |from| share(from, M::Proc, &[Q::CpuSoftirqNs]);
-    /// Share of the CPUs' time idle, iowait included.
+    /// Idle share of the CPUs' time, iowait included.
     IdleRatio = "idle_ratio", "ratio", Host, Neither
         => |from| share(from, M::Proc, &[Q::CpuIdleNs, Q::CpuIowaitNs]);
     /// Share of the CPUs' time that the hypervisor took.
     StealRatio = "steal_ratio", "ratio", Host, Less
         => |from| share(from, M::Proc, &[Q::CpuStealNs]);
-    /// Share of the CPUs' time that tasks of others used: busy time that is neither the workload's threads' nor softirq's nor irq's.
+    /// Share of the CPUs' time that other tasks used: busy time without the workload's threads,
+    /// softirq and irq.
     OthersRatio = "others_ratio", "ratio", Host, Less
         => |from| others(from);
-    /// CPU µs per KiB by the meter `exact` (eBPF): all time of the CPUs that is neither idle nor tasks of others; softirqs and interrupts on behalf of others are in it.
+    /// CPU µs per KiB by the meter `exact` (eBPF): all time of the CPUs that is neither idle nor in
+    /// other tasks; it includes softirqs and interrupts on behalf of other tasks.
     ExactUsPerKib = "exact_cpu_us_per_kib", "µs/KiB", Host, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, kib(from)?);
-    /// CPU µs per transaction, by the meter `exact` as above.
+    /// CPU µs per transaction, by the meter `exact` as in `exact_cpu_us_per_kib`.
     ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", Host, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
-    /// Share of the CPUs' time in the trial's own tasks, interrupts taken out. Meter `exact`, as all `exact` quantities.
+    /// Share of the CPUs' time in the trial's own tasks, without interrupts. Meter `exact`, as for
+    /// all `exact` figures.
     ExactOwnRatio = "exact_own_tasks_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, &[Q::ExactTaskOwnNs]);
     /// Share of the CPUs' time in softirq NET_RX.
     ExactNetRxRatio = "exact_net_rx_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, &[Q::ExactSoftirqNetRxNs]);
-    /// Share of the CPUs' time in all other softirqs, ksoftirqd, threaded NAPI and kworkers.
+    /// Share of the CPUs' time in ksoftirqd, threaded NAPI, kworkers and softirqs other than
+    /// NET_RX.
     ExactDeferredRatio = "exact_deferred_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, Q::EXACT_DEFERRED);
-    /// Share of the CPUs' time in hard interrupts.
+    /// Share of the CPUs' time in hard interrupts, by the meter `exact`.
     ExactHardirqRatio = "exact_hardirq_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, &[Q::ExactHardirqNs]);
-    /// Share of the CPUs' time in tasks of others.
+    /// Share of the CPUs' time in other tasks.
     ExactOthersRatio = "exact_others_ratio", "ratio", Host, Less
         => |from| share(from, M::Exact, &[Q::ExactTaskOthersNs]);
-    /// Share of the CPUs' time idle.
+    /// Idle share of the CPUs' time.
     ExactIdleRatio = "exact_idle_ratio", "ratio", Host, Neither
         => |from| share(from, M::Exact, Q::EXACT_IDLE);
-    /// Busy time by /proc/stat over busy time by `exact`, tasks of others in both: how far the tick's sampling is off. 1 is right.
+    /// Busy time by /proc/stat over busy time by `exact`, other tasks included in both: the error
+    /// of the tick's sampling. 1 is correct.
     ProcToExact = "proc_to_exact_factor", "factor", Host, Neither
         => |from| ratio(busy_ratio(from)?, exact_busy_ratio(from)?);
-    /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`: what the per-process view makes of the whole cost. 1 is right.
+    /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`:
+    /// the part of the whole cost that the per-process view shows. 1 is correct.
     RusageToExact = "rusage_to_exact_factor", "factor", Host, Neither
         => |from| ratio(threads_ns(from)?, exact_cost_ns(from)?);
-    /// Load by the soaker (Morton 2001): the share of a lowest-priority spinner's work that went missing, interrupts, cache and memory contention included; an upper bound of busy time. Tasks of others are in it.
+    /// Load by the soaker (Morton 2001): how much an idle-priority spinner is slowed, including by
+    /// interrupts and by contention for cache and memory; an upper bound of busy time. Other tasks
+    /// are included.
     SoakLoadRatio = "soak_load_ratio", "ratio", Host, Neither
         => |from| soak_load(from);
-    /// Load by the soaker over the busy share by `exact`, the spinner itself taken out, tasks of others in both. 1 would be right; more is what contention costs.
+    /// Load by the soaker over the busy share by `exact`, without the spinner itself, other tasks
+    /// included in both. 1 would be correct; the excess is the cost of contention.
     SoakToExact = "soak_to_exact_factor", "factor", Host, Neither
         => |from| ratio(soak_load(from)?, exact_busy_ratio(from)?);
-    /// Core cycles (PMU) of all that ran on the CPUs, per KiB; absent without a PMU and while a soaker spins.
+    /// Core cycles (PMU) of everything that ran on the CPUs, per KiB; absent without a PMU and
+    /// while a soaker spins.
     CoreCyclesPerKib = "core_cycles_per_kib", "cycles/KiB", Host, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, kib(from)?);
     /// Core cycles (PMU) per transaction.
     CoreCyclesPerTransaction = "core_cycles_per_transaction", "cycles", Host, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
-    /// Instructions of all that ran on the CPUs, user and kernel, per KiB: nearly the same on a busy machine as on a quiet one. By the PMU, and absent without; in a guest whose clock counts instructions (docs/netdev.md) by the meter `exact`, without tasks of others, and without `memory_instructions_per_kib` where that is known. Instructions are not time.
+    /// Instructions of everything that ran on the CPUs, user and kernel, per KiB: nearly the same
+    /// on a busy machine as on a quiet one. Counted by the PMU, and absent without one. In a guest
+    /// whose clock counts instructions (docs/netdev.md), counted by the meter `exact`, without
+    /// other tasks, and without `memory_instructions_per_kib` if those are known. Instructions are
+    /// not time.
     InstructionsPerKib = "instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions(from)?, kib(from)?);
-    /// The same per transaction.
+    /// Instructions of everything that ran on the CPUs, as in `instructions_per_kib`, per
+    /// transaction.
     InstructionsPerTransaction = "instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions(from)?, transactions(from)?);
-    /// Instructions that copy, clear or set memory, beside those above: a byte is an eighth of one in the guest, one or a sixty-fourth on other CPUs.
+    /// Instructions that copy, clear or set memory, per KiB; not included in
+    /// `instructions_per_kib`. A byte is an eighth of an instruction in the guest, one or a
+    /// sixty-fourth on other CPUs.
     MemoryInstructionsPerKib = "memory_instructions_per_kib", "instructions/KiB", Host, Neither
         => |from| ratio(from.count(M::Emulator, Q::MemoryInstructions)?, kib(from)?);
-    /// The same per transaction.
+    /// Instructions that copy, clear or set memory, per transaction.
     MemoryInstructionsPerTransaction = "memory_instructions_per_transaction", "instructions", Host, Neither
         => |from| ratio(from.count(M::Emulator, Q::MemoryInstructions)?, transactions(from)?);
-    /// Of both together, those of the trial's own tasks, interrupts taken out: system calls, and user mode. In a guest whose clock counts instructions alone, as the seven rows below.
+    /// Instructions, memory instructions included, of the trial's own tasks per KiB, without
+    /// interrupts: system calls, and user mode. Only in a guest whose clock counts instructions, as
+    /// in the seven rows below.
     TaskInstructionsPerKib = "task_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactTaskOwnNs])?, kib(from)?);
-    /// Those of softirq NET_RX: packets received, and what an ACK lets TCP send.
+    /// Instructions in softirq NET_RX per KiB: packets received, and data that an ACK lets TCP
+    /// send.
     NetRxInstructionsPerKib = "net_rx_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, kib(from)?);
-    /// Those of all other softirqs, ksoftirqd and kworkers; each vector is in the record.
+    /// Instructions in ksoftirqd, kworkers and softirqs other than NET_RX per KiB; the record has
+    /// each vector.
     DeferredInstructionsPerKib = "deferred_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, kib(from)?);
-    /// Those of hard interrupts.
+    /// Instructions in hard interrupts per KiB.
     HardirqInstructionsPerKib = "hardirq_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactHardirqNs])?, kib(from)?);
-    /// As `task_instructions_per_kib`, per transaction.
+    /// Instructions of the trial's own tasks, as in `task_instructions_per_kib`, per transaction.
     TaskInstructionsPerTransaction = "task_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactTaskOwnNs])?, transactions(from)?);
-    /// As `net_rx_instructions_per_kib`, per transaction.
+    /// Instructions in softirq NET_RX per transaction.
     NetRxInstructionsPerTransaction = "net_rx_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactSoftirqNetRxNs])?, transactions(from)?);
-    /// As `deferred_instructions_per_kib`, per transaction.
+    /// Instructions in ksoftirqd, kworkers and softirqs other than NET_RX per transaction.
     DeferredInstructionsPerTransaction = "deferred_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, Q::EXACT_DEFERRED)?, transactions(from)?);
-    /// As `hardirq_instructions_per_kib`, per transaction.
+    /// Instructions in hard interrupts per transaction.
     HardirqInstructionsPerTransaction = "hardirq_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(instructions_in(from, &[Q::ExactHardirqNs])?, transactions(from)?);
-    /// Instructions while threads of the workload ran, interrupts and softirqs that hit them included, per KiB: a host's part where both ends share a CPU. By getrusage, in a guest whose clock counts instructions.
+    /// Instructions while threads of the workload ran, per KiB, interrupts and softirqs that hit
+    /// them included: a host's part if both ends share a CPU. By getrusage, in a guest whose clock
+    /// counts instructions.
     ThreadInstructionsPerKib = "thread_instructions_per_kib", "instructions/KiB", Host, Less
         => |from| ratio(threads_ns(from)? * from.instructions_per_ns()?, kib(from)?);
-    /// The same per transaction.
+    /// Instructions while threads of the workload ran, as in `thread_instructions_per_kib`, per
+    /// transaction.
     ThreadInstructionsPerTransaction = "thread_instructions_per_transaction", "instructions", Host, Less
         => |from| ratio(threads_ns(from)? * from.instructions_per_ns()?, transactions(from)?);
     /// Instructions per core cycle (PMU).
@@ -224,130 +259,146 @@ figures! {
     /// Last-level cache misses (PMU) per KiB.
     CacheMissesPerKib = "cache_misses_per_kib", "1/KiB", Host, Less
         => |from| ratio(pmu(from, Q::CacheMisses)?, kib(from)?);
-    /// Branches predicted wrong (PMU) per KiB.
+    /// Mispredicted branches (PMU) per KiB.
     BranchMissesPerKib = "branch_misses_per_kib", "1/KiB", Host, Less
         => |from| ratio(pmu(from, Q::BranchMisses)?, kib(from)?);
-    /// Wire segments per skb handed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean super-segment, pure ACKs included.
+    /// Wire segments per skb passed to IP ((TcpOutSegs + TcpRetransSegs) / IpOutRequests): the mean
+    /// super-segment, pure ACKs included.
     SegmentsPerSkb = "segments_per_skb", "segments", Host, More
         => |from| ratio(sum(from, M::Netstat, ALL_SENT)?, from.count(M::Netstat, Q::IpPacketsSent)?);
-    /// Octets per IP datagram sent, a super-segment being one (IpExtOutOctets / IpOutRequests): Dumazet's occupancy.
+    /// Bytes per IP packet sent, a super-segment counting as one (IpExtOutOctets / IpOutRequests):
+    /// Dumazet's occupancy.
     OctetsPerDatagram = "octets_per_datagram", "bytes", Host, More
         => |from| per(from, M::Netstat, Q::IpOctetsSent, Q::IpPacketsSent);
-    /// IP packets sent per KiB, a super-segment being one, pure ACKs included: skbs that went through the stack.
+    /// IP packets sent per KiB, a super-segment counting as one, pure ACKs included: skbs that
+    /// passed through the stack.
     PacketsPerKib = "packets_per_kib", "packets/KiB", Host, Less
         => |from| ratio(from.count(M::Netstat, Q::IpPacketsSent)?, kib(from)?);
-    /// IP packets sent per transaction, a super-segment being one.
+    /// IP packets sent per transaction, a super-segment counting as one.
     PacketsPerTransaction = "packets_per_transaction", "packets", Host, Less
         => |from| ratio(from.count(M::Netstat, Q::IpPacketsSent)?, transactions(from)?);
-    /// Mean payload of the skbs with data that TCP handed down: the LSO size, each skb counting once. Meter `segments` (eBPF), as the rows below.
+    /// Mean payload of data skbs that TCP passed down: the LSO size, each skb counting once. Meter
+    /// `segments` (eBPF), as in the rows below.
     SkbBytesMean = "skb_bytes_mean", "bytes", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::DataSkbsSent);
-    /// The same weighted by bytes: the size of the skb that a mean byte travels in. Short tails pull the plain mean down and hardly this one.
+    /// Mean payload of data skbs that TCP passed down, weighted by bytes: the size of the skb that
+    /// an average byte travels in. Short tails lower the plain mean, and hardly affect this one.
     SkbBytesWeighted = "skb_bytes_weighted_mean", "bytes", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataSkbSquaredBytesSent, Q::DataSkbBytesSent);
-    /// Wire segments per skb with data.
+    /// Wire segments per data skb.
     WireSegmentsPerDataSkb = "wire_segments_per_data_skb", "segments", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataSkbsSent);
-    /// Share of skbs with data that are a short tail right behind a full one.
+    /// Share of data skbs that are a short tail directly after a full one.
     TailRatio = "tail_ratio", "ratio", Host, Less
         => |from| per_of_some(from, M::Segments, Q::TailSkbsSent, Q::DataSkbsSent);
-    /// skbs with data that TCP handed down per KiB of payload in them: what is paid once for each.
+    /// Data skbs that TCP passed down per KiB of their payload: the number of per-skb costs.
     DataSkbsPerKib = "data_skbs_per_kib", "1/KiB", Host, Less
         => |from| ratio(from.count_of_some(M::Segments, Q::DataSkbsSent)?, from.count_of_some(M::Segments, Q::DataSkbBytesSent)? / 1024.0);
-    /// Pieces of memory of each skb that a driver was given, headers included: Sun 2008's DMA calls.
+    /// Pieces of memory per skb passed to a driver, headers included: Sun 2008's DMA calls.
     FragmentsPerSkb = "fragments_per_device_skb", "fragments", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DeviceFragmentsSent, Q::DeviceSkbsSent);
-    /// The same per KiB of payload sent.
+    /// Pieces of memory of skbs passed to a driver, per KiB of payload sent.
     FragmentsPerKib = "device_fragments_per_kib", "1/KiB", Host, Less
         => |from| ratio(from.count_of_some(M::Segments, Q::DeviceFragmentsSent)?, from.count_of_some(M::Segments, Q::DataSkbBytesSent)? / 1024.0);
-    /// Duplicate ACKs sent per MiB of payload delivered. 0 on a path that loses and reorders nothing.
+    /// Duplicate ACKs sent per MiB of payload delivered. 0 on a path without loss and reordering.
     DuplicateAcksPerMib = "duplicate_acks_sent_per_mib", "1/MiB", Host, Less
         => |from| ratio(from.count_of_some(M::Segments, Q::DuplicateAcksSent)?, mib(from)?);
     /// Payload bytes sent per pure ACK received.
     BytesPerAck = "payload_bytes_per_pure_ack", "bytes", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataSkbBytesSent, Q::PureAcksReceived);
-    /// Pure ACKs sent that moved the right edge of the receive window, per MiB of payload delivered: what a reader's reads announce.
+    /// Pure ACKs sent that moved the right edge of the receive window, per MiB of payload
+    /// delivered: they announce reads of the application.
     WindowAdvancingAcksPerMib = "window_advancing_acks_sent_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count(M::Segments, Q::WindowAdvancingAcksSent)? * 1024.0, kib(from)?);
-    /// Pure ACKs sent that only acknowledged, per MiB of payload delivered: the receiver's first ACK, which Klemkow 2020 leaves out.
+    /// Pure ACKs sent that only acknowledged, per MiB of payload delivered: the receiver's first
+    /// ACK, which Klemkow 2020 omits.
     OnlyAcknowledgingAcksPerMib = "only_acknowledging_acks_sent_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count(M::Segments, Q::OnlyAcknowledgingAcksSent)? * 1024.0, kib(from)?);
-    /// Wire segments of data sent in a row, with no ACK taken in between: the mean burst.
+    /// Wire segments of data sent in a row, with no ACK received in between: the mean burst.
     DataBurst = "data_burst_segments", "segments", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataBurstsSent);
-    /// Pure ACKs taken in in a row.
+    /// Pure ACKs received in a row, by the meter `segments`.
     AckBurst = "ack_burst_received", "ACKs", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::PureAcksReceived, Q::AckBurstsReceived);
-    /// Share of skbs with data sent from the writer's system call: who drains (Sun 2008).
+    /// Share of data skbs sent from the writer's system call: who drains the send queue (Sun 2008).
     DrainedBySystemCall = "drained_by_system_call_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DrainedSystemCallSkbs, Q::DataSkbsSent);
-    /// Share sent from softirq NET_RX: an ACK's arrival.
+    /// Share of data skbs sent from softirq NET_RX: on arrival of an ACK.
     DrainedByNetRx = "drained_by_net_rx_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DrainedNetRxSkbs, Q::DataSkbsSent);
-    /// Share sent from softirq TASKLET or a work queue: TCP small queues.
+    /// Share of data skbs sent from softirq TASKLET or a work queue: TCP small queues.
     DrainedByTasklet = "drained_by_tasklet_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DrainedTaskletSkbs, Q::DataSkbsSent);
-    /// Share sent from timers, pacing's among them.
+    /// Share of data skbs sent from timers, including pacing.
     DrainedByTimer = "drained_by_timer_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Segments, Q::DrainedTimerSkbs, Q::DataSkbsSent);
-    /// Wire segments with payload that this end sent, per pure ACK that it received. From the captured trials, at the end's own device, as the rows below.
+    /// Wire segments with payload that this end sent, per pure ACK that it received. From the
+    /// captured trials, at the end's own device, as in the rows below.
     CapturedSegmentsPerAck = "captured_wire_segments_per_pure_ack_received", "segments", Host, Neither
         => |from| per(from, M::Trace, Q::DataWireSegmentsSent, Q::PureAcksReceived);
-    /// Wire segments of data sent with no packet taken in between.
+    /// Wire segments of data sent in a row, with no packet received in between.
     CapturedDataBurst = "captured_data_burst_segments", "segments", Host, Neither
         => |from| per(from, M::Trace, Q::DataWireSegmentsSent, Q::DataBurstsSent);
-    /// Pure ACKs taken in in a row.
+    /// Pure ACKs received in a row, by a capture.
     CapturedAckBurst = "captured_ack_burst_received", "ACKs", Host, Neither
         => |from| per(from, M::Trace, Q::PureAcksReceived, Q::AckBurstsReceived);
-    /// Share of captured packets with data that are a sub-MSS tail right behind a full-sized super-segment.
+    /// Share of captured data packets that are a tail below the MSS directly after a full-sized
+    /// super-segment.
     CapturedTailRatio = "captured_tail_ratio", "ratio", Host, Less
         => |from| per(from, M::Trace, Q::TailSkbsSent, Q::DataSkbsSent);
-    /// Share of the connections' time that they stood in delayed-ACK stalls.
+    /// Share of the connections' time in delayed-ACK stalls.
     CapturedStallRatio = "captured_stall_ratio", "ratio", Host, Less
         => |from| share(from, M::Trace, &[Q::DelayedAckStallNs]);
     /// Wire segments with payload that this end sent, per segment without payload that it received.
     DataSegmentsPerPureAck = "data_segments_per_pure_ack_received", "segments", Host, Neither
         => |from| ratio(from.count(M::TcpInfo, Q::ConnDataSegmentsSent)?, pure_acks_received(from)?);
-    /// Pure ACKs that this end's connections received per KiB delivered: what sending TCP has to do per ACK goes by it. Segments without payload, by TCP_INFO.
+    /// Pure ACKs that this end's connections received per KiB delivered; the sender's work per ACK
+    /// depends on it. Segments without payload, by TCP_INFO.
     AcksPerKib = "acks_per_kib", "ACKs/KiB", Host, Neither
         => |from| ratio(pure_acks_received(from)?, kib(from)?);
-    /// ACKs per second that this end's delayed-ACK timer sent. In a bulk transfer each is a time in which the sender stood still.
+    /// ACKs per second that this end's delayed-ACK timer sent. In a bulk transfer the sender stalls
+    /// before each.
     DelayedAcksPerS = "delayed_acks_per_s", "1/s", Host, Less
         => |from| from.per_s(M::Netstat, Q::DelayedAcksSent);
-    /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per MiB delivered: what the sender's ACKs, or the receiver's segments, have been spared.
+    /// Incoming segments that were merged while the reader held the socket (BacklogCoalesce), per
+    /// MiB delivered: ACKs that the sender, or segments that the receiver, need not process
+    /// separately.
     BacklogCoalescedPerMib = "backlog_coalesced_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::BacklogCoalesced)?, mib(from)?);
-    /// Wire segments per skb with data that TCP received: what GRO made of them. Meter `segments`.
+    /// Wire segments per data skb that TCP received, after GRO. Meter `segments`.
     WireSegmentsPerDataSkbReceived = "wire_segments_per_data_skb_received", "segments", Host, Neither
         => |from| per(from, M::Segments, Q::DataWireSegmentsReceived, Q::DataSkbsReceived);
-    /// Share of what TCP took in, data and ACKs, that took its fast path (header prediction).
+    /// Share of received packets, data and ACKs, that took TCP's fast path (header prediction).
     HeaderPredictedRatio = "header_predicted_ratio", "ratio", Host, More
         => |from| ratio(sum(from, M::Netstat, &[Q::HeaderPredictedData, Q::HeaderPredictedAcks])?, from.count(M::Netstat, Q::SuperSegmentsReceived)?);
     /// Incoming skbs that went to the out-of-order queue, per MiB delivered.
     OutOfOrderPerMib = "out_of_order_skbs_per_mib", "1/MiB", Host, Less
         => |from| ratio(from.count_of_some(M::Netstat, Q::OutOfOrderQueued)?, mib(from)?);
-    /// ACKs that the receiver left out while data came out of order, per MiB delivered.
+    /// ACKs that the receiver omitted while data came out of order, per MiB delivered.
     CompressedAcksPerMib = "compressed_acks_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::CompressedAcks)?, mib(from)?);
     /// Writes whose small skb waited for one in the device (autocorking), per MiB delivered.
     AutocorkedPerMib = "autocorked_writes_per_mib", "1/MiB", Host, Neither
         => |from| ratio(from.count_of_some(M::Netstat, Q::Autocorked)?, mib(from)?);
-    /// skbs that were copied together for want of receive buffer, per MiB delivered.
+    /// skbs that were copied together because the receive buffer was short, per MiB delivered.
     CollapsedPerMib = "receive_collapsed_skbs_per_mib", "1/MiB", Host, Less
         => |from| ratio(from.count_of_some(M::Netstat, Q::ReceiveCollapsed)?, mib(from)?);
-    /// Duplicate SACKs received, per MiB delivered: needless retransmissions.
+    /// Duplicate SACKs received, per MiB delivered: unnecessary retransmissions.
     DsacksPerMib = "dsacks_received_per_mib", "1/MiB", Host, Less
         => |from| ratio(from.count_of_some(M::Netstat, Q::DsacksReceived)?, mib(from)?);
-    /// Share of the packets that a wire with delay and loss was given that it did not deliver: `loss`, and a full `wire_queue`.
+    /// Share of the packets passed to a wire with delay and loss that it did not deliver: `loss`,
+    /// and a full `wire_queue`.
     WireLossRatio = "wire_loss_ratio", "ratio", Trial, Less
         => |from| ratio(from.count_of_some(M::Wire, Q::WireLostPackets)? + from.count_of_some(M::Wire, Q::WireOverflowedPackets)?, from.count_of_some(M::Wire, Q::WirePackets)?);
-    /// The highest limit that an `avoidance` receiver's first connection had learned, by the looks of `series`.
+    /// Highest limit that an `avoidance` receiver's first connection had learned, by the samples of
+    /// `series`.
     AckLimitTop = "ack_limit_top", "segments", Host, Neither
         => |from| from.ack_limit_top();
-    /// Of the looks of `series` before which its delayed-ACK timer had fired, the share that found its limit lower than the look before.
+    /// Share of the samples of `series` after a firing of the receiver's delayed-ACK timer that
+    /// found its limit lower than the sample before.
     AckLimitFallRatio = "ack_limit_fall_ratio", "ratio", Host, Neither
         => |from| from.ack_limit_falls().and_then(|(falls, ends)| ratio(falls, ends));
-    /// Of the pure ACKs that `ack_filter` saw at this end, the share that never left.
+    /// Share of the pure ACKs that `ack_filter` saw at this end and never sent.
     AcksFilteredRatio = "acks_filtered_ratio", "ratio", Host, Neither
         => |from| filtered_ratio(from);
     /// Share of the data segments sent that were retransmissions.
@@ -359,34 +410,42 @@ figures! {
     /// Context switches of the workload's threads per transaction.
     SwitchesPerTransaction = "context_switches_per_transaction", "switches", Host, Less
         => |from| ratio(switches(from)?, transactions(from)?);
-    /// System calls of the workload per transaction: those that sent, received or waited (a thread for each connection waits in the others); with io_uring those of io_uring_enter.
+    /// System calls of the workload per transaction: sends, receives and waits (a thread for each
+    /// connection waits in sends and receives); with io_uring, calls of io_uring_enter.
     SystemCallsPerTransaction = "system_calls_per_transaction", "calls", Host, Less
         => |from| ratio(system_calls(from)?, transactions(from)?);
-    /// Page faults of the workload's threads, minor and major, per MiB of payload delivered: memory that each call touches anew.
+    /// Page faults of the workload's threads, minor and major, per MiB of payload delivered: memory
+    /// that each call newly touches.
     FaultsPerMib = "page_faults_per_mib", "1/MiB", Host, Less
         => |from| ratio(sum(from, M::Rusage, &[Q::MinorFaults, Q::MajorFaults])?, mib(from)?);
-    /// Times per second that the scheduler moved one of the workload's threads to another CPU; 0 where each is bound to one.
+    /// Times per second that the scheduler moved one of the workload's threads to another CPU; 0 if
+    /// each is bound to one.
     MigrationsPerS = "cpu_migrations_per_s", "1/s", Host, Less
         => |from| from.per_s(M::Rusage, Q::CpuMigrations);
-    /// Send buffer that the socket of the host's first connection has when the interval ends: SO_SNDBUF as getsockopt tells it, bookkeeping included; of our TCP, payload.
+    /// Send buffer of the socket of the host's first connection at the end of the interval:
+    /// SO_SNDBUF as getsockopt reports it, bookkeeping included; for our TCP, payload.
     SendBuffer = "send_buffer_bytes", "bytes", Host, Neither
         => |from| from.buffer_bytes(Buffer::Send);
-    /// The same of the receive buffer, SO_RCVBUF.
+    /// Receive buffer of the socket of the host's first connection at the end of the interval:
+    /// SO_RCVBUF, as in `send_buffer_bytes`.
     ReceiveBuffer = "receive_buffer_bytes", "bytes", Host, Neither
         => |from| from.buffer_bytes(Buffer::Receive);
-    /// That send buffer over the one that was asked for (`send_buffer`): Linux doubles it. Absent where none was asked for.
+    /// Send buffer as in `send_buffer_bytes` over the size that was asked for (`send_buffer`):
+    /// Linux doubles it. Absent if none was asked for.
     SendBufferFactor = "send_buffer_to_asked_factor", "factor", Host, Neither
         => |from| ratio(from.buffer_bytes(Buffer::Send)?, from.buffer_asked_bytes(Buffer::Send)?);
-    /// The same of the receive buffer (`receive_buffer`).
+    /// Receive buffer as in `receive_buffer_bytes` over the size that was asked for
+    /// (`receive_buffer`): Linux doubles it. Absent if none was asked for.
     ReceiveBufferFactor = "receive_buffer_to_asked_factor", "factor", Host, Neither
         => |from| ratio(from.buffer_bytes(Buffer::Receive)?, from.buffer_asked_bytes(Buffer::Receive)?);
-    /// Payload bytes per call that sent some.
+    /// Payload bytes per send call.
     BytesPerSend = "bytes_per_send_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesSent, Q::SendCalls);
-    /// Payload bytes per call that received some.
+    /// Payload bytes per receive call.
     BytesPerReceive = "bytes_per_receive_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesReceived, Q::ReceiveCalls);
-    /// Share of sends by reference (MSG_ZEROCOPY, IORING_OP_SEND_ZC) that the kernel copied after all.
+    /// Share of sends by reference (MSG_ZEROCOPY, IORING_OP_SEND_ZC) that the kernel copied after
+    /// all.
     ZerocopyCopiedRatio = "zerocopy_copied_ratio", "ratio", Host, Less
         => |from| per_of_some(from, M::Workload, Q::ZerocopyCopied, Q::ZerocopyCompletions);
     /// Share of the received payload whose pages were mapped and not copied (TCP_ZEROCOPY_RECEIVE).
@@ -395,7 +454,8 @@ figures! {
     /// Share of the sent files' pages that were in the page cache when the trial's interval ended.
     FileCachedRatio = "file_cached_ratio", "ratio", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::FilePagesCached, Q::FilePages);
-    /// Response time, 50th percentile. From the request's writing, or from when it was due at a fixed rate.
+    /// Response time, 50th percentile. Measured from the write of the request or, at a fixed rate,
+    /// from the time when it was due.
     ResponseP50 = "response_us_p50", "µs", Group, Less
         => |from| from.response_us(0.5);
     /// Response time, 90th percentile.
@@ -410,49 +470,64 @@ figures! {
     /// Response time, 99.99th percentile.
     ResponseP9999 = "response_us_p99_99", "µs", Group, Less
         => |from| from.response_us(0.9999);
-    /// How far the kernel's count of payload received (TCP_INFO) is from the workload's at the same two moments: |kernel - workload| / workload. Bytes in receive queues, counted by one and not yet by the other, are in it.
+    /// Difference of the kernel's count of payload received (TCP_INFO) and the workload's at the
+    /// same two moments: |kernel - workload| / workload. It includes bytes in receive queues, which
+    /// only the kernel has counted.
     PayloadDisagreement = "payload_disagreement_ratio", "ratio", Trial, Less
         => |from| payload_disagreement(from);
-    /// How far the namespace's count of segments sent (TcpOutSegs + TcpRetransSegs) is from its connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns` only.
+    /// Difference of the namespace's count of segments sent (TcpOutSegs + TcpRetransSegs) and its
+    /// connections' (TCP_INFO), both per second: |namespace - connections| / connections. `netns`
+    /// only.
     SegmentDisagreement = "segment_disagreement_ratio", "ratio", Host, Less
         => |from| segment_disagreement(from);
-    /// Wire segments with payload that a connection received, per segment without payload that it sent, SYN and FIN included: how this host acknowledges.
+    /// Wire segments with payload that a connection received, per segment without payload that it
+    /// sent, SYN and FIN included: how this host acknowledges.
     DataSegmentsPerPureAckSent = "data_segments_per_pure_ack_sent", "segments", Connection, Neither
         => |from| ratio(from.count(M::TcpInfo, Q::ConnDataSegmentsReceived)?, pure_acks_sent(from)?);
-    /// Payload that left a network namespace per second, by the meter `segments`, retransmissions included.
+    /// Payload that a network namespace sent per second, by the meter `segments`, retransmissions
+    /// included.
     PayloadSent = "payload_sent_bits_per_s", "bit/s", Window, Neither
         => |from| Some(from.per_s(M::Segments, Q::DataSkbBytesSent)? * 8.0);
-    /// Payload that came into it per second.
+    /// Payload that a network namespace received per second, by the meter `segments`.
     PayloadReceived = "payload_received_bits_per_s", "bit/s", Window, Neither
         => |from| Some(from.per_s(M::Segments, Q::DataSkbBytesReceived)? * 8.0);
-    /// IP packets that left a network namespace per second, all protocols and IP headers included (IpExtOutOctets + Ip6OutOctets).
+    /// IP packets that a network namespace sent per second, in bits, all protocols and IP headers
+    /// included (IpExtOutOctets + Ip6OutOctets).
     IpSent = "ip_sent_bits_per_s", "bit/s", Window, Neither
         => |from| Some(from.per_s(M::Netstat, Q::IpOctetsSent)? * 8.0);
-    /// IP packets that came into it per second.
+    /// IP packets that a network namespace received per second, in bits.
     IpReceived = "ip_received_bits_per_s", "bit/s", Window, Neither
         => |from| Some(from.per_s(M::Netstat, Q::IpOctetsReceived)? * 8.0);
-    /// Busy time of all CPUs of the host by the meter `exact`, whoever used it, per KiB of payload that a network namespace sent and received: over loopback each byte is both.
+    /// Busy time of all CPUs of the host by the meter `exact`, whatever ran there, per KiB of
+    /// payload that a network namespace sent and received: over loopback each byte counts twice.
     HostExactUsPerPayloadKib = "host_exact_cpu_us_per_payload_kib", "µs/KiB", Window, Less
         => |from| ratio(exact_busy_ns(from)? / 1e3, payload_kib(from)?);
-    /// The same by /proc/stat.
+    /// Busy time of all CPUs of the host by /proc/stat, per KiB of payload that a network namespace
+    /// sent and received.
     HostUsPerPayloadKib = "host_cpu_us_per_payload_kib", "µs/KiB", Window, Less
         => |from| ratio(busy_ns(from)? / 1e3, payload_kib(from)?);
-    /// Busy time of all CPUs of the host by the meter `exact`, whoever used it, per KiB of IP packets that a network namespace sent and received.
+    /// Busy time of all CPUs of the host by the meter `exact`, whatever ran there, per KiB of IP
+    /// packets that a network namespace sent and received.
     HostExactUsPerIpKib = "host_exact_cpu_us_per_ip_kib", "µs/KiB", Window, Less
         => |from| ratio(exact_busy_ns(from)? / 1e3, ip_kib(from)?);
-    /// The same by /proc/stat.
+    /// Busy time of all CPUs of the host by /proc/stat, per KiB of IP packets that a network
+    /// namespace sent and received.
     HostUsPerIpKib = "host_cpu_us_per_ip_kib", "µs/KiB", Window, Less
         => |from| ratio(busy_ns(from)? / 1e3, ip_kib(from)?);
-    /// Core cycles (PMU) of all CPUs of the host per KiB of payload that a network namespace sent and received.
+    /// Core cycles (PMU) of all CPUs of the host per KiB of payload that a network namespace sent
+    /// and received.
     HostCyclesPerPayloadKib = "host_core_cycles_per_payload_kib", "cycles/KiB", Window, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, payload_kib(from)?);
-    /// The same per KiB of IP packets.
+    /// Core cycles (PMU) of all CPUs of the host per KiB of IP packets that a network namespace
+    /// sent and received.
     HostCyclesPerIpKib = "host_core_cycles_per_ip_kib", "cycles/KiB", Window, Less
         => |from| ratio(pmu(from, Q::CoreCycles)?, ip_kib(from)?);
-    /// Wire segments with payload that a network namespace sent, per pure ACK that it received: how the peers acknowledge. Meter `segments`.
+    /// Wire segments with payload that a network namespace sent, per pure ACK that it received: how
+    /// the peers acknowledge. Meter `segments`.
     WireSegmentsPerAckReceived = "wire_segments_per_pure_ack_received", "segments", Window, Neither
         => |from| per(from, M::Segments, Q::DataWireSegmentsSent, Q::PureAcksReceived);
-    /// Wire segments with payload that it received, per pure ACK that it sent: how this host acknowledges.
+    /// Wire segments with payload that a network namespace received, per pure ACK that it sent: how
+    /// this host acknowledges. Meter `segments`.
     WireSegmentsPerAckSent = "wire_segments_per_pure_ack_sent", "segments", Window, Neither
         => |from| per(from, M::Segments, Q::DataWireSegmentsReceived, Q::PureAcksSent);
     /// Share of the CPUs' time in softirqs, by the meter `exact`.
@@ -461,28 +536,29 @@ figures! {
     /// Segments that a network namespace retransmitted per second (TcpRetransSegs).
     RetransmitsPerS = "retransmits_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::SegmentsRetransmitted);
-    /// Share of the pure ACKs sent that moved the right edge of the receive window; the others only acknowledged.
+    /// Share of the pure ACKs sent that moved the right edge of the receive window; the others only
+    /// acknowledged.
     WindowAdvancingRatio = "window_advancing_acks_sent_ratio", "ratio", Window, Neither
         => |from| ratio(from.count(M::Segments, Q::WindowAdvancingAcksSent)?, sum(from, M::Segments, &[Q::WindowAdvancingAcksSent, Q::OnlyAcknowledgingAcksSent])?);
-    /// Duplicate ACKs sent per second: the same acknowledgement and window once more.
+    /// Duplicate ACKs sent per second: the same acknowledgement and window again.
     DuplicateAcksPerS = "duplicate_acks_sent_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Segments, Q::DuplicateAcksSent);
     /// skbs per second that went to the out-of-order queue.
     OutOfOrderPerS = "out_of_order_skbs_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::OutOfOrderQueued);
-    /// Duplicate SACKs received per second: needless retransmissions.
+    /// Duplicate SACKs received per second: unnecessary retransmissions.
     DsacksPerS = "dsacks_received_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::DsacksReceived);
-    /// ACKs per second that the receiver left out while data came out of order.
+    /// ACKs per second that the receiver omitted while data came out of order.
     CompressedAcksPerS = "compressed_acks_per_s", "1/s", Window, Neither
         => |from| from.per_s(M::Netstat, Q::CompressedAcks);
     /// Writes per second whose small skb waited for one in the device (autocorking).
     AutocorkedPerS = "autocorked_writes_per_s", "1/s", Window, Neither
         => |from| from.per_s(M::Netstat, Q::Autocorked);
-    /// skbs per second that were copied together for want of receive buffer.
+    /// skbs per second that were copied together because the receive buffer was short.
     CollapsedPerS = "receive_collapsed_skbs_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::ReceiveCollapsed);
-    /// Times per second that a receive queue was over its buffer and was collapsed or emptied.
+    /// Times per second that a receive queue exceeded its buffer and was collapsed or emptied.
     PrunesPerS = "receive_prunes_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Netstat, Q::ReceivePruned);
     /// Times per second that a receiver closed its window.
@@ -500,87 +576,103 @@ figures! {
     /// Page faults of the whole host per second that waited for a disk.
     MajorFaultsPerS = "major_page_faults_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Vmstat, Q::MajorFaults);
-    /// Branches predicted wrong (PMU) on all CPUs of the host per second.
+    /// Mispredicted branches (PMU) on all CPUs of the host per second.
     BranchMissesPerS = "branch_misses_per_s", "1/s", Window, Less
         => |from| from.per_s(M::Perf, Q::BranchMisses);
-    /// CPU time of tcpcost itself and of its eBPF programs over the interval: 1 is one CPU.
+    /// CPU time of tcpcost itself and of its eBPF programs over the interval; 1 is one CPU.
     SelfCpuRatio = "self_cpu_ratio", "ratio", Window, Less
         => |from| ratio(self_cpu_ns(from)?, from.time_ns(M::SelfCost)?);
-    /// Share of the interval in which tcpcost's eBPF programs ran; below 1 the counts of `exact` and `segments` are estimated.
+    /// Share of the interval in which tcpcost's eBPF programs ran. Below 1, the counts of `exact`
+    /// and `segments` are estimates.
     SeenRatio = "seen_ratio", "ratio", Window, More
         => |from| Some((1.0 - share(from, M::Programs, &[Q::SelfProgramsIdleNs])?).max(0.0));
-    /// Standard error of the payload bytes over them, where they are estimated.
+    /// Standard error of the payload bytes, relative to them, if they are estimated.
     SamplingErrorRatio = "sampling_error_ratio", "ratio", Window, Less
         => |from| from.sampling_error();
-    /// CPU µs by the meter `exact` of a command's own tasks, and of softirqs and hard interrupts for its own sockets, per KiB of payload that its network namespace sent and received: over loopback each byte is both. Where softirqs have no owners here (no BTF, no cgroup v2, no CAP_NET_ADMIN), all softirqs, interrupts and kernel threads are in it.
+    /// CPU µs by the meter `exact` per KiB of payload that a command's network namespace sent and
+    /// received: of the command's own tasks, and of softirqs and hard interrupts for its own
+    /// sockets. Over loopback each byte counts twice. If softirqs have no owners here (no BTF, no
+    /// cgroup v2, no CAP_NET_ADMIN), all softirqs, interrupts and kernel threads are included.
     CommandUsPerPayloadKib = "command_exact_cpu_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, payload_kib(from)?);
-    /// The same CPU time per connection that was opened in the namespace, by either end: over loopback each is two.
+    /// CPU µs as in `command_exact_cpu_us_per_payload_kib` per connection that was opened in the
+    /// namespace, by either end: over loopback each connection counts twice.
     CommandUsPerConnection = "command_exact_cpu_us_per_connection", "µs", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, opens(from)?);
-    /// CPU µs of the command's threads alone, interrupts that hit them included, per KiB of payload as above: what the per-process view sees.
+    /// CPU µs of the command's threads alone, interrupts that hit them included, per KiB of payload
+    /// that the command's network namespace sent and received: the per-process view.
     CommandTaskUsPerPayloadKib = "command_task_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::TaskClockNs)? / 1e3, payload_kib(from)?);
-    /// Core cycles (PMU) of the command's threads per KiB of payload as above.
+    /// Core cycles (PMU) of the command's threads per KiB of payload that its network namespace
+    /// sent and received.
     CommandCyclesPerPayloadKib = "command_core_cycles_per_payload_kib", "cycles/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::CoreCycles)?, payload_kib(from)?);
-    /// Instructions of the command's threads per KiB of payload as above.
+    /// Instructions of the command's threads per KiB of payload that its network namespace sent and
+    /// received.
     CommandInstructionsPerPayloadKib = "command_instructions_per_payload_kib", "instructions/KiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::Instructions)?, payload_kib(from)?);
-    /// Switches away from the command's threads per MiB of payload as above.
+    /// Switches away from the command's threads per MiB of payload that its network namespace sent
+    /// and received.
     CommandSwitchesPerPayloadMib = "command_context_switches_per_payload_mib", "1/MiB", Command, Less
         => |from| ratio(from.count(M::Descendants, Q::ContextSwitches)? * 1024.0, payload_kib(from)?);
-    /// Share of the namespace's segments that were sent again (TcpRetransSegs).
+    /// Share of the namespace's segments that were retransmissions (TcpRetransSegs).
     CommandRetransmitRatio = "namespace_retransmit_ratio", "ratio", Command, Less
         => |from| ratio(from.count(M::Netstat, Q::SegmentsRetransmitted)?, sum(from, M::Netstat, ALL_SENT)?);
     /// Payload of a connection that its peer acknowledged per second, by TCP_INFO.
     ConnAcked = "conn_acked_bits_per_s", "bit/s", Connection, Neither
         => |from| Some(from.per_s(M::TcpInfo, Q::ConnBytesAcked)? * 8.0);
-    /// Payload that it received in order per second.
+    /// Payload that a connection received in order per second, by TCP_INFO.
     ConnReceived = "conn_received_bits_per_s", "bit/s", Connection, Neither
         => |from| Some(from.per_s(M::TcpInfo, Q::ConnBytesReceived)? * 8.0);
-    /// Wire segments that it sent per second, ACKs included.
+    /// Wire segments that a connection sent per second, ACKs included.
     ConnSegmentsSent = "conn_segments_sent_per_s", "1/s", Connection, Neither
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsSent);
-    /// Wire segments that it received per second, ACKs included.
+    /// Wire segments that a connection received per second, ACKs included.
     ConnSegmentsReceived = "conn_segments_received_per_s", "1/s", Connection, Neither
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsReceived);
-    /// Wire segments that it retransmitted per second.
+    /// Wire segments that a connection retransmitted per second.
     ConnRetransmitsPerS = "conn_retransmits_per_s", "1/s", Connection, Less
         => |from| from.per_s(M::TcpInfo, Q::ConnSegmentsRetransmitted);
-    /// CPU time of a process with sockets over the interval: of its tasks, and of softirqs and hard interrupts for its sockets. 1 is one CPU. Meter `exact`, as the five rows below.
+    /// CPU time of a process with sockets over the interval: of its tasks, and of softirqs and hard
+    /// interrupts for its sockets; 1 is one CPU. Meter `exact`, as in the five rows below.
     HolderCpuRatio = "holder_cpu_ratio", "ratio", Connection, Less
         => |from| ratio(holder_ns(from)?, from.time_ns(M::Exact)?);
-    /// CPU time as above per KiB of payload: what its connections' peers acknowledged and what it received, of the connections in the namespace that is watched.
+    /// CPU time as in `holder_cpu_ratio` per KiB of payload: bytes that the peers of its
+    /// connections acknowledged, and bytes that it received, over the connections in the watched
+    /// namespace.
     HolderUsPerPayloadKib = "holder_cpu_us_per_payload_kib", "µs/KiB", Connection, Less
         => |from| ratio(holder_ns(from)? / 1e3, sum(from, M::TcpInfo, &[Q::ConnBytesAcked, Q::ConnBytesReceived])? / 1024.0);
-    /// User time of its tasks, by the tick.
+    /// User time of the tasks of a process with sockets over the interval, by the tick.
     HolderUserRatio = "holder_user_ratio", "ratio", Connection, Less
         => |from| ratio(holder_user_ns(from)?, from.time_ns(M::Exact)?);
-    /// The rest of its tasks' time, which is the kernel's for them; interrupts and softirqs that hit them are not in it.
+    /// Kernel time of the tasks of a process with sockets over the interval: their time without
+    /// user time, interrupts and softirqs.
     HolderSystemRatio = "holder_system_ratio", "ratio", Connection, Less
         => |from| ratio(from.count(M::Exact, Q::HolderTaskNs)? - holder_user_ns(from)?, from.time_ns(M::Exact)?);
-    /// Time of softirqs for its sockets, on whoever's time they ran.
+    /// Time of softirqs for the sockets of a process over the interval, in whatever task they ran.
     HolderSoftirqRatio = "holder_softirq_ratio", "ratio", Connection, Less
         => |from| ratio(from.count(M::Exact, Q::HolderSoftirqNs)?, from.time_ns(M::Exact)?);
-    /// Time of the hard interrupts that raised these softirqs.
+    /// Time of the hard interrupts that raised the softirqs of `holder_softirq_ratio`, over the
+    /// interval.
     HolderHardirqRatio = "holder_hardirq_ratio", "ratio", Connection, Less
         => |from| ratio(from.count(M::Exact, Q::HolderHardirqNs)?, from.time_ns(M::Exact)?);
-    /// Wire segments with payload that an end received, per pure ACK that it sent: how it acknowledges. From a capture, as the row below.
+    /// Wire segments with payload that an end received, per pure ACK that it sent: how it
+    /// acknowledges. From a capture, as in the row below.
     CapturedSegmentsPerAckSent = "captured_wire_segments_per_pure_ack_sent", "segments", Direction, Neither
         => |from| per(from, M::Trace, Q::DataWireSegmentsReceived, Q::PureAcksSent);
-    /// IP octets per captured packet that an end sent, IP headers included, a super-segment being one.
+    /// Bytes per captured IP packet that an end sent, IP headers included, a super-segment counting
+    /// as one.
     CapturedOctetsPerDatagram = "captured_octets_per_datagram", "bytes", Direction, More
         => |from| per(from, M::Trace, Q::IpOctetsSent, Q::IpPacketsSent);
 }
 
 impl Figure {
-    /// Its value; absent where a count that it needs is, or where nothing is there to divide by.
+    /// Value of the figure; `None` if a count that it needs is missing, or if the divisor is 0.
     pub fn value(self, from: &dyn Source) -> Option<f64> {
         self.formula()(from).filter(|value| value.is_finite())
     }
 
-    /// Whether it is a time, or something per time: of no meaning where the clock counts instructions.
+    /// True if the figure is a time, or per time: meaningless where the clock counts instructions.
     pub fn is_time(self) -> bool {
         let unit = self.unit();
         ["\u{b5}s", "/s", "TSC"]
@@ -588,7 +680,7 @@ impl Figure {
             .any(|of_time| unit.contains(of_time))
     }
 
-    /// What tells the same of a cost where the clock counts instructions.
+    /// Figure for the same cost where the clock counts instructions.
     #[must_use]
     pub fn in_instructions(self) -> Figure {
         match self {
@@ -603,14 +695,14 @@ impl Figure {
         }
     }
 
-    /// The counts that its formula asks for, each by its meter.
+    /// Counts that the formula asks for, each with its meter.
     pub fn counts(self) -> BTreeSet<(M, Q)> {
         let probe = Probe::default();
         self.formula()(&probe);
         probe.counts.into_inner()
     }
 
-    /// The meters without which it is absent.
+    /// Meters without which the figure is `None`.
     pub fn meters(self) -> BTreeSet<M> {
         let is_needed = |&by: &M| {
             let without = Probe {
@@ -624,7 +716,7 @@ impl Figure {
     }
 }
 
-/// Figures as a Markdown table: pages of `docs/` carry it, and tests compare.
+/// Figures as a Markdown table, for pages of `docs/`, which tests compare with it.
 pub fn figure_table(figures: impl IntoIterator<Item = Figure>) -> String {
     let mut table =
         String::from("| name | unit | better | meters | definition |\n|---|---|---|---|---|\n");
@@ -646,7 +738,7 @@ pub fn figure_table(figures: impl IntoIterator<Item = Figure>) -> String {
     table
 }
 
-/// Which way is better.
+/// Direction that is better.
 enum Better {
     Less,
     More,
@@ -663,7 +755,7 @@ impl Better {
     }
 }
 
-/// Answers everything but for one meter, and keeps what was asked.
+/// A source that answers everything except for one meter, and records the questions.
 #[derive(Default)]
 struct Probe {
     counts: RefCell<BTreeSet<(M, Q)>>,
@@ -673,7 +765,7 @@ struct Probe {
 impl Source for Probe {
     fn count(&self, by: M, of: Q) -> Option<f64> {
         self.counts.borrow_mut().insert((by, of));
-        // A soaker's own time is 0 in most trials, and some figures are absent where it is not.
+        // A soaker's own time is 0 in most trials, and some figures are `None` if it is not.
         let count = if of == Q::SoakTaskNs { 0.0 } else { 1.0 };
         (self.lacks != Some(by)).then_some(count)
     }

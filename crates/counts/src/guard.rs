@@ -1,31 +1,31 @@
-//! The last look at text before it leaves: nothing that a terminal obeys passes, but for colours of our own.
+//! Last check of text before output: nothing that a terminal obeys passes, except colours.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::printable::{escaped_json, printable_text};
 
-/// What the text is, which decides how a character is made harmless.
+/// Form of the text, which decides how a character is made harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextForm {
     /// Lines for a reader, or CSV: as by [`printable_text`], but colours (`ESC [ 1 m`) pass.
     Lines,
-    /// JSON: as by [`escaped_json`], which leaves the data as they are.
+    /// JSON: as by [`escaped_json`], which keeps the data.
     Json,
 }
 
-/// Writes text with its unprintable characters replaced; line feeds and tabs pass. What begins a line waits for its end or for
-/// `flush`.
+/// Writes text with its unprintable characters replaced; line feeds and tabs pass. An incomplete
+/// line is held until its end or `flush`.
 #[derive(Debug)]
 pub struct Guard<W> {
     out: W,
     form: TextForm,
-    /// The line that has not ended yet.
+    /// The incomplete line.
     held: Vec<u8>,
 }
 
 impl<W: Write> Guard<W> {
-    /// Guards what is written to `out`.
+    /// Makes a guard that writes to `out`.
     pub fn new(out: W, form: TextForm) -> Guard<W> {
         Guard {
             out,
@@ -34,7 +34,7 @@ impl<W: Write> Guard<W> {
         }
     }
 
-    /// Writes so many bytes of what is held.
+    /// Writes the first `length` held bytes.
     fn release(&mut self, length: usize) -> io::Result<()> {
         let rest = self.held.split_off(length);
         let bytes = std::mem::replace(&mut self.held, rest);
@@ -54,7 +54,7 @@ impl<W: Write> Write for Guard<W> {
         if let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') {
             self.release(before + end + 1)?;
         } else if self.held.len() > LINE_MAX {
-            // A character that is still incomplete waits for its end.
+            // An incomplete character is held until its end.
             let cut = std::str::from_utf8(&self.held)
                 .err()
                 .filter(|error| error.error_len().is_none())
@@ -70,7 +70,8 @@ impl<W: Write> Write for Guard<W> {
     }
 }
 
-/// Makes a text printable as [`printable_text`] does, but lets colours pass: `ESC [`, digits and semicolons, `m`.
+/// Makes a text printable as [`printable_text`] does, but lets colours pass: `ESC [`, digits and
+/// semicolons, `m`.
 fn coloured_text(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return printable_text(text);
@@ -89,7 +90,7 @@ fn coloured_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(out + &printable_text(rest))
 }
 
-/// Length of the colour that a text begins with; 0 without one.
+/// Length of the colour sequence at the start of a text; 0 without one.
 fn colour_length(text: &str) -> usize {
     let Some(numbers) = text.strip_prefix("\x1b[") else {
         return 0;
@@ -101,7 +102,7 @@ fn colour_length(text: &str) -> usize {
     }
 }
 
-/// A line of JSON may be a gigabyte: a longer one leaves in pieces.
+/// Limit of held bytes: a line of JSON may be a gigabyte, and a longer line is written in pieces.
 const LINE_MAX: usize = 64 << 10;
 
 #[cfg(test)]

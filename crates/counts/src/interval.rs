@@ -1,4 +1,4 @@
-//! What one host's meters counted in one interval.
+//! Counts of one host's meters in one interval.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::quantity::Quantity;
 use crate::reading::Counts;
 use crate::source::Source;
 
-/// What one host's meters counted in one interval.
+/// Counts of one host's meters in one interval.
 #[derive(Debug, Clone, Copy)]
 pub struct Interval<'a> {
-    /// What grew, by meter.
+    /// Growth of each count, by meter.
     pub counts: &'a BTreeMap<MeterName, Counts>,
-    /// How long it was.
+    /// Length of the interval, ns.
     pub duration_ns: u64,
 }
 

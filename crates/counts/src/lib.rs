@@ -1,7 +1,7 @@
-//! What was counted: plain data, no Linux, no privileges, no meter, and no study that asked for it.
+//! Results of counting: plain data, without Linux, privileges, meters, and studies.
 //!
-//! A [`Quantity`] is a count with one definition. A meter tells totals of some as a [`Snapshot`]; a [`Reading`] is
-//! what grew between two of them. A [`Figure`] is what is divided out of counts.
+//! A [`Quantity`] is a count with one definition. A meter reports totals as a [`Snapshot`]; a
+//! [`Reading`] is the growth between two snapshots. A [`Figure`] is a quotient of counts.
 //!
 //! Start with [`Quantity`], [`Snapshot`] and [`Figure`].
 //!

@@ -1,17 +1,17 @@
-//! The names of meters, and what each is of: the methods by which something is counted.
+//! Names and properties of meters: the methods of counting.
 //!
-//! How one is made is in the crate `meter`, which has a row for each that a program can open.
+//! The crate `meter` has a row for each meter that a program can open, with its constructor.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose counts a meter tells, and so how those of several hosts come together.
+/// Subject of a meter's counts, which decides how the counts of several hosts are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// CPUs, each once.
+    /// CPUs, each counted once.
     Cpus,
-    /// A network namespace, once however many ask.
+    /// A network namespace, counted once however many workers ask.
     Namespace,
     /// Connections.
     Connections,
@@ -23,27 +23,27 @@ pub enum Of {
     Tcpcost,
 }
 
-/// How a meter comes to be read.
+/// Mechanism of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
-    /// Not at all: a file or a system call, read when a snapshot is taken.
+    /// A file or a system call, read when a snapshot is taken.
     Read,
-    /// Counters that the kernel keeps for whoever holds them open (perf_event_open).
+    /// Counters that the kernel keeps while they are open (perf_event_open).
     Perf,
     /// eBPF programs; needs the feature `bpf`.
     Bpf,
-    /// Threads of its own that spin.
+    /// Spinning threads.
     Spinners,
 }
 
-/// Whether a study has it.
+/// Condition for a study to have the meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Of each study that names no meters.
+    /// The study names no meters.
     ByDefault,
-    /// Of a study that names it in `[measure] meters`.
+    /// The study names the meter in `[measure] meters`.
     ByName,
-    /// Of none: it comes with what it is of.
+    /// Never on request: the meter comes with its subject.
     Never,
 }
 
@@ -59,27 +59,27 @@ macro_rules! meters {
             /// Every meter, in the order of the documentation.
             pub const ALL: &[MeterName] = &[$(MeterName::$variant,)+];
 
-            /// The name in study files and records, e.g. `tcp_info`.
+            /// Name in study files and records, e.g. `tcp_info`.
             pub const fn name(self) -> &'static str {
                 match self { $(MeterName::$variant => $name,)+ }
             }
 
-            /// What it counts, and how, in one line.
+            /// Definition in one line: counts and method.
             pub fn definition(self) -> &'static str {
                 match self { $(MeterName::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
 
-            /// Whose counts it tells.
+            /// Subject of its counts.
             pub const fn of(self) -> Of {
                 match self { $(MeterName::$variant => Of::$of,)+ }
             }
 
-            /// How it comes to be read.
+            /// Mechanism of the meter.
             pub const fn loaded(self) -> Loaded {
                 match self { $(MeterName::$variant => Loaded::$loaded,)+ }
             }
 
-            /// Whether a study has it.
+            /// Condition for a study to have the meter.
             pub const fn asked(self) -> Asked {
                 match self { $(MeterName::$variant => Asked::$asked,)+ }
             }
@@ -90,9 +90,11 @@ macro_rules! meters {
 meters! {
     /// CPU time of each CPU by /proc/stat, sampled by the tick.
     Proc = "proc", Cpus, Read, ByDefault;
-    /// CPU time, context switches and page faults of the workload's threads by getrusage, their migrations by /proc/thread-self/sched. Of a command that `tcpcost stat` runs: what it used, and what all that it waited for used.
+    /// CPU time, context switches and page faults of the workload's threads by getrusage, their
+    /// migrations by /proc/thread-self/sched. For a command that `tcpcost stat` runs: its own use,
+    /// and the use of all processes that it waited for.
     Rusage = "rusage", Worker, Read, ByDefault;
-    /// /proc/net/snmp, snmp6 and netstat of each namespace.
+    /// Counts of each namespace by /proc/net/snmp, snmp6 and netstat.
     Netstat = "netstat", Namespace, Read, ByDefault;
     /// TCP_INFO of each connection, summed.
     TcpInfo = "tcp_info", Connections, Read, ByDefault;
@@ -102,42 +104,44 @@ meters! {
     Others = "others", Cpus, Read, ByDefault;
     /// CPU time by context to the nanosecond, by eBPF.
     Exact = "exact", Cpus, Bpf, ByDefault;
-    /// skbs, wire segments and ACKs of each namespace, and what sent them, by eBPF.
+    /// skbs, wire segments and ACKs of each namespace, and the contexts that sent them, by eBPF.
     Segments = "segments", Namespace, Bpf, ByName;
-    /// Core cycles, instructions, cache misses and branch misses of each CPU, where there is a PMU.
+    /// Core cycles, instructions, cache misses and branch misses of each CPU, if there is a PMU.
     Perf = "perf", Cpus, Perf, ByName;
-    /// Work that a spinner on each CPU could not do; it keeps the CPUs from idling.
+    /// Slowdown of an idle-priority spinner on each CPU; the spinner keeps the CPUs from idling.
     Soak = "soak", Cpus, Spinners, ByName;
-    /// Call chains of each CPU, sampled in the interval: which functions and layers cost.
+    /// Call chains of each CPU, sampled in the interval: costs by function and layer.
     Profile = "profile", Cpus, Bpf, ByName;
-    /// Instructions by function of a guest whose clock counts them, by the emulator, from outside.
+    /// Instructions by function in a guest whose clock counts them, by the emulator, from outside.
     Emulator = "emulator", Cpus, Read, Never;
     /// The workload's own counts.
     Workload = "workload", Worker, Read, Never;
-    /// Before the interval: how long the host's connections took to come up, and the memory that they take.
+    /// Set-up before the interval: time until the host's connections were set up, and their memory.
     SetUp = "set_up", Worker, Read, Never;
-    /// Our own TCP's counts of what a namespace would count.
+    /// Our own TCP's counts, in place of a namespace's.
     Tcp = "tcp", Namespace, Read, Never;
-    /// What the knob `ack_filter` let leave and held, by its eBPF program.
+    /// ACKs that the knob `ack_filter` passed and held, by its eBPF program.
     AckFilter = "ack_filter", Namespace, Bpf, Never;
-    /// What a wire with delay and loss carried and lost (`delay`, `loss`, …).
+    /// Packets that a wire with delay and loss carried and lost (`delay`, `loss`, …).
     Wire = "wire", Namespace, Read, Never;
-    /// The threads of a command that `tcpcost stat` runs, and of all that it starts, by perf_event_open with inheritance.
+    /// Threads of a command that `tcpcost stat` runs, and of all processes that it starts, by
+    /// perf_event_open with inheritance.
     Descendants = "descendants", Worker, Perf, Never;
-    /// Sends and receives of the processes that `tcpcost stat` measures, by eBPF at the kernel's socket tracepoints (Linux 6.3).
+    /// Sends and receives of the processes that `tcpcost stat` measures, by eBPF at the kernel's
+    /// socket tracepoints (Linux 6.3).
     SocketCalls = "socket_calls", Worker, Bpf, Never;
-    /// A capture, as `tcpcost trace` reads it.
+    /// Packets of a capture, as `tcpcost trace` reads it.
     Trace = "trace", Connections, Read, Never;
     /// Page faults of the whole host by /proc/vmstat.
     Vmstat = "vmstat", Host, Read, Never;
     /// CPU time of tcpcost itself.
     SelfCost = "self", Tcpcost, Read, Never;
-    /// Run time of tcpcost's eBPF programs, where the kernel keeps it.
+    /// Run time of tcpcost's eBPF programs, if the kernel records it.
     Programs = "programs", Tcpcost, Read, Never;
 }
 
 impl MeterName {
-    /// The meter of this name that a study can ask for.
+    /// Meter with this name that a study can ask for; `None` if there is none.
     pub fn asked_as(name: &str) -> Option<MeterName> {
         MeterName::choices().find(|meter| meter.name() == name)
     }
@@ -148,8 +152,8 @@ impl MeterName {
         all.filter(|meter| meter.asked() != Asked::Never)
     }
 
-    /// Whether it does something all through the interval, so that it may cost something: the others are read
-    /// before and after it.
+    /// True if the meter runs all through the interval, so that it may cost something. Other meters
+    /// are read before and after the interval.
     pub fn is_standing(self) -> bool {
         self.asked() != Asked::Never && self.loaded() != Loaded::Read
     }

@@ -1,21 +1,21 @@
-//! How a connection began, transaction by transaction.
+//! The first transactions of a connection.
 
 use serde::{Deserialize, Serialize};
 
-/// How a connection's first transactions went, as one end's capture has them.
+/// First transactions of a connection, as captured at one end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// What the client sent.
+    /// Packets of the client.
     pub client: Sequences,
-    /// What the server sent.
+    /// Packets of the server.
     pub server: Sequences,
 }
 
-/// What an end sent, a list for each transaction.
+/// Packets of one end, a list for each transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequences {
     /// Wire segments that each of its pure ACKs covered.
     pub pure_acks: Vec<Vec<u64>>,
-    /// Wire segments of its data without a packet of the other end between them.
+    /// Wire segments of each run of data packets without a packet of the other end between them.
     pub data_bursts: Vec<Vec<u64>>,
 }

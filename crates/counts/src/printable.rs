@@ -1,8 +1,9 @@
-//! Foreign text made fit for a terminal, a log of CI, a table of text or CSV: what a process, a host, a record or a capture says is
-//! data, and must not move a cursor, forge a line or begin a command.
+//! Foreign text made safe for a terminal, a CI log, a text table or CSV. Texts of a process, a
+//! host, a record or a capture are data, and must not move a cursor, forge a line or begin a
+//! command.
 //!
-//! Text is replaced where it enters ([`Printable`], [`printable_json`]). [`crate::Guard`] is the net below that: it looks at all
-//! that leaves.
+//! Text is replaced where it enters ([`Printable`], [`printable_json`]). [`crate::Guard`] checks
+//! all output in addition.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,12 +17,12 @@ use serde::{Deserialize, Serialize};
 pub struct Printable(String);
 
 impl Printable {
-    /// Makes a printable line of bytes; what is not UTF-8 becomes U+FFFD.
+    /// Makes a printable line of bytes; invalid UTF-8 becomes U+FFFD.
     pub fn of_bytes(bytes: &[u8]) -> Printable {
         Printable::from(&*String::from_utf8_lossy(bytes))
     }
 
-    /// The line.
+    /// The line as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -56,16 +57,17 @@ impl fmt::Display for Printable {
     }
 }
 
-/// The text as one line that a terminal shows and does not obey.
+/// Converts a text to one line that a terminal shows and does not obey.
 ///
-/// C0 controls and DEL become their pictures (ESC is `␛`, a line feed `␊`). C1 controls, bidirectional marks, and the separators
-/// U+2028 and U+2029 become `<U+202E>`. A word that a log of CI takes for a command (`::error::`, `##[error]`) begins with `∷` or
-/// `#＃` instead. The result is stable: made printable again, it is the same.
+/// C0 controls and DEL become their pictures (ESC is `␛`, a line feed `␊`). C1 controls,
+/// bidirectional marks, and the separators U+2028 and U+2029 become `<U+202E>`. A word that a CI
+/// log takes for a command (`::error::`, `##[error]`) begins with `∷` or `#＃` instead. Converting
+/// the result again does not change it.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
-/// Makes a text of several lines printable as [`printable`] does a line; line feeds and tabs stay.
+/// Makes a text of several lines printable like [`printable`] a line; line feeds and tabs stay.
 pub fn printable_text(text: &str) -> Cow<'_, str> {
     replaced(text, is_layout)
 }
@@ -75,7 +77,8 @@ pub(crate) fn is_layout(c: char) -> bool {
     matches!(c, '\n' | '\t')
 }
 
-/// True for a character that a terminal obeys or hides: a control, a bidirectional mark, a separator of lines or paragraphs.
+/// True for a character that a terminal obeys or hides: a control, a bidirectional mark, a
+/// separator of lines or paragraphs.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -116,8 +119,8 @@ fn push_visible(c: char, out: &mut String) {
     }
 }
 
-/// True of `::word` with an end, a blank or `::` after it: what GitHub's runner takes for a command at the start of a line. An
-/// IPv6 address is none.
+/// True for `::word` followed by the end, a blank or `::`, which GitHub's runner takes for a
+/// command at the start of a line. False for an IPv6 address.
 fn begins_command(text: &str) -> bool {
     let Some(word) = text.strip_prefix("::") else {
         return false;
@@ -127,7 +130,8 @@ fn begins_command(text: &str) -> bool {
     rest.len() < word.len() && ends
 }
 
-/// True of `##[` and `##word[`, which GitHub's runner, Azure and TeamCity take for a command anywhere in a line.
+/// True for `##[` and `##word[`, which GitHub's runner, Azure and TeamCity take for a command
+/// anywhere in a line.
 fn begins_old_command(text: &str) -> bool {
     text.strip_prefix("##").is_some_and(|word| {
         word.trim_start_matches(|c: char| c.is_ascii_alphabetic())
@@ -135,8 +139,9 @@ fn begins_old_command(text: &str) -> bool {
     })
 }
 
-/// JSON whose texts are printable lines, keys included: escapes such as `\n` or `\u001b` and raw characters are replaced as by
-/// [`printable`], commands of CI too. What is not JSON stays no JSON.
+/// Makes the strings of a JSON text printable lines, keys included: escapes such as `\n` or
+/// `\u001b` and raw characters are replaced as by [`printable`], CI commands too. A text that is
+/// not JSON stays invalid.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii() && byte != b'\\' && byte != 0x7f;
     if json.bytes().all(is_plain) && !json.contains("::") && !json.contains("##") {
@@ -167,7 +172,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Bytes of a JSON text before the quote that ends it.
+/// Bytes of a JSON string before its closing quote.
 fn text_length(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.bytes().position(|byte| {
@@ -178,7 +183,8 @@ fn text_length(text: &str) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// JSON in which characters that a terminal obeys are written as `\u` escapes: the same data, safe to be shown.
+/// Escapes characters of a JSON text that a terminal obeys, as `\u` escapes: the same data, safe to
+/// show.
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_plain = |c: char| is_layout(c) || !is_unprintable(c);
     if json.chars().all(is_plain) {
@@ -194,8 +200,8 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A field of CSV that a spreadsheet takes for text, not for a formula: where it begins with `=`, `+`, `-`, `@`, a tab or a
-/// carriage return and is no number, an apostrophe comes first.
+/// Makes a CSV field text for a spreadsheet, not a formula: a field that begins with `=`, `+`, `-`,
+/// `@`, a tab or a carriage return and is no number gets an apostrophe before it.
 pub fn csv_field(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
     match is_formula && text.parse::<f64>().is_err() {
@@ -263,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Text made of what tempts a terminal and CI.
+    /// Text made of pieces that terminals and CI systems may obey.
     fn hostile() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             any::<char>().prop_map(String::from),

@@ -1,7 +1,7 @@
-//! The vocabulary of counts: one definition each, shared by every meter and every file.
+//! Quantities: counts with one definition each, shared by every meter and every file.
 //!
-//! Counts only ever grow; what is divided out of them is a [`crate::Figure`]. `docs/quantities.md` is
-//! made from this file. A changed meaning is a breaking change of the records.
+//! Counts only grow; a quotient of counts is a [`crate::Figure`]. `docs/quantities.md` is generated
+//! from this file. A changed meaning is a breaking change of the records.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! quantities {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// A count that a meter can tell. The name ends in the unit: `_ns`, `_bytes`, or a plural.
+        /// A count that a meter can report. The name ends in the unit: `_ns`, `_bytes`, or a
+        /// plural.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Quantity {
             $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
@@ -19,12 +20,12 @@ macro_rules! quantities {
             /// Every quantity, in the order of the documentation.
             pub const ALL: &[Quantity] = &[$(Quantity::$variant,)+];
 
-            /// The name in records, e.g. `cpu_softirq_ns`.
+            /// Name in records, e.g. `cpu_softirq_ns`.
             pub fn name(self) -> &'static str {
                 match self { $(Quantity::$variant => $name,)+ }
             }
 
-            /// The definition, as in the documentation.
+            /// Definition, as in the documentation.
             pub fn definition(self) -> &'static str {
                 match self { $(Quantity::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
@@ -33,125 +34,163 @@ macro_rules! quantities {
 }
 
 quantities! {
-    /// CPU time in user mode, guests and nice excluded. /proc/stat `user` - `guest`; sampled by the tick.
+    /// CPU time in user mode, guests and nice excluded. /proc/stat `user` - `guest`; sampled by the
+    /// tick.
     CpuUserNs = "cpu_user_ns",
     /// CPU time in user mode of niced tasks, guests excluded. /proc/stat `nice` - `guest_nice`.
     CpuNiceNs = "cpu_nice_ns",
-    /// CPU time in the kernel on a task's behalf. /proc/stat `system`; on a kernel with tick accounting a softirq that runs inside a system call may be counted here.
+    /// CPU time in the kernel on a task's behalf. /proc/stat `system`; on a kernel with tick
+    /// accounting a softirq that runs inside a system call may be counted here.
     CpuSystemNs = "cpu_system_ns",
     /// CPU time in hard interrupts. /proc/stat `irq`; near zero without IRQ_TIME_ACCOUNTING.
     CpuIrqNs = "cpu_irq_ns",
     /// CPU time in softirqs. /proc/stat `softirq`.
     CpuSoftirqNs = "cpu_softirq_ns",
-    /// CPU time idle. /proc/stat `idle`.
+    /// Idle CPU time. /proc/stat `idle`.
     CpuIdleNs = "cpu_idle_ns",
-    /// CPU time idle while some task waited for a disk. /proc/stat `iowait`; idle, not busy.
+    /// Idle CPU time while a task waited for a disk. /proc/stat `iowait`; idle, not busy.
     CpuIowaitNs = "cpu_iowait_ns",
-    /// Time that the hypervisor gave to others. /proc/stat `steal`; not busy.
+    /// Time that the hypervisor gave to other guests. /proc/stat `steal`; not busy.
     CpuStealNs = "cpu_steal_ns",
-    /// CPU time that ran guests of this host. /proc/stat `guest` + `guest_nice`.
+    /// CPU time of guests of this host. /proc/stat `guest` + `guest_nice`.
     CpuGuestNs = "cpu_guest_ns",
     /// User CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_utime`.
     TaskUserNs = "task_user_ns",
-    /// Kernel CPU time of the workload's own threads. `ru_stime`: it misses softirqs that ran on idle, on ksoftirqd or on others, and holds those that interrupted these threads.
+    /// Kernel CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_stime`: it lacks
+    /// softirqs that ran on idle, on ksoftirqd or on other tasks, and includes softirqs that
+    /// interrupted these threads.
     TaskSystemNs = "task_system_ns",
-    /// Time of an end's turns in the thread that it shares with the other (`placement = "one-thread"`), with the interrupts and softirqs that hit them. Meter `workload`.
+    /// Time of an end's turns in the thread that both ends share (`placement = "one-thread"`), with
+    /// the interrupts and softirqs that hit them. Meter `workload`.
     TurnsNs = "turns_ns",
-    /// Times that the workload's threads gave up the CPU to wait. `ru_nvcsw`.
+    /// Times that the workload's threads gave up the CPU to wait. getrusage `ru_nvcsw`.
     VoluntarySwitches = "voluntary_switches",
-    /// Times that the workload's threads were preempted. `ru_nivcsw`.
+    /// Times that the workload's threads were preempted. getrusage `ru_nivcsw`.
     InvoluntarySwitches = "involuntary_switches",
-    /// CPU time of a command and of all that it starts, interrupts that hit them included. PERF_COUNT_SW_TASK_CLOCK, inherited.
+    /// CPU time of a command and of all processes that it starts, interrupts that hit them
+    /// included. PERF_COUNT_SW_TASK_CLOCK, inherited.
     TaskClockNs = "task_clock_ns",
-    /// Switches away from its threads. PERF_COUNT_SW_CONTEXT_SWITCHES.
+    /// Switches away from the command's threads. PERF_COUNT_SW_CONTEXT_SWITCHES.
     ContextSwitches = "context_switches",
-    /// Times that its threads, or the workload's, were moved to another CPU. PERF_COUNT_SW_CPU_MIGRATIONS; of the workload's `se.nr_migrations` of /proc/thread-self/sched, absent with a thread for each connection (`io`).
+    /// Moves of the command's threads, or of the workload's, to another CPU.
+    /// PERF_COUNT_SW_CPU_MIGRATIONS for a command. `se.nr_migrations` of /proc/thread-self/sched
+    /// for a workload; absent with a thread for each connection (`io`).
     CpuMigrations = "cpu_migrations",
-    /// Page faults of its threads, minor and major. PERF_COUNT_SW_PAGE_FAULTS.
+    /// Page faults of the command's threads, minor and major. PERF_COUNT_SW_PAGE_FAULTS.
     PageFaults = "page_faults",
-    /// Page faults of the workload's threads, or of the whole host, that needed no disk: memory touched for the first time, among others. `ru_minflt`; /proc/vmstat `pgfault` - `pgmajfault`.
+    /// Page faults of the workload's threads, or of the whole host, that needed no disk, e.g. when
+    /// memory is touched for the first time. getrusage `ru_minflt`; /proc/vmstat `pgfault` -
+    /// `pgmajfault`.
     MinorFaults = "minor_page_faults",
-    /// Page faults that waited for a disk. `ru_majflt`; /proc/vmstat `pgmajfault`.
+    /// Page faults of the workload's threads, or of the whole host, that waited for a disk.
+    /// getrusage `ru_majflt`; /proc/vmstat `pgmajfault`.
     MajorFaults = "major_page_faults",
-    /// System calls of its threads that send: sendto, sendmsg, sendmmsg (not write, which is of files, too). Tracepoints of system calls, inherited.
+    /// System calls of the command's threads that send: sendto, sendmsg, sendmmsg (not write, which
+    /// is used for files, too). Tracepoints of system calls, inherited.
     SendSystemCalls = "send_system_calls",
-    /// System calls of its threads that receive: recvfrom, recvmsg, recvmmsg (not read).
+    /// System calls of the command's threads that receive: recvfrom, recvmsg, recvmmsg (not read).
     ReceiveSystemCalls = "receive_system_calls",
-    /// System calls of its threads that move pages without copying: sendfile, splice.
+    /// System calls of the command's threads that move pages without copying: sendfile, splice.
     SendfileSystemCalls = "sendfile_system_calls",
-    /// Its calls of connect.
+    /// Calls of connect by the command's threads.
     ConnectSystemCalls = "connect_system_calls",
-    /// Its calls of accept and accept4.
+    /// Calls of accept and accept4 by the command's threads.
     AcceptSystemCalls = "accept_system_calls",
-    /// Its waits for readiness: epoll_wait and its kin, poll, select.
+    /// Waits for readiness by the command's threads: all variants of epoll_wait, poll and select.
     PollSystemCalls = "poll_system_calls",
-    /// Its calls of io_uring_enter, each of which may stand for many sends and receives; of a workload with `io = "io-uring"` by its own count.
+    /// Calls of io_uring_enter by the command's threads, each of which may stand for many sends and
+    /// receives. For a workload with `io = "io-uring"`, by its own count.
     IoUringSystemCalls = "io_uring_enter_system_calls",
-    /// Sends on internet sockets, by any system call: write, sendfile and io_uring are among them, and calls that sent nothing. eBPF at sock_send_length.
+    /// Sends on internet sockets, by any system call: includes write, sendfile and io_uring, and
+    /// calls that sent nothing. eBPF at sock_send_length.
     SocketSends = "socket_sends",
-    /// Bytes that these took.
+    /// Bytes that sends on internet sockets took. eBPF at sock_send_length.
     SocketBytesSent = "socket_bytes_sent",
-    /// Receives on internet sockets, by any system call but splice: read is among them, and calls that found nothing. eBPF at sock_recv_length.
+    /// Receives on internet sockets, by any system call but splice: includes read, and calls that
+    /// found nothing. eBPF at sock_recv_length.
     SocketReceives = "socket_receives",
-    /// Bytes that these gave.
+    /// Bytes that receives on internet sockets returned. eBPF at sock_recv_length.
     SocketBytesReceived = "socket_bytes_received",
-    /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not core cycles.
+    /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not
+    /// core cycles.
     TscCycles = "tsc_cycles",
-    /// Core cycles in user and kernel mode of all that ran, interrupts included. perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent where there is no PMU. The time that the counter looked elsewhere is scaled up.
+    /// Core cycles in user and kernel mode of everything that ran, interrupts included.
+    /// perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent without a PMU. The count is scaled up for
+    /// the time in which the PMU counted other events.
     CoreCycles = "core_cycles",
-    /// Instructions retired, as `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
+    /// Instructions retired, counted like `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
     Instructions = "instructions",
-    /// Accesses that missed the last-level cache, as `core_cycles`; what exactly is the CPU model's own. PERF_COUNT_HW_CACHE_MISSES.
+    /// Accesses that missed the last-level cache, counted like `core_cycles`; the CPU model defines
+    /// the event. PERF_COUNT_HW_CACHE_MISSES.
     CacheMisses = "cache_misses",
-    /// Branches that were predicted wrong, as `core_cycles`. PERF_COUNT_HW_BRANCH_MISSES.
+    /// Mispredicted branches, counted like `core_cycles`. PERF_COUNT_HW_BRANCH_MISSES.
     BranchMisses = "branch_misses",
-    /// Instructions in functions that copy, clear or set memory, eight bytes each at most: other CPUs need fewer or more. Meter `emulator`.
+    /// Instructions in functions that copy, clear or set memory, at most eight bytes each: other
+    /// CPUs need fewer or more. Meter `emulator`.
     MemoryInstructions = "memory_instructions",
-    /// Time that the events of `core_cycles`, `instructions`, `cache_misses` and `branch_misses` were to be counted, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
+    /// Time that the events of `core_cycles`, `instructions`, `cache_misses` and `branch_misses`
+    /// were enabled, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
     PmuEnabledNs = "pmu_enabled_ns",
-    /// Of it, time in which the PMU did count them; where it is less, events took turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
+    /// Part of `pmu_enabled_ns` in which the PMU counted the events. If it is less, events took
+    /// turns and the counts are scaled up. PERF_FORMAT_TOTAL_TIME_RUNNING.
     PmuRunningNs = "pmu_running_ns",
-    /// Work that the soaker's spinners did: units of a fixed amount of it, comparable only between spinners of one start.
+    /// Work that the soaker's spinners did, in units of a fixed amount; comparable only between
+    /// spinners of one start.
     SoakWorkUnits = "soak_work_units",
-    /// Work that they would have done in the same time on an idle CPU, steal taken out: the idle rate, mean of the calibrations before and after, times the time. 1 - `soak_work_units` / `soak_idle_work_units` is the load.
+    /// Work that the soaker's spinners would have done in the same time on an idle CPU, without
+    /// steal: the idle rate, mean of the calibrations before and after, times the time. 1 -
+    /// `soak_work_units` / `soak_idle_work_units` is the load.
     SoakIdleWorkUnits = "soak_idle_work_units",
-    /// CPU time of the spinners themselves, interrupts that fell into it included. The clock of CPU time of each thread.
+    /// CPU time of the soaker's spinners, interrupts that hit them included. Each thread's CPU-time
+    /// clock.
     SoakTaskNs = "soak_task_ns",
-    /// CPU time of all tasks that are not the trial's, on the trial's CPUs; ksoftirqd, napi and kworker threads, which carry the network's own work, are not in it. /proc/PID/stat, by the CPU where each thread ran last, in steps of 10 ms; a thread that ended between the snapshots is in it up to the earlier one.
+    /// CPU time of all tasks that are not the trial's, on the trial's CPUs, without ksoftirqd, napi
+    /// and kworker threads, which carry the network's work. /proc/PID/stat, by the CPU on which
+    /// each thread ran last, in steps of 10 ms; a thread that ended between the snapshots counts up
+    /// to the earlier one.
     OtherTasksNs = "other_tasks_ns",
-    /// CPU time of kworker threads on the trial's CPUs, read as `other_tasks_ns` is: the kernel's deferred work, the network's and the rest.
+    /// CPU time of kworker threads on the trial's CPUs, read like `other_tasks_ns`: the kernel's
+    /// deferred work, for the network and for other subsystems.
     KworkerNs = "kworker_ns",
-    /// CPU time of tcpcost itself, all its threads. CLOCK_PROCESS_CPUTIME_ID; its eBPF programs run in what they interrupt and are not in it.
+    /// CPU time of tcpcost itself, all its threads. CLOCK_PROCESS_CPUTIME_ID, without its eBPF
+    /// programs, which run in the tasks and interrupts that they trace.
     SelfCpuNs = "self_cpu_ns",
-    /// Time that tcpcost's eBPF programs ran, the kernel's measuring of it (two clock reads a run) included. bpf_prog_info `run_time_ns`, where run-time statistics are on.
+    /// Run time of tcpcost's eBPF programs, the kernel's measurement (two clock reads a run)
+    /// included. bpf_prog_info `run_time_ns`, if run-time statistics are on.
     SelfProgramsNs = "self_programs_ns",
-    /// Runs of tcpcost's eBPF programs. bpf_prog_info `run_cnt`, where run-time statistics are on.
+    /// Runs of tcpcost's eBPF programs. bpf_prog_info `run_cnt`, if run-time statistics are on.
     SelfProgramRuns = "self_program_runs",
-    /// Time in which tcpcost's eBPF programs were idle to cost less: above 0, what they count is estimated.
+    /// Time in which tcpcost's eBPF programs paused to cost less. Above 0, their counts are
+    /// estimates.
     SelfProgramsIdleNs = "self_programs_idle_ns",
-    /// Time that the trial's own processes ran, interrupts and softirqs taken out. eBPF on sched_switch, as all `exact` times are; each ns of a CPU is in one of them.
+    /// Run time of the trial's own processes, without interrupts and softirqs. eBPF on
+    /// sched_switch, like all `exact` times; each ns of a CPU is in one of them.
     ExactTaskOwnNs = "exact_task_own_ns",
-    /// Time that the soaker's spinners ran: tasks of the trial's own processes at SCHED_IDLE. No cost, they only take what is left.
+    /// Run time of the soaker's spinners: tasks of the trial's own processes at SCHED_IDLE. No
+    /// cost: spinners take only idle time.
     ExactSoakerNs = "exact_soaker_ns",
-    /// Time that a wire with delay and loss took: a process of the trial's own at SCHED_BATCH. No cost of either end.
+    /// Run time of a wire with delay and loss: a process of the trial at SCHED_BATCH. No cost of
+    /// either end.
     ExactWireNs = "exact_wire_ns",
-    /// Time that tasks of others ran, kernel threads without a row of their own included.
+    /// Run time of other tasks, including kernel threads that have no row of their own.
     ExactTaskOthersNs = "exact_task_others_ns",
-    /// Time that ksoftirqd ran outside of softirqs; the softirqs that it runs are by their vector.
+    /// Run time of ksoftirqd outside softirqs; the softirqs that it runs count by their vector.
     ExactKsoftirqdNs = "exact_ksoftirqd_ns",
-    /// Time that kworkers ran: the kernel's deferred work, the network's and the rest.
+    /// Run time of kworkers: the kernel's deferred work, for the network and for other subsystems.
     ExactKworkerNs = "exact_kworker_ns",
-    /// Time that threads of threaded NAPI ran.
+    /// Run time of the threads of threaded NAPI.
     ExactNapiNs = "exact_napi_ns",
-    /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors (timer, reschedule, function calls, irq_work).
+    /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors
+    /// (timer, reschedule, function calls, irq_work).
     ExactHardirqNs = "exact_hardirq_ns",
-    /// Time in softirq NET_RX, hard interrupts in it taken out, as in all of these: packets received, and what an ACK lets TCP send.
+    /// Time in softirq NET_RX, without the hard interrupts in it (like all softirq times): packets
+    /// received, and data that an ACK lets TCP send.
     ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
-    /// Time in softirq NET_TX: queueing disciplines that were deferred, skbs freed.
+    /// Time in softirq NET_TX: deferred queueing disciplines, freed skbs.
     ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
-    /// Time in softirq TIMER: retransmission and delayed-ACK timers among others.
+    /// Time in softirq TIMER, e.g. retransmission and delayed-ACK timers.
     ExactSoftirqTimerNs = "exact_softirq_timer_ns",
-    /// Time in softirq HRTIMER: TCP's pacing among others.
+    /// Time in softirq HRTIMER, e.g. TCP's pacing.
     ExactSoftirqHrtimerNs = "exact_softirq_hrtimer_ns",
     /// Time in softirqs TASKLET and HI: TCP small queues, work queues in softirq context.
     ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns",
@@ -159,183 +198,214 @@ quantities! {
     ExactSoftirqSchedNs = "exact_softirq_sched_ns",
     /// Time in softirq RCU.
     ExactSoftirqRcuNs = "exact_softirq_rcu_ns",
-    /// Time in the softirqs without a row of their own (BLOCK, IRQ_POLL).
+    /// Time in the softirqs that have no row of their own (BLOCK, IRQ_POLL).
     ExactSoftirqOthersNs = "exact_softirq_others_ns",
-    /// Time that the CPU had nothing to run, interrupts taken out. What the hypervisor stole is in the context that it hit.
+    /// Time that the CPU had nothing to run, without interrupts. Time that the hypervisor stole is
+    /// in the context that it hit.
     ExactIdleNs = "exact_idle_ns",
-    /// Time in softirqs for the sockets of the command that is measured: packets that they received, and what timers, pacing and queues sent for them. A part of the softirqs' time above, which is of all sockets.
+    /// Time in softirqs for the sockets of the command that is measured: packets that they
+    /// received, and packets that timers, pacing and queues sent for them. Part of the softirq
+    /// times above, which cover all sockets.
     ExactOwnSoftirqNs = "exact_own_softirq_ns",
-    /// Time in the hard interrupts that raised these softirqs.
+    /// Time in the hard interrupts that raised the softirqs of `exact_own_softirq_ns`.
     ExactOwnHardirqNs = "exact_own_hardirq_ns",
-    /// Time in softirqs for the other ends of the command's connections, where these are on this host.
+    /// Time in softirqs for the other ends of the command's connections, if these are on this host.
     ExactPeerSoftirqNs = "exact_peer_softirq_ns",
-    /// Time in the hard interrupts that raised these softirqs.
+    /// Time in the hard interrupts that raised the softirqs of `exact_peer_softirq_ns`.
     ExactPeerHardirqNs = "exact_peer_hardirq_ns",
     /// Time in softirqs for all other sockets of this host.
     ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns",
-    /// Time in the hard interrupts that raised these softirqs.
+    /// Time in the hard interrupts that raised the softirqs of `exact_neighbour_softirq_ns`.
     ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
-    /// Time of the tasks of a process that has sockets, interrupts and softirqs taken out. Meter `exact`, as the three rows below; time that was not observed is estimated.
+    /// Run time of the tasks of a process that has sockets, without interrupts and softirqs. Meter
+    /// `exact`, as in the three rows below; time that was not observed is estimated.
     HolderTaskNs = "holder_task_ns",
-    /// What of it was in user mode, by the tick: it may be more than all of it where that is a few ticks.
+    /// User-mode part of `holder_task_ns`, by the tick: a few ticks may exceed the whole.
     HolderUserNs = "holder_user_ns",
-    /// Time in softirqs for its sockets, wherever they ran.
+    /// Time in softirqs for the sockets of a process, in whatever task they ran.
     HolderSoftirqNs = "holder_softirq_ns",
-    /// Time in the hard interrupts that raised these softirqs.
+    /// Time in the hard interrupts that raised the softirqs of `holder_softirq_ns`.
     HolderHardirqNs = "holder_hardirq_ns",
-    /// skbs with payload that TCP handed down, a super-segment being one, retransmissions included. eBPF at net_dev_queue in this namespace, as all `…skbs_sent` of the meter `segments`; IPv4 options and IPv6 extension headers are not looked into.
+    /// skbs with payload that TCP passed down, a super-segment counting as one, retransmissions
+    /// included. eBPF at net_dev_queue in this namespace, like all `…skbs_sent` of the meter
+    /// `segments`; IPv4 options and IPv6 extension headers are not parsed.
     DataSkbsSent = "data_skbs_sent",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `data_skbs_sent`.
     DataSkbBytesSent = "data_skb_bytes_sent",
-    /// Wire segments that they are or become.
+    /// Wire segments that the skbs of `data_skbs_sent` are or become.
     DataWireSegmentsSent = "data_wire_segments_sent",
-    /// Sum of the squares of their payloads, in squared bytes: divided by `data_skb_bytes_sent` it is the byte-weighted mean.
+    /// Sum of the squared payload sizes of `data_skbs_sent`, in squared bytes. Divided by
+    /// `data_skb_bytes_sent`, it is the byte-weighted mean.
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
-    /// Segments sent that have no payload and no SYN, FIN or RST.
+    /// Segments sent without payload, SYN, FIN or RST.
     PureAcksSent = "pure_acks_sent",
-    /// Pure ACKs sent, by a socket of this namespace, that moved the right edge of the receive window beyond that of the connection's pure ACK before: what a reader's read opens. Our own TCP counts them itself, against the edge of any segment before. Connections that share one of 4096 places are counted in neither this row nor the next.
+    /// Pure ACKs, sent by a socket of this namespace, that moved the right edge of the receive
+    /// window beyond that of the connection's previous pure ACK: after a read by the application.
+    /// Our own TCP counts them itself, against the edge of any earlier segment. Connections that
+    /// share one of 4096 slots are counted neither in this row nor in the next.
     WindowAdvancingAcksSent = "window_advancing_acks_sent",
-    /// Pure ACKs sent that did not: they only acknowledged (Klemkow 2020: a receiver's first ACK, before the reader has read).
+    /// Pure ACKs sent that did not move the right edge: they only acknowledged (Klemkow 2020: a
+    /// receiver's first ACK, before the application has read).
     OnlyAcknowledgingAcksSent = "only_acknowledging_acks_sent",
-    /// Of these, pure ACKs that repeated the acknowledgement and the window of the one before (RFC 5681), keepalives' and window probes' answers among them.
+    /// Part of `only_acknowledging_acks_sent`: pure ACKs that repeated the acknowledgement and the
+    /// window of the one before (RFC 5681), including answers to keepalives and window probes.
     DuplicateAcksSent = "duplicate_acks_sent",
-    /// skbs with payload that came in, after GRO. eBPF at netif_receive_skb, as all `…received` of the meter `segments`.
+    /// skbs with payload received, after GRO. eBPF at netif_receive_skb, like all `…received` of
+    /// the meter `segments`.
     DataSkbsReceived = "data_skbs_received",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `data_skbs_received`.
     DataSkbBytesReceived = "data_skb_bytes_received",
-    /// Wire segments that they are made of.
+    /// Wire segments that the skbs of `data_skbs_received` consist of.
     DataWireSegmentsReceived = "data_wire_segments_received",
-    /// Sum of the squares of their payloads, in squared bytes.
+    /// Sum of the squared payload sizes of `data_skbs_received`, in squared bytes.
     DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
-    /// Segments received that have no payload and no SYN, FIN or RST.
+    /// Segments received without payload, SYN, FIN or RST.
     PureAcksReceived = "pure_acks_received",
-    /// Runs of data skbs sent with no other packet of the connection between; connections that share one of 4096 places cut each other's bursts. Means nothing on a loopback device, where what is sent is received.
+    /// Runs of data skbs sent without another packet of the connection between them; connections
+    /// that share one of 4096 slots cut each other's bursts. Meaningless on a loopback device,
+    /// where each packet sent is received.
     DataBurstsSent = "data_bursts_sent",
-    /// Runs of pure ACKs sent, as `data_bursts_sent`.
+    /// Runs of pure ACKs sent, defined like `data_bursts_sent`.
     AckBurstsSent = "ack_bursts_sent",
-    /// Runs of data skbs received, as `data_bursts_sent`.
+    /// Runs of data skbs received, defined like `data_bursts_sent`.
     DataBurstsReceived = "data_bursts_received",
-    /// Runs of pure ACKs received, as `data_bursts_sent`.
+    /// Runs of pure ACKs received, defined like `data_bursts_sent`.
     AckBurstsReceived = "ack_bursts_received",
-    /// Data skbs of less than an MSS right behind, in sequence and on the same CPU, an skb of full segments.
+    /// Data skbs smaller than an MSS that directly follow, in sequence and on the same CPU, an skb
+    /// of full segments.
     TailSkbsSent = "tail_skbs_sent",
-    /// Delayed-ACK stalls of what this end sent: one segment outstanding, a pause, a lone ACK, then more at once. From a capture, as in `tcpcost trace`.
+    /// Delayed-ACK stalls of data that this end sent: one segment outstanding, a pause, a single
+    /// ACK, then more data at once. From a capture, as in `tcpcost trace`.
     DelayedAckStalls = "delayed_ack_stalls",
-    /// Time that these took.
+    /// Time of the delayed-ACK stalls.
     DelayedAckStallNs = "delayed_ack_stall_ns",
-    /// skbs that a driver was given, after software segmentation, of all protocols. eBPF at net_dev_start_xmit.
+    /// skbs passed to a driver, after software segmentation, of all protocols. eBPF at
+    /// net_dev_start_xmit.
     DeviceSkbsSent = "device_skbs_sent",
-    /// Pieces of memory that they consist of, the one with the headers included: descriptors of a device with scatter-gather, a DMA each (Sun 2008).
+    /// Pieces of memory of the skbs of `device_skbs_sent`, the piece with the headers included:
+    /// descriptors of a device with scatter-gather, a DMA each (Sun 2008).
     DeviceFragmentsSent = "device_fragments_sent",
     /// Data skbs sent with a payload below 128 bytes.
     SkbsSentBelow128 = "skbs_sent_below_128_bytes",
-    /// Of 128 bytes and more, below 256.
+    /// Data skbs sent with a payload of 128 to 255 bytes.
     SkbsSentBelow256 = "skbs_sent_below_256_bytes",
-    /// Of 256 bytes and more, below 512.
+    /// Data skbs sent with a payload of 256 to 511 bytes.
     SkbsSentBelow512 = "skbs_sent_below_512_bytes",
-    /// Of 512 bytes and more, below 1024.
+    /// Data skbs sent with a payload of 512 to 1023 bytes.
     SkbsSentBelow1024 = "skbs_sent_below_1024_bytes",
-    /// Of 1024 bytes and more, below 2048.
+    /// Data skbs sent with a payload of 1024 to 2047 bytes.
     SkbsSentBelow2048 = "skbs_sent_below_2048_bytes",
-    /// Of 2048 bytes and more, below 4096.
+    /// Data skbs sent with a payload of 2048 to 4095 bytes.
     SkbsSentBelow4096 = "skbs_sent_below_4096_bytes",
-    /// Of 4096 bytes and more, below 8192.
+    /// Data skbs sent with a payload of 4096 to 8191 bytes.
     SkbsSentBelow8192 = "skbs_sent_below_8192_bytes",
-    /// Of 8192 bytes and more, below 16384.
+    /// Data skbs sent with a payload of 8192 to 16383 bytes.
     SkbsSentBelow16384 = "skbs_sent_below_16384_bytes",
-    /// Of 16384 bytes and more, below 32768.
+    /// Data skbs sent with a payload of 16384 to 32767 bytes.
     SkbsSentBelow32768 = "skbs_sent_below_32768_bytes",
-    /// Of 32768 bytes and more, below 65536.
+    /// Data skbs sent with a payload of 32768 to 65535 bytes.
     SkbsSentBelow65536 = "skbs_sent_below_65536_bytes",
-    /// Of 65536 bytes and more (BIG TCP).
+    /// Data skbs sent with a payload of 65536 bytes or more (BIG TCP).
     SkbsSentFrom65536 = "skbs_sent_from_65536_bytes",
-    /// Data skbs sent from a task outside of softirqs: its system call, the backlog that it then works off included.
+    /// Data skbs sent from a task outside softirqs: in its system call, including the backlog that
+    /// the call then processes.
     DrainedSystemCallSkbs = "drained_by_system_call_skbs",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `drained_by_system_call_skbs`.
     DrainedSystemCallBytes = "drained_by_system_call_bytes",
-    /// Data skbs sent from softirq NET_RX or threaded NAPI: an ACK that came in let TCP send.
+    /// Data skbs sent from softirq NET_RX or threaded NAPI: an incoming ACK let TCP send.
     DrainedNetRxSkbs = "drained_by_net_rx_skbs",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `drained_by_net_rx_skbs`.
     DrainedNetRxBytes = "drained_by_net_rx_bytes",
     /// Data skbs sent from softirq TASKLET or HI, or from a kworker: TCP small queues, work queues.
     DrainedTaskletSkbs = "drained_by_tasklet_skbs",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `drained_by_tasklet_skbs`.
     DrainedTaskletBytes = "drained_by_tasklet_bytes",
     /// Data skbs sent from softirq TIMER or HRTIMER: timers and pacing.
     DrainedTimerSkbs = "drained_by_timer_skbs",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `drained_by_timer_skbs`.
     DrainedTimerBytes = "drained_by_timer_bytes",
-    /// Data skbs sent from elsewhere.
+    /// Data skbs sent from other contexts.
     DrainedOthersSkbs = "drained_by_others_skbs",
-    /// Payload bytes in them.
+    /// Payload bytes in the skbs of `drained_by_others_skbs`.
     DrainedOthersBytes = "drained_by_others_bytes",
-    /// Pure ACKs that `ack_filter` let leave when they came.
+    /// Pure ACKs that `ack_filter` passed at once.
     AckFilterPassedAcks = "ack_filter_passed_acks",
-    /// Pure ACKs that `ack_filter` held: a later one that left covers them, or the flush sent them after all.
+    /// Pure ACKs that `ack_filter` held: a later ACK that was passed covers them, or the flush sent
+    /// them after all.
     AckFilterHeldAcks = "ack_filter_held_acks",
-    /// Of these, ACKs that the flush sent, since nothing had left for a millisecond or two.
+    /// Held ACKs that the flush sent, because no later ACK was passed for a millisecond or two.
     AckFilterFlushedAcks = "ack_filter_flushed_acks",
-    /// Packets that a wire with delay and loss was given, both ways, a super-segment being one.
+    /// Packets passed to a wire with delay and loss, in both directions, a super-segment counting
+    /// as one.
     WirePackets = "wire_packets",
-    /// Of these, packets that it lost (`loss`).
+    /// Packets that a wire with delay and loss lost (`loss`).
     WireLostPackets = "wire_lost_packets",
-    /// Packets that found its queue full (`wire_queue`).
+    /// Packets that a wire with delay and loss dropped because its queue was full (`wire_queue`).
     WireOverflowedPackets = "wire_overflowed_packets",
-    /// Packets that it kept back while later ones passed (`reorder`).
+    /// Packets that a wire with delay and loss kept back while later ones passed (`reorder`).
     WireReorderedPackets = "wire_reordered_packets",
-    /// Packets that it delivered twice (`duplicate`).
+    /// Packets that a wire with delay and loss delivered twice (`duplicate`).
     WireDuplicatedPackets = "wire_duplicated_packets",
-    /// CPU time of the wire's own process.
+    /// CPU time of the process of a wire with delay and loss.
     WireCpuNs = "wire_cpu_ns",
-    /// Payload bytes that the application handed to TCP.
+    /// Payload bytes that the application passed to TCP.
     PayloadBytesSent = "payload_bytes_sent",
     /// Payload bytes that the application took from TCP.
     PayloadBytesReceived = "payload_bytes_received",
-    /// Payload bytes whose content was compared and was right (`check`).
+    /// Payload bytes whose content was compared and was correct (`check`).
     PayloadBytesChecked = "payload_bytes_checked",
-    /// Calls that sent payload.
+    /// Send calls of the workload, including calls that found no room (EAGAIN).
     SendCalls = "send_calls",
-    /// Calls that took payload.
+    /// Receive calls of the workload, including calls that found nothing (EAGAIN).
     ReceiveCalls = "receive_calls",
     /// Calls that found nothing to do (EAGAIN).
     WouldBlockCalls = "would_block_calls",
     /// Waits for readiness (epoll_pwait2).
     PollCalls = "poll_calls",
-    /// Transactions completed: the whole response is in.
+    /// Transactions completed: the whole response has arrived.
     Transactions = "transactions",
     /// Connections set up by `crr` transactions.
     ConnectionsOpened = "connections_opened",
-    /// Connections that were set up before the interval, those of the host.
+    /// Connections of the host that were set up before the interval.
     ConnectionsSetUp = "connections_set_up",
-    /// Time that it took a host that connects: from the first connect until all were greeted back, of the worker that took longest.
+    /// Time that a connecting host needed for set-up: from the first connect until all servers had
+    /// answered the hello, of the worker that took longest.
     SetUpNs = "set_up_ns",
-    /// Growth of the memory of the host's process meanwhile, its sockets' buffers for payload included (RSS).
+    /// Growth of the memory of the host's process during set-up (RSS), payload buffers of its
+    /// sockets included.
     SetUpProcessBytes = "set_up_process_bytes",
-    /// Growth of the machine's slab from before the host listened or connected until its connections were up: of both ends where they are on one machine. /proc/meminfo `Slab`.
+    /// Growth of the machine's slab from before the host listened or connected until its
+    /// connections were set up: of both ends if they are on one machine. /proc/meminfo `Slab`.
     SetUpSlabBytes = "set_up_slab_bytes",
-    /// Memory of all TCP queues of the machine at the end of the interval. /proc/net/sockstat `mem`.
+    /// Memory of all TCP queues of the machine at the end of the interval. /proc/net/sockstat
+    /// `mem`.
     TcpQueueBytes = "tcp_queue_bytes",
-    /// Sends by reference that completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
+    /// Completed sends by reference: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
     ZerocopyCompletions = "zerocopy_completions",
-    /// Of these, sends whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).
+    /// Completed sends by reference whose data the kernel copied after all
+    /// (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).
     ZerocopyCopied = "zerocopy_copied",
     /// Payload bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
     PayloadBytesMapped = "payload_bytes_mapped",
-    /// Pages of the files that payload is sent from, once for each snapshot.
+    /// Pages of the files that payload is sent from, counted once for each snapshot.
     FilePages = "file_pages",
-    /// Of these, pages in the page cache, by mincore(2).
+    /// Pages of `file_pages` that are in the page cache, by mincore(2).
     FilePagesCached = "file_pages_cached",
-    /// IP packets that left this namespace, forwarded ones included, super-segments counting as one. IpOutTransmits + Ip6OutTransmits; before Linux 6.7 these are called IpOutRequests and Ip6OutRequests.
+    /// IP packets sent by this namespace, forwarded packets included, a super-segment counting as
+    /// one. IpOutTransmits + Ip6OutTransmits; before Linux 6.7 these are called IpOutRequests and
+    /// Ip6OutRequests.
     IpPacketsSent = "ip_packets_sent",
-    /// IP packets taken in by this namespace, after GRO. IpInReceives + Ip6InReceives.
+    /// IP packets received by this namespace, after GRO. IpInReceives + Ip6InReceives.
     IpPacketsReceived = "ip_packets_received",
-    /// Octets of IP packets sent, IP headers included, a super-segment having one header. IpExtOutOctets + Ip6OutOctets.
+    /// Bytes of IP packets sent, IP headers included, a super-segment having one header.
+    /// IpExtOutOctets + Ip6OutOctets.
     IpOctetsSent = "ip_octets_sent",
-    /// Octets of IP packets received. IpExtInOctets + Ip6InOctets.
+    /// Bytes of IP packets received. IpExtInOctets + Ip6InOctets.
     IpOctetsReceived = "ip_octets_received",
-    /// TCP segments sent as on the wire, pure ACKs included; retransmissions are not in it but in `segments_retransmitted`. TcpOutSegs.
+    /// TCP segments sent as on the wire, pure ACKs included, without retransmissions, which are in
+    /// `segments_retransmitted`. TcpOutSegs.
     SegmentsSent = "segments_sent",
-    /// Of these, segments with new data: no retransmissions, no pure ACKs. TcpExtTCPOrigDataSent.
+    /// TCP segments sent with new data: no retransmissions, no pure ACKs. TcpExtTCPOrigDataSent.
     NewDataSegmentsSent = "new_data_segments_sent",
     /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
     SuperSegmentsReceived = "super_segments_received",
@@ -345,41 +415,47 @@ quantities! {
     BacklogCoalesced = "backlog_coalesced",
     /// ACKs that the delayed-ACK timer sent. TcpExtDelayedACKs.
     DelayedAcksSent = "delayed_acks_sent",
-    /// Incoming skbs with data that took TCP's fast path: in order, nothing new in the header. TcpExtTCPHPHits.
+    /// Incoming skbs with data that took TCP's fast path: in order, nothing new in the header.
+    /// TcpExtTCPHPHits.
     HeaderPredictedData = "header_predicted_data",
-    /// Incoming ACKs without data that took it. TcpExtTCPHPAcks.
+    /// Incoming ACKs without data that took TCP's fast path. TcpExtTCPHPAcks.
     HeaderPredictedAcks = "header_predicted_acks",
-    /// Incoming ACKs without data that did not. TcpExtTCPPureAcks.
+    /// Incoming ACKs without data that did not take TCP's fast path. TcpExtTCPPureAcks.
     SlowPureAcks = "slow_pure_acks",
-    /// ACKs that the receiver left out while data came out of order (`tcp_comp_sack_nr`). TcpExtTCPAckCompressed.
+    /// ACKs that the receiver omitted while data came out of order (`tcp_comp_sack_nr`).
+    /// TcpExtTCPAckCompressed.
     CompressedAcks = "compressed_acks",
-    /// Writes whose small skb waited for one that was still in the device (`tcp_autocorking`). TcpExtTCPAutoCorking.
+    /// Writes whose small skb waited for one that was still in the device (`tcp_autocorking`).
+    /// TcpExtTCPAutoCorking.
     Autocorked = "autocorked_writes",
     /// Incoming skbs that went to the out-of-order queue. TcpExtTCPOFOQueue.
     OutOfOrderQueued = "out_of_order_skbs",
-    /// skbs that were copied together for want of receive buffer. TcpExtTCPRcvCollapsed.
+    /// skbs that were copied together because the receive buffer was short. TcpExtTCPRcvCollapsed.
     ReceiveCollapsed = "receive_collapsed_skbs",
-    /// Times that a receive queue was over its buffer and was collapsed or emptied. TcpExtPruneCalled.
+    /// Times that a receive queue exceeded its buffer and was collapsed or emptied.
+    /// TcpExtPruneCalled.
     ReceivePruned = "receive_prunes",
-    /// Duplicate SACKs received: the peer had the bytes twice. TcpExtTCPDSACKRecv + TCPDSACKOfoRecv.
+    /// Duplicate SACKs received: the peer had received the bytes twice. TcpExtTCPDSACKRecv +
+    /// TCPDSACKOfoRecv.
     DsacksReceived = "dsacks_received",
     /// Duplicate SACKs sent. TcpExtTCPDSACKOldSent + TCPDSACKOfoSent.
     DsacksSent = "dsacks_sent",
     /// Times that a receiver closed its window. TcpExtTCPToZeroWindowAdv.
     ZeroWindowsSent = "zero_windows_advertised",
-    /// Retransmission timeouts that F-RTO found needless. TcpExtTCPSpuriousRTOs.
+    /// Retransmission timeouts that F-RTO found spurious. TcpExtTCPSpuriousRTOs.
     SpuriousTimeouts = "spurious_timeouts",
     /// Retransmission timeouts. TcpExtTCPTimeouts.
     Timeouts = "timeouts",
-    /// Connections that this namespace asked for. TcpActiveOpens.
+    /// Connections that this namespace began to open. TcpActiveOpens.
     ActiveOpens = "active_opens",
-    /// Connections that it was asked for. TcpPassiveOpens.
+    /// Connections that peers opened to this namespace. TcpPassiveOpens.
     PassiveOpens = "passive_opens",
     /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
     ListenDrops = "listen_drops",
     /// Wire segments sent, summed over the trial's connections. tcp_info `tcpi_segs_out`.
     ConnSegmentsSent = "conn_segments_sent",
-    /// Wire segments received, summed over the trial's connections, GRO undone. `tcpi_segs_in`.
+    /// Wire segments received, before GRO merged them, summed over the trial's connections.
+    /// `tcpi_segs_in`.
     ConnSegmentsReceived = "conn_segments_received",
     /// Wire segments with payload sent. `tcpi_data_segs_out`.
     ConnDataSegmentsSent = "conn_data_segments_sent",
@@ -397,23 +473,23 @@ quantities! {
     ConnOutOfOrderPackets = "conn_out_of_order_packets",
     /// Duplicate SACKs received. `tcpi_dsack_dups`.
     ConnDsacks = "conn_dsacks_received",
-    /// Time with data outstanding, summed. `tcpi_busy_time`.
+    /// Time with data outstanding, summed over the connections. `tcpi_busy_time`.
     ConnBusyNs = "conn_busy_ns",
-    /// Of it, time limited by the receiver's window. `tcpi_rwnd_limited`.
+    /// Part of `conn_busy_ns` in which the receiver's window was the limit. `tcpi_rwnd_limited`.
     ConnReceiveWindowLimitedNs = "conn_receive_window_limited_ns",
-    /// Of it, time limited by the send buffer. `tcpi_sndbuf_limited`.
+    /// Part of `conn_busy_ns` in which the send buffer was the limit. `tcpi_sndbuf_limited`.
     ConnSendBufferLimitedNs = "conn_send_buffer_limited_ns",
 }
 
 impl Quantity {
-    /// The quantity of this name.
+    /// Quantity with this name; `None` if there is none.
     pub fn named(name: &str) -> Option<Quantity> {
         let mut all = Quantity::ALL.iter().copied();
         all.find(|quantity| quantity.name() == name)
     }
 
-    /// The contexts of the meter `exact`: each ns of a CPU is in one of them, or in [`Quantity::ExactWireNs`], which is of
-    /// neither end and which older records lack.
+    /// Contexts of the meter `exact`. Each ns of a CPU is in one of them, or in
+    /// [`Quantity::ExactWireNs`], which belongs to neither end and which older records lack.
     pub const EXACT_CONTEXTS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactSoakerNs,
@@ -433,8 +509,9 @@ impl Quantity {
         Quantity::ExactIdleNs,
     ];
 
-    /// Softirqs and hard interrupts by owner: the command, the other ends of its connections, neighbours. What is left of
-    /// [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no socket: it is the host's.
+    /// Softirqs and hard interrupts by owner: the command, the other ends of its connections,
+    /// neighbours. The rest of [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no
+    /// socket and belongs to the host.
     pub const EXACT_OWNED: &[[Quantity; 2]] = &[
         [Quantity::ExactOwnSoftirqNs, Quantity::ExactOwnHardirqNs],
         [Quantity::ExactPeerSoftirqNs, Quantity::ExactPeerHardirqNs],
@@ -444,7 +521,7 @@ impl Quantity {
         ],
     ];
 
-    /// What a process with sockets costs.
+    /// Costs of a process with sockets.
     pub const HOLDER: [Quantity; 4] = [
         Quantity::HolderTaskNs,
         Quantity::HolderUserNs,
@@ -452,7 +529,7 @@ impl Quantity {
         Quantity::HolderHardirqNs,
     ];
 
-    /// Tasks and kernel threads that cost.
+    /// Contexts of tasks and kernel threads that cost, without spinners and idle.
     pub const EXACT_TASKS: &[Quantity] = &[
         Quantity::ExactTaskOwnNs,
         Quantity::ExactTaskOthersNs,
@@ -461,10 +538,10 @@ impl Quantity {
         Quantity::ExactNapiNs,
     ];
 
-    /// Those in which nothing ran that costs: what a spinner takes would be idle without it.
+    /// Contexts that cost nothing: a CPU would be idle without the soaker's spinner.
     pub const EXACT_IDLE: &[Quantity] = &[Quantity::ExactIdleNs, Quantity::ExactSoakerNs];
 
-    /// Those that are softirqs.
+    /// Contexts that are softirqs.
     pub const EXACT_SOFTIRQS: &[Quantity] = &[
         Quantity::ExactSoftirqNetRxNs,
         Quantity::ExactSoftirqNetTxNs,
@@ -476,7 +553,7 @@ impl Quantity {
         Quantity::ExactSoftirqOthersNs,
     ];
 
-    /// Softirqs but NET_RX, and the kernel threads that do deferred work.
+    /// Softirqs other than NET_RX, and the kernel threads that do deferred work.
     pub const EXACT_DEFERRED: &[Quantity] = &[
         Quantity::ExactSoftirqNetTxNs,
         Quantity::ExactSoftirqTimerNs,
@@ -490,7 +567,7 @@ impl Quantity {
         Quantity::ExactNapiNs,
     ];
 
-    /// The modes of /proc/stat: each ns of a CPU is in one of them.
+    /// Modes of /proc/stat: each ns of a CPU is in one of them.
     pub const CPU_MODES: &[Quantity] = &[
         Quantity::CpuUserNs,
         Quantity::CpuNiceNs,
@@ -503,10 +580,10 @@ impl Quantity {
         Quantity::CpuStealNs,
     ];
 
-    /// Those in which it works.
+    /// Modes in which a CPU works.
     pub const CPU_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).0;
 
-    /// The others: idle, iowait, steal.
+    /// Modes in which a CPU does not work: idle, iowait, steal.
     pub const CPU_NOT_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).1;
 }
 

@@ -1,4 +1,4 @@
-//! Totals at an instant, and the growth between two of them: the only subtraction there is.
+//! Totals at an instant, and the growth between two instants.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::meter_name::MeterName;
 use crate::quantity::Quantity;
 use crate::source::{Source, ratio, sum};
 
-/// Counts by quantity. What was not measured is absent, never 0.
+/// Counts by quantity. A quantity that was not measured is absent, never 0.
 pub type Counts = BTreeMap<Quantity, u64>;
 
-/// Whose a count is.
+/// Owner of a count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
@@ -21,33 +21,33 @@ pub enum Whose {
     Cpu(usize),
     /// The workload's own threads.
     Threads,
-    /// A network namespace: all its connections, the trial's and others'.
+    /// A network namespace with all its connections, those of the trial and others.
     Namespace,
     /// The trial's own connections.
     Connections,
     /// The workload itself, by its own count.
     Workload,
-    /// One group of its connections, by their own count.
+    /// One group of the workload's connections, by their own count.
     Group(String),
     /// The whole host.
     Host,
-    /// tcpcost itself: what measuring costs.
+    /// tcpcost itself: the cost of measuring.
     Tcpcost,
 }
 
 /// Totals of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Whose.
+    /// Owner of the counts.
     pub whose: Whose,
-    /// The totals.
+    /// Total of each quantity.
     pub counts: Counts,
 }
 
-/// What a meter's totals are at one instant.
+/// Totals of a meter at one instant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The meter.
+    /// Meter that reports the totals.
     pub meter: MeterName,
     /// Monotonic time of the host, ns.
     pub at_ns: u64,
@@ -58,20 +58,20 @@ pub struct Snapshot {
 /// Growth of one owner's counts between two snapshots of one meter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The meter: the method.
+    /// Meter: the method of counting.
     pub meter: MeterName,
-    /// Whose counts.
+    /// Owner of the counts.
     pub whose: Whose,
     /// Time between the snapshots, ns.
     pub duration_ns: u64,
-    /// The growth.
+    /// Growth of each quantity.
     pub counts: Counts,
 }
 
 impl Reading {
-    /// How well the meter `exact` accounts for its CPUs' time: the sum over all contexts divided by wall
-    /// time times CPUs. 1 but for the microsecond between reading the clock and reading a CPU; `None`
-    /// for readings that are not of CPUs or lack a context.
+    /// Quality of the meter `exact`: the sum over all contexts divided by wall time times CPUs. 1
+    /// except for the microsecond between reading the clock and reading a CPU. `None` for readings
+    /// that are not of CPUs or lack a context.
     pub fn closure(&self) -> Option<f64> {
         let all_ns = self.cpus(self.meter)? * self.duration_ns as f64;
         let wire_ns = self.count(self.meter, Quantity::ExactWireNs);
@@ -80,7 +80,7 @@ impl Reading {
     }
 }
 
-/// One reading by itself: what other meters counted is absent.
+/// A reading as a source: counts of other meters are `None`.
 impl Source for Reading {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         let count = self.counts.get(&of).filter(|_| by == self.meter)?;
@@ -111,29 +111,29 @@ impl Source for Reading {
     }
 }
 
-/// A total that shrank: the source was reset or is broken, and a difference would be a lie.
+/// A total that shrank: the source was reset or is broken, so a difference would be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("meter {meter}: {quantity} of {whose:?} went back from {before} to {after}")]
 pub struct WentBackwards {
-    /// The meter.
+    /// Meter that reported the totals.
     pub meter: MeterName,
-    /// What shrank.
+    /// Quantity that shrank.
     pub quantity: Quantity,
-    /// Whose.
+    /// Owner of the count.
     pub whose: Whose,
-    /// The earlier total.
+    /// Earlier total.
     pub before: u64,
-    /// The later, smaller one.
+    /// Later, smaller total.
     pub after: u64,
 }
 
 impl Snapshot {
-    /// The growth since an earlier snapshot of the same meter. A quantity or an owner that only one
-    /// of the two has is absent.
+    /// Growth since an earlier snapshot of the same meter. A quantity or an owner that only one of
+    /// the two snapshots has is absent.
     ///
     /// # Errors
-    /// A total that went backwards. /proc/stat's idle and iowait may do so by design
-    /// (Documentation/filesystems/proc.rst): for these two a step back reads as no growth.
+    /// A total shrank. /proc/stat's idle and iowait may shrink by design
+    /// (Documentation/filesystems/proc.rst): for these two a step back counts as no growth.
     pub fn since(&self, earlier: &Snapshot) -> Result<Vec<Reading>, WentBackwards> {
         let duration_ns = self.at_ns.saturating_sub(earlier.at_ns);
         let mut readings = Vec::new();

@@ -1,4 +1,4 @@
-//! Where the counts of a figure come from, and the sums that several figures share.
+//! Sources of a figure's counts, and sums that several figures share.
 
 use crate::meter_name::MeterName;
 use crate::quantity::Quantity;
@@ -12,85 +12,87 @@ pub enum Buffer {
     Receive,
 }
 
-/// What some meters counted in an interval, of somebody: of hosts in a trial, of this host while `watch` looks, of a
-/// connection, of one direction of a capture. What it does not know is `None`, never 0.
+/// Counts of meters in an interval, for a subject: hosts in a trial, this host while `watch` runs,
+/// a connection, one direction of a capture. Unknown counts are `None`, never 0.
 pub trait Source {
-    /// The growth of a count by a meter, summed over those whom this is of; absent where one of them has it not.
+    /// Growth of a count by a meter, summed over the members of the subject; `None` if one of them
+    /// lacks the count.
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64>;
 
-    /// The same summed over those that have it: who only receives has no sending calls.
+    /// Growth of a count, summed over the members that have it: a host that only receives has no
+    /// sending calls.
     fn count_of_some(&self, by: MeterName, of: Quantity) -> Option<f64> {
         self.count(by, of)
     }
 
-    /// Growth per second, each of those by its own clock.
+    /// Growth per second, each member by its own clock.
     fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64>;
 
-    /// Time that the counts of a meter are over, ns: the interval, once for each CPU or connection that it is of.
+    /// Time that the counts of a meter cover, ns: the interval, once for each CPU or connection.
     fn time_ns(&self, by: MeterName) -> Option<f64>;
 
-    /// CPUs that a meter of CPUs is of.
+    /// Number of CPUs that a meter of CPUs covers.
     fn cpus(&self, _by: MeterName) -> Option<f64> {
         None
     }
 
-    /// Instructions that a nanosecond of the CPUs' clock is, where it counts them and tells no time.
+    /// Instructions per nanosecond of the CPUs' clock; `None` if the clock tells time.
     fn instructions_per_ns(&self) -> Option<f64> {
         None
     }
 
-    /// What all workers of the trial did together, whoever's this is: costs are per unit of it.
+    /// Work of all workers of the trial together, whatever the subject: costs are per unit of work.
     fn work(&self, _of: Quantity) -> Option<f64> {
         None
     }
 
-    /// The same per second.
+    /// Work of all workers of the trial together, per second.
     fn work_per_s(&self, _of: Quantity) -> Option<f64> {
         None
     }
 
-    /// This percentile (0..=1) of the trial's response times, µs.
+    /// Percentile (0..=1) of the trial's response times, µs.
     fn response_us(&self, _percentile: f64) -> Option<f64> {
         None
     }
 
-    /// The highest limit that a host's `avoidance` receiver was seen to have; absent of several hosts.
+    /// Highest observed limit of a host's `avoidance` receiver; `None` for several hosts.
     fn ack_limit_top(&self) -> Option<f64> {
         None
     }
 
-    /// How often the limit was seen to fall when its timer had fired, and how often that was.
+    /// Number of observed falls of that limit after its timer had fired, and number of firings.
     fn ack_limit_falls(&self) -> Option<(f64, f64)> {
         None
     }
 
-    /// What the socket of a host's first connection has of a buffer, bytes; absent of several hosts.
+    /// Buffer size of the socket of a host's first connection, bytes; `None` for several hosts.
     fn buffer_bytes(&self, _of: Buffer) -> Option<f64> {
         None
     }
 
-    /// What was asked for it; absent where nothing was.
+    /// Buffer size that was asked for, bytes; `None` if none was.
     fn buffer_asked_bytes(&self, _of: Buffer) -> Option<f64> {
         None
     }
 
-    /// Standard error of the payload bytes, over them, where they are estimated from a sample.
+    /// Standard error of the payload bytes, relative to them, if they are estimated from a sample.
     fn sampling_error(&self) -> Option<f64> {
         None
     }
 
-    /// Whether its namespaces hold nobody else's connections.
+    /// True if its namespaces hold no other connections.
     fn owns_namespaces(&self) -> bool {
         false
     }
 }
 
-/// A quotient; absent where there is nothing to divide by.
+/// Quotient; `None` if the divisor is not positive.
 pub(crate) fn ratio(over: f64, under: f64) -> Option<f64> {
     (under > 0.0).then(|| over / under)
 }
 
-/// Counts of one meter, added; absent where one is.
+/// Sum of counts of one meter; `None` if one is missing.
 pub(crate) fn sum(from: &dyn Source, by: MeterName, of: &[Quantity]) -> Option<f64> {
     of.iter().map(|&of| from.count(by, of)).sum()
 }
@@ -105,7 +107,7 @@ pub(crate) fn per(
     ratio(from.count(by, over)?, from.count(by, under)?)
 }
 
-/// The same of those that have both.
+/// Quotient of two counts of one meter, each summed over the members that have it.
 pub(crate) fn per_of_some(
     from: &dyn Source,
     by: MeterName,
@@ -128,7 +130,7 @@ pub(crate) fn kib(from: &dyn Source) -> Option<f64> {
     Some(from.work(Quantity::PayloadBytesReceived)? / 1024.0)
 }
 
-/// The same in MiB.
+/// MiB of payload delivered.
 pub(crate) fn mib(from: &dyn Source) -> Option<f64> {
     Some(kib(from)? / 1024.0)
 }
@@ -150,7 +152,7 @@ pub(crate) fn system_calls(from: &dyn Source) -> Option<f64> {
         .or_else(|| sum(from, by, &apart))
 }
 
-/// KiB of payload that the namespace's data skbs carried, out and in.
+/// KiB of payload in the namespace's data skbs, sent and received.
 pub(crate) fn payload_kib(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
     Some(sum(from, MeterName::Segments, &of)? / 1024.0)
@@ -162,19 +164,20 @@ pub(crate) fn opens(from: &dyn Source) -> Option<f64> {
     sum(from, MeterName::Netstat, &of)
 }
 
-/// KiB of the namespace's IP packets, out and in.
+/// KiB of the namespace's IP packets, sent and received.
 pub(crate) fn ip_kib(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::IpOctetsSent, Quantity::IpOctetsReceived];
     Some(sum(from, MeterName::Netstat, &of)? / 1024.0)
 }
 
-/// CPU time of the soaker's own spinners, no part of any cost; 0 where none ran.
+/// CPU time of the soaker's spinners, which is no part of any cost, ns; 0 if none ran.
 pub(crate) fn soaker_ns(from: &dyn Source) -> f64 {
     let spun = from.count(MeterName::Soak, Quantity::SoakTaskNs);
     spun.unwrap_or(0.0)
 }
 
-/// Busy time by the tick: all but idle, iowait and steal (netperf takes these two for busy, and is wrong).
+/// Busy time by the tick, ns: all but idle, iowait and steal (netperf wrongly counts these two as
+/// busy).
 pub(crate) fn busy_ns(from: &dyn Source) -> Option<f64> {
     Some(sum(from, MeterName::Proc, Quantity::CPU_BUSY)? - soaker_ns(from))
 }
@@ -184,22 +187,22 @@ pub(crate) fn busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(busy_ns(from)?, from.time_ns(MeterName::Proc)?)
 }
 
-/// Share of tasks of others, by the tick: time of tasks that is not the workload's threads'.
+/// Share of other tasks, by the tick: time of tasks without the workload's threads.
 pub(crate) fn others(from: &dyn Source) -> Option<f64> {
     let tasks_ns = sum(from, MeterName::Proc, OF_TASKS)? - soaker_ns(from);
     let wire_ns = from.count_of_some(MeterName::Wire, Quantity::WireCpuNs);
     let others_ns = tasks_ns - threads_ns(from)? - wire_ns.unwrap_or(0.0);
-    // Within one step of /proc/stat on each CPU nothing can be told from nothing.
+    // A difference below one step of /proc/stat on each CPU cannot be told from 0.
     let is_told = others_ns > TICK_NS * from.cpus(MeterName::Proc)?;
     let others_ns = if is_told { others_ns } else { 0.0 };
-    // A tick that fell into a short trial may stand for more than was there.
+    // A tick in a short trial may stand for more time than the trial has.
     Some(ratio(others_ns, from.time_ns(MeterName::Proc)?)?.min(1.0))
 }
 
-/// CPU time of the workload's threads.
+/// CPU time of the workload's threads, ns.
 pub(crate) fn threads_ns(from: &dyn Source) -> Option<f64> {
     let of = [Quantity::TaskUserNs, Quantity::TaskSystemNs];
-    // Two ends of one thread tell their turns.
+    // Two ends in one thread report their turns.
     let turns = from.count(MeterName::Workload, Quantity::TurnsNs);
     turns.or_else(|| sum(from, MeterName::Rusage, &of))
 }
@@ -210,19 +213,19 @@ pub(crate) fn switches(from: &dyn Source) -> Option<f64> {
     sum(from, MeterName::Rusage, &of)
 }
 
-/// Busy time by context: what a spinner takes would be idle without it.
+/// Busy time by context, ns, without spinners: the CPU would be idle without them.
 pub(crate) fn exact_busy_ns(from: &dyn Source) -> Option<f64> {
     let idle = sum(from, MeterName::Exact, Quantity::EXACT_IDLE)?;
     Some(sum(from, MeterName::Exact, Quantity::EXACT_CONTEXTS)? - idle)
 }
 
-/// Busy share of the CPUs' time by context. Meters have intervals of their own that differ by microseconds: shares
-/// compare, not times.
+/// Busy share of the CPUs' time by context. Compare shares, not times: the meters' intervals differ
+/// by microseconds.
 pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
 }
 
-/// CPU time of a process with sockets, or of several.
+/// CPU time of a process with sockets, or of several, ns.
 pub(crate) fn holder_ns(from: &dyn Source) -> Option<f64> {
     let all = [
         Quantity::HolderTaskNs,
@@ -232,7 +235,7 @@ pub(crate) fn holder_ns(from: &dyn Source) -> Option<f64> {
     sum(from, MeterName::Exact, &all)
 }
 
-/// What of its tasks' time was in user mode: no more than there was, where that is a few ticks.
+/// User-mode part of its tasks' time, ns; limited to that time, because a few ticks may exceed it.
 pub(crate) fn holder_user_ns(from: &dyn Source) -> Option<f64> {
     let task = from.count(MeterName::Exact, Quantity::HolderTaskNs)?;
     Some(
@@ -241,8 +244,9 @@ pub(crate) fn holder_user_ns(from: &dyn Source) -> Option<f64> {
     )
 }
 
-/// CPU time of what is measured. Where softirqs have owners: its own tasks, and softirqs and hard interrupts for its own
-/// sockets. Else busy time without tasks of others, so with all softirqs, interrupts and kernel threads.
+/// CPU time of the measured subject, ns. If softirqs have owners: its own tasks, and softirqs and
+/// hard interrupts for its own sockets. Otherwise busy time without other tasks, which includes all
+/// softirqs, interrupts and kernel threads.
 pub fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
     let [softirq, hardirq] = Quantity::EXACT_OWNED[0];
     let own = [Quantity::ExactTaskOwnNs, softirq, hardirq];
@@ -253,7 +257,7 @@ pub fn exact_cost_ns(from: &dyn Source) -> Option<f64> {
     Some(exact_busy_ns(from)? - others)
 }
 
-/// Share of the soaker's work that went missing.
+/// Share of the soaker's work that was not done.
 pub(crate) fn soak_load(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count(MeterName::Soak, quantity);
     let done = ratio(
@@ -263,14 +267,14 @@ pub(crate) fn soak_load(from: &dyn Source) -> Option<f64> {
     Some(1.0 - done)
 }
 
-/// A count of the PMU's; absent while a soaker spins, whose cycles cannot be told from the rest.
+/// Count of the PMU; `None` while a soaker spins, whose cycles cannot be separated.
 pub(crate) fn pmu(from: &dyn Source, of: Quantity) -> Option<f64> {
     let is_quiet = soaker_ns(from) == 0.0;
     from.count(MeterName::Perf, of).filter(|_| is_quiet)
 }
 
-/// Instructions of all that the trial cost: by the PMU; or by the meter `exact` where the clock counts them, without those that move
-/// memory where they are known.
+/// Instructions that the trial cost: by the PMU, or by the meter `exact` where the clock counts
+/// them. The latter excludes instructions that move memory if they are known.
 pub(crate) fn instructions(from: &dyn Source) -> Option<f64> {
     match from.instructions_per_ns() {
         Some(per_ns) => {
@@ -281,7 +285,7 @@ pub(crate) fn instructions(from: &dyn Source) -> Option<f64> {
     }
 }
 
-/// Instructions in some contexts, where the clock counts them.
+/// Instructions in some contexts; `None` if the clock tells time.
 pub(crate) fn instructions_in(from: &dyn Source, contexts: &[Quantity]) -> Option<f64> {
     Some(sum(from, MeterName::Exact, contexts)? * from.instructions_per_ns()?)
 }
@@ -292,38 +296,39 @@ pub(crate) fn tsc_cycles(from: &dyn Source) -> Option<f64> {
     Some(busy_ns(from)? / 1e3 * per_us)
 }
 
-/// Segments without payload that came in, by TCP_INFO; SYN and FIN among them. What the peer sent may be more:
-/// an ACK filter takes some off the path.
+/// Segments without payload received, by TCP_INFO, SYN and FIN included. The peer may have sent
+/// more: an ACK filter drops some on the path.
 pub(crate) fn pure_acks_received(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count(MeterName::TcpInfo, quantity);
     Some(of(Quantity::ConnSegmentsReceived)? - of(Quantity::ConnDataSegmentsReceived)?)
 }
 
-/// Segments without payload that left, by TCP_INFO.
+/// Segments without payload sent, by TCP_INFO.
 pub(crate) fn pure_acks_sent(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count(MeterName::TcpInfo, quantity);
     Some(of(Quantity::ConnSegmentsSent)? - of(Quantity::ConnDataSegmentsSent)?)
 }
 
-/// Segments that the namespace sent, retransmitted ones included.
+/// Segments that the namespace sent, retransmissions included.
 pub(crate) const ALL_SENT: &[Quantity] = &[Quantity::SegmentsSent, Quantity::SegmentsRetransmitted];
 
-/// CPU time of tcpcost itself and of its programs, ns; these may be none.
+/// CPU time of tcpcost itself and of its eBPF programs, ns; without programs, of tcpcost alone.
 pub fn self_cpu_ns(from: &dyn Source) -> Option<f64> {
     let programs = from.count(MeterName::Programs, Quantity::SelfProgramsNs);
     Some(from.count(MeterName::SelfCost, Quantity::SelfCpuNs)? + programs.unwrap_or(0.0))
 }
 
-/// ACKs held and never flushed, of all that the filter saw.
+/// Share of ACKs that the filter held and never flushed, of all that it saw.
 pub(crate) fn filtered_ratio(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count_of_some(MeterName::AckFilter, quantity);
     let held = of(Quantity::AckFilterHeldAcks)?;
     let seen = of(Quantity::AckFilterPassedAcks)? + held;
-    // One that was held before the interval may be flushed in it.
+    // An ACK that was held before the interval may be flushed in it.
     ratio((held - of(Quantity::AckFilterFlushedAcks)?).max(0.0), seen)
 }
 
-/// Kernel against workload: what both counted at the same moments, where payload comes in.
+/// Difference of kernel and workload in payload bytes received, which both counted at the same
+/// moments, relative to the workload.
 pub(crate) fn payload_disagreement(from: &dyn Source) -> Option<f64> {
     let of = |quantity| from.count_of_some(MeterName::TcpInfo, quantity);
     let (kernel, workload) = (
@@ -333,7 +338,8 @@ pub(crate) fn payload_disagreement(from: &dyn Source) -> Option<f64> {
     ratio((kernel - workload).abs(), workload)
 }
 
-/// Namespace against connections, per second, since their intervals differ by milliseconds.
+/// Difference of namespace and connections in segments sent, relative to the connections; per
+/// second, because their intervals differ by milliseconds.
 pub(crate) fn segment_disagreement(from: &dyn Source) -> Option<f64> {
     if !from.owns_namespaces() {
         return None;
@@ -354,5 +360,5 @@ const OF_TASKS: &[Quantity] = &[
     Quantity::CpuGuestNs,
 ];
 
-/// The unit of /proc/stat: two readings of it may be off by this much on each CPU.
+/// Step of /proc/stat, ns: two readings may be off by this much on each CPU.
 const TICK_NS: f64 = 1e7;

@@ -1,11 +1,11 @@
-//! docs/quantities.md, made from the definitions.
+//! docs/quantities.md is generated from the definitions.
 
 use std::fmt::Write;
 use std::fs;
 
 use tcpcost_counts::{Figure, FigureOf, Loaded, MeterName, Of, Quantity, figure_table};
 
-/// The text of docs/quantities.md.
+/// Generates the text of docs/quantities.md.
 fn markdown() -> String {
     let mut text = String::from(
         "# Quantities\n\n\

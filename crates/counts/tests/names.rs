@@ -1,12 +1,13 @@
-//! Meters are told by their type: no source but the table of meters has a meter's name as a text.
+//! Meters are identified by their type: no source but the table of meters has a meter's name as a
+//! string.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tcpcost_counts::MeterName;
 
-/// Names that are words of something else, too: a knob, a unit, a command, a file of /proc, a column. Of these only lines
-/// that speak of a meter count.
+/// Names that are also words for other things: a knob, a unit, a command, a file of /proc, a
+/// column. For these only lines with the word "meter" count.
 const WORDS: &[MeterName] = &[
     MeterName::Proc,
     MeterName::Netstat,
@@ -38,7 +39,7 @@ fn no_source_has_a_meters_name_as_a_text() {
     let mut files = Vec::new();
     for entry in fs::read_dir(crates).unwrap() {
         let folder = entry.unwrap().path().join("src");
-        // The crate of TCP knows no meter.
+        // The crate `tcp` knows no meter.
         if folder.is_dir() && !folder.starts_with(crates.join("tcp")) {
             sources(&folder, &mut files);
         }

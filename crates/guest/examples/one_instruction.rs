@@ -1,6 +1,9 @@
-//! Whether one instruction more for each segment that our TCP receives is seen: `one_instruction KERNEL [BOOTS [SEGMENTS]]`
-//! boots guests that move segments in memory between two ends of our TCP, the receiver with an ACK rule of this file's own, and with
-//! the same rule and one instruction more, and tells what a segment costs in each.
+//! Tests that one additional instruction for each segment that our TCP receives shows. Run as
+//! `one_instruction KERNEL [BOOTS [SEGMENTS]]`.
+//!
+//! Boots guests that move segments in memory between two ends of our TCP. The receiver has an ACK
+//! rule of this file, without and with one additional instruction. Prints what a segment costs in
+//! each case.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +17,7 @@ use tcpcost_tcp::{
 
 type Failure = Box<dyn std::error::Error>;
 
-/// An ACK for every second segment; with one instruction more for each, where there is `MORE`.
+/// Acknowledges every second segment; with `MORE`, executes one more instruction for each segment.
 #[derive(Debug)]
 struct EverySecond<const MORE: bool>;
 
@@ -27,7 +30,7 @@ impl<const MORE: bool> OwnAcks for EverySecond<MORE> {
 impl<const MORE: bool> AckRule for EverySecond<MORE> {
     fn on_segment(&mut self, arrival: &Arrival) -> AckDecision {
         if MORE {
-            // `pause`, and nothing else.
+            // One instruction: `pause`.
             std::hint::spin_loop();
         }
         match arrival.unacked_bytes >= 2 * arrival.full_segment_bytes {
@@ -57,7 +60,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// The boots, and what they told.
+/// Boots the guests and prints their results.
 fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> {
     let kernel = Kernel::find(Some(&kernel))?;
     let image = Image::make(&std::env::current_exe()?, &kernel, &[])?;
@@ -69,7 +72,7 @@ fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> 
                 arguments: vec!["inside".into(), rule.into(), segments.to_string()],
                 ..Task::default()
             };
-            // Seeds of its own for each.
+            // Each boot has another seed.
             let seed = 2 * boot + u32::from(rule == "more");
             let most = Duration::from_secs(300);
             let boot = guest.boot(&Machine::new(seed), &task, most, &|| false)?;
@@ -89,7 +92,7 @@ fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> 
     Ok(())
 }
 
-/// In a guest: the transfer, after as much of it as warm-up.
+/// Runs in a guest: the transfer, after an equally long warm-up.
 fn inside(more: bool, segments: usize) -> Result<(), Failure> {
     let config = Config {
         congestion: CongestionControl::Fixed(512 << 10),
@@ -114,7 +117,7 @@ fn inside(more: bool, segments: usize) -> Result<(), Failure> {
         )
     };
     let mut ends = [endpoint(&config, 1), endpoint(&receiver, 2)];
-    // Super-segments are cut before they leave: each segment is received by itself.
+    // Super-segments are cut before they leave: each segment is received separately.
     ends.iter_mut()
         .for_each(|end| end.set_offloads(true, false));
     ends[1].listen(80, 5, receiver.clone())?;
@@ -150,11 +153,11 @@ fn inside(more: bool, segments: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What end `from` has to send reaches the other.
+/// Passes the packets of end `from` to the other end.
 fn pass(ends: &mut [Endpoint; 2], from: usize, now: Instant) {
     let [a, b] = ends;
     let (from, to) = if from == 0 { (a, b) } else { (b, a) };
-    // By itself each, or the rule would be asked once for all that come together.
+    // One at a time, because the rule is asked once for all that arrive together.
     while let Some(packet) = from.poll_packet(now) {
         to.on_packets(std::iter::once(packet), now);
     }

@@ -1,15 +1,14 @@
-//! One boot, from the start of QEMU to its end, within a bound.
+//! One boot, from the start of QEMU to its end, within a time limit.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::NamedTempFile;
 
 use crate::error::GuestError;
@@ -17,67 +16,59 @@ use crate::functions::Symbols;
 use crate::image::{Image, Task};
 use crate::kernel::Kernel;
 use crate::qemu::{Machine, QEMU};
-use crate::vng::{Handed, VNG};
 
-/// A kernel and a program that are booted as often as wanted, each time with a task and a machine.
+/// A kernel and a program that can be booted any number of times, each time with a task and a
+/// machine.
 #[derive(Debug)]
 pub struct Guest {
     kernel: Kernel,
-    by: By,
+    image: Image,
 }
 
-/// Who starts it.
-#[derive(Debug)]
-enum By {
-    /// QEMU by itself: the program is its init.
-    Init(Image),
-    /// virtme-ng, below whose init this program runs.
-    Vng(PathBuf),
-}
-
-/// A line that a guest told.
+/// A line from a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// Something that the program, or its init, printed.
+    /// A line that the program, or its init, printed.
     Said(String),
-    /// Of a file of results: its name, the line.
+    /// A line of a results file: name of the file, and the line.
     Of(String, String),
 }
 
-/// How a boot ended.
+/// End of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The program ended with this code, and all was told.
+    /// The program ended with this exit code, and all results were sent.
     Done(i32),
-    /// The program was ended by a signal: the status in words.
+    /// The program was ended by a signal; the status in words.
     Killed(String),
-    /// The guest ended before: it panicked, or its init could not go on.
+    /// The guest ended before its program did: it panicked, or its init failed.
     Early,
-    /// It was still there when its time was over: it hangs, or the time was too short.
+    /// The guest had not ended at the time limit: it hangs, or the limit was too short.
     Late,
-    /// Whoever wanted it asked to stop.
+    /// The caller asked to stop.
     Stopped,
 }
 
-/// What came of a boot.
+/// Result of a boot.
 #[derive(Debug, Clone)]
 pub struct Boot {
-    /// Release of the kernel that came up; absent where none did.
+    /// Release of the kernel that booted; `None` if none did.
     pub release: Option<String>,
-    /// What it told.
+    /// Lines that the guest sent.
     pub lines: Vec<Line>,
-    /// Its kernel's symbols, where they were wanted.
+    /// Symbols of its kernel, if the task asked for them.
     pub symbols: Symbols,
-    /// How it ended.
+    /// End of the boot.
     pub ended: Ended,
-    /// Last lines of its console, and of QEMU's own errors.
+    /// Last lines of its console, and of QEMU's errors.
     pub last_words: Vec<String>,
-    /// Time it took.
+    /// Duration of the boot.
     pub took: Duration,
 }
 
 impl Boot {
-    /// What went wrong, in one line, with its last words; `None` where it was done.
+    /// Description of the failure in one line, with the guest's last words; `None` if the program
+    /// ended.
     pub fn failure(&self) -> Option<String> {
         let took = self.took.as_secs();
         let what = match &self.ended {
@@ -102,34 +93,16 @@ impl Boot {
 }
 
 impl Guest {
-    /// Of a kernel and a packed program.
+    /// Makes a guest of a kernel and a packed program.
     ///
     /// # Errors
-    /// There is no QEMU here: the text says what to install.
+    /// QEMU is not installed: the text says what to install.
     pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
         Guest::check_host()?;
-        let by = By::Init(image);
-        Ok(Guest { kernel, by })
+        Ok(Guest { kernel, image })
     }
 
-    /// Of a kernel and a program that virtme-ng starts, with the host's own files as the root.
-    ///
-    /// # Errors
-    /// There is no QEMU here, or no vng: the text says what to install.
-    pub fn by_vng(kernel: Kernel, program: PathBuf) -> Result<Guest, GuestError> {
-        Guest::check_host()?;
-        match Command::new(VNG).arg("--version").output() {
-            Ok(_) => Ok(Guest {
-                kernel,
-                by: By::Vng(program),
-            }),
-            Err(_) => Err(GuestError::Missing(format!(
-                "{VNG} is not here: pip install virtme-ng, or leave it out (--vng): QEMU alone does"
-            ))),
-        }
-    }
-
-    /// Whether this host can run guests.
+    /// Checks that this host can run guests.
     ///
     /// # Errors
     /// What is missing, and what to install.
@@ -147,15 +120,15 @@ impl Guest {
         }
     }
 
-    /// The kernel.
+    /// Kernel that the guest boots.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// Boots, and waits until the guest ends, for so long at most, or until `stop` says so.
+    /// Boots, and waits until the guest ends, at most for `most`, or until `stop` returns true.
     ///
     /// # Errors
-    /// QEMU cannot be started. A guest that fails is a [`Boot`] that says how.
+    /// QEMU cannot be started. If a guest fails, the [`Boot`] describes the failure.
     pub fn boot(
         &self,
         machine: &Machine,
@@ -165,21 +138,10 @@ impl Guest {
     ) -> Result<Boot, GuestError> {
         let folder = std::env::temp_dir();
         let console = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-        let (initramfs, handed);
-        let (command, told) = match &self.by {
-            By::Init(image) => {
-                initramfs = image.with(task)?;
-                let command = machine.command(&self.kernel, initramfs.path(), console.path());
-                (command, None)
-            }
-            By::Vng(program) => {
-                handed = Handed::new(task)?;
-                let command = handed.command(machine, &self.kernel, program);
-                (command, Some(handed.lines()))
-            }
-        };
+        let initramfs = self.image.with(task)?;
+        let command = machine.command(&self.kernel, initramfs.path(), console.path());
         let began = Instant::now();
-        let running = Running::start(command, told.is_some())?;
+        let running = Running::start(command)?;
         let mut boot = Boot {
             release: None,
             lines: Vec::new(),
@@ -193,16 +155,8 @@ impl Guest {
             Some(piece) => symbols.push(piece.to_string()),
             None => boot.take(line),
         };
-        let mut printed = VecDeque::new();
         loop {
             match running.lines.recv_timeout(LOOK) {
-                // By vng that is its console.
-                Ok(line) if told.is_some() => {
-                    printed.push_back(line);
-                    if printed.len() > PRINTED_LINES {
-                        printed.pop_front();
-                    }
-                }
                 Ok(line) => take(&mut boot, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if stop() => {
@@ -218,30 +172,18 @@ impl Guest {
         }
         boot.took = began.elapsed();
         let errors = running.end();
-        if let Some(path) = told {
-            let ended = boot.ended.clone();
-            end_of(&path, SAID_BYTES_MAX)
-                .lines()
-                .for_each(|line| take(&mut boot, line));
-            if ended != Ended::Early {
-                boot.ended = ended;
-            }
-        }
         boot.symbols = Symbols::decode(&symbols);
         let words = end_of(console.path(), CONSOLE_BYTES);
-        let words = [words, Vec::from(printed).join("\n")].concat();
         boot.last_words = last_words(&words, &errors);
         Ok(boot)
     }
 }
 
-/// Lines of a console that are kept.
-const PRINTED_LINES: usize = 100;
-/// How long a look may be late at a request to stop.
+/// Longest delay until a request to stop is seen.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Boot {
-    /// Takes in a line of the guest's.
+    /// Handles a line from the guest.
     fn take(&mut self, line: &str) {
         let (what, text) = line.split_once(' ').unwrap_or((line, ""));
         match what {
@@ -256,17 +198,15 @@ impl Boot {
                 let killed = || Ended::Killed(text.to_string());
                 self.ended = text.parse().map_or_else(|_| killed(), Ended::Done);
             }
-            // The firmware's, before the kernel has the port.
+            // A line of the firmware, before the kernel has the port.
             _ => {}
         }
     }
 }
 
-/// A QEMU that runs; dropped, it is ended.
+/// A running QEMU; dropping it ends QEMU.
 struct Running {
     child: Child,
-    /// It is the first of a process group of its own.
-    has_children: bool,
     lines: Receiver<String>,
     errors: Receiver<String>,
 }
@@ -276,10 +216,10 @@ impl Running {
         unsafe_code,
         reason = "a child that asks for a signal before it becomes QEMU"
     )]
-    fn start(mut command: Command, has_children: bool) -> Result<Running, GuestError> {
+    fn start(mut command: Command) -> Result<Running, GuestError> {
         // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
         unsafe {
-            // Or a killed command would leave a guest behind that nobody waits for.
+            // Otherwise a killed command would leave a guest running.
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
         }
         let mut child = command.spawn().map_err(|error| GuestError::Program {
@@ -296,24 +236,18 @@ impl Running {
         );
         Ok(Running {
             child,
-            has_children,
             lines,
             errors,
         })
     }
 
-    /// Ends it, if it has not ended, and gives what it complained of.
+    /// Ends QEMU, if it has not ended, and returns the lines of its standard error.
     fn end(mut self) -> Vec<String> {
         self.kill();
         self.errors.iter().collect()
     }
 
     fn kill(&mut self) {
-        // One that has ended is no longer there to be killed.
-        let group = Pid::from_raw(self.child.id().cast_signed()).filter(|_| self.has_children);
-        if let (Some(group), Ok(None)) = (group, self.child.try_wait()) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -325,15 +259,16 @@ impl Drop for Running {
     }
 }
 
-/// Most bytes that are taken of a guest's serial port, and of what QEMU prints: the symbols of a kernel are some megabytes, records
-/// some 100 KiB for each trial. A guest that says more ends as one that ended early.
+/// Limit of bytes from a guest's serial port, and of QEMU's output: the symbols of a kernel are
+/// some megabytes, records some 100 KiB for each trial. A guest that sends more counts as one that
+/// ended early.
 const SAID_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of QEMU's errors.
+/// Limit of bytes of QEMU's errors.
 const ERROR_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the end of a console that last words are looked for in.
+/// Bytes at the end of a console in which last words are looked for.
 const CONSOLE_BYTES: u64 = 64 << 10;
 
-/// The end of a file, as text; empty where it cannot be read.
+/// Last `most` bytes of a file, as text; empty if the file cannot be read.
 fn end_of(path: &Path, most: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = fs::File::open(path)?;
@@ -346,7 +281,7 @@ fn end_of(path: &Path, most: u64) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// Lines of a pipe, read by a thread of their own, until it ends or has given `most` bytes.
+/// Reads lines of a pipe on a separate thread, until the pipe ends or has given `most` bytes.
 fn read(pipe: impl Read + Send + 'static, most: u64) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -363,8 +298,8 @@ fn read(pipe: impl Read + Send + 'static, most: u64) -> Receiver<String> {
     receiver
 }
 
-/// The last lines that say something: without what moves a terminal's cursor (the firmware begins with it), and without the
-/// stack that a panic prints behind its reason.
+/// Last meaningful lines: without terminal control characters (the firmware begins with them), and
+/// without the stack trace that a panic prints after its reason.
 fn last_words(console: &str, errors: &[String]) -> Vec<String> {
     const MOST: usize = 6;
     const OF_A_STACK: [&str; 4] = ["Call Trace:", "TASK>", "+0x", "Kernel Offset:"];

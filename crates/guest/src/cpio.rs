@@ -1,7 +1,8 @@
-//! Archives as the kernel unpacks them into its initramfs: cpio's "newc" (Documentation/driver-api/early-userspace/buffer-format.rst).
+//! Archives that the kernel unpacks into its initramfs: cpio's "newc"
+//! (Documentation/driver-api/early-userspace/buffer-format.rst).
 //!
-//! Only what an initramfs needs: directories, files, symbolic links and character devices, all of them root's. Not compressed: a guest
-//! whose every instruction is emulated copies faster than it inflates.
+//! Only what an initramfs needs: directories, files and character devices, all owned by root. Not
+//! compressed: a guest whose every instruction is emulated copies faster than it inflates.
 
 /// An archive under construction.
 #[derive(Debug, Default)]
@@ -11,28 +12,30 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// A directory; its parents come before it.
+    /// Adds a directory; its parents must come before it.
     pub fn directory(&mut self, path: &str) {
         self.entry(path, 0o040_755, (0, 0), &[]);
     }
 
-    /// A file with this mode.
+    /// Adds a file with this mode.
     pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entry(path, 0o100_000 | mode, (0, 0), content);
     }
 
-    /// A character device. The kernel opens /dev/console for its first process before anything is mounted.
+    /// Adds a character device. The kernel opens /dev/console for its first process before anything
+    /// is mounted.
     pub fn device(&mut self, path: &str, major: u32, minor: u32) {
         self.entry(path, 0o020_600, (major, minor), &[]);
     }
 
-    /// The archive's bytes.
+    /// Ends the archive and returns its bytes.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
     }
 
-    /// Header of 110 characters, name, content; the latter two begin and end at a multiple of 4 bytes.
+    /// Adds an entry: header of 110 characters, name, content; the latter two begin and end at a
+    /// multiple of 4 bytes.
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let name = path.trim_start_matches('/');
         self.entries += 1;
@@ -44,14 +47,14 @@ impl Archive {
             0, // uid
             0, // gid
             links,
-            0, // mtime: the same archive of the same files
+            0, // mtime: fixed, so that equal files give equal archives
             size,
             0, // device of the file system
             0,
             device.0,
             device.1,
             u32::try_from(name.len() + 1).expect("a path is short"),
-            0, // checksum: not in this format
+            0, // checksum: not used in this format
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -74,7 +77,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// Paths, modes and contents of an archive, by the format's own lengths.
+    /// Reads paths, modes and contents of an archive, by the lengths in its headers.
     fn read(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         let mut at = 0;

@@ -1,38 +1,38 @@
-//! What can go wrong before a guest is there.
+//! Errors before a guest runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there is no guest. What becomes of one that was started is told by [`crate::Ended`].
+/// Reason why there is no guest. [`crate::Ended`] describes the end of one that was started.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// Something that this host lacks; the text says what, and what to install.
+    /// This host lacks something; the text says what, and what to install.
     #[error("{0}")]
     Missing(String),
-    /// A file.
+    /// A file could not be read or written.
     #[error("{doing} {path}: {error}", path = path.display())]
     File {
-        /// What was tried: `read`.
+        /// Verb of the failed operation, e.g. `read`.
         doing: &'static str,
-        /// Of which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
-    /// Another program that could not do its part.
+    /// Another program failed.
     #[error("{program}: {said}")]
     Program {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// Its last line, or the system's error.
+        /// Its error output, or the system's error.
         said: String,
     },
-    /// A path at which no kernel is.
+    /// The path has no kernel.
     #[error("{path}: {reason}", path = path.display())]
     NoKernel {
-        /// The path.
+        /// Path that was given.
         path: PathBuf,
-        /// What was expected there.
+        /// Files that were expected there.
         reason: String,
     },
 }

@@ -1,10 +1,12 @@
-/* A plugin of QEMU's TCG: instructions that the guest executed, by the address of their block, between two marks.
+/* A plugin of QEMU's TCG that counts the instructions executed between two marks, by address of their block.
  *
- * Nothing of it runs in the guest, whose count of instructions it does not change. A mark is a NOP of seven bytes with a
- * displacement that no compiler makes: 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax); NN is 01 where a span begins and 02
- * where it ends. Each span goes to the file `out` as it ends: a line "span", a line "ADDRESS COUNT" for each block, "end".
+ * The plugin runs outside the guest and does not change the guest's count of instructions. A mark is a NOP of seven
+ * bytes with a displacement that no compiler makes: 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax). NN is 01 where a span
+ * begins and 02 where it ends. Each span is written to the file `out` when it ends: a line "span", a line "ADDRESS COUNT"
+ * for each block, "end".
  *
- * A block is counted whole as it is entered; one that an exception leaves early counts too much, some hundredths of a percent.
+ * A block is counted whole when it is entered. A block that an exception leaves early counts too much, by some
+ * hundredths of a percent.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@
 #if defined(__has_include) && __has_include(<qemu-plugin.h>)
 #include <qemu-plugin.h>
 #else
-/* Version 1 of the interface, as QEMU 4.2 to 8.1 have it; distributions that have a newer QEMU package its header. */
+/* Version 1 of the interface, for QEMU 4.2 to 8.1; distributions with a newer QEMU package its header. */
 #define QEMU_PLUGIN_VERSION 1
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
@@ -36,7 +38,7 @@ extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vo
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
-/* Blocks by address and length: one that is translated again is the same. */
+/* Blocks by address and length; a block that is translated again uses the same entry. */
 struct block {
     uint64_t address;
     uint64_t length;
@@ -83,7 +85,7 @@ static void end(unsigned cpu, void *data)
 }
 
 #if QEMU_PLUGIN_VERSION > 1
-/* Later versions count inline by another interface; a call for each block is all the same to them. */
+/* Later versions have another interface for inline counting; a call for each block works in all of them. */
 static void executed(unsigned cpu, void *data)
 {
     struct block *block = data;

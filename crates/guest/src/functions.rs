@@ -1,8 +1,8 @@
-//! Which functions of the guest executed how many instructions: a plugin of QEMU's TCG counts by address, the guest's own
+//! Instructions by function of a guest: a plugin of QEMU's TCG counts by address, and the guest's
 //! kallsyms gives names.
 //!
-//! The plugin is one file of C, built when it is wanted, by the host's compiler: QEMU's interface for them has versions, and a
-//! built one would fit one of them.
+//! The plugin is one C file, built on demand by the host's compiler: QEMU's plugin interface has
+//! versions, and a binary would fit only one of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,20 +16,20 @@ use tempfile::TempDir;
 
 use crate::error::GuestError;
 
-/// The plugin, built; gone with this value.
+/// A built plugin; its files are removed with this value.
 #[derive(Debug)]
 pub struct Plugin {
     folder: TempDir,
 }
 
-/// Instructions by function's name. What is in user space is `[user]`.
+/// Instructions by name of the function. User space is `[user]`.
 pub type Functions = BTreeMap<String, u64>;
 
 impl Plugin {
-    /// Builds it.
+    /// Builds the plugin.
     ///
     /// # Errors
-    /// There is no C compiler, or it refuses.
+    /// There is no C compiler, or it fails.
     pub fn build() -> Result<Plugin, GuestError> {
         let folder = tempfile::tempdir();
         let folder = folder.map_err(GuestError::file("create", &std::env::temp_dir()))?;
@@ -55,7 +55,7 @@ impl Plugin {
         }
     }
 
-    /// QEMU's options that load it into the guest of this number.
+    /// Options of QEMU that load the plugin into the guest with this number.
     pub fn options(&self, number: u32) -> [String; 2] {
         let plugin = self.folder.path().join(PLUGIN);
         let option = format!("{},out={}", plugin.display(), self.out(number).display());
@@ -66,10 +66,11 @@ impl Plugin {
         self.folder.path().join(format!("spans-{number}"))
     }
 
-    /// Instructions by function of each span that was marked, in their order, once the guest of this number has ended.
+    /// Instructions by function of each marked span, in order; call it after the guest with this
+    /// number has ended.
     ///
     /// # Errors
-    /// QEMU has not written the file: it takes no plugins, or none of this version.
+    /// QEMU has not written the file: it supports no plugins, or not of this version.
     pub fn spans(&self, number: u32, symbols: &Symbols) -> Result<Vec<Functions>, GuestError> {
         let out = self.out(number);
         let text = fs::read_to_string(&out).map_err(GuestError::file("read", &out))?;
@@ -97,14 +98,14 @@ fn spans(text: &str, symbols: &Symbols) -> Vec<Functions> {
     spans
 }
 
-/// The guest kernel's functions by address.
+/// Functions of the guest's kernel, by address.
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
     sorted: Vec<(u64, String)>,
 }
 
 impl Symbols {
-    /// Of what a guest told: pieces of a gzip'd kallsyms in base64.
+    /// Decodes lines from a guest: pieces of a gzip'd kallsyms in base64.
     pub(crate) fn decode(pieces: &[String]) -> Symbols {
         let decoded: Option<Vec<Vec<u8>>> = pieces
             .iter()
@@ -112,12 +113,12 @@ impl Symbols {
             .collect();
         let zipped = decoded.unwrap_or_default().concat();
         let mut text = String::new();
-        // A guest that ended in the middle of it has told none.
+        // After an incomplete transfer there are no symbols.
         let read = flate2::read::GzDecoder::new(&zipped[..]).read_to_string(&mut text);
         read.map_or_else(|_| Symbols::default(), |_| Symbols::parse(&text))
     }
 
-    /// Lines `ffffffff81000000 T name [module]`, functions alone.
+    /// Parses lines `ffffffff81000000 T name [module]`; keeps functions alone.
     fn parse(kallsyms: &str) -> Symbols {
         let mut sorted: Vec<(u64, String)> = kallsyms
             .lines()
@@ -126,7 +127,7 @@ impl Symbols {
                 let address = u64::from_str_radix(words.next()?, 16).ok()?;
                 let kind = words.next()?;
                 let name = words.next()?;
-                // A compiler's copies of a function are that function.
+                // The compiler's copies of a function count as that function.
                 let name = name.split('.').next()?;
                 "tTwW".contains(kind).then(|| (address, name.to_string()))
             })
@@ -135,7 +136,7 @@ impl Symbols {
         Symbols { sorted }
     }
 
-    /// Whether there are any.
+    /// True if there are no symbols.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
@@ -153,11 +154,13 @@ impl Symbols {
     }
 }
 
-/// No function is as long. Behind the last symbol of a region are programs of eBPF that were gone when the symbols were read.
+/// Limit of a function's length, bytes; no function is as long. Addresses after the last symbol of
+/// a region belong to eBPF programs that were gone when the symbols were read.
 const FUNCTION_MOST: u64 = 1 << 16;
 
-/// Whether a function only moves or fills memory: in this CPU model eight bytes an instruction, on others one or sixty-four,
-/// so that it is told apart and in no sum with the rest.
+/// True if a function only copies or fills memory. In this CPU model that is eight bytes an
+/// instruction, on others one or sixty-four, so such functions are shown separately and are in no
+/// sum with the others.
 pub fn moves_memory(function: &str) -> bool {
     const BEGINNINGS: [&str; 12] = [
         "copy_user",
@@ -176,7 +179,7 @@ pub fn moves_memory(function: &str) -> bool {
     BEGINNINGS.iter().any(|start| function.starts_with(start))
 }
 
-/// What a guest's init sends of its kernel's symbols: pieces of a line each.
+/// Lines by which a guest's init sends its kernel's symbols.
 pub(crate) fn encode(path: &Path) -> std::io::Result<Vec<String>> {
     const PIECE: usize = 3 * 1024;
     let mut zipped = Vec::new();

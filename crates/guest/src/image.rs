@@ -1,4 +1,4 @@
-//! What a guest is made of: the program as its init, modules, and the files to work on, as one initramfs.
+//! The initramfs of a guest: the program as its init, modules, and input files.
 
 use std::fs;
 use std::io::Write;
@@ -14,26 +14,27 @@ use crate::kernel::Kernel;
 use crate::libraries::libraries;
 use crate::module::load_order;
 
-/// What a guest is to do.
+/// Work for a guest.
 #[derive(Debug, Clone, Default)]
 pub struct Task {
     /// Arguments of the program.
     pub arguments: Vec<String>,
-    /// Files in [`Task::FOLDER`]: name, content.
+    /// Input files in [`Task::FOLDER`]: name, content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// Those whose lines are told when the program has ended: before, telling would be work beside the program's.
+    /// Names of files whose lines are sent to the host after the program has ended. Sending earlier
+    /// would add to the measured work.
     pub results: Vec<String>,
-    /// Whether the kernel's symbols are told, too.
+    /// True if the kernel's symbols are sent, too.
     pub wants_symbols: bool,
-    /// Devices that are taken up before the program starts, each with this address and its prefix's length.
+    /// Devices that are set up before the program starts: name, address, prefix length.
     pub addresses: Vec<(String, Ipv4Addr, u8)>,
 }
 
 impl Task {
-    /// Where its files are.
+    /// Directory of the input files in the guest.
     pub const FOLDER: &str = TASK;
 
-    /// The files that a guest finds of it, each by its path below a root.
+    /// Files for the guest, each with its path below a root.
     pub(crate) fn packed(&self) -> Vec<(String, Vec<u8>)> {
         let lines =
             |path: &str, lines: &[String]| (path.to_string(), lines.join("\n").into_bytes());
@@ -54,17 +55,18 @@ impl Task {
     }
 }
 
-/// The parts of an initramfs that all boots of one kernel and program share.
+/// Part of an initramfs that all boots of one kernel and program share.
 #[derive(Debug)]
 pub struct Image {
     archive: Vec<u8>,
 }
 
 impl Image {
-    /// Packs the program with its libraries, and as many of these modules as the kernel has.
+    /// Packs the program with its libraries, and those of the named modules that the kernel's tree
+    /// has.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn make(program: &Path, kernel: &Kernel, modules: &[&str]) -> Result<Image, GuestError> {
         let mut archive = Archive::default();
         for folder in ["dev", "proc", "sys", "tmp", "run", TASK, "modules"] {
@@ -76,7 +78,7 @@ impl Image {
         let mut folders = Vec::new();
         for library in libraries(program)? {
             let parents: Vec<&Path> = library.ancestors().skip(1).collect();
-            // From the root's child down.
+            // From the top-level directory down.
             for folder in parents.into_iter().rev().skip(1) {
                 if !folders.contains(&folder.to_path_buf()) {
                     archive.directory(&folder.to_string_lossy());
@@ -99,7 +101,8 @@ impl Image {
         })
     }
 
-    /// With a task: an initramfs on disk, gone with this value. The kernel unpacks one archive behind the other.
+    /// Writes an initramfs with a task to a temporary file, which is removed with the returned
+    /// value. The kernel unpacks one archive after the other.
     pub(crate) fn with(&self, task: &Task) -> Result<NamedTempFile, GuestError> {
         let mut archive = Archive::default();
         for (path, content) in task.packed() {

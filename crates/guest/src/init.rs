@@ -1,6 +1,7 @@
-//! The first process of a guest: makes what a program expects of a Linux, runs it, tells what came of it, and switches off.
+//! The first process of a guest: sets up what a program expects of a Linux, runs it, sends the
+//! results, and powers off.
 //!
-//! Nothing here is written while the program runs: the serial port would interrupt what is measured.
+//! Nothing is sent while the program runs: the serial port would interrupt what is measured.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -14,54 +15,43 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-/// Where the program is: the kernel starts it by this name.
+/// Path of the program; the kernel starts it by this name.
 pub(crate) const PROGRAM: &str = "/init";
-/// Files to work on.
+/// Directory of input files.
 pub(crate) const TASK: &str = "/task";
-/// Paths of modules, in the order in which they are loaded, a line each.
+/// File with the paths of modules, in load order, a line each.
 pub(crate) const MODULES: &str = "/modules/order";
-/// Arguments of the program, a line each.
+/// File with the program's arguments, a line each.
 pub(crate) const ARGUMENTS: &str = "/arguments";
-/// Files whose lines are told, a line each.
+/// File with the names of files whose lines are sent to the host, a line each.
 pub(crate) const RESULTS: &str = "/results";
 
-/// Devices with an address and the length of its prefix, a line each.
+/// File with devices, addresses and prefix lengths, a line each.
 pub(crate) const ADDRESSES: &str = "/addresses";
-/// There if the kernel's symbols are to be told.
+/// Exists if the kernel's symbols must be sent.
 pub(crate) const SYMBOLS: &str = "/symbols";
 
-/// On the kernel's command line where its clock counts instructions.
+/// Word on the kernel's command line if its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
-
-/// The variable that names the folder with all these where another init was first (virtme-ng's).
-pub(crate) const ASKED: &str = "TCPCOST_GUEST";
 
 /// The port that carries lines out; the first is the kernel's console.
 const PORT: &str = "/dev/ttyS1";
 
-/// Whether this process is a guest's first: the kernel started it, and it was packed by [`crate::Image`]; or whether another init
-/// handed it a guest's task.
+/// True if this process is a guest's init: the kernel started it, and [`crate::Image`] packed it.
 pub fn is_asked() -> bool {
-    std::process::id() == 1 && Path::new(ARGUMENTS).exists() || std::env::var_os(ASKED).is_some()
+    std::process::id() == 1 && Path::new(ARGUMENTS).exists()
 }
 
-/// Does all that a guest is there for. What goes wrong is said on the kernel's console, whose last lines the host shows.
+/// Runs the guest. Errors are printed on the kernel's console, whose last lines the host shows.
 pub fn main() -> ! {
-    if let Some(place) = std::env::var_os(ASKED) {
-        let served = serve_another(Path::new(&place));
-        if let Err(error) = &served {
-            let _ = writeln!(io::stderr(), "guest: {error}");
-        }
-        // The init that started it switches off.
-        std::process::exit(served.is_err().into());
-    }
     if let Err(error) = serve() {
-        // To the console: standard error of the first process.
+        // Standard error of the first process is the console.
         let _ = writeln!(io::stderr(), "guest: {error}");
     }
     rustix::fs::sync();
     let error = reboot(RebootCommand::PowerOff);
-    // A kernel that cannot be switched off panics as its first process ends, and the host sees it end all the same.
+    // If power-off fails, the kernel panics when its first process ends, so the host sees an end
+    // all the same.
     let _ = writeln!(io::stderr(), "guest: switch off: {error:?}");
     std::process::exit(1)
 }
@@ -72,21 +62,12 @@ fn serve() -> Result<(), String> {
     tell_up(&mut port)?;
     for path in lines(Path::new(MODULES))? {
         let code = fs::read(&path).map_err(said("read a module"))?;
-        // One that the kernel does not take is missed by whoever needs it, and that tells so.
+        // A failed load is only printed; the code that needs the module reports its absence.
         if let Err(error) = init_module(&code, c"") {
             tell(&mut port, "said", &format!("load {path}: {error}"))?;
         }
     }
-    work(&mut port, Path::new("/"), Path::new(PROGRAM))
-}
-
-/// Below another init, which has mounted what a Linux has, and whose modules the kernel loads as it needs them.
-fn serve_another(place: &Path) -> Result<(), String> {
-    mount_traces();
-    let program = std::env::current_exe().map_err(said("find this program's file"))?;
-    let mut port = open_port().map_err(said("open the serial port"))?;
-    tell_up(&mut port)?;
-    work(&mut port, place, &program)
+    work(&mut port)
 }
 
 fn tell_up(port: &mut File) -> Result<(), String> {
@@ -94,14 +75,13 @@ fn tell_up(port: &mut File) -> Result<(), String> {
     tell(port, "up", &release.release().to_string_lossy())
 }
 
-/// Runs the program on the task that lies below a root, and tells what came of it.
-fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
-    let inside = |path: &str| root.join(path.trim_start_matches('/'));
+/// Runs the program on the packed task, and sends its output and results to the host.
+fn work(port: &mut File) -> Result<(), String> {
     for (name, value) in SETTINGS {
-        // As far as this kernel has them.
+        // An error means that this kernel does not have the setting.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
-    for line in lines(&inside(ADDRESSES))? {
+    for line in lines(Path::new(ADDRESSES))? {
         port::take_up(&line).map_err(said("take up a device"))?;
     }
     let counts = fs::read_to_string("/proc/cmdline").map_err(said("read the command line"))?;
@@ -111,32 +91,26 @@ fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
         }
         run_in_order(0, 1).map_err(said("SCHED_FIFO"))?;
     }
-    let task = inside(TASK);
-    let arguments = lines(&inside(ARGUMENTS))?;
-    let arguments = arguments.iter().map(|argument| match argument.as_str() {
-        TASK => task.as_os_str(),
-        other => other.as_ref(),
-    });
+    let arguments = lines(Path::new(ARGUMENTS))?;
     let output = File::create("/tmp/output").map_err(said("create a file"))?;
     let both = output.try_clone().map_err(said("create a file"))?;
-    let status = Command::new(program)
+    let status = Command::new(PROGRAM)
         .args(arguments)
         .current_dir("/tmp")
         .env("HOME", "/tmp")
-        .env_remove(ASKED)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(both)
         .status()
         .map_err(said("start the program"))?;
     tell_file(port, "said", Path::new("/tmp/output"))?;
-    for name in lines(&inside(RESULTS))? {
-        let path = task.join(&name);
+    for name in lines(Path::new(RESULTS))? {
+        let path = Path::new(TASK).join(&name);
         if path.exists() {
             tell_file(port, &format!("of {name}"), &path)?;
         }
     }
-    if inside(SYMBOLS).exists() {
+    if Path::new(SYMBOLS).exists() {
         let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
         for piece in pieces {
             tell(port, "symbols", &piece)?;
@@ -149,7 +123,7 @@ fn work(port: &mut File, root: &Path, program: &Path) -> Result<(), String> {
     rustix::termios::tcdrain(&*port).map_err(said("drain the serial port"))
 }
 
-/// What is mounted: the program reads the kernel's state, and eBPF finds its tracepoints.
+/// Mounts file systems: the program reads the kernel's state, and eBPF needs tracepoints.
 fn mounts() -> Result<(), String> {
     const NONE: Option<&CStr> = None;
     for (kind, place) in [
@@ -162,25 +136,23 @@ fn mounts() -> Result<(), String> {
         mount(kind, place, kind, MountFlags::empty(), NONE)
             .map_err(|error| format!("mount {kind} at {place}: {error}"))?;
     }
-    mount_traces();
-    Ok(())
-}
-
-/// Not in every kernel; who needs them tells so.
-fn mount_traces() {
-    const NONE: Option<&CStr> = None;
+    // A kernel may lack these; the meter that needs one reports it.
     for (kind, place) in [
         ("debugfs", "/sys/kernel/debug"),
         ("tracefs", "/sys/kernel/tracing"),
     ] {
         let _ = mount(kind, place, kind, MountFlags::empty(), NONE);
     }
+    Ok(())
 }
 
-/// Sysctls of a machine that does nothing else. Threads that run in order must not be stopped for others (the default is
-/// 50 ms of each second), and a process that spins is none that hangs. A neighbour stays reachable once it is (by default for 15
-/// to 45 s, and some 5 s before), since to one that may not be each packet takes a way of its own (150 instructions a transaction).
-/// How many free pages a CPU keeps to itself is fixed, since Linux 6.7 tunes it by time.
+/// Sysctls for a machine that does nothing else.
+///
+/// SCHED_FIFO threads must not be stopped for other threads (by default for 50 ms of each second),
+/// and a spinning process must not count as hung. A neighbour stays reachable once it is (by
+/// default for 15 to 45 s, and about 5 s before), because packets to a neighbour in another state
+/// take a separate path (150 instructions a transaction). The number of free pages that a CPU keeps
+/// is fixed, because Linux 6.7 and later tune it by time.
 const SETTINGS: &[(&str, &str)] = &[
     ("kernel/sched_rt_runtime_us", "-1"),
     ("kernel/hung_task_timeout_secs", "0"),
@@ -193,8 +165,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/core/wmem_max", "16777216"),
 ];
 
-/// From here on each thread runs until it waits: which of two ends runs first is not decided by a scheduler's clock, whose slices
-/// would make batches of their own. Inherited by all that is started. 0 is the calling thread; a higher priority goes first.
+/// Sets SCHED_FIFO: from now on each thread runs until it waits. Otherwise the scheduler's time
+/// slices would decide which of two ends runs first, and would make batches of their own. Children
+/// inherit the policy. Pid 0 is the calling thread; a higher priority runs first.
 #[allow(unsafe_code, reason = "rustix does not set a scheduling policy")]
 fn run_in_order(pid: i32, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param {
@@ -207,8 +180,10 @@ fn run_in_order(pid: i32, priority: i32) -> io::Result<()> {
     }
 }
 
-/// ksoftirqd. It goes before the programs: behind them it would wait until they sleep, and up to Linux 6.4 no softirq is done where it is
-/// raised while ksoftirqd is to run (`ksoftirqd_running` of kernel/softirq.c), so that segments come in batches of another size in each boot.
+/// Pids of ksoftirqd, which must run before the programs. At a lower priority it would wait until
+/// they sleep. Up to Linux 6.4 no softirq is handled where it is raised while ksoftirqd is runnable
+/// (`ksoftirqd_running` of kernel/softirq.c), so that segments would come in batches of different
+/// sizes in each boot.
 fn softirq_threads() -> Vec<i32> {
     let tasks = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |pid: &i32| {
@@ -228,7 +203,7 @@ fn open_port() -> io::Result<File> {
     Ok(port)
 }
 
-/// One line to the host.
+/// Sends a line to the host.
 fn tell(port: &mut File, what: &str, text: &str) -> Result<(), String> {
     port.write_all(format!("{what} {text}\n").as_bytes())
         .map_err(said("write to the serial port"))
@@ -243,7 +218,7 @@ fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A list that the host packed: a line each, none of an empty one.
+/// Reads a list that the host packed: a line each, none if the list is empty.
 fn lines(path: &Path) -> Result<Vec<String>, String> {
     let text = fs::read_to_string(path).map_err(said("read a list"))?;
     Ok(text.lines().map(String::from).collect())

@@ -1,4 +1,4 @@
-//! A kernel to boot: its image and its modules, wherever they lie.
+//! A kernel to boot: its image and its modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,26 @@ use tempfile::TempDir;
 
 use crate::error::GuestError;
 
-/// A kernel's files.
+/// Files of a kernel.
 #[derive(Debug)]
 pub struct Kernel {
-    /// How it was named: for people.
+    /// Name that the user gave, for messages.
     pub named: String,
-    /// The image (bzImage).
+    /// Image (bzImage).
     pub image: PathBuf,
-    /// The tree with its modules; absent of an image alone, which then has all built in.
+    /// Tree with the modules; `None` for an image alone, which must have everything built in.
     pub modules: Option<PathBuf>,
-    /// Where a package was unpacked to.
+    /// Directory that a package was unpacked to.
     _unpacked: Option<TempDir>,
 }
 
 impl Kernel {
-    /// The kernel at a path: a Debian package of an image (`.deb`), a directory that one was unpacked to or a root (boot/vmlinuz-*,
-    /// lib/modules/), a build tree (arch/x86/boot/bzImage), or an image by itself. Without a path the one that runs here.
+    /// Finds the kernel at a path. The path is a Debian package of an image (`.deb`), a directory
+    /// with its content or a root (boot/vmlinuz-*, lib/modules/), a build tree
+    /// (arch/x86/boot/bzImage), or an image. Without a path, finds the running kernel of this host.
     ///
     /// # Errors
-    /// Nothing of these is there, or dpkg-deb cannot unpack it.
+    /// None of these is there, or dpkg-deb cannot unpack the package.
     pub fn find(path: Option<&Path>) -> Result<Kernel, GuestError> {
         let Some(path) = path else {
             return Kernel::running();
@@ -79,10 +80,10 @@ impl Kernel {
     }
 }
 
-/// Of a build tree.
+/// Image in a build tree.
 const BUILT: &str = "arch/x86/boot/bzImage";
 
-/// Image and modules below a root: of this release, or of the newest by name.
+/// Image and modules below a root: of this release, or of the last release in alphabetical order.
 fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBuf>)> {
     let images = fs::read_dir(root.join("boot")).ok()?;
     let mut releases: Vec<String> = images
@@ -95,7 +96,7 @@ fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBu
     releases.sort();
     let release = releases.pop()?;
     let image = root.join(format!("boot/vmlinuz-{release}"));
-    fs::File::open(&image).ok()?; // Some distributions let root alone read it.
+    fs::File::open(&image).ok()?; // Some distributions let only root read it.
     let modules = ["lib/modules", "usr/lib/modules"]
         .map(|folder| root.join(folder).join(&release))
         .into_iter()

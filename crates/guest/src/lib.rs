@@ -1,11 +1,14 @@
-//! A guest in which a nanosecond of time is one executed instruction, made of a kernel's files and one program.
+//! A guest in which a nanosecond of time is one executed instruction, made of a kernel's files and
+//! one program.
 //!
-//! QEMU's TCG with `-icount shift=0` advances the guest's clock by 1 ns for each instruction that its CPU executes, kernel
-//! included, so whatever reads time there reads instructions: the same on a loaded machine as on a quiet one. The guest
-//! has no disk and no network: an initramfs with the program, which is its init ([`init`]), the modules that it asks for
-//! and the files that it is to work on. What it has to say comes back over a serial port, a line each.
+//! QEMU's TCG with `-icount shift=0` advances the guest's clock by 1 ns for each instruction that
+//! its CPU executes, kernel included. So every reading of time there is a count of instructions:
+//! the same on a loaded machine as on a quiet one. The guest has no disk and no network. Its
+//! initramfs holds the program, which is its init ([`init`]), the modules that the program asks
+//! for, and input files. Results come back over a serial port, as lines.
 //!
-//! Knows nothing of studies, records or TCP: what the program does is its own ([`Task`]). Needs no privilege.
+//! The crate knows no studies, records or TCP: the caller decides what the program does ([`Task`]).
+//! It needs no privilege.
 //!
 //! Start with [`Kernel::find`], [`Image::make`] and [`Guest::boot`].
 
@@ -22,7 +25,6 @@ mod libraries;
 mod module;
 mod port;
 mod qemu;
-mod vng;
 
 pub use boot::{Boot, Ended, Guest, Line};
 pub use error::GuestError;

@@ -1,23 +1,27 @@
-//! The shared libraries of a program, by the dynamic linker's own list; none of a static one.
+//! Shared libraries of a program, as listed by ldd; none for a static program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::GuestError;
 
-/// Paths of the libraries and of the linker itself, as the program asks for them.
+/// Paths of the libraries and of the dynamic linker.
+///
+/// # Errors
+/// ldd cannot be started.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, GuestError> {
     let told = Command::new("ldd").arg(program).output();
     let told = told.map_err(|error| GuestError::Program {
         program: "ldd",
         said: format!("{error} (a static program needs none: make static)"),
     })?;
-    // "not a dynamic executable" ends with an error, "statically linked" without.
+    // For a static program ldd prints "not a dynamic executable" and fails, or prints "statically
+    // linked".
     Ok(parse(&String::from_utf8_lossy(&told.stdout)))
 }
 
-/// Lines `libelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`; the kernel's own vdso
-/// has no path.
+/// Parses lines `libelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x…)` and
+/// `/lib64/ld-linux-x86-64.so.2 (0x…)`. The kernel's vdso has no path and is skipped.
 fn parse(list: &str) -> Vec<PathBuf> {
     let paths = list.lines().filter_map(|line| {
         let found = line.split("=>").last()?.split_whitespace().next()?;

@@ -1,7 +1,8 @@
-//! Kernel modules of a tree, each behind those that it needs.
+//! Kernel modules of a tree, each after those that it needs.
 //!
-//! A module says itself what it depends on (`depends=` in its section `.modinfo`), so neither depmod's index nor depmod is
-//! needed: a package that was only unpacked has none. Compressed ones are unpacked here: a guest need not be able to.
+//! A module's dependencies are in its section `.modinfo` (`depends=`), so neither depmod nor its
+//! index is needed: a package that was only unpacked has no index. Compressed modules are
+//! decompressed here, because a guest may not be able to.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,14 +13,17 @@ use crate::error::GuestError;
 
 /// A module's name and code.
 pub struct Module {
-    /// As in /proc/modules: with `_` for `-`.
+    /// Name as in /proc/modules: with `_` for `-`.
     pub name: String,
-    /// The ELF file.
+    /// ELF file.
     pub code: Vec<u8>,
 }
 
-/// Those of the wanted modules that the tree has, and what they need, in the order in which they can be loaded. One that is
-/// not there may be built into the kernel, or is missed by whoever needs it.
+/// Wanted modules that the tree has, and their dependencies, in load order. A module that is not in
+/// the tree may be built into the kernel; otherwise the code that needs it reports its absence.
+///
+/// # Errors
+/// A file cannot be read.
 pub fn load_order(tree: &Path, wanted: &[&str]) -> Result<Vec<Module>, GuestError> {
     let mut files = BTreeMap::new();
     find(tree, &mut files).map_err(GuestError::file("read", tree))?;
@@ -30,7 +34,7 @@ pub fn load_order(tree: &Path, wanted: &[&str]) -> Result<Vec<Module>, GuestErro
     Ok(ordered)
 }
 
-/// Dependencies go before; a chain that is longer than any is a circle.
+/// Adds a module after its dependencies. A chain longer than 32 is a circle, and is cut there.
 fn add(
     name: &str,
     files: &BTreeMap<String, PathBuf>,
@@ -55,12 +59,12 @@ fn add(
     Ok(())
 }
 
-/// Files of modules by name, in a tree of any shape.
+/// Adds the module files of a tree of any shape, by module name.
 fn find(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
-        // `build` and `source` are links out of the tree.
+        // `build` and `source` are symbolic links out of the tree, and not followed.
         if kind.is_dir() {
             find(&entry.path(), files)?;
             continue;
@@ -78,7 +82,7 @@ fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A module's code, unpacked.
+/// Reads a module's code, decompressed.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut code = Vec::new();
     let file = BufReader::new(File::open(path)?);
@@ -93,8 +97,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(code)
 }
 
-/// Names behind `depends=`: a zero-terminated list with commas. The section is found by what it says, not by the ELF
-/// headers: no code begins a string with these bytes.
+/// Names after `depends=`: a zero-terminated list with commas. The key is searched for in all bytes
+/// rather than by the ELF headers: no code begins a string with these bytes.
 fn depends(code: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = code.windows(KEY.len()).position(|bytes| bytes == KEY) else {

@@ -1,11 +1,12 @@
-//! A network device of a guest: its address, and that it is up. By the old ioctls: netlink would be a crate more in each guest.
+//! Set-up of a network device in a guest: its address, and its state up. Uses the old ioctls:
+//! netlink would need one more crate in each guest.
 #![allow(unsafe_code, reason = "rustix has no ioctls of sockets")]
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Gives a device its address and takes it up, as a line says: `eth0 10.0.0.1 24`.
+/// Sets a device's address and sets the device up. Format of the line: `eth0 10.0.0.1 24`.
 pub(crate) fn take_up(line: &str) -> io::Result<()> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("{line:?}"));
@@ -27,7 +28,7 @@ enum Value {
 }
 
 fn request(device: &str, what: libc::c_ulong, value: &Value) -> io::Result<()> {
-    // Any socket of IPv4 takes them.
+    // Any IPv4 socket accepts these ioctls.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: a C struct of integers and bytes, for which zeros are values.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -46,7 +47,7 @@ fn request(device: &str, what: libc::c_ulong, value: &Value) -> io::Result<()> {
                 },
                 sin_zero: [0; 8],
             };
-            // SAFETY: both are of 16 bytes, and the family says which the kernel reads.
+            // SAFETY: both have 16 bytes, and the family says which the kernel reads.
             request.ifr_ifru.ifru_addr =
                 unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
         }

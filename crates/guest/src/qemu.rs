@@ -1,4 +1,4 @@
-//! QEMU's command line, and why each option is there.
+//! QEMU's command line, and the reason for each option.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,35 +6,38 @@ use std::process::{Command, Stdio};
 use crate::init::COUNTS;
 use crate::kernel::Kernel;
 
-/// Instructions that a nanosecond of a guest's time is: `shift=0`, 2⁰ ns for each.
+/// Instructions per nanosecond of a guest's time: `shift=0`, 2⁰ ns for each.
 pub const INSTRUCTIONS_PER_NS: u64 = 1;
 
-/// The emulator.
+/// Program name of the emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
-/// What differs from boot to boot.
+/// Machine of a boot: settings that differ between boots.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Seed of all that a guest takes for chance: its address-space layout, hash functions, sequence numbers. Two boots of one
-    /// seed are the same but for a race or two with the host's clock; the honest error is that between seeds.
+    /// Seed of everything random in a guest: address-space layout, hash functions, sequence
+    /// numbers. Two boots with one seed differ only by a race or two with the host's clock, so the
+    /// error of a result is the spread between seeds.
     pub seed: u32,
-    /// Whether its clock counts instructions. One that tells time has as many CPUs as are asked for, and no order in which what
-    /// runs there runs.
+    /// True if its clock counts instructions. Otherwise the clock tells time, the guest has `cpus`
+    /// CPUs, and the order in which threads run is not fixed.
     pub counts_instructions: bool,
-    /// CPUs. One under a clock that counts: both ends take turns, and Linux 6.1 does not bring up a second one there.
+    /// Number of CPUs. Must be 1 if the clock counts instructions: both ends alternate, and Linux
+    /// 6.1 does not bring up a second CPU there.
     pub cpus: u32,
-    /// Memory, MiB. Default 2048, of which a boot touches about a quarter. Below 1 GiB a zone lets a CPU keep fewer pages to itself
-    /// (`zone_batchsize` of mm/page_alloc.c: 31 in place of the 63 of all larger machines); Linux 6.12 then gives the 32 KiB pieces of
-    /// a stream back to the zone in one boot and not in another (`free_high`), 2 % of its instructions.
+    /// Memory, MiB. Default 2048, of which a boot touches about a quarter. Below 1 GiB a zone lets
+    /// a CPU keep fewer pages (`zone_batchsize` of mm/page_alloc.c: 31 in place of the 63 of all
+    /// larger machines). Linux 6.12 then returns the 32 KiB pieces of a stream to the zone in one
+    /// boot and not in another (`free_high`), 2 % of its instructions.
     pub memory_mib: u32,
-    /// Options of QEMU more, e.g. a plugin.
+    /// Additional options of QEMU, e.g. a plugin.
     pub options: Vec<String>,
-    /// Options of the kernel's command line more.
+    /// Additional options of the kernel's command line.
     pub kernel_options: Vec<String>,
 }
 
 impl Machine {
-    /// The machine of a boot with this seed.
+    /// Machine with this seed, whose clock counts instructions.
     pub fn new(seed: u32) -> Machine {
         Machine {
             seed,
@@ -46,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// The machine of a boot whose clock tells time, with so many CPUs: emulated all the same.
+    /// Machine with `cpus` CPUs, whose clock tells time. It is emulated, too.
     pub fn with_time(cpus: u32) -> Machine {
         Machine {
             counts_instructions: false,
@@ -55,7 +58,8 @@ impl Machine {
         }
     }
 
-    /// The command that runs it: the kernel's console into a file, the guest's lines to standard output.
+    /// Command that runs QEMU: the kernel's console goes to a file, the guest's lines to standard
+    /// output.
     pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
         let mut command = Command::new(QEMU);
         command
@@ -81,11 +85,11 @@ impl Machine {
         command
     }
 
-    /// What its CPUs are and how they are emulated, whoever starts QEMU.
+    /// Options for the CPU and its emulation, with and without vng.
     pub(crate) fn emulation(&self) -> Vec<String> {
         let seed = self.seed.to_string();
-        // One thread emulates, and the clock counts what it executed. `sleep=off`: a guest that waits for a timer is taken to it
-        // at once.
+        // One thread emulates, and the clock counts the instructions that it executed. `sleep=off`:
+        // a guest that waits for a timer skips to its time at once.
         let counts = [
             ["-accel", "tcg,thread=single"],
             ["-icount", "shift=0,sleep=off"],
@@ -95,14 +99,15 @@ impl Machine {
             true => &counts,
             false => &[["-accel", "tcg,thread=multi"]],
         };
-        // Copies and clears by `rep movsq` in place of `rep movsb`: a byte is an eighth of an instruction, not one, which would
-        // hide everything else. The sign of a difference between kernels was seen to depend on it.
+        // Copies and clears use `rep movsq` in place of `rep movsb`: a byte is an eighth of an
+        // instruction. With a whole instruction a byte, copies would hide everything else. The sign
+        // of a difference between kernels was seen to depend on this.
         let of_all = [["-cpu", "max,erms=off,fsrm=off"], ["-seed", &seed]];
         let options = [of_time, &of_all].concat();
         options.concat().into_iter().map(String::from).collect()
     }
 
-    /// Options of the kernel's command line, but for the console.
+    /// Options of the kernel's command line, without the console.
     pub(crate) fn for_the_kernel(&self) -> Vec<String> {
         let counts = self.counts_instructions.then_some(COUNTS);
         let fixed = FOR_THE_KERNEL.iter().copied().chain(counts);
@@ -115,8 +120,9 @@ impl Machine {
     }
 }
 
-/// Documentation/admin-guide/kernel-parameters.txt. A panic ends the guest at once; crypto's self-tests would run in a kernel thread for
-/// seconds and double what is measured meanwhile; watchdogs and the clock's watchdog would interrupt it.
+/// Options of the kernel's command line (Documentation/admin-guide/kernel-parameters.txt). A panic
+/// ends the guest at once. Crypto's self-tests would run in a kernel thread for seconds and double
+/// what is measured meanwhile; watchdogs and the clock's watchdog would interrupt it.
 const FOR_THE_KERNEL: &[&str] = &[
     "quiet",
     "panic=-1",

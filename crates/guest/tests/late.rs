@@ -1,4 +1,4 @@
-//! A guest that is not done in time is ended, and tells how far it came.
+//! A guest that has not ended at its time limit is ended, and reports how far it came.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stoppe
         let task = Task::default();
         guest.boot(&Machine::new(1), &task, most, &|| stop).unwrap()
     };
-    // No kernel is up before it has begun.
+    // No kernel can boot in zero time.
     let late = boot(Duration::ZERO, false);
     assert_eq!(late.ended, Ended::Late);
     let told = late.failure().unwrap();

@@ -1,4 +1,5 @@
-//! Addresses of this network namespace, and which device and address a host is to be reached by.
+//! Addresses of this network namespace, and the choice of the device and address by which a host is
+//! reached.
 
 use std::net::IpAddr;
 
@@ -10,23 +11,23 @@ use crate::error::SystemError;
 use crate::netlink::ask;
 use crate::{link, route};
 
-/// An address of a device.
+/// Address of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceAddress {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// The address.
+    /// IPv4 or IPv6 address.
     pub address: IpAddr,
-    /// Length of its network's prefix, bits.
+    /// Length of the network's prefix, bits.
     pub prefix: u8,
-    /// Whether it is known beyond the link and the host.
+    /// True if the address is valid beyond the link and the host.
     pub is_global: bool,
 }
 
-/// All addresses of this network namespace, of IPv4 or of IPv6.
+/// Reads all addresses of this network namespace, of IPv4 or of IPv6.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
     let mut message = AddressMessage::default();
     message.header.family = match is_v6 {
@@ -41,7 +42,7 @@ pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
             continue;
         };
         let attributes = message.attributes.iter();
-        // Of a point-to-point link IFA_ADDRESS is the other end's.
+        // On a point-to-point link IFA_ADDRESS is the other end's address.
         let own = |attribute: &AddressAttribute| match attribute {
             AddressAttribute::Local(address) => Some((0, *address)),
             AddressAttribute::Address(address) => Some((1, *address)),
@@ -60,10 +61,10 @@ pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
     Ok(found)
 }
 
-/// The device and the address that are meant where one of them, or neither, is named.
+/// Finds the address if a device, an address, both or neither is named.
 ///
 /// # Errors
-/// In one line, with what there is.
+/// One line: no address fits, or the choice is not clear; with the addresses that exist.
 pub fn find(
     device: Option<&str>,
     address: Option<IpAddr>,
@@ -73,7 +74,7 @@ pub fn find(
     let is_up = |device: &str| link::read(device).is_ok_and(|link| link.up);
     choose(&all, device, address, is_up, || {
         let beyond: IpAddr = match is_v6 {
-            // Of documentation (RFC 5737, RFC 3849): nobody has a route to them but the default one.
+            // Documentation addresses (RFC 5737, RFC 3849): only the default route leads to them.
             false => [192, 0, 2, 1].into(),
             true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
         };
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn this_namespace_has_the_loopbacks_address_where_that_is_up() {
         if !link::read("lo").unwrap().up {
-            return; // A sandbox without any network: nothing to be found.
+            return; // A sandbox without a network has no address to find.
         }
         let found = find(Some("lo"), None, false).unwrap();
         assert_eq!(found.address, IpAddr::from([127, 0, 0, 1]));

@@ -1,11 +1,11 @@
-//! Makes a device what a cell asks for.
+//! Applies the settings of a cell to a device.
 //!
-//! Every change is the same five steps: read the former value, nothing to do if it is right already,
-//! note the former value in the journal, write, read back. At the end everything is read once more,
-//! since a later change may take an earlier one away (sg off takes tso with it).
+//! Every change has the same five steps: read the former value; stop if it is already right; note
+//! the former value in the journal; write; read back. At the end everything is read once more,
+//! because a later change may undo an earlier one (turning sg off turns tso off).
 //!
-//! Going back between cells, also for an end's own veth, is [`Journal::put_back`]: with a journal in
-//! memory for a namespace of one's own, which needs no other, and one on disk for the host's.
+//! [`Journal::put_back`] restores the former values between cells, also for an end's own veth. A
+//! namespace of our own needs only a journal in memory; the host's devices need one on disk.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -22,17 +22,17 @@ use crate::qdisc::Tbf;
 use crate::setting::Setting;
 use crate::sysctl;
 
-/// Why a cell's settings are not in place.
+/// Reason why a cell's settings are not applied.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// This knob cannot be had here: the cell is skipped and the reason recorded.
+    /// Knob that is not available here: the cell is skipped and the reason recorded.
     Unsupported {
-        /// The knob's name in study files.
+        /// Name of the knob in study files.
         knob: String,
-        /// Why, one line.
+        /// Reason, in one line.
         reason: String,
     },
-    /// Something broke.
+    /// Other error of the system.
     System(SystemError),
 }
 
@@ -53,11 +53,11 @@ impl From<SystemError> for ApplyError {
     }
 }
 
-/// Makes `device` and the sysctls of this network namespace what `settings` say.
+/// Applies `settings` to `device` and to the sysctls of this network namespace.
 ///
-/// On a device that is not the bed's own a bottleneck, a qdisc and quickack are unsupported: its route and qdisc serve
-/// everybody. After an error the settings are
-/// partly in place: [`Journal::put_back`] takes them back.
+/// A bottleneck, a qdisc and quickack are unsupported on a device that is not the bed's own,
+/// because all traffic of the host uses its route and qdisc. After an error the settings are partly
+/// applied: [`Journal::put_back`] restores the former values.
 ///
 /// # Errors
 /// See [`ApplyError`].
@@ -76,7 +76,7 @@ pub fn apply(
         make(setting, journal)?;
     }
     if let Some(cpus) = &settings.irq_cpus {
-        // Not before: with its channels a device's interrupts come and go.
+        // Not earlier: a device's interrupts change with its channels.
         let setting = interrupts(device, cpus)?;
         make(&setting, journal)?;
         wanted.push(setting);
@@ -87,8 +87,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Steers the receive work of `device` to these CPUs; none switches steering off. It is noted like
-/// any other change: [`Journal::put_back`] takes it back too.
+/// Steers the receive work of `device` to these CPUs; an empty list turns steering off. The change
+/// is noted, and [`Journal::put_back`] restores it.
 ///
 /// # Errors
 /// Unsupported on the loopback, and in an unprivileged user namespace.
@@ -117,7 +117,7 @@ fn interrupts(device: &DeviceName, cpus: &[usize]) -> Result<Setting, ApplyError
     })
 }
 
-/// What becomes of an error of a knob before it is turned.
+/// Converts an error of a knob that happened before its setting was made.
 fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
     move |error| match error.is_unsupported() {
         true => ApplyError::Unsupported {
@@ -163,9 +163,9 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
     })
 }
 
-/// Why a device of this owner cannot have a setting, if so.
+/// Error if a device of this owner cannot have the setting.
 fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
-    // What everybody's packets go through.
+    // Settings that affect all traffic of the host.
     let is_of_bed = matches!(
         setting,
         Setting::Bottleneck { .. } | Setting::Quickack { .. } | Setting::Qdisc { .. }
@@ -194,8 +194,8 @@ fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
     })
 }
 
-/// What is to be set, in the order in which it is to be. Each thing is there once: a single offload
-/// or gso_max_segs overrides what the segmentation regime says of it.
+/// Settings to make, in their order. Each is there once: a single offload or gso_max_segs overrides
+/// what the segmentation regime sets.
 fn wanted(
     settings: &DeviceSettings,
     device: &DeviceName,
@@ -215,7 +215,7 @@ fn wanted(
         bottleneck_bits_per_s,
         bottleneck_queue_bytes,
         quickack,
-        ack_filter: _, // No setting of the host's: a program of the trial's own.
+        ack_filter: _, // No setting of the host: a program of the trial.
         sysctls,
     } = settings;
     let device = || device.clone();
@@ -268,8 +268,8 @@ fn wanted(
         let device = device();
         wanted.push(Setting::ThreadedNapi { device, on });
     }
-    // adaptive_rx off first: the driver chooses rx_usecs as long as it is on. Channels before RSS, whose queues they are.
-    // Their names' order is that.
+    // adaptive_rx is turned off first, because the driver chooses rx_usecs while it is on. Channels
+    // come before RSS, which names their queues. The order of the names gives both.
     for (&name, &number) in ethtool {
         let device = device();
         wanted.push(match name {
@@ -318,8 +318,8 @@ fn wanted(
     Ok(wanted)
 }
 
-/// The offloads that make a segmentation regime. `per-mss` says nothing of them: gso_max_segs 1 does
-/// it, whoever would cut.
+/// Offloads of a segmentation regime. `per-mss` has none: gso_max_segs 1 suffices, whichever
+/// component would split.
 fn regime(segmentation: Option<Segmentation>) -> &'static [(&'static str, bool)] {
     match segmentation {
         None | Some(Segmentation::PerMss) => &[],
@@ -333,7 +333,7 @@ fn regime(segmentation: Option<Segmentation>) -> &'static [(&'static str, bool)]
     }
 }
 
-/// linux/netdevice.h: what IPv4 is held to on kernels without a limit of its own.
+/// Limit for IPv4 on kernels without a limit of its own (linux/netdevice.h).
 const GSO_LEGACY_MAX_SIZE: u32 = 65536;
 
 #[cfg(test)]

@@ -1,44 +1,46 @@
-//! Channels and RSS of a device, by the ioctls of linux/ethtool.h: how many queues have interrupts of their own, and which of
-//! them a flow is hashed to.
+//! Channels and RSS of a device, by the ioctls of linux/ethtool.h: the number of queues with
+//! interrupts of their own, and the queue for each hash of a flow.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::SystemError;
 use crate::ethtool::{EthtoolNumbers, ioctl};
 
-/// Queues of a device that take interrupts of their own (ethtool -l): a driver has combined ones, or some of each kind.
+/// Queues of a device that have interrupts of their own (ethtool -l). A driver has combined queues,
+/// or some of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Channels {
-    /// That receive alone.
+    /// Queues that only receive.
     pub rx: u32,
-    /// That transmit alone.
+    /// Queues that only transmit.
     pub tx: u32,
-    /// That do both.
+    /// Queues that do both.
     pub combined: u32,
 }
 
 impl Channels {
-    /// Reads those of a device.
+    /// Reads the channels of a device.
     ///
     /// # Errors
-    /// EOPNOTSUPP where the driver has no choice; ENODEV.
+    /// EOPNOTSUPP if the driver offers no choice; ENODEV.
     pub fn read(device: &str) -> Result<Channels, SystemError> {
         Ok(Channels::from(&read_numbers(device)?.numbers[4..]))
     }
 
-    /// What so many queues of each way are on this device.
+    /// Channels that give this device `queues` queues of each way.
     ///
     /// # Errors
-    /// As [`Channels::read`].
+    /// Those of [`Channels::read`].
     pub fn for_device(device: &str, queues: u32) -> Result<Channels, SystemError> {
         let max = Channels::from(&read_numbers(device)?.numbers);
         Ok(Channels::of(queues, max))
     }
 
-    /// Sets them and leaves those that neither receive nor transmit. The link may go down for a moment.
+    /// Sets the channels, and keeps the number of other queues. The link may go down for a moment.
     ///
     /// # Errors
-    /// As [`Channels::read`]; EINVAL of more than there are, or fewer than a table of RSS names; EPERM without CAP_NET_ADMIN.
+    /// Those of [`Channels::read`]; EINVAL if there are more than the device has, or fewer than an
+    /// RSS table names; EPERM without CAP_NET_ADMIN.
     pub fn set(self, device: &str) -> Result<(), SystemError> {
         let Channels { rx, tx, combined } = self;
         let mut all = read_numbers(device)?;
@@ -48,12 +50,12 @@ impl Channels {
         ioctl(device, &mut all).map_err(|error| SystemError::new(tried(), error))
     }
 
-    /// Queues that receive.
+    /// Number of queues that receive.
     pub fn receiving(self) -> u32 {
         self.rx + self.combined
     }
 
-    /// So many queues of each way, of the kind of which a device has any.
+    /// Channels with `queues` queues of each way: combined if the device has combined queues.
     fn of(queues: u32, max: Channels) -> Channels {
         let (single, combined) = match max.combined {
             0 => (queues, 0),
@@ -66,7 +68,7 @@ impl Channels {
         }
     }
 
-    /// Of four numbers of struct ethtool_channels: receive, transmit, other, combined.
+    /// Converts the four numbers of struct ethtool_channels: receive, transmit, other, combined.
     fn from(numbers: &[u32]) -> Channels {
         Channels {
             rx: numbers[0],
@@ -76,7 +78,7 @@ impl Channels {
     }
 }
 
-/// struct ethtool_channels: four maxima, then what is set.
+/// Reads struct ethtool_channels: four maxima, then the current values.
 fn read_numbers(device: &str) -> Result<EthtoolNumbers, SystemError> {
     let mut all = EthtoolNumbers {
         command: 0x3c, // ETHTOOL_GCHANNELS
@@ -87,21 +89,21 @@ fn read_numbers(device: &str) -> Result<EthtoolNumbers, SystemError> {
     Ok(all)
 }
 
-/// A device's table of RSS (ethtool -x): which receive queue each hash of a flow is for.
+/// RSS table of a device (ethtool -x): the receive queue for each hash of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rss {
-    /// Its entries name so many queues in turn, from the first.
+    /// Table that names this many queues in turn, from queue 0.
     Even(u32),
-    /// Its entries.
+    /// Any other table: its entries.
     Table(Vec<u32>),
 }
 
 impl Rss {
-    /// Reads that of a device.
+    /// Reads the RSS table of a device.
     ///
     /// # Errors
-    /// EOPNOTSUPP where the driver has none; ENODEV.
+    /// EOPNOTSUPP if the driver has none; ENODEV.
     pub fn read(device: &str) -> Result<Rss, SystemError> {
         let tried = || format!("read the RSS table of {device}");
         let failed = |error| SystemError::new(tried(), error);
@@ -110,7 +112,7 @@ impl Rss {
             size: 0,
             queues: [0; ENTRIES_MAX],
         });
-        // Asked without room the kernel tells the size.
+        // A request without room for entries returns their number.
         ioctl(device, &mut *table).map_err(failed)?;
         let size = table.size as usize;
         if size == 0 || size > ENTRIES_MAX {
@@ -123,10 +125,11 @@ impl Rss {
         Ok(Rss::Table(table.queues[..size].to_vec()))
     }
 
-    /// Sets it. One that was over all queues becomes the driver's own again, which follows their number.
+    /// Sets the RSS table. If it spreads over all queues, the driver's default is restored, which
+    /// follows the number of queues.
     ///
     /// # Errors
-    /// As [`Rss::read`]; EINVAL of a queue that is not there, EPERM without CAP_NET_ADMIN.
+    /// Those of [`Rss::read`]; EINVAL for a queue that does not exist; EPERM without CAP_NET_ADMIN.
     pub fn set(&self, device: &str) -> Result<(), SystemError> {
         match self {
             Rss::Even(queues) => match Rss::read(device)? {
@@ -143,7 +146,7 @@ impl Rss {
         }
     }
 
-    /// How many queues its entries name in turn; `None` where they do not.
+    /// Number of queues that the entries name in turn. `None` if they do not.
     pub fn queues(&self) -> Option<u32> {
         match self {
             Rss::Even(queues) => Some(*queues),
@@ -154,7 +157,7 @@ impl Rss {
         }
     }
 
-    /// Whether two tables are the same.
+    /// True if two tables are the same.
     pub fn is_same(&self, other: &Rss) -> bool {
         let queues = self.queues();
         self == other || (queues.is_some() && queues == other.queues())
@@ -180,7 +183,7 @@ fn set_table(device: &str, queues: &[u32]) -> Result<(), SystemError> {
     ioctl(device, &mut *table).map_err(|error| SystemError::new(tried(), error))
 }
 
-/// Today's devices have 2048 at most.
+/// Limit of the entries of a table. Today's devices have at most 2048.
 const ENTRIES_MAX: usize = 8192;
 
 /// struct ethtool_rxfh_indir.
@@ -198,7 +201,8 @@ mod tests {
     #[test]
     fn queues_are_combined_where_the_driver_has_such() {
         let channels = |rx, tx, combined| Channels { rx, tx, combined };
-        // As of ethtool -l: ice and mlx5 have combined ones, veth some of each kind, bnxt all three.
+        // Examples of ethtool -l: ice and mlx5 have combined queues, veth has some of each kind,
+        // bnxt has all three.
         for (max, expected) in [
             (channels(0, 0, 64), channels(0, 0, 4)),
             (channels(8, 8, 0), channels(4, 4, 0)),

@@ -1,4 +1,4 @@
-//! Which CPUs there are, and which of them are siblings.
+//! CPUs of this host, and the siblings among them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::error::{SystemError, read_trimmed};
 /// CPUs of this host that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// Online and allowed, ascending.
+    /// CPUs online and allowed, ascending.
     pub cpus: Vec<usize>,
-    /// Groups of threads of one core among them, each ascending; one member where there is no SMT,
-    /// or where the kernel does not tell.
+    /// Hardware threads of each core among `cpus`, ascending. A group has one member without SMT,
+    /// or if the kernel does not report siblings.
     pub cores: Vec<Vec<usize>>,
 }
 
@@ -21,7 +21,7 @@ impl Cpus {
     /// Reads `root` (/sys) and this thread's affinity.
     ///
     /// # Errors
-    /// The affinity cannot be read.
+    /// The error of reading the affinity.
     pub fn read(root: &Path) -> Result<Cpus, SystemError> {
         Ok(Cpus::of(root, &allowed()?))
     }
@@ -37,7 +37,7 @@ impl Cpus {
         let mut cores = BTreeSet::new();
         for &cpu in &cpus {
             let topology = folder.join(format!("cpu{cpu}/topology"));
-            // core_cpus_list since Linux 5.3, under its older name before.
+            // Since Linux 5.3 the file is core_cpus_list; before, it had its older name.
             let listed = ["core_cpus_list", "thread_siblings_list"]
                 .iter()
                 .find_map(|file| from_list(&read_trimmed(&topology.join(file)).ok()?));
@@ -55,13 +55,13 @@ impl Cpus {
     }
 }
 
-/// CPUs that are online, none where the kernel does not say.
+/// CPUs that are online. Empty if the kernel does not report them.
 pub fn online() -> Vec<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     from_list(text.trim()).unwrap_or_default()
 }
 
-/// The CPUs that this thread may run on, by sched_getaffinity, also beyond CPU 1023.
+/// CPUs that this thread may run on, by sched_getaffinity, also beyond CPU 1023.
 #[allow(unsafe_code, reason = "a set of CPUs longer than rustix has")]
 pub fn allowed() -> Result<Vec<usize>, SystemError> {
     let mut words = vec![0_u64; 16];
@@ -72,7 +72,7 @@ pub fn allowed() -> Result<Vec<usize>, SystemError> {
         if done == 0 {
             break;
         }
-        // EINVAL: the kernel's mask is longer.
+        // EINVAL: the kernel's mask is longer than `words`.
         if words.len() >= 1 << 14 {
             return Err(SystemError::last("read the CPU affinity"));
         }
@@ -85,13 +85,13 @@ pub fn allowed() -> Result<Vec<usize>, SystemError> {
     Ok(bits.collect())
 }
 
-/// CPUs of the kernel's list form, e.g. `0-3,8`; `None` where it is none.
+/// Parses the kernel's list of CPUs, e.g. `0-3,8`. `None` if the text is no such list.
 pub fn from_list(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No kernel has more; a torn file must not make us list billions.
+        // No kernel has more CPUs; a damaged file must not produce a list of billions.
         if last >= 1 << 16 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! How a port of a host really is, read back just before a trial.
+//! State of a host's port, read just before a trial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use tcpcost_study::{DeviceName, Environment, Segmentation};
 use crate::error::SystemError;
 use crate::{ethtool, link, qdisc, route, rps, sysctl};
 
-/// Reads a device, the route to `peer` and the sysctls: those of [`SYSCTLS`] and `also`
-/// (the ones that the trial set). Congestion control and MSS are of connections: the caller adds
-/// them. What the kernel does not have is absent.
+/// Reads a device, the route to `peer`, and the sysctls of [`SYSCTLS`] and of `also` (those that
+/// the trial set). The caller adds congestion control and MSS, which belong to connections. Values
+/// that the kernel does not have are absent.
 ///
 /// # Errors
-/// The device or the route cannot be read.
+/// The error of reading the device or the route.
 pub fn of_port(
     device: &DeviceName,
     peer: IpAddr,
@@ -31,7 +31,7 @@ pub fn of_port(
         segmentation: regime(link.gso_max_segs, &offloads).word().to_string(),
         offloads,
         gso_max_segs: link.gso_max_segs.into(),
-        // The limit that IPv4 goes by.
+        // The limit that applies to IPv4.
         gso_max_size: link.gso_ipv4_max_size.unwrap_or(link.gso_max_size).into(),
         gro_max_size: match link.gro_ipv4_max_size.unwrap_or(link.gro_max_size) {
             0 => None,
@@ -52,20 +52,21 @@ pub fn of_port(
     })
 }
 
-/// The regime that a device's state amounts to.
+/// Segmentation regime that results from a device's state.
 fn regime(gso_max_segs: u32, offloads: &BTreeMap<String, bool>) -> Segmentation {
     if gso_max_segs == 1 {
         Segmentation::PerMss
     } else if offloads.get("tso") == Some(&true) {
         Segmentation::Tso
     } else {
-        // Since Linux 4.17 TCP builds super-segments whether gso is on or not.
+        // Since Linux 4.17 TCP builds super-segments whether gso is on or off.
         Segmentation::SoftwareGso
     }
 }
 
-/// The sysctls of [`SYSCTLS`] and `also` that `root` (/proc/sys) has. Some of them, such as tcp_mem and
-/// netdev_budget, are the host's: read them before entering a namespace, which does not show them.
+/// Values of the sysctls of [`SYSCTLS`] and `also` that exist below `root` (/proc/sys). Some, such
+/// as tcp_mem and netdev_budget, exist only in the host's namespace: read them before entering
+/// another one.
 pub fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String> {
     let names = SYSCTLS
         .iter()
@@ -76,7 +77,7 @@ pub fn sysctls(root: &Path, also: &BTreeSet<String>) -> BTreeMap<String, String>
         .collect()
 }
 
-/// Sysctls that move TCP's cost.
+/// Sysctls that affect the cost of TCP.
 pub const SYSCTLS: &[&str] = &[
     "net.core.busy_poll",
     "net.core.busy_read",

@@ -1,43 +1,43 @@
-//! The one error of this folder: what was tried, what the kernel said, what to do.
+//! Error type of this crate: the attempt, the kernel's error, and a remedy.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// A system call or a file of the kernel's that did not do what it was asked.
+/// System call or file of the kernel that failed.
 #[derive(Debug)]
 pub struct SystemError {
-    /// What was tried, e.g. `set mtu of lo to 1500`.
+    /// Attempted action, e.g. `set mtu of lo to 1500`.
     pub tried: String,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
 impl SystemError {
-    /// From what the kernel said.
+    /// Creates an error from the kernel's error.
     pub fn new(tried: impl Into<String>, source: io::Error) -> SystemError {
         let tried = tried.into();
         SystemError { tried, source }
     }
 
-    /// From `errno`, right after the call that failed.
+    /// Creates an error from `errno`, right after the call that failed.
     pub fn last(tried: impl Into<String>) -> SystemError {
         SystemError::new(tried, io::Error::last_os_error())
     }
 
-    /// An answer that makes no sense.
+    /// Creates an error for an answer that makes no sense.
     pub fn strange(tried: impl Into<String>, why: impl Into<String>) -> SystemError {
         let source = io::Error::new(io::ErrorKind::InvalidData, why.into());
         SystemError::new(tried, source)
     }
 
-    /// Whether it was refused for want of privileges.
+    /// True if the action was refused for lack of privileges.
     pub fn is_denied(&self) -> bool {
         matches!(self.source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
     }
 
-    /// Whether this host, its kernel or the privileges here do not have the thing, so that asking
-    /// again would not help.
+    /// True if this host, its kernel or the privileges do not allow the action, so that another
+    /// attempt would not help.
     pub fn is_unsupported(&self) -> bool {
         let refusals = [
             libc::EOPNOTSUPP,
@@ -87,16 +87,16 @@ impl std::error::Error for SystemError {
     }
 }
 
-/// Reads a file of the kernel's, its line end taken off.
+/// Reads a file of the kernel and trims white space.
 pub(super) fn read_trimmed(path: &Path) -> Result<String, SystemError> {
     std::fs::read_to_string(path)
         .map(|text| text.trim().to_string())
         .map_err(|error| SystemError::new(format!("read {}", path.display()), error))
 }
 
-/// Writes a file of the kernel's in one call.
+/// Writes a file of the kernel in one call.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), SystemError> {
-    // Not `fs::write`: it would create the file where a fake root lacks it.
+    // Not `fs::write`, which would create a file that is missing in a test's root.
     let written = std::fs::OpenOptions::new()
         .write(true)
         .truncate(true)

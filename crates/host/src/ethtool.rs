@@ -1,7 +1,8 @@
-//! Offloads, rings, coalescing and drivers, by the ioctls of linux/ethtool.h that every kernel and driver has.
+//! Offloads, rings, coalescing and drivers, by those ioctls of linux/ethtool.h that every kernel
+//! and driver has.
 //!
-//! What a device's driver or another offload does not allow is not set, often without an error:
-//! read it back. sg and tx_checksum come before tso, which needs both.
+//! A setting that the driver or another offload does not allow is not made, often without an error:
+//! read it back. Set sg and tx_checksum before tso, which needs both.
 
 #![allow(unsafe_code, reason = "SIOCETHTOOL takes a pointer in a struct")]
 
@@ -12,13 +13,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::SystemError;
 
-/// The offloads that are read and set, in the order in which they are to be set.
+/// Offloads that are read and set, in the order in which they must be set.
 pub const OFFLOADS: [&str; 6] = ["rx_checksum", "tx_checksum", "sg", "tso", "gso", "gro"];
 
 /// Reads an offload of a device.
 ///
 /// # Errors
-/// ENODEV, or EOPNOTSUPP where the driver has no such offload; a name that is not in [`OFFLOADS`].
+/// ENODEV; EOPNOTSUPP if the driver has no such offload; a name that is not in [`OFFLOADS`].
 pub fn read(device: &str, offload: &str) -> Result<bool, SystemError> {
     let (get, _) = commands(offload)?;
     let tried = || format!("read {offload} of {device}");
@@ -27,10 +28,10 @@ pub fn read(device: &str, offload: &str) -> Result<bool, SystemError> {
         .map_err(|error| SystemError::new(tried(), error))
 }
 
-/// Sets an offload of a device. The kernel may take the order without following it: read it back.
+/// Sets an offload of a device. The kernel may accept the request and ignore it: read it back.
 ///
 /// # Errors
-/// As [`read`], and EPERM without CAP_NET_ADMIN.
+/// Those of [`read`], and EPERM without CAP_NET_ADMIN.
 pub fn set(device: &str, offload: &str, on: bool) -> Result<(), SystemError> {
     let (_, set) = commands(offload)?;
     let tried = || {
@@ -44,7 +45,7 @@ pub fn set(device: &str, offload: &str, on: bool) -> Result<(), SystemError> {
         .map_err(|error| SystemError::new(tried(), error))
 }
 
-/// ETHTOOL_G… and ETHTOOL_S… of an offload.
+/// Commands ETHTOOL_G… and ETHTOOL_S… of an offload.
 fn commands(offload: &str) -> Result<(u32, u32), SystemError> {
     match offload {
         "rx_checksum" => Ok((0x14, 0x15)),
@@ -73,7 +74,7 @@ fn call(device: &str, command: u32, data: u32) -> io::Result<u32> {
     Ok(value.data)
 }
 
-/// Rings and coalescing, by their knobs.
+/// Numbers of rings and coalescing, by the names of their knobs.
 pub const NUMBERS: [&str; 6] = [
     "rx_ring",
     "tx_ring",
@@ -83,9 +84,11 @@ pub const NUMBERS: [&str; 6] = [
     "adaptive_rx",
 ];
 
-/// ETHTOOL_G…, ETHTOOL_S… and the place of a number among those that they read and write.
+/// Commands ETHTOOL_G… and ETHTOOL_S… of a number, and its index among those that the commands
+/// transfer. `None` for another name.
 fn number_at(name: &str) -> Option<(u32, u32, usize)> {
-    // struct ethtool_ringparam: four maxima, then what is set; struct ethtool_coalesce.
+    // Layout of struct ethtool_ringparam (four maxima, then the current values) or struct
+    // ethtool_coalesce.
     Some(match name {
         "rx_ring" => (0x10, 0x11, 4),
         "tx_ring" => (0x10, 0x11, 7),
@@ -97,17 +100,18 @@ fn number_at(name: &str) -> Option<(u32, u32, usize)> {
     })
 }
 
-/// struct ethtool_coalesce has 22 numbers, struct ethtool_ringparam and struct ethtool_channels 8, which the kernel reads and writes alone.
+/// Numbers of an ethtool command. struct ethtool_coalesce has 22; struct ethtool_ringparam and
+/// struct ethtool_channels have 8, and the kernel transfers only those.
 #[repr(C)]
 pub(crate) struct EthtoolNumbers {
     pub(crate) command: u32,
     pub(crate) numbers: [u32; 22],
 }
 
-/// Reads one of [`NUMBERS`] of a device.
+/// Reads a number of [`NUMBERS`] of a device.
 ///
 /// # Errors
-/// EOPNOTSUPP where the driver has none; ENODEV.
+/// EOPNOTSUPP if the driver has none; ENODEV.
 pub fn read_number(device: &str, name: &str) -> Result<u32, SystemError> {
     let tried = format!("read {name} of {device}");
     let Some((get, _, place)) = number_at(name) else {
@@ -121,10 +125,12 @@ pub fn read_number(device: &str, name: &str) -> Result<u32, SystemError> {
     Ok(all.numbers[place])
 }
 
-/// Sets one of [`NUMBERS`] of a device and leaves the others. The driver may round: read it back.
+/// Sets a number of [`NUMBERS`] of a device and keeps the others. The driver may round: read it
+/// back.
 ///
 /// # Errors
-/// As [`read_number`]; EINVAL of a number that the driver does not take, EPERM without CAP_NET_ADMIN.
+/// Those of [`read_number`]; EINVAL for a number that the driver does not accept; EPERM without
+/// CAP_NET_ADMIN.
 pub fn set_number(device: &str, name: &str, number: u32) -> Result<(), SystemError> {
     let tried = format!("set {name} of {device} to {number}");
     let Some((get, set, place)) = number_at(name) else {
@@ -143,14 +149,14 @@ pub fn set_number(device: &str, name: &str, number: u32) -> Result<(), SystemErr
     change().map_err(|error| SystemError::new(tried, error))
 }
 
-/// Who drives a device.
+/// Driver of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// Its name.
+    /// Name of the driver.
     pub name: String,
-    /// The device's firmware.
+    /// Version of the device's firmware.
     pub firmware: String,
-    /// The device's place on a bus.
+    /// Bus address of the device.
     pub bus: String,
 }
 
@@ -170,7 +176,7 @@ struct EthtoolDriver {
 /// Reads the driver of a device.
 ///
 /// # Errors
-/// ENODEV; EOPNOTSUPP of a device that has none.
+/// ENODEV; EOPNOTSUPP for a device without a driver.
 pub fn driver(device: &str) -> Result<Driver, SystemError> {
     let text = |bytes: &[u8]| {
         let end = bytes.iter().position(|&byte| byte == 0);
@@ -195,11 +201,12 @@ pub fn driver(device: &str) -> Result<Driver, SystemError> {
     })
 }
 
-/// A command of SIOCETHTOOL in a struct that begins with its number and is as large as the kernel's.
+/// Runs a command of SIOCETHTOOL. `data`: a struct that begins with the command's number and is as
+/// large as the kernel's.
 pub(crate) fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
     // SAFETY: ifreq is plain data, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One byte is left for the NUL that ends the name.
+    // One byte is left for the terminating NUL.
     if device.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
@@ -210,8 +217,8 @@ pub(crate) fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
 
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    // SAFETY: SIOCETHTOOL reads and writes `request` and the struct of its command, which `data` is and
-    // which has at least the size that linux/ethtool.h gives it; both outlive the call.
+    // SAFETY: SIOCETHTOOL reads and writes `request` and the struct of its command. `data` is that
+    // struct, at least as large as linux/ethtool.h defines it; both outlive the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -219,5 +226,5 @@ pub(crate) fn ioctl<T>(device: &str, data: &mut T) -> io::Result<()> {
     Ok(())
 }
 
-/// linux/sockios.h. Its C type differs between libcs.
+/// Number from linux/sockios.h. Its C type differs between libcs.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;

@@ -1,10 +1,13 @@
-//! Folders that are held open, so that nothing changes if another user moves them or puts a link in their place.
+//! Folders held open, so that nothing changes if another user moves them or puts a link in their
+//! place.
 //!
-//! What is in a folder is named by one name relative to the open folder. Nothing but regular files is read or written there.
+//! Files in a folder are opened by a single name relative to the open folder. Only regular files
+//! are read or written.
 //!
-//! Root trusts what only root can write: a folder that it writes to ([`Folder::own`]) must be root's, and no other user may be
-//! able to write there; likewise each file that it reads back or appends to. It follows no link in a folder, and on the way to
-//! it only links of its own. Ordinary users share folders with their groups, so they get no such refusal.
+//! Root trusts only what root alone can write. A folder that root writes to ([`Folder::own`]) must
+//! be root's, and no other user may be able to write there; the same holds for each file that root
+//! reads back or appends to. Root follows no link in a folder, and on the way to it only links that
+//! root owns. Ordinary users share folders with their groups, so they get no such refusal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,38 +23,41 @@ use rustix::io::Errno;
 
 use crate::place::{self, Place, is_root, refused};
 
-/// A folder that is held open.
+/// Folder held open.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     fd: OwnedFd,
-    /// Root's care: no link is followed.
+    /// True for root: no link is followed.
     is_root: bool,
-    /// Root's care: files that are another user's are not used.
+    /// True if files of other users must not be used (checked for root only).
     is_own: bool,
 }
 
 impl Folder {
-    /// Opens a folder to read it, whoever owns it.
+    /// Opens a folder for reading. Any user may own it.
     ///
     /// # Errors
-    /// PermissionDenied for root, if a link on the way belongs to another user; else what the kernel said.
+    /// PermissionDenied for root, if a link on the way belongs to another user; else the kernel's
+    /// error.
     pub fn open(path: &Path) -> io::Result<Folder> {
         Folder::at(&place::find(path, None)?, path.to_path_buf(), is_root())
     }
 
-    /// Opens a folder to write to it.
+    /// Opens a folder for writing.
     ///
     /// # Errors
-    /// As [`Folder::open`]; PermissionDenied for root, if another user owns the folder or can write to it.
+    /// Those of [`Folder::open`]; PermissionDenied for root, if another user owns the folder or can
+    /// write to it.
     pub fn own(path: &Path) -> io::Result<Folder> {
         Folder::open(path)?.owned()
     }
 
-    /// Opens a folder to write to it, and makes it first if it is missing, with this mode; true if it was made.
+    /// Opens a folder for writing, and creates it with this mode if it is missing. The `bool` is
+    /// true if it was created.
     ///
     /// # Errors
-    /// As [`Folder::own`].
+    /// Those of [`Folder::own`].
     pub fn make(path: &Path, mode: u32) -> io::Result<(Folder, bool)> {
         let mode = Mode::from_raw_mode(mode);
         let mut place = place::find(path, Some(mode))?;
@@ -73,7 +79,8 @@ impl Folder {
         })
     }
 
-    /// The folder in which a place is, to write a file that the user named. Its owner is not checked.
+    /// Folder that contains a place, for writing a file that the user named. Its owner is not
+    /// checked.
     pub(crate) fn of_place(place: &Place) -> io::Result<Folder> {
         Ok(Folder {
             fd: place.folder.try_clone()?,
@@ -83,10 +90,10 @@ impl Folder {
         })
     }
 
-    /// Makes it a folder to write to.
+    /// Turns this into a folder for writing.
     ///
     /// # Errors
-    /// As [`Folder::own`].
+    /// Those of [`Folder::own`].
     pub fn owned(mut self) -> io::Result<Folder> {
         self.is_own = true;
         self.check(&self.path, &fstat(&self.fd)?)?;
@@ -112,28 +119,29 @@ impl Folder {
         Ok(())
     }
 
-    /// The path by which the folder was opened.
+    /// Path by which the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path that leads to this very folder as long as it is held open: for processes of this machine and user.
+    /// Path that leads to this very folder as long as it is held open, for processes of this
+    /// machine and user.
     pub fn proc_path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd()).into()
     }
 
-    /// The folder as an open file of its own: to be locked, or synced.
+    /// Opens the folder once more as a file, for locking or syncing.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn handle(&self) -> io::Result<File> {
         below(&self.fd, OsStr::new(".")).map(File::from)
     }
 
-    /// Opens a folder in this one, with the same care.
+    /// Opens a folder in this one, with the same checks.
     ///
     /// # Errors
-    /// As [`Folder::own`] for a folder to write to, else as [`Folder::open`].
+    /// Those of [`Folder::own`] for a folder for writing, else those of [`Folder::open`].
     pub fn folder(&self, name: &str) -> io::Result<Folder> {
         let folder = Folder {
             path: self.path.join(name),
@@ -144,25 +152,26 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens a folder in this one, and makes it first if it is missing; true if it was made.
+    /// Opens a folder in this one, and creates it if it is missing. The `bool` is true if it was
+    /// created.
     ///
     /// # Errors
-    /// As [`Folder::own`].
+    /// Those of [`Folder::own`].
     pub fn make_folder(&self, name: &str) -> io::Result<(Folder, bool)> {
         let mode = Mode::from_raw_mode(folder_mode());
         let is_new = place::make_folder(&self.fd, OsStr::new(name), mode)?;
         Ok((self.folder(name)?, is_new))
     }
 
-    /// True if something has this name.
+    /// True if a file of any kind has this name.
     pub fn has(&self, name: &str) -> bool {
         statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// The names in the folder.
+    /// Lists the names in the folder, in no order.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -175,11 +184,11 @@ impl Folder {
         Ok(names)
     }
 
-    /// Opens a regular file to read it.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// InvalidInput for anything but a regular file; PermissionDenied for root in a folder of its own if the file is another
-    /// user's; else what the kernel said.
+    /// InvalidInput for anything but a regular file; PermissionDenied for root in a folder of its
+    /// own if the file is another user's; else the kernel's error.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let links = if self.is_root {
             OFlags::NOFOLLOW
@@ -189,10 +198,10 @@ impl Folder {
         self.regular(name.as_ref(), OFlags::RDONLY | links, Mode::empty())
     }
 
-    /// Reads a regular file of at most so many bytes.
+    /// Reads a regular file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// As [`Folder::open_file`]; FileTooLarge.
+    /// Those of [`Folder::open_file`]; FileTooLarge.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         let file = self.open_file(name)?;
         let too_long = || {
@@ -213,19 +222,19 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Makes a file to append to and to read. The umask takes bits from `mode`.
+    /// Creates a file for appending and reading. The umask takes bits from `mode`.
     ///
     /// # Errors
-    /// AlreadyExists if anything has this name, a link too; else what the kernel said.
+    /// AlreadyExists if anything has this name, even a link; else the kernel's error.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         self.regular(name.as_ref(), flags, Mode::from_raw_mode(mode))
     }
 
-    /// Removes what has this name, and makes a new file to append to and to read.
+    /// Removes any file of this name, and creates a new one for appending and reading.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn create_anew(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         match self.remove(&name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -234,29 +243,29 @@ impl Folder {
         self.create(name, file_mode())
     }
 
-    /// Opens a regular file to append to and to read.
+    /// Opens a regular file for appending and reading.
     ///
     /// # Errors
-    /// As [`Folder::open_file`]; InvalidInput for a link.
+    /// Those of [`Folder::open_file`]; InvalidInput for a link.
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW;
         self.regular(name.as_ref(), flags, Mode::empty())
     }
 
-    /// Opens a regular file to append to and to read, and makes it first if it is missing.
+    /// Opens a regular file for appending and reading, and creates it if it is missing.
     ///
     /// # Errors
-    /// As [`Folder::open_file`]; InvalidInput for a link.
+    /// Those of [`Folder::open_file`]; InvalidInput for a link.
     pub fn append_or_create(&self, name: &str, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CREATE;
         self.regular(name.as_ref(), flags, Mode::from_raw_mode(mode))
     }
 
-    /// Writes a file whole or not at all: it gets its name when all of it is on the disk. What had the name loses it; a link is
-    /// not followed.
+    /// Writes a file completely or not at all: it gets its name when all bytes are on the disk. Any
+    /// file of that name is replaced; a link is not followed.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn replace(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -272,19 +281,19 @@ impl Folder {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name.as_ref(), AtFlags::empty())?)
     }
 
-    /// Opens what must be a regular file. Nothing is waited for, whatever it is.
+    /// Opens a file that must be regular. It does not block, whatever the file is.
     fn regular(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
         let path = || self.path.join(name);
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let strange = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_string());
         let file = match openat(&self.fd, name, flags, mode) {
             Err(Errno::LOOP) => return Err(strange("a link, which is not followed here")),
-            // A FIFO without a reader, a socket.
+            // A FIFO without a reader, or a socket.
             Err(Errno::NXIO) => return Err(strange(NOT_REGULAR)),
             other => other?,
         };
@@ -302,18 +311,19 @@ const NOT_REGULAR: &str = "not a regular file";
 /// Removes an empty folder by its path.
 ///
 /// # Errors
-/// As [`Folder::open`]; the folder is not empty.
+/// Those of [`Folder::open`]; the folder is not empty.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     let place = place::find(path, None)?;
     Ok(unlinkat(&place.folder, &place.name, AtFlags::REMOVEDIR)?)
 }
 
-/// The mode of a new folder, before the umask: root's is for root alone to write to, whatever the umask.
+/// Mode of a new folder, before the umask. Root's folders are writable for root alone, whatever the
+/// umask.
 pub fn folder_mode() -> u32 {
     if is_root() { 0o755 } else { 0o777 }
 }
 
-/// The mode of a new file, before the umask.
+/// Mode of a new file, before the umask.
 pub fn file_mode() -> u32 {
     if is_root() { 0o644 } else { 0o666 }
 }
@@ -321,7 +331,7 @@ pub fn file_mode() -> u32 {
 fn below(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
-        // A link, or a file.
+        // A link or a file.
         Err(Errno::LOOP) => Err(Errno::NOTDIR.into()),
         other => Ok(other?),
     }

@@ -1,7 +1,7 @@
-//! Interrupts of a device, and on which CPUs they arrive.
+//! Interrupts of a device, and the CPUs that they arrive at.
 //!
-//! Does not tell which of them are queues': each driver names them in its own way (/proc/interrupts), and those that are none
-//! hardly ever come.
+//! All interrupts of the device are handled alike. Which of them belong to queues is not known,
+//! because each driver names them in its own way (/proc/interrupts); the other ones are rare.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::error::{SystemError, read_trimmed, write};
 /// CPUs of each interrupt, as the kernel lists them: `0-3,8`.
 pub type Placement = Vec<(u32, String)>;
 
-/// The interrupts of a device, in the order of their numbers; `sys` is /sys.
+/// Finds the interrupts of a device, in the order of their numbers. `sys` is /sys.
 ///
 /// # Errors
-/// EOPNOTSUPP of a device without interrupts of its own, as virtual ones are.
+/// EOPNOTSUPP for a device without interrupts of its own, such as a virtual device.
 pub fn of_device(sys: &Path, device: &DeviceName) -> Result<Vec<u32>, SystemError> {
     let own = sys.join("class/net").join(device).join("device");
     for place in places(&own) {
@@ -31,7 +31,7 @@ pub fn of_device(sys: &Path, device: &DeviceName) -> Result<Vec<u32>, SystemErro
     Err(SystemError::new(tried, error))
 }
 
-/// Those that a device of a bus lists: messages, or else its line.
+/// Interrupts that a device of a bus lists: message-signalled ones, else its interrupt line.
 fn listed(place: &Path) -> Vec<u32> {
     let names = fs::read_dir(place.join("msi_irqs")).into_iter().flatten();
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
@@ -40,12 +40,13 @@ fn listed(place: &Path) -> Vec<u32> {
     if irqs.is_empty() {
         let line = read_trimmed(&place.join("irq")).ok();
         let line = line.and_then(|text| text.parse().ok());
-        irqs.extend(line.filter(|&irq: &u32| irq != 0)); // 0 is none.
+        irqs.extend(line.filter(|&irq: &u32| irq != 0)); // 0 means no line.
     }
     irqs
 }
 
-/// Where a device's interrupts are listed: at itself, or, of a virtio device, at the one that carries it.
+/// Folders in which a device's interrupts are listed: its own, and for a virtio device that of the
+/// carrier device.
 fn places(own: &Path) -> Vec<PathBuf> {
     let bus = fs::canonicalize(own.join("subsystem")).ok();
     let is_virtio = bus.is_some_and(|bus| bus.ends_with("virtio"));
@@ -54,15 +55,15 @@ fn places(own: &Path) -> Vec<PathBuf> {
     std::iter::once(own.to_path_buf()).chain(carrier).collect()
 }
 
-/// Where these interrupts arrive; `proc` is /proc.
+/// Reads the CPUs that these interrupts arrive at. `proc` is /proc.
 ///
 /// # Errors
-/// ENODEV of one that is not there any more.
+/// ENODEV for an interrupt that does not exist any more.
 pub fn read(proc: &Path, irqs: impl IntoIterator<Item = u32>) -> Result<Placement, SystemError> {
     let one = |irq| {
         let cpus = read_trimmed(&file(proc, irq));
         let cpus = cpus.map_err(|error| match error.source.kind() {
-            // As of a device that is gone: its driver has taken the interrupt away.
+            // ENODEV, as for a device that is gone: its driver has removed the interrupt.
             io::ErrorKind::NotFound => {
                 SystemError::new(error.tried, io::Error::from_raw_os_error(libc::ENODEV))
             }
@@ -73,16 +74,17 @@ pub fn read(proc: &Path, irqs: impl IntoIterator<Item = u32>) -> Result<Placemen
     irqs.into_iter().map(one).collect()
 }
 
-/// These interrupts on these CPUs, each on one, in turn.
+/// Placement of these interrupts on these CPUs in turn, each on one CPU.
 pub fn in_turn(irqs: &[u32], cpus: &[usize]) -> Placement {
     let cpus = cpus.iter().cycle().map(ToString::to_string);
     irqs.iter().copied().zip(cpus).collect()
 }
 
-/// Places them.
+/// Sets the CPUs of each interrupt.
 ///
 /// # Errors
-/// EOPNOTSUPP of one that the kernel places by itself (managed interrupts), EINVAL of CPUs that are not there, EPERM.
+/// EOPNOTSUPP for an interrupt that the kernel places itself (managed interrupts); EINVAL for CPUs
+/// that do not exist; EPERM.
 pub fn set(proc: &Path, placement: &[(u32, String)]) -> Result<(), SystemError> {
     for (irq, cpus) in placement {
         let written = write(&file(proc, *irq), cpus);
@@ -102,7 +104,7 @@ fn file(proc: &Path, irq: u32) -> PathBuf {
     folder.join("smp_affinity_list")
 }
 
-/// /proc.
+/// Returns /proc.
 pub fn root() -> &'static Path {
     Path::new("/proc")
 }
@@ -113,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A /sys in which `eth0` is at this path below devices, on this bus.
+    /// Test root for /sys in which `eth0` has this path below devices, on this bus.
     fn tree(path: &str, bus: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let own = root.path().join("devices").join(path);
@@ -151,7 +153,7 @@ mod tests {
             [37, 38]
         );
 
-        // A bridge has interrupts, too, and they are not the device's.
+        // A bridge has interrupts, too, but they are not the device's.
         let behind = tree("pci/0000:00:1c.0/0000:03:00.0", "pci");
         messages(behind.path(), "pci/0000:00:1c.0", &[24]);
         let line = behind.path().join("class/net/eth0/device/irq");

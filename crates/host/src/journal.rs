@@ -1,12 +1,16 @@
-//! What was changed on this host and what it was before, on disk before each change.
+//! Journal of changed settings of this host: each former value is on disk before the change.
 //!
-//! Each process that changes something has one append-only file of JSON lines, and holds it locked
-//! (flock) as long as it lives; so a file that can be locked is a dead owner's, without guessing by
-//! process ids that come around again. The process id and its start time are for the reader.
-//! [`restore`] puts back what dead owners left, newest first; doing it twice does no harm.
+//! Each process that changes settings has one append-only file of JSON lines, and holds it locked
+//! (flock) as long as it lives. A file that can be locked is therefore a dead owner's; no guess by
+//! process ids, which are reused, is needed. The process id and its start time are for human
+//! readers.
 //!
-//! It does not guard against others who turn the same knobs in between: what it puts back is the
-//! value it found. Nor against who can write to its folder: [`Folder::own`] makes sure that no user but root can write to root's.
+//! [`restore`] restores the values that dead owners left, newest first; restoring twice does no
+//! harm.
+//!
+//! The journal does not protect against other programs that change the same settings in between: it
+//! restores the value that it found. Nor does it protect against users who can write to its folder:
+//! [`Folder::own`] ensures that no user but root can write to root's.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,20 +28,20 @@ use crate::folder::Folder;
 use crate::namespace;
 use crate::setting::Setting;
 
-/// One line: a value as it was before it was changed.
+/// Line of a journal: a value before it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// Inode of the network namespace it was changed in.
+    /// Inode of the network namespace in which it was changed.
     netns: u64,
     /// /proc/sys/kernel/random/boot_id.
     boot_id: String,
-    /// The owner.
+    /// Process id of the owner.
     pid: u32,
-    /// When the owner started, clock ticks since boot (/proc/PID/stat, field 22).
+    /// Start time of the owner, clock ticks since boot (/proc/PID/stat, field 22).
     pid_started_ticks: u64,
-    /// Time since boot, ns: the order among several files.
+    /// Time since boot, ns: the order of entries of several files.
     at_ns: u64,
-    /// What it was.
+    /// Former value.
     former: Setting,
 }
 
@@ -47,10 +51,10 @@ impl Entry {
     }
 }
 
-/// The changes of this process.
+/// Changes of this process.
 #[derive(Debug)]
 pub struct Journal {
-    /// Oldest first.
+    /// Entries, oldest first.
     entries: Vec<Entry>,
     on_disk: Option<OnDisk>,
 }
@@ -70,21 +74,22 @@ impl OnDisk {
 }
 
 impl Journal {
-    /// A journal that ends with the process: for a namespace of one's own.
+    /// Creates a journal that ends with the process, for a namespace of its own.
     pub fn in_memory() -> Journal {
         let (entries, on_disk) = (Vec::new(), None);
         Journal { entries, on_disk }
     }
 
-    /// Whether it is of the host's own settings, and not of a namespace that ends with its agent.
+    /// True if the journal is for the host's own settings, and not for a namespace that ends with
+    /// its agent.
     pub fn is_of_host(&self) -> bool {
         self.on_disk.is_some()
     }
 
-    /// This process' journal in a folder, which is made if need be.
+    /// Creates this process's journal in a folder, which is created if it is missing.
     ///
     /// # Errors
-    /// The folder cannot be made or written, or is refused ([`Folder::make`]).
+    /// The folder cannot be created or written, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<Journal, SystemError> {
         let failed =
             |error| SystemError::new(format!("make a journal in {}", folder.display()), error);
@@ -95,7 +100,7 @@ impl Journal {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other.map_err(failed)?,
             };
-            // Between its making and its locking a `restore` may have taken the empty file away.
+            // Between creating and locking, a `restore` may have removed the empty file.
             if try_lock(&file) && is_linked(&file) {
                 let synced = folder.handle().and_then(|folder| folder.sync_all());
                 synced.map_err(failed)?;
@@ -108,10 +113,10 @@ impl Journal {
         unreachable!("no process opens 2^32 journals")
     }
 
-    /// Notes what a setting was, synced to disk: to be called before it is changed.
+    /// Notes the former value of a setting, synced to disk. Call it before the change.
     ///
     /// # Errors
-    /// It could not be written; then the change must not be made.
+    /// The entry could not be written; then the change must not be made.
     pub fn note(&mut self, former: Setting) -> Result<(), SystemError> {
         let entry = Entry {
             netns: namespace::inode()?,
@@ -131,10 +136,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts everything back in reverse order; what failed stays in the journal.
+    /// Restores all former values in reverse order. Failed entries stay in the journal.
     ///
     /// # Errors
-    /// The first that failed; the others were tried all the same.
+    /// The first error; the other entries were tried nevertheless.
     pub fn put_back(&mut self) -> Result<(), SystemError> {
         let mut first_error = None;
         let mut left = Vec::new();
@@ -155,8 +160,8 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Puts the host's settings back and takes the file away, if all went well; else the next
-    /// [`restore`] finds it. A journal in memory leaves it to the end of its namespace.
+    /// Restores the host's settings and removes the file if all went well; else the next
+    /// [`restore`] finds it. A journal in memory leaves its settings to the end of the namespace.
     fn drop(&mut self) {
         if self.on_disk.is_some()
             && self.put_back().is_ok()
@@ -167,18 +172,18 @@ impl Drop for Journal {
     }
 }
 
-/// What [`restore`] did, a line each.
+/// Result of [`restore`], with a line for each entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Put back.
+    /// Restored settings.
     pub put_back: Vec<String>,
-    /// Left alone, and why.
+    /// Entries left alone, with the reason.
     pub kept: Vec<String>,
-    /// Could not be put back, and why; kept too.
+    /// Settings that could not be restored, with the reason. Their entries are kept.
     pub failed: Vec<String>,
-    /// Entries that a reboot has made void.
+    /// Number of entries that a reboot made void.
     pub dropped: usize,
-    /// Journals left alone because their processes live.
+    /// Number of journals left alone because their processes live.
     pub running: usize,
 }
 
@@ -201,23 +206,23 @@ impl fmt::Display for Restored {
     }
 }
 
-/// A journal of a dead owner, locked.
+/// Journal of a dead owner, locked.
 struct Dead {
     name: OsString,
     file: File,
-    /// Lines that stay in it.
+    /// Lines that stay in the file.
     left: String,
 }
 
-/// Puts back what owners that have died left behind. Idempotent.
+/// Restores the values that dead owners left. Idempotent.
 ///
-/// It keeps what belongs to a process that lives and what was changed in another network namespace,
-/// and drops what was before the last boot. A last line that was torn by a crash was never acted on
-/// and is passed over. A whole line that is not understood (a newer version's), or that no study could have
-/// made necessary, is said and kept; and so is a file that is refused ([`Folder::append`]).
+/// Entries of a living process, and entries of another network namespace, are kept. Entries from
+/// before the last boot are dropped. A last line that a crash cut is ignored: its change was never
+/// made. A whole line that cannot be parsed (a newer version's), or that no study could have
+/// caused, is reported and kept; so is a file that is refused ([`Folder::append`]).
 ///
 /// # Errors
-/// The folder cannot be read, or is refused ([`Folder::own`]). A missing one is an empty one.
+/// The folder cannot be read, or is refused ([`Folder::own`]). A missing folder counts as empty.
 pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
     let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
     let mut restored = Restored::default();
@@ -226,7 +231,7 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
         other => other.map_err(failed)?,
     };
     let netns = namespace::inode()?;
-    // Held locked until all is done, so that two of us do not do the same.
+    // All files stay locked until the end, so that two processes do not restore the same entries.
     let (mut dead, mut entries) = read_dead(&folder, &mut restored)?;
     entries.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.at_ns));
     for (entry, owner) in entries {
@@ -251,7 +256,7 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
             }
         };
         if stays {
-            // In front of those that are newer.
+            // In front of the newer entries.
             dead[owner].left.insert_str(0, &entry.to_line());
         }
     }
@@ -267,10 +272,10 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
     Ok(restored)
 }
 
-/// An entry, and the place of its journal among the dead ones.
+/// Entry, and the index of its journal among the dead ones.
 type Owned = (Entry, usize);
 
-/// The journals of dead owners, and their entries.
+/// Reads the journals of dead owners, and their entries.
 fn read_dead(
     folder: &Folder,
     restored: &mut Restored,
@@ -325,22 +330,23 @@ fn read_dead(
     Ok((dead, entries))
 }
 
-/// Only the owner reads or writes there: what is written there is later written into sysctls.
+/// Modes of the folder and of its files: only the owner may read or write there, because values
+/// written there are later written into sysctls.
 pub(crate) const FOLDER_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
-/// A run changes some dozens of settings, of some hundred bytes each.
+/// Limit of a journal. A run changes a few dozen settings, of a few hundred bytes each.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The lines of a journal, each with its entry if it is understood.
+/// Lines of a journal, each with its entry or the error of parsing it.
 fn parse(bytes: &[u8]) -> Vec<(String, Result<Entry, serde_json::Error>)> {
     let text = String::from_utf8_lossy(bytes);
-    // What follows the last line end is a line that a crash tore.
+    // Text after the last line end is a line that a crash cut.
     let (lines, _torn) = text.rsplit_once('\n').unwrap_or_default();
     let with_entry = |line: &str| (line.to_string(), serde_json::from_str(line));
     lines.lines().map(with_entry).collect()
 }
 
-/// The settings of a journal that is `bytes`, oldest first. Changes nothing: for fuzzing.
+/// Settings of the journal in `bytes`, oldest first. Nothing is changed; for fuzzing.
 #[doc(hidden)]
 pub fn settings(bytes: &[u8]) -> Vec<Setting> {
     let entries = parse(bytes).into_iter().filter_map(|(_, entry)| entry.ok());
@@ -355,11 +361,11 @@ pub fn settings(bytes: &[u8]) -> Vec<Setting> {
     entries.map(again).collect()
 }
 
-/// Where journals are: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
+/// Folder of the journals: $TCPCOST_STATE_DIR, else /run/tcpcost for root, else
 /// $XDG_RUNTIME_DIR/tcpcost.
 ///
 /// # Errors
-/// None of them, with what to do.
+/// A remedy, if there is none of these.
 pub fn folder() -> Result<PathBuf, String> {
     let is_root = rustix::process::geteuid().is_root();
     folder_from(|name| std::env::var_os(name).map(PathBuf::from), is_root)
@@ -384,7 +390,7 @@ fn folder_from(
     }
 }
 
-/// Writes a former value and reads it back. A thing that is gone needs nothing.
+/// Writes a former value and reads it back. Nothing is needed for a device that is gone.
 fn put_back(former: &Setting) -> Result<(), SystemError> {
     match former.now() {
         Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
@@ -403,8 +409,8 @@ fn put_back(former: &Setting) -> Result<(), SystemError> {
 }
 
 fn rewrite(mut file: &File, lines: &str) -> io::Result<()> {
-    // A crash between these two forgets entries; the caller has tried all of them, and what it
-    // leaves are entries of other namespaces and failures.
+    // A crash between these two calls loses entries. The caller has tried all of them, and those
+    // left belong to other namespaces or failed.
     file.set_len(0)?;
     file.write_all(lines.as_bytes())?;
     file.sync_data()
@@ -425,7 +431,8 @@ fn boot_id() -> Result<String, SystemError> {
 fn started_ticks() -> Result<u64, SystemError> {
     let path = Path::new("/proc/self/stat");
     let stat = read_trimmed(path)?;
-    // Field 22; the command's name before the last parenthesis may hold anything.
+    // Field 22 is counted after the last parenthesis, because the command's name before it may hold
+    // any characters.
     stat.rsplit_once(") ")
         .and_then(|(_, rest)| rest.split(' ').nth(19)?.parse().ok())
         .ok_or_else(|| SystemError::strange("read /proc/self/stat", "no start time"))

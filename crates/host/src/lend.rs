@@ -1,8 +1,9 @@
-//! Moves a device into the network namespace of another process for a time: the second of two ports of one host that are joined
-//! by a cable.
+//! Move of a device into the network namespace of another process for some time: the second of two
+//! ports of one host that are connected by a cable.
 //!
-//! The kernel by itself gives a real device back to the first namespace when its own ends, down and without addresses; a virtual
-//! one ends there. So who moves it holds that namespace open, and takes the device out of it.
+//! When that namespace ends, the kernel returns a real device to the first namespace, down and
+//! without addresses; a virtual device is destroyed. The process that moves the device therefore
+//! holds the namespace open, and takes the device back out of it.
 
 use std::fs::File;
 use std::io;
@@ -19,20 +20,21 @@ use crate::port::{self, Borrower, OpenFile};
 use crate::setting::Setting;
 use crate::{link, route};
 
-/// A device that was moved, and the namespace that it was moved to, held open.
+/// Device that was moved, with the namespace it was moved to, held open.
 #[derive(Debug)]
 pub struct Lent {
-    /// What the device had: it has none of it there.
+    /// Addresses that the device had, with prefix lengths. It has none of them there.
     pub addresses: Vec<(IpAddr, u8)>,
     borrower: Borrower,
     namespace: File,
 }
 
 impl Lent {
-    /// Waits until the borrower has ended, and puts back what it had changed of the device, if it was killed.
+    /// Waits until the borrower has ended. If it was killed, restores what it had changed of the
+    /// device.
     ///
     /// # Errors
-    /// The namespace cannot be entered, or something in it not be put back.
+    /// The namespace cannot be entered, or a setting in it cannot be restored.
     pub fn settle(&self) -> Result<(), SystemError> {
         self.borrower.wait();
         let Ok(folder) = journal::folder() else {
@@ -49,13 +51,14 @@ impl Lent {
     }
 }
 
-/// Moves a device to the network namespace of a process, and notes in the journal what it was.
+/// Moves a device to the network namespace of a process, and notes its former state in the journal.
 ///
 /// # Errors
-/// There is no such device or process, it is the default route's, or it cannot be moved (EINVAL; EPERM).
+/// No such device or process; the device of the default route; or it cannot be moved (EINVAL;
+/// EPERM).
 pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {
     let tried = || format!("move {device} to the namespace of process {pid}");
-    // Of documentation (RFC 5737): nobody has a route there but the default one.
+    // Documentation address (RFC 5737): only the default route leads there.
     let default = route::describe(IpAddr::from([192, 0, 2, 1])).unwrap_or_default();
     let mut words = default.split_whitespace().skip_while(|word| *word != "dev");
     if words.nth(1) == Some(&**device) {

@@ -1,10 +1,10 @@
-//! The host's network set-up: everything of it that tcpcost reads, changes and puts back.
+//! Network set-up of the host: all of it that tcpcost reads, changes and restores.
 //!
 //! Each end of a `netns` bed is a process that moves itself into a namespace without a name
-//! ([`namespace`]): the kernel takes the namespace and all in it away when the process ends, however
-//! it ends. What a cell asks of a device goes through [`apply`], which is the only writer: it reads
-//! the former value, notes it in a [`journal::Journal`], writes, and reads back. [`environment`]
-//! says how things really are.
+//! ([`namespace`]). The kernel removes the namespace and all in it when the process ends, however
+//! it ends. Settings of a cell for a device go through [`apply`], the only writer: it reads the
+//! former value, notes it in a [`journal::Journal`], writes, and reads back. [`environment`] reads
+//! the actual state.
 //!
 //! Start with [`namespace::enter_new`], [`link::create_veth`] and [`apply::apply`].
 

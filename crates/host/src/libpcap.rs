@@ -1,7 +1,9 @@
-//! Live packets of an interface through libpcap, which is loaded when it is needed: neither building this program nor
-//! its other commands needs it. The functions and layouts are those of pcap(3PCAP), 1.0 and later.
+//! Live packets of an interface through libpcap, which is loaded when it is needed: neither
+//! building this program nor its other commands needs it. The functions and layouts are those of
+//! pcap(3PCAP), 1.0 and later.
 //!
-//! It captures through a ring that the kernel fills (TPACKET_V3) and counts what had no room there.
+//! Packets come through a ring that the kernel fills (TPACKET_V3); those that find no room in it
+//! are counted.
 
 #![allow(unsafe_code, reason = "a C library, loaded when it is asked for")]
 
@@ -14,18 +16,18 @@ use std::time::Duration;
 use libloading::Library;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Why there is no capture, or none any more.
+/// Reason why a capture cannot begin or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// libpcap is missing or may not capture here: asking again would not help.
+    /// libpcap is missing or may not capture here: another attempt would not help.
     #[error("{0}")]
     Unavailable(String),
-    /// What libpcap says.
+    /// Error of libpcap.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A capture that runs.
+/// Running capture.
 pub struct Live {
     handle: NonNull<Handle>,
     link_type: u16,
@@ -39,7 +41,7 @@ struct Handle {
     _opaque: [u8; 0],
 }
 
-/// `struct pcap_pkthdr`; ns stand where µs do, since they are asked for.
+/// `struct pcap_pkthdr`. The field for µs holds ns if the capture has that precision.
 #[repr(C)]
 struct Header {
     at: libc::timeval,
@@ -63,18 +65,18 @@ struct Program {
     instructions: *mut c_void,
 }
 
-/// Declares the functions that are used, and loads them.
+/// Declares the functions that are used, and their loading.
 macro_rules! functions {
     ($($field:ident: $name:literal, fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
         struct Functions {
             $($field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
-            /// Unloaded last: the functions stand in it.
+            /// Dropped last, because it holds the functions.
             _library: Library,
         }
 
         impl Functions {
             fn load() -> Result<Functions, libloading::Error> {
-                // SAFETY: libpcap runs nothing of consequence when it is loaded, and each function
+                // SAFETY: libpcap does nothing of consequence when it is loaded, and each function
                 // has the type that pcap(3PCAP) gives it.
                 unsafe {
                     let library = Library::new("libpcap.so.0.8")
@@ -113,14 +115,15 @@ functions! {
 }
 
 impl Live {
-    /// Begins to capture the TCP segments on this interface, so many bytes of each (0 for all) through a
-    /// ring of this size.
+    /// Begins to capture the TCP segments on this interface: `snap_len` bytes of each (0 for all),
+    /// through a ring of `ring_bytes`.
     ///
     /// # Errors
-    /// [`CaptureError::Unavailable`] if libpcap is missing or may not capture; else what libpcap says.
+    /// [`CaptureError::Unavailable`] if libpcap is missing or may not capture; else libpcap's
+    /// error.
     pub fn open(interface: &str, snap_len: u32, ring_bytes: usize) -> Result<Live, CaptureError> {
         let failed = |why: &str| CaptureError::Failed(format!("capture on {interface}: {why}"));
-        // The C library of the loaded one would be a second one beside ours.
+        // libpcap would load a second C library next to ours.
         if cfg!(target_feature = "crt-static") {
             return Err(CaptureError::Unavailable(format!(
                 "capture on {interface}: this is the static tcpcost, which cannot load libpcap (give the output of tcpdump -w - to tcpcost trace -)"
@@ -133,10 +136,10 @@ impl Live {
         })?;
         let name = CString::new(interface).map_err(|error| failed(&error.to_string()))?;
         let mut buffer: [c_char; ERROR_BYTES] = [0; ERROR_BYTES];
-        // SAFETY: `name` ends in NUL and outlives the call; `buffer` has the size that is asked for.
+        // SAFETY: `name` ends in NUL and outlives the call; `buffer` has the required size.
         let handle = unsafe { (functions.create)(name.as_ptr(), buffer.as_mut_ptr()) };
         let Some(handle) = NonNull::new(handle) else {
-            // SAFETY: libpcap filled it with a text that ends in NUL; it was all NUL before.
+            // SAFETY: libpcap wrote a text that ends in NUL; the buffer was all NUL before.
             let why = unsafe { CStr::from_ptr(buffer.as_ptr()) };
             return Err(failed(&why.to_string_lossy()));
         };
@@ -150,14 +153,14 @@ impl Live {
         let whole = |snap_len| if snap_len == 0 { WHOLE } else { snap_len };
         let snap_len = c_int::try_from(whole(snap_len)).unwrap_or(c_int::MAX);
         let ring_bytes = c_int::try_from(ring_bytes).unwrap_or(c_int::MAX);
-        // SAFETY: `pcap` is a handle that is not active yet, as these four want it.
+        // SAFETY: `pcap` is a handle that is not active yet, as these four functions require.
         unsafe {
             (live.functions.set_snaplen)(pcap, snap_len);
             (live.functions.set_timeout)(pcap, TIMEOUT_MS);
             (live.functions.set_buffer_size)(pcap, ring_bytes);
             (live.functions.set_precision)(pcap, NANO);
         }
-        // SAFETY: as above; it is active from here on unless this is an error.
+        // SAFETY: as above. The handle is active from here on unless this fails.
         let status = unsafe { (live.functions.activate)(pcap) };
         if status < 0 {
             let error = live.failed(status);
@@ -166,26 +169,27 @@ impl Live {
                 _ => error,
             });
         }
-        // SAFETY: the handle is active; `buffer` has the size that is asked for.
+        // SAFETY: the handle is active; `buffer` has the required size.
         let nonblock = unsafe { (live.functions.set_nonblock)(pcap, 1, buffer.as_mut_ptr()) };
         if nonblock < 0 {
             return Err(live.failed(nonblock));
         }
-        // SAFETY: the handle is active. Of all interfaces the second version tells which one a packet
-        // passed; a libpcap without it (before 1.10) stays with the first.
+        // SAFETY: the handle is active. If all interfaces are captured, version 2 has the interface
+        // of each packet; a libpcap without it (before 1.10) stays with version 1.
         let link = unsafe {
             if (live.functions.datalink)(pcap) == COOKED_1 {
                 (live.functions.set_datalink)(pcap, COOKED_2);
             }
             (live.functions.datalink)(pcap)
         };
-        // Of those that are read DLT and LINKTYPE are the same number, but for raw IP (12 and 14).
+        // For the link types that are read DLT and LINKTYPE are the same number, except raw IP (12
+        // and 14).
         live.link_type = match u16::try_from(link) {
             Ok(12 | 14) => RAW,
             link => link.unwrap_or(u16::MAX),
         };
-        // libpcap refuses VLAN tags of links that have none, as cooked and raw ones.
-        // What stands behind `vlan` is meant behind the tag, so it comes last.
+        // libpcap refuses VLAN tags on link types without them, such as cooked and raw ones.
+        // Expressions after `vlan` refer to the packet after the tag, so `vlan` comes last.
         let expression = match link {
             ETHERNET => format!("{WANTED} or (vlan and ({WANTED}))"),
             _ => WANTED.to_string(),
@@ -200,11 +204,13 @@ impl Live {
         Ok(live)
     }
 
-    /// A packet of the loopback device passes here twice, out and in. libpcap leaves out the first, but only after
-    /// the kernel has given it room, or has counted it as dropped. The socket's filter leaves it out before that.
+    /// Attaches a socket filter that omits the first of two views of each loopback packet: it
+    /// passes here twice, out and in.
     ///
-    /// Not in libpcap's language: it applies a new filter itself to the ring's first round, and there knows no
-    /// direction.
+    /// libpcap omits the first view itself, but only after the kernel has given it room in the
+    /// ring, or has counted it as dropped. The socket filter acts before that. It is not written in
+    /// libpcap's language, because libpcap applies a new filter itself to the first round of the
+    /// ring, without the direction of the packets.
     fn count_loopback_once(&self) -> io::Result<()> {
         const LENGTH_MAX: usize = 4096;
         let ancillary = |of| (libc::SKF_AD_OFF + of) as u32;
@@ -219,10 +225,10 @@ impl Live {
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
         ];
         let mut libpcaps = vec![instruction(0, 0, 0, 0); LENGTH_MAX];
-        // Instructions, not bytes (`sk_get_filter` in net/core/filter.c).
+        // Length in instructions, not bytes (`sk_get_filter` in net/core/filter.c).
         let mut length = libpcaps.len() as libc::socklen_t;
-        // SAFETY: the descriptor is open as long as the handle; at most `length` instructions are written to
-        // as many, and `length` is valid to write.
+        // SAFETY: the descriptor is open as long as the handle. At most `length` instructions are
+        // written, and there is room for them; `length` is valid to write.
         let status = unsafe {
             let socket = (self.functions.selectable_fd)(self.handle.as_ptr());
             let to = libpcaps.as_mut_ptr().cast();
@@ -238,7 +244,7 @@ impl Live {
             return Err(io::Error::last_os_error());
         }
         match length {
-            // libpcap filters by itself.
+            // libpcap filters in user space.
             0 => program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX)),
             _ => program.extend_from_slice(&libpcaps[..length as usize]),
         }
@@ -246,7 +252,8 @@ impl Live {
             len: program.len().try_into().map_err(io::Error::other)?,
             filter: program.as_mut_ptr(),
         };
-        // SAFETY: the descriptor is open; `attached` has a program of that length, which the kernel checks and copies.
+        // SAFETY: the descriptor is open; `attached` has a program of that length, which the kernel
+        // checks and copies.
         let status = unsafe {
             let socket = (self.functions.selectable_fd)(self.handle.as_ptr());
             let length = size_of_val(&attached) as libc::socklen_t;
@@ -265,15 +272,15 @@ impl Live {
         }
     }
 
-    /// What the kernel is to leave out: all that can be no TCP.
+    /// Sets a filter, so that the kernel omits packets that cannot be TCP.
     fn filter(&mut self, expression: &CStr) -> Result<(), CaptureError> {
         let pcap = self.handle.as_ptr();
         let mut program = Program {
             length: 0,
             instructions: std::ptr::null_mut(),
         };
-        // SAFETY: the handle is active, `program` is valid to write, the text ends in NUL; once
-        // compiled the program is used and then freed.
+        // SAFETY: the handle is active, `program` is valid to write, the text ends in NUL. The
+        // compiled program is used and then freed.
         let status = unsafe {
             let compiled =
                 (self.functions.compile)(pcap, &mut program, expression.as_ptr(), 1, u32::MAX);
@@ -291,12 +298,12 @@ impl Live {
         Ok(())
     }
 
-    /// Waits until packets are there, so long at most; tells whether they are.
+    /// Waits until packets are available, for at most `most`. True if they are.
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// The error of poll(2).
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
-        // SAFETY: it has one, as `open` saw, which is open until pcap_close.
+        // SAFETY: the handle has a descriptor, as `open` checked, and it is open until pcap_close.
         let fd =
             unsafe { BorrowedFd::borrow_raw((self.functions.selectable_fd)(self.handle.as_ptr())) };
         let most = Timespec::try_from(most).expect("a poll of less than an age");
@@ -306,16 +313,16 @@ impl Live {
         }
     }
 
-    /// The LINKTYPE of its packets.
+    /// LINKTYPE of the packets.
     pub fn link_type(&self) -> u16 {
         self.link_type
     }
 
-    /// Gives what is there packet by packet, so much at most that others have their turn: ns since the
-    /// epoch, length, and what is kept of it.
+    /// Passes available packets to `each`: ns since the epoch, length on the wire, and captured
+    /// bytes. At most 65,536 at a time, so that other work gets its turn.
     ///
     /// # Errors
-    /// What libpcap says, as of an interface that goes down.
+    /// libpcap's error, e.g. for an interface that goes down.
     pub fn packets(&mut self, mut each: impl FnMut(u64, u32, &[u8])) -> Result<(), CaptureError> {
         // SAFETY: the handle is active.
         let precision = unsafe { (self.functions.precision)(self.handle.as_ptr()) };
@@ -331,7 +338,8 @@ impl Live {
                 0 => break,
                 status => return Err(self.failed(status)),
             }
-            // SAFETY: on 1 both point to what stands until the next call, `captured` bytes long.
+            // SAFETY: on 1 both pointers are valid until the next call, and the frame is `captured`
+            // bytes long.
             let (header, frame) = unsafe {
                 let header: &Header = &*header;
                 (
@@ -347,11 +355,11 @@ impl Live {
         Ok(())
     }
 
-    /// Packets that found no room in the ring since the beginning. What the interface itself drops is
-    /// not among them: that is lost to TCP as well.
+    /// Packets that found no room in the ring since the beginning. Packets that the interface
+    /// itself dropped are not included: TCP lost them as well.
     ///
     /// # Errors
-    /// What libpcap says.
+    /// libpcap's error.
     pub fn dropped(&self) -> Result<u64, CaptureError> {
         let mut statistics = Statistics::default();
         // SAFETY: the handle is active, `statistics` is valid to write.
@@ -372,7 +380,7 @@ impl Live {
     }
 
     fn says(&self, status: c_int) -> String {
-        // SAFETY: both give texts that end in NUL and stand until the next call.
+        // SAFETY: both functions return texts that end in NUL and are valid until the next call.
         let (what, why) = unsafe {
             (
                 CStr::from_ptr((self.functions.status)(status)),
@@ -397,7 +405,7 @@ impl Drop for Live {
     }
 }
 
-/// One of classic BPF.
+/// Instruction of classic BPF.
 fn instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,
@@ -409,15 +417,15 @@ fn instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_f
 
 /// PCAP_ERRBUF_SIZE.
 const ERROR_BYTES: usize = 256;
-/// PCAP_ERROR: the text alone says what.
+/// PCAP_ERROR: the text alone describes the error.
 const ERROR: c_int = -1;
 /// PCAP_ERROR_PERM_DENIED.
 const NO_PERMISSION: c_int = -8;
 /// DLT_EN10MB.
 const ETHERNET: c_int = 1;
 
-/// TCP, IPv6 with an extension header, and what may carry TCP: IP in IP, 6in4, GRE, the authentication
-/// header, VXLAN (its port, and Linux's first), Geneve and GTP-U.
+/// Filter: TCP, IPv6 with an extension header, and packets that may carry TCP: IP in IP, 6in4, GRE,
+/// the authentication header, VXLAN (its port, and Linux's first), Geneve and GTP-U.
 const WANTED: &str = "tcp or ip6 proto 0 or proto 4 or proto 41 or proto 47 or proto 51 \
     or udp port 4789 or udp port 8472 or udp port 6081 or udp port 2152";
 /// DLT_LINUX_SLL and DLT_LINUX_SLL2.
@@ -428,17 +436,18 @@ const LOOPBACK_IFINDEX: u32 = 1;
 /// PCAP_TSTAMP_PRECISION_NANO.
 const NANO: c_int = 1;
 
-/// As libpcap's own maximum (MAXIMUM_SNAPLEN), which is a super-segment's length and more.
+/// Snap length for whole packets: libpcap's own maximum (MAXIMUM_SNAPLEN), more than a
+/// super-segment.
 const WHOLE: u32 = 262_144;
 
-/// LINKTYPE_RAW: bare IPv4 or IPv6.
+/// LINKTYPE_RAW: IPv4 or IPv6 without a link header.
 const RAW: u16 = 101;
 
 const TIMEOUT_MS: c_int = 50;
-/// How long the kernel holds a block that is not full: a look is late by no more.
+/// Time for which the kernel holds a block that is not full. Packets are at most this late.
 pub const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS as u64);
 
-/// Packets at a time: some 10 ms of work.
+/// Limit of packets at a time: about 10 ms of work.
 const AT_ONCE: usize = 65_536;
 
 #[cfg(test)]
@@ -469,7 +478,7 @@ mod tests {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                 let (mut server, _) = listener.accept().unwrap();
-                // Many more than the ring holds; nobody takes them yet.
+                // Many more packets than the ring holds, and none is read yet.
                 for _ in 0..20_000 {
                     client.write_all(&[1]).unwrap();
                     server.read_exact(&mut [0]).unwrap();

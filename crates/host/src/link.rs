@@ -1,4 +1,4 @@
-//! Devices: making a veth pair, addresses, MTU, and how large super-segments may be.
+//! Devices: veth pairs, addresses, MTU, and limits of super-segments.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,26 +13,27 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::error::SystemError;
 use crate::netlink::ask;
 
-/// A device as the kernel describes it.
+/// Device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Interface index in this namespace.
     pub index: u32,
-    /// Whether it is up.
+    /// True if the device is up.
     pub up: bool,
     /// MTU, bytes.
     pub mtu: u32,
-    /// Packets that its queue holds (txqueuelen); of a TUN or TAP, those that its program has not read.
+    /// Limit of packets in its queue (txqueuelen); for a TUN or TAP, of packets that its program
+    /// has not read.
     pub tx_queue_len: u32,
-    /// Most segments in a super-segment.
+    /// Limit of segments in a super-segment.
     pub gso_max_segs: u32,
-    /// Most bytes in a super-segment (IPv6, and IPv4 on kernels before 6.3).
+    /// Limit of bytes in a super-segment (IPv6, and IPv4 on kernels before 6.3).
     pub gso_max_size: u32,
-    /// Most bytes in a super-segment of IPv4; `None` on kernels before 6.3.
+    /// Limit of bytes in a super-segment of IPv4. `None` on kernels before 6.3.
     pub gso_ipv4_max_size: Option<u32>,
-    /// Most bytes that GRO merges (IPv6, and IPv4 on kernels before 6.3).
+    /// Limit of bytes that GRO merges (IPv6, and IPv4 on kernels before 6.3).
     pub gro_max_size: u32,
-    /// Most bytes of IPv4 that GRO merges; `None` on kernels before 6.3.
+    /// Limit of bytes of IPv4 that GRO merges. `None` on kernels before 6.3.
     pub gro_ipv4_max_size: Option<u32>,
     /// Name of the root qdisc.
     pub qdisc: String,
@@ -41,7 +42,7 @@ pub struct Link {
 /// Reads a device.
 ///
 /// # Errors
-/// ENODEV where there is none of this name in this namespace.
+/// ENODEV if this namespace has no device of this name.
 pub fn read(device: &str) -> Result<Link, SystemError> {
     let tried = format!("read device {device}");
     let mut message = LinkMessage::default();
@@ -78,12 +79,12 @@ pub fn read(device: &str) -> Result<Link, SystemError> {
     Ok(link)
 }
 
-/// Makes a veth pair: `name` here, `peer_name` at once in the network namespace of the process (or
+/// Creates a veth pair: `name` here, and `peer_name` in the network namespace of the process (or
 /// thread) `peer_pid`. Both are down and have no address.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN here and there, EEXIST where the name is taken, ESRCH where the
-/// process has gone.
+/// EPERM without CAP_NET_ADMIN here and there; EEXIST if the name is taken; ESRCH if the process
+/// has ended.
 pub fn create_veth(name: &str, peer_name: &str, peer_pid: u32) -> Result<(), SystemError> {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![
@@ -116,12 +117,12 @@ fn change(device: &str, what: &str, attributes: Vec<LinkAttribute>) -> Result<()
     Ok(())
 }
 
-/// Takes a device up.
+/// Sets a device up.
 pub fn set_up(device: &str) -> Result<(), SystemError> {
     set_flags(device, LinkFlags::Up, "up")
 }
 
-/// Takes a device down: its routes and its IPv6 addresses go.
+/// Sets a device down. Its routes and IPv6 addresses are lost.
 pub fn set_down(device: &str) -> Result<(), SystemError> {
     set_flags(device, LinkFlags::empty(), "down")
 }
@@ -142,7 +143,7 @@ fn set_flags(device: &str, flags: LinkFlags, what: &str) -> Result<(), SystemErr
 /// Moves a device to the network namespace of a process. It is down and has no address there.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN here and there, ESRCH where the process has gone.
+/// EPERM without CAP_NET_ADMIN here and there; ESRCH if the process has ended.
 pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
     let what = format!("namespace of process {pid}");
     change(device, &what, vec![LinkAttribute::NetNsPid(pid)])
@@ -151,16 +152,16 @@ pub fn move_to(device: &str, pid: u32) -> Result<(), SystemError> {
 /// Moves a device to a network namespace that is open. It is down and has no address there.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN here and there; EEXIST where the name is taken there.
+/// EPERM without CAP_NET_ADMIN here and there; EEXIST if the name is taken there.
 pub fn move_to_namespace(device: &str, namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
     let fd = namespace.as_raw_fd();
     change(device, "namespace", vec![LinkAttribute::NetNsFd(fd)])
 }
 
-/// Moves a device to the network namespace of a process, where it has this name.
+/// Moves a device to the network namespace of a process, and renames it to `name` there.
 ///
 /// # Errors
-/// As of [`move_to`]; EEXIST where the name is taken there.
+/// Those of [`move_to`]; EEXIST if the name is taken there.
 pub fn move_to_as(device: &str, pid: u32, name: &str) -> Result<(), SystemError> {
     let what = format!("namespace of process {pid} and the name {name}");
     let attributes = vec![
@@ -179,19 +180,20 @@ pub fn set_mtu(device: &str, bytes: u32) -> Result<(), SystemError> {
     )
 }
 
-/// Sets how many packets its queue holds.
+/// Sets the limit of packets in its queue (txqueuelen).
 pub fn set_tx_queue_len(device: &str, packets: u32) -> Result<(), SystemError> {
     let what = format!("txqueuelen {packets}");
     change(device, &what, vec![LinkAttribute::TxQueueLen(packets)])
 }
 
-/// Sets the most segments in a super-segment. Connections take it up when they connect.
+/// Sets the limit of segments in a super-segment. A connection adopts the limit when it connects.
 pub fn set_gso_max_segs(device: &str, segments: u32) -> Result<(), SystemError> {
     let what = format!("gso_max_segs {segments}");
     change(device, &what, vec![LinkAttribute::GsoMaxSegs(segments)])
 }
 
-/// Sets the most bytes in a super-segment, IPv4's own limit (kernel 6.3 and later) as given.
+/// Sets the limit of bytes in a super-segment. `ipv4_bytes`: IPv4's own limit (kernel 6.3 and
+/// later).
 pub fn set_gso_max_size(
     device: &str,
     bytes: u32,
@@ -202,7 +204,7 @@ pub fn set_gso_max_size(
     change(device, &format!("gso_max_size {bytes}"), attributes)
 }
 
-/// Sets the most bytes that GRO merges, IPv4's own limit (kernel 6.3 and later) as given.
+/// Sets the limit of bytes that GRO merges. `ipv4_bytes`: IPv4's own limit (kernel 6.3 and later).
 pub fn set_gro_max_size(
     device: &str,
     bytes: u32,
@@ -213,10 +215,10 @@ pub fn set_gro_max_size(
     change(device, &format!("gro_max_size {bytes}"), attributes)
 }
 
-/// Gives a device an address; the route to its prefix comes with it when the device is up.
+/// Adds an address to a device. The kernel adds the route to its prefix when the device is up.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN, EEXIST where it has it already.
+/// EPERM without CAP_NET_ADMIN; EEXIST if the device has the address already.
 pub fn add_address(
     device: &str,
     address: impl Into<IpAddr>,
@@ -232,10 +234,10 @@ pub fn add_address(
     Ok(())
 }
 
-/// Takes an address from a device.
+/// Removes an address from a device.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN, EADDRNOTAVAIL where it has it not.
+/// EPERM without CAP_NET_ADMIN; EADDRNOTAVAIL if the device does not have the address.
 pub fn remove_address(
     device: &str,
     address: impl Into<IpAddr>,
@@ -260,7 +262,7 @@ fn address_message(
     message.header.family = if address.is_ipv4() {
         AddressFamily::Inet
     } else {
-        // Nobody else is on a link of our own, and a second of asking around would be lost.
+        // No other host is on our own link, and duplicate address detection would take a second.
         message.header.flags = AddressHeaderFlags::Nodad;
         AddressFamily::Inet6
     };

@@ -1,9 +1,9 @@
-//! One owner of the host's own network settings at a time.
+//! Lock of the host's own network settings, with one owner at a time.
 //!
 //! A run whose ends are on the host's devices holds the lock file of this network namespace as long
-//! as one of its processes lives: shared if it only measures there, alone if it changes something.
-//! The agents inherit the open file, so after a killed command it is held until they have put back
-//! what they changed.
+//! as one of its processes lives: shared if it only measures, alone if it changes settings. The
+//! agents inherit the open file. If the command is killed, the lock is held until the agents have
+//! restored what they changed.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,16 +18,16 @@ use super::folder::Folder;
 use super::journal::{FILE_MODE, FOLDER_MODE};
 use super::namespace;
 
-/// How the host's settings are held.
+/// Kind of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// With others who change nothing either.
+    /// Shared with other runs that change nothing.
     Shared,
-    /// Alone.
+    /// Exclusive.
     Alone,
 }
 
-/// The lock file, held or not. Processes started while it lives hold it too.
+/// Lock file, held or not. Processes started while it lives hold it too.
 #[derive(Debug)]
 pub struct HostLock {
     path: PathBuf,
@@ -35,10 +35,11 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// The lock file of this network namespace in the journals' folder, which is made if need be.
+    /// Opens the lock file of this network namespace in the journals' folder, which is created if
+    /// it is missing.
     ///
     /// # Errors
-    /// The folder or the file cannot be made, or is refused ([`Folder::make`]).
+    /// The folder or the file cannot be created, or is refused ([`Folder::make`]).
     pub fn open(folder: &Path) -> Result<HostLock, SystemError> {
         let path = folder.join(format!("{}.lock", namespace::inode()?));
         let file = open_file(&path)?;
@@ -47,7 +48,7 @@ impl HostLock {
         Ok(HostLock { path, file })
     }
 
-    /// Takes it, if nobody is in the way.
+    /// Takes the lock. False if another process holds it in a conflicting way.
     ///
     /// # Errors
     /// The file system has no locks.
@@ -66,16 +67,17 @@ impl HostLock {
         }
     }
 
-    /// Who holds it, by command line and process id.
+    /// Processes that hold the lock, by command line and process id.
     pub fn holders(&self) -> String {
         holders(&self.file)
     }
 }
 
-/// A lock file in the journals' folder, which is made if need be: no other user can open it, and so none can hold it.
+/// Opens a lock file in the journals' folder, which is created if it is missing. No other user can
+/// open the file, so none can hold the lock.
 ///
 /// # Errors
-/// The folder or the file cannot be made, or is refused ([`Folder::make`]).
+/// The folder or the file cannot be created, or is refused ([`Folder::make`]).
 pub fn open_file(path: &Path) -> Result<File, SystemError> {
     let failed = |error| SystemError::new(format!("open {}", path.display()), error);
     let name = path.file_name().and_then(|name| name.to_str());
@@ -86,7 +88,8 @@ pub fn open_file(path: &Path) -> Result<File, SystemError> {
     folder.append_or_create(name, FILE_MODE).map_err(failed)
 }
 
-/// Who holds a lock on this file: command lines and process ids, as far as they can be told.
+/// Processes that hold a lock on this file: command lines and process ids, or "another process" if
+/// they are unknown.
 pub fn holders(file: &File) -> String {
     let names = || -> io::Result<Vec<String>> {
         let inode = file.metadata()?.ino();
@@ -100,9 +103,9 @@ pub fn holders(file: &File) -> String {
     }
 }
 
-/// Of a line of /proc/locks: the process that holds a flock on this inode.
-///
-/// `1: FLOCK  ADVISORY  WRITE 2431 fe:00:13127 0 EOF`; one that only waits has `->` behind its number.
+/// Process id in a line of /proc/locks that holds a flock on this inode, e.g.
+/// `1: FLOCK  ADVISORY  WRITE 2431 fe:00:13127 0 EOF`. `None` for other lines; a process that waits
+/// has `->` after the number.
 fn pid_of(line: &str, inode: u64) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     if words.next()? != "FLOCK" {

@@ -1,4 +1,4 @@
-//! The machine: what does not change from trial to trial.
+//! Properties of the machine that do not change from trial to trial.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,8 @@ use crate::cpus::Cpus;
 use crate::error::read_trimmed;
 use crate::privileges::is_in_hosts_user_namespace;
 
-/// Reads it. What cannot be read is empty, `unknown` or absent, never made up. Takes some 30 ms, most
-/// of it for the rate of the time-stamp counter.
+/// Reads the properties of the machine. A value that cannot be read is empty, `unknown` or absent,
+/// never invented. `tsc_hz` and `sysctls` are left for the caller.
 pub fn host() -> Machine {
     let mut host = from_root(Path::new("/"));
     host.machine = std::env::consts::ARCH.to_string();
@@ -27,15 +27,16 @@ pub fn host() -> Machine {
     host
 }
 
-/// Which machine this is, until it is started again: the kernel's boot id; `unknown` where it cannot be read.
+/// Boot id of the kernel, which identifies the machine until it reboots. `unknown` if it cannot be
+/// read.
 pub fn boot_id() -> String {
     read_trimmed(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_else(|_| "unknown".into())
 }
 
-/// A hypervisor that the files do not name.
+/// Name of a hypervisor that the files do not name.
 const UNNAMED: &str = "a hypervisor";
 
-/// The hypervisor's own name, by CPUID leaf 0x4000_0000: 12 bytes, e.g. `KVMKVMKVM`.
+/// Name that the hypervisor gives itself in CPUID leaf 0x4000_0000: 12 bytes, e.g. `KVMKVMKVM`.
 #[cfg(target_arch = "x86_64")]
 fn hypervisor_signature() -> Option<String> {
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
@@ -48,7 +49,7 @@ fn hypervisor_signature() -> Option<String> {
     printable.then(|| name.to_string())
 }
 
-/// Other architectures have no such call.
+/// Always `None`: other architectures have no such call.
 #[cfg(not(target_arch = "x86_64"))]
 fn hypervisor_signature() -> Option<String> {
     None
@@ -85,7 +86,8 @@ fn from_root(root: &Path) -> Machine {
     }
 }
 
-/// Said by who started the machine under a clock that counts instructions: nothing in it could tell.
+/// Rate that the starter of the machine gave, if its clock counts instructions: the machine itself
+/// cannot tell.
 fn instructions_per_ns(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace();
     words.find_map(|word| {
@@ -95,7 +97,7 @@ fn instructions_per_ns(line: &str) -> Option<u64> {
     })
 }
 
-/// Options of the kernel's command line that move CPU cost; what else is in it stays there.
+/// Options of the kernel's command line that affect CPU cost. All other options are omitted.
 fn options(line: &str) -> String {
     let of_kernel = line.split_whitespace().take_while(|word| *word != "--");
     let told = of_kernel.filter(|word| {
@@ -105,8 +107,8 @@ fn options(line: &str) -> String {
     told.collect::<Vec<_>>().join(" ")
 }
 
-/// Documentation/admin-guide/kernel-parameters.txt: mitigations, CPUs set apart, idle states, clocks,
-/// preemption, huge pages, IOMMU.
+/// Names of those options (Documentation/admin-guide/kernel-parameters.txt): mitigations, isolated
+/// CPUs, idle states, clocks, preemption, huge pages, IOMMU.
 const OPTIONS: [&str; 38] = [
     "mitigations",
     "spectre_v1",
@@ -148,16 +150,16 @@ const OPTIONS: [&str; 38] = [
     "intel_iommu",
 ];
 
-/// The value of a `name : value` line.
+/// Value of a `name : value` line. `None` if the name differs.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let (found, value) = line.split_once(':')?;
     (found.trim() == name).then_some(value.trim())
 }
 
-/// x86's `model name`; arm64 has numbers only, named where they are known.
+/// Model of the CPU: x86's `model name`. arm64 has only numbers, which are named if known.
 fn cpu_model(cpuinfo: &str) -> String {
     let first = |name: &str| cpuinfo.lines().find_map(|line| field(line, name));
-    // Other architectures' words for it: s390 and riscv have neither.
+    // Other architectures' names for the model; s390 and riscv have none of arm64's fields.
     for name in ["model name", "cpu model", "uarch", "cpu"] {
         if let Some(model) = first(name) {
             return model.to_string();
@@ -202,7 +204,7 @@ fn hypervisor(cpuinfo: &str, read: &impl Fn(&str) -> Option<String>) -> Option<S
         "Google Compute",
     ];
     if flagged || named.iter().any(|name| board.contains(name)) {
-        // The CPU's own flag says that there is one, not which.
+        // The CPU's flag shows a hypervisor, but not which.
         return Some(if board.is_empty() {
             UNNAMED.into()
         } else {
@@ -212,7 +214,7 @@ fn hypervisor(cpuinfo: &str, read: &impl Fn(&str) -> Option<String>) -> Option<S
     None
 }
 
-/// The governors in use, each once.
+/// Frequency governors in use, each once. `None` if there are none.
 pub fn governor(root: &Path) -> Option<String> {
     let folder = root.join("sys/devices/system/cpu/cpufreq");
     let mut governors: Vec<String> = fs::read_dir(folder)
@@ -224,7 +226,8 @@ pub fn governor(root: &Path) -> Option<String> {
     (!governors.is_empty()).then(|| governors.join(", "))
 }
 
-/// /proc/config.gz (through gzip(1), which every distribution has) or /boot/config-RELEASE.
+/// Kernel configuration: /proc/config.gz (through gzip(1), which every distribution has) or
+/// /boot/config-RELEASE. `None` if neither can be read.
 pub fn kernel_config(root: &Path, release: &str) -> Option<String> {
     let packed = root.join("proc/config.gz");
     if packed.exists()
@@ -236,7 +239,8 @@ pub fn kernel_config(root: &Path, release: &str) -> Option<String> {
     fs::read_to_string(root.join(format!("boot/config-{release}"))).ok()
 }
 
-/// How the kernel sums CPU time, by its configuration: `vtime`, `irq-time`, `tick` or `unknown`.
+/// Method by which the kernel sums CPU time, from its configuration: `vtime`, `irq-time`, `tick` or
+/// `unknown`.
 pub fn cpu_accounting(config: &str) -> &'static str {
     let is_on = |option: &str| config.lines().any(|line| line == format!("{option}=y"));
     if is_on("CONFIG_VIRT_CPU_ACCOUNTING_NATIVE") || is_on("CONFIG_VIRT_CPU_ACCOUNTING_GEN") {
@@ -250,12 +254,12 @@ pub fn cpu_accounting(config: &str) -> &'static str {
     }
 }
 
-/// Root, and in the host's own user namespace.
+/// True for root in the host's own user namespace.
 fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() && is_in_hosts_user_namespace()
 }
 
-/// MIDR implementer, part, name: the server cores that are common.
+/// MIDR implementer, part and name of common server cores.
 const ARM_PARTS: &[(&str, &str, &str)] = &[
     ("0x41", "0xd03", "ARM Cortex-A53"),
     ("0x41", "0xd07", "ARM Cortex-A57"),

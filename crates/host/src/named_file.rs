@@ -1,7 +1,8 @@
 //! Files that the user named on the command line (`-o FILE`), outside of a run's directory.
 //!
-//! A link is followed, as any program does; root follows only links of root, because in a shared folder another user may have put
-//! it there. Pipes and terminals (`/dev/stdout`, `>(COMMAND)`) are written to. A block device never is.
+//! A link is followed, as any program does. Root follows only links of root, because in a shared
+//! folder another user may have created the link. Pipes and terminals (`/dev/stdout`, `>(COMMAND)`)
+//! are written to; a block device never is.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,11 +14,12 @@ use rustix::io::Errno;
 use crate::folder::{Folder, file_mode};
 use crate::place::{self, Place};
 
-/// Writes a file. A regular one is written whole or not at all: it gets its name when all of it is on the disk.
+/// Writes a file. A regular file is written completely or not at all: it gets its name when all
+/// bytes are on the disk.
 ///
 /// # Errors
-/// PermissionDenied for root, if a link on the way belongs to another user; InvalidInput for a block device or a socket; else
-/// what the kernel said.
+/// PermissionDenied for root, if a link on the way belongs to another user; InvalidInput for a
+/// block device or a socket; else the kernel's error.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let place = place::find(path, None)?;
     match kind(&place)? {
@@ -28,10 +30,10 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Opens a file to write to it bit by bit; what it held is gone.
+/// Opens a file for writing piece by piece; its former content is lost.
 ///
 /// # Errors
-/// As [`write()`].
+/// Those of [`write()`].
 pub fn create(path: &Path) -> io::Result<File> {
     open(&place::find(path, None)?)
 }
@@ -43,7 +45,7 @@ fn open(place: &Place) -> io::Result<File> {
     };
     use FileType::{CharacterDevice, Fifo, RegularFile};
     let kind = kind(place)?;
-    // A pipe's reader is waited for; what else is there is not opened at all.
+    // Opening a pipe waits for its reader; a file of another kind is not opened at all.
     let flags = match kind {
         Some(Fifo | CharacterDevice | RegularFile) if place.is_proc_link => OFlags::APPEND,
         Some(Fifo | CharacterDevice) => OFlags::NOFOLLOW,
@@ -55,7 +57,7 @@ fn open(place: &Place) -> io::Result<File> {
     let mode = Mode::from_raw_mode(file_mode());
     let file = openat(&place.folder, &place.name, flags, mode)?;
     let opened = FileType::from_raw_mode(fstat(&file)?.st_mode);
-    // Another user may have put something else there in between.
+    // Another user may have replaced the file in between.
     if opened != kind.unwrap_or(RegularFile) {
         return Err(wrong());
     }
@@ -65,7 +67,7 @@ fn open(place: &Place) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// What is there; `None` if nothing is.
+/// Kind of the file. `None` if there is no file.
 fn kind(place: &Place) -> io::Result<Option<FileType>> {
     let Some(found) = &place.found else {
         return Ok(None);
@@ -112,7 +114,7 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");
-        // Standard output that goes into a file: that file is written, and /dev/stdout stays a link.
+        // Standard output redirected to a file: that file is written, and /dev/stdout stays a link.
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("out");
         std::fs::write(&path, "before ").unwrap();
@@ -142,7 +144,7 @@ mod tests {
             return tcpcost_testbed::skip("needs root to make a block device");
         }
         let device = root.path().join("device");
-        // Number 0:0 is no device: opening it would fail otherwise.
+        // Loop device 200 rarely exists: opening it would fail with another error.
         let mode = Mode::from_raw_mode(0o600);
         let made = rustix::fs::mknodat(
             rustix::fs::CWD,

@@ -1,10 +1,10 @@
-//! Network namespaces without a name: a process moves itself into a fresh one.
+//! Network namespaces without a name: a process moves itself into a new one.
 //!
-//! Nothing is bound into the file system, so nothing can be left behind: with its last process the
-//! kernel takes away the namespace, its veth, qdiscs, routes and sysctls, also after kill -9.
+//! Nothing is bound into the file system, so nothing can be left behind: the kernel removes the
+//! namespace, its veth, qdiscs, routes and sysctls with the last process in it, even after kill -9.
 //!
-//! Call these before the process starts any thread: `unshare` moves only the calling thread, and
-//! refuses a user namespace to a process that has several.
+//! Call these functions before the process starts any thread: `unshare` moves only the calling
+//! thread, and refuses a user namespace to a process with several threads.
 
 #![allow(
     unsafe_code,
@@ -24,19 +24,20 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::error::SystemError;
 use crate::link;
 
-/// How namespaces can be had here.
+/// Way to make namespaces here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// With CAP_SYS_ADMIN: [`enter_new`] alone.
+    /// Call [`enter_new`]: the process has CAP_SYS_ADMIN.
     Privileged,
-    /// First [`enter_user_namespace`]. There the kernel refuses to steer receive work (RPS).
+    /// Call [`enter_user_namespace`], then [`enter_new`]. In a user namespace the kernel refuses to
+    /// steer receive work (RPS).
     UserNamespace,
 }
 
-/// Moves the calling thread into a network and mount namespace of its own and takes `lo` up.
+/// Moves the calling thread into a new network and mount namespace and sets `lo` up.
 ///
-/// /sys is mounted anew, because a sysfs shows the devices of the namespace it was mounted in and
-/// rps_cpus is set there. Processes started later are in the same namespaces.
+/// /sys is mounted anew, because a sysfs shows the devices of the namespace in which it was
+/// mounted, and rps_cpus is set there. Processes started later are in the same namespaces.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN in the user namespace; see [`can_make_namespaces`].
@@ -52,11 +53,11 @@ pub fn enter_new() -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Moves the calling thread into a network namespace of its own and takes `lo` up. /sys goes on to
-/// show the devices of the namespace before.
+/// Moves the calling thread into a new network namespace and sets `lo` up. /sys still shows the
+/// devices of the former namespace.
 ///
 /// # Errors
-/// As [`enter_new`].
+/// Those of [`enter_new`].
 pub fn enter_new_network() -> Result<(), SystemError> {
     // SAFETY: unshare takes no pointers.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -69,16 +70,17 @@ pub fn enter_new_network() -> Result<(), SystemError> {
 /// namespaces without being root outside.
 ///
 /// # Errors
-/// With what in this host forbids it and what to do; EINVAL in a process with several threads.
+/// The setting of this host that forbids it, and a remedy; EINVAL in a process with several
+/// threads.
 pub fn enter_user_namespace() -> Result<(), SystemError> {
     enter_user_namespace_as(0, 0)
 }
 
-/// Does the same, but keeps the user and the group: this process has all capabilities there, and the programs that it
-/// starts have none.
+/// Moves the calling process into a user namespace, but keeps its user and group: this process has
+/// all capabilities there, and the programs that it starts have none.
 ///
 /// # Errors
-/// As [`enter_user_namespace`].
+/// Those of [`enter_user_namespace`].
 pub fn enter_user_namespace_as_self() -> Result<(), SystemError> {
     enter_user_namespace_as(geteuid().as_raw(), getegid().as_raw())
 }
@@ -103,16 +105,16 @@ fn enter_user_namespace_as(inner_uid: u32, inner_gid: u32) -> Result<(), SystemE
     put("/proc/self/gid_map", format!("{inner_gid} {gid} 1"))
 }
 
-/// Finds out by trying, in a child, whether namespaces can be made here, and how.
+/// Tries in a child process whether namespaces can be made here, and in which way.
 ///
 /// # Errors
-/// The reason in one line, with what to do.
+/// The reason in one line, with a remedy.
 pub fn can_make_namespaces() -> Result<Way, String> {
     const NETWORK: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWNS;
     if tried_in_child(&[NETWORK]).is_ok() {
         return Ok(Way::Privileged);
     }
-    // In two steps: Ubuntu's AppArmor grants the first and refuses the second.
+    // In two steps, because Ubuntu's AppArmor grants the first and refuses the second.
     match tried_in_child(&[libc::CLONE_NEWUSER, NETWORK]) {
         Ok(()) => Ok(Way::UserNamespace),
         Err(error) => {
@@ -123,59 +125,61 @@ pub fn can_make_namespaces() -> Result<Way, String> {
     }
 }
 
-/// The network namespace of the calling thread, by its inode as in `ls -l /proc/PID/ns/net`.
+/// Network namespace of the calling thread: its inode, as in `ls -l /proc/PID/ns/net`.
 pub fn inode() -> Result<u64, SystemError> {
     fs::metadata(THREADS_OWN)
         .map(|metadata| metadata.ino())
         .map_err(|error| SystemError::new(format!("read {THREADS_OWN}"), error))
 }
 
-/// The network namespace of a process, to be entered.
+/// Network namespace that can be entered.
 #[derive(Debug)]
 pub struct NetworkOf {
-    /// The namespace.
+    /// File of the namespace, held open.
     target: File,
 }
 
 impl NetworkOf {
-    /// Of a process; `None` where it is the calling thread's own.
+    /// Opens the namespace of a process. `None` if it is the calling thread's own.
     ///
     /// # Errors
-    /// There is no such process, or it is not for this user to see.
+    /// No such process, or this user may not see it.
     pub fn process(pid: u32) -> Result<Option<NetworkOf>, SystemError> {
         let (target, own) = (open(&format!("/proc/{pid}/ns/net"))?, open(THREADS_OWN)?);
         let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
         Ok((inode(&target) != inode(&own)).then_some(NetworkOf { target }))
     }
 
-    /// Opens the namespace of a process id, of a name below /run/netns (where `ip netns` puts it), or of a path.
+    /// Opens a namespace by a process id, a name below /run/netns (where `ip netns` puts it), or a
+    /// path.
     ///
     /// # Errors
-    /// There is none, or it is not for this user to see.
+    /// No such namespace, or this user may not see it.
     pub fn named(text: &str) -> Result<NetworkOf, SystemError> {
         open(&path(text)).map(NetworkOf::namespace)
     }
 
-    /// A namespace that is open.
+    /// Wraps a namespace that is open.
     pub fn namespace(target: File) -> NetworkOf {
         NetworkOf { target }
     }
 
-    /// Of the calling thread: for another to enter.
+    /// Opens the calling thread's namespace, for another thread to enter.
     ///
     /// # Errors
-    /// There is no /proc.
+    /// /proc is missing.
     pub fn this_thread() -> Result<NetworkOf, SystemError> {
         open(THREADS_OWN).map(NetworkOf::namespace)
     }
 
-    /// Does something in it, on the calling thread, which is back where it was afterwards.
+    /// Runs `work` in the namespace, on the calling thread, which then returns to its own
+    /// namespace.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN.
     ///
     /// # Panics
-    /// If there is no way back, which the kernel does not refuse to who could leave.
+    /// If the thread cannot return. The kernel does not refuse that to a thread that could leave.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, SystemError> {
         let own = NetworkOf::this_thread()?;
         self.enter()?;
@@ -184,7 +188,7 @@ impl NetworkOf {
         Ok(done)
     }
 
-    /// Moves the calling thread into it, and with it the threads that it starts later.
+    /// Moves the calling thread into the namespace; threads that it starts later are there, too.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN; EINVAL for a file that is no network namespace.
@@ -195,7 +199,7 @@ impl NetworkOf {
     }
 }
 
-/// Where a network namespace is, by a process id, a name below /run/netns or a path.
+/// Path of a network namespace, from a process id, a name below /run/netns, or a path.
 pub fn path(text: &str) -> String {
     let is_pid = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
     match is_pid {
@@ -218,8 +222,8 @@ fn open(path: &str) -> Result<File, SystemError> {
 const THREADS_OWN: &str = "/proc/thread-self/ns/net";
 
 fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
-    // SAFETY: the child calls only unshare, mount and _exit, which are safe after fork also in a
-    // process that has several threads, and allocates nothing.
+    // SAFETY: the child calls only unshare, mount and _exit, which are safe after fork even in a
+    // process with several threads, and it allocates nothing.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(io::Error::last_os_error());
@@ -235,7 +239,7 @@ fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
     }
     let mut status = 0;
     loop {
-        // SAFETY: `status` outlives the call, `child` is ours and not yet waited for.
+        // SAFETY: `status` outlives the call; `child` is ours and not yet waited for.
         if unsafe { libc::waitpid(child, &mut status, 0) } == child {
             break;
         }
@@ -251,7 +255,7 @@ fn tried_in_child(steps: &[libc::c_int]) -> io::Result<()> {
     }
 }
 
-/// Which setting forbids user namespaces, and what to do; empty where none of them does.
+/// Setting that forbids user namespaces, with a remedy. Empty if no setting does.
 fn why_not(sysctl_root: &Path) -> String {
     let is = |name: &str, bad: &str| {
         let path = sysctl_root.join(name);
@@ -270,7 +274,7 @@ fn why_not(sysctl_root: &Path) -> String {
     format!(" ({to_do}, or run it with sudo)")
 }
 
-/// Mounts the namespace's own /sys; on failure errno says why. Allocates nothing.
+/// Mounts the namespace's own /sys. On failure errno has the reason. Allocates nothing.
 fn mount_sysfs() -> bool {
     let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
         let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
@@ -279,7 +283,7 @@ fn mount_sysfs() -> bool {
         unsafe { libc::mount(source, target, kind, flags, std::ptr::null()) == 0 }
     };
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    // Private first, so that the new /sys does not spread to the rest of the host.
+    // Private first, so that the new /sys does not propagate to the rest of the host.
     mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
         && mount(c"sysfs", c"/sys", Some(c"sysfs"), flags)
 }

@@ -1,7 +1,9 @@
-//! netem at the root of a device: delay, loss and duplicates of what it sends, where a kernel has it.
+//! netem at the root of a device: delay, loss and duplicates of the packets that it sends, if the
+//! kernel has netem.
 //!
-//! Of the knobs of a wire those alone that mean the same there: netem's jitter lets packets overtake each other, its reordering sends
-//! some ahead instead of keeping some back, and its limit counts packets that are only delayed.
+//! Only those knobs of a wire are supported that mean the same in netem. netem's jitter lets
+//! packets overtake each other; its reordering sends some packets early instead of holding some
+//! back; and its limit counts packets that are only delayed.
 
 use std::time::Duration;
 
@@ -14,14 +16,14 @@ use crate::error::SystemError;
 use crate::netlink::ask;
 use crate::qdisc::{TCA_OPTIONS, at_root, delete_root, push};
 
-/// What netem does to what a device sends.
+/// Impairments of a device's outgoing packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Netem {
-    /// Time that a packet waits.
+    /// Delay of each packet.
     pub delay: Duration,
-    /// Share that is lost, in millionths.
+    /// Share of packets lost, in millionths.
     pub loss_ppm: u64,
-    /// Share that is sent twice.
+    /// Share of packets sent twice, in millionths.
     pub duplicate_ppm: u64,
 }
 
@@ -36,7 +38,8 @@ impl From<WireSettings> for Netem {
 }
 
 impl Netem {
-    /// `struct tc_netem_qopt` (latency in ticks, limit, loss, gap, duplicate, jitter), then attributes.
+    /// Encodes `struct tc_netem_qopt` (latency in ticks, limit, loss, gap, duplicate, jitter), then
+    /// attributes.
     fn options(self) -> Vec<u8> {
         let delay_ns = u64::try_from(self.delay.as_nanos()).unwrap_or(u64::MAX);
         let ticks = u32::try_from(delay_ns / TICK_NS).unwrap_or(u32::MAX);
@@ -49,19 +52,19 @@ impl Netem {
             0,
         ];
         let mut options: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-        // The ticks above stand for kernels before 4.15; this one is exact.
+        // The ticks above are for kernels before 4.15; this value is exact.
         push(&mut options, TCA_NETEM_LATENCY64, &delay_ns.to_ne_bytes());
         options
     }
 }
 
-/// A share of 2^32 - 1, netem's certainty.
+/// Converts a share to netem's scale, in which 2^32 - 1 is certainty.
 fn chance(ppm: u64) -> u32 {
     let scaled = u128::from(ppm) * u128::from(u32::MAX) / 1_000_000;
     u32::try_from(scaled).unwrap_or(u32::MAX)
 }
 
-/// Puts netem at a device's root, in place of what is there.
+/// Sets netem as a device's root qdisc, and replaces the former one.
 ///
 /// # Errors
 /// ENOENT on a kernel without CONFIG_NET_SCH_NETEM.
@@ -79,16 +82,18 @@ pub fn set(device: &str, netem: Netem) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Whether this kernel has netem: tried at a device of a namespace of one's own, and taken away again.
+/// Tests whether this kernel has netem: sets it on a device of our own namespace, and removes it
+/// again.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot be set.
 pub fn probe(device: &str) -> Result<(), SystemError> {
     set(device, Netem::default())?;
     delete_root(device)
 }
 
-/// Packets that may wait: more than a window of any connection, since those that are only delayed count.
+/// Limit of waiting packets: more than the window of any connection, because packets that are only
+/// delayed count.
 const LIMIT_PACKETS: u32 = 1_000_000;
 /// `1 << PSCHED_SHIFT`.
 const TICK_NS: u64 = 64;
@@ -144,7 +149,7 @@ mod tests {
         match told {
             Some(Some(told)) => assert!(told.starts_with("netem "), "{told}"),
             Some(None) => tcpcost_testbed::skip("this kernel has no netem"),
-            // The namespace's own skip has been said.
+            // The namespace's own skip was already reported.
             None => {}
         }
     }

@@ -1,8 +1,8 @@
 //! Requests to the kernel's rtnetlink, one at a time, blocking.
 //!
-//! No async runtime: a request is one datagram and its answer follows at once, so that a socket of
-//! netlink-sys and the messages of netlink-packet-route are all that is needed. The socket belongs
-//! to the network namespace of the thread that opens it.
+//! No async runtime is needed: a request is one datagram and its answer follows at once, so a
+//! socket of netlink-sys and the messages of netlink-packet-route suffice. The socket belongs to
+//! the network namespace of the thread that opens it.
 
 use std::io;
 
@@ -14,9 +14,9 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::error::SystemError;
 
-/// Sends one request and gives what came back.
+/// Sends one request and returns the answers.
 ///
-/// `flags` are added to NLM_F_REQUEST and NLM_F_ACK; NLM_F_DUMP asks for a list.
+/// `flags` are added to NLM_F_REQUEST and NLM_F_ACK; NLM_F_DUMP requests a list.
 pub(super) fn ask(
     tried: &str,
     message: RouteNetlinkMessage,
@@ -47,13 +47,13 @@ pub(super) fn ask(
         while !rest.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
                 .map_err(|error| strange(error.to_string()))?;
-            // Messages are aligned to four bytes; the last one's padding may be missing.
+            // Messages are aligned to four bytes; the padding of the last may be missing.
             let length = message.header.length.next_multiple_of(4) as usize;
             rest = rest.get(length..).unwrap_or_default();
             match message.payload {
                 NetlinkPayload::InnerMessage(answer) => answers.push(answer),
                 NetlinkPayload::Done(_) => return Ok(answers),
-                // Code 0 is the acknowledgement that ends a request that is not a dump.
+                // Code 0 is the acknowledgement that ends a request other than a dump.
                 NetlinkPayload::Error(error) => match error.code {
                     None => return Ok(answers),
                     Some(_) => return Err(failed(error.to_io())),

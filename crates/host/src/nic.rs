@@ -1,4 +1,4 @@
-//! What a network device is: driver, firmware, place, queues, rings.
+//! Properties of a network device: driver, firmware, NUMA node, queues, rings.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,12 @@ use crate::channels::{Channels, Rss};
 use crate::error::read_trimmed;
 use crate::{ethtool, irq};
 
-/// Reads it. What the driver does not tell is absent; `root` is /sys of this network namespace.
+/// Reads the properties of a device. Values that the driver does not report are absent. `root` is
+/// /sys of this network namespace.
 pub fn read(root: &Path, device: &DeviceName) -> Nic {
     let folder = root.join("class/net").join(device);
     let text = |name: &str| read_trimmed(&folder.join(name)).ok();
-    // -1 where it is not known.
+    // The file has -1 if the number is unknown.
     let number = |name: &str| text(name)?.parse::<u64>().ok();
     let queues = |kind: &str| {
         let listed = fs::read_dir(folder.join("queues"));
@@ -37,7 +38,7 @@ pub fn read(root: &Path, device: &DeviceName) -> Nic {
         driver: driver.name,
         firmware: Some(driver.firmware).filter(|text| !text.is_empty() && text != "N/A"),
         bus: Some(driver.bus).filter(|text| !text.is_empty() && text != "N/A"),
-        // Of a link that is down reading fails, and a virtual one makes it up.
+        // Reading fails if the link is down, and a virtual link reports an invented speed.
         speed_mbit_per_s: number("speed"),
         numa_node: number("device/numa_node"),
         rx_queues: queues("rx-"),

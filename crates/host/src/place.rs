@@ -1,6 +1,7 @@
-//! Walks a path component by component, and refuses links of users that root does not trust.
+//! Resolution of a path, component by component, which refuses links of users that root does not
+//! trust.
 //!
-//! Does not decide whose folder is written to: that is [`crate::folder`].
+//! Whether a folder may be written to is checked elsewhere: in [`crate::folder`].
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,35 +16,39 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Where a path leads: a folder that is held open, and a name in it.
+/// Place that a path leads to: a folder held open, and a name in it.
 pub(crate) struct Place {
     pub(crate) folder: OwnedFd,
     pub(crate) name: OsString,
-    /// What has this name (O_PATH), if anything has.
+    /// File of this name (O_PATH). `None` if there is none.
     pub(crate) found: Option<OwnedFd>,
-    /// True if the name is a link of /proc, which only the kernel can follow: an open file of a process.
+    /// True if the name is a link of /proc, which only the kernel can follow: an open file of a
+    /// process.
     pub(crate) is_proc_link: bool,
 }
 
-/// True if this process is root beside users who are not.
+/// True if this process is root and there are other users.
 ///
-/// False in a user namespace of one user (`unshare -r`, as an ordinary user's run makes it): this root may do what that user may.
+/// False in a user namespace of one user (as `unshare -r` or an ordinary user's run makes): this
+/// root may do only what that user may.
 pub(crate) fn is_root() -> bool {
     let map = || std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     geteuid().is_root() && !has_one_user(&map())
 }
 
-/// True for a uid_map (user_namespaces(7)) of a single user.
+/// True for a uid_map (user_namespaces(7)) with a single user.
 fn has_one_user(map: &str) -> bool {
     let mut lines = map.lines().map(str::split_whitespace);
     let count = lines.next().and_then(|mut words| words.nth(2));
     count == Some("1") && lines.next().is_none()
 }
 
-/// Finds where a path leads. With `make` it makes the missing folders before the last component, with this mode.
+/// Finds the place that a path leads to. With `make`, creates the missing folders before the last
+/// component, with this mode.
 ///
 /// # Errors
-/// PermissionDenied for root, if a link on the way belongs to another user; else what the kernel said.
+/// PermissionDenied for root, if a link on the way belongs to another user; else the kernel's
+/// error.
 pub(crate) fn find(path: &Path, make: Option<Mode>) -> io::Result<Place> {
     let mut folder = start(path)?;
     let mut left = components(path);
@@ -59,7 +64,7 @@ pub(crate) fn find(path: &Path, make: Option<Mode>) -> io::Result<Place> {
             let found = Some(open(&folder, OsStr::new("."), OFlags::DIRECTORY)?);
             return Ok(place(folder, OsString::from("."), found, false));
         };
-        // As a folder first: a file system is mounted on demand (autofs) only for who asks for a folder.
+        // Opened as a folder first: autofs mounts a file system only if a folder is requested.
         match open(&folder, &name, OFlags::DIRECTORY | OFlags::NOFOLLOW) {
             Ok(found) if left.is_empty() => return Ok(place(folder, name, Some(found), false)),
             Ok(below) => folder = below,
@@ -102,7 +107,7 @@ pub(crate) fn find(path: &Path, make: Option<Mode>) -> io::Result<Place> {
     }
 }
 
-/// Makes a folder; true if there was none.
+/// Creates a folder. True if there was none.
 pub(crate) fn make_folder(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<bool> {
     match mkdirat(folder, name, mode) {
         Ok(()) => Ok(true),
@@ -111,7 +116,7 @@ pub(crate) fn make_folder(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Res
     }
 }
 
-/// Linux's own limit (path_resolution(7)).
+/// Limit of links in a path: Linux's own (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
 fn check_link(name: &OsStr, stat: &Stat) -> io::Result<()> {
@@ -126,12 +131,12 @@ fn check_link(name: &OsStr, stat: &Stat) -> io::Result<()> {
     )))
 }
 
-/// An error of something that the kernel would allow.
+/// Creates an error for an action that the kernel would allow.
 pub(crate) fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// The folder that a path begins in.
+/// Opens the folder in which a path begins.
 fn start(path: &Path) -> io::Result<OwnedFd> {
     let begin = if path.is_absolute() { "/" } else { "." };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -143,7 +148,7 @@ fn open(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<Own
     openat(folder, name, flags, Mode::empty())
 }
 
-/// The names of a path, the last first.
+/// Names of a path, the last first.
 fn components(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_os_string()),

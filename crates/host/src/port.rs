@@ -1,4 +1,5 @@
-//! A device that is here or in the network namespace of another process, and how it comes back. [`crate::lend`] moves it there.
+//! Device that is here or in the network namespace of another process, and its return.
+//! [`crate::lend`] moves it there.
 
 use std::fs::File;
 use std::io;
@@ -17,43 +18,43 @@ use crate::error::SystemError;
 use crate::namespace::NetworkOf;
 use crate::{address, link};
 
-/// Where a device is, and what it has to be as it was.
+/// State of a device: where it is, and what must be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Whether it is in this network namespace.
+    /// True if it is in this network namespace.
     pub is_here: bool,
-    /// Whether it is up.
+    /// True if it is up.
     pub is_up: bool,
-    /// Its global addresses with the lengths of their prefixes, in order.
+    /// Global addresses with the lengths of their prefixes, sorted.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Whose it is for a time.
+    /// Process that has the device for some time.
     pub borrower: Borrower,
 }
 
-/// A process in whose network namespace a device is.
+/// Process whose network namespace has a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Borrower {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Inode of its namespace.
+    /// Inode of its network namespace.
     pub netns: u64,
-    /// The same namespace, held open by the process that moved the device.
+    /// Network namespace, held open by the process that moved the device.
     pub held: OpenFile,
 }
 
-/// An open file of a process.
+/// Open file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFile {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Its number there.
+    /// File descriptor in that process.
     pub fd: u32,
 }
 
-/// Reads it. A device that is not here is no error: it is away.
+/// Reads the state of a device. A device that is not here is no error.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn read(device: &str, borrower: &Borrower) -> Result<Port, SystemError> {
     let borrower = borrower.clone();
     match link::read(device) {
@@ -83,10 +84,10 @@ fn addresses(device: &str) -> Result<Vec<(IpAddr, u8)>, SystemError> {
 }
 
 impl Port {
-    /// Makes a device what it was, wherever it is now.
+    /// Restores the device's state, wherever it is now.
     ///
     /// # Errors
-    /// ENODEV where it is gone.
+    /// ENODEV if it is gone.
     pub fn put_back(&self, device: &str) -> Result<(), SystemError> {
         if !read(device, &self.borrower)?.is_here {
             self.borrower.give_back(device)?;
@@ -105,20 +106,20 @@ impl Port {
 }
 
 impl Borrower {
-    /// Takes a device out of the borrower's namespace once it has ended.
+    /// Takes a device out of the borrower's namespace after the borrower has ended.
     fn give_back(&self, device: &str) -> Result<(), SystemError> {
         self.wait();
         let tried = || format!("take {device} back");
         let OpenFile { pid, fd } = self.held;
         let held = format!("/proc/{pid}/fd/{fd}");
         let of_process = format!("/proc/{}/ns/net", self.pid);
-        // Without waiting: that number may be of a pipe by now.
+        // Non-blocking, because the descriptor may be a pipe's by now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         for path in [held, of_process] {
             let Ok(namespace) = open(path, flags, Mode::empty()).map(File::from) else {
                 continue;
             };
-            // Numbers of processes and of open files come around.
+            // Numbers of processes and of descriptors are reused.
             if !namespace
                 .metadata()
                 .is_ok_and(|found| found.ino() == self.netns)
@@ -129,7 +130,7 @@ impl Borrower {
             let own = NetworkOf::this_thread()?;
             return network.within(|| link::move_to_namespace(device, own.as_fd()))?;
         }
-        // The kernel gives a real device back some moments after its namespace has ended.
+        // The kernel returns a real device some moments after its namespace has ended.
         let until = Instant::now() + KERNELS_MAX;
         while link::read(device).is_err() {
             if Instant::now() >= until {
@@ -141,11 +142,11 @@ impl Borrower {
         Ok(())
     }
 
-    /// Waits until the process has ended, or long enough.
+    /// Waits until the process has ended, at most 5 s.
     pub fn wait(&self) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
-            return; // It has.
+            return; // The process has ended.
         };
         let timeout = Timespec::try_from(BORROWER_MAX).ok();
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
@@ -157,8 +158,9 @@ fn is_gone(error: &SystemError) -> bool {
     error.source.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// An agent that puts back takes milliseconds.
+/// Limit of the wait for a borrower. An agent that restores settings takes milliseconds.
 const BORROWER_MAX: Duration = Duration::from_secs(5);
-/// cleanup_net of net/core/net_namespace.c is a work item, which waits for RCU.
+/// Limit of the wait for the kernel: cleanup_net of net/core/net_namespace.c is a work item, which
+/// waits for RCU.
 const KERNELS_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
-//! Privileges that a process does not need any more: how it drops them for good.
+//! Permanent drop of privileges that a process no longer needs.
 //!
-//! Capabilities, user and groups are each thread's own, so they are dropped before the first thread starts. Nothing that the
-//! process executes afterwards gets them again.
+//! Each thread has its own capabilities, user and groups, so they are dropped before the first
+//! thread starts. Programs that the process executes later cannot regain them.
 
 use std::fs;
 
@@ -15,11 +15,11 @@ use rustix::thread::{
 
 use crate::error::SystemError;
 
-/// What the eBPF meters need.
+/// Capabilities that the eBPF meters need.
 pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
-/// Drops all capabilities but these, for good. Returns those that are left: what the process did not have it does not get.
-/// A process that has no others is not changed.
+/// Drops all capabilities except `kept`, permanently. Returns the capabilities left; those that the
+/// process did not have are not added. A process without others is not changed.
 ///
 /// # Errors
 /// The process has more than one thread, or the kernel refuses.
@@ -37,12 +37,12 @@ pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
         return Ok(held.permitted);
     }
     if held.permitted.contains(CapabilitySet::SETPCAP) {
-        // setuid(2) took it from the effective set.
+        // setuid(2) removed SETPCAP from the effective set.
         let effective = held.permitted;
         let raised = CapabilitySets { effective, ..held };
         set_capabilities(None, raised).map_err(failed)?;
         for capability in CapabilitySet::all().difference(kept).iter() {
-            // EINVAL: one that this kernel does not know.
+            // EINVAL: a capability that this kernel does not know.
             let _ = remove_capability_from_bounding_set(capability);
         }
     }
@@ -59,10 +59,12 @@ pub fn keep_only(kept: CapabilitySet) -> Result<CapabilitySet, SystemError> {
     Ok(left)
 }
 
-/// Becomes a user for good, in no group but the user's own, and drops all capabilities but these. Returns those that are left.
+/// Changes to a user permanently, with the user's own group only, and drops all capabilities except
+/// `kept`. Returns the capabilities left.
 ///
 /// # Errors
-/// The process has more than one thread, may not become another user, or the user is not mapped in this user namespace (EINVAL).
+/// The process has more than one thread, may not change its user, or the user is not mapped in this
+/// user namespace (EINVAL).
 pub fn become_user(
     user: Uid,
     group: Gid,
@@ -71,7 +73,7 @@ pub fn become_user(
     let failed = |error: rustix::io::Errno| {
         SystemError::new(format!("become user {}", user.as_raw()), error.into())
     };
-    // setuid(2) would take them.
+    // setuid(2) would drop them.
     set_keep_capabilities(true).map_err(failed)?;
     set_thread_groups(&[]).map_err(failed)?;
     set_thread_res_gid(group, group, group).map_err(failed)?;
@@ -79,7 +81,8 @@ pub fn become_user(
     keep_only(kept)
 }
 
-/// True if the process may load the eBPF programs of meters: it has the capabilities, in the host's own user namespace.
+/// True if the process may load the eBPF programs of meters: it has the capabilities, in the host's
+/// own user namespace.
 pub fn may_meter() -> bool {
     let effective = capabilities(None).map(|sets| sets.effective);
     let suffices =
@@ -93,7 +96,7 @@ pub(crate) fn is_in_hosts_user_namespace() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Names of capabilities, as in `CAP_PERFMON, CAP_BPF`; `none` of an empty set.
+/// Names of capabilities, e.g. `CAP_PERFMON, CAP_BPF`; `none` for an empty set.
 pub fn names(capabilities: CapabilitySet) -> String {
     let names: Vec<String> = capabilities
         .iter_names()
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_is_refused() {
-        // The test runner has one thread more.
+        // The test runner has a second thread.
         let error = keep_only(METERS).unwrap_err();
         assert!(error.to_string().contains("threads"), "{error}");
     }

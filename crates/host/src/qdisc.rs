@@ -1,6 +1,6 @@
-//! The root qdisc of a device: the bottleneck (tbf), and any qdisc read back in tc's words.
+//! Root qdisc of a device: the bottleneck (tbf), and any qdisc read back in tc's words.
 //!
-//! netlink-packet-route has no tbf: its options are packed here, after linux/pkt_sched.h.
+//! netlink-packet-route has no tbf: its options are encoded here, as in linux/pkt_sched.h.
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -11,23 +11,25 @@ use crate::error::SystemError;
 use crate::link;
 use crate::netlink::ask;
 
-/// A token bucket filter.
+/// Token bucket filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tbf {
-    /// Rate, bits per second, a multiple of 8: the kernel counts bytes. Ethernet headers count.
+    /// Rate, bits per second; a multiple of 8, because the kernel counts bytes. Ethernet headers
+    /// count.
     pub rate_bits_per_s: u64,
-    /// Bytes that may wait.
+    /// Limit of waiting bytes.
     pub queue_bytes: u32,
-    /// Bytes that may leave at once.
+    /// Limit of bytes that may leave at once.
     pub burst_bytes: u32,
 }
 
 impl Tbf {
-    /// A bottleneck for super-segments of at most `gso_max_size` bytes.
+    /// Bottleneck for super-segments of at most `gso_max_size` bytes.
     ///
-    /// The burst is twice the largest super-segment, at least 128 KiB. tbf cuts a super-segment that
-    /// is larger than the burst itself, which would silently turn `tso` into `software-gso`; and a
-    /// super-segment of 65,160 bytes counts as 68,130 with the headers of its 45 segments.
+    /// The burst is twice the largest super-segment, and at least 128 KiB. tbf segments a
+    /// super-segment that is larger than the burst, which would silently turn `tso` into
+    /// `software-gso`. A super-segment of 65,160 bytes counts as 68,130, with the headers of its 45
+    /// segments.
     pub fn new(rate_bits_per_s: u64, queue_bytes: u32, gso_max_size: u32) -> Tbf {
         Tbf {
             rate_bits_per_s: rate_bits_per_s / 8 * 8,
@@ -46,7 +48,7 @@ impl Tbf {
         qopt.extend(u32::try_from(bytes_per_s).unwrap_or(u32::MAX).to_ne_bytes());
         qopt.extend([0; 12]);
         qopt.extend(self.queue_bytes.to_ne_bytes());
-        // The bucket's time, which TCA_TBF_BURST overrides, and the peak rate's.
+        // Time of the bucket, which TCA_TBF_BURST overrides, and that of the peak rate.
         qopt.extend([0; 8]);
         let mut options = Vec::new();
         push(&mut options, TCA_TBF_PARMS, &qopt);
@@ -64,7 +66,7 @@ impl Tbf {
             Some(rate) => u64::from_ne_bytes(rate.try_into().ok()?),
             None => u64::from(u32_at(8)?),
         };
-        // The kernel gives the burst back as the time it takes, in ticks of 64 ns (PSCHED_SHIFT).
+        // The kernel reports the burst as the time it takes, in ticks of 64 ns (PSCHED_SHIFT).
         let burst_ns = u128::from(u32_at(28)?) * 64;
         let burst_bytes = burst_ns * u128::from(bytes_per_s) / 1_000_000_000;
         Some(Tbf {
@@ -74,7 +76,7 @@ impl Tbf {
         })
     }
 
-    /// Whether the kernel's answer is what was asked: the burst comes back rounded to its ticks.
+    /// True if the kernel's answer equals what was set: it rounds the burst to its ticks.
     pub fn is_near(self, other: Tbf) -> bool {
         let tick_bytes = u128::from(self.rate_bits_per_s / 8) * 64 / 1_000_000_000 + 1;
         (self.rate_bits_per_s, self.queue_bytes) == (other.rate_bits_per_s, other.queue_bytes)
@@ -82,7 +84,7 @@ impl Tbf {
     }
 }
 
-/// Puts a token bucket at a device's root, in place of what is there.
+/// Sets a token bucket as a device's root qdisc, and replaces the former one.
 ///
 /// # Errors
 /// ENOENT on a kernel without CONFIG_NET_SCH_TBF.
@@ -100,7 +102,8 @@ pub fn set_tbf(device: &str, tbf: Tbf) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Puts a qdisc of this kind at a device's root with its defaults, in place of what is there.
+/// Sets a qdisc of this kind, with its defaults, as a device's root qdisc, and replaces the former
+/// one.
 ///
 /// # Errors
 /// ENOENT on a kernel without it.
@@ -115,12 +118,12 @@ pub fn set_kind(device: &str, kind: &str) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Kind of the qdisc that was put at a device's root; `None` where it has its default.
+/// Kind of the qdisc that was set as a device's root. `None` for the device's default.
 pub fn read_kind(device: &str) -> Result<Option<String>, SystemError> {
     Ok(read_root(device)?.map(|root| root.kind))
 }
 
-/// Takes the root qdisc away, so that the device has its default again; none is no error.
+/// Deletes the root qdisc, so that the device has its default again. No error if there is none.
 pub fn delete_root(device: &str) -> Result<(), SystemError> {
     let message = at_root(device)?;
     match ask(
@@ -128,13 +131,13 @@ pub fn delete_root(device: &str) -> Result<(), SystemError> {
         RouteNetlinkMessage::DelQueueDiscipline(message),
         0,
     ) {
-        // The kernel's word for "has only its default": ENOENT.
+        // ENOENT: the device has only its default qdisc.
         Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-/// The token bucket at a device's root, if its root qdisc is one.
+/// Reads the token bucket of a device. `None` if its root qdisc is another kind.
 pub fn read_tbf(device: &str) -> Result<Option<Tbf>, SystemError> {
     let Some(root) = read_root(device)? else {
         return Ok(None);
@@ -149,10 +152,11 @@ pub fn read_tbf(device: &str) -> Result<Option<Tbf>, SystemError> {
     }
 }
 
-/// The root qdisc in tc's words, e.g. `tbf rate 941000000bit burst 131072b limit 1048576b`.
+/// Describes the root qdisc in tc's words, e.g.
+/// `tbf rate 941000000bit burst 131072b limit 1048576b`.
 ///
-/// Known parameters are those of tbf, pfifo, bfifo and fq_codel; of another kind the options follow
-/// as the kernel gave them, in hexadecimal, so that a difference still shows.
+/// The parameters of tbf, pfifo, bfifo and fq_codel are known. For other kinds the kernel's options
+/// follow in hexadecimal, so that a difference still shows.
 pub fn describe(device: &str) -> Result<String, SystemError> {
     let Some(root) = read_root(device)? else {
         return Ok(link::read(device)?.qdisc);
@@ -201,7 +205,7 @@ pub fn describe(device: &str) -> Result<String, SystemError> {
     Ok(format!("{} {words}", root.kind).trim_end().to_string())
 }
 
-/// Whether programs may be at the device's tc ingress and egress.
+/// True if programs may be attached at the device's tc ingress and egress.
 pub fn has_clsact(device: &str) -> Result<bool, SystemError> {
     let message = at_root(device)?;
     let index = message.header.index;
@@ -247,7 +251,7 @@ fn read_root(device: &str) -> Result<Option<Root>, SystemError> {
             TcAttribute::Options(options) => {
                 for option in options {
                     match option {
-                        // Of a kind the library does not know this is the whole of TCA_OPTIONS.
+                        // For a kind that the library does not know this is the whole TCA_OPTIONS.
                         TcOption::Other(whole) if whole.kind() == TCA_OPTIONS => {
                             bytes = vec![0; whole.value_len()];
                             whole.emit_value(&mut bytes);
@@ -278,7 +282,7 @@ pub(crate) fn at_root(device: &str) -> Result<TcMessage, SystemError> {
     Ok(message)
 }
 
-/// Appends one netlink attribute; its values are far below the 64 KiB that the length can say.
+/// Appends a netlink attribute. Values are far below the 64 KiB that the length field can express.
 pub(crate) fn push(attributes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).expect("an option is some tens of bytes");
     attributes.extend(length.to_ne_bytes());
@@ -287,7 +291,8 @@ pub(crate) fn push(attributes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     attributes.resize(attributes.len().next_multiple_of(4), 0);
 }
 
-/// The value of the first attribute of a kind; `None` also where the bytes are no attributes.
+/// Value of the first attribute of a kind. `None` if there is none, or if the bytes are no
+/// attributes.
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let (header, rest) = attributes.split_at_checked(4)?;

@@ -1,4 +1,4 @@
-//! The route to the peer: its `quickack` metric, and the route in ip-route's words.
+//! Route to the peer: its `quickack` metric, and its description in ip-route's words.
 
 use std::net::IpAddr;
 
@@ -13,15 +13,15 @@ use crate::error::SystemError;
 use crate::link;
 use crate::netlink::ask;
 
-/// Whether the route over `device` to `peer` says `quickack 1`.
+/// True if the route over `device` to `peer` has `quickack 1`.
 pub fn read_quickack(device: &str, peer: IpAddr) -> Result<bool, SystemError> {
     let route = device_route(device, peer)?;
     Ok(metrics(&route).contains(&RouteMetric::QuickAck(1)))
 }
 
-/// Sets or clears `quickack` on the route over `device` to `peer`, everything else of it kept.
+/// Sets or clears `quickack` on the route over `device` to `peer`; all else of the route is kept.
 ///
-/// Connections take it up at once: the kernel looks at the route whenever it thinks of an ACK.
+/// Connections adopt it at once: the kernel reads the route whenever it considers an ACK.
 pub fn set_quickack(device: &str, peer: IpAddr, on: bool) -> Result<(), SystemError> {
     let mut route = device_route(device, peer)?;
     let mut wanted = metrics(&route);
@@ -38,7 +38,7 @@ pub fn set_quickack(device: &str, peer: IpAddr, on: bool) -> Result<(), SystemEr
     if !wanted.is_empty() {
         route.attributes.push(RouteAttribute::Metrics(wanted));
     }
-    // The kernel refuses its own word for "the link is down".
+    // The kernel refuses its own flag for "the link is down".
     route.header.flags = RouteFlags::empty();
     ask(
         &format!("set quickack of the route over {device} to {peer}"),
@@ -48,10 +48,11 @@ pub fn set_quickack(device: &str, peer: IpAddr, on: bool) -> Result<(), SystemEr
     Ok(())
 }
 
-/// Adds a route to a network (its first address, and the length of its prefix) through a neighbour.
+/// Adds a route through a neighbour to a network, given by its first address and the length of its
+/// prefix.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN, ENETUNREACH where no device leads to the neighbour.
+/// EPERM without CAP_NET_ADMIN; ENETUNREACH if no device leads to the neighbour.
 pub fn add(to: IpAddr, prefix: u8, via: IpAddr) -> Result<(), SystemError> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to).0;
@@ -73,8 +74,8 @@ pub fn add(to: IpAddr, prefix: u8, via: IpAddr) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// The route that packets to `peer` take, in the words of `ip route get`, metrics included; e.g.
-/// `10.9.0.2 dev tc0 src 10.9.0.1 quickack 1`.
+/// Describes the route that packets to `peer` take, in the words of `ip route get`, with metrics;
+/// e.g. `10.9.0.2 dev tc0 src 10.9.0.1 quickack 1`.
 pub fn describe(peer: IpAddr) -> Result<String, SystemError> {
     let mut message = RouteMessage::default();
     let (family, length) = family(peer);
@@ -130,7 +131,7 @@ pub fn describe(peer: IpAddr) -> Result<String, SystemError> {
     Ok(words + &after)
 }
 
-/// The most specific route of the main table over `device` that holds `peer`.
+/// Most specific route of the main table over `device` that contains `peer`.
 fn device_route(device: &str, peer: IpAddr) -> Result<RouteMessage, SystemError> {
     let index = link::read(device)?.index;
     let tried = format!("read the route over {device} to {peer}");

@@ -1,10 +1,11 @@
-//! Receive packet steering: which CPUs do the receive work of a device.
+//! Receive packet steering (RPS): the CPUs that do the receive work of a device.
 //!
 //! `veth_xmit` runs the peer's receive stack on the sender's CPU unless RPS moves it. XPS does not
-//! matter here: it chooses among transmit queues, and a veth made without a queue count has one in
-//! use. RFS (`rps_flow_cnt`) and threaded NAPI would override or move the work again: both go off.
+//! matter here: it chooses among transmit queues, and a veth made without a queue count uses one.
+//! RFS (`rps_flow_cnt`) and threaded NAPI would override RPS or move the work again, so both are
+//! turned off.
 //!
-//! In an unprivileged user namespace the kernel refuses to write rps_cpus (it asks for
+//! In an unprivileged user namespace the kernel refuses to write rps_cpus (it requires
 //! CAP_NET_ADMIN in the host's own user namespace).
 
 use std::collections::BTreeSet;
@@ -15,11 +16,11 @@ use tcpcost_study::DeviceName;
 
 use crate::error::{SystemError, read_trimmed, write};
 
-/// The CPUs that a device's receive work is steered to; empty is no steering. Several queues that
-/// differ give all their CPUs.
+/// CPUs that a device's receive work is steered to; empty means no steering. If queues differ, the
+/// CPUs of all.
 ///
 /// # Errors
-/// ENOENT on a kernel without CONFIG_RPS, or where `root` (/sys) shows another namespace's devices.
+/// ENOENT on a kernel without CONFIG_RPS, or if `root` (/sys) shows another namespace's devices.
 pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError> {
     let mut cpus = BTreeSet::new();
     for queue in queues(root, device)? {
@@ -33,10 +34,11 @@ pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError>
     Ok(cpus.into_iter().collect())
 }
 
-/// Steers the receive work of all queues of a device to these CPUs; none leaves it where it arrives.
+/// Steers the receive work of all queues of a device to these CPUs; an empty list leaves the work
+/// where it arrives.
 ///
 /// # Errors
-/// As [`read`]; EPERM in an unprivileged user namespace.
+/// Those of [`read`]; EPERM in an unprivileged user namespace.
 pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), SystemError> {
     for queue in queues(root, device)? {
         write(&queue.join("rps_cpus"), &to_mask(cpus))?;
@@ -45,18 +47,18 @@ pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), Syste
     write_if_there(&threaded(root, device), "0")
 }
 
-/// Whether a device's receive work is done by threads of its own.
+/// True if the device has threads of its own for receive work (threaded NAPI).
 ///
 /// # Errors
-/// ENOENT before Linux 5.12, or where `root` (/sys) shows another namespace's devices.
+/// ENOENT before Linux 5.12, or if `root` (/sys) shows another namespace's devices.
 pub fn read_threaded(root: &Path, device: &DeviceName) -> Result<bool, SystemError> {
     Ok(read_trimmed(&threaded(root, device))? != "0")
 }
 
-/// Gives a device's receive work to threads of its own, or takes it back.
+/// Turns threaded NAPI of a device on or off.
 ///
 /// # Errors
-/// As [`read_threaded`]; EOPNOTSUPP of a device without NAPI.
+/// Those of [`read_threaded`]; EOPNOTSUPP for a device without NAPI.
 pub fn set_threaded(root: &Path, device: &DeviceName, on: bool) -> Result<(), SystemError> {
     write(&threaded(root, device), if on { "1" } else { "0" })
 }
@@ -66,8 +68,8 @@ fn threaded(root: &Path, device: &DeviceName) -> PathBuf {
 }
 
 fn write_if_there(path: &Path, text: &str) -> Result<(), SystemError> {
-    // Only where it says something else, so that a kernel that refuses the write but has the right
-    // value is no error.
+    // Writes only if the value differs, so that a kernel that refuses the write but has the right
+    // value causes no error.
     match read_trimmed(path) {
         Ok(now) if now != text => write(path, text),
         _ => Ok(()),
@@ -88,7 +90,8 @@ fn queues(root: &Path, device: &DeviceName) -> Result<Vec<PathBuf>, SystemError>
     Ok(queues)
 }
 
-/// A CPU mask as the kernel prints it: groups of 32 bits in hexadecimal, highest first, by commas.
+/// CPU mask as the kernel prints it: groups of 32 bits in hexadecimal, highest first, separated by
+/// commas.
 pub fn to_mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut words = vec![0_u32; groups];
@@ -102,7 +105,7 @@ pub fn to_mask(cpus: &[usize]) -> String {
     words.fold(first, |mask, word| format!("{mask},{word:08x}"))
 }
 
-/// The CPUs of a mask; `None` where it is none.
+/// CPUs of a mask. `None` if the text is no mask.
 pub fn from_mask(mask: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for (group, word) in mask.split(',').rev().enumerate() {
@@ -113,7 +116,7 @@ pub fn from_mask(mask: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// /sys: of [`crate::namespace::enter_new`] it is the namespace's own.
+/// Returns /sys. After [`crate::namespace::enter_new`] it is the namespace's own.
 pub fn root() -> &'static Path {
     Path::new("/sys")
 }

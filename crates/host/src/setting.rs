@@ -1,4 +1,4 @@
-//! One thing of the host that can be read and written: the unit of [`crate::apply`] and of the
+//! Setting of the host that can be read and written: the unit of [`crate::apply`] and of the
 //! [`crate::journal`].
 
 use std::fmt;
@@ -13,136 +13,136 @@ use crate::port::{self, Port};
 use crate::qdisc::Tbf;
 use crate::{ethtool, irq, link, qdisc, route, rps, sysctl};
 
-/// A thing and its value.
+/// Kind of setting, with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "setting")]
 pub enum Setting {
     /// MTU.
     Mtu {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
         /// Bytes.
         bytes: u32,
     },
-    /// One of [`ethtool::OFFLOADS`].
+    /// Offload of [`ethtool::OFFLOADS`].
     Offload {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Its knob's name.
+        /// Name of its knob.
         name: String,
-        /// On or off.
+        /// True for on.
         on: bool,
     },
-    /// One of [`ethtool::NUMBERS`].
+    /// Number of [`ethtool::NUMBERS`].
     Ethtool {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Its knob's name.
+        /// Name of its knob.
         name: String,
-        /// As the knob has it.
+        /// Value, in the knob's unit.
         number: u32,
     },
     /// Queues with interrupts of their own.
     Channels {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// How many of each kind.
+        /// Number of queues of each kind.
         channels: Channels,
     },
-    /// Which receive queue a flow is hashed to.
+    /// Receive queue for each hash of a flow.
     Rss {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// The table.
+        /// RSS table.
         table: Rss,
     },
-    /// Where the device's interrupts arrive.
+    /// CPUs that the device's interrupts arrive at.
     Interrupts {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// CPUs of each.
+        /// CPUs of each interrupt.
         placement: irq::Placement,
     },
     /// gso_max_segs.
     GsoMaxSegs {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Segments.
+        /// Limit of segments in a super-segment.
         segments: u32,
     },
     /// gso_max_size.
     GsoMaxSize {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Bytes.
+        /// Limit of bytes in a super-segment.
         bytes: u32,
-        /// IPv4's own limit, bytes; `None` on kernels before 6.3, which have one for both.
+        /// IPv4's own limit, bytes. `None` on kernels before 6.3, which have one limit for both.
         ipv4_bytes: Option<u32>,
     },
     /// gro_max_size.
     GroMaxSize {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Bytes.
+        /// Limit of bytes that GRO merges.
         bytes: u32,
-        /// IPv4's own limit, bytes; `None` on kernels before 6.3.
+        /// IPv4's own limit, bytes. `None` on kernels before 6.3.
         ipv4_bytes: Option<u32>,
     },
     /// Threaded NAPI.
     ThreadedNapi {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// On or off.
+        /// True for on.
         on: bool,
     },
-    /// The qdisc at the root.
+    /// Root qdisc.
     Qdisc {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// Its kind; `None` is the device's default.
+        /// Kind of the qdisc. `None` for the device's default.
         kind: Option<String>,
     },
-    /// A sysctl.
+    /// Value of a sysctl.
     Sysctl {
-        /// Its dotted name.
+        /// Dotted name of the sysctl.
         name: SysctlName,
-        /// Its value, white space normal.
+        /// Value, with white space as [`sysctl::normal`] makes it.
         value: String,
     },
     /// `quickack` of a route.
     Quickack {
-        /// The route over this device
+        /// Name of the device that the route is over.
         device: DeviceName,
-        /// to this address.
+        /// Address that the route leads to.
         peer: IpAddr,
-        /// On or off.
+        /// True for on.
         on: bool,
     },
-    /// A token bucket at the root.
+    /// Token bucket as root qdisc.
     Bottleneck {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// `None` is the device's default qdisc.
+        /// Token bucket. `None` for the device's default qdisc.
         tbf: Option<Tbf>,
     },
-    /// A device that is moved into another namespace.
+    /// Device that is moved into another namespace.
     Port {
-        /// Its name, here and there.
+        /// Name of the device, here and there.
         device: DeviceName,
-        /// Where it is and what it has.
+        /// State of the device.
         port: Port,
     },
-    /// Where receive work goes.
+    /// CPUs for receive work (RPS).
     Steering {
-        /// Of this device.
+        /// Name of the device.
         device: DeviceName,
-        /// CPUs; none leaves it where it arrives.
+        /// CPUs; empty leaves the work where it arrives.
         cpus: Vec<usize>,
     },
 }
 
 impl Setting {
-    /// The knob, by its name in study files.
+    /// Name of the knob in study files.
     pub fn knob(&self) -> String {
         match self {
             Setting::Mtu { .. } => "mtu".into(),
@@ -163,10 +163,10 @@ impl Setting {
         }
     }
 
-    /// The same thing with the value that it has now.
+    /// Reads the current value: the same setting with that value.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn now(&self) -> Result<Setting, SystemError> {
         let mut now = self.clone();
         match &mut now {
@@ -213,10 +213,11 @@ impl Setting {
         Ok(now)
     }
 
-    /// Makes it so. The kernel may take the order without following it: compare with [`Setting::now`].
+    /// Writes the value. The kernel may accept a request and ignore it: compare with
+    /// [`Setting::now`].
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn write(&self) -> Result<(), SystemError> {
         match self {
             Setting::Mtu { device, bytes } => link::set_mtu(device, *bytes),
@@ -256,7 +257,7 @@ impl Setting {
         }
     }
 
-    /// Whether two values are the same but for the kernel's rounding.
+    /// True if two settings are the same except for the kernel's rounding.
     pub fn is_same(&self, other: &Setting) -> bool {
         match (self, other) {
             (

@@ -1,7 +1,7 @@
 //! Sysctls by their dotted names.
 //!
-//! As sysctl(8) has it: in `net.ipv4.conf.eth0/1.forwarding` the slash stands for a dot of the
-//! device's name; a name whose first separator is a slash is taken as the path it is.
+//! Names are as in sysctl(8): in `net.ipv4.conf.eth0/1.forwarding` the slash stands for a dot of
+//! the device's name; a name whose first separator is a slash is a path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tcpcost_study::nearest;
 
 use crate::error::{SystemError, read_trimmed, write};
 
-/// Where a sysctl is below `root`.
+/// Path of a sysctl below `root`.
 ///
 /// # Errors
 /// A name that leads elsewhere: empty parts, `.` or `..`.
@@ -38,25 +38,25 @@ pub fn path(root: &Path, name: &str) -> Result<PathBuf, SystemError> {
     Ok(root.join(slashed))
 }
 
-/// Reads a sysctl, runs of white space as one space.
+/// Reads a sysctl, with runs of white space as one space.
 ///
 /// # Errors
-/// ENOENT where the kernel, or this namespace, has none of this name.
+/// ENOENT if the kernel, or this namespace, has no sysctl of this name.
 pub fn read(root: &Path, name: &str) -> Result<String, SystemError> {
     let text = read_trimmed(&path(root, name)?)?;
     Ok(normal(&text))
 }
 
-/// Writes a sysctl. What the kernel made of it is to be read back.
+/// Writes a sysctl. The kernel may change the value: read it back.
 ///
 /// # Errors
-/// ENOENT, EINVAL for a value that it does not take, EACCES, EROFS.
+/// ENOENT; EINVAL for a value that the kernel does not accept; EACCES; EROFS.
 pub fn set(root: &Path, name: &str, value: &str) -> Result<(), SystemError> {
     write(&path(root, name)?, value)
 }
 
-/// Why a sysctl cannot be had, told apart: there is none of this name, or the kernel does not take the value; and what
-/// to write instead.
+/// Reason why a sysctl cannot be set, with a remedy: there is none of this name, or the kernel does
+/// not accept the value.
 pub fn refusal(root: &Path, name: &str, value: &str, error: &SystemError) -> String {
     let Ok(at) = path(root, name) else {
         return error.to_string();
@@ -69,7 +69,8 @@ pub fn refusal(root: &Path, name: &str, value: &str, error: &SystemError) -> Str
                 "no such sysctl in this kernel, or none in a network namespace of its own{meant}"
             )
         }
-        // A word out of a list that the kernel does not have is ENOENT, as a congestion control.
+        // For a word that is not in the kernel's list, such as an unknown congestion control, the
+        // error is ENOENT.
         (Some(libc::EINVAL | libc::ERANGE | libc::ENOENT), Ok(now)) => {
             format!(
                 "the kernel does not take \"{value}\" (it is \"{}\" now)",
@@ -80,7 +81,7 @@ pub fn refusal(root: &Path, name: &str, value: &str, error: &SystemError) -> Str
     }
 }
 
-/// The sysctl beside this one whose name is nearest, in dots.
+/// Sysctl in the same folder whose name is nearest, in dots.
 fn sibling(root: &Path, at: &Path) -> Option<String> {
     let folder = at.parent()?;
     let names: Vec<String> = fs::read_dir(folder)
@@ -90,7 +91,7 @@ fn sibling(root: &Path, at: &Path) -> Option<String> {
     let near = nearest(at.file_name()?.to_str()?, names.iter().map(String::as_str))?;
     let path = folder.join(near);
     let path = path.strip_prefix(root).ok()?.to_str()?;
-    // As `path` has it: a dot of a device's name is a slash.
+    // As in `path`: a dot of a device's name is written as a slash.
     Some(
         path.chars()
             .map(|c| match c {
@@ -102,12 +103,13 @@ fn sibling(root: &Path, at: &Path) -> Option<String> {
     )
 }
 
-/// A value as it is compared: `4096\t131072 6291456` is `4096 131072 6291456`.
+/// Normalises a value for comparison: `4096\t131072 6291456` becomes `4096 131072 6291456`.
 pub fn normal(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// /proc/sys: of /proc/sys/net every thread sees its own network namespace's.
+/// Returns /proc/sys. Below /proc/sys/net every thread sees the sysctls of its own network
+/// namespace.
 pub fn root() -> &'static Path {
     Path::new("/proc/sys")
 }

@@ -1,4 +1,5 @@
-//! The fuzz target over its corpus and changed copies of it: `cargo +nightly fuzz run journal` in `crates/host` makes more.
+//! Fuzz target over its corpus and changed copies of it. `cargo +nightly fuzz run journal` in
+//! `crates/host` extends the corpus.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -1,4 +1,4 @@
-//! The real thing, in namespaces: these need root.
+//! Tests with real devices, in namespaces: they need root.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -52,7 +52,7 @@ fn every_knob_is_set_read_back_and_taken_back() {
                 .unwrap();
                 let now = read();
                 assert!(seen(&now), "{settings:?}\n{now:?}");
-                // Again: nothing to do, and nothing noted twice.
+                // Applied once more: nothing to do, and nothing is noted twice.
                 apply(
                     &settings,
                     &device("c"),
@@ -95,7 +95,7 @@ fn every_knob_is_set_read_back_and_taken_back() {
             e.route.ends_with("quickack 1")
         });
         check(&|s| s.bottleneck_bits_per_s = Some(941_000_000), &|e| {
-            // The burst comes back rounded to the kernel's ticks of 64 ns, 7.5 bytes here.
+            // The kernel rounds the burst to its ticks of 64 ns, 7.5 bytes here.
             e.qdisc.starts_with("tbf rate 941000000bit burst 1310")
                 && e.qdisc.ends_with("b limit 1048576b")
         });
@@ -212,7 +212,7 @@ fn a_user_namespace_makes_root_enough_for_a_bed() {
             .and_then(|()| link::set_gso_max_segs("c", 1))
             .and_then(|()| ethtool::set("c", "tso", false))
             .map_err(|error| std::io::Error::other(error.to_string()))?;
-        // Refused by kernels so far, as a knob that cannot be had and not as a failure.
+        // Kernels so far refuse it. That is reported as an unsupported knob, not as a failure.
         match steer(
             &[0],
             &device("c"),
@@ -223,7 +223,7 @@ fn a_user_namespace_makes_root_enough_for_a_bed() {
             _ => Ok(()),
         }
     };
-    // SAFETY: the child has one thread, and glibc's and musl's malloc work after fork.
+    // SAFETY: the child has one thread, and malloc of glibc and musl works after fork.
     unsafe { command.pre_exec(enter) };
     let output = command.output().unwrap();
     let map = String::from_utf8(output.stdout).unwrap();
@@ -245,8 +245,8 @@ fn a_namespace_and_its_devices_end_with_its_threads() {
     assert_eq!(namespace::inode().unwrap(), before);
 }
 
-/// What a killed run leaves is put back. The child is this test again, told so by the environment;
-/// it starts in the namespace of the thread that starts it.
+/// Tests that the changes of a killed run are restored. The child is this test again, recognised by
+/// an environment variable; it starts in the namespace of the thread that starts it.
 #[test]
 fn what_a_killed_process_changed_is_put_back() {
     const FOLDER: &str = "TCPCOST_TEST_JOURNAL";
@@ -267,7 +267,7 @@ fn what_a_killed_process_changed_is_put_back() {
         )
         .unwrap();
         println!("\nchanged");
-        // Until it is killed; should its parent die, the pipe ends.
+        // Waits until it is killed. If its parent dies, the pipe ends.
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }

@@ -1,4 +1,4 @@
-//! Everything that passes, in a pcapng file.
+//! Capture of all packets of a device in a pcapng file.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use crate::pcapng::{Direction, Header, Packet, Writer};
 use crate::{Device, Frame, Offloads, Source};
 
-/// A device whose packets are written to `W` as pcapng ([`crate::pcapng`]: raw IP, nanoseconds) in the order
-/// they pass. A super-segment is one packet in it, with a comment that says so; a checksum that the
-/// device would have completed is shown incomplete.
+/// Device whose packets are written to `W` as pcapng ([`crate::pcapng`]: raw IP, nanoseconds) in
+/// the order in which they pass. A super-segment is one packet in the file, with a comment that
+/// says so. A checksum that the device would complete is incomplete in the file.
 pub struct Captured<D, W> {
     inner: D,
     to: Arc<Mutex<Writer<W>>>,
-    /// The point in time that `epoch` was at.
+    /// Instant that corresponds to `epoch`.
     started: Instant,
     /// Time since 1970 at `started`.
     epoch: Duration,
 }
 
 impl<D, W: Write> Captured<D, W> {
-    /// Begins a capture of whole packets. `epoch` is the time since 1970 at `started`.
+    /// Starts a capture of whole packets. `epoch` is the time since 1970 at `started`.
     ///
     /// # Errors
-    /// If the file's header cannot be written.
+    /// Fails if the file's header cannot be written.
     pub fn new(inner: D, to: W, started: Instant, epoch: Duration) -> io::Result<Self> {
         let to = Writer::new(to, Header::default())?;
         Ok(Self::into_file(
@@ -36,7 +36,8 @@ impl<D, W: Write> Captured<D, W> {
         ))
     }
 
-    /// Adds to a file of raw IP packets that several devices may share.
+    /// Adds the device's packets to an open file of raw IP packets, which several devices may
+    /// share.
     pub fn into_file(
         inner: D,
         to: Arc<Mutex<Writer<W>>>,
@@ -51,10 +52,11 @@ impl<D, W: Write> Captured<D, W> {
         }
     }
 
-    /// Writes out what is buffered and gives back the device and the file; of a file that is shared, none.
+    /// Writes out buffered data and returns the device and the file. The file is `None` if another
+    /// device still uses it.
     ///
     /// # Errors
-    /// If writing fails.
+    /// Fails if writing fails.
     pub fn finish(self) -> io::Result<(D, Option<W>)> {
         let file = Arc::into_inner(self.to).map(|file| {
             let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +65,7 @@ impl<D, W: Write> Captured<D, W> {
         Ok((self.inner, file.transpose()?))
     }
 
-    /// The device behind it.
+    /// Returns the wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -96,7 +98,8 @@ impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
     }
 
     fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()> {
-        // What the device leaves will come again: record only what it takes.
+        // Frames that the device does not take are sent again later, so only those taken are
+        // recorded.
         let before: Vec<F> = frames.iter().cloned().collect();
         self.inner.send(frames, now)?;
         let taken = before.len() - frames.len();

@@ -1,26 +1,28 @@
-//! The trait every end and every wrapper has, and what crosses it.
+//! Device trait of all ends and wrappers, and the packets that cross it.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// One end of a wire; never blocks.
+/// One end of a wire. Calls never block.
 pub trait Device<F: Frame> {
-    /// What the device does so that its user need not.
+    /// Returns what the device does instead of its user.
     fn offloads(&self) -> Offloads;
 
-    /// Takes packets from the front of `frames` and sends them; what would block stays in it.
+    /// Takes packets from the front of `frames` and sends them. Packets that cannot be sent without
+    /// blocking stay in `frames`.
     ///
     /// # Errors
-    /// If the device is broken; a packet it refuses is dropped and counted instead.
+    /// Fails if the device is broken. A packet that the device refuses is dropped and counted
+    /// instead.
     fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()>;
 
-    /// Adds packets that have arrived to the end of `frames`, at most `max`. Memory for them comes
-    /// from `source` unless they bring their own.
+    /// Appends received packets to `frames`, at most `max`. Memory comes from `source`, unless the
+    /// packets have their own.
     ///
     /// # Errors
-    /// If the device is broken.
+    /// Fails if the device is broken.
     fn receive(
         &mut self,
         source: &mut dyn Source<F>,
@@ -29,19 +31,19 @@ pub trait Device<F: Frame> {
         now: Instant,
     ) -> io::Result<()>;
 
-    /// When the device has something to do by itself: then call [`send`](Self::send) (of nothing)
-    /// and [`receive`](Self::receive) again.
+    /// Time at which the device has work of its own; `None` if it has none. Then call
+    /// [`send`](Self::send) (with no frames) and [`receive`](Self::receive) again.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// What to wait on until packets arrive, if the device is one of the system's.
+    /// Descriptor to wait on for received packets; `None` if the device is not a system device.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether it keeps packets that were to be sent because what is under it has no room: then
-    /// wait for the descriptor to become writable, too, and call [`send`](Self::send) (of nothing).
+    /// True if the device keeps packets to send because the layer below has no room. Then also wait
+    /// for the descriptor to become writable, and call [`send`](Self::send) (with no frames).
     fn is_blocked(&self) -> bool {
         false
     }
@@ -79,99 +81,100 @@ impl<F: Frame, D: Device<F> + ?Sized> Device<F> for Box<D> {
     }
 }
 
-/// An IP packet as its owner keeps it: headers in one place, payload in as many as there are.
+/// IP packet in its owner's representation: headers in one run of bytes, payload in any number of
+/// runs.
 pub trait Frame: Clone {
-    /// The bytes, in order, in as many runs as they lie in.
+    /// Iterates over the packet's bytes in order, run by run.
     fn runs(&self) -> impl Iterator<Item = &[u8]>;
 
-    /// What is left to do about it, or was not done.
+    /// Returns the remaining offload work, or the result of the device's checks.
     fn offload(&self) -> Offload;
 
-    /// A packet of these bytes: for wrappers that change some.
+    /// Makes a packet of these bytes, for wrappers that change packets.
     fn from_bytes(bytes: Vec<u8>, offload: Offload) -> Self;
 
-    /// Bytes in all runs.
+    /// Number of bytes in all runs.
     fn len(&self) -> usize {
         self.runs().map(<[u8]>::len).sum()
     }
 
-    /// Whether there are none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Where a device that reads bytes puts them: makes a packet of what `read` writes into the buffer
-/// it is lent.
+/// Provider of packet buffers for a device that reads bytes. Makes a packet of what `read` writes
+/// into the buffer.
 pub trait Source<F> {
     /// Calls `read` once with a buffer of at least 64 KiB.
     ///
     /// # Errors
-    /// What `read` returns.
+    /// The error of `read`.
     fn fill(&mut self, read: &mut dyn FnMut(&mut [u8]) -> io::Result<Filled>) -> io::Result<F>;
 }
 
-/// What a device read.
+/// Result of a device's read.
 #[derive(Clone, Copy, Debug)]
 pub struct Filled {
-    /// Bytes written to the beginning of the buffer.
+    /// Bytes written at the start of the buffer.
     pub bytes: usize,
-    /// What the device says about them.
+    /// Offload state that the device reported for these bytes.
     pub offload: Offload,
 }
 
-/// What a device does so that its user need not.
+/// Work that a device does instead of its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Completes checksums ([`Offload::partial`]) of packets it is given.
+    /// True if the device completes checksums ([`Offload::partial`]) of packets to send.
     pub checksum: bool,
-    /// Takes super-segments ([`Offload::segmentation`]).
+    /// True if the device takes super-segments ([`Offload::segmentation`]).
     pub segmentation: bool,
 }
 
 impl Offloads {
-    /// All of them.
+    /// Both offloads.
     pub const ALL: Self = Self {
         checksum: true,
         segmentation: true,
     };
-    /// None of them.
+    /// No offload.
     pub const NONE: Self = Self {
         checksum: false,
         segmentation: false,
     };
 }
 
-/// What is left to do about a packet: virtio's vocabulary.
+/// Remaining offload work for a packet, in virtio's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The transport checksum is not complete; a packet that arrives so was never on a wire and
-    /// needs no check.
+    /// Checksum to complete; `None` if the transport checksum is complete. A received packet with a
+    /// partial checksum was never on a wire and needs no check.
     pub partial: Option<PartialChecksum>,
-    /// The device found the transport checksum right.
+    /// True if the device verified the transport checksum.
     pub verified: bool,
-    /// It stands for several packets on the wire.
+    /// Cutting of a super-segment; `None` for an ordinary packet.
     pub segmentation: Option<Segmentation>,
 }
 
-/// A checksum over everything from `start` on, to be stored at `start + offset`, where the sum
-/// over the pseudo-header is already.
+/// Partial checksum over everything from `start` on. It must be stored at `start + offset`, where
+/// the sum over the pseudo-header already is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// Bytes from the beginning of the packet.
+    /// Offset in bytes from the start of the packet.
     pub start: u16,
-    /// Bytes from `start`.
+    /// Offset in bytes from `start`.
     pub offset: u16,
 }
 
-/// How a super-segment is to be cut.
+/// Parameters for cutting a super-segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     pub size: u16,
-    /// Bytes of headers that every segment repeats.
+    /// Bytes of headers, which every segment repeats.
     pub header_bytes: u16,
-    /// Over IPv6 instead of IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
 }
 
@@ -199,17 +202,17 @@ impl Offload {
     }
 }
 
-/// The simplest frame: its own copy of its bytes. For tests and for users without a pool.
+/// Frame that owns a copy of its bytes. For tests and for users without a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// The packet.
+    /// Bytes of the packet.
     pub bytes: Vec<u8>,
-    /// What is left to do about it.
+    /// Remaining offload work.
     pub offload: Offload,
 }
 
 impl Copied {
-    /// A source that allocates.
+    /// Makes a source that allocates a buffer for each packet.
     pub fn source() -> impl Source<Self> {
         struct Allocate;
         impl Source<Copied> for Allocate {
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_partial_checksum_is_completed_over_everything_from_its_start() {
-        // The words 0x0102 and 0x0304 and the pseudo sum 0x0010 that was in the field.
+        // Words 0x0102 and 0x0304, and the pseudo-header sum 0x0010 in the field.
         let mut bytes = [0xff, 0xff, 1, 2, 0x00, 0x10, 3, 4];
         let mut offload = Offload {
             partial: Some(PartialChecksum {

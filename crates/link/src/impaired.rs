@@ -1,7 +1,8 @@
-//! A worse wire: delay, rate, queue, loss, bursts, reordering, duplicates, damage; by a seed.
+//! Impaired wire: delay, rate, queue, loss, bursts, reordering, duplicates and corruption, all from
+//! a seed.
 //!
-//! In virtual time as in real: it keeps what it delays and hands it on when `now` says so. A
-//! super-segment is one packet to it (lost whole, delayed whole), so studies of loss should send
+//! Works in virtual and in real time: delayed packets are kept until `now` reaches their time. A
+//! super-segment counts as one packet (lost whole, delayed whole), so studies of loss should send
 //! ordinary segments.
 
 use std::cmp::{Ordering, Reverse};
@@ -13,60 +14,61 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 use crate::{Device, Frame, Offloads, Source};
 
-/// What is wrong with one direction. Probabilities are in 0..=1, per packet.
+/// Impairments of one direction. Probabilities are in 0..=1, per packet. The default changes
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairment {
-    /// Time from one end to the other.
+    /// One-way delay.
     pub delay: Duration,
-    /// At most this much more, evenly spread; does not reorder.
+    /// Limit of additional delay, uniformly distributed. Does not reorder.
     pub jitter: Duration,
-    /// Bits per second; none: no limit.
+    /// Rate in bits per second; `None`: unlimited.
     pub rate_bits_per_s: Option<u64>,
-    /// Bytes that wait for the rate before more are dropped; none: no limit.
+    /// Limit of bytes that wait for the rate, beyond which packets are dropped; `None`: unlimited.
     pub queue_bytes: Option<usize>,
-    /// Lost.
+    /// Probability of a single loss.
     pub loss: f64,
-    /// A burst of losses begins (Gilbert's model).
+    /// Probability that a burst of losses begins (Gilbert's model).
     pub burst: f64,
-    /// Within a burst, the next packet is still in it.
+    /// Probability, within a burst, that the next packet is in it too.
     pub burst_goes_on: f64,
-    /// Kept back by `reorder_delay`, while later ones pass.
+    /// Probability that a packet is held for `reorder_delay` while later ones pass.
     pub reorder: f64,
-    /// How long a reordered packet is kept back.
+    /// Time for which a reordered packet is held.
     pub reorder_delay: Duration,
-    /// Sent twice.
+    /// Probability that a packet is sent twice.
     pub duplicate: f64,
-    /// One bit of it is changed.
+    /// Probability that one bit of a packet is changed.
     pub corrupt: f64,
 }
 
-/// What happened to packets of one direction.
+/// Counts of packets in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounters {
-    /// Packets that came in.
+    /// Packets that entered.
     pub packets: u64,
-    /// Lost at random or in bursts.
+    /// Packets lost singly or in bursts.
     pub lost: u64,
-    /// Dropped because the queue was full.
+    /// Packets dropped because the queue was full.
     pub overflowed: u64,
-    /// Kept back.
+    /// Packets held to be reordered.
     pub reordered: u64,
-    /// Sent twice.
+    /// Packets sent twice.
     pub duplicated: u64,
-    /// Changed.
+    /// Packets with a changed bit.
     pub corrupted: u64,
 }
 
 /// Counts of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lanes {
-    /// What was sent through this end.
+    /// Packets sent through this end.
     pub sent: LaneCounters,
-    /// What arrives at this end.
+    /// Packets received at this end.
     pub received: LaneCounters,
 }
 
-/// A device behind a bad wire.
+/// Device behind an impaired wire.
 pub struct Impaired<D, F> {
     inner: D,
     out: Lane<F>,
@@ -75,7 +77,8 @@ pub struct Impaired<D, F> {
 }
 
 impl<D: Device<F>, F: Frame> Impaired<D, F> {
-    /// `sent` and `received` say what is wrong with each direction, as seen from this end.
+    /// Wraps `inner`. `sent` and `received` are the impairments of the two directions as seen from
+    /// this end.
     pub fn new(inner: D, sent: Impairment, received: Impairment, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self {
@@ -86,7 +89,7 @@ impl<D: Device<F>, F: Frame> Impaired<D, F> {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> Lanes {
         Lanes {
             sent: self.out.counters,
@@ -94,7 +97,7 @@ impl<D: Device<F>, F: Frame> Impaired<D, F> {
         }
     }
 
-    /// The device behind it.
+    /// Returns the wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -162,9 +165,10 @@ pub(crate) struct Lane<F> {
     waiting: BinaryHeap<Reverse<Waiting<F>>>,
     order: u64,
     in_burst: bool,
-    /// When the rate has let through what came before.
+    /// Time at which earlier packets have passed the rate limit.
     free_at: Option<Instant>,
-    /// No packet leaves before the one ahead of it, unless it is to be reordered.
+    /// Departure time of the latest packet. No packet leaves earlier, so that only the chosen
+    /// packets are reordered.
     latest: Option<Instant>,
     counters: LaneCounters,
 }
@@ -257,7 +261,7 @@ impl<F: Frame> Lane<F> {
         self.in_burst || self.random.happens(what.loss)
     }
 
-    /// When the last bit has left, or nothing if the queue is full.
+    /// Returns when the packet's last bit has left; `None` if the queue is full.
     fn pass_rate(&mut self, bytes: usize, now: Instant) -> Option<Instant> {
         let Some(rate) = self.impairment.rate_bits_per_s.filter(|rate| *rate > 0) else {
             return Some(now);
@@ -276,7 +280,8 @@ impl<F: Frame> Lane<F> {
         Some(end)
     }
 
-    /// A copy with one bit changed, anywhere. Its checksum is completed before: a card would have.
+    /// Returns a copy with one random bit changed. Completes the checksum first, as a network card
+    /// would.
     fn corrupted(&mut self, frame: &F) -> F {
         self.counters.corrupted += 1;
         let mut bytes: Vec<u8> = frame.runs().flatten().copied().collect();
@@ -316,7 +321,8 @@ mod tests {
     use super::*;
     use crate::{Copied, memory};
 
-    /// Sends `count` packets of 100 bytes a millisecond apart; when each arrives, in ms, and which.
+    /// Sends `count` packets of 100 bytes, 1 ms apart. Returns arrival time in ms and number of
+    /// each.
     fn check(impairment: Impairment, count: u32) -> Vec<(u64, u8)> {
         let (near, mut far) = memory::pair::<Copied>(10_000);
         let mut near = Impaired::new(near, impairment, Impairment::default(), 7);
@@ -372,7 +378,7 @@ mod tests {
             ..Impairment::default()
         };
         let arrived: Vec<u8> = check(impairment, 20).into_iter().map(|(_, n)| n).collect();
-        // Ten milliseconds a packet and room for three behind it.
+        // 10 ms per packet, and room for three more.
         assert_eq!(arrived, [0, 1, 2, 5, 15]);
     }
 

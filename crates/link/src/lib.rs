@@ -1,10 +1,11 @@
-//! Ends of a wire and wrappers around them. What the packets mean is nobody's business here, so every
-//! wrapper works on every end and under any protocol; a TAP alone looks at headers, for the Ethernet,
-//! ARP and neighbour discovery that its wire needs and to deal packets to queues by their ports.
+//! Ends of a wire and wrappers around them. Packets are not interpreted here, so every wrapper
+//! works on every end and with any protocol. Only a TAP reads headers: for the Ethernet, ARP and
+//! neighbour discovery that its wire needs, and to assign packets to queues by port.
 //!
-//! A [`Device`] carries IP packets that stay whoever's they are ([`Frame`]): it looks at their
-//! bytes when it must, moves them when it can, and copies none. Ends: [`memory::pair`] and
-//! [`Tap`]. Wrappers compose: [`Impaired`] and [`Captured`]; [`Routed`] makes one of several.
+//! A [`Device`] carries IP packets in their owner's representation ([`Frame`]): it reads their
+//! bytes if necessary, moves them, and does not copy them. Ends are [`memory::pair`] and [`Tap`].
+//! The wrappers [`Impaired`] and [`Captured`] can be combined; [`Routed`] combines several devices
+//! into one.
 //!
 //! Start with [`Device`], then [`memory::pair`]:
 //!

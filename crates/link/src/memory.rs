@@ -1,4 +1,4 @@
-//! Two ends in memory: packets are moved, nothing is copied. Also across threads.
+//! In-memory wire: packets are moved, not copied. Works across threads.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,11 +12,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Device, Frame, Offloads, Source};
 
-/// One end of a pair.
+/// One end of an in-memory wire.
 pub struct Memory<F> {
     out: Arc<Queue<F>>,
     arrived: Arc<Queue<F>>,
-    /// Ours, and the other end's; none where nobody sleeps.
+    /// Our bell and the other end's; `None` if no user sleeps.
     bells: Option<(Arc<Bell>, Arc<Bell>)>,
 }
 
@@ -27,9 +27,9 @@ struct Queue<F> {
 
 struct State<F> {
     frames: VecDeque<F>,
-    /// Who takes from it found nothing and may be asleep.
+    /// True if the receiver found nothing and may be asleep.
     awaited: bool,
-    /// Who puts into it found no room and may be asleep.
+    /// True if the sender found no room and may be asleep.
     blocked: bool,
 }
 
@@ -52,7 +52,8 @@ impl<F> Queue<F> {
     }
 }
 
-/// Two ends; each direction holds at most `frames_max` packets, then sending blocks.
+/// Makes two connected ends. Each direction holds at most `frames_max` packets; further packets
+/// stay with the sender.
 pub fn pair<F: Frame>(frames_max: usize) -> (Memory<F>, Memory<F>) {
     let (a, b) = (Queue::new(frames_max), Queue::new(frames_max));
     let near = Memory {
@@ -68,12 +69,12 @@ pub fn pair<F: Frame>(frames_max: usize) -> (Memory<F>, Memory<F>) {
     (near, far)
 }
 
-/// Two ends whose users can sleep until there is something to do: each has a
-/// [`descriptor`](Device::descriptor). Whoever sleeps on it must have received (until nothing came)
-/// and then sent what is left to send, in this order, or may not be woken.
+/// Makes two connected ends whose users can sleep: each has a [`descriptor`](Device::descriptor).
+/// Before a user sleeps on it, the user must receive until nothing comes and then send what is left
+/// to send, in this order; otherwise a wake-up may be lost.
 ///
 /// # Errors
-/// Of eventfd(2).
+/// The error of eventfd(2).
 pub fn waitable_pair<F: Frame>(frames_max: usize) -> io::Result<(Memory<F>, Memory<F>)> {
     let (mut near, mut far) = pair(frames_max);
     let (a, b) = (Bell::new()?, Bell::new()?);
@@ -82,10 +83,10 @@ pub fn waitable_pair<F: Frame>(frames_max: usize) -> io::Result<(Memory<F>, Memo
     Ok((near, far))
 }
 
-/// What wakes an end.
+/// Wakes the user of an end, by an eventfd.
 struct Bell {
     event: File,
-    /// Rung and not heard: once is enough.
+    /// True if rung and not yet heard; then the bell need not be rung again.
     rung: AtomicBool,
 }
 
@@ -100,12 +101,12 @@ impl Bell {
 
     fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // It fails only if it was rung 2^64 times and never heard.
+            // Fails only if the counter overflows: rung 2^64 times and never heard.
             let _ = (&self.event).write(&1u64.to_ne_bytes());
         }
     }
 
-    /// Takes back what rang. While it runs a ring may be lost: see who calls it.
+    /// Clears the bell. A ring during the call may be lost; see the caller.
     fn hear(&self) {
         if self.rung.load(Ordering::Acquire) && (&self.event).read(&mut [0; 8]).is_ok() {
             self.rung.store(false, Ordering::Release);
@@ -114,7 +115,7 @@ impl Bell {
 }
 
 impl<F> Clone for Memory<F> {
-    /// The same end once more, for one user after the other.
+    /// Returns the same end, for another user after this one.
     fn clone(&self) -> Self {
         Self {
             out: Arc::clone(&self.out),
@@ -134,7 +135,7 @@ impl<F> Memory<F> {
 
 impl<F: Frame> Device<F> for Memory<F> {
     fn offloads(&self) -> Offloads {
-        // Nothing here can break a bit or needs a smaller packet.
+        // Memory does not corrupt bits and takes packets of any size.
         Offloads {
             checksum: true,
             segmentation: true,
@@ -170,8 +171,8 @@ impl<F: Frame> Device<F> for Memory<F> {
         queue.awaited = count == 0;
         let rings = count > 0 && std::mem::take(&mut queue.blocked);
         if let (0, Some((ours, _))) = (count, &self.bells) {
-            // Under the lock, so no ring about what is put in from now on is lost; one about room
-            // may be, but its room is there for the `send` that comes before any sleep.
+            // Called under the lock, so no ring for a later packet is lost. A ring for free room
+            // may be lost, but the `send` that must follow before any sleep finds the room.
             ours.hear();
         }
         drop(queue);

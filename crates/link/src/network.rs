@@ -1,8 +1,8 @@
-//! Networks of addresses, and where a packet is to.
+//! IP networks and destination addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is in the network that another address and the length of its prefix tell.
+/// True if `address` is in the network given by an address and a prefix length.
 pub fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
     let same = |a: u128, b: u128, width: u8| {
         let host_bits = width.saturating_sub(bits);
@@ -17,7 +17,7 @@ pub fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
     }
 }
 
-/// Where an IP packet that begins so is to.
+/// Destination address of the IP packet that starts with these bytes; `None` if too short.
 pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         6 => {

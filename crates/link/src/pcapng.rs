@@ -1,26 +1,26 @@
-//! pcapng files as they are written here: one section, one interface, times in nanoseconds
-//! (draft-ietf-opsawg-pcapng). Reading them is `tcpcost-trace`'s.
+//! pcapng files, written with one section, one interface and times in nanoseconds
+//! (draft-ietf-opsawg-pcapng). `tcpcost-trace` reads them.
 
 use std::io::{self, Write};
 
-/// What stands before the packets.
+/// Fields of a file that precede the packets.
 #[derive(Debug, Clone, Copy)]
 pub struct Header<'a> {
     /// LINKTYPE of every packet.
     pub link_type: u16,
-    /// Bytes kept of a packet at most; 0 keeps all.
+    /// Limit of bytes kept per packet; 0 keeps all.
     pub snap_len: u32,
-    /// Of the whole file; empty for none.
+    /// Comment on the whole file; empty for none.
     pub comment: &'a str,
     /// Name of the interface; empty for none.
     pub interface: &'a str,
 }
 
-/// LINKTYPE_RAW: IPv4 or IPv6, told apart by the first four bits.
+/// LINKTYPE_RAW: IPv4 or IPv6, distinguished by the first four bits.
 pub const RAW: u16 = 101;
 
 impl Default for Header<'_> {
-    /// Whole IP packets.
+    /// Header for whole IP packets, without comment and interface name.
     fn default() -> Self {
         Header {
             link_type: RAW,
@@ -31,29 +31,29 @@ impl Default for Header<'_> {
     }
 }
 
-/// One packet.
+/// Fields of a packet other than its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Since 1970, ns.
+    /// Time since 1970 in ns.
     pub at_ns: u64,
-    /// Its whole length, bytes; what is kept of it may be less.
+    /// Length of the whole packet in bytes; fewer may be kept.
     pub len: u32,
-    /// Which way, where that is known.
+    /// Direction; `None` if unknown.
     pub direction: Option<Direction>,
-    /// Empty for none.
+    /// Comment on the packet; empty for none.
     pub comment: &'a str,
 }
 
-/// Which way a packet passed (epb_flags).
+/// Direction of a packet (epb_flags).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To this host.
+    /// Received by this host.
     Inbound = 1,
-    /// From it.
+    /// Sent by this host.
     Outbound = 2,
 }
 
-/// A file that grows block by block, each in one `write_all`.
+/// Writer of a file, block by block. Each block is one `write_all`.
 #[derive(Debug)]
 pub struct Writer<W> {
     to: W,
@@ -63,10 +63,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file.
+    /// Starts a file.
     ///
     /// # Errors
-    /// If the header cannot be written.
+    /// Fails if the header cannot be written.
     pub fn new(mut to: W, header: Header<'_>) -> io::Result<Self> {
         let mut blocks = Vec::new();
         // Section header: byte order, version 1.0, length unknown.
@@ -96,10 +96,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds a packet, given in pieces that follow each other.
+    /// Adds a packet, given as consecutive pieces.
     ///
     /// # Errors
-    /// If writing fails.
+    /// Fails if writing fails.
     pub fn packet<'b>(
         &mut self,
         packet: Packet<'_>,
@@ -139,10 +139,11 @@ impl<W: Write> Writer<W> {
         self.packets
     }
 
-    /// Ends the file: how many packets it lacks, where that is known (isb_osdrop).
+    /// Ends the file. `dropped` is the number of packets missing from it (isb_osdrop), if known;
+    /// then a statistics block with the time `at_ns` is written.
     ///
     /// # Errors
-    /// If writing fails.
+    /// Fails if writing fails.
     pub fn finish(mut self, at_ns: u64, dropped: Option<u64>) -> io::Result<W> {
         if let Some(dropped) = dropped {
             self.block.clear();
@@ -160,7 +161,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A block with its length at both ends.
+/// Writes a block with its length at both ends.
 fn block(to: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
     to.extend(kind.to_le_bytes());
@@ -172,7 +173,7 @@ fn block(to: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     to[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Options that are texts, but for empty ones, and the end of options.
+/// Writes the non-empty texts as options, then the end of options.
 fn texts(to: &mut Vec<u8>, options: &[(u16, &str)]) {
     for (code, text) in options.iter().filter(|(_, text)| !text.is_empty()) {
         option(to, *code, text.as_bytes());
@@ -188,7 +189,8 @@ fn option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     pad(to);
 }
 
-/// Blocks begin at multiples of four, so everything within may be padded from the beginning.
+/// Pads to a multiple of four. Blocks start at multiples of four, so padding can count from the
+/// start of `to`.
 fn pad(to: &mut Vec<u8>) {
     to.resize(to.len().next_multiple_of(4), 0);
 }

@@ -1,4 +1,4 @@
-//! Numbers that only look random: the same from the same seed, everywhere.
+//! Pseudo-random numbers: the same seed gives the same numbers on every machine.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
@@ -17,13 +17,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In 0..1.
+    /// Returns a number in 0..1.
     pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with this probability. Draws nothing for 0: an impairment that is off does not change
-    /// what the others do.
+    /// True with this probability. Draws no number for 0, so that a disabled impairment does not
+    /// change the others.
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.share() < probability
     }

@@ -1,7 +1,7 @@
-//! Several devices as one: each packet leaves by the device in whose network its destination is.
+//! Several devices as one: each packet leaves by the device whose network contains its destination.
 //!
-//! A host with an interface on each side, such as a relay, needs no more. Not here: a routing table; what is in none of
-//! the networks leaves by the first device, as by a default route.
+//! This is enough for a host with an interface on each side, such as a relay. Not here: a routing
+//! table. A packet for none of the networks leaves by the first device, as by a default route.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,24 +18,27 @@ use crate::{Device, Frame, Offloads, Source};
 #[derive(Debug)]
 pub struct Routed<D, F> {
     ports: Vec<(D, (IpAddr, u8))>,
-    /// Readable while one of the devices is; none if one has no descriptor.
+    /// Epoll descriptor, readable while one of the devices is; `None` if a device has no
+    /// descriptor.
     descriptor: Option<OwnedFd>,
-    /// Packets in a row for one device; empty between two calls.
+    /// Consecutive packets for one device; empty between calls.
     run: VecDeque<F>,
-    /// The device that is asked first for what has arrived.
+    /// Index of the device that receives first.
     turn: usize,
-    /// When what had no room is tried again: an epoll instance does not say when there is.
+    /// Time to retry packets that had no room, because an epoll instance does not report when there
+    /// is room.
     again_at: Option<Instant>,
 }
 
 impl<D: Device<F>, F: Frame> Routed<D, F> {
-    /// These devices, each with an address of its network and the length of the network's prefix; one at least.
+    /// Combines devices, at least one. Each has an address of its network and the network's prefix
+    /// length.
     ///
     /// # Errors
-    /// No descriptor is left for waiting on all of them.
+    /// Fails if no descriptor is left for waiting on all devices.
     ///
     /// # Panics
-    /// Without a device.
+    /// Panics without a device.
     pub fn new(ports: Vec<(D, (IpAddr, u8))>) -> io::Result<Self> {
         assert!(!ports.is_empty(), "a host has an interface");
         let mut descriptor = None;
@@ -60,7 +63,7 @@ impl<D: Device<F>, F: Frame> Routed<D, F> {
         })
     }
 
-    /// The devices.
+    /// Iterates over the devices.
     pub fn devices(&self) -> impl Iterator<Item = &D> {
         self.ports.iter().map(|(device, _)| device)
     }
@@ -74,7 +77,7 @@ impl<D: Device<F>, F: Frame> Routed<D, F> {
 }
 
 impl<D: Device<F>, F: Frame> Device<F> for Routed<D, F> {
-    /// What all of them do.
+    /// Returns the offloads that all devices have.
     fn offloads(&self) -> Offloads {
         let all = self.ports.iter().map(|(device, _)| device.offloads());
         all.fold(Offloads::ALL, |all, one| Offloads {
@@ -83,11 +86,12 @@ impl<D: Device<F>, F: Frame> Device<F> for Routed<D, F> {
         })
     }
 
-    /// In order, so that what waits for one device holds up what is behind it: nothing is kept here.
+    /// Sends in order, so a packet that waits for its device delays those after it. Nothing is kept
+    /// here.
     fn send(&mut self, frames: &mut VecDeque<F>, now: Instant) -> io::Result<()> {
         self.again_at = None;
         for (device, _) in &mut self.ports {
-            // What it has to do by itself.
+            // Lets each device do its own work.
             device.send(&mut self.run, now)?;
         }
         while let Some(first) = frames.front() {
@@ -145,7 +149,7 @@ impl<D: Device<F>, F: Frame> Device<F> for Routed<D, F> {
     }
 }
 
-/// A TAP whose kernel has no room for a packet (a socket buffer of 2 GiB) is rarer than a lost packet.
+/// Time between retries. It rarely matters, because a TAP's socket buffer holds 2 GiB.
 const AGAIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -154,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// An IPv4 header to 10.0.`network`.1, and a number.
+    /// IPv4 header to 10.0.`network`.1, followed by a number.
     fn packet(network: u8, number: u8) -> Copied {
         let mut bytes = vec![0x45; 16];
         bytes.extend([10, 0, network, 1, number]);

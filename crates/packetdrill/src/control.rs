@@ -1,8 +1,8 @@
-//! Control messages of recvmsg, as the kernel lays them out.
+//! Control messages of recvmsg, in the kernel's layout.
 
 use crate::calls::Report;
 
-/// Room for control messages, and how much of it is used.
+/// Buffer for control messages, and its used part.
 pub struct Control<'a> {
     room: &'a mut [u8],
     used: usize,
@@ -18,7 +18,7 @@ impl<'a> Control<'a> {
         self.used
     }
 
-    /// TCP_CM_INQ.
+    /// Adds TCP_CM_INQ.
     pub fn left(&mut self, bytes: i32) {
         self.add(libc::SOL_TCP, TCP_CM_INQ, &bytes.to_ne_bytes());
     }
@@ -38,7 +38,7 @@ impl<'a> Control<'a> {
                 extended_error(libc::ENOMSG, ORIGIN_TIMESTAMPING, 0, what, key)
             }
         };
-        // Behind it an address that is not filled in: a `sockaddr_in` or `sockaddr_in6`.
+        // An address follows that is not filled in: a `sockaddr_in` or `sockaddr_in6`.
         let (level, kind, address) = if is_v4 {
             (libc::SOL_IP, libc::IP_RECVERR, 16)
         } else {
@@ -49,7 +49,7 @@ impl<'a> Control<'a> {
         self.add(level, kind, &data);
     }
 
-    /// One message; none if there is no room for it.
+    /// Adds a message; nothing if there is no room for it.
     fn add(&mut self, level: i32, kind: i32, data: &[u8]) {
         let len = HEADER + data.len();
         let end = self.used + len.next_multiple_of(8);
@@ -74,7 +74,7 @@ fn extended_error(errno: i32, origin: u8, code: u8, info: u32, data: u32) -> [u8
     bytes
 }
 
-/// `struct cmsghdr`.
+/// Bytes of a `struct cmsghdr`.
 const HEADER: usize = 16;
 const TCP_CM_INQ: i32 = 36;
 const ORIGIN_TIMESTAMPING: u8 = 4;

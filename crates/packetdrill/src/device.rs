@@ -1,4 +1,4 @@
-//! What a script, or whoever runs it, has set of packetdrill's device.
+//! Settings of packetdrill's device, which a script or its caller has made.
 
 #![allow(unsafe_code, reason = "ioctls that no safe crate here has")]
 
@@ -12,7 +12,8 @@ struct Value {
     data: u32,
 }
 
-/// Whether it cuts super-segments (generic segmentation): it does unless a script has switched that off.
+/// True if the device cuts super-segments (generic segmentation), unless a script has switched that
+/// off.
 pub fn cuts() -> bool {
     let mut value = Value {
         command: ETHTOOL_GGSO,
@@ -24,10 +25,10 @@ pub fn cuts() -> bool {
     answer.is_none() || value.data != 0
 }
 
-/// Its MTU.
+/// MTU of the device.
 pub fn mtu() -> Option<u16> {
     let answer = ask(libc::SIOCGIFMTU, |_| {})?;
-    // SAFETY: what this request answers with.
+    // SAFETY: the field that this request fills.
     u16::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).ok()
 }
 
@@ -39,7 +40,7 @@ fn ask(what: libc::Ioctl, set: impl FnOnce(&mut libc::ifreq)) -> Option<libc::if
         *to = *from as libc::c_char;
     }
     set(&mut request);
-    // SAFETY: a request of the kernel's layout, whose value outlives the call.
+    // SAFETY: a request in the kernel's layout, whose value outlives the call.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) };
     (answer == 0).then_some(request)
 }

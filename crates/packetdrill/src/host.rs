@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use tcpcost_tcp::wire::{Checksum, Packet};
 use tcpcost_tcp::{Config, Endpoint, Piece, Pool};
 
-/// A host whose time passes only when it is told to.
+/// A host whose time passes only on request.
 pub struct Host {
     pub endpoint: Endpoint,
     epoch: Instant,
     now_us: u64,
-    /// What left, and when.
+    /// Packets sent, each with its time, µs.
     sent: VecDeque<(u64, Vec<u8>)>,
 }
 
@@ -38,7 +38,7 @@ impl Host {
         self.epoch + Duration::from_micros(us - START_US)
     }
 
-    /// What was caused leaves.
+    /// Sends the packets that are pending.
     pub fn settle(&mut self) {
         while let Some(packet) = self.endpoint.poll_packet(self.now()) {
             let mut bytes = packet.header.as_ref().to_vec();
@@ -47,7 +47,7 @@ impl Host {
         }
     }
 
-    /// The next timer, if it is due by `until_us`: lets it fire.
+    /// Fires the next timer, if it is due by `until_us`. True if one fired.
     pub fn tick(&mut self, until_us: u64) -> bool {
         let due = self.endpoint.next_timeout();
         let Some(due) = due.filter(|due| *due <= self.at(until_us)) else {
@@ -60,7 +60,7 @@ impl Host {
         true
     }
 
-    /// Nothing more happens before `until_us`.
+    /// Advances the time to `until_us`; no timer is due before.
     pub fn pass(&mut self, until_us: u64) {
         self.now_us = self.now_us.max(until_us);
         self.settle();
@@ -77,5 +77,5 @@ impl Host {
     }
 }
 
-/// A time of day, since packetdrill asks for one.
+/// Time at the start, µs since 1970: packetdrill asks for a time of day.
 const START_US: u64 = 1_700_000_000_000_000;

@@ -2,7 +2,7 @@
 
 use tcpcost_tcp::{Connection, LossState, State};
 
-/// Its fields as far as scripts look, in the kernel's order (include/uapi/linux/tcp.h).
+/// Fields that scripts look at, in the kernel's order (include/uapi/linux/tcp.h).
 pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
     let info = connection.info(now);
     let counters = connection.counters();
@@ -40,7 +40,7 @@ pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
         info.mss_received,
         segments(info.unacked_bytes),
         segments(info.sacked_bytes),
-        // There what was sent again still counts.
+        // Linux still counts retransmitted segments as lost.
         segments(info.lost_bytes + info.retransmitted_bytes),
         segments(info.retransmitted_bytes),
         0,

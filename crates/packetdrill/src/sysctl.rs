@@ -1,12 +1,12 @@
-//! What the scripts set: packetdrill runs in a network namespace of its own, and its sysctls are those of
-//! the kernel there. What a script writes to them is our configuration.
+//! Settings of the scripts. packetdrill runs in a network namespace of its own, and scripts set
+//! sysctls of the kernel there. Their values are our configuration.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Segmentation};
 
-/// The numbers of a sysctl of TCP's.
+/// Numbers of a TCP sysctl.
 fn read(name: &str) -> Vec<u32> {
     let path = format!("/proc/sys/net/ipv4/{name}");
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -21,14 +21,14 @@ fn first(name: &str) -> Option<u32> {
     read(name).first().copied()
 }
 
-/// Choices of a connection that begins now.
+/// Configuration of a connection that begins now.
 pub fn config() -> Config {
     let is_on = |name| first(name).is_none_or(|value| value != 0);
     let (read, write) = (read("tcp_rmem"), read("tcp_wmem"));
     let mtu = crate::device::mtu().unwrap_or(1500);
     Config {
         mss: mtu.saturating_sub(40),
-        // Half of what the kernel calls so is payload there, of which it offers no more than this at first.
+        // Half of the kernel's value is payload, of which it offers at most 64 KiB at first.
         receive_buffer: read.get(1).map_or(65_536, |bytes| (bytes / 2).min(65_536)),
         receive_buffer_max: read.get(2).copied().unwrap_or(6 << 20),
         send_buffer: write.get(1).copied().unwrap_or(1 << 20),
@@ -53,28 +53,28 @@ pub fn config() -> Config {
     }
 }
 
-/// What a send buffer is at first: the middle of `tcp_wmem`.
+/// Initial size of a send buffer, bytes: the second number of `tcp_wmem`.
 pub fn send_buffer() -> u32 {
     read("tcp_wmem").get(1).copied().unwrap_or(1 << 20)
 }
 
-/// What it grows to.
+/// Limit of a send buffer's growth, bytes: the third number of `tcp_wmem`.
 pub fn send_buffer_max() -> u32 {
     read("tcp_wmem").get(2).copied().unwrap_or(4 << 20)
 }
 
-/// `tcp_notsent_lowat`.
+/// `tcp_notsent_lowat`, bytes.
 pub fn unsent_low_water() -> u32 {
     first("tcp_notsent_lowat").unwrap_or(u32::MAX)
 }
 
-/// The bits of `tcp_fastopen`.
+/// Bits of `tcp_fastopen`.
 pub struct FastOpen {
     pub client: bool,
     pub server: bool,
     pub client_without_cookie: bool,
     pub server_without_cookie: bool,
-    /// Every listener has it, without asking.
+    /// True if every listener uses Fast Open without asking for it.
     pub every_listener: bool,
 }
 
@@ -89,7 +89,7 @@ pub fn fast_open() -> FastOpen {
     }
 }
 
-/// `tcp_fastopen_key`: one or two of four words.
+/// `tcp_fastopen_key`: one or two keys of four words.
 pub fn fast_open_keys() -> Vec<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen_key");
     let text = text.unwrap_or_default();
@@ -105,7 +105,7 @@ fn key(text: &str) -> Option<[u8; 16]> {
     bytes.try_into().ok()
 }
 
-/// Whether a listener agrees to ECN.
+/// True if a listener agrees to ECN.
 pub fn agrees_to_ecn() -> bool {
     first("tcp_ecn").is_some_and(|value| value == 1 || value == 2)
 }

@@ -1,7 +1,8 @@
-//! packetdrill's own scripts judge our TCP: those that fail are the ones that `failing.txt` names, and docs/conformance.md
-//! has their number.
+//! Runs packetdrill's own scripts against our TCP. `failing.txt` names the scripts that fail, and
+//! docs/conformance.md has their number.
 //!
-//! Needs a checkout of packetdrill that is built (`scripts/packetdrill` makes one): its folder in `TCPCOST_PACKETDRILL`.
+//! Needs a packetdrill that is built (`scripts/packetdrill` makes one), with its folder in
+//! `TCPCOST_PACKETDRILL`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,7 +22,7 @@ fn the_scripts_that_fail_are_those_that_are_known_to() {
     let Some(checkout) = std::env::var_os("TCPCOST_PACKETDRILL").map(PathBuf::from) else {
         return skip("needs packetdrill: TCPCOST_PACKETDRILL=$(scripts/packetdrill)");
     };
-    // A script that cannot switch an offload off would fail for that.
+    // Scripts that cannot switch an offload off would fail.
     if !can_make_namespaces() || !has_program("ip") || !has_program("ethtool") {
         return;
     }
@@ -65,7 +66,8 @@ fn the_scripts_that_fail_are_those_that_are_known_to() {
     assert!(page.contains(&said), "docs/conformance.md: {said}");
 }
 
-/// The shared object. Cargo does not build one for tests, which cannot be linked with it.
+/// Builds the shared object. Cargo does not build a cdylib for tests, which cannot be linked with
+/// it.
 fn object() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap();
@@ -107,11 +109,11 @@ fn find(folder: &Path, scripts: &mut Vec<PathBuf>) {
     }
 }
 
-/// Runs a script in a namespace of its own, from its own folder; true if it passes.
+/// Runs a script in a new namespace, in the script's folder. True if it passes.
 fn passes(checkout: &Path, object: &Path, script: &Path) -> bool {
     let program = checkout.join("gtests/net/packetdrill/packetdrill");
     assert!(program.is_file(), "{}: not built", program.display());
-    // A script that names its addresses gets no others.
+    // Scripts that name their addresses get no others.
     let text = fs::read_to_string(script).unwrap();
     let own = ["--local_ip", "--ip_version"]
         .iter()

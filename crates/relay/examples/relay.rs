@@ -1,4 +1,4 @@
-//! A relay in some twenty lines: `relay LISTEN TO MODE`, until it is killed.
+//! A relay in about twenty lines: `relay LISTEN TO MODE` runs until it is killed.
 
 use tcpcost_relay::{Config, Relay, bind, connections_allowed};
 

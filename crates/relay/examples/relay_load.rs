@@ -1,10 +1,13 @@
-//! Traffic for bench/relay: `load serve ADDR`, and clients whose one line of JSON says what came of it.
+//! Traffic for bench/relay: `load serve ADDR` is the server; the clients print their result as a
+//! line of JSON.
 //!
-//! `load bulk|rr|crr|beside ADDR FLOWS SECONDS [BYTES]` prints `warm` once it has run for a while, `start` at a line of standard
-//! input, `stop {…}` when the time is over, and at another line ends with response times in µs. BYTES: of a request, and of
-//! its answer. `beside`: flows of `bulk`, and response times of four of `rr` beside them.
-//! `load hold ADDR FLOWS` opens connections, prints `open`, sends a piece over each for every line of standard input,
-//! prints `done`, and ends with its input.
+//! `load bulk|rr|crr|beside ADDR FLOWS SECONDS [BYTES]` prints `warm` after a warm-up, `start` at a
+//! line of standard input, and `stop {…}` when the time is over. At another line it ends with
+//! response times in µs. BYTES: size of a request, and of its answer. `beside`: flows of `bulk`,
+//! and response times of four flows of `rr` next to them.
+//!
+//! `load hold ADDR FLOWS` opens connections, prints `open`, sends a piece over each for every line
+//! of standard input, prints `done`, and ends with its input.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,15 +31,16 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// Of each connection the first byte says what is to be done with it.
+/// Serves connections. The first byte of each says what to do with it.
 fn serve(local: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(local)?;
-    // Nine thousand come at once: with std's 128 the relay's connects would time out.
+    // Nine thousand clients connect at once: with std's backlog of 128 the relay's connects would
+    // time out.
     rustix::net::listen(&listener, 65_535)?;
     println!("ready");
     loop {
         let (stream, _) = listener.accept()?;
-        // Ten thousand of these are there at a time.
+        // Small, because ten thousand threads exist at a time.
         let thread = thread::Builder::new().stack_size(32 << 10);
         thread.spawn(move || drop(serve_one(stream)))?;
     }
@@ -48,7 +52,7 @@ fn serve_one(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut kind)?;
     match kind[0] {
         b'b' => {
-            // Thrown away by the kernel: what is measured is the relay.
+            // The kernel drops the bytes: the relay is measured, not this server.
             let flags = rustix::net::RecvFlags::TRUNC;
             let mut buffer = vec![0_u8; 1 << 17];
             while rustix::net::recv(&stream, &mut buffer[..], flags)?.1 > 0 {}
@@ -140,7 +144,7 @@ fn measure(
     counting.store(false, Ordering::Relaxed);
     let kib = 2.0 * bytes as f64 / 1024.0;
     println!("stop {{\"count\": {done}, \"seconds\": {seconds}, \"kib\": {kib}}}");
-    // The meter is read while the load goes on.
+    // The caller reads its meter while the load continues.
     let _ = io::stdin().lock().lines().next();
     stop.store(true, Ordering::Relaxed);
     let mut latencies = Vec::new();
@@ -191,7 +195,7 @@ fn hold(to: SocketAddr, flows: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Flows of requests beside those of bulk.
+/// Request flows next to bulk flows.
 const BESIDE: usize = 4;
-/// Of a request and of its answer, bytes.
+/// Size of a request and of its answer, bytes.
 const PIECE: usize = 4096;

@@ -1,4 +1,4 @@
-//! Where to listen, and where to connect to: TCP over IPv4 and IPv6, and unix sockets.
+//! Addresses to listen on and to connect to: TCP over IPv4 and IPv6, and unix sockets.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,29 +12,29 @@ use rustix::net::{
     socket_with,
 };
 
-/// An address of a stream socket.
+/// Address of a stream socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// TCP.
+    /// TCP address and port.
     Tcp(SocketAddr),
-    /// A unix socket by its path.
+    /// Path of a unix socket.
     Unix(PathBuf),
-    /// A unix socket by a name that is in no file system (unix(7), abstract), without the leading zero.
+    /// Name of an abstract unix socket (unix(7)), without the leading zero byte.
     Abstract(Vec<u8>),
 }
 
-/// A text that is no address.
+/// Error for a text that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Of no known form.
+    /// The form is unknown.
     #[error("{0:?} is no address: 127.0.0.1:80, [::1]:80, NAME:80 or unix:/PATH are")]
     Form(String),
     /// The name has no address.
     #[error("{name:?} has no address ({cause})")]
     Name {
-        /// As it was given.
+        /// Text that was given.
         name: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         cause: String,
     },
 }
@@ -42,7 +42,8 @@ pub enum AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// `unix:/PATH`, `/PATH`, `unix:@NAME`, `IP:PORT`, or `NAME:PORT`, whose first address is taken.
+    /// Parses `unix:/PATH`, `/PATH`, `unix:@NAME`, `IP:PORT`, or `NAME:PORT`; a name's first
+    /// address is used.
     fn from_str(text: &str) -> Result<Address, AddressError> {
         let path = text.strip_prefix("unix:");
         if let Some(name) = path.and_then(|path| path.strip_prefix('@')) {
@@ -88,12 +89,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Whether it is TCP, so that options of TCP apply.
+    /// True for TCP, so that options of TCP apply.
     pub fn is_tcp(&self) -> bool {
         matches!(self, Address::Tcp(_))
     }
 
-    /// A socket for it that does not block.
+    /// Makes a non-blocking socket of the address's family.
     pub(crate) fn socket(&self) -> Result<OwnedFd, Errno> {
         let (family, protocol) = match self {
             Address::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, Some(ipproto::TCP)),

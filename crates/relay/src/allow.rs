@@ -1,4 +1,4 @@
-//! Who may connect: networks in CIDR notation.
+//! Networks whose clients may connect, in CIDR notation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
-    /// Bits, 0 to 32 or 128.
+    /// Length of the prefix in bits, 0 to 32 (IPv4) or 128 (IPv6).
     prefix: u8,
 }
 
-/// A text that is no network.
+/// Error for a text that is no network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network: 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32 are")]
 pub struct NetworkError(String);
@@ -20,7 +20,8 @@ pub struct NetworkError(String);
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// Without a prefix it is one address. Bits behind the prefix are ignored, as by `ip route`'s readers.
+    /// Parses `ADDRESS/PREFIX`. Without a prefix the network is one address. Bits after the prefix
+    /// are ignored.
     fn from_str(text: &str) -> Result<Network, NetworkError> {
         let wrong = || NetworkError(text.to_string());
         let (address, prefix) = match text.split_once('/') {
@@ -46,7 +47,8 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Whether an address is in it; an IPv4 address that came over an IPv6 socket is an IPv4 address.
+    /// True if the address is in the network. An IPv4-mapped IPv6 address counts as its IPv4
+    /// address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {

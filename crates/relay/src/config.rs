@@ -1,4 +1,4 @@
-//! What a relay is told: every number that a user may change, with its default and the reason.
+//! Configuration of a relay: every number that a user may change, with its default and the reason.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,26 +10,27 @@ use crate::allow::Network;
 use crate::counters::ConnectionReport;
 use crate::proxy::ProxyVersion;
 
-/// How bytes go from one socket to the other.
+/// Method by which bytes go from one socket to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// recv(2) and send(2) through one buffer of the worker.
     Copy,
-    /// splice(2) through pipes that are lent while bytes are in them.
+    /// splice(2) through pipes; a flow holds a pipe only while bytes are in it.
     Splice,
-    /// Redirected by eBPF in the kernel: refused, with the reason ([`crate::StartError::Unavailable`]).
+    /// Redirection by eBPF in the kernel: refused, with the reason
+    /// ([`crate::StartError::Unavailable`]).
     Sockmap,
-    /// By io_uring, with buffers that the kernel takes when bytes are there.
+    /// io_uring, with provided buffers: the kernel takes a buffer when bytes arrive.
     IoUring,
     /// Our own TCP on both sides, by reference from queue to queue ([`crate::Relay::start_user`]).
     User,
-    /// Copy or splice, by connection and way, as bytes come.
+    /// Copy or splice, chosen for each direction of each connection by the sizes of its reads.
     #[default]
     Auto,
 }
 
 impl Mode {
-    /// All.
+    /// All modes.
     pub const ALL: [Mode; 6] = [
         Mode::Copy,
         Mode::Splice,
@@ -39,7 +40,7 @@ impl Mode {
         Mode::Auto,
     ];
 
-    /// As on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Copy => "copy",
@@ -64,38 +65,42 @@ impl FromStr for Mode {
     }
 }
 
-/// Which upstream the next connection gets.
+/// Choice of the upstream for the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Balance {
-    /// Each in turn.
+    /// Each upstream in turn.
     #[default]
     RoundRobin,
-    /// The one with the fewest connections.
+    /// The upstream with the fewest connections.
     LeastConnections,
 }
 
-/// All of it.
+/// Configuration of a relay.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to connect to: one at least.
+    /// Upstreams to connect to; at least one.
     pub to: Vec<Address>,
-    /// How bytes go.
+    /// Method of moving bytes.
     pub mode: Mode,
-    /// Which upstream is next.
+    /// Choice of the next upstream.
     pub balance: Balance,
-    /// CPUs that workers run on, each on one: worker N on the Nth, and around. Empty: wherever the scheduler puts them.
+    /// CPUs to pin workers to: worker N runs on CPU number N modulo the length of this list. Empty:
+    /// the scheduler places workers.
     pub cpus: Vec<usize>,
-    /// Connections at a time, over all workers. At the limit accepting stops, and who comes waits in the listen queue.
+    /// Limit of open connections, over all workers. At the limit accepting stops, and new
+    /// connections wait in the listen queue.
     pub connections_max: usize,
-    /// Time for an upstream to take a connection, and for a client to send its PROXY header. Default 5 s: two
-    /// retransmissions of a SYN (1 s and 3 s).
+    /// Time within which an upstream must accept a connection, and a client must send its PROXY
+    /// header. Default 5 s: two retransmissions of a SYN (1 s and 3 s).
     pub connect_timeout: Duration,
-    /// Time without a byte either way after which a connection ends. Default none: an idle connection costs less than
-    /// one that a client has to make again.
+    /// Time without a byte in either direction after which a connection ends. Default `None`: an
+    /// idle connection costs less than one that a client must open again.
     pub idle_timeout: Option<Duration>,
-    /// Idle time before the first keepalive probe on both sides. Default 60 s, below the five minutes of usual NATs.
+    /// Idle time before the first keepalive probe on both sides. Default 60 s, below the five
+    /// minutes of usual NATs.
     pub keepalive: Option<Duration>,
-    /// TCP_NODELAY on both sides. Default yes: what one side sent in one piece is not to wait for an ACK of the other.
+    /// TCP_NODELAY on both sides. Default yes: bytes that one side sent in one piece should not
+    /// wait for an ACK of the other.
     pub nodelay: bool,
     /// TCP_CONGESTION of both sides. Default: the host's.
     pub congestion_control: Option<String>,
@@ -103,32 +108,36 @@ pub struct Config {
     pub send_buffer: Option<usize>,
     /// SO_RCVBUF of both sides, bytes. Default: the kernel's own sizing.
     pub receive_buffer: Option<usize>,
-    /// The worker's buffer, bytes, one for all its connections. Default 64 KiB.
+    /// Size of a worker's copy buffer, bytes, shared by all its connections. Default 64 KiB.
     pub buffer_bytes: usize,
-    /// Bytes of a worker that were copied from senders and are waiting for receivers, at most. Above it they are left
-    /// in the kernel, for a system call more a piece. Default 16 MiB: 256 buffers.
+    /// Limit of bytes in a worker's memory that were read from senders and wait for receivers.
+    /// Above the limit bytes stay in the kernel, which costs one more system call a piece. Default
+    /// 16 MiB: 256 buffers.
     pub held_bytes: usize,
-    /// What a pipe is asked to hold, bytes. Default 256 KiB.
+    /// Pipe size to ask the kernel for, bytes. Default 256 KiB.
     pub pipe_bytes: usize,
-    /// Pipes of a worker at most. Default 128: with the default size half of what an unprivileged user may have
-    /// (pipe-user-pages-soft), and a connection needs one only while its receiver is slower than its sender.
+    /// Limit of pipes of a worker. Default 128. With the default size this is half of what an
+    /// unprivileged user may have (pipe-user-pages-soft), and a connection needs a pipe only while
+    /// its receiver is slower than its sender.
     pub pipes_max: usize,
-    /// Whether each connection begins with a PROXY header.
+    /// True if each connection begins with a PROXY header.
     pub proxy_in: bool,
-    /// Whether a PROXY header is sent to the upstream, and which.
+    /// Version of the PROXY header that is sent to the upstream. `None`: no header.
     pub proxy_out: Option<ProxyVersion>,
     /// Networks whose clients may connect. Empty: all. Clients of unix sockets always may.
     pub allow: Vec<Network>,
-    /// How long an upstream that refused is left out, as long as there is another. Default 10 s.
+    /// Time for which an upstream that refused is not chosen while another is available. Default:
+    /// 10 s.
     pub retry_after: Duration,
-    /// How long connections may go on once the relay was asked to stop. Default: as long as they want.
+    /// Time that connections may continue after the relay was asked to stop. Default: no limit.
     pub drain_timeout: Option<Duration>,
-    /// Who is told of each connection that ended. What does not fit its queue is lost, and counted nowhere else.
+    /// Receiver of a report of each connection that ended. A report that does not fit the queue is
+    /// lost and not counted.
     pub ended: Option<SyncSender<ConnectionReport>>,
 }
 
 impl Config {
-    /// The defaults, to one upstream.
+    /// Configuration with one upstream, otherwise defaults.
     pub fn new(to: Address) -> Config {
         Config {
             to: vec![to],
@@ -156,21 +165,23 @@ impl Config {
         }
     }
 
-    /// Whether a client of this address may connect.
+    /// True if a client of this address may connect.
     pub(crate) fn allows(&self, source: IpAddr) -> bool {
         self.allow.is_empty() || self.allow.iter().any(|one| one.contains(source))
     }
 
-    /// Descriptors that these workers need at most.
+    /// Limit of descriptors that `workers` workers need.
     pub fn descriptors(&self, workers: usize) -> usize {
-        // A connection that is being reset slowly, and one that was accepted just before the limit, have theirs still.
+        // A connection that waits for its reset, and one that was accepted just before the limit,
+        // still hold descriptors.
         2 * self.connections_max + workers * (2 * self.pipes_max + OWN_DESCRIPTORS) + SPARE
     }
 }
 
-/// Without a limit of the user's: what fits the usual limit of 20,000 descriptors and more is rare.
+/// Default limit of connections. These need 20,000 descriptors, which fit the usual limit; more
+/// connections are rare.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Of a worker: epoll, bell, listeners, the socket that is being accepted.
+/// Descriptors of a worker itself: epoll, eventfd, listeners, the socket that is being accepted.
 const OWN_DESCRIPTORS: usize = 16;
-/// Standard streams, metrics, logs.
+/// Descriptors of the process: standard streams, metrics, logs.
 const SPARE: usize = 64;

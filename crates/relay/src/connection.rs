@@ -1,7 +1,8 @@
-//! A connection's two sides and two ways: what ends what.
+//! A connection's two sides and two directions, and which event ends which of them.
 //!
-//! An end (FIN) is passed on when the last byte before it was taken, and the other way goes on. If a side breaks off,
-//! what it said before still goes to the other, which is then reset, too: neither takes a broken stream for a whole one.
+//! A FIN is passed on when the last byte before it was taken, and the other direction continues. If
+//! a side resets, the bytes that it sent before still go to the other side, which is then reset,
+//! too: neither side can take a broken stream for a complete one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,53 +15,53 @@ use crate::mover::{Flow, FlowState, Mover, Outcome};
 use crate::ring::RingFlow;
 use crate::side::Side;
 
-/// Where a connection is.
+/// Phase of a connection.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The client's PROXY header has not come whole. Once it is understood: so many bytes of it are still to be passed
-    /// over.
+    /// The client's PROXY header is incomplete. `Some`: the header is parsed, and this number of
+    /// its bytes must still be read and dropped.
     Header(Option<usize>),
-    /// An upstream has not answered.
+    /// The upstream has not answered.
     Connecting,
-    /// Both sides are there.
+    /// Both sides are connected.
     Open,
 }
 
-/// Two sockets and what goes between.
+/// Two sockets and the two flows between them.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Side,
     pub(crate) server: Option<Side>,
     pub(crate) phase: Phase,
-    /// By [`Way`].
+    /// Flows, indexed by [`Way`].
     pub(crate) flows: [Flow; 2],
-    /// When a byte was last moved, or the phase began.
+    /// Time of the last byte moved, or of the start of the phase.
     pub(crate) since: Instant,
-    /// Upstreams that refused.
+    /// Upstreams that refused this connection.
     pub(crate) tried: Vec<usize>,
     pub(crate) upstream: Option<usize>,
-    /// What the client called itself to, for the PROXY header.
+    /// Address that the client connected to, for the PROXY header.
     pub(crate) destination: Option<SocketAddr>,
     pub(crate) counters: Arc<ConnectionCounters>,
-    /// In the list of those whose turn was over.
+    /// True while the connection is in the worker's `again` queue.
     pub(crate) is_queued: bool,
-    /// By [`Way`], where io_uring moves bytes.
+    /// State of each flow where io_uring moves bytes, indexed by [`Way`].
     pub(crate) ring: [RingFlow; 2],
 }
 
-/// What is next for a connection.
+/// Next step for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// An event will tell.
+    /// Wait for an event.
     Wait,
-    /// There is more, and others have their turn first.
+    /// There is more to move, after other connections had their turn.
     Again,
-    /// It is over.
+    /// The connection has ended.
     Over(Ending),
 }
 
 impl Connection {
-    /// Moves what can be moved in one turn.
+    /// Moves bytes in both directions, up to the limit of a turn.
     pub(crate) fn exchange(&mut self, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let mut step = Step::Wait;
         for way in Way::ALL {
@@ -111,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// What the end of a way, or of a side, means for the connection.
+    /// Applies the outcome of a flow to the connection.
     pub(crate) fn on_outcome(&mut self, way: Way, outcome: Outcome) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
@@ -126,7 +127,8 @@ impl Connection {
             Outcome::Moved(_) | Outcome::Blocked => Step::Wait,
             Outcome::End => {
                 flow.state = FlowState::Ended;
-                // What a reset left to be read was read, or both ways are over: closing says it.
+                // If the source was reset, all that it left was read; otherwise both flows have
+                // ended. Closing the sockets passes the end on.
                 if from.gone.is_some() || is_over(back) {
                     return Step::Over(self.ending());
                 }
@@ -139,20 +141,20 @@ impl Connection {
             }
             Outcome::SinkGone(error) => {
                 to.gone.get_or_insert(error);
-                // What it said before is still to be read.
+                // Bytes that the sink sent before must still be read.
                 to.readable = true;
                 flow.state = FlowState::Broken;
                 match is_over(back) {
                     true => Step::Over(self.ending()),
-                    // It may have had its turn before.
+                    // The other flow may have had its turn before.
                     false => Step::Again,
                 }
             }
         }
     }
 
-    /// Counts what a reset of both sides throws away in the kernel's queues: bytes that were not read, and those that
-    /// were given and are not acknowledged. Of unix sockets nothing is thrown away.
+    /// Counts the bytes in the kernel's queues that a reset of both sides discards: unread bytes,
+    /// and sent bytes that are not acknowledged. A unix socket discards none of the sent bytes.
     pub(crate) fn count_discarded(&self) {
         let Some(server) = &self.server else {
             return;
@@ -167,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// How it ended, now that it has.
+    /// Ending of the connection, by the errors of its sides.
     fn ending(&self) -> Ending {
         let is_reset = |error| matches!(error, Errno::CONNRESET | Errno::PIPE);
         let server = self.server.as_ref().and_then(|server| server.gone);
@@ -181,8 +183,10 @@ impl Connection {
     }
 }
 
-/// Bytes of a way before others have their turn, by reference: a few of what a send queue takes at once.
+/// Bytes that a flow moves by reference before other flows have their turn: a few times what a send
+/// queue takes at once.
 const TURN: usize = 1 << 20;
-/// Bytes of a way by copy before others have their turn, but one piece at least. Beside 100 flows of bulk a request waits 75 to 110 ms with 1 MiB (p99), 2 ms
-/// with 64 KiB, and bulk costs the same (docs/relay.md).
+/// Bytes that a flow copies before other flows have their turn; at least one piece. Next to 100
+/// bulk flows a request waits 75 to 110 ms with 1 MiB (p99) and 2 ms with 64 KiB, and bulk costs
+/// the same (docs/relay.md).
 const TURN_COPIED: usize = 64 << 10;

@@ -1,14 +1,14 @@
-//! What was moved, and how connections ended: counted as it happens, readable at any time from any thread.
+//! Counters of bytes moved and of connection endings, readable at any time from any thread.
 //!
-//! Each cell has one writer, so counting is a plain load and store (2 ns a move, no locked instruction). A reader may
-//! see one cell a move ahead of another; none is ever lost.
+//! Each cell has one writer, so counting is a plain load and store (2 ns a move, no locked
+//! instruction). A reader may see one cell a move ahead of another; no count is lost.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A count that one thread adds to and all may read.
+/// A counter that one thread writes and all threads may read.
 #[derive(Debug, Default)]
 pub(crate) struct Cell(AtomicU64);
 
@@ -26,20 +26,20 @@ impl Cell {
     }
 }
 
-/// One of the two ways that bytes go.
+/// Direction of bytes within a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From who connected.
+    /// From the client to the upstream.
     ToServer = 0,
-    /// Back.
+    /// From the upstream to the client.
     ToClient = 1,
 }
 
 impl Way {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Way; 2] = [Way::ToServer, Way::ToClient];
 
-    /// As in labels and keys.
+    /// Name in labels and keys.
     pub fn name(self) -> &'static str {
         match self {
             Way::ToServer => "to_server",
@@ -48,23 +48,25 @@ impl Way {
     }
 }
 
-/// Bytes of one way by how they went. A byte counts once the kernel has it for the other side.
+/// Bytes of one direction, by method. A byte counts once the kernel has accepted it for the other
+/// side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
-    /// Through a buffer of this process, or of io_uring.
+    /// Bytes through a buffer of this process, or of io_uring.
     pub copied: u64,
-    /// Through a pipe, by reference.
+    /// Bytes through a pipe, by reference.
     pub spliced: u64,
-    /// By reference, out of one connection's receive queue into the other's send queue: by our own TCP (mode `user`).
+    /// Bytes by reference, from one connection's receive queue to the other's send queue: by our
+    /// own TCP (mode `user`).
     pub redirected: u64,
-    /// Taken from one side, and never by the other, which was gone. Of connections that the relay resets since it ends
-    /// ([`Ending::Stopped`]) also what that throws away in the kernel's queues: not read yet, or relayed and not yet
-    /// acknowledged.
+    /// Bytes taken from one side and never accepted by the other, which was gone. For connections
+    /// that the relay resets because it stops ([`Ending::Stopped`]), also the bytes that the reset
+    /// discards in the kernel's queues: unread, or relayed and not yet acknowledged.
     pub abandoned: u64,
 }
 
 impl Bytes {
-    /// All that reached the other side's kernel.
+    /// Bytes that reached the kernel of the other side, by any method.
     pub fn relayed(self) -> u64 {
         self.copied + self.spliced + self.redirected
     }
@@ -77,7 +79,7 @@ impl Bytes {
     }
 }
 
-/// [`Bytes`] as they grow.
+/// Cells behind [`Bytes`].
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) copied: Cell,
@@ -106,15 +108,15 @@ impl Moved {
 
 macro_rules! endings {
     ($($(#[$doc:meta])* $ending:ident = $name:literal,)+) => {
-        /// How a connection ended.
+        /// Ending of a connection.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Ending { $($(#[$doc])* $ending,)+ }
 
         impl Ending {
-            /// All.
+            /// All endings.
             pub const ALL: &[Ending] = &[$(Ending::$ending,)+];
 
-            /// As in labels and keys.
+            /// Name in labels and keys.
             pub fn name(self) -> &'static str {
                 match self { $(Ending::$ending => $name,)+ }
             }
@@ -123,61 +125,62 @@ macro_rules! endings {
 }
 
 endings! {
-    /// Both sides said all they had to say.
+    /// Both sides sent all they had, and closed.
     Finished = "finished",
-    /// Who connected broke it off (RST), or left, having said nothing, before an upstream had taken it.
+    /// The client reset the connection, or left without having sent anything before an upstream
+    /// accepted.
     ClientReset = "client_reset",
-    /// The server did.
+    /// The upstream reset the connection.
     ServerReset = "server_reset",
-    /// The way to who connected failed otherwise: keepalive, an ICMP error.
+    /// The path to the client failed otherwise: keepalive, an ICMP error.
     ClientLost = "client_lost",
-    /// The way to the server did.
+    /// The path to the upstream failed otherwise: keepalive, an ICMP error.
     ServerLost = "server_lost",
     /// Nothing was moved for the idle timeout.
     Idle = "idle",
-    /// No upstream took it.
+    /// No upstream accepted the connection.
     NoUpstream = "no_upstream",
     /// No upstream answered within the connect timeout.
     ConnectTimeout = "connect_timeout",
     /// The source is in none of the allowed networks.
     Denied = "denied",
-    /// What came first is no PROXY header, or came too slowly.
+    /// The first bytes are no PROXY header, or the header came too slowly.
     BadHeader = "bad_header",
-    /// This host had no descriptor or memory for it.
+    /// This host had no descriptor or memory for the connection.
     NoResources = "no_resources",
-    /// The relay ended before it did, and reset it.
+    /// The relay stopped first, and reset the connection.
     Stopped = "stopped",
 }
 
-/// Totals since the start, of one worker or of all.
+/// Totals since the start, of one worker or of all workers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub accepted: u64,
-    /// Of these, those that go on.
+    /// Connections that are open.
     pub open: u64,
-    /// By way: [`Way`] as an index.
+    /// Bytes, indexed by [`Way`].
     pub bytes: [Bytes; 2],
     /// Connections that ended, in the order of [`Ending::ALL`].
     pub ended: Vec<u64>,
     /// Times that accept found no descriptor or memory.
     pub accept_failures: u64,
-    /// Times that accepting paused since there were as many connections as there may be.
+    /// Times that accepting paused because the limit of connections was reached.
     pub accept_pauses: u64,
-    /// Upstreams' refusals, after each of which another was tried if there was one.
+    /// Refusals by upstreams. After each the relay tried another upstream if there was one.
     pub connect_failures: u64,
-    /// Pipes that are there.
+    /// Pipes that exist, lent or idle.
     pub pipes: u64,
-    /// Times that no pipe was to be had and a piece was copied instead.
+    /// Times that no pipe was available and a piece was copied instead.
     pub pipe_shortages: u64,
-    /// Times that `auto` changed how a way of a connection is moved.
+    /// Times that `auto` changed the method of a flow.
     pub switches: u64,
-    /// Times that a side did not take all that there was.
+    /// Times that a side did not accept all bytes at once.
     pub stalls: u64,
 }
 
 impl Totals {
-    /// How many ended so.
+    /// Connections with this ending.
     pub fn ended_by(&self, ending: Ending) -> u64 {
         self.ended.get(ending as usize).copied().unwrap_or(0)
     }
@@ -202,24 +205,24 @@ impl Totals {
     }
 }
 
-/// A connection, as it is or as it ended.
+/// Report of an open or ended connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnectionReport {
-    /// From 1 on; unique in a relay.
+    /// Number of the connection, from 1; unique in a relay.
     pub id: u64,
-    /// Who connected: by the PROXY header, if one is asked for; none of a unix socket.
+    /// Address of the client, from the PROXY header if `proxy_in` is set. `None` for a unix socket.
     pub source: Option<SocketAddr>,
-    /// Which upstream, an index into the configuration's list; none yet, or none that took it.
+    /// Index of the upstream in the configuration's list. `None` if none has accepted.
     pub upstream: Option<usize>,
-    /// Since it was accepted.
+    /// Time since the connection was accepted.
     pub age: Duration,
-    /// By way.
+    /// Bytes, indexed by [`Way`].
     pub bytes: [Bytes; 2],
-    /// None: it goes on.
+    /// `None` if the connection is open.
     pub ending: Option<Ending>,
 }
 
-/// Counts of a connection.
+/// Counters of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionCounters {
     pub(crate) id: u64,
@@ -272,20 +275,20 @@ impl ConnectionCounters {
     }
 }
 
-/// What our own TCP counts of itself in mode `user`.
+/// Counters of our own TCP in mode `user`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpTotals {
-    /// IP packets sent, a super-segment being one.
+    /// IP packets sent; a super-segment counts as one.
     pub packets_sent: u64,
-    /// Bytes of them, IP headers included.
+    /// Bytes of the packets sent, IP headers included.
     pub octets_sent: u64,
-    /// Segments sent that carry nothing but an acknowledgement and moved the right edge of the receive window.
+    /// Pure acknowledgements sent that moved the right edge of the receive window.
     pub window_advancing_acks_sent: u64,
-    /// Those that only acknowledged.
+    /// Pure acknowledgements sent that did not move the right edge of the receive window.
     pub only_acknowledging_acks_sent: u64,
 }
 
-/// [`TcpTotals`] as they grow.
+/// Cells behind [`TcpTotals`].
 #[derive(Debug, Default)]
 struct TcpCells([Cell; 4]);
 
@@ -311,12 +314,13 @@ impl TcpCells {
     }
 }
 
-/// Counts of a worker, which alone writes them.
+/// Counters of a worker, which is their only writer.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
     pub(crate) accepted: Cell,
     ended: [Cell; Ending::ALL.len()],
-    /// Of connections that have ended; of the others each has its own.
+    /// Bytes of ended connections, indexed by [`Way`]; each open connection has counters of its
+    /// own.
     moved: [Moved; 2],
     pub(crate) accept_failures: Cell,
     pub(crate) accept_pauses: Cell,
@@ -325,9 +329,10 @@ pub(crate) struct WorkerCounters {
     pub(crate) pipe_shortages: Cell,
     pub(crate) switches: Cell,
     pub(crate) stalls: Cell,
-    /// Of its instance of our own TCP.
+    /// Counters of the worker's instance of our own TCP.
     tcp: TcpCells,
-    /// By the worker's index. Locked when a connection begins or ends, and by readers.
+    /// Open connections, by the worker's index. Locked when a connection begins or ends, and by
+    /// readers.
     live: Mutex<Vec<Option<Arc<ConnectionCounters>>>>,
 }
 
@@ -342,7 +347,7 @@ impl WorkerCounters {
     }
 
     pub(crate) fn end(&self, index: usize, ending: Ending) {
-        // In one step for readers: bytes are in one of both places.
+        // Readers hold the same lock, so they count the bytes of a connection exactly once.
         let mut live = lock(&self.live);
         if let Some(connection) = live[index].take() {
             for (own, ended) in self.moved.iter().zip(&connection.moved) {
@@ -356,7 +361,7 @@ impl WorkerCounters {
         self.tcp.set(totals);
     }
 
-    /// One that ended before it was anything.
+    /// Counts the ending of a connection.
     pub(crate) fn count_end(&self, ending: Ending) {
         self.ended[ending as usize].add(1);
     }
@@ -387,26 +392,27 @@ impl WorkerCounters {
     }
 }
 
-/// The counts of a relay; clones are of the same.
+/// Counters of a relay. Clones refer to the same counters.
 #[derive(Debug, Clone, Default)]
 pub struct Counters(pub(crate) Arc<Vec<Arc<WorkerCounters>>>);
 
 impl Counters {
-    /// Of all workers.
+    /// Totals of all workers.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         self.0.iter().for_each(|one| totals.add(&one.totals()));
         totals
     }
 
-    /// What our own TCP counts of itself, of all workers, as of the last turn of each; 0 but in mode `user`.
+    /// Counters of our own TCP, summed over all workers, each as of its last turn; 0 except in mode
+    /// `user`.
     pub fn tcp(&self) -> TcpTotals {
         let mut all = TcpTotals::default();
         self.0.iter().for_each(|worker| worker.tcp.add_to(&mut all));
         all
     }
 
-    /// The connections that go on, in no order. Workers that take or end a connection wait meanwhile.
+    /// Open connections, in no order. Workers that begin or end a connection wait meanwhile.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         let now = Instant::now();
         let workers = self.0.iter();
@@ -420,7 +426,7 @@ impl Counters {
     }
 }
 
-/// Whoever panicked with one of these locks left whole values.
+/// Locks; a poisoned lock is used, because no holder leaves a value half written.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! How many connections there may be, over all workers. Who finds the gate closed is woken when it opens.
+//! Limit of connections over all workers. A worker that found the limit reached is woken when a
+//! place is free.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes a worker.
+/// An eventfd that wakes a worker.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -18,13 +19,13 @@ impl Bell {
         )?))
     }
 
-    /// A descriptor that is readable while it rings.
+    /// Duplicate of the descriptor, which is readable while the bell rings.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }
 
     pub(crate) fn ring(&self) {
-        // A counter that is full has rung.
+        // A full counter means that the bell rings already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
@@ -39,12 +40,12 @@ impl AsFd for Bell {
     }
 }
 
-/// The limit.
+/// Counter of open connections, with a limit.
 #[derive(Debug)]
 pub(crate) struct Gate {
     open: AtomicUsize,
     most: usize,
-    /// Somebody waits.
+    /// True if a worker waits for a place.
     waited_for: AtomicBool,
 }
 
@@ -57,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// Takes one of the places.
+    /// Takes a place. False if none is free.
     pub(crate) fn enter(&self) -> bool {
         let more = |open| (open < self.most).then_some(open + 1);
         self.open
@@ -65,13 +66,14 @@ impl Gate {
             .is_ok()
     }
 
-    /// Gives it back; whether somebody is to be woken.
+    /// Frees a place. True if a worker waits for it.
     pub(crate) fn leave(&self) -> bool {
         self.open.fetch_sub(1, Ordering::SeqCst);
         self.waited_for.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether there is room after all; if not, the next [`Gate::leave`] says that somebody waits.
+    /// Notes that a worker waits, so that the next [`Gate::leave`] returns true. Returns true if a
+    /// place is free after all.
     pub(crate) fn wait(&self) -> bool {
         self.waited_for.store(true, Ordering::SeqCst);
         self.has_room()

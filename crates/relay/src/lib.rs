@@ -1,8 +1,10 @@
-//! A TCP relay: takes connections, makes one to an upstream for each, and moves bytes between the two, by the way that
-//! costs least where it runs. It tells what it moved and how while it does so.
+//! A TCP relay: accepts connections, opens a connection to an upstream for each, and moves bytes
+//! between the two by the method that costs least on this host. Counters of bytes, methods and
+//! endings can be read at any time.
 //!
-//! It knows no study and no meter, and draws nothing: who runs it asks for [`Counters`]. Start with [`Config`], [`bind`]
-//! and [`Relay`]; over our own TCP instead of the kernel's, with [`Relay::start_user`].
+//! The crate knows no study and no meter, and prints nothing: the caller reads [`Counters`]. Start
+//! with [`Config`], [`bind`] and [`Relay`]. [`Relay::start_user`] runs the relay over our own TCP
+//! instead of the kernel's.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -78,7 +80,7 @@ use upstreams::Upstreams;
 use user::UserWorker;
 use worker::Worker;
 
-/// Why a relay did not start.
+/// Reason why a relay did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// RLIMIT_NOFILE cannot be raised far enough.
@@ -86,23 +88,23 @@ pub enum StartError {
         "{connections} connections need {needed} open files, and {have} are allowed: at most {fit} connections, or raise the hard limit (ulimit -Hn; LimitNOFILE= of a unit)"
     )]
     Descriptors {
-        /// As asked for.
+        /// Connections that the configuration asks for.
         connections: usize,
-        /// Descriptors for so many.
+        /// Descriptors that these connections need.
         needed: usize,
-        /// The hard limit.
+        /// Hard limit of descriptors.
         have: usize,
-        /// Connections that it allows.
+        /// Connections that fit within the hard limit.
         fit: usize,
     },
-    /// The mode cannot be had here.
+    /// The mode does not work on this host, or not in this way of starting.
     #[error("mode {}: {why}: --mode {} works here", mode.name(), instead.name())]
     Unavailable {
-        /// As asked for.
+        /// Mode that the configuration asks for.
         mode: Mode,
-        /// What was tried and what the kernel said.
+        /// Reason, with the kernel's error if there is one.
         why: String,
-        /// One that works.
+        /// A mode that works.
         instead: Mode,
     },
     /// A worker could not be made.
@@ -110,7 +112,7 @@ pub enum StartError {
     Worker(#[from] io::Error),
 }
 
-/// A relay that runs.
+/// A running relay.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
@@ -118,17 +120,17 @@ pub struct Relay {
     workers: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// Asks a relay to stop. Clones ask the same one.
+/// Asks a relay to stop. Clones refer to the same relay.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// No more connections are taken; those that are there go on until they end.
+    /// Stops accepting; open connections continue until they end.
     pub fn drain(&self) {
         self.0.set_state(DRAINING);
     }
 
-    /// All connections are reset now.
+    /// Resets all connections now.
     pub fn end(&self) {
         self.0.set_state(ENDING);
     }
@@ -138,7 +140,8 @@ impl Relay {
     /// Starts a worker for each list of listeners, in the network namespace of the caller.
     ///
     /// # Errors
-    /// Too few descriptors are allowed, or a worker cannot be made. Nothing is left running.
+    /// Too few descriptors are allowed, the mode is unavailable, or a worker cannot be made.
+    /// Nothing is left running.
     pub fn start(listeners: Vec<Vec<Listener>>, config: Config) -> Result<Relay, StartError> {
         raise_descriptors(&config, listeners.len())?;
         check_mode(&config)?;
@@ -148,20 +151,22 @@ impl Relay {
                 listener.set_options(&relay.shared.config)?;
             }
             let own = Arc::clone(&relay.counters.0[index]);
-            // If one cannot be made, dropping the relay ends those before it.
+            // If this fails, dropping `relay` ends the workers that were started before.
             let worker = Worker::new(index, Arc::clone(&relay.shared), own, listeners)?;
             relay.spawn(index, move || worker.run())?;
         }
         Ok(relay)
     }
 
-    /// Starts mode `user`: a worker for each of these instances of our own TCP, which listens at its addresses; also
-    /// where they listen, with the ports that were chosen for port 0.
+    /// Starts mode `user`: a worker for each of the given instances of our own TCP, which listens
+    /// at its addresses. Also returns the addresses of each worker's listeners, with the ports that
+    /// were chosen for port 0.
     ///
-    /// Options of sockets are those of the stacks. PROXY headers and unix sockets are not to be had.
+    /// Socket options are those of the stacks. PROXY headers and unix sockets are not supported.
     ///
     /// # Errors
-    /// The configuration asks for what our TCP has not, or an address cannot be listened on. Nothing is left running.
+    /// The configuration asks for what our TCP does not support, or an address cannot be listened
+    /// on. Nothing is left running.
     pub fn start_user<D: Device<Wire> + Send + 'static>(
         workers: Vec<(UserStack<D>, Vec<SocketAddr>)>,
         config: Config,
@@ -200,7 +205,8 @@ impl Relay {
         })
     }
 
-    /// Runs a worker on a thread, on its CPU; if it fails, all end.
+    /// Runs a worker on a thread of its own, pinned to its CPU. If the worker fails, all workers
+    /// end.
     fn spawn(
         &mut self,
         index: usize,
@@ -221,21 +227,21 @@ impl Relay {
         Ok(())
     }
 
-    /// What it has moved until now; also after it has ended.
+    /// Counters of the relay. They remain readable after the relay has ended.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
-    /// By which it can be asked to stop, from any thread.
+    /// Handle that stops the relay, from any thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until all workers have ended: after [`Stopper::drain`] or [`Stopper::end`], or by an error of one, which
-    /// ends the others.
+    /// Waits until all workers have ended: after [`Stopper::drain`], [`Stopper::end`], or the
+    /// failure of a worker, which ends the others.
     ///
     /// # Errors
-    /// The first of the workers'.
+    /// The error of the first worker, by index, that failed.
     pub fn wait(mut self) -> io::Result<Totals> {
         let mut outcome = Ok(());
         for worker in std::mem::take(&mut self.workers) {
@@ -259,7 +265,7 @@ impl Drop for Relay {
     }
 }
 
-/// What a mode needs of the kernel is tried before connections are taken.
+/// Checks, before connections are accepted, that the kernel supports the mode.
 fn check_mode(config: &Config) -> Result<(), StartError> {
     let unavailable = |why: String| StartError::Unavailable {
         mode: config.mode,
@@ -277,12 +283,13 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
     }
 }
 
-/// A program that redirects (sk_skb) takes what arrives off the sender's window at once and queues it for the receiver
-/// without a limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
+/// Reason to refuse `sockmap`. A program that redirects (sk_skb) takes bytes out of the receive
+/// queue at once, so the sender's window opens again, and queues them for the receiver without a
+/// limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
 const NO_SOCKMAP: &str =
     "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
 
-/// Kernel listeners were given, of which our TCP knows nothing.
+/// Reason to refuse `user` in [`Relay::start`], whose listeners are the kernel's.
 const NO_INTERFACE: &str = "our own TCP needs an interface and an address of its own";
 
 fn pin(cpu: usize) -> io::Result<()> {
@@ -295,7 +302,8 @@ fn pin(cpu: usize) -> io::Result<()> {
         .map_err(|error| io::Error::other(format!("run on CPU {cpu}: {error}")))
 }
 
-/// Connections at a time that the limit of open files allows this process, at most as many as the configuration says.
+/// Connections at a time that the limit of open files allows this process; not more than
+/// `connections_max` of the configuration.
 pub fn connections_allowed(config: &Config, workers: usize) -> usize {
     match raise_descriptors(config, workers) {
         Err(StartError::Descriptors { fit, .. }) => fit,
@@ -303,7 +311,7 @@ pub fn connections_allowed(config: &Config, workers: usize) -> usize {
     }
 }
 
-/// Raises this process' soft limit, and the hard one where it may.
+/// Raises the soft limit of open files of this process, and the hard limit if permitted.
 fn raise_descriptors(config: &Config, workers: usize) -> Result<(), StartError> {
     let needed = config.descriptors(workers);
     let have = getrlimit(Resource::Nofile);

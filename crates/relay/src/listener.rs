@@ -1,4 +1,4 @@
-//! Sockets that connections come by: made here, or handed over by a service manager or a test.
+//! Listening sockets: made here, or passed by a service manager or a test.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,15 +29,15 @@ pub struct Listener {
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// The file that binding a unix socket made; it is removed with the socket.
+    /// File that binding a unix socket made; removed with the socket.
     file: Option<SocketFile>,
 }
 
-/// The file of a unix socket that this process bound.
+/// File of a unix socket that this process bound.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another file may stand there by the time that this one is removed.
+    /// Device and inode: another file may have the same path by the time that this one is removed.
     identity: (u64, u64),
 }
 
@@ -51,10 +51,11 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// One that is bound already, and perhaps listens.
+    /// Makes a listener of a socket that is bound already. Calls listen(2) if the socket does not
+    /// listen yet.
     ///
     /// # Errors
-    /// It is no stream socket.
+    /// The socket is no stream socket.
     pub fn from_socket(socket: OwnedFd) -> io::Result<Listener> {
         let family = sockopt::socket_domain(&socket)?;
         if !sockopt::socket_acceptconn(&socket)? {
@@ -70,12 +71,11 @@ impl Listener {
         })
     }
 
-    /// Whether it is TCP.
     pub(crate) fn is_tcp(&self) -> bool {
         self.is_tcp
     }
 
-    /// For connections that come by it.
+    /// Sets the options that accepted connections inherit.
     pub(crate) fn set_options(&self, config: &Config) -> io::Result<()> {
         if self.is_tcp {
             side::set_options(&self.socket.fd, config)?;
@@ -83,13 +83,13 @@ impl Listener {
         Ok(side::set_buffers(&self.socket.fd, config)?)
     }
 
-    /// Its address; none of a unix socket.
+    /// Local address. `None` for a unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.socket.fd).ok()?).ok()
     }
 
-    /// Whether who connects to this address comes here: it is the listener's, or one of this host's (`is_own`) with the
-    /// port of a listener for all of them.
+    /// True if a connection to `to` reaches this listener: `to` is the listener's address, or a local
+    /// address (`is_own`) with the port of a listener at the wildcard address.
     pub fn takes(&self, to: &Address, is_own: impl Fn(IpAddr) -> bool) -> bool {
         let local = || getsockname(&self.socket.fd).and_then(SocketAddrUnix::try_from);
         let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
@@ -111,7 +111,7 @@ impl Listener {
         let Some(local) = self.local_addr().filter(|one| one.port() == to.port()) else {
             return false;
         };
-        // Who connects to no address in particular connects to this host (connect(2) of Linux).
+        // Connecting to the wildcard address means connecting to this host (connect(2) of Linux).
         let to = match to.ip().to_canonical() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
@@ -129,7 +129,7 @@ impl Listener {
 }
 
 impl fmt::Display for Listener {
-    /// As the kernel has it: with the port that it chose.
+    /// Writes the bound address, with the port that the kernel chose.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.local_addr(), &self.socket.file) {
             (Some(address), _) => write!(f, "{address}"),
@@ -145,11 +145,12 @@ impl AsFd for Listener {
     }
 }
 
-/// Binds these addresses for so many workers: of TCP each worker gets a socket of its own, among which the kernel
-/// distributes who comes (SO_REUSEPORT); of a unix socket they share one.
+/// Binds `addresses` for a number of workers. For TCP each worker gets a socket of its own, among
+/// which the kernel distributes connections (SO_REUSEPORT). The workers share the socket of a unix
+/// address.
 ///
 /// # Errors
-/// With the address: it is in use, not this host's, or not allowed.
+/// The address, and the error: in use, not an address of this host, or not permitted.
 pub fn bind(
     addresses: &[Address],
     workers: usize,
@@ -165,7 +166,8 @@ pub fn bind(
         }
         let mut address = address.clone();
         if workers > 1 {
-            // With SO_REUSEPORT another process' socket of the same user would share the port, and nobody would know.
+            // With SO_REUSEPORT alone another process of the same user could silently share the
+            // port.
             let probe = bind_tcp(&address, false, config).map_err(failed)?;
             address = Address::Tcp(probe.local_addr().expect("it is a TCP socket"));
         }
@@ -211,10 +213,11 @@ fn bind_unix(address: &Address, config: &Config) -> io::Result<Listener> {
     Ok(listener)
 }
 
-/// Removes a socket that nobody listens on, as a killed process leaves it.
+/// Removes a unix socket that no process listens on, as a killed process leaves it.
 ///
 /// # Errors
-/// The file is none (a regular file, a symbolic link), or a process listens on it: it stays.
+/// The file is no socket (a regular file, a symbolic link), or a process listens on it. The file
+/// stays.
 fn remove_abandoned(address: &Address, path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         let text = "a file that is no socket is there, and stays: name another path, or remove it";
@@ -226,5 +229,5 @@ fn remove_abandoned(address: &Address, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The kernel makes it net.core.somaxconn at most.
+/// Backlog; the kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;

@@ -1,7 +1,8 @@
-//! One way of a connection: bytes from the socket that has them to the one that takes them, by copy or by splice.
+//! Moves the bytes of one flow from its source socket to its sink socket, by copy or by splice.
 //!
-//! At most one piece is between the two: what was taken from one side and not yet by the other. Until that is gone no
-//! more is taken, so a slow receiver fills the sender's receive queue, closes its window, and slows the sender.
+//! At most one piece is between the two: bytes read from the source and not yet accepted by the
+//! sink. No more is read until that piece is gone, so a slow receiver fills the sender's receive
+//! queue, closes its window, and slows the sender.
 
 use std::time::Instant;
 
@@ -14,26 +15,26 @@ use crate::counters::{Moved, WorkerCounters};
 use crate::pipes::{Pipe, Pipes};
 use crate::side::Side;
 
-/// What a worker moves bytes with, one for all its connections.
+/// A worker's buffer and pipes, shared by all its connections.
 pub(crate) struct Mover {
     buffer: Vec<u8>,
     pub(crate) pipes: Pipes,
     pipe_bytes: usize,
     mode: Mode,
-    /// Bytes in buffers of flows, and how many there may be.
+    /// Bytes in buffers of flows, and the limit of them.
     held: usize,
     held_max: usize,
     pub(crate) now: Instant,
 }
 
-/// How a flow is moved.
+/// Method of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Copy,
     Splice,
 }
 
-/// Taken, and not yet given.
+/// Bytes read from the source and not yet accepted by the sink.
 #[derive(Debug)]
 enum Pending {
     None,
@@ -41,41 +42,42 @@ enum Pending {
     Piped(Pipe, usize),
 }
 
-/// Whether a way is still used.
+/// State of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowState {
-    /// Bytes may come.
+    /// More bytes may come.
     Open,
-    /// Over: its end was passed on.
+    /// The flow has ended, and its end was passed on.
     Ended,
-    /// Who should take its bytes is gone.
+    /// The sink is gone.
     Broken,
 }
 
-/// One way of a connection.
+/// One direction of a connection.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) state: FlowState,
     pending: Pending,
     method: Method,
-    /// Reads in a row that speak for the other method.
+    /// Successive reads whose size favours the other method.
     streak: u8,
-    /// Bytes that are looked at before they are taken, since the receiver was slow; none: it takes what comes.
+    /// Bytes to peek at before they are read, set since the receiver was slow. `None`: the receiver
+    /// accepts what comes.
     careful: Option<usize>,
 }
 
-/// What a move came to.
+/// Outcome of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// So many were taken and given.
+    /// Bytes that were moved.
     Moved(usize),
-    /// One side has nothing, or takes nothing: an event will tell.
+    /// The source has no bytes, or the sink accepts none: an event will follow.
     Blocked,
-    /// There will be no more.
+    /// The source has ended.
     End,
-    /// The one that has bytes is gone.
+    /// The source is gone.
     SourceGone(Errno),
-    /// The one that takes them is.
+    /// The sink is gone.
     SinkGone(Errno),
 }
 
@@ -84,7 +86,7 @@ impl Flow {
         !matches!(self.pending, Pending::None)
     }
 
-    /// Whether there is something to move, as far as is known, and somebody to take it.
+    /// True if, as far as is known, the source has bytes and the sink accepts some.
     pub(crate) fn may_go_on(&self, from: &Side, to: &Side) -> bool {
         to.writable && (self.has_pending() || from.readable)
     }
@@ -103,12 +105,12 @@ impl Mover {
         }
     }
 
-    /// Most that is copied at once, bytes.
+    /// Largest copy, bytes.
     pub(crate) fn piece(&self) -> usize {
         self.buffer.len()
     }
 
-    /// A way that nothing went yet.
+    /// A new flow.
     pub(crate) fn flow(&self) -> Flow {
         Flow {
             state: FlowState::Open,
@@ -122,7 +124,7 @@ impl Mover {
         }
     }
 
-    /// Moves a piece, or says why not.
+    /// Moves a piece, or returns the reason why not.
     pub(crate) fn advance(
         &mut self,
         flow: &mut Flow,
@@ -149,7 +151,7 @@ impl Mover {
         }
     }
 
-    /// Takes so many bytes at most, for nobody.
+    /// Reads and drops up to `most` bytes.
     pub(crate) fn discard(&mut self, from: &mut Side, most: usize) -> Outcome {
         let most = most.min(self.buffer.len());
         match recv(&from.socket, &mut self.buffer[..most], RecvFlags::DONTWAIT) {
@@ -159,7 +161,7 @@ impl Mover {
         }
     }
 
-    /// What is pending goes nowhere any more.
+    /// Drops the pending bytes and counts them as abandoned.
     pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &Moved) {
         match std::mem::replace(&mut flow.pending, Pending::None) {
             Pending::None => {}
@@ -191,7 +193,7 @@ impl Mover {
             Err(error) => return on_read_error(from, error),
         };
         if taken < self.buffer.len() && !from.may_have_more {
-            // There was no more: what comes after is told anew.
+            // The queue was empty; epoll reports new bytes.
             from.readable = false;
         }
         self.learn(flow, from, taken, counters);
@@ -213,8 +215,9 @@ impl Mover {
         }
     }
 
-    /// Looks at the bytes, and takes from the queue what was given: the rest stays in the kernel, which accounts for
-    /// it. A system call more than [`Mover::copy`], and none of our memory, however many receivers are slow.
+    /// Peeks at the bytes, and removes from the receive queue what the sink accepted. The rest
+    /// stays in the kernel, which accounts for it. This costs one system call more than
+    /// [`Mover::copy`], but no memory of this process, however many receivers are slow.
     fn copy_what_is_taken(
         &mut self,
         flow: &mut Flow,
@@ -224,7 +227,7 @@ impl Mover {
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        // Not many times more than will be taken: what is looked at is copied.
+        // Peeking copies, so the size is not much more than the sink will accept.
         let most = flow.careful.unwrap_or(CAREFUL_MIN).min(self.buffer.len());
         let seen = match recv(&from.socket, &mut self.buffer[..most], flags) {
             Ok((_, 0)) => return Outcome::End,
@@ -236,13 +239,14 @@ impl Mover {
             Err((given, error)) => (given, Some(error)),
         };
         if given > 0 {
-            // TCP's MSG_TRUNC passes over them (tcp(7)); of a unix socket they are read once more.
+            // On TCP MSG_TRUNC drops the bytes without a copy (tcp(7)); on a unix socket they are
+            // read again.
             let mut flags = RecvFlags::DONTWAIT;
             flags.set(RecvFlags::TRUNC, from.is_tcp);
             let mut left = given;
             while left > 0 {
                 match recv(&from.socket, &mut self.buffer[..left], flags) {
-                    Ok((_, 0)) | Err(_) => break, // It was there: only a reset takes it away.
+                    Ok((_, 0)) | Err(_) => break, // Only a reset removes the peeked bytes.
                     Ok((_, bytes)) => left -= bytes,
                 }
             }
@@ -283,7 +287,8 @@ impl Mover {
                 self.pipes.take_back(pipe);
                 return match error {
                     Errno::INVAL | Errno::OPNOTSUPP => {
-                        // Sockets that cannot (TLS in the kernel, old unix sockets): by copy for good.
+                        // Sockets that cannot splice (TLS in the kernel, old unix sockets): copy
+                        // from now on.
                         flow.method = Method::Copy;
                         self.copy(flow, from, to, moved, counters)
                     }
@@ -293,12 +298,13 @@ impl Mover {
         };
         if taken == 0 {
             self.pipes.take_back(pipe);
-            // The end, unless the mark of urgent data is what ended it: then recv(2) finds what is behind.
+            // Either the end, or the mark of urgent data: in that case recv(2) finds what follows
+            // it.
             from.has_urgent = true;
             return self.copy(flow, from, to, moved, counters);
         }
         if taken < pipe.slots && !from.may_have_more {
-            // Each slot has a byte at least: so some were free, and what ended it was an empty queue.
+            // Each slot in use has at least a byte, so some slots were free: the queue was empty.
             from.readable = false;
         }
         self.learn(flow, from, taken, counters);
@@ -322,7 +328,7 @@ impl Mover {
         }
     }
 
-    /// What is pending, as much of it as is taken.
+    /// Moves pending bytes to the sink, as many as it accepts.
     fn give(
         &mut self,
         flow: &mut Flow,
@@ -369,7 +375,8 @@ impl Mover {
         }
     }
 
-    /// `auto`: whether the other method would have cost less, so many times in a row.
+    /// Changes the method (mode `auto`) after [`STREAK`] successive reads that would have cost less
+    /// with the other method.
     fn learn(&mut self, flow: &mut Flow, from: &Side, taken: usize, counters: &WorkerCounters) {
         if self.mode != Mode::Auto || from.has_urgent {
             return;
@@ -406,7 +413,8 @@ fn on_read_error(from: &mut Side, error: Errno) -> Outcome {
     }
 }
 
-/// Sends until all is given or no more is taken; what went before an error comes with it.
+/// Sends until all bytes are sent or the sink accepts no more. An error comes with the bytes sent
+/// before it.
 fn give_all(to: &mut Side, bytes: &[u8]) -> Result<usize, (usize, Errno)> {
     let mut given = 0;
     while given < bytes.len() {
@@ -424,7 +432,8 @@ fn give_all(to: &mut Side, bytes: &[u8]) -> Result<usize, (usize, Errno)> {
     Ok(given)
 }
 
-/// The same from a pipe.
+/// Splices from a pipe until `bytes` are sent or the sink accepts no more. An error comes with the
+/// bytes sent before it.
 fn pour(pipe: &Pipe, to: &mut Side, bytes: usize) -> Result<usize, (usize, Errno)> {
     let mut given = 0;
     while given < bytes {
@@ -442,15 +451,18 @@ fn pour(pipe: &Pipe, to: &mut Side, bytes: usize) -> Result<usize, (usize, Errno
     Ok(given)
 }
 
-// `auto`'s constants, by bench/relay --crossover (docs/relay.md has the figures).
-/// From so many bytes a read on splicing costs less: 0.77 of a copy with one flow, 0.86 with a hundred.
+// Constants of `auto`, measured by bench/relay --crossover (figures in docs/relay.md).
+/// Size of a read, bytes, from which splicing costs less: 0.77 of a copy with one flow, 0.86 with a
+/// hundred.
 const SPLICE_FROM: usize = 16 << 10;
-/// Below so many copying does with many flows (splicing 4 KiB: 1.14 of a copy; 1 KiB: 1.18). Less than above, so that a
-/// flow in between stays as it is.
+/// Size of a read, bytes, below which copying costs less with many flows (splicing 4 KiB: 1.14 of a
+/// copy; 1 KiB: 1.18). Smaller than [`SPLICE_FROM`], so that a flow in between keeps its method.
 const COPY_BELOW: usize = 8 << 10;
-/// Reads in a row that must say the same: one large message among small ones is no bulk flow.
+/// Successive reads that must agree: one large message among small ones is no bulk flow.
 const STREAK: u8 = 4;
-/// Least that is looked at of a flow whose receiver is slow, bytes; twice as much after each time that all was taken.
+/// Fewest bytes to peek at for a flow whose receiver is slow. The number doubles each time that all
+/// of them were accepted.
 const CAREFUL_MIN: usize = 4 << 10;
-/// Most that is taken at once. A slot can have a whole fragment of 32 KiB, so a pipe may take more than its size says.
+/// Limit of bytes of a splice. A slot can hold a whole fragment of 32 KiB, so a pipe may take more
+/// than its size suggests.
 const SPLICE_MAX: usize = 1 << 20;

@@ -1,9 +1,10 @@
-//! Pipes for splice(2), lent while bytes are in them.
+//! Pipes for splice(2), lent to a flow while bytes are in them.
 //!
-//! A pipe for each way of each connection would be what hurts: after pipe-user-pages-soft (16,384 pages, so 1,024
-//! pipes of the usual 64 KiB) an unprivileged user gets pipes of two pages, without an error, and F_SETPIPE_SZ is
-//! refused (pipe(7), fs/pipe.c). So there are few, their size is asked for and read back, and those that are too
-//! small to be worth it are not kept: who gets none copies.
+//! There are few pipes, because a pipe for each flow would exceed a limit: after
+//! pipe-user-pages-soft (16,384 pages, so 1,024 pipes of the usual 64 KiB) an unprivileged user
+//! gets pipes of two pages, without an error, and F_SETPIPE_SZ is refused (pipe(7), fs/pipe.c). So
+//! the size is asked for and read back, and pipes that are too small to be useful are closed. A
+//! flow without a pipe copies.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,24 +12,24 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
-/// One, empty when it is lent.
+/// A pipe, empty when it is lent.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) read: OwnedFd,
     pub(crate) write: OwnedFd,
-    /// Buffers that it has: a piece of a segment, however small, fills one.
+    /// Buffers of the pipe: a piece of a segment, however small, fills one.
     pub(crate) slots: usize,
 }
 
-/// Those of a worker.
+/// Pipes of a worker.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     idle: Vec<Pipe>,
-    /// Idle and lent.
+    /// Pipes that exist, idle and lent.
     there: usize,
     most: usize,
     bytes: usize,
-    /// Not to be tried again before.
+    /// Time before which no new pipe is tried.
     refused_until: Option<Instant>,
     has_told: bool,
 }
@@ -45,7 +46,8 @@ impl Pipes {
         }
     }
 
-    /// An empty one; none if as many are lent as there may be, or the kernel gives none worth having.
+    /// Lends an empty pipe. `None` if the limit is reached, or if the kernel gives no pipe that is
+    /// large enough.
     pub(crate) fn lend(&mut self, now: Instant) -> Option<Pipe> {
         if let Some(pipe) = self.idle.pop() {
             return Some(pipe);
@@ -83,18 +85,18 @@ impl Pipes {
         }
     }
 
-    /// Takes an empty one back.
+    /// Takes an empty pipe back.
     pub(crate) fn take_back(&mut self, pipe: Pipe) {
         self.idle.push(pipe);
     }
 
-    /// Closes one with bytes in it, which are lost.
+    /// Closes a pipe with bytes in it, which are lost.
     pub(crate) fn destroy(&mut self, pipe: Pipe) {
         drop(pipe);
         self.there -= 1;
     }
 
-    /// How many there are, lent and not.
+    /// Pipes that exist, lent and idle.
     pub(crate) fn there(&self) -> usize {
         self.there
     }
@@ -102,17 +104,18 @@ impl Pipes {
 
 fn make(bytes: usize) -> Result<Pipe, Errno> {
     let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
-    // What the kernel has to say against it shows in the size.
+    // A refusal shows in the size that is read back.
     let _ = fcntl_setpipe_size(&write, bytes);
     let slots = fcntl_getpipe_size(&write)? / PAGE;
     Ok(Pipe { read, write, slots })
 }
 
-/// PIPE_BUF's page; a slot is one also where pages are larger, so sizes are then underestimated.
+/// Bytes of a slot: a page of 4 KiB. Where pages are larger, sizes are underestimated.
 const PAGE: usize = 4096;
-/// The usual size. Of two pages splicing costs more than copying (docs/relay.md).
+/// Least size of a useful pipe: the kernel's usual size. With two pages splicing costs more than
+/// copying (docs/relay.md).
 const WORTH_IT: usize = 16 * PAGE;
-/// Others may have closed theirs.
+/// Pause before a new pipe is tried: another process may close its pipes meanwhile.
 const RETRY: Duration = Duration::from_secs(10);
 const PIPE_LIMIT: &str = "sysctl fs.pipe-user-pages-soft and fs.pipe-max-size, or CAP_SYS_RESOURCE";
 
@@ -138,7 +141,7 @@ mod tests {
     #[test]
     fn a_pipe_that_is_too_small_is_not_kept_nor_asked_for_again_at_once() {
         let now = Instant::now();
-        // The kernel takes a smaller size as it takes a larger one.
+        // The kernel treats a request for a smaller size like one for a larger size.
         let mut pipes = Pipes::new(2, 2 * PAGE);
         assert!(pipes.lend(now).is_none());
         assert_eq!(pipes.there, 0);

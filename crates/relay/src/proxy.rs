@@ -1,11 +1,11 @@
-//! The PROXY protocol, versions 1 and 2 (haproxy's doc/proxy-protocol.txt): a header before the first byte that says
-//! who connected, for servers that would see the relay's address.
+//! The PROXY protocol, versions 1 and 2 (haproxy's doc/proxy-protocol.txt): a header before the
+//! first byte that names the client, for servers that would otherwise see the relay's address.
 //!
-//! Fields after the addresses (TLVs) are passed over, not passed on.
+//! Fields after the addresses (TLVs) are skipped, not passed on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Which form is written. Both are read.
+/// Version of the header that is written. Both versions are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyVersion {
     /// A line of text.
@@ -14,32 +14,34 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// Both ends of a connection, as the one that wrote the header saw it.
+/// Both ends of a connection, as the writer of the header saw them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// Who connected.
+    /// Address of the client.
     pub source: SocketAddr,
-    /// To where.
+    /// Address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What the bytes that came so far are.
+/// Result of parsing the bytes that arrived so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
-    /// More must come.
+    /// More bytes are needed.
     Incomplete,
-    /// A header. No ends: the sender speaks for itself (LOCAL), or does not say (UNKNOWN).
+    /// A header.
     Header {
-        /// All of its bytes, up to 65,551 of version 2. Fields after the addresses need not have come yet.
+        /// Bytes of the whole header, up to 65,551 in version 2. Fields after the addresses may not
+        /// have arrived yet.
         length: usize,
-        /// Who speaks.
+        /// Ends of the connection. `None` if the sender speaks for itself (LOCAL), or does not say
+        /// (UNKNOWN).
         ends: Option<Ends>,
     },
     /// No header.
     Malformed,
 }
 
-/// Reads a header of either version from the beginning of what came; it looks at 107 bytes at most.
+/// Parses a header of either version at the beginning of `bytes`; at most 107 bytes are looked at.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, other)| byte == other);
     if begins(SIGNATURE) && !bytes.is_empty() {
@@ -93,7 +95,7 @@ fn parse_v1(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// Digits alone, and no zero before others: section 2.1 of the specification.
+/// Parses a port: digits alone, and no leading zero (section 2.1 of the specification).
 fn port_of_text(text: &str) -> Option<u16> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_decimal && (text == "0" || !text.starts_with('0'));
@@ -113,7 +115,7 @@ fn parse_v2(bytes: &[u8]) -> Parsed {
     let addresses_bytes = match (version & 0x0f, family) {
         (1, V2_TCP4) => 12,
         (1, V2_TCP6) => 36,
-        // LOCAL, or a family that nobody here knows, which is to be skipped, by the specification.
+        // LOCAL, or an unknown family, which the specification says to skip.
         _ => return Parsed::Header { length, ends: None },
     };
     if told_bytes < addresses_bytes {
@@ -144,7 +146,7 @@ fn parse_v2(bytes: &[u8]) -> Parsed {
     Parsed::Header { length, ends }
 }
 
-/// Writes a header. Without ends, or with those of two families, it says that they are unknown.
+/// Writes a header. Without ends, or with ends of two families, the header says UNKNOWN.
 pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
     let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let pair = ends.map(|ends| (canonical(ends.source), canonical(ends.destination)));
@@ -174,7 +176,7 @@ pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
                     if source.is_ipv4() { V2_TCP4 } else { V2_TCP6 }
                 }
             };
-            // PROXY; LOCAL is for connections of the relay's own.
+            // Command PROXY; LOCAL is for the relay's own connections.
             header.extend([0x21, family, 0, told.len() as u8]);
             header.extend(told);
             header
@@ -182,7 +184,7 @@ pub fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
     }
 }
 
-/// Most bytes that [`parse`] must see at once: a line of version 1, or the addresses of version 2.
+/// Limit of the bytes that [`parse`] needs at once: a line of version 1 (version 2 needs fewer).
 pub const SEEN_MAX: usize = V1_MAX;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -268,7 +270,7 @@ mod tests {
         assert_eq!(parse(&bytes), Parsed::Header { length, ends: pair });
         bytes.pop();
         assert_eq!(parse(&bytes), Parsed::Incomplete);
-        // LOCAL.
+        // Command LOCAL.
         bytes[12] = 0x20;
         assert_eq!(parse(&bytes), Parsed::Header { length, ends: None });
         let zero = b"PROXY TCP4 1.2.3.4 1.2.3.4 0 65535\r\n";

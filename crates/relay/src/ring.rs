@@ -1,7 +1,8 @@
-//! io_uring, as far as a relay needs it: receive into buffers that the kernel takes when bytes are there, send from them.
+//! The part of io_uring that a relay needs: receive into provided buffers, and send from them.
 //!
-//! Memory that an operation in flight uses belongs to the ring until it is over: buffers by number, and boxes that
-//! were handed over. So nothing here can be freed under the kernel.
+//! Memory that an operation in flight uses belongs to the ring until the operation completes:
+//! buffers by number, and boxes that the caller handed over. So nothing can be freed while the
+//! kernel uses it.
 
 #![allow(
     unsafe_code,
@@ -18,15 +19,15 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use tcpcost_stack::BufferRing;
 
-/// What an operation came to.
+/// Completion of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) token: u64,
-    /// As of the system call; negative: an error's number.
+    /// Result of the system call; negative: an error number.
     pub(crate) result: i32,
-    /// The buffer that bytes are in, which is the caller's until it gives it back.
+    /// Buffer with the received bytes. The caller owns it until [`Ring::give_back`].
     pub(crate) buffer: Option<u16>,
-    /// More was there to be received.
+    /// True if the socket has more bytes to receive.
     pub(crate) has_more: bool,
 }
 
@@ -35,24 +36,24 @@ pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
     buffers: ManuallyDrop<BufferRing>,
     size: usize,
-    /// Sent from, by token.
+    /// Boxes to send from, by token.
     boxes: HashMap<u64, Box<[u8]>>,
     in_flight: usize,
-    /// Operations so far.
+    /// Operations submitted so far.
     #[cfg(test)]
     pub(crate) operations: usize,
 }
 
-/// One way of a connection, as the ring has it.
+/// State of one direction of a connection in the ring.
 #[derive(Debug, Default)]
 pub(crate) struct RingFlow {
     pub(crate) receiving: bool,
     pub(crate) sending: Option<Sending>,
-    /// Most that is asked for since the receiver did not take all.
+    /// Limit of a receive, bytes, set since the receiver did not accept all.
     pub(crate) careful: Option<usize>,
 }
 
-/// What is being sent: from a buffer, or what was left of one.
+/// Source of a send in flight: a buffer, or a box with the rest of one.
 #[derive(Debug)]
 pub(crate) enum Sending {
     Buffer { buffer: u16, bytes: usize },
@@ -60,10 +61,12 @@ pub(crate) enum Sending {
 }
 
 impl Ring {
-    /// To be used by the thread that makes it alone. `count`: of buffers, a power of two.
+    /// Makes a ring, which only the calling thread may use. `count`: number of buffers, a power of
+    /// two; `size`: bytes of each.
     ///
     /// # Errors
-    /// The kernel is older than 6.1, or io_uring is forbidden (sysctl kernel.io_uring_disabled, seccomp).
+    /// The kernel is older than 6.1, or io_uring is forbidden (sysctl kernel.io_uring_disabled,
+    /// seccomp).
     pub(crate) fn new(count: u16, size: usize) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_cqsize(8 * ENTRIES)
@@ -71,7 +74,8 @@ impl Ring {
             .setup_defer_taskrun()
             .build(ENTRIES)?;
         let buffers = BufferRing::new(count, size)?;
-        // SAFETY: they are dropped after the ring, and not at all while anything is in flight (Drop).
+        // SAFETY: the buffers are dropped after the ring, and not at all while an operation is in
+        // flight (see `Drop`).
         unsafe { buffers.register(&ring.submitter(), GROUP)? };
         Ok(Ring {
             ring: ManuallyDrop::new(ring),
@@ -84,22 +88,23 @@ impl Ring {
         })
     }
 
-    /// Bytes in a buffer.
+    /// Bytes `from..to` of a buffer.
     pub(crate) fn bytes(&self, buffer: u16, from: usize, to: usize) -> &[u8] {
         self.buffers.bytes(buffer, from..to)
     }
 
-    /// Buffers that the kernel may take now.
+    /// Buffers that the kernel may use now.
     pub(crate) fn free(&self) -> usize {
         self.buffers.free()
     }
 
-    /// The kernel may take it again.
+    /// Returns a buffer to the kernel.
     pub(crate) fn give_back(&mut self, buffer: u16) {
         self.buffers.give_back(buffer);
     }
 
-    /// Receives so many bytes at most into a buffer. `waits`: nothing is there, so it is not even tried at first.
+    /// Receives up to `most` bytes into a buffer. `waits`: the socket is known to be empty, so the
+    /// kernel polls first.
     pub(crate) fn receive(&mut self, socket: impl AsFd, most: usize, waits: bool, token: u64) {
         let fd = Fd(socket.as_fd().as_raw_fd());
         let operation = opcode::Recv::new(fd, std::ptr::null_mut(), most.min(self.size) as u32)
@@ -110,8 +115,8 @@ impl Ring {
         self.push(operation.user_data(token));
     }
 
-    /// Sends what is in a buffer, without waiting for room. `then_next`: the operation that is pushed next begins when
-    /// all of it was sent, and is cancelled if not.
+    /// Sends part of a buffer, without waiting for room. `then_next`: the next operation pushed
+    /// begins when all bytes were sent, and is cancelled otherwise.
     pub(crate) fn send(
         &mut self,
         socket: impl AsFd,
@@ -131,13 +136,13 @@ impl Ring {
             false => operation,
         };
         if then_next {
-            // A link ends where what is pushed is submitted.
+            // A link must not be split between two submissions.
             self.make_room(2);
         }
         self.push(operation.user_data(token));
     }
 
-    /// Sends from a box as soon as there is room; it is the ring's until then.
+    /// Sends from a box as soon as there is room. The ring owns the box until [`Ring::take_box`].
     pub(crate) fn send_box(
         &mut self,
         socket: impl AsFd,
@@ -154,26 +159,26 @@ impl Ring {
         self.push(operation.user_data(token));
     }
 
-    /// The box of an operation that is over.
+    /// Removes the box of a completed operation.
     pub(crate) fn take_box(&mut self, token: u64) -> Option<Box<[u8]>> {
         self.boxes.remove(&token)
     }
 
-    /// Completes when a descriptor is readable.
+    /// Completes when the descriptor is readable.
     pub(crate) fn poll(&mut self, descriptor: impl AsFd, token: u64) {
         let fd = Fd(descriptor.as_fd().as_raw_fd());
         let operation = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
         self.push(operation.user_data(token));
     }
 
-    /// Cancels all that is in flight on a descriptor; each operation still completes.
+    /// Cancels all operations in flight on a descriptor; each of them still completes.
     pub(crate) fn cancel(&mut self, descriptor: impl AsFd, token: u64) {
         let fd = Fd(descriptor.as_fd().as_raw_fd());
         let operation = opcode::AsyncCancel2::new(CancelBuilder::fd(fd).all()).build();
         self.push(operation.user_data(token));
     }
 
-    /// Submits, waits for a completion if there is none, and gives all that there are.
+    /// Submits, waits if there is no completion yet, and appends all completions.
     pub(crate) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -215,7 +220,8 @@ impl Ring {
 
     fn push(&mut self, operation: squeue::Entry) {
         self.make_room(1);
-        // SAFETY: what it refers to is a buffer or a box of the ring's, or descriptors, which the kernel holds.
+        // SAFETY: the operation refers to a buffer or a box of the ring, or to descriptors, whose
+        // files the kernel holds.
         let pushed = unsafe { self.ring.submission().push(&operation) };
         pushed.expect("room was made");
         self.in_flight += 1;
@@ -230,7 +236,8 @@ impl Ring {
         let room = queue.capacity() - queue.len();
         drop(queue);
         if room < entries {
-            // It takes all of them: completions have eight times the room, and beyond that the kernel keeps them.
+            // The kernel accepts all entries: the completion queue is eight times as large, and the
+            // kernel keeps completions beyond that.
             self.ring
                 .submit()
                 .expect("the ring takes what it has room for");
@@ -243,7 +250,7 @@ impl Drop for Ring {
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
         if self.in_flight > 0 {
-            // After a panic: the kernel may still write to them.
+            // After a panic: the kernel may still access the boxes and buffers, so they are leaked.
             std::mem::take(&mut self.boxes)
                 .into_values()
                 .for_each(|one| {
@@ -251,12 +258,12 @@ impl Drop for Ring {
                 });
             return;
         }
-        // SAFETY: dropped once, here, and nothing refers to them.
+        // SAFETY: dropped once, here, and no operation refers to them.
         unsafe { ManuallyDrop::drop(&mut self.buffers) };
     }
 }
 
-/// Operations that are submitted together at most.
+/// Entries of the submission queue, which limits the operations submitted together.
 const ENTRIES: u32 = 1024;
 const GROUP: u16 = 0;
 /// IORING_RECVSEND_POLL_FIRST (linux/io_uring.h).

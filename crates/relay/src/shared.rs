@@ -1,4 +1,4 @@
-//! What all workers of a relay share.
+//! State that all workers of a relay share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use crate::counters::{ConnectionCounters, Ending};
 use crate::gate::{Bell, Gate};
 use crate::upstreams::Upstreams;
 
-/// What all workers share.
+/// State that all workers of a relay share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) upstreams: Upstreams,
     pub(crate) gate: Gate,
-    /// One of each worker.
+    /// Bells, one for each worker.
     pub(crate) bells: Vec<Bell>,
     /// [`RUNNING`], [`DRAINING`] or [`ENDING`].
     pub(crate) state: AtomicU8,
@@ -23,7 +23,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Notes that an upstream did not take a connection, and tells of it if it is news.
+    /// Notes that an upstream did not accept a connection. Logs a warning unless the upstream is
+    /// avoided already.
     pub(crate) fn refused(&self, upstream: usize, error: &dyn fmt::Display, now: Instant) {
         let upstreams = &self.upstreams;
         upstreams.end(upstream);
@@ -37,7 +38,7 @@ impl Shared {
         }
     }
 
-    /// Notes that an upstream took a connection.
+    /// Notes that an upstream accepted a connection.
     pub(crate) fn taken(&self, upstream: usize) {
         if self.upstreams.take_back(upstream) {
             let address = self.upstreams.address(upstream);
@@ -45,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// Tells of a connection that is over.
+    /// Logs and reports a connection that ended.
     pub(crate) fn tell_end(&self, counters: &ConnectionCounters, ending: Ending, now: Instant) {
         let report = || counters.report(now, Some(ending));
         if tracing::enabled!(tracing::Level::DEBUG) {
@@ -55,21 +56,21 @@ impl Shared {
             tracing::debug!(id, to_server, to_client, ending, "connection ended");
         }
         if let Some(ended) = &self.config.ended {
-            // Who is told must not make the others wait.
+            // A slow receiver of reports must not make connections wait.
             let _ = ended.try_send(report());
         }
     }
 
-    /// Moves on to a later state and wakes everybody.
+    /// Moves on to a later state and wakes all workers.
     pub(crate) fn set_state(&self, state: u8) {
         self.state.fetch_max(state, Ordering::SeqCst);
         self.bells.iter().for_each(Bell::ring);
     }
 }
 
-/// Connections are taken.
+/// Connections are accepted.
 pub(crate) const RUNNING: u8 = 0;
-/// None is taken, those that are there go on.
+/// No connection is accepted; open connections continue.
 pub(crate) const DRAINING: u8 = 1;
-/// All end now.
+/// All connections end now.
 pub(crate) const ENDING: u8 = 2;

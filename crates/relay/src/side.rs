@@ -1,4 +1,4 @@
-//! One of a connection's two sockets, and what is known of it.
+//! One of the two sockets of a connection, and its known state.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,21 +9,21 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 
 use crate::config::Config;
 
-/// A socket that does not block. What the kernel says of it is told once at each change (EPOLLET), so what it said
-/// is kept here until a call says otherwise.
+/// A socket that does not block. epoll reports each change of readiness once (EPOLLET), so
+/// readiness is kept here until a call returns EAGAIN or less than asked for.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) socket: OwnedFd,
     pub(crate) is_tcp: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// A short read does not say that the queue is empty: its end may be there already, of which nothing else is told,
-    /// or urgent data, at whose mark a read ends.
+    /// A short read does not prove that the queue is empty: the peer's end may be there already,
+    /// which is not reported again, or urgent data, at whose mark a read ends.
     pub(crate) may_have_more: bool,
-    /// Its peer sent urgent data. splice(2) never passes the mark: it says EAGAIN there, or 0 once the end has come
-    /// (tcp_read_sock, net/ipv4/tcp.c).
+    /// The peer sent urgent data. splice(2) never passes its mark: splice(2) returns EAGAIN there,
+    /// or 0 after the end has arrived (tcp_read_sock, net/ipv4/tcp.c).
     pub(crate) has_urgent: bool,
-    /// A call said that the other end is gone.
+    /// Error of a call that showed that the peer is gone.
     pub(crate) gone: Option<Errno>,
 }
 
@@ -40,12 +40,12 @@ impl Side {
         }
     }
 
-    /// What is asked of epoll.
+    /// Events to ask epoll for.
     pub(crate) fn interest() -> EventFlags {
         EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET
     }
 
-    /// What epoll told. Errors show at the next call.
+    /// Notes the events that epoll reported. An error shows at the next call.
     pub(crate) fn on_event(&mut self, flags: EventFlags) {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         self.readable |= broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP);
@@ -54,8 +54,8 @@ impl Side {
         self.has_urgent |= flags.contains(EventFlags::PRI);
     }
 
-    /// Whether its peer broke off, or ended without having said anything that is not read yet. What a peer said before
-    /// its end is still to be delivered: it may wait for the answer.
+    /// True if the peer reset the connection, or ended it with nothing left to read. Bytes that a
+    /// peer sent before its end must still be delivered: the peer may wait for the answer.
     pub(crate) fn has_left(&self) -> bool {
         let mut byte = [0; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -63,30 +63,31 @@ impl Side {
         is_broken || recv(&self.socket, &mut byte[..], flags).is_ok_and(|(_, seen)| seen == 0)
     }
 
-    /// Whether one of these is so now.
+    /// True if poll(2) reports one of `flags` now.
     pub(crate) fn is_ready(&self, flags: PollFlags) -> bool {
         let mut polled = [PollFd::new(&self.socket, flags)];
         poll(&mut polled, Some(&Timespec::default())).is_ok()
             && polled[0].revents().intersects(flags)
     }
 
-    /// No more is sent there: a FIN.
+    /// Sends a FIN: nothing more is sent to this side.
     pub(crate) fn finish(&self) {
-        // Of one that is gone nothing is to be finished.
+        // An error means that the peer is gone, so there is nothing to finish.
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// Bytes that it was given and its peer has not acknowledged, or its reader not read.
+    /// Bytes in the send queue that the peer has not acknowledged (TCP) or its reader has not read
+    /// (unix socket).
     pub(crate) fn unacknowledged(&self) -> usize {
         outq(self.socket.as_fd())
     }
 
-    /// Bytes that it sent and nobody has read.
+    /// Bytes in the receive queue that were not read.
     pub(crate) fn unread(&self) -> usize {
         ioctl_fionread(&self.socket).map_or(0, |bytes| bytes as usize)
     }
 
-    /// Closes with a RST. A unix socket knows no such thing: its peer sees an end.
+    /// Closes with a RST. A unix socket has no reset: its peer sees an end.
     pub(crate) fn reset(self) {
         if self.is_tcp {
             let _ = sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
@@ -94,7 +95,8 @@ impl Side {
     }
 }
 
-/// Options of a TCP socket. Set at a listener, those who come by it inherit them (sk_clone_lock, net/core/sock.c).
+/// Sets the options of a TCP socket. Connections inherit them from their listener (sk_clone_lock,
+/// net/core/sock.c).
 pub(crate) fn set_options(socket: &OwnedFd, config: &Config) -> Result<(), Errno> {
     if config.nodelay {
         sockopt::set_tcp_nodelay(socket, true)?;
@@ -104,7 +106,7 @@ pub(crate) fn set_options(socket: &OwnedFd, config: &Config) -> Result<(), Errno
     }
     if let Some(idle) = config.keepalive {
         sockopt::set_socket_keepalive(socket, true)?;
-        // Whole seconds; a probe each tenth of it after that.
+        // Whole seconds; after the first probe, a probe each tenth of that time.
         sockopt::set_tcp_keepidle(socket, idle)?;
         sockopt::set_tcp_keepintvl(socket, (idle / 10).max(std::time::Duration::from_secs(1)))?;
     }
@@ -112,7 +114,8 @@ pub(crate) fn set_options(socket: &OwnedFd, config: &Config) -> Result<(), Errno
     sockopt::set_socket_oobinline(socket, true)
 }
 
-/// Buffer sizes, which for TCP must be set before the handshake: they decide the window's scale.
+/// Sets buffer sizes. For TCP this must happen before the handshake, because they decide the window
+/// scale.
 pub(crate) fn set_buffers(socket: &OwnedFd, config: &Config) -> Result<(), Errno> {
     if let Some(bytes) = config.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, bytes)?;

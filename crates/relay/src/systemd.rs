@@ -1,4 +1,5 @@
-//! What a service manager hands over and is told (sd_listen_fds(3), sd_notify(3)): sockets, and that the relay is ready.
+//! The protocol of a service manager (sd_listen_fds(3), sd_notify(3)): sockets that it passes, and
+//! notice that the relay is ready.
 
 use std::env;
 use std::io;
@@ -7,11 +8,12 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// The sockets that were handed to this process, in the order of the unit; none if it was started otherwise. To be
-/// called once, before threads are started: the descriptors are taken.
+/// Sockets that the service manager passed to this process, in the order of the unit. Empty if none
+/// were passed. Call this once, before threads are started: the caller becomes the owner of the
+/// descriptors.
 ///
 /// # Errors
-/// LISTEN_FDS names descriptors that are not there.
+/// LISTEN_FDS names a descriptor that is not open.
 #[allow(unsafe_code, reason = "descriptors come by number")]
 pub fn listen_fds() -> io::Result<Vec<OwnedFd>> {
     let number = |name| env::var(name).ok()?.parse::<u32>().ok();
@@ -25,7 +27,8 @@ pub fn listen_fds() -> io::Result<Vec<OwnedFd>> {
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the service manager opened it for us, and nobody else of this process knows of it.
+        // SAFETY: the service manager opened the descriptor for this process, and no other code of
+        // the process uses it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
         sockets.push(socket);
@@ -33,7 +36,7 @@ pub fn listen_fds() -> io::Result<Vec<OwnedFd>> {
     Ok(sockets)
 }
 
-/// Tells the service manager, if there is one: `READY=1`, `STOPPING=1`, `STATUS=…`.
+/// Sends a state to the service manager, if there is one: `READY=1`, `STOPPING=1`, `STATUS=…`.
 pub fn notify(state: &str) {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Which upstream a connection gets. One that refuses is left out for a while, as long as there is another.
+//! Choice of an upstream for a connection. An upstream that refuses is avoided for a while, as long
+//! as another is available.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ pub(crate) struct Upstreams {
 struct Upstream {
     address: Address,
     connections: AtomicUsize,
-    /// ms after the start; 0: it is not left out.
+    /// Time until which the upstream is avoided, ms after the start; 0: not avoided.
     left_out_until: AtomicU64,
 }
 
@@ -48,12 +49,13 @@ impl Upstreams {
         &self.all[index].address
     }
 
-    /// The next one that was not tried yet. If all others are left out, one that is: it may be back.
+    /// Chooses the next upstream that was not tried yet. If all others are avoided, returns an
+    /// avoided one, which may accept again. `None` if all were tried.
     pub(crate) fn choose(&self, tried: &[usize], now: Instant) -> Option<usize> {
         let now_ms = self.ms(now);
         let first = match self.balance {
             Balance::RoundRobin if tried.is_empty() => self.next.fetch_add(1, Ordering::Relaxed),
-            // Who is tried after another is not counted as a turn.
+            // A second attempt for one connection does not count as a turn.
             Balance::RoundRobin => tried[tried.len() - 1] + 1,
             Balance::LeastConnections => 0,
         };
@@ -67,23 +69,23 @@ impl Upstreams {
                 Balance::RoundRobin => 0,
                 Balance::LeastConnections => upstream.connections.load(Ordering::Relaxed),
             };
-            // Of those that are left out the one whose time is over first. Of equals the first.
+            // Avoided upstreams come last, by the end of their time. Of equals, the first in order.
             let left_out = if until > now_ms { until } else { 0 };
             (left_out, load)
         })
     }
 
-    /// A connection to it begins.
+    /// Counts a connection, or an attempt, to an upstream.
     pub(crate) fn begin(&self, index: usize) {
         self.all[index].connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has ended, or did not come about.
+    /// Subtracts a connection that has ended, or an attempt that failed.
     pub(crate) fn end(&self, index: usize) {
         self.all[index].connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It refused; whether that is news.
+    /// Notes a refusal. True if the upstream was not avoided at that time.
     pub(crate) fn leave_out(&self, index: usize, now: Instant) -> bool {
         let until = self.ms(now + self.retry_after).max(1);
         let former = self.all[index]
@@ -92,10 +94,10 @@ impl Upstreams {
         former <= self.ms(now)
     }
 
-    /// It took a connection; whether it was left out before.
+    /// Notes that an upstream accepted. True if it had been avoided.
     pub(crate) fn take_back(&self, index: usize) -> bool {
         let until = &self.all[index].left_out_until;
-        // Read first: the line stays shared among workers.
+        // Loaded before it is swapped, so that the cache line stays shared among workers.
         until.load(Ordering::Relaxed) != 0 && until.swap(0, Ordering::Relaxed) != 0
     }
 

@@ -1,8 +1,9 @@
-//! Bytes of open connections by io_uring: a way receives into a buffer that the kernel takes when bytes are there, sends
-//! from it, and receives again once that was sent whole, the last two in one submission.
+//! Moves the bytes of open connections by io_uring. A flow receives into a provided buffer, sends
+//! from it, and receives again once all was sent; send and next receive are one submission.
 //!
-//! A receiver that does not take all at once gets the rest from a box of its size, and its sender is asked for little
-//! at a time from then on, so that slow receivers hold no buffers that others need.
+//! If a receiver does not accept all bytes, the rest is sent from a box of its size. From then on
+//! smaller receives are asked for, so that slow receivers do not hold buffers that other flows
+//! need.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,12 +18,12 @@ use crate::mover::{FlowState, Outcome};
 use crate::ring::{Completion, Ring, Sending};
 use crate::side::Side;
 
-/// A worker's ring, and the ways that go by it.
+/// A worker's ring, and the state of the flows that use it.
 pub(crate) struct Uring {
     pub(crate) ring: Ring,
-    /// Ways that found no buffer.
+    /// Flows that found no free buffer.
     starved: VecDeque<(usize, Way)>,
-    /// Connections that are over but for operations in flight.
+    /// Connections that have ended but for operations in flight.
     closing: HashMap<usize, Closing>,
     /// Bytes in boxes.
     held: usize,
@@ -31,7 +32,7 @@ pub(crate) struct Uring {
     completions: Vec<Completion>,
 }
 
-/// What stays of a connection until nothing of it is in flight.
+/// Parts of an ended connection that are kept until none of its operations is in flight.
 pub(crate) struct Closing {
     pub(crate) client: Side,
     pub(crate) server: Option<Side>,
@@ -40,19 +41,21 @@ pub(crate) struct Closing {
     buffers: Vec<u16>,
 }
 
-/// What completed.
+/// Meaning of a completion.
 pub(crate) enum Event {
     /// The descriptor of [`Uring::poll`] is readable.
     Readable,
-    /// Of a connection that goes on.
+    /// An operation of an open connection completed.
     Way(usize, Way, Completion),
-    /// The last of one that is over.
+    /// The last operation of an ended connection completed.
     Closed(usize, Closing),
 }
 
 impl Uring {
+    /// Makes a ring with [`BUFFERS`] buffers.
+    ///
     /// # Errors
-    /// There is no io_uring, or none for us.
+    /// io_uring is not available to this process.
     pub(crate) fn new(config: &Config) -> io::Result<Uring> {
         Ok(Uring {
             ring: Ring::new(BUFFERS, config.buffer_bytes)?,
@@ -65,12 +68,12 @@ impl Uring {
         })
     }
 
-    /// Completes, as [`Event::Readable`], when a descriptor is readable.
+    /// Yields [`Event::Readable`] when the descriptor is readable.
     pub(crate) fn poll(&mut self, descriptor: impl std::os::fd::AsFd) {
         self.ring.poll(descriptor, READABLE);
     }
 
-    /// Waits for something to complete.
+    /// Waits for completions.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Completion>> {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
@@ -78,12 +81,12 @@ impl Uring {
         Ok(completions)
     }
 
-    /// Takes the list of [`Uring::wait`] back, to be filled again.
+    /// Takes the list of [`Uring::wait`] back, to use its memory again.
     pub(crate) fn reuse(&mut self, completions: Vec<Completion>) {
         self.completions = completions;
     }
 
-    /// Whose it is.
+    /// Finds the event of a completion. `None` if there is nothing to do.
     pub(crate) fn event(&mut self, completion: Completion) -> Option<Event> {
         let token = completion.token;
         if token == READABLE {
@@ -114,25 +117,26 @@ impl Uring {
         Some(Event::Closed(index, closing))
     }
 
-    /// Both ways of a connection begin.
+    /// Starts both flows of a connection.
     pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
         for way in Way::ALL {
             self.receive(index, way, connection);
         }
     }
 
-    /// Those of the ways that found no buffer for which there is one now, the longest waiting first.
+    /// Removes and returns starved flows for which a buffer is free now, the longest waiting first.
     pub(crate) fn fed(&mut self) -> Vec<(usize, Way)> {
         let count = self.starved.len().min(self.ring.free());
         self.starved.drain(..count).collect()
     }
 
-    /// Whether another way can be fed before anything completes: who was fed last need not have had bytes.
+    /// True if another starved flow can be served before an operation completes: the flows served
+    /// last may have had no bytes.
     pub(crate) fn can_feed(&self) -> bool {
         !self.starved.is_empty() && self.ring.free() > 0
     }
 
-    /// Asks for more bytes of a way; behind those who wait for a buffer, if there are any.
+    /// Asks for more bytes of a flow; after the flows that wait for a buffer, if there are any.
     fn receive(&mut self, index: usize, way: Way, connection: &mut Connection) {
         match self.starved.is_empty() {
             true => self.ask(index, way, connection, false),
@@ -140,7 +144,8 @@ impl Uring {
         }
     }
 
-    /// Asks at once. `waits`: nothing is there yet, so that no buffer is looked for before.
+    /// Asks for bytes at once. `waits`: the socket is known to be empty, so the kernel polls before
+    /// it takes a buffer.
     pub(crate) fn ask(&mut self, index: usize, way: Way, connection: &mut Connection, waits: bool) {
         let Some(server) = &connection.server else {
             return;
@@ -162,7 +167,7 @@ impl Uring {
         self.ring.receive(&from.socket, most, waits, token);
     }
 
-    /// A way's operation is over.
+    /// Handles a completed operation of a flow.
     pub(crate) fn advance(
         &mut self,
         index: usize,
@@ -179,7 +184,7 @@ impl Uring {
         match outcome {
             Outcome::Moved(_) | Outcome::Blocked => Step::Wait,
             Outcome::SinkGone(error) => {
-                // What the one that is gone said before is read by the other way, which is receiving.
+                // The other flow, which is receiving, reads the bytes that the sink sent before.
                 connection.on_outcome(way, Outcome::SinkGone(error))
             }
             outcome => connection.on_outcome(way, outcome),
@@ -205,7 +210,8 @@ impl Uring {
             bytes if bytes > 0 => bytes as usize,
             error => {
                 return match -error {
-                    // What was to be sent before was not sent whole. It goes on after that, unless that is over already.
+                    // The send before this receive was partial. The flow continues after the rest
+                    // is sent; if it is sent already, now.
                     libc::ECANCELED if flow.sending.is_some() => Outcome::Blocked,
                     libc::ECANCELED => {
                         self.receive(index, way, connection);
@@ -238,7 +244,7 @@ impl Uring {
             Way::ToServer => server,
             Way::ToClient => &connection.client,
         };
-        // Where others wait for a buffer, it does so, too, once this was sent.
+        // If other flows wait for a buffer, this flow waits after them, once the bytes are sent.
         let then_next = self.starved.is_empty();
         let token = token(index, way, SEND);
         self.ring
@@ -316,13 +322,13 @@ impl Uring {
                 }
             }
         }
-        // A receive that was linked to it is on its way already, or was cancelled.
+        // A receive that was linked to this send is in flight already, or was cancelled.
         self.receive(index, way, connection);
         Outcome::Moved(given)
     }
 
-    /// Ends what is in flight of a connection that is over, and keeps its sides until [`Event::Closed`]. If nothing is,
-    /// it comes back.
+    /// Cancels operations in flight of an ended connection, and keeps its sides until
+    /// [`Event::Closed`]. Returns the connection as `Err` if no operation is in flight.
     pub(crate) fn close(
         &mut self,
         index: usize,
@@ -374,8 +380,8 @@ const RECEIVE: u64 = 0;
 const SEND: u64 = 1;
 const READABLE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
-/// 16 MiB of 64 KiB each, touched as they are used.
+/// Buffers: 16 MiB at 64 KiB each; memory is touched as it is used.
 const BUFFERS: u16 = 256;
-/// Least that a sender is asked for whose receiver was slow, bytes; what was taken, if that is more, and twice as much after
-/// each send that went whole, as in `mover.rs`.
+/// Least limit of a receive whose receiver was slow, bytes. The limit is what the receiver
+/// accepted, if that is more, and doubles after each complete send, as in `mover.rs`.
 const CAREFUL_MIN: usize = 4 << 10;

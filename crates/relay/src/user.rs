@@ -1,8 +1,9 @@
-//! Mode `user`: our own TCP on both sides. What a connection received goes into the send queue of the other by reference
-//! (`Stack::forward`), so who acknowledges when, and when a window opens, is the stack's policy.
+//! Mode `user`: our own TCP on both sides. Bytes that one connection received go to the send queue
+//! of the other by reference (`Stack::forward`), so the stack's policy decides when ACKs are sent
+//! and when a window opens.
 //!
-//! The rules of ends and resets are those of `connection.rs`; sockets, epoll and pipes there are none. Not here: PROXY
-//! headers and unix sockets ([`check`] refuses them).
+//! The rules for ends and resets are those of `connection.rs`; sockets, epoll and pipes are not
+//! used. PROXY headers and unix sockets are not supported ([`check`] refuses them).
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -21,7 +22,7 @@ use crate::counters::{ConnectionCounters, Ending, TcpTotals, Way, WorkerCounters
 use crate::gate::Bell;
 use crate::shared::{ENDING, RUNNING, Shared};
 
-/// Why this mode cannot do what is asked for, if so.
+/// Refuses configurations that this mode does not support, with the reason.
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     let refuse = |what: &str| Err(format!("{what}: only the kernel's TCP has it"));
     match config {
@@ -34,7 +35,7 @@ pub(crate) fn check(config: &Config) -> Result<(), String> {
     }
 }
 
-/// A worker: an instance of our TCP, and what it relays.
+/// A worker: an instance of our TCP, and the connections that it relays.
 pub(crate) struct UserWorker<D: Device<Wire>> {
     index: usize,
     shared: Arc<Shared>,
@@ -42,9 +43,9 @@ pub(crate) struct UserWorker<D: Device<Wire>> {
     stack: UserStack<D>,
     listeners: Vec<UserListener>,
     pairs: Slab<Pair>,
-    /// Whose turn was over.
+    /// Pairs that used up their turn.
     again: VecDeque<usize>,
-    /// Sides that are reset as soon as what they were given is acknowledged.
+    /// Sides to reset as soon as the bytes sent to them are acknowledged, with a deadline.
     resetting: Vec<(UserConn, Instant)>,
     now: Instant,
     next_scan: Instant,
@@ -52,14 +53,14 @@ pub(crate) struct UserWorker<D: Device<Wire>> {
     is_draining: bool,
 }
 
-/// Two connections of ours.
+/// The two connections of a relayed connection.
 struct Pair {
     client: UserConn,
     server: Option<UserConn>,
     is_open: bool,
-    /// By [`Way`]: it goes on.
+    /// True while a flow continues, indexed by [`Way`].
     goes_on: [bool; 2],
-    /// What ended client and server before their time.
+    /// Error that ended the client's, and the server's, connection early.
     gone: [Option<ErrorKind>; 2],
     since: Instant,
     tried: Vec<usize>,
@@ -68,7 +69,7 @@ struct Pair {
     is_queued: bool,
 }
 
-/// What is next for a pair.
+/// Next step for a pair.
 enum Step {
     Wait,
     Again,
@@ -76,7 +77,8 @@ enum Step {
 }
 
 impl<D: Device<Wire>> UserWorker<D> {
-    /// Listens at these addresses; a port 0 is chosen by the stack.
+    /// Makes a worker that listens at the given addresses. Also returns the addresses, with the
+    /// port that the stack chose for port 0.
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
@@ -114,7 +116,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         Ok((worker, local))
     }
 
-    /// Works until it was asked to stop and nothing is left.
+    /// Runs until the relay was asked to stop and nothing is left.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let timeout = self.timeout();
@@ -142,7 +144,7 @@ impl<D: Device<Wire>> UserWorker<D> {
             self.scan();
             self.publish();
             if self.should_end() {
-                // Dropping the stack sends what is to be sent: resets.
+                // Dropping the stack sends pending resets.
                 return Ok(());
             }
         }
@@ -173,7 +175,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         Some(next.saturating_duration_since(self.now))
     }
 
-    /// Stops where it was asked to; whether nothing is left.
+    /// Follows the state of the relay: accepts, drains or ends. True if nothing is left.
     fn should_end(&mut self) -> bool {
         match self.shared.state.load(Ordering::SeqCst) {
             RUNNING => {
@@ -185,7 +187,7 @@ impl<D: Device<Wire>> UserWorker<D> {
             _ if !self.is_draining => {
                 self.is_draining = true;
                 self.stack.pause_accepting(false);
-                // Who is in the queue already was told that it is connected.
+                // Clients in the listen queue have seen the handshake complete already.
                 for index in 0..self.listeners.len() {
                     self.accept(index);
                 }
@@ -200,7 +202,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         if self.drain_until.is_some_and(|at| at <= self.now) {
             return self.end_all();
         }
-        // No kernel goes on sending what a closed connection still has.
+        // Closed connections may still have bytes to send, and no kernel sends them after the end.
         self.pairs.is_empty()
             && self.resetting.is_empty()
             && self.stack.endpoint().connections() == 0
@@ -223,7 +225,7 @@ impl<D: Device<Wire>> UserWorker<D> {
             let gate = &self.shared.gate;
             if !(gate.enter() || gate.wait() && gate.enter()) {
                 self.counters.accept_pauses.add(1);
-                // The bell tells when it goes on.
+                // The bell rings when a place is free.
                 return self.stack.pause_accepting(true);
             }
             let index = self.pairs.vacant_key();
@@ -266,7 +268,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         self.connect(index);
     }
 
-    /// Tries upstreams until one may yet take the connection.
+    /// Tries upstreams until one may accept the connection.
     fn connect(&mut self, index: usize) {
         loop {
             let upstreams = &self.shared.upstreams;
@@ -275,7 +277,7 @@ impl<D: Device<Wire>> UserWorker<D> {
                 return self.end(index, Ending::NoUpstream);
             };
             let Address::Tcp(address) = *upstreams.address(upstream) else {
-                return self.end(index, Ending::NoUpstream); // Refused before the start.
+                return self.end(index, Ending::NoUpstream); // `check` refused such a configuration.
             };
             pair.upstream = Some(upstream);
             pair.since = self.now;
@@ -290,7 +292,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         }
     }
 
-    /// Notes that the upstream did not take the connection.
+    /// Notes that the upstream did not accept the connection.
     fn on_refusal(&mut self, index: usize, error: &str) {
         let pair = &mut self.pairs[index];
         if let Some(server) = pair.server.take() {
@@ -320,7 +322,7 @@ impl<D: Device<Wire>> UserWorker<D> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let client = self.stack.connection(pair.client);
-                    // As `Side::has_left` has it.
+                    // `Side::has_left` has the same rule.
                     if client.is_none_or(|one| one.ended().is_some() || one.is_finished()) {
                         self.end(index, Ending::ClientReset);
                     }
@@ -345,7 +347,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         }
     }
 
-    /// A pair is over: counted, told, its connections closed or reset.
+    /// Ends a pair: counts and reports it, and closes or resets its connections.
     fn end(&mut self, index: usize, ending: Ending) {
         let pair = self.pairs.remove(index);
         if ending == Ending::Stopped {
@@ -368,14 +370,15 @@ impl<D: Device<Wire>> UserWorker<D> {
             } else if ending == Ending::Stopped || self.unacknowledged(conn) == 0 {
                 self.stack.abort(conn);
             } else {
-                // A reset throws away what is not sent yet: what came before the other side's reset is to be sent first.
+                // A reset discards unsent bytes. Bytes that came before the other side's reset must
+                // be sent first.
                 self.resetting.push((conn, self.now + RESET_MAX));
                 self.next_scan = self.next_scan.min(self.now + RESET_SCAN);
             }
         }
     }
 
-    /// Counts what a reset of both sides throws away, as `Connection::count_discarded` does.
+    /// Counts the bytes that a reset of both sides discards, like `Connection::count_discarded`.
     fn count_discarded(&self, pair: &Pair) {
         let Some(server) = pair.server else { return };
         for (way, from, to) in [
@@ -395,7 +398,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         connection.map_or(0, |connection| connection.unacknowledged())
     }
 
-    /// What ends by time.
+    /// Ends pairs whose timeouts are over, and resets sides that waited for acknowledgements.
     fn scan(&mut self) {
         let now = self.now;
         if now < self.next_scan {
@@ -442,7 +445,7 @@ impl<D: Device<Wire>> UserWorker<D> {
 }
 
 impl Pair {
-    /// Moves what can be moved in one turn.
+    /// Moves bytes in both directions, up to the limit of a turn.
     fn exchange<D: Device<Wire>>(
         &mut self,
         server: UserConn,
@@ -473,12 +476,12 @@ impl Pair {
         if !self.goes_on[own] {
             return Step::Wait;
         }
-        // The side at which a way begins has the way's number.
+        // Source and sink: `sides[way]` is the source.
         let sides = [self.client, server];
         let (from, to) = (sides[own], sides[back]);
         let forwarded = match stack.forward(from, to, TURN) {
             Ok(forwarded) => forwarded,
-            Err(_) => return Step::Over(Ending::NoResources), // Ours forwards.
+            Err(_) => return Step::Over(Ending::NoResources), // Our own stack supports `forward`.
         };
         if forwarded.bytes > 0 {
             self.since = now;
@@ -511,7 +514,7 @@ impl Pair {
                 self.gone[back].get_or_insert(error.kind());
                 self.goes_on[own] = false;
                 match self.goes_on[back] {
-                    // What it said before is still to be read.
+                    // Bytes that the sink sent before must still be read.
                     true => Step::Again,
                     false => Step::Over(self.ending()),
                 }
@@ -519,7 +522,7 @@ impl Pair {
         }
     }
 
-    /// How it ended, now that it has.
+    /// Ending of the pair, by the errors of its connections.
     fn ending(&self) -> Ending {
         let is_reset = |kind| matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
         match self.gone {
@@ -534,11 +537,12 @@ impl Pair {
 
 const CLIENT: u32 = 0;
 const SERVER: u32 = 1;
-/// As the kernel's somaxconn.
+/// Backlog; the default of the kernel's somaxconn.
 const BACKLOG: u32 = 4096;
-/// Bytes of a way before others have their turn, as with the kernel's sockets.
+/// Bytes that a flow moves before other flows have their turn, as with the kernel's sockets.
 const TURN: usize = 1 << 20;
-/// How long a reset waits for what came before it to be acknowledged: a few round trips of a long way.
+/// Time that a reset waits for the bytes before it to be acknowledged: a few round trips of a long
+/// path.
 const RESET_MAX: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// Interval of the checks whether they are acknowledged.
 const RESET_SCAN: Duration = Duration::from_millis(10);

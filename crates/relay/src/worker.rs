@@ -1,6 +1,7 @@
-//! The loop of a worker: one epoll instance, its listeners and connections, on one thread.
+//! The loop of a worker: one thread with an epoll instance, listeners and connections.
 //!
-//! It never sleeps while something can be moved, and shares nothing with other workers on the way of a byte.
+//! The loop never sleeps while bytes can be moved. Moving a byte touches no state that workers
+//! share.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,18 +38,19 @@ pub(crate) struct Worker {
     epoll: OwnedFd,
     listeners: Vec<Listener>,
     is_accepting: bool,
-    /// Accepting is tried again then.
+    /// Time to try accepting again.
     accept_at: Option<Instant>,
-    /// None: it is over, and its place is free after the events that were taken together.
+    /// Connections. `None`: the connection has ended, and its index is freed after the current
+    /// batch of events.
     connections: Slab<Option<Box<Connection>>>,
     mover: Mover,
-    /// Where io_uring moves bytes; made by the thread that uses it.
+    /// Ring, where io_uring moves bytes; made by the thread that uses it.
     uring: Option<Uring>,
-    /// Whose turn was over, in the order of their next one.
+    /// Connections that used up their turn, in the order of their next one.
     again: VecDeque<usize>,
-    /// Places of those that are over.
+    /// Indices of connections that ended.
     over: Vec<usize>,
-    /// Sides that are reset as soon as what they were given is acknowledged.
+    /// Sides to reset as soon as the bytes sent to them are acknowledged, with a deadline.
     resetting: Vec<(Side, Instant)>,
     next_scan: Instant,
     drain_until: Option<Instant>,
@@ -90,7 +92,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Works until it was asked to stop and nothing is left.
+    /// Runs until the relay was asked to stop and nothing is left.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         self.make_ring()?;
@@ -120,8 +122,9 @@ impl Worker {
         Ok(())
     }
 
-    /// As many of those whose turn was over as there were events, so that neither waits for all of the other; a few more
-    /// cost less than looking for events after each.
+    /// Serves as many queued connections as there were events, so that neither kind waits for all
+    /// of the other. At least [`QUEUED`] are served, because looking for events after each one
+    /// costs more.
     fn serve_queued(&mut self, events: usize) {
         for _ in 0..self.again.len().min(events.max(QUEUED)) {
             let Some(index) = self.again.pop_front() else {
@@ -162,7 +165,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The ring moves bytes; all else comes by epoll, which the ring waits for, too.
+    /// Waits for completions of the ring, which moves the bytes. All other events come by epoll,
+    /// whose descriptor the ring polls, too.
     fn wait_for_ring(
         &mut self,
         timeout: Option<Duration>,
@@ -204,7 +208,8 @@ impl Worker {
         }
         if let Some(uring) = &mut self.uring {
             uring.reuse(completions);
-            // To ask again for all of them at each turn was 48 operations in vain for each that received.
+            // Only flows for which a buffer is free. Asking for all starved flows at each turn was
+            // 48 failed operations for each that received.
             for (index, way) in uring.fed() {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
                     uring.ask(index, way, connection, false);
@@ -244,11 +249,11 @@ impl Worker {
             self.drain_until.map(until),
         ];
         let wait = deadlines.into_iter().flatten().min()?;
-        // Rounded up: a millisecond too early is another round.
+        // Rounded up: a timeout a millisecond too early costs another round.
         Some(wait + Duration::from_micros(999))
     }
 
-    /// Stops where it was asked to; whether nothing is left.
+    /// Follows the state of the relay: accepts, drains or ends. True if nothing is left.
     fn should_end(&mut self) -> io::Result<bool> {
         match self.shared.state.load(Ordering::SeqCst) {
             RUNNING => {
@@ -261,7 +266,7 @@ impl Worker {
             ENDING => self.end_all(),
             _ => {
                 if !self.listeners.is_empty() {
-                    // Who is in the queue already was told that it is connected.
+                    // Clients in the listen queue have seen the handshake complete already.
                     for index in 0..self.listeners.len() {
                         let _ = (0..DRAIN_ACCEPTS).find(|_| !self.accept(index));
                     }
@@ -278,7 +283,7 @@ impl Worker {
         Ok(self.connections.is_empty() && self.resetting.is_empty())
     }
 
-    /// From now on events of this side are told.
+    /// Adds a side to epoll.
     fn watch(&self, index: usize, side: u64) -> Result<(), Errno> {
         let Some(connection) = &self.connections[index] else {
             return Ok(());
@@ -335,15 +340,17 @@ impl Worker {
 }
 
 const BELL: u64 = u64::MAX;
-/// Tokens of listeners begin here; those of connections are below.
+/// First token of listeners; tokens of connections are below.
 const LISTENERS: u64 = 1 << 48;
 const CLIENT: u64 = 0;
 const SERVER: u64 = 1;
-/// Events that are taken together.
+/// Limit of events that one call of epoll_wait returns.
 const EVENTS: usize = 256;
-/// Of those whose turn was over, so many at least before events are looked for again: 1 MiB when all copy, 0.3 ms.
+/// Queued connections that are served at least before events are looked for again: 1 MiB if all
+/// copy, 0.3 ms.
 const QUEUED: usize = 16;
-/// Times that, of those who wait when the relay is asked to stop: more than any listen queue has.
+/// Limit of calls of `accept` for each listener when the relay is asked to stop: together they
+/// accept more connections than any listen queue holds.
 const DRAIN_ACCEPTS: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -355,7 +362,7 @@ mod tests {
     use super::*;
     use crate::{Address, Config, Relay};
 
-    /// A worker that takes its turns when it is told to, in front of a server.
+    /// A worker without a thread, whose steps the test calls, and a server behind it.
     struct Bench {
         worker: Worker,
         server: UnixListener,
@@ -381,7 +388,7 @@ mod tests {
             }
         }
 
-        /// Both far ends of a connection.
+        /// Opens a connection. Returns the client's and the server's end.
         fn connect(&mut self) -> [UnixStream; 2] {
             let (client, near) = UnixStream::pair().unwrap();
             near.set_nonblocking(true).unwrap();
@@ -390,7 +397,8 @@ mod tests {
             [client, self.server.accept().unwrap().0]
         }
 
-        /// What each connection's client sent, and was given to its server, in the order in which they were made.
+        /// Bytes that each connection relayed to the server, in the order of the connections'
+        /// indices.
         fn moved(&self) -> Vec<usize> {
             let all = self.worker.connections.iter();
             let all = all.filter_map(|(_, connection)| connection.as_ref());
@@ -399,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Sends as much as there is room for.
+    /// Sends until the socket accepts no more. Returns the bytes sent.
     fn fill(mut client: &UnixStream) -> usize {
         client.set_nonblocking(true).unwrap();
         let mut sent = 0;
@@ -433,7 +441,7 @@ mod tests {
         assert_eq!(bench.moved()[..FLOWS], [SHARE; FLOWS]);
         small[1].read_exact(&mut [0; 4096]).unwrap();
 
-        // Events first, then some of those that wait, the longest first.
+        // Events first, then some of the queued connections, the longest waiting first.
         bench.worker.serve_queued(1);
         let moved = bench.moved();
         assert_eq!(moved[..QUEUED], [2 * SHARE; QUEUED]);
@@ -451,7 +459,7 @@ mod tests {
         }
         let flows: Vec<_> = (0..FLOWS).map(|_| bench.connect()).collect();
         let sent: usize = flows.iter().map(|[client, _]| fill(client)).sum();
-        // Nobody reads, so it comes to rest.
+        // No server reads, so traffic stops.
         let mut events = Vec::with_capacity(EVENTS);
         let mut moved = (usize::MAX, 0);
         loop {
@@ -466,7 +474,8 @@ mod tests {
         }
         let (operations, moved) = moved;
         assert!(moved > FLOWS * (64 << 10), "{moved} of {sent} bytes");
-        // A receive and a send for each piece, few of which are small, and for each flow some that wait.
+        // A receive and a send for each piece, a few of them small, and some waiting operations for
+        // each flow.
         let pieces = sent / (64 << 10) + FLOWS;
         assert!(
             operations < 4 * pieces,

@@ -1,5 +1,5 @@
-//! No relayed byte is lost, doubled or reordered, in any mode, whatever the ends do: sizes, chunks, half-closes, resets,
-//! tiny windows, slow readers, too few pipes.
+//! No relayed byte is lost, doubled or reordered, in any mode, whatever the ends do: sizes, chunks,
+//! half-closes, resets, small windows, slow readers, too few pipes.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,32 +17,32 @@ use tcpcost_relay::{
 use tcpcost_stack::{SocketOptions, UserStack};
 use tcpcost_testbed::{in_namespace, until};
 
-/// What an end of a connection does.
+/// Behaviour of one end of a connection.
 #[derive(Debug, Clone)]
 struct End {
-    /// Bytes that it sends.
+    /// Bytes to send.
     bytes: usize,
     write: usize,
     read: usize,
     /// SO_RCVBUF.
     window: Option<usize>,
-    /// Breaks off once it has read so many.
+    /// Bytes received after which the end resets the connection.
     reset_after: Option<usize>,
-    /// Sends only once it has read all that comes.
+    /// True if the end sends only after it has read all that comes.
     listens_first: bool,
 }
 
-/// What happened to one.
+/// Observations of one end.
 #[derive(Debug)]
 struct Seen {
     received: usize,
-    /// It came to a clean end.
+    /// True if the stream ended cleanly.
     finished: bool,
-    /// All was taken by the kernel.
+    /// True if the kernel accepted all bytes to send.
     sent_all: bool,
 }
 
-/// The byte at a place of a stream: a shifted, doubled or missing piece shows at once.
+/// Returns the byte at a position of a stream. A shifted, doubled or missing piece shows at once.
 fn byte(seed: u64, at: usize) -> u8 {
     let block = (at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ seed.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -62,13 +62,13 @@ fn write_all(mut stream: &TcpStream, end: &End, seed: u64, stop: &AtomicBool) ->
     stream.shutdown(Shutdown::Write).is_ok()
 }
 
-/// Reads until the end; panics at a byte that is not the next one.
+/// Reads until the end; panics at an unexpected byte.
 fn read_all(mut stream: &TcpStream, end: &End, seed: u64) -> (usize, bool) {
     let mut buffer = vec![0; end.read];
     let mut at = 0;
     loop {
         if end.reset_after.is_some_and(|most| at >= most) {
-            // By closing it, soon.
+            // The caller closes the socket soon, which sends the reset.
             sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
             return (at, false);
         }
@@ -125,10 +125,11 @@ fn start(config: Config) -> (Relay, SocketAddr) {
     try_start(config).expect("a mode that is always there")
 }
 
-/// Those that relay the kernel's sockets; `sockmap` is refused.
+/// Modes that relay the kernel's sockets; `sockmap` is refused.
 const KERNEL_MODES: [Mode; 4] = [Mode::Copy, Mode::Splice, Mode::IoUring, Mode::Auto];
 
-/// Where the ends are, and our own TCP in the mode `user`: on a TAP in a namespace of the test's own.
+/// Addresses of the kernel's ends and, in mode `user`, of our own TCP: on a TAP in a namespace of
+/// the test.
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
@@ -137,16 +138,16 @@ fn each_mode(work: impl Fn(Mode) + Sync) {
     in_namespace(|| work(Mode::User));
 }
 
-/// What all of the kernel's modes have in common, and our own TCP in its own way.
+/// Runs the test with one mode for the loop that all kernel modes share, and with mode `user`.
 fn each_loop(work: impl Fn(Mode) + Sync) {
     work(Mode::Auto);
     in_namespace(|| work(Mode::User));
 }
 
-/// A server where its relay finds it.
+/// Makes a server that a relay of this mode can reach.
 fn server_for(mode: Mode) -> TcpListener {
     let address = match mode {
-        Mode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made with its relay.
+        Mode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made later, with the relay.
         _ => Ipv4Addr::LOCALHOST,
     };
     TcpListener::bind((address, 0)).unwrap()
@@ -170,7 +171,7 @@ fn start_user(config: Config) -> Result<(Relay, SocketAddr), StartError> {
     Ok((relay, local[0][0]))
 }
 
-/// Where a relay of this mode finds it.
+/// Address by which a relay of this mode reaches the server.
 fn address_of(server: &TcpListener, mode: Mode) -> Address {
     let mut address = server.local_addr().unwrap();
     if mode == Mode::User {
@@ -191,7 +192,8 @@ fn to(server: &TcpListener, mode: Mode) -> Config {
     }
 }
 
-/// All connections at once through one relay; what each end saw, and the totals when all was over.
+/// Runs all connections at once through one relay. Returns the observations of each end, and the
+/// totals at the end.
 fn relayed(
     mode: Mode,
     config: impl FnOnce(&TcpListener) -> Config,
@@ -202,7 +204,7 @@ fn relayed(
     let seen = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (seed, (client, server_end)) in (0..).zip(pairs) {
-            // One after the other, so that it is known which are of one connection.
+            // One after the other, so that the two ends of a connection are known.
             let dialled = dial(address, client.window);
             let (taken, _) = server.accept().unwrap();
             if let Some(bytes) = server_end.window {
@@ -242,7 +244,7 @@ fn check(mode: Mode, pipes: usize, held: usize, pairs: &[(End, End)]) {
         received[1] += client.received as u64;
         for (own, other) in [(client, server_end), (server, client_end)] {
             assert!(own.received <= other.bytes, "{own:?} {other:?}");
-            // The kernel tells of a reset once: if it told the writer, the reader sees an end.
+            // The kernel reports a reset once: if the writer saw it, the reader sees an end.
             if own.finished && own.sent_all {
                 assert_eq!(own.received, other.bytes, "a part was taken for the whole");
             }
@@ -289,7 +291,7 @@ fn end() -> impl Strategy<Value = End> {
     (size(), chunk(), chunk(), window, reset).prop_map(
         |(bytes, write, read, window, reset_after)| {
             End {
-                // A byte a call takes long.
+                // Writing one byte a call takes long.
                 bytes: bytes.min(write.min(read) * 500),
                 write,
                 read,
@@ -305,7 +307,7 @@ fn pair() -> impl Strategy<Value = (End, End)> {
     (end(), end(), 0..4_u8).prop_map(|(mut client, mut server, first)| {
         client.listens_first = first == 1;
         server.listens_first = first == 2;
-        // Through a window that is smaller than a segment it goes at the pace of the persist timer.
+        // With a window smaller than a segment the persist timer sets the pace.
         let most = |window: Option<usize>| window.map_or(usize::MAX, |_| 12_000);
         client.bytes = client.bytes.min(most(server.window));
         server.bytes = server.bytes.min(most(client.window));
@@ -328,7 +330,7 @@ proptest! {
     }
 }
 
-/// Who is reset at once may hear of it before it has heard that it is connected.
+/// Connects and reads. An immediate reset may arrive before connect returns.
 fn read_from(address: SocketAddr) -> io::Result<usize> {
     let mut client = TcpStream::connect(address)?;
     client.set_read_timeout(Some(LONGEST))?;
@@ -407,7 +409,7 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
             };
             to.set_read_timeout(Some(LONGEST)).unwrap();
             from.write_all(b"last words").unwrap();
-            // In the kernel's hands, so that the reset cannot overtake it.
+            // Received by the kernel, so that the reset cannot overtake the bytes.
             let mut words = [0; 10];
             to.read_exact(&mut words).unwrap();
             assert_eq!(&words, b"last words");
@@ -433,7 +435,7 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
     });
 }
 
-/// The mark is not relayed, and the byte stays in its place in the stream.
+/// The urgent mark is not relayed, and the byte stays in its place in the stream.
 #[test]
 fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
     use rustix::net::{SendFlags, send};
@@ -441,7 +443,7 @@ fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
     const ALL: usize = 5_000_001;
     let stream: Vec<u8> = (0..ALL).map(|at| byte(3, at)).collect();
     each_mode(|mode| {
-        // All of it at once, and with a receiver who reads before what is behind the mark is sent.
+        // All at once, and with a receiver that reads before the bytes after the mark are sent.
         for waits in [false, true] {
             let server = server_for(mode);
             let Ok((relay, address)) = try_start(to(&server, mode)) else {
@@ -465,9 +467,9 @@ fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
                     client.shutdown(Shutdown::Write).unwrap();
                 });
                 let mut received = vec![0; BEFORE + 1];
-                // The byte itself comes without being waited for.
+                // The byte itself comes without a wait.
                 served.read_exact(&mut received).unwrap();
-                let _ = read.send(()); // Whoever does not wait is gone.
+                let _ = read.send(()); // No thread waits in the other case.
                 served.read_to_end(&mut received).unwrap();
                 received
             });
@@ -487,7 +489,8 @@ fn urgent_data_is_relayed_in_line_whatever_is_behind_it() {
 
 #[test]
 fn an_answer_that_was_sent_before_the_server_closed_is_delivered() {
-    // A server that answers before it has read all of a request, and closes: what it has not read makes it a reset.
+    // A server that answers before it has read all of a request, and closes: the unread bytes make
+    // the close a reset.
     each_mode(|mode| {
         let server = server_for(mode);
         let Ok((relay, address)) = try_start(to(&server, mode)) else {
@@ -524,7 +527,7 @@ fn a_slow_reader_slows_its_sender() {
         sockopt::set_socket_recv_buffer_size(&served, 64 << 10).unwrap();
         client.set_nonblocking(true).unwrap();
         let (mut sent, mut refusals) = (0, 0);
-        // Nobody reads. A relay that buffers without end takes all of it.
+        // No server reads. A relay that buffers without a limit would accept all bytes.
         while refusals < 40 {
             match (&client).write(&[7; 1 << 16]) {
                 Ok(bytes) => (sent, refusals) = (sent + bytes, 0),
@@ -551,10 +554,10 @@ fn a_slow_reader_slows_its_sender() {
     });
 }
 
-/// More than four queues of the kernel have, and what a relay holds.
+/// More bytes than four queues of the kernel and a relay hold.
 const ENOUGH: usize = 64 << 20;
 
-/// None where the mode cannot be had.
+/// Starts a relay. `Err` if the mode is not available.
 fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
     let started = match config.mode {
         Mode::User => start_user(config),
@@ -622,7 +625,8 @@ fn an_upstream_that_refuses_is_left_out() {
     });
 }
 
-/// A server that takes no connection until its queue is emptied: SYNs are dropped there. Who fills the queue comes with it.
+/// Makes a server that accepts no connection until its queue is emptied: SYNs are dropped there.
+/// The stream that fills the queue is returned, too.
 fn silent_server(mode: Mode) -> (TcpListener, TcpStream) {
     let server = server_for(mode);
     rustix::net::listen(&server, 0).unwrap();
@@ -643,7 +647,8 @@ fn a_client_that_leaves_while_its_upstream_connects_frees_its_place() {
         let Ok((relay, address)) = try_start(config) else {
             return;
         };
-        // One that ends having said nothing, and one that breaks off though it said something.
+        // A client that ends without having sent anything, and one that resets after it sent
+        // something.
         for (said, count) in [(&b""[..], 1), (&b"GET /"[..], 2)] {
             let mut client = dial(address, None);
             client.write_all(said).unwrap();
@@ -678,7 +683,7 @@ fn what_a_client_said_before_its_end_waits_for_the_upstream() {
         until("it is taken", || {
             (relay.counters().totals().accepted == 1).then_some(())
         });
-        // The queue has room again, and the next SYN is taken.
+        // The queue has room again, and the next SYN is accepted.
         drop(server.accept().unwrap());
         let (mut served, _) = server.accept().unwrap();
         served.set_read_timeout(Some(LONGEST)).unwrap();
@@ -808,7 +813,7 @@ fn a_proxy_header_may_have_64_kib_also_where_the_receive_queue_is_smaller() {
         destination: "198.51.100.1:443".parse().unwrap(),
     };
     let mut header = proxy_header(ProxyVersion::V2, Some(ends));
-    // The most that its field of 16 bits can say.
+    // The largest value of the 16-bit field.
     header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
     header.resize(16 + usize::from(u16::MAX), 7);
     for mode in KERNEL_MODES {
@@ -850,7 +855,7 @@ fn a_drained_relay_takes_no_more_and_lets_the_others_finish() {
         let mut said = [0; 5];
         served.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"still");
-        // Those that were taken while it was asked are with the server, too.
+        // Connections that were accepted meanwhile are with the server, too.
         drop((client, served, server));
         let totals = relay.wait().unwrap();
         assert!(totals.ended_by(Ending::Finished) >= 1, "{totals:?}");
@@ -920,7 +925,7 @@ fn only_a_socket_that_nobody_listens_on_is_replaced() {
         assert!(at(name).symlink_metadata().is_ok(), "{name}");
     }
     assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
-    // What takes the place of our socket stays when ours goes.
+    // A file that replaced our socket stays when our socket is removed.
     let ours = listens(&at("abandoned")).unwrap();
     std::fs::remove_file(at("abandoned")).unwrap();
     let _other = UnixListener::bind(at("abandoned")).unwrap();
@@ -937,7 +942,7 @@ fn a_listener_knows_who_would_come_back_to_it() {
     let name = format!("unix:@{}", path.display());
     let own = ["10.0.0.1", "127.0.0.9", "127.0.0.1", "2001:db8::1", "::1"];
     let own = own.map(|ip| ip.parse::<IpAddr>().unwrap());
-    // PORT is the one that the listener got.
+    // PORT is the port that the listener got.
     for (listen, to, takes) in [
         ("127.0.0.1:0", "127.0.0.1:PORT", true),
         ("127.0.0.1:0", "[::ffff:127.0.0.1]:PORT", true),

@@ -1,11 +1,11 @@
-//! Which columns tell of ACKs and packets, in studies that vary how an end acknowledges or cuts.
+//! Columns about ACKs and packets, for studies that vary how an end acknowledges or splits data.
 
 use tcpcost_study::{Derived, Figure, HostName, WorkloadKind};
 
 use crate::cell::CellSummary;
 use crate::summary::Summary;
 
-/// Knobs, of either end, whose effect these columns tell.
+/// Knobs of either end, without the host's prefix, whose effect these columns show.
 const KNOBS: &[&str] = &[
     "ack_policy",
     "ack_segments",
@@ -19,7 +19,7 @@ const KNOBS: &[&str] = &[
     "gso_max_segs",
 ];
 
-/// The columns, with their titles; none where the study varies nothing of the kind.
+/// Columns with their titles; empty if the study varies none of [`KNOBS`].
 pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_string();
     let varies = |name: &String| KNOBS.contains(&bare(name).as_str());
@@ -27,7 +27,7 @@ pub(crate) fn columns(summary: &Summary) -> Vec<(Derived, &'static str)> {
         return Vec::new();
     }
     let workload = summary.cells.iter().find_map(|cell| cell.workload);
-    // In a star the clients are a set.
+    // In a star topology the clients form one host set.
     let hosts = summary.hosts_of_cells();
     let client = hosts
         .iter()

@@ -1,4 +1,4 @@
-//! The trials of one cell to one estimate per quantity.
+//! Summary of one cell: one estimate for each quantity, made from the cell's trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,18 @@ use crate::operations::{OperationSummary, operations};
 use crate::profile::{Profile, profiles};
 use crate::warned::{Warned, merge, warned};
 
-/// What holds a cell's amount of work.
+/// Limit of a cell's amount of work: a set rate, or the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Load {
-    /// A rate that the study sets, so that cells do equal work; the text says which.
+    /// A rate that the study sets, so that cells do equal work. The text names knob and value.
     FixedRate(String),
-    /// Nothing but the CPU.
+    /// Limited by nothing but the CPU.
     CpuBound,
 }
 
 impl Load {
-    /// Of a cell's knobs: `rate`, `transaction_rate` or a `bottleneck` at either end fixes it.
+    /// Load of a cell with these knobs: fixed if `rate`, `transaction_rate` or a `bottleneck` of
+    /// either end is set. With groups of connections it is fixed only if each group has a rate.
     pub fn new(knobs: &Knobs) -> Load {
         if !knobs.group_names().is_empty() {
             return Load::of_groups(knobs);
@@ -48,7 +49,7 @@ impl Load {
         fixed.map_or(Load::CpuBound, Load::FixedRate)
     }
 
-    /// Of several groups each must have a rate.
+    /// Load of a cell with groups of connections: fixed only if each group has a rate.
     fn of_groups(knobs: &Knobs) -> Load {
         let groups = knobs.groups().unwrap_or_default();
         let rates = groups.iter().map(|group| {
@@ -75,118 +76,123 @@ impl Load {
 pub struct TrialValues {
     /// Repetition, from 0.
     pub repetition: u32,
-    /// Try, from 0.
+    /// Attempt, from 0.
     pub attempt: u32,
-    /// The state of the machine that a warning marks it for; empty of a quiet one.
+    /// Codes of the warnings that mark this trial; empty if none does.
     pub state: BTreeSet<WarningCode>,
-    /// Whether the estimates are made of it.
+    /// True if the estimates use this trial.
     pub used: bool,
-    /// Its numbers.
+    /// Values derived from the trial's record.
     pub values: Values,
 }
 
-/// What the trials of one cell amount to.
+/// Results of the trials of one cell.
 #[derive(Debug, Clone)]
 pub struct CellSummary {
     /// Name in tables.
     pub name: String,
-    /// What is set.
+    /// Settings of the cell.
     pub knobs: Knobs,
-    /// What traffic; absent where groups of connections do different things.
+    /// Kind of traffic. `None` if groups of connections have different kinds.
     pub workload: Option<WorkloadKind>,
-    /// Fixed rate or CPU-bound.
+    /// Load: fixed rate or CPU-bound.
     pub load: Load,
-    /// Measured trials that the estimates are made of.
+    /// Measured trials that the estimates use.
     pub n: usize,
     /// Measured trials that a warning marks.
     pub n_marked: usize,
-    /// Whether every measured trial is marked.
+    /// True if every measured trial is marked.
     pub all_marked: bool,
-    /// Whether the clock of its trials counts instructions: its costs are in them, and no figure is a time.
+    /// True if the clock of the trials counts instructions: costs are then in instructions, and no
+    /// figure is a time.
     pub counts_instructions: bool,
-    /// What ended its trials' intervals in place of a time.
+    /// Amount of work that ended each trial's interval. `None` if time ended it.
     pub work: Option<FixedWork>,
-    /// Whether intervals of its contrasts hold at every look, since the study goes on until they are narrow.
+    /// True if the study runs until its intervals are narrow; intervals of contrasts must then be
+    /// anytime-valid.
     pub stops_early: bool,
-    /// Trials that failed, and why: reason, count.
+    /// Failed trials: count by reason.
     pub failed: BTreeMap<String, usize>,
-    /// Failed trials that ran and did not do their work.
+    /// Failed trials that ran but did not complete their work.
     pub n_incomplete: usize,
-    /// Trials that were skipped, and why.
+    /// Skipped trials: count by reason.
     pub skipped: BTreeMap<String, usize>,
-    /// Warnings, by code.
+    /// Warnings, merged by code.
     pub warnings: Vec<Warned>,
-    /// Segmentation regimes as read back, by host; more than one where trials differ.
+    /// Segmentation regimes read from the ports, by host; more than one if trials differ.
     pub regimes: BTreeMap<HostName, BTreeSet<String>>,
-    /// The state of each host's ports as read back, each once; more than one where trials differ.
+    /// Distinct states of each host's ports, as read back; more than one if ports or trials differ.
     pub environments: BTreeMap<HostName, Vec<Environment>>,
-    /// CPUs of each host's threads, with their machine.
+    /// CPUs of each host's threads, as pairs of machine and CPU number.
     pub cpus: BTreeMap<HostName, BTreeSet<(String, usize)>>,
-    /// The main quantity: the study's, else by the kind of workload. Where the study asks for one
-    /// end's CPU and the bed cannot tell the ends apart, both ends together stand in.
+    /// Main quantity: the study's choice, else CPU cost per transaction or KiB. If the study asks
+    /// for one end's CPU and only the sum of both ends is known, the sum.
     pub main: Derived,
-    /// Whether both ends stand in for the one that was asked for.
+    /// True if the main quantity is the sum of both ends in place of the end that was asked for.
     pub main_stands_in: bool,
-    /// Whether the main quantity's interval is within the study's target; absent without a target.
+    /// True if the main quantity's interval is within the study's target. `None` without a target.
     pub converged: Option<bool>,
-    /// Estimates of everything that at least one trial has.
+    /// Estimates of every quantity that at least one used trial has.
     pub estimates: BTreeMap<Derived, Estimate>,
-    /// The measured trials, by repetition and attempt.
+    /// Measured trials, sorted by repetition and attempt.
     pub trials: Vec<TrialValues>,
-    /// The captured ones, of which only what passed is told.
+    /// Captured trials. Only quantities from their packet captures are used.
     pub captured_trials: Vec<TrialValues>,
-    /// Hosts beside each other, of a study that names them; empty otherwise.
+    /// Rows of the table of hosts; empty unless the study names its hosts.
     pub host_rows: Vec<HostRow>,
-    /// The longest time that can have been between the starts of two of them, µs.
+    /// Upper bound of the time between the first and the last host's start, µs, clock errors
+    /// included.
     pub skew_us: Option<f64>,
-    /// What rounds of pairs tell of hosts; absent where there were none.
+    /// Comparison of hosts from rounds of pairs. `None` unless the pattern is `rounds`.
     pub fleet: Option<Fleet>,
-    /// How long each operation of its programs took; empty where it has none.
+    /// Durations of each operation of the cell's programs; empty without programs.
     pub operations: Vec<OperationSummary>,
-    /// The first connection of each host over time, of the first trial that the estimates are made of and that has it.
+    /// Time series of each host's first connection, from the first used trial that has one.
     pub series: BTreeMap<HostName, ConnectionSeries>,
-    /// Where the CPU time went by call chain: by end, or of both. Empty without the meter `profile`.
+    /// CPU time by call chain, for each end or for both together. Empty without the meter
+    /// `profile`.
     pub profiles: Vec<Profile>,
 }
 
 impl TrialValues {
-    /// Whether a warning marks it.
+    /// True if a warning marks this trial.
     pub fn is_marked(&self) -> bool {
         !self.state.is_empty()
     }
 }
 
 impl CellSummary {
-    /// Whether work is counted in transactions.
+    /// True if work is counted in transactions.
     pub fn has_transactions(&self) -> bool {
         self.knobs.has_transactions()
     }
 
-    /// The estimate of the main quantity.
+    /// Estimate of the main quantity. `None` if no used trial has it.
     pub fn main_estimate(&self) -> Option<&Estimate> {
         self.estimates.get(&self.main)
     }
 
-    /// The quantity itself, or both ends together where only that is known.
+    /// Quantity `asked`, in instructions if the cell counts these. If only the sum of both ends is
+    /// known, the sum.
     pub fn has_or_both(&self, asked: Derived) -> Derived {
         let asked = in_its_unit(asked, self.counts_instructions);
         stands_in(&self.estimates, asked).unwrap_or(asked)
     }
 
-    /// Whether the estimates are made of marked trials, too: they are left out as long as they are the fewer.
+    /// True if the estimates use marked trials. They do if marked trials are at least half of all.
     pub fn uses_marked(&self) -> bool {
         let mut used = self.trials.iter().filter(|trial| trial.used);
         used.any(TrialValues::is_marked)
     }
 
-    /// A quantity of the trials that the estimates are made of.
+    /// Values of a quantity in the used trials.
     pub(crate) fn used_values(&self, of: Derived) -> Vec<f64> {
         let used = self.trials.iter().filter(|trial| trial.used);
         used.filter_map(|trial| trial.values.get(&of).copied())
             .collect()
     }
 
-    /// A quantity by repetition, of the last try that counts.
+    /// Values of a quantity by repetition, each from the last used attempt.
     pub fn by_repetition(&self, of: Derived) -> Vec<(u32, f64)> {
         let trials = self.trials.iter().chain(&self.captured_trials);
         let last: BTreeMap<u32, f64> = trials
@@ -196,7 +202,7 @@ impl CellSummary {
         last.into_iter().collect()
     }
 
-    /// Takes in what the cell's captured trials tell.
+    /// Adds the estimates, failures and warnings of the cell's captured trials.
     pub(crate) fn add_captured(&mut self, captured: CellSummary) {
         self.estimates.extend(captured.estimates);
         self.captured_trials = captured.trials;
@@ -212,28 +218,29 @@ impl CellSummary {
         self.warnings = merge(self.warnings.iter().chain(&captured.warnings));
     }
 
-    /// The hosts that found something.
+    /// Hosts that appear in the cell's records.
     pub(crate) fn hosts(&self) -> BTreeSet<HostName> {
         self.cpus.keys().copied().collect()
     }
 
-    /// Trials that failed.
+    /// Number of failed trials.
     pub fn n_failed(&self) -> usize {
         self.failed.values().sum()
     }
 
-    /// True if a trial ended that should not have, also one that was repeated with success. One that ran and did too little is only
-    /// missing, unless the cell has no other.
+    /// True if a trial failed for a reason other than incomplete work, even if a retry succeeded.
+    /// Incomplete trials count only if the cell has no complete one.
     pub fn has_failed(&self) -> bool {
         self.n_failed() > self.n_incomplete || (self.n == 0 && self.n_incomplete > 0)
     }
 
-    /// Trials that were skipped.
+    /// Number of skipped trials.
     pub fn n_skipped(&self) -> usize {
         self.skipped.values().sum()
     }
 
-    /// The regime in words: `tso`, or both ends' where they differ; absent where none was read.
+    /// Segmentation regime in words: `tso`, or that of each end if they differ. `None` if no regime
+    /// was read.
     pub fn regime(&self) -> Option<String> {
         let words =
             |regimes: &BTreeSet<String>| regimes.iter().cloned().collect::<Vec<_>>().join(" or ");
@@ -276,7 +283,8 @@ impl CellSummary {
         trials.sort_by_key(|trial| (trial.repetition, trial.attempt));
         let n_marked = trials.iter().filter(|trial| trial.is_marked()).count();
         let all_marked = n_marked > 0 && n_marked == trials.len();
-        // A mark parts the odd trial from the others. Where most have it, it is how this machine is.
+        // Marks separate unusual trials from the others. If at least half of the trials have one,
+        // the mark describes this machine's normal state.
         let is_usual = 2 * n_marked >= trials.len();
         for trial in &mut trials {
             trial.used = is_usual || !trial.is_marked();
@@ -303,7 +311,8 @@ impl CellSummary {
             } else {
                 (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
             };
-            // Better where every trial with a cost has it; a mixture of methods would compare nothing.
+            // Exact time is preferred only if every trial with a cost has it: a mix of methods
+            // cannot be compared.
             let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
             let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
             Derived::total(if has_exact { exact } else { by_tick })
@@ -317,7 +326,8 @@ impl CellSummary {
                 .is_some_and(|estimate| estimate.converged(target))
         });
 
-        // Of a trial that did not do its work only that is said: its numbers are not used.
+        // The warnings of an incomplete trial are dropped except those that made it fail, because
+        // its numbers are not used.
         let warnings_of = |record: &&Record| -> Vec<Warning> {
             let is_incomplete = record.is_incomplete();
             let all = record.warnings.iter();
@@ -422,7 +432,7 @@ impl CellSummary {
     }
 }
 
-/// A cost in time as one in instructions, where these were counted.
+/// Quantity `asked`, converted to its counterpart in instructions if the cell counts instructions.
 fn in_its_unit(asked: Derived, counts_instructions: bool) -> Derived {
     match counts_instructions {
         true => Derived {
@@ -433,7 +443,7 @@ fn in_its_unit(asked: Derived, counts_instructions: bool) -> Derived {
     }
 }
 
-/// Both ends together, where one end was asked for and only both are known.
+/// Sum of both ends, if one end was asked for and only the sum is known.
 fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<Derived> {
     let both = Derived::total(asked.kind);
     (!estimates.contains_key(&asked) && both != asked && estimates.contains_key(&both))

@@ -1,4 +1,4 @@
-//! What the page's charts show, as data: every choice is made here, the script only draws.
+//! Data of the page's charts. Every choice is made here; the script only draws.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,18 @@ use crate::number::unit_in_tables;
 use crate::scope::{scopes, whose};
 use crate::summary::Summary;
 
-/// Values that span more than this are drawn on a logarithmic axis.
+/// Ratio of largest to smallest value above which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
-/// One chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Chart {
     pub(crate) title: String,
-    /// More than the axes tell; shown under the chart.
+    /// Explanation under the chart, beyond what the axes say.
     #[serde(skip)]
     pub(crate) note: String,
-    /// `line` against a number, `rows` against a word, `split` of CPU time.
+    /// `line` (against a number), `rows` (against a word) or `split` (parts of CPU time).
     pub(crate) form: &'static str,
-    /// Whether it stands among the details: of one host, or of parts of the time.
+    /// True if the chart is shown among the details: one host, or the parts of CPU time.
     #[serde(skip)]
     pub(crate) is_detail: bool,
     pub(crate) x: Axis,
@@ -36,46 +35,45 @@ pub(crate) struct Chart {
     pub(crate) points: Vec<Point>,
 }
 
-/// An axis.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) log: bool,
-    /// Where it has a tick, and the tick's text; empty leaves that to the script.
+    /// Position and text of each tick; empty if the script chooses.
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
-/// One median with its interval and its trials; of a `split`, one part of a bar.
+/// Median with its interval and trials; in a `split`, one part of a bar.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Point {
     /// Index into `series`.
     pub(crate) series: usize,
-    /// Place on a numeric axis.
+    /// Position on a numeric axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<f64>,
-    /// The knob's value, or the row, in words.
+    /// Value of the knob, or the row's name, as text.
     pub(crate) name: String,
     pub(crate) median: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lo: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hi: Option<f64>,
-    /// Trials that the estimate is made of.
+    /// Values of the trials that the estimate uses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) trials: Vec<f64>,
-    /// Trials that stand aside, being marked.
+    /// Values of marked trials that the estimate does not use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) aside: Vec<f64>,
-    /// Whether it is a published figure.
+    /// True if this is a published figure.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) published: bool,
 }
 
-/// The charts of what a summary found, in the order of the page.
+/// Charts of a summary, in the order of the page.
 pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts = Vec::new();
     let groups = summary.groups();
-    // A rate is what tells the groups apart: its chart has both, and comes last.
+    // Groups differ by rate, so a chart against a rate merges them; these charts come last.
     let mut across: Vec<Group<'_>> = Vec::new();
     for group in &groups {
         match across.iter_mut().find(|seen| seen.main == group.main) {
@@ -151,7 +149,7 @@ pub(crate) fn point(
     })
 }
 
-/// Cells that no knob puts into an order, each a row under its name; absent of a single one.
+/// Chart with a row for each cell, for cells that no knob orders. `None` for a single cell.
 fn by_name(group: &Group<'_>) -> Option<Chart> {
     let load = match group.fixed_rate {
         true => "at a fixed rate",
@@ -168,9 +166,11 @@ fn by_name(group: &Group<'_>) -> Option<Chart> {
         .flatten()
 }
 
-/// A quantity against a knob, other knobs equal within a curve; absent without a curve of two points, or of three where
-/// the cells have names of their own, which say more than a knob of two of them.
-/// Knobs that move together share the chart of the first.
+/// Chart of a quantity against a knob, with the other knobs equal within a curve.
+///
+/// `None` unless a curve has two points, or three if no cell's name contains the knob: such names
+/// say more than a knob that only two cells share. Knobs that change together share the chart of
+/// the first.
 fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<Chart> {
     let together = levels.together(knob);
     if together.first() != Some(&knob) {
@@ -212,7 +212,7 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
     chart(title, knob, of, series, points)
 }
 
-/// A curve's name: its first cell's own without what the chart's other axis tells, else the knobs `others`.
+/// Name of a curve: the first cell's name without the words about `knobs`, else `others`.
 pub(crate) fn curve_name(cell: &CellSummary, knobs: &[&str], others: String) -> String {
     match others.is_empty() {
         true => others,
@@ -220,7 +220,7 @@ pub(crate) fn curve_name(cell: &CellSummary, knobs: &[&str], others: String) -> 
     }
 }
 
-/// Absent where nothing is left of it.
+/// Name of the cell without the words that set `knobs`. `None` if no word is left.
 fn name_without(cell: &CellSummary, knobs: &[&str]) -> Option<String> {
     let is_told = |word: &str| {
         let mut knobs = knobs.iter();
@@ -235,7 +235,8 @@ fn name_without(cell: &CellSummary, knobs: &[&str]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_string())
 }
 
-/// A chart of these points: a line where the knob is a number, rows where it is words.
+/// Chart of these points: a line if the knob is a number, rows if it is a word. `None` without
+/// points.
 pub(crate) fn chart(
     title: String,
     knob: &str,
@@ -291,7 +292,7 @@ pub(crate) fn chart(
     })
 }
 
-/// Words that all rows' names end with tell no row from another.
+/// Removes the words that all rows' names end with, since they distinguish no row.
 fn drop_common_end(points: &mut [Point]) {
     let names: BTreeSet<String> = points.iter().map(|point| point.name.clone()).collect();
     let common = (1..)
@@ -310,7 +311,8 @@ fn drop_common_end(points: &mut [Point]) {
     }
 }
 
-/// Blocks that have a row for each value of the knob, and most rows empty, become one block of the rows that there are.
+/// Merges blocks into one if at least half of their rows (a row for each value of the knob) would
+/// be empty. The merged block has only the rows with points.
 fn one_row_each(series: &mut Vec<String>, points: &mut [Point]) {
     let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
     if series.len() * names.len() < 2 * points.len() || series.len() < 2 {
@@ -325,7 +327,7 @@ fn one_row_each(series: &mut Vec<String>, points: &mut [Point]) {
     *series = vec![String::new()];
 }
 
-/// Whether positive values span so much that a logarithmic axis serves them.
+/// True if the values are positive and span more than [`LOG_FROM`].
 fn spans(values: impl Iterator<Item = f64>) -> bool {
     let (lo, hi) = values.fold((f64::INFINITY, 0.0f64), |(lo, hi), value| {
         (lo.min(value), hi.max(value))
@@ -343,7 +345,7 @@ pub(crate) const PARTS: [(&str, Figure); 6] = [
     ("idle", Figure::IdleRatio),
 ];
 
-/// CPU time by cell: one chart for each host, or one of all where the bed cannot tell.
+/// CPU time by cell: a chart for each host, or one for all hosts if the bed cannot tell them apart.
 fn split(summary: &Summary) -> Vec<Chart> {
     scopes(&summary.hosts_of_cells())
         .into_iter()

@@ -1,17 +1,20 @@
-//! One thing against another, trial by trial: the one place where costs are divided by each other.
+//! Ratio of one cell's values to another's, trial by trial. All ratios of costs are computed here.
 
 use crate::estimate::Estimate;
 
-/// How many times as much the second has of a quantity as the first.
+/// Ratio of a quantity between two sides: second over first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Contrast {
-    /// The factor. Its interval holds at every look where the run goes on until it is narrow.
+    /// Estimate of the factor. Its interval is anytime-valid if the run goes on until it is narrow.
     pub ratio: Estimate,
 }
 
 impl Contrast {
-    /// Of pairs, the first before the second. `stops_early` says that the run goes on until the interval is narrow,
-    /// so that it has to hold at every look. Pairs without anything of the first have no ratio.
+    /// Ratio over pairs of (first, second). Pairs whose first value is 0 are ignored. `None` if no
+    /// pair is left.
+    ///
+    /// With `stops_early` the run goes on until the interval is narrow, so the interval is
+    /// anytime-valid.
     pub fn of_pairs(
         pairs: impl IntoIterator<Item = (f64, f64)>,
         stops_early: bool,
@@ -25,7 +28,7 @@ impl Contrast {
         Some(Contrast { ratio })
     }
 
-    /// Of values by repetition: those that only one has are left out.
+    /// Ratio over the repetitions that both sides have. `None` if they share none.
     pub fn by_repetition(
         from: &[(u32, f64)],
         to: &[(u32, f64)],
@@ -38,9 +41,12 @@ impl Contrast {
         Contrast::of_pairs(pairs, stops_early)
     }
 
-    /// Of boots of guests whose clock counts instructions: the ratio that most probably makes both alike (Hodges and Lehmann
-    /// 1963), and the ratios that a test by ranks (Mann and Whitney 1947) does not refuse. No interval below four boots each.
-    /// Not for trials by time: those of one run share the machine's state (`stored.rs`).
+    /// Ratio of two independent samples, for boots of guests whose clock counts instructions.
+    ///
+    /// The estimate is that of Hodges and Lehmann (1963). The interval holds the ratios that the
+    /// rank test of Mann and Whitney (1947) does not reject; it needs four boots on each side. Not
+    /// suitable for timed trials, because trials of one run share the machine's state
+    /// (`stored.rs`).
     pub fn unpaired(from: &[f64], to: &[f64]) -> Option<Contrast> {
         let mut ratios: Vec<f64> = from
             .iter()
@@ -61,7 +67,7 @@ impl Contrast {
         })
     }
 
-    /// The change in percent of `from`.
+    /// Change in percent of `from`.
     pub fn percent(&self) -> Estimate {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         Estimate {
@@ -72,16 +78,17 @@ impl Contrast {
         }
     }
 
-    /// Half the interval's width over the larger of both: a halving and a doubling are as hard to tell. Absent
-    /// without an interval.
+    /// Half the interval's width, divided by the larger of 1 and the ratio, so that a halving and a
+    /// doubling are equally hard to detect. `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let width = self.ratio.hi? - self.ratio.lo?;
         Some(width / 2.0 / self.ratio.median.max(1.0))
     }
 }
 
-/// The largest k for which the k-th smallest and the k-th largest of all n·m ratios enclose the true one with 95 %
-/// confidence, by the normal approximation with continuity: a test counts out what it is off by.
+/// Largest k for which the k-th smallest and the k-th largest of all n·m ratios enclose the true
+/// ratio with 95 % confidence. Uses the normal approximation with continuity correction; a test
+/// checks it by counting.
 fn unpaired_rank(n: usize, m: usize) -> Option<usize> {
     if n.min(m) < UNPAIRED_LEAST {
         return None;
@@ -93,7 +100,7 @@ fn unpaired_rank(n: usize, m: usize) -> Option<usize> {
     (below >= 0.0).then_some(below as usize + 1)
 }
 
-/// Below, the approximation is too far off.
+/// Sample size below which the normal approximation is too inaccurate.
 const UNPAIRED_LEAST: usize = 4;
 
 #[cfg(test)]
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_of_trials_of_the_same_repetition() {
-        // The second repetition was slow for both: the ratio does not see it.
+        // The second repetition was slow on both sides, so the ratio does not change.
         let ours = [(0, 2.0), (1, 20.0), (2, 2.0), (4, 9.0)];
         let theirs = [(2, 1.0), (1, 10.0), (0, 1.0), (3, 5.0)];
         let ratio = Contrast::by_repetition(&theirs, &ours, false)
@@ -113,8 +120,8 @@ mod tests {
         assert_eq!(Contrast::of_pairs([(0.0, 1.0)], false), None);
     }
 
-    /// The chance that of n + m values in a random order fewer than `rank` pairs have theirs before ours, by counting
-    /// all orders.
+    /// Probability that fewer than `rank` of the n·m pairs have the value of the second sample
+    /// first, if all n + m values are in a random order. Counts all orders.
     fn chance_below(n: usize, m: usize, rank: usize) -> f64 {
         let mut counts = [0u64; 2];
         for order in 0u32..1 << (n + m) {

@@ -1,4 +1,4 @@
-//! Ways that are called zero-copy, and what was copied after all.
+//! Sentences about zero-copy methods whose data the kernel copied all the same.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::cell::CellSummary;
 use crate::number::show;
 use crate::summary::Summary;
 
-/// A sentence for each way of which the kernel copied more than a hundredth.
+/// Sentence for each send or receive method of which the kernel copied more than 1 %.
 pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     let sent = shares(summary, "send_with", Figure::ZerocopyCopiedRatio);
     let sent = sent.into_iter().filter_map(|(way, (least, most))| {
@@ -27,7 +27,8 @@ pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     sent.chain(mapped).collect()
 }
 
-/// A few bytes of a connection's end are always copied.
+/// Share of copied data above which a sentence is written. A connection's last few bytes are always
+/// copied.
 const TOLD_FROM: f64 = 0.01;
 
 fn percent(least: f64, most: f64) -> String {
@@ -38,7 +39,7 @@ fn percent(least: f64, most: f64) -> String {
     }
 }
 
-/// The least and the most of a share, by the word of a knob.
+/// Smallest and largest share over the cells, by the knob's value.
 fn shares(summary: &Summary, knob: &str, kind: Figure) -> BTreeMap<String, (f64, f64)> {
     let mut all: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let of_cell = |cell: &CellSummary| {

@@ -1,8 +1,9 @@
-//! Whether two cells copy payload as often: of those that do not, instructions tell nothing.
+//! Check that two cells copy payload equally often. If not, instruction counts cannot compare them.
 //!
-//! Where instructions are counted a copied byte is an eighth of one, and on a machine with fast string operations hundreds of bytes are
-//! one. What a copy costs is memory traffic, which no count of instructions has: by hand sendfile took 20 % more instructions than
-//! write, and saves time. So there is no verdict between such cells, neither in a comparison nor in a sentence.
+//! A copied byte costs an eighth of an instruction, or hundreds of bytes cost one on a machine with
+//! fast string operations. The cost of a copy is memory traffic, which an instruction count does
+//! not show: in a manual test sendfile took 20 % more instructions than write, and yet saves time.
+//! So there is no verdict between such cells, neither in a comparison nor in a sentence.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use tcpcost_study::{Derived, Figure, ReceiveWith, RelayMode, SendWith};
 use crate::cell::CellSummary;
 use crate::effects::differing;
 
-/// The knob by which two cells copy otherwise: `client.send_with`.
+/// Name of a knob by which two cells copy a different number of times, such as `client.send_with`.
 pub(crate) fn differs<'a>(from: &'a CellSummary, to: &'a CellSummary) -> Option<&'a str> {
     let copies_otherwise = |name: &&str| {
         let of = |cell: &CellSummary| copies(name, &cell.knobs.value(name)?.to_string());
@@ -20,7 +21,7 @@ pub(crate) fn differs<'a>(from: &'a CellSummary, to: &'a CellSummary) -> Option<
     differing(&from.knobs, &to.knobs).find(copies_otherwise)
 }
 
-/// Whether this quantity of these cells must not be held against each other.
+/// True if this quantity of these two cells must not be compared.
 pub(crate) fn refuses(from: &CellSummary, to: &CellSummary, of: Derived) -> bool {
     from.counts_instructions
         && to.counts_instructions
@@ -28,13 +29,14 @@ pub(crate) fn refuses(from: &CellSummary, to: &CellSummary, of: Derived) -> bool
         && differs(from, to).is_some()
 }
 
-/// Figures that are instructions, but for those that are copies alone.
+/// True if the figure counts instructions of all work. Those of memory copies alone do not count.
 fn counts_work(kind: Figure) -> bool {
     let name = kind.name();
     name.contains("instructions_per") && !name.starts_with("memory_")
 }
 
-/// How often a byte is copied by what a knob chooses; `None` of a knob that chooses no copies.
+/// Number of times that a byte is copied with this value of a knob. `None` if the knob does not
+/// decide this.
 fn copies(name: &str, word: &str) -> Option<u32> {
     match name.rsplit('.').next()? {
         "send_with" => SendWith::from_word(word).map(|with| match with {
@@ -55,16 +57,17 @@ fn copies(name: &str, word: &str) -> Option<u32> {
         "relay_mode" => RelayMode::from_word(word).map(|mode| match mode {
             RelayMode::Copy | RelayMode::IoUring => 2,
             RelayMode::User => 1,
-            // `auto` splices where it can.
+            // `auto` uses splice where it can.
             RelayMode::Forward | RelayMode::Splice | RelayMode::Auto => 0,
         }),
-        // Ours lends its memory to who reads, the kernel's copies in and out.
+        // The user-space stack lends its memory to the reader; the kernel's stack copies in and
+        // out.
         "stack" => Some(u32::from(word == "kernel")),
         _ => None,
     }
 }
 
-/// A line of the report where cells are not held against each other for it.
+/// Note that lists the knobs because of which cells are not compared. `None` if there are none.
 pub(crate) fn note(cells: &[CellSummary]) -> Option<String> {
     let counted: Vec<&CellSummary> = cells
         .iter()

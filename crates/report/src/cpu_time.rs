@@ -1,21 +1,22 @@
-//! CPU time of a set of CPUs, each counted once.
+//! CPU time of a set of CPUs, with each CPU counted once.
 
 use std::collections::BTreeSet;
 
 use tcpcost_counts::{MeterName, Quantity, Reading, Source, Whose};
 use tcpcost_study::HostRecord;
 
-/// What one meter told of a set of CPUs, each once.
+/// Readings of one meter for a set of CPUs, one for each CPU.
 pub(crate) struct CpuTime<'a> {
     readings: Vec<&'a Reading>,
-    /// CPUs.
+    /// Number of CPUs.
     pub(crate) count: f64,
-    /// CPUs times the time between the snapshots.
+    /// Number of CPUs times the time between the snapshots, ns.
     pub(crate) available_ns: f64,
 }
 
 impl<'a> CpuTime<'a> {
-    /// `None` where a CPU of these hosts has no reading, or a host is missing.
+    /// `None` if a CPU of these hosts has no reading, or if `complete` is false because a host is
+    /// missing.
     pub(crate) fn new(
         meter: MeterName,
         hosts: Vec<&'a HostRecord>,
@@ -24,7 +25,7 @@ impl<'a> CpuTime<'a> {
         if !complete {
             return None;
         }
-        // A CPU is of a machine: number 0 of two machines is two, of two hosts of one machine it is one.
+        // CPU 0 of two machines is two CPUs; CPU 0 of two hosts on one machine is one.
         let of_host = |host: &'a HostRecord| {
             host.cpus
                 .iter()
@@ -49,7 +50,8 @@ impl<'a> CpuTime<'a> {
         let (readings, count): (Vec<&Reading>, usize) =
             match wanted.iter().map(single).collect::<Option<Vec<_>>>() {
                 Some(readings) => (readings, wanted.len()),
-                // A record may have the sums alone: good where they are of just these CPUs, each once.
+                // A record may have only sums. They are used if they cover exactly these CPUs, each
+                // once.
                 None => {
                     let mut left = wanted.clone();
                     let mut sums = Vec::new();
@@ -77,7 +79,7 @@ impl<'a> CpuTime<'a> {
         })
     }
 
-    /// A count; absent where a CPU has it not.
+    /// Sum of a quantity over the CPUs. `None` if a CPU lacks the quantity.
     pub(crate) fn sum(&self, of: Quantity) -> Option<f64> {
         let counts = self.readings.iter().map(|reading| reading.counts.get(&of));
         counts.map(|count| count.map(|&count| count as f64)).sum()

@@ -1,4 +1,5 @@
-//! The summary flat: one row per cell and quantity. docs/records.md describes the columns.
+//! CSV export of the summary: one row per cell and quantity. `docs/records.md` describes the
+//! columns.
 
 use csv::{Terminator, Writer, WriterBuilder};
 use tcpcost_counts::csv_field;
@@ -10,13 +11,13 @@ use crate::estimate::Estimate;
 use crate::profile::{Cost, Profile};
 use crate::summary::Summary;
 
-/// The fixed columns; one `knob:NAME` column follows for each knob that any cell sets.
+/// Fixed columns. A column `knob:NAME` follows for each knob that any cell sets.
 const COLUMNS: [&str; 12] = [
     "study", "cell", "rate", "regime", "n_marked", "quantity", "unit", "median", "lo", "hi", "n",
     "main",
 ];
 
-/// The summary as CSV (RFC 4180, but lines end in a line feed), a header first. What is absent is
+/// Summary as CSV (RFC 4180, but lines end in a line feed), with a header. Missing values are
 /// empty.
 pub fn csv(summary: &Summary) -> String {
     let mut knobs: Vec<&str> = Vec::new();
@@ -72,7 +73,8 @@ pub fn csv(summary: &Summary) -> String {
     String::from_utf8(bytes).expect("made of strings")
 }
 
-/// Name, unit and estimate of each figure by call chain; none is a main quantity.
+/// Name, unit and estimate of each figure by call chain. The last field is false: none is a main
+/// quantity.
 fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str, Estimate, bool)> {
     let name = profile.scope.name();
     let whose = name.map_or(String::new(), |name| format!("{name}_"));
@@ -104,7 +106,7 @@ fn by_chain(profile: &Profile, unit: &'static str) -> Vec<(String, &'static str,
     rows
 }
 
-/// RFC 4180, but lines end in a line feed.
+/// Writer of CSV as in RFC 4180, except that lines end in a line feed.
 fn writer() -> Writer<Vec<u8>> {
     let feed = Terminator::Any(b'\n');
     WriterBuilder::new()
@@ -118,7 +120,7 @@ const IN_MEMORY: &str = "memory takes all, and each row has a field for each col
 mod tests {
     use super::writer;
 
-    /// The field as it stands in a row.
+    /// Text of one field as written in a row.
     fn field(text: &str) -> String {
         let mut out = writer();
         out.write_record([text, ""]).unwrap();

@@ -1,22 +1,22 @@
-//! What an interval says of the question whether one thing costs more than another.
+//! Decision from an interval: does one side cost more than the other?
 
 use crate::estimate::Estimate;
 
-/// What is decided of two things, by the ratio of their costs.
+/// Decision about two sides, from the ratio of their costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
-    /// The second costs less.
+    /// The second side costs less.
     Improves,
-    /// The interval is inside the least effect that matters.
+    /// The interval is within the smallest effect that matters.
     Equivalent,
-    /// The interval holds both an effect that matters and none; or there is none.
+    /// The interval allows both an effect that matters and no effect; or there is no interval.
     Inconclusive,
-    /// The second costs more.
+    /// The second side costs more.
     Regresses,
 }
 
 impl Decision {
-    /// In JSON and in sentences.
+    /// Word in JSON and in sentences.
     pub fn name(self) -> &'static str {
         match self {
             Decision::Improves => "IMPROVES",
@@ -26,8 +26,8 @@ impl Decision {
         }
     }
 
-    /// By the interval of a ratio, second to first, of something of which less is better. `min_effect` is the
-    /// least difference that matters, over the first.
+    /// Decision from the interval of a ratio (second over first) of a quantity where lower is
+    /// better. `min_effect` is the smallest difference that matters, as a fraction of the first.
     pub fn of(ratio: &Estimate, min_effect: f64) -> Decision {
         let Some((lo, hi)) = ratio.lo.zip(ratio.hi) else {
             return Decision::Inconclusive;
@@ -44,8 +44,11 @@ impl Decision {
     }
 }
 
-/// About how many pairs in all would decide: an interval narrows with the root of their number, and has to part the
-/// median from 1 or from the least effect that matters. Absent without an interval.
+/// Estimated total number of pairs needed for a decision. `None` without an interval, or if no
+/// number would suffice.
+///
+/// An interval narrows with the square root of the number of pairs. It must exclude either 1 or the
+/// smallest effect that matters.
 pub fn pairs_needed(ratio: &Estimate, min_effect: f64) -> Option<usize> {
     let half = (ratio.hi? - ratio.lo?) / 2.0;
     let effect = (ratio.median - 1.0).abs();

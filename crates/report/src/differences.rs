@@ -1,4 +1,4 @@
-//! What makes two runs hard to hold against each other.
+//! Differences between the conditions of two groups of runs, which make the runs hard to compare.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tcpcost_study::Machine;
 
 use crate::cell::CellSummary;
 
-/// The machines and cells of some runs.
+/// Machines and cells of a group of runs.
 pub(crate) struct MachinesAndCells<'a> {
     machines: Vec<&'a Machine>,
     cells: Vec<&'a CellSummary>,
@@ -23,14 +23,14 @@ impl<'a> MachinesAndCells<'a> {
         }
     }
 
-    /// The kernels of the machines.
+    /// Kernel versions of the machines.
     pub fn kernels(&self) -> BTreeSet<&'a str> {
         let machines = self.machines.iter();
         machines.map(|machine| machine.kernel.as_str()).collect()
     }
 }
 
-/// What makes two groups of runs hard to compare, a line each.
+/// Differences in machines, kernels, versions and share of marked trials, a line for each.
 pub(crate) fn differences(one: &MachinesAndCells<'_>, other: &MachinesAndCells<'_>) -> Vec<String> {
     let each = |runs: &MachinesAndCells<'_>, of: fn(&Machine) -> String| {
         let machines = runs.machines.iter();
@@ -68,5 +68,6 @@ pub(crate) fn differences(one: &MachinesAndCells<'_>, other: &MachinesAndCells<'
     lines
 }
 
-/// Percentage points of marked trials; fewer are chance.
+/// Difference in marked trials, in percentage points, from which it is reported. Smaller
+/// differences can be chance.
 const QUIET_DIFFERENCE: usize = 25;

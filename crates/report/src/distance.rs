@@ -10,18 +10,19 @@ use crate::derive::cost;
 use crate::effect_prose::signed;
 use crate::estimate::Estimate;
 
-/// Least change of the cost, in percent, for which trials are marked: less moves no estimate that matters.
+/// Smallest change of the cost, in percent, for which trials are marked. A smaller change does not
+/// affect estimates noticeably.
 const CHANGES_LEAST: f64 = 2.0;
 
-/// The costs of a run's trials, so that each is computed once however often the run is looked at.
+/// Costs of a run's trials, kept so that each is computed only once in repeated checks of the run.
 #[derive(Debug, Default)]
 pub struct Distances {
     costs: Vec<Option<(Figure, f64)>>,
 }
 
 impl Distances {
-    /// Marks the distant trials of all, or none, and takes away marks that an earlier look left. `records` must begin with the
-    /// records of the last call.
+    /// Marks all distant trials if they cost more, else none, and removes the marks of earlier
+    /// calls. `records` must begin with the records of the previous call.
     pub fn mark(&mut self, records: &mut [Record]) {
         let known = self.costs.len();
         self.costs.extend(records.iter().skip(known).map(cost));
@@ -38,8 +39,8 @@ impl Distances {
         }
     }
 
-    /// How much more distant trials cost than near ones, in percent, each compared with the median of its cell, over the cells
-    /// that have both. `None` if there is none.
+    /// Extra cost of distant trials against near ones, in percent, over the cells that have both.
+    /// Each trial is divided by the median of its cell. `None` if no cell has both.
     fn change(&self, records: &[Record], distant: &[Option<Distant>]) -> Option<Estimate> {
         // Costs of near and of distant trials, by cell.
         let mut cells: BTreeMap<(&str, Figure), [Vec<f64>; 2]> = BTreeMap::new();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use tcpcost_study::{CpuId, HostName, HostRecord};
 
-    /// A trial of a cell: the distance, and what it cost.
+    /// Trial of a cell whose CPUs are `ns` apart.
     fn trial(cell: &str, ns: u64) -> Record {
         let text = r#"{"schema_version":2,"study":"s","cell":"c","knobs":{},"repetition":0,"attempt":0,
             "seed":1,"started":"","bed":"netns","interval_ns":1,"outcome":"measured","topology":{"hosts":[],
@@ -98,7 +99,8 @@ mod tests {
         record
     }
 
-    /// Eight near trials that cost 10 and a little more, and eight distant ones that cost `factor` times as much.
+    /// Number of marks, and the records: eight near trials with a cost of about 10, and eight
+    /// distant trials that cost `factor` times as much.
     fn marked(factor: f64) -> (usize, Vec<Record>) {
         let mut records = Vec::new();
         let mut distances = Distances::default();

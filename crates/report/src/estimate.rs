@@ -1,46 +1,48 @@
-//! The estimator: a median and its distribution-free interval.
+//! Estimator: a median and its distribution-free interval.
 //!
-//! Not a bootstrap: docs/method.md has what a percentile bootstrap covers at six trials.
+//! No bootstrap is used: docs/method.md shows the coverage of a percentile bootstrap at six trials.
 
 use std::cmp::Ordering;
 
 use serde::Serialize;
 
-/// Confidence that every interval has at least.
+/// Minimum confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// A median, the interval that holds the true one with at least 95 % confidence, and from how many.
+/// Median, its interval with at least 95 % confidence, and the number of trials.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Median of the trials; the mean of the middle two of an even number.
+    /// Median of the trials; the mean of the middle two if their number is even.
     pub median: f64,
-    /// Lower end of the interval; absent for fewer than six trials, where no such interval exists.
+    /// Lower end of the interval. `None` below six trials, where no such interval exists.
     pub lo: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub hi: Option<f64>,
-    /// Trials.
+    /// Number of trials.
     pub n: usize,
 }
 
 impl Estimate {
-    /// From the values of independent trials; absent without any. Values that are not finite are
-    /// not values.
+    /// Estimate from the values of independent trials. Values that are not finite are ignored.
+    /// `None` if no value is left.
     ///
-    /// The interval is from the k-th smallest to the k-th largest, k as large as 95 % confidence
-    /// allows: each trial falls below the true median with probability ½, so the interval misses it
-    /// with probability 2·P(Binomial(n, ½) < k), whatever the distribution.
+    /// The interval is from the k-th smallest to the k-th largest value, with k as large as 95 %
+    /// confidence allows. Each trial is below the true median with probability ½, so the interval
+    /// misses the median with probability 2·P(Binomial(n, ½) < k), whatever the distribution.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
         Estimate::at(values, CONFIDENCE)
     }
 
-    /// As [`Estimate::new`], with an interval of at least this confidence.
+    /// Estimate with an interval of at least this confidence. Otherwise equal to [`Estimate::new`].
     pub fn at(values: impl IntoIterator<Item = f64>, confidence: f64) -> Option<Estimate> {
         Estimate::by_rank(values, |n| rank(n, confidence))
     }
 
-    /// As [`Estimate::new`], with an interval that holds the median at every look, however often and whenever
-    /// somebody looks and stops: what a run needs that goes on until its interval is narrow. It is a
-    /// little wider, and takes seven trials for six. The function `anytime_rank` says why it holds.
+    /// Estimate with an anytime-valid interval: it holds the median at all sample sizes at once, so
+    /// a run may stop when its interval is narrow.
+    ///
+    /// The interval is a little wider than that of [`Estimate::new`], and needs seven trials, not
+    /// six. `anytime_rank` explains why it is valid.
     pub fn anytime(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
         Estimate::by_rank(values, anytime_rank)
     }
@@ -66,20 +68,21 @@ impl Estimate {
         })
     }
 
-    /// Half the interval's width over the median; absent without an interval.
+    /// Half the interval's width over the median. `None` without an interval, or if the median is
+    /// 0.
     pub fn half_width_ratio(&self) -> Option<f64> {
         let width = self.hi? - self.lo?;
         (self.median != 0.0).then(|| width / 2.0 / self.median.abs())
     }
 
-    /// Whether the interval is as narrow as this: half-width over median. Never without an interval.
+    /// True if half-width over median is at most `target`. False without an interval.
     pub fn converged(&self, target: f64) -> bool {
         self.half_width_ratio().is_some_and(|ratio| ratio <= target)
     }
 }
 
-/// The largest k for which the k-th smallest and the k-th largest of n enclose the median with this confidence; at
-/// [`CONFIDENCE`] none below n = 6 (n = 5 reaches 1 - 2·½⁵ = 93.75 %).
+/// Largest k for which the k-th smallest and the k-th largest of n values enclose the median with
+/// this confidence. At [`CONFIDENCE`] there is none below n = 6 (n = 5 reaches 1 - 2·½⁵ = 93.75 %).
 fn rank(n: usize, confidence: f64) -> Option<usize> {
     // Sum of P(Binomial(n, ½) = i) in logarithms: ½ⁿ is 0 in an f64 from n = 1075.
     let mut ln_probability = -(n as f64) * std::f64::consts::LN_2;
@@ -96,15 +99,17 @@ fn rank(n: usize, confidence: f64) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
-/// The largest k for which the k-th smallest and the k-th largest of n enclose the median with [`CONFIDENCE`] at all
-/// n together; none below n = 7.
+/// Largest k for which the k-th smallest and the k-th largest of n values enclose the median with
+/// [`CONFIDENCE`] at all n together. `None` below n = 7.
 ///
-/// Trials above the true median are heads of a fair coin. Somebody who bets on them by the Krichevsky-Trofimov rule
-/// has, after k heads of n, 2ⁿ B(k+½, n-k+½) / B(½, ½) times what he had. In a fair game that reaches 20 at any time
-/// with probability at most 1/20 (Ville 1939; Robbins 1970; Howard and Ramdas 2022 for quantiles). A value for
-/// which it has reached 20 is therefore not the median.
+/// Trials above the true median are heads of a fair coin. A player who bets on them by the
+/// Krichevsky-Trofimov rule has, after k heads of n, 2ⁿ B(k+½, n-k+½) / B(½, ½) times the starting
+/// money. In a fair game this factor reaches 20 at any time with probability at most 1/20 (Ville
+/// 1939; Robbins 1970; Howard and Ramdas 2022 for quantiles). So a value for which it reached 20 is
+/// not the median.
 fn anytime_rank(n: usize) -> Option<usize> {
-    // The wealth for k = 0 is Π (2i-1)/i, i to n; one head more is a factor (k+½) / (n-k-½).
+    // The player's wealth for k = 0 is Π (2i-1)/i, for i from 1 to n. Each additional head
+    // multiplies it by (k+½) / (n-k-½).
     let mut ln_wealth: f64 = (1..=n).map(|i| ((2 * i - 1) as f64 / i as f64).ln()).sum();
     let needed = -(1.0 - CONFIDENCE).ln();
     let mut rank = 0;
@@ -122,8 +127,8 @@ fn anytime_rank(n: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Of all 2ⁿ ways in which n trials can fall below (1) or above (0) the median, the share in
-    /// which at least k are below and at least k above: the coverage of the k-th order statistics.
+    /// Coverage of the k-th order statistics: the share of the 2ⁿ ways in which n trials can be
+    /// below (1) or above (0) the median that have at least k below and at least k above.
     fn coverage_by_enumeration(n: u32, k: u32) -> f64 {
         let covered = (0..1u32 << n)
             .filter(|ways| ways.count_ones() >= k && n - ways.count_ones() >= k)
@@ -141,7 +146,7 @@ mod tests {
             assert_eq!(rank(n as usize, CONFIDENCE), tightest, "n = {n}");
         }
         assert_eq!(rank(5, CONFIDENCE), None);
-        // 1 - 2·½ⁿ at best.
+        // 1 - 2·½ⁿ is the highest possible confidence.
         assert_eq!((rank(8, 0.997), rank(10, 0.997)), (None, Some(1)));
     }
 
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_interval_for_every_look_is_wider_and_never_loses_the_median() {
-        // By the beta function in lgamma, 40 digits (mpmath).
+        // Computed with the beta function by lgamma, 40 digits (mpmath).
         let known = [
             (6, None),
             (7, Some(1)),
@@ -183,7 +188,8 @@ mod tests {
         for (n, k) in known {
             assert_eq!(anytime_rank(n), k, "n = {n}");
         }
-        // Looked at after every trial of 300, of fair coins: ever lost in at most 5 % (3 standard errors more).
+        // Fair coins, checked after every trial of 300: the interval misses in at most 5 % of games
+        // (plus 3 standard errors).
         let (games, mut lost) = (2000, 0);
         let mut uniform = Uniform(5);
         for _ in 0..games {
@@ -227,8 +233,8 @@ mod tests {
         }
     }
 
-    /// The share of studies whose interval holds the true median 1: `n` trials, exponential with a
-    /// heavy right tail as CPU cost has it.
+    /// Share of studies whose interval holds the true median 1. Each has `n` trials from an
+    /// exponential distribution, whose heavy right tail is like that of CPU cost.
     fn coverage(n: usize, interval: impl Fn(&[f64], &mut Uniform) -> (f64, f64)) -> f64 {
         let mut uniform = Uniform(n as u64);
         let studies = 4000;
@@ -250,7 +256,7 @@ mod tests {
                 let estimate = Estimate::new(trials.iter().copied()).unwrap();
                 (estimate.lo.unwrap(), estimate.hi.unwrap())
             });
-            // 4000 studies: a standard error of at most 0.0035.
+            // 4000 studies have a standard error of at most 0.0035.
             assert!(covered > 0.94, "n = {n}: {covered}");
             if n <= 16 {
                 let exact = coverage_by_enumeration(n as u32, k);

@@ -1,6 +1,6 @@
-//! A structure's fields as a flat list.
+//! Conversion of a structure to a flat list of its fields.
 
-/// A flat list of a structure's fields and what they are, nested names joined by a blank.
+/// Names and values of a structure's fields, with nested names joined by a space.
 pub(crate) fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
     fn walk(name: &str, value: &serde_json::Value, facts: &mut Vec<(String, String)>) {
         match value {

@@ -1,9 +1,11 @@
-//! Hosts that met each other in pairs, in rounds: which of them are slow or dear, and by which count they differ.
+//! Comparison of hosts that met in pairs, round by round: hosts that are slow or cost more, and the
+//! count that may explain it.
 //!
-//! What a pair did is derived as a trial of two hosts would be, since the rounds' pairs run beside each other. A host's value
-//! is the median over its rounds, each with another partner: so a slow host is slow in all its rounds, and its partners in
-//! one. It is an outlier where the interval of its median does not hold the median of all hosts, at a confidence that all
-//! hosts together have, and where it differs by what the study says matters (`min_effect`).
+//! Each pair is derived like a trial of two hosts, because the pairs of a round run at the same
+//! time. A host's value is the median over its rounds, each with another partner. So a slow host is
+//! slow in all its rounds, and its partners only in one. A host is an outlier if two things hold.
+//! The interval of its median does not contain the median of all hosts, at a confidence for all
+//! hosts together. And the difference is larger than the study's `min_effect`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,53 +15,55 @@ use crate::cpu_ownership::has_own_cpus;
 use crate::derive::{Values, derive_by};
 use crate::estimate::{CONFIDENCE, Estimate};
 
-/// What rounds tell of hosts.
+/// Results of rounds of pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
-    /// Rounds that were measured.
+    /// Number of measured rounds.
     pub rounds: usize,
-    /// What each host is judged by, over its rounds, with intervals that hold for all hosts together.
+    /// Figures by which each host is judged, over its rounds. All intervals of a figure hold
+    /// together with 95 % confidence.
     pub hosts: BTreeMap<HostName, BTreeMap<Figure, Estimate>>,
-    /// The median of the hosts' medians.
+    /// Median of the hosts' medians.
     pub medians: BTreeMap<Figure, f64>,
-    /// Hosts that differ, the farthest first.
+    /// Outliers, the one that differs most first.
     pub outliers: Vec<Outlier>,
 }
 
 /// A host that differs from the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outlier {
-    /// Which.
+    /// Name of the host.
     pub host: HostName,
-    /// In what.
+    /// Figure in which the host differs.
     pub figure: Figure,
-    /// Its median and interval.
+    /// Median and interval of the host.
     pub estimate: Estimate,
-    /// The median of all hosts.
+    /// Median of all hosts.
     pub median: f64,
-    /// The count by which it differs most, beside that of all hosts; absent where none does.
+    /// Count in which the host differs most from the others. `None` if it differs in none.
     pub because: Option<Because>,
 }
 
-/// A count of a host beside that of all.
+/// Count of a host and of all hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Because {
-    /// Which.
+    /// Count that differs.
     pub figure: Figure,
-    /// The host's median.
+    /// Median of the host.
     pub value: f64,
-    /// The median of all hosts.
+    /// Median of all hosts.
     pub median: f64,
 }
 
 impl Outlier {
-    /// Its median over that of all hosts.
+    /// Median of the host over the median of all hosts.
     pub fn ratio(&self) -> f64 {
         self.estimate.median / self.median
     }
 }
 
-/// What hosts are judged by: the pair's as both have it, then a host's own.
+/// Figures by which hosts are judged: goodput, transactions and response time of the pair, and the
+/// CPU cost of the host.
 const JUDGED: [Figure; 7] = [
     Figure::Goodput,
     Figure::TransactionsPerS,
@@ -70,7 +74,7 @@ const JUDGED: [Figure; 7] = [
     Figure::CpuUsPerTransaction,
 ];
 
-/// Counts that may say why.
+/// Counts that may explain a difference.
 const COUNTS: [Figure; 20] = [
     Figure::RetransmitRatio,
     Figure::OutOfOrderPerMib,
@@ -94,11 +98,11 @@ const COUNTS: [Figure; 20] = [
     Figure::BytesPerReceive,
 ];
 
-/// Fewer have no median that one of them does not make.
+/// Smallest number of hosts. With fewer, one host can determine the median.
 const HOSTS_LEAST: usize = 3;
 
 impl Fleet {
-    /// Of measured records of one cell; `None` where fewer than three hosts took part.
+    /// Fleet from the measured records of one cell. `None` if fewer than three hosts took part.
     pub fn of(records: &[&Record], min_effect: f64) -> Option<Fleet> {
         let mut values: BTreeMap<HostName, BTreeMap<Figure, Vec<f64>>> = BTreeMap::new();
         let measured = records.iter().filter(|record| record.is_measured());
@@ -120,7 +124,8 @@ impl Fleet {
         if values.len() < HOSTS_LEAST {
             return None;
         }
-        // Each of so many intervals misses its median by chance: all hold at once with the confidence of one.
+        // Each of these intervals can miss its median by chance. With this confidence of each, all
+        // hold together with [`CONFIDENCE`].
         let confidence = 1.0 - (1.0 - CONFIDENCE) / values.len() as f64;
         let estimates = |of: &BTreeMap<Figure, Vec<f64>>| {
             let each = of.iter().filter_map(|(&figure, values)| {
@@ -195,8 +200,8 @@ impl Fleet {
     }
 }
 
-/// How far hosts are from the median of all: the median of their distances, a hundredth of the median at least. So a count
-/// that varies anyway explains less than one that all others agree on.
+/// Median distance of the hosts from the median of all, but at least 1 % of that median. A count
+/// that varies among all hosts thus explains less than one in which the others agree.
 fn spread(
     all: &BTreeMap<HostName, BTreeMap<Figure, Estimate>>,
     figure: Figure,
@@ -208,7 +213,7 @@ fn spread(
     distance.max(0.01 * median.abs()).max(f64::MIN_POSITIVE)
 }
 
-/// A host's figure, or that of the pair that it is in.
+/// Figure of the host, or that of its pair for goodput, transactions and response time.
 fn value_of(values: &Values, kind: Figure, host: HostName) -> Option<f64> {
     let of = |scope| values.get(&Derived { kind, scope }).copied();
     of(Scope::Of(host)).or_else(|| {
@@ -220,7 +225,8 @@ fn value_of(values: &Values, kind: Figure, host: HostName) -> Option<f64> {
     })
 }
 
-/// What two hosts of a trial did, as if they had been alone in it. Whether their CPUs were their own only the whole tells.
+/// Values of two hosts of a trial, as if they were alone in it. The check that their CPUs were used
+/// by no other process needs the whole record.
 fn derive_pair(record: &Record, pair: Traffic) -> Values {
     let is_in = |host: HostName| host == pair.on || host == pair.to;
     let of_pair = |topology: &Topology| Topology {

@@ -1,4 +1,4 @@
-//! A fleet in words.
+//! Sentences about a fleet.
 
 use tcpcost_study::{Derived, Figure};
 
@@ -6,12 +6,13 @@ use crate::fleet::Fleet;
 use crate::labels;
 use crate::number::{show, show_estimate, unit_in_tables};
 
-/// What stands above them.
+/// Heading of the section.
 pub(crate) fn title(cell: &str) -> String {
     format!("Hosts in rounds of pairs: {cell}")
 }
 
-/// The lines that tell it: the hosts that differ, each with its interval and its count; or that none does.
+/// Lines that describe a fleet: each outlier with its interval and explaining count, or a line that
+/// there are none.
 pub(crate) fn lines(fleet: &Fleet, min_effect: f64) -> Vec<String> {
     let percent = show(100.0 * min_effect);
     let mut lines = vec![format!(

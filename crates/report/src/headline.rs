@@ -1,4 +1,5 @@
-//! What a study is about: the contrasts that it wants decided, and which cells therefore run next to each other.
+//! Main contrasts of a study, and the groups of cells that run next to each other because they are
+//! compared.
 
 use tcpcost_study::{Derived, Knobs, Study};
 
@@ -8,22 +9,22 @@ use crate::contrast::Contrast;
 use crate::decision::{Decision, pairs_needed};
 use crate::effects;
 
-/// A contrast that a study is about.
+/// Contrast that the study must decide.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Headline {
-    /// The cell that the other is held against.
+    /// Cell that `to` is compared with.
     pub from: String,
-    /// The other.
+    /// Cell whose ratio to `from` is estimated.
     pub to: String,
-    /// Of what.
+    /// Quantity that is compared.
     pub quantity: Derived,
-    /// Absent without a trial of both.
+    /// `None` if the two cells have no repetition in common.
     pub contrast: Option<Contrast>,
 }
 
 impl Headline {
-    /// Whether it is as narrow as the study asks, or its comparison has a verdict; always in a study that asks
-    /// for neither.
+    /// True if the contrast is as narrow as the study asks, or its comparison has a verdict. True
+    /// for a study that asks for neither.
     pub fn is_decided(&self, study: &Study) -> bool {
         if !study.comparisons.is_empty() {
             let decision = |contrast: Contrast| {
@@ -38,8 +39,8 @@ impl Headline {
         width.is_some_and(|width| width <= target)
     }
 
-    /// About how many repetitions in all would decide it: an interval narrows with the root of their number. Absent
-    /// without an interval, or where the study does not ask.
+    /// Estimated total number of repetitions for a decision, as an interval narrows with the square
+    /// root of their number. `None` without an interval, or if the study does not ask.
     pub fn repetitions_needed(&self, study: &Study) -> Option<usize> {
         let contrast = self.contrast?;
         if !study.comparisons.is_empty() {
@@ -50,8 +51,8 @@ impl Headline {
     }
 }
 
-/// The pairs of a comparison; else those of the study's conclusions; else, of each knob that the cells differ in, each
-/// value against the first.
+/// Headlines of a study: the pairs of its comparison. Without these, those of its conclusions.
+/// Without these, for each knob in which the cells differ, each value against the first.
 pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
     let headline = |from: &CellSummary, to: &CellSummary, quantity: Derived| Headline {
         from: from.name.clone(),
@@ -86,9 +87,11 @@ pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
     all
 }
 
-/// Cells by index, in groups whose trials run next to each other, since they are held against each other: the
-/// pairs of a comparison; those that differ in nothing but what the conclusions vary; else those
-/// of one load. Only the cells that `of` has.
+/// Indexes of cells in groups whose trials run next to each other because they are compared. Only
+/// the cells in `of` are included.
+///
+/// A group has the pairs of a comparison; otherwise cells that differ only in knobs of the
+/// conclusions; otherwise cells of one load.
 pub fn families(study: &Study, of: impl IntoIterator<Item = usize>) -> Vec<Vec<usize>> {
     let is_concluded = |name: &str| {
         let mut changes = study

@@ -1,22 +1,22 @@
-//! Whether what somebody stated holds here.
+//! Check of a statement about a change or a quantity against an interval.
 
 use tcpcost_study::Expects;
 
 use crate::estimate::Estimate;
 
-/// Whether a statement holds.
+/// Result of checking a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// The interval is where it says.
+    /// The whole interval agrees with the statement.
     Holds,
-    /// The interval is elsewhere.
+    /// The whole interval contradicts the statement.
     Fails,
-    /// The interval does not tell, or there is none.
+    /// The interval does not decide, or there is none.
     Undecided,
 }
 
 impl Held {
-    /// Of a change in percent.
+    /// Result for a statement about a change, in percent.
     pub fn of(percent: Option<&Estimate>, expects: Expects) -> Held {
         let Some((lo, hi)) = percent.and_then(|percent| percent.lo.zip(percent.hi)) else {
             return Held::Undecided;
@@ -33,7 +33,7 @@ impl Held {
         }
     }
 
-    /// Of a quantity that was stated to be within limits.
+    /// Result for a statement that a quantity is within limits.
     pub(crate) fn within(
         estimate: Option<&Estimate>,
         at_most: Option<f64>,
@@ -50,7 +50,8 @@ impl Held {
         }
     }
 
-    /// Of several tests of one statement: it holds if all do, and fails if one does.
+    /// Result of several tests of one statement: `Holds` if all hold, `Fails` if one fails.
+    /// `Undecided` without tests.
     pub(crate) fn all(tests: impl IntoIterator<Item = Held>) -> Held {
         let worst = |held: &Held| match held {
             Held::Fails => 0,
@@ -63,7 +64,7 @@ impl Held {
             .unwrap_or(Held::Undecided)
     }
 
-    /// Its word in JSON.
+    /// Word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Held::Holds => "holds",
@@ -73,7 +74,7 @@ impl Held {
     }
 }
 
-/// Percent within which a change is none to who states so.
+/// Largest change, in percent, that agrees with a statement of no change.
 const SAME: f64 = 5.0;
 
 #[cfg(test)]

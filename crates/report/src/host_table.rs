@@ -1,4 +1,4 @@
-//! Tables of hosts as text and page show them: their columns, and what stands in them.
+//! Tables of hosts for text and page: columns and cells.
 
 use tcpcost_study::Derived;
 
@@ -9,10 +9,9 @@ use crate::labels;
 use crate::number::{show, show_estimate, unit_in_tables};
 use crate::table::ABSENT;
 
-/// What stands above the hosts of a study that names them.
+/// Heading of the table of hosts.
 pub(crate) const TITLE: &str = "Hosts, CPU µs per KiB or transaction";
 
-/// Its columns.
 pub(crate) const COLUMNS: [&str; 7] = [
     "host",
     "CPU µs",
@@ -23,7 +22,7 @@ pub(crate) const COLUMNS: [&str; 7] = [
     "late, µs",
 ];
 
-/// A host in these columns.
+/// Cells of a host's row.
 pub(crate) fn row(of: &HostRow) -> [String; 7] {
     let number = |value: Option<f64>| value.map_or(ABSENT.to_string(), show);
     [
@@ -38,7 +37,7 @@ pub(crate) fn row(of: &HostRow) -> [String; 7] {
     ]
 }
 
-/// How far a cell's hosts were apart in time, a sentence.
+/// Sentence with the upper bound of the time between the hosts' starts.
 pub(crate) fn skew(cell: &CellSummary) -> Option<String> {
     Some(format!(
         "{}: between the first host's start and the last one's at most {} µs, errors of clocks included.",
@@ -47,13 +46,13 @@ pub(crate) fn skew(cell: &CellSummary) -> Option<String> {
     ))
 }
 
-/// The columns of hosts that met in rounds, after their names.
+/// Columns of the table of hosts that met in rounds, after the host's name.
 pub(crate) fn fleet_columns(fleet: &Fleet) -> Vec<&'static str> {
     let figures = fleet.medians.keys();
     figures.map(|&figure| labels::figure(figure)).collect()
 }
 
-/// These hosts in these columns.
+/// Rows of the table of hosts that met in rounds.
 pub(crate) fn fleet_rows(fleet: &Fleet) -> impl Iterator<Item = Vec<String>> {
     fleet.hosts.iter().map(|(host, of)| {
         let shown = fleet.medians.keys().map(|figure| {

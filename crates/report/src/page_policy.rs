@@ -1,22 +1,23 @@
-//! The content security policy of a page: it loads nothing, runs the scripts that it was made with and has their styles, each
-//! known by its hash. A text that ends an element and begins a script of its own runs none.
+//! Content security policy of a page. The page loads nothing, and uses only the scripts and styles
+//! that it was made with, each recognised by its hash. Text that ends an element and begins a
+//! script of its own runs no script.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-/// The policy of a page with these sources of scripts and of styles; see [`source`].
+/// Builds the policy of a page with these sources of scripts and styles; see [`source`].
 pub(crate) fn policy(scripts: &[String], styles: &[String]) -> String {
     let (scripts, styles) = (scripts.join(" "), styles.join(" "));
     format!("default-src 'none'; script-src {scripts}; style-src {styles}")
 }
 
-/// The source that allows an inline script or style of exactly this text.
+/// Policy source that allows an inline script or style of exactly this text.
 pub(crate) fn source(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
 
-/// The style that Plot puts into each chart.
+/// Style that Plot adds to each chart.
 pub(crate) const PLOT_STYLE: &str = "\
 :where(.plot-d6a7b5) {
   --plot-background: white;

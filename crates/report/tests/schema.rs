@@ -46,7 +46,7 @@ fn records() -> Vec<(String, Value)> {
     let mut records = Vec::new();
     for (file, text) in corpus("jsonl") {
         for (number, line) in text.lines().enumerate() {
-            // Some are of schema 1: what is held to the schema is what is written today.
+            // Fields that readers decide anew are in the line that is written today.
             let line = Record::from_line(line).unwrap().to_line();
             records.push((
                 format!("{file}:{}", number + 1),

@@ -1,8 +1,8 @@
-//! Being asked to stop as a state: Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and SIGQUIT.
+//! Requests to stop as a state: Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and SIGQUIT.
 //!
-//! The signals are blocked in every thread and taken in by one that waits for them, so no system
-//! call of a command is ever interrupted. What they leave is a number that stays: whoever waits asks
-//! for it, or is woken by it. Nothing is consumed, so nobody can miss it.
+//! The signals are blocked in every thread and read by one thread, so no system call of a command
+//! is ever interrupted. Each signal increments a count that stays: code that waits asks for it, or
+//! is woken by it. Nothing is consumed, so no waiter can miss a signal.
 
 #![deny(unsafe_code)]
 
@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
-/// What each of these asks for is the same.
+/// Signals that ask this process to stop.
 const SIGNALS: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -30,10 +30,10 @@ const SIGNALS: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// Exit code of a command that was asked to stop: 128 + SIGINT, as a shell says it.
+/// Exit code of a command that was asked to stop: 128 + SIGINT, as in a shell.
 pub const EXIT_CODE: i32 = 130;
 
-/// How often this process was asked to stop. Clones are of one state.
+/// Count of requests to stop. Clones share one count.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<State>);
 
@@ -45,35 +45,37 @@ struct State {
     passing: Mutex<Passing>,
 }
 
-/// Signals for another process.
+/// Process to which signals are forwarded.
 #[derive(Default)]
 struct Passing {
     to: Option<OwnedFd>,
-    /// The last one that came.
+    /// Last signal to forward.
     last: Option<rustix::process::Signal>,
 }
 
 impl Passing {
     fn pass(&self) {
         if let (Some(to), Some(signal)) = (&self.to, self.last) {
-            // It fails only if that process has ended.
+            // An error means that the process has ended.
             let _ = pidfd_send_signal(to, signal);
         }
     }
 }
 
-/// A signal that [`Interrupt::watch`] takes has come.
+/// True once a signal that [`Interrupt::watch`] handles has come.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// True if this process was asked to stop by a signal that [`Interrupt::watch`] takes: for code that writes for every
-/// command.
+/// True if this process was asked to stop by a signal that [`Interrupt::watch`] handles; for code
+/// that all commands use to print.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// True if the terminal of standard input, output or error has closed (the window is gone, the connection is lost).
+/// True if the terminal of standard input, output or error has closed (the window is gone, the
+/// connection is lost).
 ///
-/// SIGHUP says the same, but not to a process that ignores it (nohup) or that left the terminal's session.
+/// SIGHUP reports the same, but not to a process that ignores it (nohup) or that left the
+/// terminal's session.
 pub fn is_terminal_closed() -> bool {
     let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
     let fds = [input.as_fd(), output.as_fd(), error.as_fd()];
@@ -81,7 +83,8 @@ pub fn is_terminal_closed() -> bool {
         let mut polled = [PollFd::new(&fd, PollFlags::empty())];
         let is_gone = poll(&mut polled, Some(&Timespec::default())).is_ok()
             && polled[0].revents().contains(PollFlags::HUP);
-        // A pipe hangs up, too. A closed terminal is no terminal for isatty(3): its ioctl fails.
+        // A closed pipe has HUP, too. isatty(3) does not recognize a closed terminal: its ioctl
+        // fails.
         is_gone
             && fstat(fd)
                 .is_ok_and(|is| FileType::from_raw_mode(is.st_mode) == FileType::CharacterDevice)
@@ -89,14 +92,15 @@ pub fn is_terminal_closed() -> bool {
 }
 
 impl Interrupt {
-    /// Takes the signals in from now on; the `last`th ends the process at once with [`EXIT_CODE`].
+    /// Handles the signals from now on; signal number `last` ends the process at once with
+    /// [`EXIT_CODE`].
     ///
-    /// To be called once, before any other thread is started. A signal that the process was started to
-    /// ignore (SIGHUP under nohup) stays ignored, except SIGINT and SIGQUIT, which a shell makes every
-    /// background job ignore.
+    /// Call this once, before any other thread is started. A signal that the process was started to
+    /// ignore (SIGHUP under nohup) stays ignored, except SIGINT and SIGQUIT, which a shell makes
+    /// every background job ignore.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The thread cannot be started, or the signals cannot be blocked or read.
     pub fn watch(last: u32) -> io::Result<Interrupt> {
         let ignored = ignored();
         let mut set = SigSet::empty();
@@ -116,7 +120,8 @@ impl Interrupt {
             .spawn(move || {
                 while let Ok(Some(signal)) = signals.read_signal() {
                     ASKED.store(true, Ordering::Relaxed);
-                    // The kernel sends those of a terminal to the other process, too.
+                    // The kernel sends a terminal's signals to the other process, too; only others
+                    // are forwarded.
                     if signal.ssi_code <= 0 {
                         let mut passing = lock(&state.0.passing);
                         let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
@@ -131,7 +136,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Counts one more; gives how many there are then.
+    /// Counts a request; returns the count.
     pub fn raise(&self) -> u32 {
         let times = {
             let mut times = lock(&self.0.times);
@@ -143,17 +148,17 @@ impl Interrupt {
         times
     }
 
-    /// How often it was asked.
+    /// Number of requests to stop.
     pub fn times(&self) -> u32 {
         *lock(&self.0.times)
     }
 
-    /// Whether it was asked at all.
+    /// True if there was a request to stop.
     pub fn is_set(&self) -> bool {
         self.times() > 0
     }
 
-    /// Waits until it was asked so often, at most this long; whether it was.
+    /// Waits for request number `times`, at most for `within`. True if it came.
     pub fn wait(&self, times: u32, within: Duration) -> bool {
         let guard = lock(&self.0.times);
         let waited = self
@@ -163,10 +168,11 @@ impl Interrupt {
         *waited.unwrap_or_else(PoisonError::into_inner).0 >= times
     }
 
-    /// Waits for a child. A signal that a process has sent to this one, before or meanwhile, is sent on to the child.
+    /// Waits for a child. A signal that a process has sent to this one, before or meanwhile, is
+    /// forwarded to the child.
     ///
     /// # Errors
-    /// As [`Child::wait`].
+    /// See [`Child::wait`].
     pub fn wait_for(&self, child: &mut Child) -> io::Result<process::ExitStatus> {
         let opened = pidfd_open(Pid::from_child(child), PidfdFlags::empty());
         {
@@ -179,7 +185,8 @@ impl Interrupt {
         status
     }
 
-    /// Calls this each time it is asked, and at once if it was: for those who wait for something else.
+    /// Calls `wake` at each request, and at once if there was one: for code that waits for other
+    /// events, too.
     pub fn on_each(&self, wake: impl Fn() + Send + 'static) {
         let mut wakers = lock(&self.0.wakers);
         if self.is_set() {
@@ -189,8 +196,8 @@ impl Interrupt {
     }
 }
 
-/// Lets all of these signals pass: for a process that ends when the one that started it lets go of
-/// its input. A signal of the terminal, or of a service manager, goes to both.
+/// Ignores these signals: for a process that ends when its parent closes its input. A signal from
+/// the terminal, or from a service manager, goes to both processes.
 #[allow(
     unsafe_code,
     reason = "signal(2) takes handlers, too; here it takes none"
@@ -204,14 +211,15 @@ pub fn leave_to_parent() {
     }
 }
 
-/// A program that is started so has no signals blocked: those that [`Interrupt::watch`] takes are blocked here, and
-/// a new program has the mask of the thread that starts it.
+/// Makes a program start without blocked signals. [`Interrupt::watch`] blocks signals in this
+/// process, and a new program inherits the mask of the thread that starts it.
 #[allow(
     unsafe_code,
     reason = "what runs between fork and exec must be safe there; there is no other way to change the mask"
 )]
 pub fn unblocked(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec only pthread_sigmask is called, which is safe there (signal-safety(7)).
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is safe there
+    // (signal-safety(7)).
     unsafe {
         command.pre_exec(|| {
             SigSet::empty().thread_set_mask()?;
@@ -220,14 +228,15 @@ pub fn unblocked(command: &mut Command) -> &mut Command {
     }
 }
 
-/// A program that is started so ignores SIGINT: Ctrl-C goes to all processes of the terminal, and the one that starts this program
-/// ends it by its input.
+/// Makes a program start with SIGINT ignored. Ctrl-C goes to all processes of the terminal, and the
+/// parent ends this program by closing its input.
 #[allow(
     unsafe_code,
     reason = "what runs between fork and exec must be safe there; there is no other way to ignore a signal"
 )]
 pub fn ignoring_interrupt(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec only signal(2) is called, which is safe there (signal-safety(7)) and installs no handler.
+    // SAFETY: between fork and exec only signal(2) is called, which is safe there
+    // (signal-safety(7)) and installs no handler.
     unsafe {
         command.pre_exec(|| {
             nix::sys::signal::signal(Signal::SIGINT, nix::sys::signal::SigHandler::SigIgn)?;
@@ -236,7 +245,7 @@ pub fn ignoring_interrupt(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Signals that this process ignores, a bit each from SIGHUP on (/proc/PID/status, SigIgn).
+/// Signals that this process ignores; SIGHUP is bit 0 (/proc/PID/status, SigIgn).
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,6 +1,6 @@
-//! An ACK policy of one's own, live: as root `cargo run -p tcpcost-stack --example own_policy`, then
-//! `curl -T FILE http://10.99.0.2/`. Says of each upload how many segments an ACK stood for. A number
-//! as argument ends it after so many uploads.
+//! A custom ACK policy, live. Run as root `cargo run -p tcpcost-stack --example own_policy`, then
+//! `curl -T FILE http://10.99.0.2/`. Prints segments and ACKs of each upload. A number as argument
+//! ends the program after this number of uploads.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,7 +13,7 @@ use tcpcost_tcp::{
     AckDecision, AckPolicy, AckRule, Arrival, Config, Connection, OwnAckPolicy, OwnAcks, ReadError,
 };
 
-/// After 1, 2, 4, … segments, 64 at most; when they stop coming, from 1 again.
+/// Acknowledges after 1, 2, 4, … segments, at most 64; when segments stop coming, after 1 again.
 #[derive(Debug)]
 struct Doubling;
 
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As much of a web server as curl needs.
+/// State of an HTTP upload, as far as curl needs it.
 #[derive(Default)]
 struct Upload {
     head: Vec<u8>,
@@ -95,7 +95,7 @@ struct Upload {
 }
 
 impl Upload {
-    /// Takes what has come; whether there may be more.
+    /// Reads received bytes. True if there may be more.
     fn serve(&mut self, connection: &mut Connection, now: Instant) -> bool {
         loop {
             let bytes = match connection.read_piece(usize::MAX, now) {
@@ -108,7 +108,7 @@ impl Upload {
             }
             if self.body_left == Some(0) {
                 let done = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-                // To a client that has gone nothing need be said.
+                // An error means that the client has gone.
                 let _ = connection.write(done);
                 let counters = connection.counters();
                 let (segments, acks) = (counters.segments_received, counters.pure_acks_sent);

@@ -1,7 +1,8 @@
-//! The kernel's TCP as blocking sockets, for a thread per connection: each call waits in the kernel, nobody polls.
+//! The kernel's TCP as blocking sockets, for a thread per connection: each call waits in the
+//! kernel, without polls.
 //!
-//! A call waits for at most [`WAIT`], so that a thread sees that it is to stop; then it gives `WouldBlock`, as a call of a
-//! non-blocking socket does.
+//! A call waits for at most [`WAIT`], so that a thread sees that it must stop. Then it returns
+//! `WouldBlock`, like a call of a non-blocking socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +15,10 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::error::{StackError, call};
 
-/// SO_RCVTIMEO and SO_SNDTIMEO.
+/// Value of SO_RCVTIMEO and SO_SNDTIMEO.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A connection of its own thread.
+/// A connection with a thread of its own.
 #[derive(Debug)]
 pub struct BlockingSocket(OwnedFd);
 
@@ -29,7 +30,7 @@ pub struct BlockingListener(OwnedFd);
 #[derive(Clone)]
 pub struct BlockingConnector(Arc<SetOptions>);
 
-/// Sets a fresh socket's options.
+/// Sets the options of a new socket.
 type SetOptions = dyn Fn(&OwnedFd) -> Result<(), StackError> + Send + Sync;
 
 impl std::fmt::Debug for BlockingConnector {
@@ -39,26 +40,26 @@ impl std::fmt::Debug for BlockingConnector {
 }
 
 impl BlockingSocket {
-    /// Of a connection that is there.
+    /// Converts the descriptor of a connection.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<BlockingSocket> {
         let_wait(&fd)?;
         rustix::io::ioctl_fionbio(&fd, false)?;
         Ok(BlockingSocket(fd))
     }
 
-    /// send(2).
+    /// Calls send(2).
     ///
     /// # Errors
-    /// `WouldBlock` after the wait; the connection's.
+    /// `WouldBlock` after 100 ms; the connection's error.
     #[inline]
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
-    /// recv(2); 0 is the end of the stream.
+    /// Calls recv(2); 0 is the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` after the wait; the connection's.
+    /// `WouldBlock` after 100 ms; the connection's error.
     #[inline]
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let (bytes, _) = rustix::net::recv(&self.0, buffer, RecvFlags::empty())?;
@@ -67,23 +68,23 @@ impl BlockingSocket {
 
     /// Closes by a reset.
     pub fn abort(self) {
-        // A failure only means an ordinary close.
+        // After a failure the close is an ordinary one.
         let _ = rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
     }
 }
 
 impl BlockingListener {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<BlockingListener> {
-        // Connections have the listener's waits.
+        // Connections inherit the listener's timeouts.
         let_wait(&fd)?;
         rustix::io::ioctl_fionbio(&fd, false)?;
         Ok(BlockingListener(fd))
     }
 
-    /// accept(2).
+    /// Calls accept(2).
     ///
     /// # Errors
-    /// `WouldBlock` after the wait; of connections that came and went.
+    /// `WouldBlock` after 100 ms; errors of connections that have gone.
     pub fn accept(&self) -> io::Result<(BlockingSocket, SocketAddr)> {
         let (fd, peer) = rustix::net::acceptfrom_with(&self.0, SocketFlags::CLOEXEC)?;
         let peer = peer.ok_or(rustix::io::Errno::NOTCONN)?;
@@ -98,17 +99,18 @@ impl BlockingConnector {
         BlockingConnector(Arc::new(set))
     }
 
-    /// socket(2), setsockopt(2), connect(2).
+    /// Calls socket(2), setsockopt(2), connect(2).
     ///
     /// # Errors
-    /// Of these.
+    /// Errors of these calls.
     pub fn connect(&self, remote: SocketAddr) -> Result<BlockingSocket, StackError> {
         let family = rustix::net::SocketAddrAny::from(remote).address_family();
         let flags = SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
             .map_err(call("socket"))?;
         (self.0)(&fd)?;
-        // A connect that takes longer than the wait has not failed, and a send that does is seen by the peer's end.
+        // SO_SNDTIMEO is not set: a connect that takes longer has not failed, and a blocked send
+        // ends when the peer ends.
         set_socket_timeout(&fd, Timeout::Recv, Some(WAIT))
             .map_err(call("setsockopt SO_RCVTIMEO"))?;
         rustix::net::connect(&fd, &remote).map_err(call("connect"))?;

@@ -1,7 +1,7 @@
-//! Buffers that an io_uring receives into: which of them the kernel may take, and which are kept from it.
+//! Buffers that an io_uring receives into: some are lent to the kernel, the others are kept back.
 //!
-//! The kernel takes them in turn, so that all that it may take are soon all that is touched. In bulk it is lent no more than
-//! stay in the cache until they are read.
+//! The kernel uses its buffers in turn, so it soon touches all that it may use. In bulk it is lent
+//! no more than fit the cache until they are read.
 
 #![allow(
     unsafe_code,
@@ -19,25 +19,26 @@ use memmap2::MmapMut;
 /// Buffers of one size, by number, for one ring.
 #[derive(Debug)]
 pub struct BufferRing {
-    /// What the kernel reads: address, size and number of each that it may take.
+    /// Entries that the kernel reads: address, size and number of each buffer that it may use.
     entries: MmapMut,
     memory: MmapMut,
     count: u16,
     size: usize,
     tail: u16,
-    /// Kept from the kernel, the last one that was used on top.
+    /// Buffers kept from the kernel, the last used on top.
     spare: Vec<u16>,
-    /// The kernel may take as many.
+    /// Buffers that the kernel may use.
     free: u16,
-    /// Bytes received at a time, a running mean.
+    /// Running mean of bytes received at a time.
     received_mean: usize,
 }
 
 impl BufferRing {
-    /// `count` buffers, a power of two up to 32,768, of `size` bytes each. Memory is touched as it is used.
+    /// Makes `count` buffers, a power of two up to 32,768, of `size` bytes each. Memory is touched
+    /// as it is used.
     ///
     /// # Errors
-    /// Of mmap.
+    /// Errors of mmap.
     pub fn new(count: u16, size: usize) -> io::Result<BufferRing> {
         let mut own = BufferRing {
             entries: MmapMut::map_anon(usize::from(count) * size_of::<BufRingEntry>())?,
@@ -53,39 +54,43 @@ impl BufferRing {
         Ok(own)
     }
 
-    /// The ring of this submitter receives into these buffers, as group `group`.
+    /// Lets the ring of this submitter receive into these buffers, as group `group`.
     ///
     /// # Safety
-    /// They are dropped after the ring, once nothing is in flight that may write to them.
+    /// The buffers are dropped after the ring, once no operation is in flight that may write to
+    /// them.
     ///
     /// # Errors
     /// The kernel is older than 5.19.
     pub unsafe fn register(&self, submitter: &Submitter<'_>, group: u16) -> io::Result<()> {
         let base = self.entries.as_ptr() as u64;
-        // SAFETY: the entries are mapped, page-aligned, and stay until after the ring is gone, as the caller says.
+        // SAFETY: the entries are mapped, page-aligned, and stay until after the ring is gone, as
+        // the caller promises.
         unsafe { submitter.register_buf_ring_with_flags(base, self.count, group, 0) }
     }
 
-    /// How many the kernel may take.
+    /// Buffers that the kernel may use.
     pub fn free(&self) -> usize {
         self.free.into()
     }
 
-    /// What is in a buffer.
+    /// Bytes of a buffer.
     #[inline]
     pub fn bytes(&self, buffer: u16, range: Range<usize>) -> &[u8] {
         let start = usize::from(buffer) * self.size;
         &self.memory[start..start + self.size][range]
     }
 
-    /// The kernel took one and put so many bytes into it. It is the caller's until [`BufferRing::give_back`].
+    /// Notes that the kernel put `bytes` bytes into a buffer. The caller owns it until
+    /// [`BufferRing::give_back`].
     #[inline]
     pub fn taken(&mut self, bytes: usize) {
         self.free -= 1;
         self.received_mean = (15 * self.received_mean + bytes) / 16;
     }
 
-    /// The kernel may take it again; or another that was used more lately.
+    /// Takes a buffer back from the caller. The kernel may then use it, or another that was used
+    /// more recently.
     #[inline]
     pub fn give_back(&mut self, buffer: u16) {
         self.spare.push(buffer);
@@ -109,7 +114,8 @@ impl BufferRing {
         let base: *mut BufRingEntry = self.entries.as_mut_ptr().cast();
         let at = usize::from(self.tail & (self.count - 1));
         let address = self.memory.as_ptr() as u64 + (usize::from(buffer) * self.size) as u64;
-        // SAFETY: the entry is one of `count` that are mapped; the kernel reads it only once the tail is past it.
+        // SAFETY: the entry is one of `count` that are mapped; the kernel reads it only once the
+        // tail is past it.
         unsafe {
             let entry = &mut *base.add(at);
             entry.set_addr(address);
@@ -118,25 +124,29 @@ impl BufferRing {
         }
         self.tail = self.tail.wrapping_add(1);
         self.free += 1;
-        // SAFETY: the tail is in the first entry's last field, aligned, and written by us alone.
+        // SAFETY: the tail is in the first entry's last field, aligned, and only this function
+        // writes it.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
         tail.store(self.tail, Ordering::Release);
     }
 }
 
-/// What the second-level cache holds beside what else is in it. With 100 flows of bulk and all 256 buffers of 64 KiB lent, a
-/// relayed KiB costs 909 ns, with 8 of them 751, as when it is copied through one (docs/relay.md).
+/// Bytes of the second-level cache that buffers may fill. With 100 bulk flows and all 256 buffers
+/// of 64 KiB lent, a relayed KiB costs 909 ns. With 8 of them it costs 751 ns, like a copy through
+/// one buffer (docs/relay.md).
 const HOT_BYTES: usize = 512 << 10;
-/// So many are lent whatever their size: fewer than there are connections with bytes cost each of the others an operation in vain.
+/// Buffers that are lent at least, whatever their size. With fewer buffers than connections with
+/// bytes, each of the other connections costs a failed operation.
 const BUFFERS_LEAST: usize = 8;
-/// Receives of fewer bytes are no bulk: one in vain costs more than to read these from outside the cache.
+/// Receives with a smaller mean are no bulk: a failed receive costs more than reading so few bytes
+/// from outside the cache.
 const BULK_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As the kernel does it: the oldest that was lent.
+    /// Takes the buffer that was lent first, as the kernel does.
     fn take(ring: &mut BufferRing, head: &mut u16, bytes: usize) -> u16 {
         let at = usize::from(*head & (ring.count - 1)) * size_of::<BufRingEntry>();
         *head += 1;

@@ -1,4 +1,4 @@
-//! Files that payload is sent from, and whether they are in the page cache.
+//! Files that payload is sent from, and their pages in the page cache.
 
 #![allow(
     unsafe_code,
@@ -16,8 +16,8 @@ use rustix::fs::MemfdFlags;
 use crate::error::{StackError, call};
 use crate::stack::{Content, Pages};
 
-/// One file or several of the same size, end to end: byte `at` of the content is in file `at / each`.
-/// Their content never changes once made.
+/// One file or several of the same size, end to end: byte `at` of the content is in file `at /
+/// each`. Their content never changes once made.
 #[derive(Debug)]
 pub(crate) struct Files {
     files: Vec<(OwnedFd, Arc<Mmap>)>,
@@ -25,7 +25,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// In the temporary directory (TMPDIR), without names from the start, so nothing is left behind.
+    /// Makes files in the temporary directory (TMPDIR), without names, so nothing is left behind.
     pub(crate) fn on_disk(content: &mut Content<'_>) -> Result<Files, StackError> {
         let open = || tempfile::tempfile().map_err(call("open a file in the temporary directory"));
         Files::new(content, open)
@@ -48,7 +48,7 @@ impl Files {
         let starts = (0..content.bytes).step_by(usize::try_from(each).unwrap_or(usize::MAX));
         let files = starts.map(|start| {
             let file = filled(open()?, start..content.bytes.min(start + each), content)?;
-            // SAFETY: nobody else has the file, and it is not written or cut again.
+            // SAFETY: no other code has the file, and it is not written or truncated again.
             let map = unsafe { Mmap::map(&file) }.map_err(call("mmap"))?;
             Ok((OwnedFd::from(file), Arc::new(map)))
         });
@@ -58,26 +58,27 @@ impl Files {
         })
     }
 
-    /// The file that holds byte `at`, and where in it.
+    /// File that holds byte `at`, and the offset in it.
     #[inline]
     pub(crate) fn file(&self, at: u64) -> io::Result<(&OwnedFd, u64)> {
         let (file, _) = self.of(at)?;
         Ok((file, self.place(at).1))
     }
 
-    /// The files mapped, in order.
+    /// Mapped files, in order.
     pub(crate) fn maps(&self) -> impl Iterator<Item = Map> {
         self.files.iter().map(|(_, map)| Map(Arc::clone(map)))
     }
 
-    /// Which file holds byte `at`, and where in it.
+    /// Index of the file that holds byte `at`, and the offset in it.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> (usize, u64) {
         let index = usize::try_from(at / self.each).unwrap_or(usize::MAX);
         (index, at % self.each)
     }
 
-    /// The mapped bytes of a call. A range outside, or over a file's end, is the caller's mistake, and an error.
+    /// Mapped bytes of a call. A range outside the content, or across a file's end, is the caller's
+    /// mistake and an error.
     #[inline]
     pub(crate) fn mapped(&self, at: u64, len: usize) -> io::Result<&[u8]> {
         let (_, map) = self.of(at)?;
@@ -90,7 +91,7 @@ impl Files {
         file.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
     }
 
-    /// Pages of all files, and those of them that are in the page cache, by mincore(2).
+    /// Pages of all files, and those among them that are in the page cache, by mincore(2).
     pub(crate) fn pages(&self) -> io::Result<Pages> {
         let mut pages = Pages::default();
         let page = rustix::param::page_size();
@@ -124,7 +125,7 @@ impl AsRef<[u8]> for Map {
     }
 }
 
-/// The bytes of one call. A range outside of the source is the caller's mistake, and an error.
+/// Bytes of one call. A range outside the source is the caller's mistake and an error.
 #[inline]
 pub(crate) fn slice(map: &[u8], at: u64, len: usize) -> io::Result<&[u8]> {
     usize::try_from(at)

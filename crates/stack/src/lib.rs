@@ -1,8 +1,9 @@
-//! A TCP under test, seen as non-blocking sockets.
+//! A TCP under test, as non-blocking sockets.
 //!
-//! [`Stack`] is what a workload drives: the kernel's TCP ([`KernelStack`] by epoll, [`RingStack`] by io_uring) or our own over a device
-//! ([`UserStack`]). A workload is generic over the trait, never `dyn`: a virtual call per read would
-//! be part of what is measured. This crate knows no workload and no trial: it moves bytes when asked.
+//! [`Stack`] is the interface that a workload uses: over the kernel's TCP ([`KernelStack`] by
+//! epoll, [`RingStack`] by io_uring) or our own TCP over a device ([`UserStack`]). A workload is
+//! generic over the trait, never `dyn`: a virtual call per read would be part of what is measured.
+//! This crate knows no workload and no trial: it moves bytes when asked.
 //!
 //! Start with [`Stack`], [`KernelStack`], [`UserStack`] and, before a large trial, [`limits`].
 //!

@@ -1,5 +1,4 @@
-//! What the host must allow before many connections are tried: checked before, not found out at
-//! the twenty-thousandth.
+//! Limits of the host, checked before many connections are tried.
 
 use std::fs;
 use std::io;
@@ -17,16 +16,16 @@ pub enum LimitError {
         if needed > nr_open { format!(" after sysctl fs.nr_open={needed}") } else { String::new() }
     )]
     OpenFiles {
-        /// Files needed at a time.
+        /// Open files needed at a time.
         needed: u64,
-        /// The hard limit.
+        /// Hard limit.
         have: u64,
         /// fs.nr_open, which caps any hard limit.
         nr_open: u64,
-        /// What setrlimit answered.
+        /// Error of setrlimit.
         error: io::Error,
     },
-    /// The flows cannot fit the memory that all of the host's TCP may take.
+    /// The flows need more memory than all of the host's TCP may use.
     #[error(
         "{flows} flows need at the least {needed_pages} pages of TCP memory on this host beside \
          the {used_pages} in use, and {high_pages} is the most: fewer flows, or \
@@ -36,18 +35,17 @@ pub enum LimitError {
     TcpMemory {
         /// Connections.
         flows: usize,
-        /// Pages they take at the least.
+        /// Pages that the connections need at least.
         needed_pages: u64,
         /// Pages in use now.
         used_pages: u64,
-        /// The third number of net.ipv4.tcp_mem.
+        /// Third number of net.ipv4.tcp_mem.
         high_pages: u64,
     },
 }
 
-/// Most connections that one server port is to have from one client address: the usual range of
-/// local ports (net.ipv4.ip_local_port_range) has 28,232, and connect searches it for a free one,
-/// the longer the fuller it is.
+/// Limit of connections from one client address to one server port. The usual range of local ports
+/// (net.ipv4.ip_local_port_range) has 28,232, and connect searches it longer the fuller it is.
 pub const FLOWS_PER_PORT: usize = 20_000;
 
 /// Server ports that this many connections need between two addresses.
@@ -55,8 +53,8 @@ pub fn ports_for(flows: usize) -> usize {
     flows.div_ceil(FLOWS_PER_PORT).max(1)
 }
 
-/// Raises this process's RLIMIT_NOFILE to `needed` if it is lower: the soft limit, and the hard one
-/// too where the process may. A connection takes one file at each end; add some tens for the rest.
+/// Raises this process's RLIMIT_NOFILE to `needed` if it is lower: the soft limit, and the hard
+/// limit if permitted. A connection takes one file at each end; add some tens for other files.
 ///
 /// # Errors
 /// The hard limit is lower and may not be raised.
@@ -80,24 +78,24 @@ pub fn raise_open_files(needed: usize) -> Result<(), LimitError> {
     })
 }
 
-/// The kernel's limits on TCP, as this thread's namespace has them. What cannot be read is absent
-/// and checked by nobody.
+/// The kernel's limits on TCP in this thread's network namespace. A limit that cannot be read is
+/// `None` and is not checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpLimits {
     /// net.core.somaxconn: caps every listen queue.
     pub somaxconn: Option<u64>,
     /// net.ipv4.tcp_max_syn_backlog.
     pub max_syn_backlog: Option<u64>,
-    /// net.ipv4.tcp_mem, the second number: pages above which windows shrink.
+    /// Second number of net.ipv4.tcp_mem: pages above which windows shrink.
     pub memory_pressure_pages: Option<u64>,
-    /// net.ipv4.tcp_mem, the third number: pages above which segments are dropped.
+    /// Third number of net.ipv4.tcp_mem: pages above which segments are dropped.
     pub memory_high_pages: Option<u64>,
-    /// Pages in use by all of the host's TCP. /proc/net/sockstat `TCP: ... mem`.
+    /// Pages in use by all of the host's TCP (/proc/net/sockstat `TCP: ... mem`).
     pub memory_used_pages: Option<u64>,
 }
 
 impl TcpLimits {
-    /// Reads them under `proc`, which is `/proc` but in tests.
+    /// Reads the limits under `proc`, which is `/proc` except in tests.
     pub fn read(proc: &Path) -> TcpLimits {
         let first = |path: &str| numbers(&proc.join(path))?.first().copied();
         let memory = numbers(&proc.join("sys/net/ipv4/tcp_mem")).unwrap_or_default();
@@ -112,8 +110,8 @@ impl TcpLimits {
         }
     }
 
-    /// Whether a listen queue and a SYN queue take `outstanding` connects at a time; otherwise a
-    /// warning that says what will happen.
+    /// Checks that a listen queue and a SYN queue hold `outstanding` connects at a time. Returns a
+    /// warning that says what will happen otherwise.
     pub fn check_backlog(&self, outstanding: usize) -> Option<String> {
         let outstanding = outstanding as u64;
         // Without SYN cookies a SYN is dropped once 3/4 of the SYN queue are taken.
@@ -133,13 +131,13 @@ impl TcpLimits {
         })
     }
 
-    /// Whether the memory of TCP can hold `flows` connections with `queues` filled queues each on
-    /// this host: one for a sending end, one for a receiving end, so 2 for a stream that has both
-    /// its ends here and 4 if it goes both ways. A queue takes a page at the least. The warning is
-    /// for queues of 64 KiB, one write of the default size.
+    /// Checks that TCP's memory can hold `flows` connections with `queues` full queues each on this
+    /// host. There is a queue for a sending end and one for a receiving end: 2 for a stream that
+    /// has both its ends here, 4 if it goes both ways. A queue takes at least a page. Returns a
+    /// warning if queues of 64 KiB, one write of the default size, would exceed the pressure limit.
     ///
     /// # Errors
-    /// One page for each queue is more than may be in use.
+    /// One page for each queue exceeds the hard limit.
     pub fn check_memory(&self, flows: usize, queues: u64) -> Result<Option<String>, LimitError> {
         let used_pages = self.memory_used_pages.unwrap_or(0);
         let needed_pages = flows as u64 * queues;

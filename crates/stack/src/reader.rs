@@ -1,4 +1,4 @@
-//! pread(2) of a file into a buffer, before the buffer is sent: what a server does that knows no sendfile.
+//! pread(2) of a file into a buffer that is then sent, as a server does that does not use sendfile.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use crate::error::StackError;
 use crate::files::Files;
 use crate::stack::Content;
 
-/// One buffer, whatever the number of connections.
+/// Files and one buffer, whatever the number of connections.
 #[derive(Debug)]
 pub(crate) struct Reader {
     files: Files,
     buffer: Vec<u8>,
-    /// What of the content is in the buffer: `held` bytes from `held_at`. What a socket did not take is not read
-    /// again if the next call goes on from there.
+    /// Content of the buffer: `held` bytes from `held_at`. Bytes that a socket did not take are not
+    /// read again if the next call continues there.
     held_at: u64,
     held: usize,
 }
@@ -27,8 +27,9 @@ impl Reader {
         })
     }
 
-    /// The bytes of a call, which are read unless they are held; what `send` sends of them whole is read again next time,
-    /// as a server's next file would be.
+    /// Passes the bytes of a call to `send`, and reads them first unless the buffer holds them.
+    /// After a complete send the same bytes are read again next time, as a server's next file would
+    /// be.
     pub(crate) fn send(
         &mut self,
         at: u64,

@@ -1,4 +1,4 @@
-//! The trait: everything a workload may ask of a TCP.
+//! The trait: everything that a workload may ask of a TCP.
 
 use std::fmt::Debug;
 use std::io;
@@ -13,132 +13,136 @@ use crate::error::StackError;
 /// Options of every socket that a stack makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// SO_SNDBUF as asked for, bytes (the kernel doubles it); `None` leaves its tuning on.
+    /// SO_SNDBUF to ask for, bytes (the kernel doubles it); `None` keeps the kernel's tuning.
     pub send_buffer_bytes: Option<usize>,
-    /// SO_RCVBUF as asked for, bytes (the kernel doubles it); `None` leaves its tuning on.
+    /// SO_RCVBUF to ask for, bytes (the kernel doubles it); `None` keeps the kernel's tuning.
     pub receive_buffer_bytes: Option<usize>,
     /// TCP_NODELAY.
     pub nodelay: bool,
     /// Multipath TCP (RFC 8684) in place of TCP.
     pub mptcp: bool,
-    /// TCP_CONGESTION; `None` leaves the host's default.
+    /// TCP_CONGESTION; `None` keeps the host's default.
     pub congestion_control: Option<String>,
-    /// SO_ZEROCOPY, without which MSG_ZEROCOPY is ignored without a word.
+    /// SO_ZEROCOPY, without which the kernel silently ignores MSG_ZEROCOPY.
     pub zerocopy: bool,
-    /// Listening at port 0 takes the first free port from the first to the last of these; `None` leaves the choice to the
-    /// kernel. Of the kernel's TCP alone.
+    /// First and last port to try when listening at port 0; the first free port is taken. `None`:
+    /// the kernel chooses. Only the kernel's TCP uses this.
     pub listen_ports: Option<(u16, u16)>,
 }
 
-/// Readiness of one connection or listener, as an edge: told once until it changes again.
-/// A listener alone is told for as long as connections wait.
+/// Readiness of a connection or listener, as an edge: reported once until it changes again. A
+/// listener's readiness is reported as long as connections wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// The token given at `listen`, `connect` or `accept`.
+    /// Token given at `listen`, `connect` or `accept`.
     pub token: u32,
-    /// There may be bytes, an end of stream or an error to read.
+    /// True if there may be bytes, an end of stream or an error to read.
     pub readable: bool,
-    /// There may be room to write; a pending connect has ended.
+    /// True if there may be room to write, or a pending connect has ended.
     pub writable: bool,
-    /// The peer has closed its direction: read on until the end of stream.
+    /// True if the peer has closed its direction: read until the end of stream.
     pub peer_closed: bool,
-    /// An error, or completions of MSG_ZEROCOPY: call [`Stack::reap`].
+    /// True if there is an error, or completions of MSG_ZEROCOPY: call [`Stack::reap`].
     pub error: bool,
 }
 
-/// What one call moved.
+/// Result of a send or receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes; 0 from a receive is the end of the stream.
+    /// Bytes moved; 0 from a receive is the end of the stream.
     pub bytes: usize,
-    /// Whether the next call may move more at once. `false`: it would find nothing to do, and the
-    /// next readiness will be told, so the call that would only return EAGAIN is saved.
+    /// True if the next call may move more at once. False if it would find nothing to do: the next
+    /// readiness will be reported, so the caller saves a call that would return EAGAIN.
     pub again: bool,
 }
 
-/// What [`Stack::forward`] moved, and why it stopped.
+/// Result of [`Stack::forward`].
 #[derive(Debug)]
 pub struct Forwarded {
-    /// Bytes that are in the other connection's send queue now.
+    /// Bytes that were added to the other connection's send queue.
     pub bytes: usize,
-    /// Of these, bytes that were copied after all.
+    /// Bytes among them that had to be copied.
     pub copied: usize,
-    /// Why no more.
+    /// Reason for stopping.
     pub stopped: Stopped,
 }
 
-/// Why a forward stopped.
+/// Reason why a forward stopped.
 #[derive(Debug)]
 pub enum Stopped {
-    /// It moved as much as it was to, and there is more.
+    /// The limit was reached, and there is more.
     Most,
-    /// Nothing more has come: the source's readiness will be told.
+    /// The source has no more bytes: its readiness will be reported.
     Empty,
-    /// The other's send queue is full: the sink's readiness will be told.
+    /// The sink's send queue is full: its readiness will be reported.
     Full,
-    /// The source's peer has closed its direction, and all that it sent is moved.
+    /// The source's peer has closed its direction, and all its bytes were moved.
     Finished,
-    /// The source has failed, and all that could be read of it is moved.
+    /// The source has failed, and all its readable bytes were moved.
     SourceGone(io::Error),
-    /// Nothing can be written to the sink any more. What was not moved is with the source still.
+    /// The sink can no longer be written to. Bytes that were not moved remain with the source.
     SinkGone(io::Error),
 }
 
-/// What a stack has done so far that no call's result tells.
+/// Totals of a stack that no call's result shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Completions {
-    /// Sends by reference completed: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
+    /// Completed sends by reference: MSG_ZEROCOPY, IORING_OP_SEND_ZC.
     pub sends: u64,
-    /// Of these, sends whose data was copied after all (SO_EE_CODE_ZEROCOPY_COPIED, IORING_NOTIF_USAGE_ZC_COPIED).
+    /// Sends among them whose data the kernel copied after all (SO_EE_CODE_ZEROCOPY_COPIED,
+    /// IORING_NOTIF_USAGE_ZC_COPIED).
     pub copied: u64,
     /// Bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
     pub mapped_bytes: u64,
-    /// System calls of a stack whose sends, receives and waits are not one each.
+    /// System calls of a stack that does not make one for each send, receive and wait; `None` for
+    /// other stacks.
     pub ring_calls: Option<u64>,
 }
 
 /// Pages of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// All.
+    /// All pages.
     pub all: u64,
-    /// Those in the page cache.
+    /// Pages that are in the page cache.
     pub cached: u64,
 }
 
-/// What a source is to hold.
+/// Content of a source to be made.
 pub struct Content<'a> {
-    /// Bytes in all.
+    /// Bytes of the whole content.
     pub bytes: u64,
-    /// Bytes of each file, where the source is files: the last may have fewer. No call crosses a file's end.
+    /// Bytes of each file, for a source of files; the last may be shorter. No call crosses a file's
+    /// end.
     pub file_bytes: u64,
-    /// Bytes of the longest call to come.
+    /// Bytes of the longest send call.
     pub call_bytes: usize,
-    /// Writes the content from an offset; it is asked in order.
+    /// Writes the content at an offset into the slice; called in ascending order.
     pub fill: &'a mut dyn FnMut(u64, &mut [u8]),
 }
 
 /// A TCP under test: non-blocking sockets with edge-triggered readiness.
 ///
-/// `token` is the caller's own number of a socket, told back by [`Stack::ready`]. A call that
-/// finds nothing to do fails with [`io::ErrorKind::WouldBlock`].
+/// `token` is the caller's number of a socket, which [`Stack::ready`] reports. A call that finds
+/// nothing to do fails with [`io::ErrorKind::WouldBlock`].
 pub trait Stack {
     /// A listening socket.
     type Listener: Copy + Debug;
     /// A connection.
     type Conn: Copy + Debug;
-    /// What payload is sent from: a buffer, a file; immutable once made.
+    /// Payload to send: a buffer, a file; immutable once made.
     type Source;
-    /// What payload is received into: a buffer, or nothing.
+    /// Destination of received payload: a buffer, or nothing.
     type Sink;
 
-    /// Whether it stands still while nobody polls it: it then neither acknowledges nor sends again.
+    /// True if the stack stands still while it is not polled: it then neither acknowledges nor
+    /// retransmits.
     const STANDS_STILL: bool;
 
-    /// Listens. Port 0 lets the stack choose.
+    /// Listens. With port 0 the stack chooses a port.
     ///
     /// # Errors
-    /// Of socket, bind and listen.
+    /// Errors of socket, bind and listen.
     fn listen(
         &mut self,
         local: SocketAddr,
@@ -146,16 +150,16 @@ pub trait Stack {
         token: u32,
     ) -> Result<Self::Listener, StackError>;
 
-    /// Where a listener listens.
+    /// Local address of a listener.
     ///
     /// # Errors
-    /// Of getsockname.
+    /// Errors of getsockname.
     fn local_addr(&self, listener: Self::Listener) -> Result<SocketAddr, StackError>;
 
-    /// Ends a listener; connections that nobody accepted are reset.
+    /// Closes a listener; connections that were not accepted are reset.
     fn close_listener(&mut self, listener: Self::Listener);
 
-    /// Takes one connection that has come in.
+    /// Accepts a connection.
     ///
     /// # Errors
     /// `WouldBlock`; EMFILE; errors of a connection that failed while it waited.
@@ -165,48 +169,50 @@ pub trait Stack {
         token: u32,
     ) -> io::Result<(Self::Conn, SocketAddr)>;
 
-    /// Starts to connect; writability tells the end, [`Stack::connected`] the outcome.
+    /// Starts to connect. Writability reports the end, [`Stack::connected`] the outcome.
     ///
     /// # Errors
-    /// Of socket, setsockopt and connect, e.g. EADDRNOTAVAIL when no port is free.
+    /// Errors of socket, setsockopt and connect, e.g. EADDRNOTAVAIL if no port is free.
     fn connect(&mut self, remote: SocketAddr, token: u32) -> Result<Self::Conn, StackError>;
 
-    /// The outcome of a connect that has ended.
+    /// Outcome of a connect that has ended.
     ///
     /// # Errors
-    /// Why it failed, e.g. ECONNREFUSED.
+    /// Error of the connect, e.g. ECONNREFUSED.
     fn connected(&mut self, conn: Self::Conn) -> io::Result<()>;
 
-    /// Waits for readiness, at most `timeout` (`None` is for ever), and gives the number of
-    /// [`Stack::ready`] entries. Interrupted by a signal it gives 0.
+    /// Waits for readiness, at most for `timeout` (`None`: without limit), and returns the number
+    /// of [`Stack::ready`] entries. Returns 0 if a signal interrupts the wait.
     ///
     /// # Errors
-    /// Only of a broken stack.
+    /// The stack is broken.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// Sends what waits to be sent, acknowledgements included. A thread calls it before it does something else than poll,
-    /// e.g. read meters. It has no default: a stack that gathers packets must not forget it.
+    /// Sends pending packets, acknowledgements included. A thread calls this before it does
+    /// something other than poll, e.g. read meters. There is no default, so that no stack that
+    /// gathers packets can forget it.
     ///
     /// # Errors
-    /// Only of a broken stack.
+    /// The stack is broken.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Tells nothing more of a connection: its calls are made without asking. A stack that can only tell goes on.
+    /// Stops readiness reports of a connection, whose calls are then made without polling. A stack
+    /// whose reports cannot be stopped ignores this.
     fn stop_telling(&mut self, _conn: Self::Conn) {}
 
-    /// Makes the calling thread's timeouts as precise as the host can; what a fixed rate needs.
+    /// Makes the calling thread's timeouts as precise as the host can, as a fixed rate needs.
     fn use_precise_timeouts(&mut self);
 
     /// Entry `index` of the last poll.
     fn ready(&self, index: usize) -> Ready;
 
-    /// Reads into a buffer of the caller's: for what is no payload.
+    /// Reads into the caller's buffer, for bytes that are not payload.
     ///
     /// # Errors
     /// `WouldBlock`, or the connection's error.
     fn read(&mut self, conn: Self::Conn, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes from a buffer of the caller's: for what is no payload.
+    /// Writes from the caller's buffer, for bytes that are not payload.
     ///
     /// # Errors
     /// `WouldBlock`, or the connection's error.
@@ -215,21 +221,22 @@ pub trait Stack {
     /// Makes a source that holds `content` and sends it by `with`.
     ///
     /// # Errors
-    /// Of mmap, of the file in the temporary directory, of the pipe, of io_uring.
+    /// Errors of mmap, of the file in the temporary directory, of the pipe, of io_uring; a send
+    /// call that the stack does not have.
     fn source(
         &mut self,
         with: SendWith,
         content: &mut Content<'_>,
     ) -> Result<Self::Source, StackError>;
 
-    /// Pages of the files that a source sends from, and those in the page cache; `None` where it sends from memory.
+    /// Pages of the files that a source sends from; `None` for a source in memory.
     fn pages(&self, source: &Self::Source) -> Option<Pages>;
 
     /// Sends `len` bytes of a source from offset `at`; `more` is MSG_MORE.
     ///
     /// # Errors
-    /// `WouldBlock`; `ResourceBusy` where the send before it is still to be handed over, so that none was tried, and
-    /// writability will be told; or the connection's error.
+    /// `WouldBlock`; `ResourceBusy` if the previous send was not submitted yet, so that no call was
+    /// made, and writability will be reported; or the connection's error.
     fn send(
         &mut self,
         conn: Self::Conn,
@@ -242,7 +249,7 @@ pub trait Stack {
     /// Makes a sink that takes up to `read_bytes` per call.
     ///
     /// # Errors
-    /// Of the pipe or /dev/null.
+    /// Errors of the pipe or /dev/null; a receive call that the stack does not have.
     fn sink(&mut self, with: ReceiveWith, read_bytes: usize) -> Result<Self::Sink, StackError>;
 
     /// Receives once.
@@ -251,61 +258,63 @@ pub trait Stack {
     /// `WouldBlock`, or the connection's error.
     fn receive(&mut self, conn: Self::Conn, sink: &mut Self::Sink) -> io::Result<Moved>;
 
-    /// The bytes of the last receive; `None` where the sink never sees them.
+    /// Bytes of the last receive; `None` if the sink never sees them.
     fn received<'a>(&'a self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
 
-    /// Moves received bytes of a connection into the send queue of another, by reference: at most `most`, and no more
-    /// than the other has room for. For the connection that they come from it is a read. An end is not passed on.
+    /// Moves received bytes of a connection to the send queue of another, by reference: at most
+    /// `most`, and no more than the queue has room for. To the source connection this is a read. An
+    /// end is not passed on.
     ///
     /// # Errors
-    /// `Unsupported` by a stack that cannot move them by reference.
+    /// `Unsupported` if the stack cannot move bytes by reference.
     fn forward(&mut self, from: Self::Conn, to: Self::Conn, most: usize) -> io::Result<Forwarded>;
 
-    /// Ends what is sent (a FIN behind it); receiving goes on. `close` is still to be called.
+    /// Ends the sending direction with a FIN; receiving continues. `close` must still be called.
     fn finish(&mut self, conn: Self::Conn);
 
-    /// Sets or clears TCP_CORK; clearing sends what was held.
+    /// Sets or clears TCP_CORK; clearing sends held bytes.
     ///
     /// # Errors
-    /// Of setsockopt.
+    /// Errors of setsockopt; `Unsupported`.
     fn cork(&mut self, conn: Self::Conn, on: bool) -> io::Result<()>;
 
     /// Takes a connection's completions of MSG_ZEROCOPY.
     ///
     /// # Errors
-    /// The connection's error, if that is what [`Ready::error`] was about.
+    /// The connection's error, if [`Ready::error`] was about one.
     fn reap(&mut self, conn: Self::Conn) -> io::Result<()>;
 
-    /// Of all connections, those closed included.
+    /// Totals over all connections, closed ones included.
     fn completions(&self) -> Completions;
 
-    /// The connection for a thread of its own, in calls that block; readiness of it is told no more.
+    /// Converts the connection for a thread that makes blocking calls. Its readiness is no longer
+    /// reported.
     ///
     /// # Errors
-    /// `Unsupported` of a stack that has no such calls; of the socket.
+    /// `Unsupported` if the stack has no blocking calls; errors of the socket.
     fn blocking(&mut self, _conn: Self::Conn) -> io::Result<BlockingSocket> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The same of a listener; several threads may each have it.
+    /// Converts a listener for blocking calls. Several threads may each have it.
     ///
     /// # Errors
-    /// As of [`Stack::blocking`].
+    /// See [`Stack::blocking`].
     fn blocking_listener(&mut self, _listener: Self::Listener) -> io::Result<BlockingListener> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// What makes connections that block, with the options of this stack's.
+    /// Makes a connector for blocking connections, with the options of this stack.
     ///
     /// # Errors
-    /// `Unsupported` as of [`Stack::blocking`].
+    /// `Unsupported`; see [`Stack::blocking`].
     fn blocking_connector(&self) -> io::Result<BlockingConnector> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Closes. Bytes not read yet make it a reset, as the kernel has it.
+    /// Closes. With unread bytes the kernel's close is a reset.
     fn close(&mut self, conn: Self::Conn);
 
-    /// Closes by a reset: leaves no TIME_WAIT behind and drops what is not yet delivered.
+    /// Closes by a reset: leaves no TIME_WAIT and drops undelivered bytes.
     fn abort(&mut self, conn: Self::Conn);
 }

@@ -1,6 +1,6 @@
-//! The same application's calls, at random by a seed, once with the kernel's TCP at both ends and once with
-//! ours at one, over a TAP: what the application at the other end sees must be the same, bytes, end of
-//! stream and errors. Needs root; says that it was skipped without.
+//! Makes the same random calls of an application, by a seed, once with the kernel's TCP at both
+//! ends and once with ours at one end, over a TAP. The application at the other end must see the
+//! same bytes, end of stream and errors. Needs root; prints that it was skipped without.
 
 #[path = "differential/ends.rs"]
 mod ends;
@@ -13,7 +13,7 @@ use ends::{Bed, Buffers};
 use program::Program;
 use tcpcost_testbed::{has_program, in_namespace, skip};
 
-/// Programs per bed; the variable SEEDS asks for more.
+/// Programs per bed; the environment variable SEEDS can ask for more.
 fn seeds() -> u64 {
     let wanted = std::env::var("SEEDS").ok();
     wanted.and_then(|text| text.parse().ok()).unwrap_or(40)

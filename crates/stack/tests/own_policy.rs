@@ -1,4 +1,4 @@
-//! The example runs as it says it does.
+//! The example runs as its comment says.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! The stack over io_uring against ordinary sockets, over 127.0.0.1: what ends a connection, and what runs out.
+//! Tests of the io_uring stack against ordinary sockets, over 127.0.0.1: ends of connections, and
+//! exhausted buffers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,11 +12,12 @@ use tcpcost_stack::{
 };
 use tcpcost_study::{ReceiveWith, SendWith};
 
-/// A test that hangs is a failure, after a minute.
+/// A test that hangs fails after a minute.
 const LIMIT: Duration = Duration::from_secs(60);
 const PERIOD: usize = 251;
 
-/// A stack with the fewest buffers that there can be for reads of so many bytes, small ones of sockets if asked.
+/// Makes a stack with the fewest possible buffers for reads of `read_bytes`, and with socket
+/// buffers of `socket_bytes` if given.
 fn stack(read_bytes: usize, socket_bytes: Option<usize>) -> Option<RingStack> {
     if let Some(reason) = uring_refusal() {
         tcpcost_testbed::skip(&reason);
@@ -33,7 +35,7 @@ fn byte(at: u64) -> u8 {
     (at % PERIOD as u64) as u8
 }
 
-/// A source with so many bytes of the pattern.
+/// Makes a source with `bytes` bytes of the pattern.
 fn source(stack: &mut RingStack, bytes: usize) -> RingSource {
     let mut fill = |at: u64, into: &mut [u8]| {
         into.iter_mut()
@@ -49,12 +51,12 @@ fn source(stack: &mut RingStack, bytes: usize) -> RingSource {
     stack.source(SendWith::Send, &mut content).unwrap()
 }
 
-/// Polls until `done` gives something.
+/// Polls until `done` returns a value.
 fn until<T>(stack: &mut RingStack, mut done: impl FnMut(&mut RingStack) -> Option<T>) -> T {
     until_told(stack, |stack, _| done(stack))
 }
 
-/// The same with what the poll has told.
+/// Polls until `done` returns a value; `done` also gets the reported readiness.
 fn until_told<T>(
     stack: &mut RingStack,
     mut done: impl FnMut(&mut RingStack, &[Ready]) -> Option<T>,
@@ -70,7 +72,7 @@ fn until_told<T>(
     }
 }
 
-/// A connection of the stack's to an ordinary socket.
+/// Connects the stack to an ordinary socket.
 fn connected(stack: &mut RingStack, token: u32) -> (RingConn, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let conn = stack
@@ -85,7 +87,7 @@ fn connected(stack: &mut RingStack, token: u32) -> (RingConn, TcpStream) {
     (conn, listener.accept().unwrap().0)
 }
 
-/// Sends it all, as often as there is room.
+/// Sends all bytes, as there is room.
 fn send_all(stack: &mut RingStack, conn: RingConn, source: &mut RingSource, bytes: usize) {
     let mut sent = 0;
     until(stack, |stack| {
@@ -97,7 +99,7 @@ fn send_all(stack: &mut RingStack, conn: RingConn, source: &mut RingSource, byte
     });
 }
 
-/// Receives to the end of the stream.
+/// Receives until the end of the stream.
 fn receive_all(stack: &mut RingStack, conn: RingConn, sink: &mut RingSink) -> Vec<u8> {
     let mut all = Vec::new();
     until(stack, |stack| {
@@ -123,7 +125,8 @@ fn what_is_sent_before_a_close_arrives_whole_and_then_the_end() {
         return;
     };
     let (conn, mut peer) = connected(&mut stack, 1);
-    // Much more than both buffers take: the kernel continues it while the connection is closing.
+    // Many more bytes than both buffers take: the kernel continues the send while the connection
+    // closes.
     let bytes = 3_000_000;
     let mut source = source(&mut stack, bytes);
     assert_eq!(
@@ -164,7 +167,7 @@ fn a_half_that_is_closed_leaves_the_other_open() {
         all
     });
     send_all(&mut stack, conn, &mut source, bytes);
-    // The FIN follows what is on its way.
+    // The FIN follows the bytes in flight.
     stack.finish(conn);
     until(&mut stack, |_| peer.is_finished().then_some(()));
     let all = peer.join().unwrap();
@@ -238,7 +241,8 @@ fn a_refused_connect_says_so() {
     stack.close(conn);
 }
 
-/// Sixteen buffers and eighty connections that all have something: those that find none are read all the same, each byte once.
+/// Sixteen buffers, and eighty connections that all have bytes: connections that find no buffer are
+/// read all the same, each byte once.
 #[test]
 fn connections_that_find_no_buffer_lose_nothing() {
     let Some(mut stack) = stack(512, None) else {
@@ -264,12 +268,12 @@ fn connections_that_find_no_buffer_lose_nothing() {
         (&*peer).write_all(&message).unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
     }
-    // Nobody reads while they come, so that some hold all buffers.
+    // Nothing is read while the bytes come, so that some connections hold all buffers.
     for _ in 0..20 {
         stack.poll(Some(Duration::ZERO)).unwrap();
     }
     let mut sink = stack.sink(ReceiveWith::Read, 300).unwrap();
-    // The last first: it is not among those that came first.
+    // The last first: it was not among the first to receive.
     for &conn in conns.iter().rev() {
         assert_eq!(receive_all(&mut stack, conn, &mut sink), message);
     }

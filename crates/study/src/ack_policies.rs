@@ -1,6 +1,5 @@
-//! Every policy by which an end acknowledges, one row each: its name, its parameters and their
-//! defaults, and whether the kernel's TCP has it. What our TCP does by it is a file of
-//! `tcpcost_tcp`'s.
+//! ACK policies, one row each: name, parameters with defaults, and whether the kernel's TCP has the
+//! policy. Their effect in our own TCP is in `tcpcost_tcp`.
 
 use std::time::Duration;
 
@@ -8,27 +7,27 @@ use crate::row::Kernel;
 use crate::words::words;
 
 words! {
-    /// When to acknowledge.
+    /// ACK policy of an end.
     AckKind {
         /// RFC 9293: every second full-sized segment.
         Delayed = "delayed",
-        /// As the kernel's TCP.
+        /// Policy of the kernel's TCP.
         LinuxLike = "linux-like",
-        /// Each so many wire segments.
+        /// One ACK for every `ack_segments` wire segments.
         Every = "every",
-        /// Each so many segments, also within a super-segment.
+        /// One ACK for every `ack_segments` segments, even within a super-segment.
         Exactly = "exactly",
-        /// HP-UX and Solaris.
+        /// ACK avoidance of HP-UX and Solaris.
         Avoidance = "avoidance",
-        /// The reader's read acknowledges.
+        /// ACKs when the application reads.
         OnRead = "on-read",
-        /// As the sender asks (TCP ACK Rate Request).
+        /// ACKs as the sender requests (TCP ACK Rate Request).
         Requested = "requested",
     }
 }
 
-/// Calls a macro with every policy and the parameters of its that are choices, in the words of
-/// `tcpcost_tcp::AckPolicy`: whoever makes one of the other names no policy.
+/// Calls a macro with all policies and those of their parameters that are knobs, in the words of
+/// `tcpcost_tcp::AckPolicy`. Code that converts policies needs to name none of them.
 #[macro_export]
 macro_rules! with_ack_policies {
     ($call:ident) => {
@@ -44,28 +43,28 @@ macro_rules! with_ack_policies {
     };
 }
 
-/// One policy.
+/// Row of an ACK policy.
 #[derive(Debug, Clone, Copy)]
 pub struct AckPolicyRow {
-    /// When it acknowledges.
+    /// Condition for an ACK, for the documents.
     pub doc: &'static str,
-    /// Where it is from.
+    /// Source of the policy.
     pub from: &'static str,
-    /// `ack_segments` where nobody sets it; `None` where it counts none.
+    /// Default of `ack_segments`. `None` if the policy counts no segments.
     pub segments: Option<u32>,
-    /// `ack_delay` where nobody sets it.
+    /// Default of `ack_delay`.
     pub delay_max: Duration,
-    /// `ack_limit_initial` and `ack_limit_max` where nobody sets them; `None` where it has none.
+    /// Defaults of `ack_limit_initial` and `ack_limit_max`. `None` if the policy has no limits.
     pub limits: Option<[u32; 2]>,
-    /// How the kernel's TCP has it; `None` where it does not.
+    /// Way in which the kernel's TCP has the policy. `None` if it does not.
     pub in_kernel: Option<Kernel>,
 }
 
 impl AckKind {
-    /// Its row.
+    /// Row of the policy.
     pub const fn row(self) -> AckPolicyRow {
         let ms = Duration::from_millis;
-        // As RFC 9293 leaves it: what each policy is not said to have, it has not.
+        // Defaults of RFC 9293, for all fields that a policy does not set.
         let plain = AckPolicyRow {
             doc: "",
             from: "",
@@ -125,18 +124,18 @@ impl AckKind {
         }
     }
 
-    /// How the kernel's TCP has it; `None` where it does not.
+    /// Way in which the kernel's TCP has the policy. `None` if it does not.
     pub fn in_kernel(self) -> Option<Kernel> {
         self.row().in_kernel
     }
 }
 
-/// Whether the policy of this name counts segments.
+/// True if the policy of this name counts segments.
 pub(crate) fn counts_segments(word: &str) -> bool {
     AckKind::from_word(word).is_some_and(|kind| kind.row().segments.is_some())
 }
 
-/// Whether the policy of this name has limits.
+/// True if the policy of this name has limits.
 pub(crate) fn has_limits(word: &str) -> bool {
     AckKind::from_word(word).is_some_and(|kind| kind.row().limits.is_some())
 }

@@ -1,6 +1,6 @@
-//! Captures of a study's own trials: what is asked for, and what a record has of them.
+//! Captures of a study's trials: their settings, and their part of a record.
 //!
-//! A capture costs CPU, so the trials that are captured are further ones, in cells of their own.
+//! A capture costs CPU, so captured trials are additional ones, in cells of their own.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::raw::Raw;
 use crate::raw::raw;
 use crate::units;
 
-/// `[measure.capture]`.
+/// Settings of `[measure.capture]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaptureSettings {
-    /// Captured trials of each cell; 0 captures none.
+    /// Captured trials of each cell. 0 captures none.
     pub trials: u32,
-    /// Bytes kept of each packet, from the link's header on; 0 keeps all. 128: cooked or Ethernet with a VLAN
-    /// tag (18), IPv6 (40) and the longest TCP header (60).
+    /// Bytes kept of each packet, from the link header on; 0 keeps all. The default of 128 holds a
+    /// cooked or Ethernet header with a VLAN tag (18), IPv6 (40) and the longest TCP header (60).
     pub snap_len: u32,
-    /// A captured trial's warm-up and its interval are each the study's or this, if that is less: a
-    /// second of a CPU-bound trial is a million packets.
+    /// Limit of a captured trial's warm-up and of its interval; the study's are used if they are
+    /// shorter. A second of a CPU-bound trial is a million packets.
     pub duration: Duration,
-    /// The cells that are captured: those that have these knobs.
+    /// Cells that are captured: those that have these knobs.
     pub matching: Knobs,
 }
 
@@ -69,45 +69,47 @@ impl CaptureSettings {
     }
 }
 
-/// Of a captured trial's end: the file, when the meters were read, how its first connection began.
+/// Capture at an end of a trial: the file, the times at which the meters were read, and the first
+/// transactions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capture {
-    /// The file, from the run's directory.
+    /// Path of the file, relative to the run's directory.
     pub file: String,
-    /// Where packets were seen, and by what.
+    /// Point and method of the capture.
     pub place: String,
-    /// Bytes kept of each packet; 0 is all.
+    /// Bytes kept of each packet; 0 means all.
     pub snap_len: u32,
     /// Packets in the file.
     pub packets: u64,
-    /// Packets that had no room in the capture's buffer; absent where it cannot lose any.
+    /// Packets that found no room in the capture's buffer. `None` if the capture cannot lose any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
-    /// When the meters and the workload's own counts were read.
+    /// Times at which the meters and the workload's own counts were read.
     pub snapshots: Brackets,
-    /// When the connections' counts (meter `tcp_info`) were read: earlier, and later.
+    /// Times at which the connections' counts (meter `tcp_info`) were read: before the others at
+    /// the start, and after them at the end. `None` if they were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_info: Option<Brackets>,
-    /// The first transactions of the first connection; of `rr` alone.
+    /// First transactions of the first connection. `None` unless the workload is `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opening: Option<Opening>,
 }
 
-/// From when to when the two readings took, CLOCK_REALTIME, ns.
+/// Times of the two readings of a meter, CLOCK_REALTIME, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brackets {
-    /// The first began.
+    /// Start of the first reading.
     pub first_begin_ns: u64,
-    /// The first was over.
+    /// End of the first reading.
     pub first_end_ns: u64,
-    /// The second began.
+    /// Start of the second reading.
     pub second_begin_ns: u64,
-    /// The second was over.
+    /// End of the second reading.
     pub second_end_ns: u64,
 }
 
 impl Brackets {
-    /// The brackets that hold both: several threads read at nearly the same time.
+    /// Returns the brackets that contain both: several threads read at nearly the same time.
     #[must_use]
     pub fn around(self, other: Brackets) -> Brackets {
         Brackets {
@@ -119,16 +121,17 @@ impl Brackets {
     }
 }
 
-/// `[published_opening]`: somebody's capture of a connection's first transactions, to show beside ours.
+/// `[published_opening]`: a published capture of a connection's first transactions, shown next to
+/// ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedOpening {
-    /// Who, when, where.
+    /// Author, year and place of the publication.
     pub source: String,
-    /// The client's pure ACKs, as [`tcpcost_counts::Sequences::pure_acks`].
+    /// Pure ACKs of the client, as in [`tcpcost_counts::Sequences::pure_acks`].
     pub pure_acks: Vec<Vec<u64>>,
-    /// The server's data, as [`tcpcost_counts::Sequences::data_bursts`].
+    /// Data bursts of the server, as in [`tcpcost_counts::Sequences::data_bursts`].
     pub data_bursts: Vec<Vec<u64>>,
-    /// The cells that are theirs: those that have these knobs.
+    /// Cells to which it belongs: those that have these knobs.
     pub matching: Knobs,
 }
 

@@ -1,4 +1,4 @@
-//! One combination of knobs, and the order in which combinations are tried.
+//! Cells (combinations of knobs), and the order in which they run.
 
 use std::path::PathBuf;
 
@@ -6,37 +6,38 @@ use tcpcost_counts::MeterName;
 
 use crate::knob::Knobs;
 
-/// One combination of knobs. Run once, it is a trial.
+/// Combination of knobs. One run of it is a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// Name in tables: the study file's `name`, or what varies, as `knob=value`.
+    /// Name in tables: the study file's `name`, or the varied knobs as `knob=value`.
     pub name: String,
-    /// What is set in it.
+    /// Knobs that are set.
     pub knobs: Knobs,
-    /// Set where its trials only tell what a meter costs another cell.
+    /// Present if the cell's trials only measure the cost of a meter in another cell.
     pub meter_trial: Option<MeterTrial>,
-    /// Set where its trials are captured: the name of the cell that they are of.
+    /// Name of the cell that is captured. `None` if this cell's trials are not captured.
     pub captured: Option<String>,
-    /// The program whose agents are its hosts; `None` is the one that runs.
+    /// Program whose agents are the hosts. `None` for the running program.
     pub program: Option<PathBuf>,
 }
 
-/// Trials of a cell with one standing meter or none, beside the cell's own: what a meter costs.
+/// Trials of a cell with one standing meter or none, next to the cell's own: they show the cost of
+/// a meter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeterTrial {
     /// Name of the cell.
     pub cell: String,
-    /// The one standing meter; `None` for none.
+    /// Only standing meter. `None` for no meter.
     pub meter: Option<MeterName>,
 }
 
-/// A seeded shuffle (Fisher and Yates over SplitMix64): the same seed gives the same order on every
-/// machine and in every version, so that a run can be done again.
+/// Seeded shuffle (Fisher and Yates over SplitMix64). The same seed gives the same order on every
+/// machine and in every version, so that a run can be repeated.
 #[derive(Debug, Clone)]
 pub struct Shuffle(u64);
 
 impl Shuffle {
-    /// For one repetition of a study.
+    /// Creates the shuffle for one repetition of a study.
     pub fn new(seed: u64, repetition: u32) -> Shuffle {
         Shuffle(seed ^ (u64::from(repetition) << 32))
     }
@@ -49,7 +50,7 @@ impl Shuffle {
         z ^ (z >> 31)
     }
 
-    /// The items in a random order.
+    /// Returns the items in a random order.
     pub fn order<T>(&mut self, mut items: Vec<T>) -> Vec<T> {
         for last in (1..items.len()).rev() {
             let other = usize::try_from(self.next() % (last as u64 + 1)).expect("at most `last`");

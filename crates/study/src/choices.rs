@@ -1,10 +1,10 @@
-//! Knobs whose values are words, as types.
+//! Types of the knobs whose values are words.
 
 use crate::side::Side;
 use crate::words::words;
 
 words! {
-    /// What carries between a pair whose study sets a wire.
+    /// Wire between a pair, if the study sets one.
     Carrier {
         /// A wire of our own.
         Own = "own",
@@ -14,25 +14,25 @@ words! {
 }
 
 words! {
-    /// What traffic.
+    /// Kind of traffic.
     WorkloadKind {
         /// The client sends.
         Stream = "stream",
         /// The server sends.
         Maerts = "maerts",
-        /// Both send.
+        /// Both ends send.
         Bidirectional = "bidirectional",
-        /// Request and response on standing connections.
+        /// Requests and responses on connections that stay open.
         Rr = "rr",
         /// Connect, request, response, close.
         Crr = "crr",
-        /// What the knob `program` says.
+        /// Operations of the knob `program`.
         Program = "program",
     }
 }
 
 impl WorkloadKind {
-    /// Whether work is counted in transactions.
+    /// True if work is counted in transactions.
     pub fn has_transactions(self) -> bool {
         matches!(
             self,
@@ -40,7 +40,7 @@ impl WorkloadKind {
         )
     }
 
-    /// Whether this side sends payload; of a program, whether it may.
+    /// True if this side sends payload; for a program, true if it may.
     pub fn sends(self, side: Side) -> bool {
         match self {
             WorkloadKind::Stream => side == Side::Connects,
@@ -54,15 +54,15 @@ impl WorkloadKind {
 }
 
 words! {
-    /// The call that sends payload.
+    /// Call that sends payload.
     SendWith {
         /// write(2) from memory.
         Write = "write",
         /// send(2) from memory.
         Send = "send",
-        /// pread(2) of a file into a buffer, and write(2) of it.
+        /// pread(2) of a file into a buffer, then write(2).
         ReadWrite = "read+write",
-        /// pread(2) of a file into a buffer, and send(2) of it.
+        /// pread(2) of a file into a buffer, then send(2).
         ReadSend = "read+send",
         /// send(2) of a mapped file.
         MmapSend = "mmap+send",
@@ -76,17 +76,18 @@ words! {
         Zerocopy = "zerocopy",
         /// send(2) with MSG_ZEROCOPY of a mapped file.
         MmapZerocopy = "mmap+zerocopy",
-        /// io_uring's IORING_OP_SEND from memory, a submission for each call.
+        /// IORING_OP_SEND of io_uring from memory, with a submission for each call.
         UringSend = "uring-send",
-        /// io_uring's IORING_OP_SEND_ZC of a registered buffer.
+        /// IORING_OP_SEND_ZC of io_uring from a registered buffer.
         UringSendZc = "uring-send-zc",
-        /// io_uring's IORING_OP_SPLICE of file pages into a pipe, and of the pipe into the socket, linked.
+        /// IORING_OP_SPLICE of io_uring: file pages into a pipe, and the pipe into the socket,
+        /// linked.
         UringSplice = "uring-splice",
     }
 }
 
 impl SendWith {
-    /// Whether payload comes out of files.
+    /// True if payload comes from files.
     pub fn is_from_files(self) -> bool {
         match self {
             SendWith::ReadWrite
@@ -105,7 +106,8 @@ impl SendWith {
         }
     }
 
-    /// Whether the kernel tells when it has done with what it was lent, and whether it copied it after all.
+    /// True if the kernel reports when it no longer needs the lent memory, and whether it copied it
+    /// after all.
     pub fn has_completions(self) -> bool {
         matches!(
             self,
@@ -115,13 +117,13 @@ impl SendWith {
 }
 
 words! {
-    /// The call that takes payload.
+    /// Call that receives payload.
     ReceiveWith {
         /// read(2).
         Read = "read",
-        /// recv(2) with MSG_TRUNC: TCP throws the data away uncopied.
+        /// recv(2) with MSG_TRUNC: TCP discards the data without a copy.
         RecvTrunc = "recv-trunc",
-        /// splice(2) into a pipe and from it to /dev/null.
+        /// splice(2) into a pipe and from the pipe to /dev/null.
         Splice = "splice",
         /// TCP_ZEROCOPY_RECEIVE: whole pages are mapped, the rest is read.
         Zerocopy = "zerocopy",
@@ -129,23 +131,23 @@ words! {
 }
 
 words! {
-    /// How a thread waits for its connections.
+    /// Method by which a thread waits for its connections.
     WaitsBy {
-        /// One thread for many, by readiness: epoll, or our TCP's own loop.
+        /// One thread for many connections, by readiness: epoll, or our own TCP's loop.
         Epoll = "epoll",
-        /// A thread for each connection, in calls that block.
+        /// A thread for each connection, in blocking calls.
         BlockingThreads = "blocking-threads",
-        /// One thread for many, by a ring of io_uring.
+        /// One thread for many connections, by a ring of io_uring.
         IoUring = "io-uring",
-        /// One thread for many, which asks nobody and tries each in turn.
+        /// One thread for many connections, which tries each in turn without waiting.
         Visits = "visits",
     }
 }
 
 words! {
-    /// How short segments are held back on purpose.
+    /// Method by which short segments are held back on purpose.
     Cork {
-        /// Not at all.
+        /// No holding back.
         Off = "off",
         /// TCP_CORK.
         On = "on",
@@ -155,63 +157,64 @@ words! {
 }
 
 words! {
-    /// Who cuts a super-segment into wire segments.
+    /// Component that cuts a super-segment into wire segments.
     Segmentation {
-        /// Nobody: TCP's output path handles one skb per MSS (gso_max_segs 1), as in 2005.
+        /// No cutting: TCP's output path handles one skb per MSS (gso_max_segs 1), as in 2005.
         PerMss = "per-mss",
-        /// The kernel, just before the device (tso off): TCP itself still builds super-segments.
+        /// Kernel, just before the device (tso off). TCP itself still builds super-segments.
         SoftwareGso = "software-gso",
-        /// The device.
+        /// Network device.
         Tso = "tso",
     }
 }
 
 words! {
-    /// When a partial segment behind full ones leaves by itself.
+    /// Rule for a partial segment after full ones: when it leaves as a packet of its own.
     TailSplit {
         /// Always: Linux before 3.14.
         Split = "split",
-        /// Where Nagle's rule holds it back.
+        /// Only if Nagle's rule holds it back.
         Keep = "keep",
     }
 }
 
 words! {
-    /// What opens the congestion window.
+    /// Event that opens the congestion window.
     WindowGrowth {
-        /// The bytes acknowledged.
+        /// Bytes acknowledged.
         Bytes = "bytes",
-        /// Each ACK that found the window full.
+        /// ACKs that found the window full, each by one step.
         PerAck = "per-ack",
     }
 }
 
 words! {
-    /// What the host in the middle of a chain does.
+    /// Work of the host in the middle of a chain.
     RelayMode {
-        /// It forwards packets.
+        /// Forwards packets.
         Forward = "forward",
-        /// It ends connections and makes its own: recv(2) and send(2) through a buffer.
+        /// Terminates connections and makes its own: recv(2) and send(2) through a buffer.
         Copy = "copy",
-        /// The same by splice(2) through pipes.
+        /// Terminates connections; data move by splice(2) through pipes.
         Splice = "splice",
-        /// The same by io_uring.
+        /// Terminates connections; data move by io_uring.
         IoUring = "io-uring",
-        /// The same by our own TCP, over a TAP to each side: by reference from queue to queue.
+        /// Terminates connections in our own TCP, over a TAP to each side; data move by reference
+        /// from queue to queue.
         User = "user",
-        /// Copy or splice, by connection and way, as bytes come.
+        /// Copy or splice, chosen for each connection and direction as bytes come.
         Auto = "auto",
     }
 }
 
 words! {
-    /// What somebody states of a change.
+    /// Published expectation of a change.
     Expects {
-        /// It is less.
+        /// Less.
         Less = "less",
-        /// It is more.
+        /// More.
         More = "more",
-        /// It is the same to 5 %.
+        /// Same, within 5 %.
         Same = "same",
     }
 }

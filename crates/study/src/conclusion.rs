@@ -1,5 +1,5 @@
-//! What a study concludes from its numbers: `[[conclusion]]` and `[[fit]]`. The arithmetic and the
-//! sentences are in `report`.
+//! Conclusions of a study: `[[conclusion]]` and `[[fit]]`. Their arithmetic and sentences are in
+//! `report`.
 
 use crate::choices::Expects;
 use crate::derived::Derived;
@@ -11,62 +11,62 @@ use crate::row::Knob;
 use crate::statement::Statement;
 use crate::value::Value;
 
-/// `[[conclusion]]`: one sentence about cells, or about what a knob changes between them.
+/// `[[conclusion]]`: a sentence about cells, or about the effect of a knob between cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
-    /// How the sentence begins: what was done, in words.
+    /// Start of the sentence: what was done.
     pub text: String,
-    /// Whether it goes on with the sentence of the conclusion before.
+    /// True if it continues the sentence of the conclusion before.
     pub continues: bool,
-    /// What is told; `None` is each cell's main quantity.
+    /// Quantity to report. `None` for each cell's main quantity.
     pub quantity: Option<Derived>,
-    /// The cells it is of: those that have these knobs.
+    /// Cells that it is about: those that have these knobs.
     pub matching: Knobs,
-    /// What varies; `None` tells the quantity itself.
+    /// Knob that varies. `None` reports the quantity itself.
     pub change: Option<Change>,
-    /// The published figure of the quantity itself, in its unit.
+    /// Published figure of the quantity itself, in its unit.
     pub published: Option<f64>,
-    /// What was stated of the change.
+    /// Published expectation of the change.
     pub expects: Option<Expects>,
-    /// What was stated of the quantity itself: it is no more than this.
+    /// Published upper limit of the quantity itself.
     pub at_most: Option<f64>,
-    /// And no less than this.
+    /// Published lower limit of the quantity itself.
     pub at_least: Option<f64>,
-    /// The published statement that it tests, by its id.
+    /// Id of the published statement that it tests.
     pub statement: Option<String>,
-    /// The change is told against the same change in the cells that have these knobs.
+    /// Knobs of cells with whose change this change is compared.
     pub than: Option<Knobs>,
-    /// The knob over whose values the change is followed, to find where its sign turns.
+    /// Knob over whose values the change is followed, to find the value at which its sign changes.
     pub over: Option<String>,
 }
 
-/// From one value of a knob to others, all else being equal.
+/// Change from one value of a knob to others, all else being equal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The knob.
+    /// Name of the knob.
     pub knob: String,
-    /// What the others are held against.
+    /// Value with which the others are compared.
     pub from: Value,
-    /// The others.
+    /// Other values.
     pub to: Vec<Value>,
-    /// Published changes in percent of `from`, one for each of `to`; or none.
+    /// Published changes in percent of `from`, one for each value of `to`. Empty if there are none.
     pub published_percent: Vec<f64>,
 }
 
-/// `[[fit]]`: the straight line through trials of several cells.
+/// `[[fit]]`: a straight line through the trials of several cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// What its slope is, in words.
+    /// Meaning of the slope, in words.
     pub text: String,
-    /// Whether it goes on with the sentence of the fit before.
+    /// True if it continues the sentence of the fit before.
     pub continues: bool,
-    /// Upwards; `None` is each cell's main quantity.
+    /// Quantity on the y axis. `None` for each cell's main quantity.
     pub quantity: Option<Derived>,
-    /// To the right.
+    /// Quantity on the x axis.
     pub over: Derived,
-    /// The cells: those that have these knobs.
+    /// Cells of the fit: those that have these knobs.
     pub matching: Knobs,
-    /// The published slope, in the unit of `quantity` by the unit of `over`.
+    /// Published slope, in the unit of `quantity` per unit of `over`.
     pub published: Option<f64>,
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyE
     }))
 }
 
-/// A list of a knob's values, at least one.
+/// Values of a knob from a list of at least one. `None` for anything else.
 pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
     match raw {
         Raw::List(items) if !items.is_empty() => items.iter().map(|item| knob.read(item)).collect(),

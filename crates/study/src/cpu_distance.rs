@@ -1,33 +1,35 @@
-//! The distance of two CPUs, as a cache line's round trip: whether it takes two clearly different times in a run, because a
-//! hypervisor moves the CPUs, and which trials met the longer one.
+//! Distance of two CPUs, measured as a cache line's round trip. Within a run it may take two
+//! clearly different times, because a hypervisor moves the CPUs; this module finds the trials that
+//! met the longer one.
 
 use std::collections::BTreeMap;
 
 use crate::record::{CpuDistance, CpuId, Record};
 
-/// Least ratio of the medians of far and near round trips. Clock rates move a round trip by a half; two threads of one core
-/// (30 to 40 ns) and two cores (60 to 75 ns) are within 2.5, and the same work cost the same in both; another last-level
-/// cache, or socket, is five to ten times as far (300 to 510 ns).
+/// Least ratio of the medians of far and near round trips. Clock rates change a round trip by a
+/// half. Two threads of one core (30 to 40 ns) and two cores (60 to 75 ns) are within 2.5, and the
+/// same work cost the same in both. Another last-level cache or socket is five to ten times as
+/// distant (300 to 510 ns).
 const FAR: f64 = 3.0;
-/// Least share of the round trips on either side, and least number: one rare reading makes no group.
+/// Least share and least number of round trips in either group: one rare reading makes no group.
 const SHARE_LEAST: f64 = 0.1;
 const GROUP_LEAST: usize = 3;
 
 /// Two CPUs of a machine.
 type Between = (String, [usize; 2]);
 
-/// The two groups that round trips between two CPUs form.
+/// Two groups of the round trips between two CPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NearAndFar {
-    /// Median of the near ones, ns.
+    /// Median of the near group, ns.
     pub near_ns: u64,
-    /// The shortest of the far ones, ns.
+    /// Shortest of the far group, ns.
     pub far_from_ns: u64,
 }
 
 impl NearAndFar {
-    /// Splits round trips into two groups so that their logarithms vary least within each. `None` if one group is too small,
-    /// or the groups are too close to each other.
+    /// Splits round trips into two groups so that their logarithms vary least within each. `None`
+    /// if a group is too small, or the groups are too close to each other.
     pub fn of(round_trips_ns: impl IntoIterator<Item = u64>) -> Option<NearAndFar> {
         let mut sorted: Vec<u64> = round_trips_ns.into_iter().collect();
         sorted.sort_unstable();
@@ -38,7 +40,7 @@ impl NearAndFar {
         for at in 1..n {
             below += logs[at - 1];
             let (low, high) = (at as f64, (n - at) as f64);
-            // Variance between the groups, but for a constant factor.
+            // Variance between the groups, except for a constant factor.
             let between = low * high * (below / low - (all - below) / high).powi(2);
             if best.is_none_or(|(most, _)| between > most) {
                 best = Some((between, at));
@@ -56,30 +58,31 @@ impl NearAndFar {
     }
 }
 
-/// A trial's CPUs, in the far group of the run's round trips.
+/// CPUs of a trial that is in the far group of the run's round trips.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distant {
-    /// The CPUs.
+    /// Both CPUs.
     pub cpus: [CpuId; 2],
-    /// The longer of its round trips, ns.
+    /// Longer of the trial's round trips, ns.
     pub ns: u64,
-    /// The median of the near trials, ns.
+    /// Median of the near trials, ns.
     pub near_ns: u64,
 }
 
 impl CpuDistance {
-    /// The longer of both round trips, ns.
+    /// Longer of both round trips, ns. `None` if neither was measured.
     fn longest(&self) -> Option<u64> {
         self.before_ns.max(self.after_ns)
     }
 
-    /// Between which CPUs of which machine, in this trial.
+    /// Machine and CPUs of this distance. `None` if the record does not have the host.
     fn between(&self, record: &Record) -> Option<Between> {
         let (machine, _) = record.place_of(self.cpus[0])?;
         Some((machine.to_string(), self.cpus.map(|id| id.cpu)))
     }
 
-    /// The two groups of round trips between two CPUs of a machine; `None` if there are no two.
+    /// Two groups of the round trips between two CPUs of a machine. `None` if there are not two
+    /// groups.
     pub fn near_and_far(records: &[Record], machine: &str, cpus: [usize; 2]) -> Option<NearAndFar> {
         let place = (machine.to_string(), cpus);
         let of_trial = |record: &Record| {
@@ -91,7 +94,8 @@ impl CpuDistance {
         NearAndFar::of(records.iter().filter_map(of_trial))
     }
 
-    /// The trials whose CPUs were distant, compared with all trials that are given: `None` of the others.
+    /// Distant CPUs of each trial, compared with all given trials. `None` for a trial whose CPUs
+    /// were not distant.
     pub fn distant(records: &[Record]) -> Vec<Option<Distant>> {
         let mut round_trips: BTreeMap<Between, Vec<u64>> = BTreeMap::new();
         for record in records {

@@ -1,4 +1,4 @@
-//! A figure and whose it is: the name by which studies ask for it and reports print it.
+//! Figure with its scope, and the name by which studies and reports refer to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use tcpcost_counts::{Figure, FigureOf};
 
 use crate::host_name::HostName;
 
-/// Whose a figure is.
+/// Scope of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Of all hosts together.
+    /// All hosts together.
     All,
-    /// Of a host, or of a set of hosts together.
+    /// A host, or a set of hosts together.
     Of(HostName),
-    /// Of a group of connections, on all hosts.
+    /// A group of connections, on all hosts.
     Group(HostName),
 }
 
 impl Scope {
-    /// Whether a host is in it.
+    /// True if a host is in the scope.
     pub fn holds(self, host: HostName) -> bool {
         match self {
             Scope::All => true,
@@ -29,7 +29,7 @@ impl Scope {
         }
     }
 
-    /// The name of its host, set or group; `None` of all hosts together.
+    /// Name of the host, set or group. `None` for all hosts together.
     pub fn name(self) -> Option<HostName> {
         match self {
             Scope::All => None,
@@ -38,17 +38,17 @@ impl Scope {
     }
 }
 
-/// A figure of one host, of a set of hosts, of a group of connections, or of all together.
+/// Figure of one host, a set of hosts, a group of connections, or all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Derived {
-    /// What.
+    /// Figure.
     pub kind: Figure,
-    /// Whose.
+    /// Scope of the figure.
     pub scope: Scope,
 }
 
 impl Derived {
-    /// Of all hosts together.
+    /// Creates a figure of all hosts together.
     pub const fn total(kind: Figure) -> Derived {
         Derived {
             kind,
@@ -56,7 +56,7 @@ impl Derived {
         }
     }
 
-    /// Of a host, or a set of hosts.
+    /// Creates a figure of a host, or of a set of hosts.
     pub const fn of(host: HostName, kind: Figure) -> Derived {
         Derived {
             kind,
@@ -64,7 +64,7 @@ impl Derived {
         }
     }
 
-    /// Those of a bed of two hosts: of all together, then of each.
+    /// All figures of a bed of two hosts: each of both together, then of each host.
     pub fn of_pair() -> impl Iterator<Item = Derived> {
         let figures = Figure::ALL.iter().copied();
         let of_trials = figures.filter(|kind| kind.whose() <= FigureOf::Host);
@@ -92,7 +92,7 @@ impl fmt::Display for Derived {
 impl FromStr for Derived {
     type Err = String;
 
-    /// The error names the nearest that exists.
+    /// Parses a name. The error names the nearest name that exists.
     fn from_str(name: &str) -> Result<Self, String> {
         let figure = |name: &str| Figure::ALL.iter().find(|kind| kind.name() == name).copied();
         if let Some(kind) = figure(name) {

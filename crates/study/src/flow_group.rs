@@ -1,7 +1,8 @@
-//! Groups of connections: several workloads in one trial, each with knobs of its own.
+//! Groups of connections: several workloads in one trial, each with its own knobs.
 //!
-//! A group is its knobs, by names with the group's before: `small.workload`, `small.flows`. What it does not set is as for
-//! all groups (`[workload]`). Groups are in the order of their names, on every host and in every record.
+//! A group consists of its knobs, whose names begin with the group's: `small.workload`,
+//! `small.flows`. Knobs that it does not set are those of all groups (`[workload]`). Groups are in
+//! the order of their names, on every host and in every record.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +14,20 @@ use crate::settings::{SettingsError, WorkloadSettings};
 use crate::side::Side;
 use crate::traffic::Traffic;
 
-/// A group of connections that do the same.
+/// Group of connections with the same workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowGroup {
-    /// Its name; `None` of the one group of a study that has no `[[group]]`.
+    /// Name. `None` for the only group of a study without `[[group]]`.
     pub name: Option<HostName>,
-    /// What its connections do.
+    /// Workload of its connections.
     pub settings: WorkloadSettings,
-    /// How often the host whose `settings` these are has its flows: once for each host that it talks with.
+    /// Number of times that the host of these `settings` has the group's flows: once for each host
+    /// that it talks with.
     pub times: usize,
 }
 
 impl FlowGroup {
-    /// Whether a host opens connections of it.
+    /// True if a host opens connections of the group.
     pub fn is_on(&self, host: HostName) -> bool {
         let on = self.settings.on;
         on.is_none_or(|on| host == on || host.set() == Some(on))
@@ -33,23 +35,24 @@ impl FlowGroup {
 }
 
 impl Knobs {
-    /// Most groups of a cell.
+    /// Limit of groups in a cell.
     pub const GROUPS_MAX: usize = 100;
 
-    /// Names of the groups; none where the workload is one without a name.
+    /// Names of the groups. Empty if there is only one workload, without a name.
     pub fn group_names(&self) -> BTreeSet<HostName> {
         let names = self.iter().filter_map(|(name, _)| group_of(name));
         names.map(|(group, _)| group).collect()
     }
 
-    /// Of these the ones that are made: what a group does is among its knobs.
+    /// Names of the groups whose workload is set: only those are made.
     pub(crate) fn made_groups(&self) -> BTreeSet<HostName> {
         let mut names = self.group_names();
         names.retain(|name| self.get(&format!("{name}.workload")).is_some());
         names
     }
 
-    /// What holds for one group, under names without a group, what it has no use for included.
+    /// Knobs of one group, under names without the group's, including knobs that do not apply to
+    /// it.
     pub(crate) fn at_group(&self, group: HostName) -> Knobs {
         let (mut all, mut own) = (self.clone(), Knobs::default());
         for (name, value) in self.iter() {
@@ -64,10 +67,10 @@ impl Knobs {
         all.with(&own)
     }
 
-    /// The groups, defaults filled in.
+    /// Groups, with defaults filled in.
     ///
     /// # Errors
-    /// Knobs that contradict each other; a host that opens connections to nobody.
+    /// Knobs that contradict each other; a host that connects to no other.
     pub fn groups(&self) -> Result<Vec<FlowGroup>, SettingsError> {
         let names = self.group_names();
         let mut groups = Vec::new();
@@ -80,7 +83,7 @@ impl Knobs {
         }
         for name in names {
             let mut knobs = self.at_group(name);
-            // Of what is set for all groups each takes what it has a use for.
+            // Each group takes from the knobs of all groups only those that apply to it.
             while let Some(unmet) = knobs.unmet().into_iter().next() {
                 let own = format!("{name}.{}", unmet.knob);
                 if self.get(&own).is_some() {
@@ -105,7 +108,7 @@ impl Knobs {
         Ok(groups)
     }
 
-    /// Every host that can connect does, and `on` and `to` name hosts that can.
+    /// Checks that every host that can connect does, and that `on` and `to` name suitable hosts.
     fn check_hosts(&self, groups: &[FlowGroup]) -> Result<(), SettingsError> {
         let sides = self.sides();
         let of_side = |side| -> Vec<HostName> {
@@ -160,7 +163,7 @@ impl Knobs {
         }
     }
 
-    /// Connections that a host opens, in all groups; what holds for the busiest of those that connect.
+    /// Connections that a host opens, over all groups; for the busiest of the hosts that connect.
     pub fn flows(&self) -> u64 {
         let names = self.group_names();
         let own = |knobs: &Knobs| {
@@ -175,7 +178,7 @@ impl Knobs {
         names.iter().map(|&name| own(&self.at_group(name))).sum()
     }
 
-    /// Whether a side sends payload in any group.
+    /// True if a side sends payload in any group.
     pub fn sends_from(&self, side: Side) -> bool {
         let of = |knobs: &Knobs| {
             let word = knobs.word("workload").unwrap_or_default();
@@ -188,7 +191,7 @@ impl Knobs {
         self.each_group(&of).any(|sends| sends)
     }
 
-    /// Whether all connections are there before the traffic and stay.
+    /// True if all connections are made before the traffic and stay open.
     pub(crate) fn all_stand(&self) -> bool {
         let of = |knobs: &Knobs| {
             let word = knobs.word("workload").unwrap_or_default();
@@ -201,7 +204,7 @@ impl Knobs {
         self.each_group(&of).all(|stands| stands)
     }
 
-    /// What all groups do; `None` where they do not do the same.
+    /// Workload of all groups. `None` if they differ.
     pub fn workload_kind(&self) -> Option<WorkloadKind> {
         let of = |knobs: &Knobs| WorkloadKind::from_word(&knobs.word("workload")?);
         let mut kinds = self.each_group(&of);
@@ -209,7 +212,8 @@ impl Knobs {
         kinds.all(|kind| kind == Some(first)).then_some(first)
     }
 
-    /// The word of a group's workload that is no stream, where there is one: what holds for streams alone holds for all then.
+    /// Word of a group's workload that is no stream, if there is one, else `stream`: only if all
+    /// are streams do rules for streams apply.
     pub(crate) fn least_stream(&self) -> &'static str {
         let of = |knobs: &Knobs| WorkloadKind::from_word(&knobs.word("workload")?);
         let mut kinds = self.each_group(&of).flatten();
@@ -217,13 +221,13 @@ impl Knobs {
         other.unwrap_or(WorkloadKind::Stream).word()
     }
 
-    /// Whether all groups' work is counted in transactions: each has responses.
+    /// True if the work of all groups is counted in transactions: each has responses.
     pub fn has_transactions(&self) -> bool {
         let of = |knobs: &Knobs| {
             let word = knobs.word("workload").unwrap_or_default();
             let program = knobs.value("program");
             match program.as_ref().and_then(|program| program.program()) {
-                // One that only connects has nothing else to count.
+                // A program in which only the connecting side sends has no responses.
                 Some(program) if word == WorkloadKind::Program.word() => {
                     program.sends(Side::Connects) == program.sends(Side::Listens)
                 }
@@ -257,11 +261,12 @@ impl Knobs {
         groups.filter_map(of).collect()
     }
 
-    /// The groups as a host has them: those that connect there, or at the host that listens those of all hosts that
-    /// connect. What a host has no part in has no flows there; `times` is how often one that forwards has each.
+    /// Groups as they are on a host: on a host that connects its own, on a host that listens those
+    /// of all hosts that connect to it. A group in which the host has no part has no flows there.
+    /// `times`: number of times that a forwarding host has each group.
     ///
     /// # Errors
-    /// As of [`Knobs::groups`].
+    /// Those of [`Knobs::groups`].
     pub fn groups_at(&self, host: HostName, times: usize) -> Result<Vec<FlowGroup>, SettingsError> {
         let talks = self.traffic();
         let side = self.side(host);
@@ -283,7 +288,7 @@ impl Knobs {
         Ok(at_host.collect())
     }
 
-    /// Each host with its side.
+    /// Hosts with their sides.
     fn sides(&self) -> Vec<(HostName, Option<Side>)> {
         if let (true, Ok(arranged)) = (self.names_hosts(), self.arranged()) {
             let side = |host: &HostName| (*host, arranged.side(*host));
@@ -293,7 +298,8 @@ impl Knobs {
         hosts.map(|host| (host, self.side(host))).collect()
     }
 
-    /// Who connects to whom: of named hosts by the pattern, else each that connects to the server.
+    /// Pairs of hosts that talk: for named hosts by the pattern, else each connecting host with the
+    /// server.
     pub(crate) fn traffic(&self) -> Vec<Traffic> {
         if self.names_hosts() {
             return self
@@ -322,7 +328,7 @@ impl Knobs {
     }
 }
 
-/// The group of a knob that is set for one, and the knob's name without it.
+/// Splits a knob's name into its group and the rest. `None` if it is not set for a group.
 pub(crate) fn group_of(name: &str) -> Option<(HostName, &str)> {
     let (group, rest) = split_host(name);
     let group = group.filter(|_| find(rest).is_some_and(|knob| knob.per_group))?;

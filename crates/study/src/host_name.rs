@@ -6,17 +6,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The name of a host of a bed, such as `client`, `relay` or `client3`, or of a set of hosts, such as
-/// `clients`: a small letter, then small letters, digits and `-`, at most 12 in all, so that a device
-/// (15 in Linux) can be called after it.
+/// Name of a host of a bed, such as `client`, `relay` or `client3`, or of a set of hosts, such as
+/// `clients`. It is a small letter, then small letters, digits and `-`, at most 12 in all, so that
+/// a device name (15 in Linux) can be made from it.
 ///
-/// Names are ordered by what comes before their number, then by the number: `client2` before `client10`.
+/// Names are ordered by the part before their number, then by the number: `client2` before
+/// `client10`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostName {
     bytes: [u8; HostName::MAX],
 }
 
-/// A text that is no name of a host.
+/// Error for a text that is no name of a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no name of a host: a small letter, then small letters, digits and \"-\", at most {} in all",
@@ -25,13 +26,13 @@ pub struct HostName {
 pub struct HostNameError;
 
 impl HostName {
-    /// Most bytes of a name.
+    /// Limit of a name, bytes.
     pub const MAX: usize = 12;
-    /// The host that connects.
+    /// Host that connects.
     pub const CLIENT: HostName = HostName::literal("client");
-    /// The host that listens.
+    /// Host that listens.
     pub const SERVER: HostName = HostName::literal("server");
-    /// The host in the middle.
+    /// Host in the middle.
     pub const RELAY: HostName = HostName::literal("relay");
     /// Client and server: the hosts of a bed of two.
     pub const PAIR: [HostName; 2] = [HostName::CLIENT, HostName::SERVER];
@@ -53,15 +54,16 @@ impl HostName {
         std::str::from_utf8(bytes).expect("names are ASCII")
     }
 
-    /// This name with a number behind it: `client` and 3 make `client3`.
+    /// Appends a number to this name: `client` and 3 make `client3`.
     ///
     /// # Errors
-    /// It would be longer than a name may be.
+    /// The name would be too long.
     pub fn numbered(self, number: usize) -> Result<HostName, HostNameError> {
         format!("{self}{number}").parse()
     }
 
-    /// The set that a numbered host belongs to: `clients` of `client3`. `None` of a name without number.
+    /// Set that a numbered host belongs to: `clients` for `client3`. `None` for a name without
+    /// number.
     pub fn set(self) -> Option<HostName> {
         let (stem, number) = self.split();
         if number.is_empty() {
@@ -70,7 +72,8 @@ impl HostName {
         format!("{stem}s").parse().ok()
     }
 
-    /// Whether it is one that a topology gives to hosts or a set of them: no name for anything else.
+    /// True if a topology gives this name to hosts or to a set of them, so that nothing else may
+    /// have it.
     pub(crate) fn is_of_topology(self) -> bool {
         let (stem, number) = self.split();
         let hosts = [HostName::CLIENT, HostName::SERVER, HostName::RELAY];
@@ -80,12 +83,12 @@ impl HostName {
         })
     }
 
-    /// Whether it is this name, or this name with a number.
+    /// True if it is this name, or this name with a number.
     pub(crate) fn is_one_of(self, host: HostName) -> bool {
         self.split().0 == host.as_str()
     }
 
-    /// What comes before the number, and the number.
+    /// Splits into the part before the number, and the number.
     fn split(&self) -> (&str, &str) {
         let name = self.as_str();
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());

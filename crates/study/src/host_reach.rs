@@ -1,46 +1,49 @@
-//! How a host's agent is started and spoken to: by which program, if by any.
+//! Way to start and reach a host's agent: the program by which it is started, if any.
 //!
-//! Whatever the program is, the agent behind it is the same and is spoken to over its standard input and output. Whoever
-//! runs the program (OpenSSH, a scheduler, a container's runtime) authenticates, places and ends it.
+//! With every program the agent is the same, and talks over its standard input and output. The
+//! program (OpenSSH, a scheduler, a container runtime) authenticates, places and ends it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How a host's agent is started.
+/// Way to start a host's agent.
 ///
-/// In a study file `local`, `netns`, `ssh:HOST`, `exec:COMMAND…`, `attach:COMMAND…`, `slurm` or `slurm:NODE`; in a record `here`, `namespace` and `memory` for
-/// the first two and for hosts of one process, else the same text.
+/// In a study file: `local`, `netns`, `ssh:HOST`, `exec:COMMAND…`, `attach:COMMAND…`, `slurm` or
+/// `slurm:NODE`. In a record: `here` and `namespace` for the first two, `memory` for hosts of one
+/// process, else the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// In the command's own network namespace.
+    /// Started in the command's own network namespace.
     Local,
-    /// In a network namespace of its own, on the command's machine.
+    /// Started in a network namespace of its own, on the command's machine.
     Netns,
-    /// In one process with the other hosts that are reached so, on the command's machine.
+    /// Started in one process with the other hosts of this kind, on the command's machine.
     Memory,
-    /// By the user's own ssh, to this destination: a host of its configuration, or `user@host`.
+    /// Started by the user's ssh at this destination: a host of its configuration, or `user@host`.
     Ssh(String),
-    /// Behind this program and its arguments, such as `kubectl exec -i POD --`: at least one word.
+    /// Started by this program and its arguments, such as `kubectl exec -i POD --`: at least one
+    /// word.
     Exec(Vec<String>),
-    /// It runs already, started by somebody else, who starts it anew when it ends; this program and its arguments, such as
-    /// `kubectl attach -i -q POD`, join its standard input and output: at least one word.
+    /// Already running, started and restarted by another program. This program and its arguments,
+    /// such as `kubectl attach -i -q POD`, connect to its standard input and output: at least one
+    /// word.
     Attach(Vec<String>),
-    /// On a node that Slurm has allocated: this one, or whichever is left.
+    /// Started on a node that Slurm has allocated: this one, or any that is left.
     Slurm(Option<String>),
 }
 
-/// A text that says nothing of how a host is reached.
+/// Error for a text that is no [`Reach`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {}", Reach::EXPECTED)]
 pub struct ReachError;
 
 impl Reach {
-    /// What a study file may say.
+    /// Texts that a study file may contain.
     pub const EXPECTED: &'static str = "\"local\", \"netns\", \"ssh:HOST\", \"exec:COMMAND…\", \"attach:COMMAND…\", \"slurm\" or \"slurm:NODE\"";
 
-    /// Whether the agent is a process of the command's own machine, started by the command itself.
+    /// True if the agent is a process of the command's own machine, started by the command itself.
     pub fn is_own(&self) -> bool {
         matches!(self, Reach::Local | Reach::Netns | Reach::Memory)
     }
@@ -52,8 +55,9 @@ impl FromStr for Reach {
     fn from_str(text: &str) -> Result<Reach, ReachError> {
         match text.split_once(':') {
             Some(("ssh", destination)) => {
-                // ssh would take a user or a host that begins with "-" for an option, and a ProxyCommand or `Match exec` of its
-                // configuration hands both to a shell (CVE-2023-51385).
+                // ssh would take a user or a host that begins with "-" for an option. A
+                // ProxyCommand or `Match exec` of its configuration passes both to a shell
+                // (CVE-2023-51385).
                 let is_sound = |c: char| {
                     !c.is_whitespace() && !c.is_control() && !"'`\"$\\;&<>|(){}!*?~#".contains(c)
                 };
@@ -73,7 +77,7 @@ impl FromStr for Reach {
                 }
             }
             Some(("slurm", node)) => {
-                // A list of nodes, or an option of srun's.
+                // Refuses a list of nodes, and an option of srun.
                 let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
                 match node.chars().all(is_sound) && !node.is_empty() && !node.starts_with('-') {
                     true => Ok(Reach::Slurm(Some(node.to_string()))),
@@ -110,7 +114,7 @@ impl fmt::Display for Reach {
 impl Serialize for Reach {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            // The words of records before there were others.
+            // Words of records older than the other variants.
             Reach::Local => serializer.serialize_str("here"),
             Reach::Netns => serializer.serialize_str("namespace"),
             other => serializer.collect_str(other),

@@ -1,15 +1,18 @@
-//! Trials that did not do the work that was asked: they are failed trials, and their numbers are in no verdict.
+//! Trials that did not do the requested work: they count as failed, and no verdict uses their
+//! numbers.
 
 use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
 
 use crate::record::{Outcome, Record, Warning, WarningCode};
 
-/// A host that misses less than this of its interval did its work: of 20 ms a busy CPU may take half without harm to counts.
+/// Missing time below which a host's work counts as done. In a trial of 20 ms a busy CPU may take
+/// half without harm to the counts.
 const MISSING_LEAST_NS: u64 = 50_000_000;
 
 impl Record {
-    /// Makes a measured trial a failed one if no byte moved, a host ran for less than half of the interval, or less
-    /// than half of a rate was reached. The warning has the extent, so that the reason is the same in all such trials.
+    /// Turns a measured trial into a failed one if no byte moved, a host ran for less than half of
+    /// the interval, or less than half of a rate was reached. The extent is in the warning, so that
+    /// the reason is the same in all such trials.
     pub fn fail_if_incomplete(&mut self) {
         if !self.is_measured() || self.captured {
             return;
@@ -82,7 +85,7 @@ mod tests {
     use crate::host_name::HostName;
     use crate::record::HostRecord;
 
-    /// A trial of 100 ms whose hosts counted this: bytes received, and for how many ms.
+    /// Trial of 100 ms. For each host: bytes received, and the time for which it counted, ms.
     fn record(hosts: [(u64, u64); 2]) -> Record {
         let text = r#"{"schema_version":2,"study":"s","cell":"c","knobs":{},"repetition":0,"attempt":0,
             "seed":1,"started":"","bed":"netns","interval_ns":100000000,"outcome":"measured","topology":{"hosts":[],

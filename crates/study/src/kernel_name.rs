@@ -1,6 +1,6 @@
-//! Names that become a part of a path below /sys or /proc: of a network device, of a sysctl.
+//! Names that become part of a path below /sys or /proc: of a network device, or of a sysctl.
 //!
-//! A value of these types leads nowhere else, whoever wrote the text.
+//! No text in a value of these types makes such a path lead elsewhere.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,24 +9,24 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A network device's name, as dev_valid_name of net/core/dev.c has it: 1 to 15 bytes, no `/`, `:`, white space or control
-/// character, neither `.` nor `..`.
+/// Name of a network device, as dev_valid_name of net/core/dev.c checks it: 1 to 15 bytes, no `/`,
+/// `:`, white space or control character, neither `.` nor `..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceName(String);
 
-/// A sysctl that a study may set: a dotted name below `net.`, of letters, digits, `_` and `-`.
+/// Name of a sysctl that a study may set: dotted, below `net.`, of letters, digits, `_` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SysctlName(String);
 
-/// A text that is no such name.
+/// Error for a text that is no such name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelNameError {
-    /// No device can have this name.
+    /// Text that cannot be the name of a device.
     #[error("{0:?} is no name of a network device")]
     Device(String),
-    /// No study may set it.
+    /// Text that is no sysctl that a study may set.
     #[error("{0:?} is no sysctl that a study may set, such as net.ipv4.tcp_rmem")]
     Sysctl(String),
 }

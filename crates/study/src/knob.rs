@@ -1,4 +1,4 @@
-//! The knobs of one cell: what is set, and for which host.
+//! Knobs of one cell: the values that are set, and the hosts that they are set for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::side::Side;
 use crate::synonyms::synonym;
 use crate::value::Value;
 
-/// Splits `client.NAME` into its host, or set of hosts, or group of connections, and the rest.
+/// Splits `client.NAME` into its host, set of hosts or group of connections, and the rest.
 pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
     let split = name.split_once('.').filter(|(host, _)| *host != "sysctl");
     match split.map(|(host, rest)| (host.parse(), rest)) {
@@ -25,7 +25,7 @@ pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
     }
 }
 
-/// The row of a knob's full name, a host before it allowed where each host has the knob.
+/// Row of a knob by its full name. A host may precede the name if each host has the knob.
 pub(crate) fn find_full(name: &str) -> Option<Knob> {
     let (host, rest) = split_host(new_name(name));
     let is_of =
@@ -33,25 +33,25 @@ pub(crate) fn find_full(name: &str) -> Option<Knob> {
     find(rest).filter(|knob| host.is_none_or(|name| is_of(knob, name)))
 }
 
-/// Names that knobs had once, in records and study files, and have now.
+/// Old names of knobs, in records and study files, with the new names.
 const OLD_NAMES: [(&str, &str); 2] = [
     ("client_cpus", "client.cpus"),
     ("server_cpus", "server.cpus"),
 ];
 
-/// A knob's name of today.
+/// New name of a knob.
 pub(crate) fn new_name(name: &str) -> &str {
     let old = OLD_NAMES.iter().find(|(old, _)| *old == name);
     old.map_or(name, |(_, new)| new)
 }
 
-/// The host that a knob of this name says how to reach.
+/// Host for which a knob of this name sets the way to reach it. `None` for any other knob.
 fn reached(name: &str) -> Option<HostName> {
     let (host, rest) = split_host(name);
     host.filter(|_| rest == "reach")
 }
 
-/// What to write in place of a name that is no knob: the word that others have for one, else the nearest.
+/// Suggestion for a name that is no knob: the synonym's knob, else the nearest name.
 pub(crate) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let name = split_host(name).1;
     match synonym(name) {
@@ -65,20 +65,20 @@ fn number_or_text(text: &str) -> Raw {
         .map_or_else(|_| Raw::Text(text.to_string()), Raw::Integer)
 }
 
-/// A name that is no knob, or a value that is not one of its knob's.
+/// Error: a name that is no knob, or a value that its knob does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {expected}")]
 pub struct UnknownKnob {
-    /// The name as given.
+    /// Name as given.
     pub name: String,
-    /// What was expected there.
+    /// Expected name or value.
     pub expected: String,
 }
 
-/// What is set, by full name; what is not set has its default.
+/// Knobs that are set, by full name; the others have their defaults.
 ///
-/// A host's knobs may be set for all hosts (`tso`), for a set (`clients.tso`) or for one (`client3.tso`), and the
-/// narrower wins.
+/// A host's knobs may be set for all hosts (`tso`), for a set (`clients.tso`) or for one
+/// (`client3.tso`); the narrower name wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Knobs(BTreeMap<String, Value>);
 
@@ -103,10 +103,10 @@ impl Knobs {
         Ok(())
     }
 
-    /// Sets a knob from its text, as a command line gives it: `flows=8`, `write_size=64KiB`.
+    /// Sets a knob from text, as on a command line: `flows=8`, `write_size=64KiB`.
     ///
     /// # Errors
-    /// An unknown name or a value that is not the knob's.
+    /// An unknown name, or a value that the knob does not accept.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), UnknownKnob> {
         let raw = match (
             text.parse(),
@@ -126,28 +126,28 @@ impl Knobs {
         self.set_raw(name, &raw)
     }
 
-    /// Sets a knob of this full name, which has this value in another set of knobs.
+    /// Sets a knob of this full name to a value from another set of knobs.
     pub(crate) fn insert(&mut self, name: &str, value: Value) {
         self.0.insert(name.to_string(), value);
     }
 
-    /// Sets a knob no more.
+    /// Removes a knob.
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
 
-    /// What was set, in order of names.
+    /// Knobs that are set, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The value set under this full name; `None` where nobody set it.
+    /// Value that is set under this full name. `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// The value that holds: set, or the default. `None` for a name that is no knob and for a
-    /// sysctl that is not set.
+    /// Value that applies: the one set, or the default. `None` for a name that is no knob, and for
+    /// a sysctl that is not set.
     pub fn value(&self, name: &str) -> Option<Value> {
         self.0.get(name).cloned().or_else(|| {
             let (_, rest) = split_host(name);
@@ -159,7 +159,7 @@ impl Knobs {
         })
     }
 
-    /// The value that holds at one host: `client3.NAME` before `clients.NAME` before `NAME` before the
+    /// Value that applies at one host: `client3.NAME`, else `clients.NAME`, else `NAME`, else the
     /// default.
     pub fn value_at(&self, host: HostName, name: &str) -> Option<Value> {
         match self.name_for(host, name) {
@@ -168,15 +168,15 @@ impl Knobs {
         }
     }
 
-    /// The names by which knobs are set for a host and not for all, the narrowest first.
+    /// Names by which knobs are set for a host and not for all hosts, the narrowest first.
     pub(crate) fn narrow(host: HostName) -> Vec<HostName> {
-        // A machine's listening half is as the machine.
+        // The listening half of a machine has the machine's settings.
         let half = host.half_of();
         let narrow = [Some(host), host.set(), half, half.and_then(HostName::set)];
         narrow.into_iter().flatten().collect()
     }
 
-    /// The narrowest name by which a knob is set for a host; `None` where it is not set.
+    /// Narrowest name by which a knob is set for a host. `None` if it is not set.
     pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
         let mut names = Knobs::narrow(host)
             .into_iter()
@@ -185,7 +185,7 @@ impl Knobs {
         names.find(|name| self.0.contains_key(name))
     }
 
-    /// How a host that is named is reached.
+    /// Way to reach a named host. `None` if it is not set.
     pub fn reach(&self, host: HostName) -> Option<Reach> {
         match self.value_at(host, "reach")? {
             Value::Word(word) => word.parse().ok(),
@@ -193,10 +193,10 @@ impl Knobs {
         }
     }
 
-    /// The hosts that these knobs make, in the order in which phases go through them.
+    /// Hosts of these knobs, in the order in which the phases of a trial go through them.
     pub fn host_names(&self) -> Vec<HostName> {
         if self.names_hosts() {
-            // What is wrong with the pattern is said where the topology is made.
+            // An error of the pattern is reported where the topology is made.
             let arranged = self.arranged().map(|arranged| arranged.hosts);
             return arranged.unwrap_or_else(|_| self.named_hosts());
         }
@@ -220,37 +220,37 @@ impl Knobs {
         }
     }
 
-    /// Whether hosts are named, each by how it is reached.
+    /// True if hosts are named, each with a way to reach it.
     pub fn names_hosts(&self) -> bool {
         self.0.keys().any(|name| reached(name).is_some())
     }
 
-    /// These hosts in order.
+    /// Named hosts, sorted.
     pub fn named_hosts(&self) -> Vec<HostName> {
         let mut hosts: Vec<HostName> = self.0.keys().filter_map(|name| reached(name)).collect();
         hosts.sort_unstable();
         hosts
     }
 
-    /// These hosts as the pattern has them.
+    /// Arrangement of the named hosts by the pattern.
     ///
     /// # Errors
-    /// In one line: the pattern is not of so many.
+    /// One line: the pattern does not allow this number of hosts.
     pub(crate) fn arranged(&self) -> Result<Arranged, String> {
         let word = self.word("pattern").expect("a choice has a default");
         let pattern = Pattern::from_word(&word).expect("the row has the words");
         Arranged::new(pattern, &self.named_hosts())
     }
 
-    /// Whether each repetition has the hosts in other pairs.
+    /// True if each repetition pairs the hosts differently.
     pub fn go_round(&self) -> bool {
         self.word("pattern").as_deref() == Some(Pattern::Rounds.word())
     }
 
-    /// These hosts as the pattern has them in a repetition.
+    /// Arrangement of the named hosts in a repetition.
     ///
     /// # Errors
-    /// As of [`Knobs::arranged`].
+    /// Those of [`Knobs::arranged`].
     pub(crate) fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
         match self.go_round() {
             true => Ok(Arranged::in_round(&self.named_hosts(), repetition as usize)),
@@ -258,7 +258,7 @@ impl Knobs {
         }
     }
 
-    /// Has these hosts in place of the first two, each as the first is set.
+    /// Replaces the two hosts `first` by `hosts`, each with the settings of the first.
     pub(crate) fn expand_hosts(&mut self, first: [HostName; 2], hosts: &[HostName]) {
         let prefix = format!("{}.", first[0]);
         let of_first = self.0.iter().filter_map(|(name, value)| {
@@ -277,7 +277,8 @@ impl Knobs {
         }
     }
 
-    /// Names the hosts that there are, each reached so, in place of a bed and a topology of the command's own.
+    /// Names the existing hosts, each reached in this way, in place of a bed and topology of the
+    /// command.
     pub(crate) fn reach_hosts(&mut self, reach: &Reach) {
         for host in self.host_names() {
             self.insert(&format!("{host}.reach"), Value::Word(reach.to_string()));
@@ -287,7 +288,7 @@ impl Knobs {
         }
     }
 
-    /// Which side of its connections a host is; `None` of one that forwards.
+    /// Side of a host. `None` for a host that forwards.
     pub(crate) fn side(&self, host: HostName) -> Option<Side> {
         if self.names_hosts() {
             return self.arranged().ok()?.side(host);
@@ -309,7 +310,7 @@ impl Knobs {
         })
     }
 
-    /// A size, in bytes.
+    /// Value of a size, bytes. `None` if the knob has another kind of value.
     pub fn bytes(&self, name: &str) -> Option<u64> {
         match self.value(name)? {
             Value::Bytes(bytes) => Some(bytes),
@@ -317,7 +318,7 @@ impl Knobs {
         }
     }
 
-    /// A plain number.
+    /// Value of a plain number. `None` if the knob has another kind of value.
     pub fn count(&self, name: &str) -> Option<u64> {
         match self.value(name)? {
             Value::Count(count) => Some(count),
@@ -325,7 +326,7 @@ impl Knobs {
         }
     }
 
-    /// A word.
+    /// Value of a word. `None` if the knob has another kind of value.
     pub fn word(&self, name: &str) -> Option<String> {
         match self.value(name)? {
             Value::Word(word) => Some(word),
@@ -333,7 +334,7 @@ impl Knobs {
         }
     }
 
-    /// A switch.
+    /// Value of a switch. `None` if the knob has another kind of value.
     pub fn is_on(&self, name: &str) -> Option<bool> {
         match self.value(name)? {
             Value::Switch(on) => Some(on),
@@ -341,10 +342,10 @@ impl Knobs {
         }
     }
 
-    /// The sysctls that hold at one host: name without `sysctl.`, value.
+    /// Sysctls that apply at one host: names without `sysctl.`, and values.
     pub fn sysctls(&self, host: HostName) -> BTreeMap<String, String> {
         let mut sysctls = BTreeMap::new();
-        // The widest first, so that the narrower name overwrites.
+        // The widest name first, so that a narrower one overwrites it.
         let half = host.half_of();
         for of in [
             None,
@@ -366,9 +367,9 @@ impl Knobs {
         sysctls
     }
 
-    /// Whether all of these are set as they are in `wanted`, defaults included.
+    /// True if all knobs of `wanted` have the values that they have there, defaults included.
     pub fn has(&self, wanted: &Knobs) -> bool {
-        // Where there are groups, each has its own.
+        // If there are groups, each has its own values.
         let has_groups = !self.group_names().is_empty();
         let is_of_groups = |name: &str| find(name).is_some_and(|knob| knob.per_group);
         let mut wanted = wanted.iter();
@@ -378,7 +379,7 @@ impl Knobs {
         })
     }
 
-    /// These knobs with others set on top.
+    /// Returns these knobs with others set on top.
     pub fn with(&self, others: &Knobs) -> Knobs {
         let mut all = self.clone();
         all.0.extend(
@@ -392,7 +393,7 @@ impl Knobs {
 }
 
 impl fmt::Display for Knobs {
-    /// `name=value` pairs, a space between.
+    /// Formats as `name=value` pairs, separated by a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (name, value)) in self.0.iter().enumerate() {
             write!(f, "{}{name}={value}", if index == 0 { "" } else { " " })?;

@@ -1,4 +1,4 @@
-//! Every knob that a study may set, one row each.
+//! Knobs that a study may set, one row each.
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
@@ -12,7 +12,7 @@ use crate::row::{
     wire, workload,
 };
 
-/// The row of a sysctl, which has none in [`KNOBS`]: the kernel knows their names.
+/// Row of a sysctl. Sysctls have none in [`KNOBS`], because only the kernel has a list of them.
 pub(crate) const SYSCTL: Knob = Knob {
     or_word: None,
     default: "",
@@ -24,15 +24,15 @@ pub(crate) const SYSCTL: Knob = Knob {
     )
 };
 
-/// Of hosts that a study names.
+/// Need of knobs that apply only to named hosts.
 const NAMED: &[Need] = &[Need::of(&[that("reach", Is::Set)]).because("[hosts] names hosts")];
 const TRANSACTIONS: Need = Need::of(&[is("workload", &["rr", "crr", "program"])]);
 const REQUESTS: Need = Need::of(&[is("workload", &["rr", "crr"])])
     .because("a stream has no requests, and its bytes per call are write_size (in [workload] the key is kind)");
 const STREAMS: Need = Need::of(&[is("workload", &["stream", "maerts", "bidirectional"])]);
-/// Ways to send of which epoll tells when the kernel has done with what it was lent.
+/// Ways to send for which epoll reports when the kernel no longer needs the lent memory.
 const COMPLETED: &[&str] = &["zerocopy", "mmap+zerocopy", "uring-send-zc"];
-/// Ways to send out of files: `SendWith::is_from_files`.
+/// Ways to send from files: `SendWith::is_from_files`.
 const FROM_FILES: &[&str] = &[
     "read+write",
     "read+send",
@@ -55,8 +55,8 @@ const REGIME: &[Need] = &[
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// All knobs, in the order of the documentation. Sysctls (`sysctl.NAME`) are knobs too, without a
-/// row each: the kernel knows their names.
+/// Rows of all knobs, in the order of the documentation. Sysctls (`sysctl.NAME`) are knobs, too,
+/// but have no rows: only the kernel has a list of them.
 pub const KNOBS: &[Knob] = &[
     Knob {
         key: "kind",
@@ -705,7 +705,7 @@ pub const KNOBS: &[Knob] = &[
         ),
         ..link(
             "ecn",
-            // 0, 1, 2 and 3, in the order of the words.
+            // The numbers 0, 1, 2 and 3, in the order of the words.
             Kind::Choice(&["off", "on", "passive", "accecn"]),
             Kernel::Sysctl("net.ipv4.tcp_ecn", |place| place),
             "Explicit congestion notification (RFC 3168): `on` asks for it, `passive`, Linux's default, agrees to it, `accecn` is RFC 9768's, of kernels that have it.",
@@ -872,7 +872,7 @@ pub const KNOBS: &[Knob] = &[
     tcp(
         "tail_loss_probe",
         Kind::Switch,
-        // 3: a probe after two round trips, as Linux has it by default.
+        // The value 3: a probe after two round trips, Linux's default.
         Kernel::Sysctl("net.ipv4.tcp_early_retrans", |on| 3 * on),
         UserKnob::TailLossProbe,
         "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at the least, also when the peer is only kept off its CPU.",
@@ -880,7 +880,7 @@ pub const KNOBS: &[Knob] = &[
     tcp(
         "mtu_probing",
         Kind::Choice(&["off", "black-hole", "always"]),
-        // 0, 1 and 2, in the order of the words.
+        // The numbers 0, 1 and 2, in the order of the words.
         Kernel::Sysctl("net.ipv4.tcp_mtu_probing", |place| place),
         UserKnob::MtuProbing,
         "Whether a sender finds out by probes how large segments the path carries (RFC 4821), for paths whose routers do not say: once timeouts in a row look like a black hole, or from the beginning with 1024 bytes; `off`, also in Linux.",
@@ -926,7 +926,8 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
-/// The knob of this name without end prefix, or `None`. Sysctls give a row made for them.
+/// Row of the knob of this name, without the host before it. `None` if there is no such knob. All
+/// sysctls share one row.
 pub fn find(name: &str) -> Option<Knob> {
     if let Some(sysctl) = name.strip_prefix("sysctl.") {
         return sysctl.parse::<SysctlName>().is_ok().then_some(SYSCTL);

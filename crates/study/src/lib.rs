@@ -1,8 +1,9 @@
-//! What a study asks, what a trial found: plain data, no Linux, no privileges, no meter.
+//! Studies and records as plain data: what a study asks and what a trial found. No Linux, no
+//! privileges, no meter.
 //!
-//! A [`Study`] is parsed from TOML and gives [`Cell`]s, each a combination of [`Knobs`]. Running a
-//! cell once makes a [`Record`], which holds [`Reading`]s: the growth of each [`Quantity`] between
-//! two [`Snapshot`]s. Any program can read a records file with this crate alone.
+//! A [`Study`] is parsed from TOML and gives [`Cell`]s, each a combination of [`Knobs`]. One run
+//! of a cell makes a [`Record`] with [`Reading`]s: the growth of each [`Quantity`] between two
+//! [`Snapshot`]s. Any program can read a records file with this crate alone.
 //!
 //! Start with [`Study::parse`], [`Knobs`] and [`Record`].
 //!
@@ -52,7 +53,6 @@ mod reach;
 mod record;
 mod rounds;
 mod row;
-mod schema1;
 mod series;
 mod settings;
 mod share;
@@ -111,7 +111,8 @@ pub use side::Side;
 pub use statement::Statement;
 pub use study::{CellPair, Sides, Study};
 pub use tables::{ack_policy_table, knob_table, tcp_table};
-/// What records hold, of the crate that has it: reading a records file takes this one alone.
+/// Types that records contain, from the crate that defines them: to read a records file this crate
+/// suffices.
 pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, Counts, Figure, FigureOf, MeterName, Opening, Quantity,
     Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN, WentBackwards, Whose,

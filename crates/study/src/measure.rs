@@ -1,4 +1,4 @@
-//! How a study is measured, what it is held against, and when it has missed its mark.
+//! Settings for measuring a study, published figures to compare with, and thresholds.
 
 use std::time::Duration;
 
@@ -15,66 +15,74 @@ use crate::settings::WorkloadSettings;
 use crate::share::Share;
 use crate::value::Value;
 
-/// `[measure]`: by which meters, how long, how often.
+/// `[measure]`: meters, duration, and number of repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measure {
-    /// Meters.
+    /// Meters of each trial.
     pub meters: Vec<MeterName>,
-    /// Repetitions of every cell, at least. Six is the least number of trials of which the smallest
-    /// and the largest enclose the median with 95 % confidence (1 - 2·½⁶ = 96.9 %).
+    /// Least number of repetitions of each cell. Six is the least number of trials whose smallest
+    /// and largest enclose the median with 95 % confidence (1 - 2·½⁶ = 96.9 %).
     pub repetitions: u32,
-    /// Repetitions at most; more than `repetitions` only where `target` is set.
+    /// Limit of repetitions. More than `repetitions` only if `target` is set.
     pub repetitions_max: u32,
-    /// Which of the repetitions this run does: all, unless several runs share them.
+    /// Repetitions that this run does: all, unless several runs share them.
     pub share: Share,
-    /// Half-width of the 95 % interval of the main quantity over its median, at which a cell is
-    /// converged; `None` runs just `repetitions`.
+    /// Half-width of the 95 % interval of the main quantity, relative to its median, at which a
+    /// cell has converged. `None` runs exactly `repetitions`.
     pub target: Option<f64>,
-    /// Half-width of a contrast's interval, in percent of the first cell (of the second, where that is larger) over
-    /// 100, at which it is decided: repetitions go on until the headline contrasts are, or the time is over.
+    /// Half-width of a contrast's interval at which it is decided, as a fraction of the first cell
+    /// (of the second, if that is larger). Repetitions go on until the headline contrasts are
+    /// decided, or the time is over.
     pub contrast_target: Option<f64>,
-    /// Limit on the run's time, with preparation, waits and repeats: no trial begins that would probably end later. `None`
-    /// is no limit, except that [`CONTRAST_TIME`] ends what only serves `contrast_target`.
+    /// Limit of the run's time, with preparation, waits and repeats: no trial begins that would
+    /// probably end later. `None` for no limit, except that [`CONTRAST_TIME`] ends repetitions that
+    /// only serve `contrast_target`.
     pub time_max: Option<Duration>,
-    /// The least difference that matters to a comparison, over the first cell: within it both are equivalent.
+    /// Least difference that matters in a comparison, relative to the first cell: within it both
+    /// are equivalent.
     pub min_effect: f64,
-    /// The main quantity; `None` is `exact_cpu_us_per_transaction` for `rr` and `crr`, else
-    /// `exact_cpu_us_per_kib`, or the same without `exact_` where the meter `exact` is not in every trial.
+    /// Main quantity. `None` for `exact_cpu_us_per_transaction` for `rr` and `crr`, else
+    /// `exact_cpu_us_per_kib`; without `exact_` if the meter `exact` is not in every trial.
     pub quantity: Option<Derived>,
-    /// Traffic before the first snapshot: slow start and buffer tuning are over by then.
+    /// Traffic before the first snapshot, so that slow start and buffer tuning are over by then.
     pub warm_up: Duration,
-    /// The interval between the snapshots.
+    /// Interval between the snapshots.
     pub duration: Duration,
-    /// The work between the snapshots, in place of `duration`; before the first as much again is done, in place of `warm_up`.
+    /// Work between the snapshots, instead of `duration`. The same amount is done before the first
+    /// snapshot, instead of `warm_up`.
     pub work: Option<FixedWork>,
-    /// Seed of the order of trials and of payload.
+    /// Seed of the order of trials, and of the payload.
     pub seed: u64,
-    /// Share of the trial's CPUs that tasks of others may use before the trial is marked.
+    /// Share of the trial's CPUs that other tasks may use before the trial is marked, 0 to 1.
     pub others_max: f64,
-    /// How often a marked trial is tried again.
+    /// Number of times that a marked trial is repeated.
     pub retries: u32,
-    /// Samples per second of the meter `profile`, 1 to 10,000, on a busy CPU (of cycles: one of 3 GHz).
+    /// Samples per second of the meter `profile`, 1 to 10,000, on a busy CPU (in cycles: on one of
+    /// 3 GHz).
     pub profile_hz: u32,
-    /// Whether each repetition of each cell has more trials that tell what each standing meter costs.
+    /// True if each repetition of each cell has additional trials that show the cost of each
+    /// standing meter.
     pub meter_cost: bool,
-    /// Whether the meter `segments` counts by connection, too: some 20 ns a packet.
+    /// True if the meter `segments` counts by connection, too. It costs about 20 ns a packet.
     pub by_connection: bool,
-    /// Time between looks at the first connection of each host of our own TCP, whose state then is in the record; `None` for
-    /// none.
+    /// Interval between samples of the state of the first connection of each host of our own TCP,
+    /// for the record. `None` for no samples.
     pub series: Option<Duration>,
-    /// Captured trials of each cell beside those that are measured.
+    /// Captured trials of each cell, in addition to those that are measured.
     pub capture: CaptureSettings,
 }
 
-/// Time after which no repetition begins that only serves `contrast_target`, if the study sets no limit.
+/// Time after which no repetition begins that only serves `contrast_target`, if the study sets no
+/// limit.
 pub const CONTRAST_TIME: Duration = Duration::from_secs(600);
 
 impl Measure {
-    /// Highest `profile_hz`: a sample takes some µs.
+    /// Limit of `profile_hz`: a sample takes some µs.
     pub const PROFILE_HZ_MAX: u32 = 10_000;
 
-    /// Meters of a study that names none: those that need no privilege, and `exact`, which is absent where
-    /// it cannot be had: without it a cost holds what ran beside the trial, too.
+    /// Meters of a study that names none: those that need no privileges, and `exact`, which is
+    /// absent if it is not available. Without `exact` a cost includes other programs that ran at
+    /// the time.
     pub fn default_meters() -> Vec<MeterName> {
         let by_default = |meter: &MeterName| meter.asked() == Asked::ByDefault;
         MeterName::choices().filter(by_default).collect()
@@ -108,23 +116,24 @@ impl Default for Measure {
     }
 }
 
-/// An amount of work that ends a trial's interval, whatever time it takes: what trials cost is then of equal work, and
-/// nothing is cut in two by the end of a time.
+/// Amount of work that ends a trial's interval, however long it takes. The trials' costs are then
+/// for equal work, and no unit of work is cut by the end of the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedWork {
-    /// Payload of each two hosts that talk with each other, bytes, both directions together; of workloads that are not counted in
-    /// transactions alone.
+    /// Payload of each pair of hosts that talk, bytes, both directions together. For workloads that
+    /// are not counted in transactions.
     pub bytes: u64,
     /// Transactions of each client (`rr`, `crr`).
     pub transactions: u64,
 }
 
 impl FixedWork {
-    /// What a host moves, in both directions, to have done its part once: of the workload of each of `times` hosts that it
-    /// talks with.
+    /// Bytes that a host moves, in both directions, until its part is done: the workload of each of
+    /// the `times` hosts that it talks with.
     ///
     /// # Errors
-    /// Groups of connections, a program, or a thread for each connection: whose work ends when is not known.
+    /// Groups of connections, a program, or a thread for each connection: the end of their work is
+    /// not defined.
     pub fn bytes_of_host(self, knobs: &Knobs, times: usize) -> Result<u64, (&'static str, String)> {
         let refused = |knob, what: &str| {
             Err((
@@ -153,8 +162,9 @@ impl FixedWork {
 }
 
 impl Default for FixedWork {
-    /// 64 MiB and 4000 transactions: some fifty millions of instructions at least, so that a tick of the kernel's (250 a second, a few
-    /// thousand instructions) is less than a thousandth, and the other host's reading of its meters less than a hundredth.
+    /// Default of 64 MiB and 4000 transactions: at least about fifty million instructions. A timer
+    /// tick of the kernel (250 a second, a few thousand instructions) is then less than a
+    /// thousandth, and the other host's reading of its meters less than a hundredth.
     fn default() -> FixedWork {
         FixedWork {
             bytes: 64 << 20,
@@ -163,66 +173,68 @@ impl Default for FixedWork {
     }
 }
 
-/// `[published]`: somebody's figures, to show beside ours.
+/// `[published]`: published figures, shown next to ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
-    /// Who, when, where.
+    /// Author, year and place of the publication.
     pub source: String,
-    /// What the figures are, in our terms.
+    /// Quantity of the figures, in our terms.
     pub quantity: Derived,
-    /// The knob that the figures vary.
+    /// Knob that the figures vary.
     pub knob: String,
-    /// The curves.
+    /// Published curves.
     pub series: Vec<Series>,
 }
 
-/// One published curve.
+/// Published curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name.
+    /// Name of the curve.
     pub name: String,
-    /// The cells it belongs beside: those that have these knobs.
+    /// Cells next to which it is shown: those that have these knobs.
     pub matching: Knobs,
-    /// Knob value, figure.
+    /// Pairs of a knob's value and the figure.
     pub points: Vec<(Value, f64)>,
 }
 
-/// `[published_functions]`: how many times as dear somebody found functions in one case as in another, to show
-/// beside our cell's ratio to the first.
+/// `[published_functions]`: published ratios of the cost of functions in one case to that in
+/// another, shown next to the ratio of our cell to the first cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedFunctions {
-    /// Who, when, where, of what over what.
+    /// Author, year and place of the publication, and the two cases.
     pub source: String,
-    /// Name of our cell that is like theirs.
+    /// Name of our cell that is like the published case.
     pub cell: String,
-    /// The host of ours.
+    /// Host of our cell.
     pub host: HostName,
-    /// Their function, ours, their ratio.
+    /// Published function, our function, and the published ratio.
     pub ratios: Vec<(String, String, f64)>,
 }
 
-/// `[[threshold]]`: a limit that makes the command fail (exit 3) or say that it cannot tell (exit 4).
+/// `[[threshold]]`: a limit. If it is missed the command fails (exit 3); if that is undecided, it
+/// exits with 4.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
-    /// What is limited.
+    /// Quantity that is limited.
     pub quantity: Derived,
-    /// What of it.
+    /// Value or change of the quantity that is limited.
     pub of: ThresholdOf,
-    /// Missed when the whole interval is above.
+    /// Upper limit: missed if the whole interval is above.
     pub at_most: Option<f64>,
-    /// Missed when the whole interval is below.
+    /// Lower limit: missed if the whole interval is below.
     pub at_least: Option<f64>,
-    /// The cells it holds for: those that have these knobs.
+    /// Cells for which it holds: those that have these knobs.
     pub matching: Knobs,
 }
 
-/// What of a quantity a threshold limits.
+/// Value or change of a quantity that a threshold limits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ThresholdOf {
     /// The quantity itself, in its unit.
     Value,
-    /// What a knob changes of it, in percent.
+    /// Change of the quantity by a knob, in percent.
     Change(Change),
-    /// Its change against the run that `--baseline` names, in percent; not judged without one.
+    /// Change relative to the run that `--baseline` names, in percent. Not judged without a
+    /// baseline.
     Baseline,
 }

@@ -1,4 +1,4 @@
-//! Cost of the meters themselves: trials without the standing ones, and with each alone.
+//! Cost of the meters themselves: trials without the standing meters, and with each of them alone.
 
 use tcpcost_counts::MeterName;
 
@@ -6,8 +6,8 @@ use crate::cell::{Cell, MeterTrial};
 use crate::study::Study;
 
 impl Study {
-    /// Adds to each cell the trials that tell what its standing meters cost: one cell with none of them,
-    /// and where there are several one with each alone. A second time it does nothing.
+    /// Adds to each cell the trials that show the cost of its standing meters: one cell without
+    /// them, and one with each alone if there are several. A second call does nothing.
     pub fn ask_meter_cost(&mut self) {
         self.measure.meter_cost = true;
         if self.cells.iter().any(|cell| cell.meter_trial.is_some()) {
@@ -40,15 +40,14 @@ impl Study {
         self.cells.extend(added);
     }
 
-    /// The meters of this study that do something all through the interval, in the order of the
-    /// documentation.
+    /// Meters of this study that act all through the interval, in the order of the documentation.
     pub fn standing_meters(&self) -> Vec<MeterName> {
         let standing = MeterName::choices().filter(|meter| meter.is_standing());
         let asked = |meter: &MeterName| self.measure.meters.contains(meter);
         standing.filter(asked).collect()
     }
 
-    /// The meters of a cell's trials.
+    /// Meters of a cell's trials.
     pub fn meters(&self, cell: &Cell) -> Vec<MeterName> {
         let wanted = |meter: &MeterName| match &cell.meter_trial {
             Some(trial) => !meter.is_standing() || trial.meter == Some(*meter),

@@ -1,7 +1,7 @@
-//! What a misspelt name was meant to be.
+//! Guess of the name that a misspelt name was meant to be.
 
-/// The known name nearest to a misspelt one, if any is near enough to be meant: a third of its letters may be wrong,
-/// or it may have been cut short (`congestion`).
+/// Known name nearest to a misspelt one. `None` if none is near enough: a third of the letters may
+/// be wrong, or the name may be cut short (`congestion`).
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.collect();
     let most = (name.chars().count() / 3).max(1);

@@ -1,7 +1,8 @@
-//! What a host's workload takes of a machine: a pure function of a cell's knobs.
+//! Disk space and memory that a host's workload needs: a pure function of a cell's knobs.
 //!
-//! Counted is what a study can make large: files, buffers, queues. Not counted are the buffers of the kernel's sockets, which
-//! `net.ipv4.tcp_mem` bounds for the whole machine, captures, and the program itself, some 20 MiB.
+//! Files, buffers and queues are counted, which a study can make large. Not counted are the buffers
+//! of the kernel's sockets, which `net.ipv4.tcp_mem` bounds for the whole machine; captures; and
+//! the program itself, about 20 MiB.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,21 +15,22 @@ use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
 
-/// Space and memory that a workload takes at most.
+/// Upper bounds of the disk space and memory of a workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
-    /// Files in the temporary directory, bytes.
+    /// Size of the files in the temporary directory, bytes.
     pub disk_bytes: u64,
-    /// Memory, bytes.
+    /// Size of the memory, bytes.
     pub memory_bytes: u64,
-    /// The knob with the largest part of the memory.
+    /// Knob with the largest part of the memory.
     pub memory_knob: String,
-    /// Bytes of that part.
+    /// Size of that part, bytes.
     largest_bytes: u64,
 }
 
 impl Needs {
-    /// Needs of a host with so many worker threads; `times`: hosts that it talks with, where it does not say.
+    /// Needs of a host with this number of worker threads. `times`: number of hosts that a
+    /// forwarding host talks with.
     ///
     /// # Errors
     /// The knobs contradict each other.
@@ -59,7 +61,7 @@ impl Needs {
         Ok(needs)
     }
 
-    /// The knobs and values that a host's disk and memory are needed for, such as `files = 63`.
+    /// Text of the knobs and values that cause the needs, such as `files = 63`.
     pub fn why(knobs: &Knobs, names: &[&str]) -> String {
         let shown = names.iter().filter_map(|name| {
             let value = knobs.get(name).cloned().or_else(|| knobs.value(name))?;
@@ -68,7 +70,7 @@ impl Needs {
         shown.collect::<Vec<_>>().join(", ")
     }
 
-    /// Both together.
+    /// Sum of both needs.
     #[must_use]
     pub fn and(mut self, other: &Needs) -> Needs {
         self.disk_bytes = self.disk_bytes.saturating_add(other.disk_bytes);
@@ -105,7 +107,7 @@ impl Needs {
                     continue;
                 }
                 let files = s.files.saturating_mul(s.file_bytes).saturating_mul(workers);
-                // Our TCP sends from files on disk in place of a memfd.
+                // Our TCP sends from files on disk instead of a memfd.
                 match with == SendWith::SendfileMemfd && !is_user {
                     true => self.add("files", files),
                     false => self.disk_bytes = self.disk_bytes.saturating_add(files),
@@ -135,14 +137,14 @@ impl Needs {
     }
 }
 
-/// A ring's buffers (`stack/src/uring`).
+/// Limits of a ring's buffers (`stack/src/uring`).
 const RING_MIN: u64 = 16;
 const RING_MAX: u64 = 4096;
 const RING_BYTES_MAX: u64 = 256 << 20;
-/// The time at which a request began.
+/// Size of the time at which a request began, bytes.
 const SLOT_BYTES: usize = 8;
 
-/// The calls that a side may send by: each has a source of its own.
+/// Calls by which a side may send. Each has its own source of payload.
 fn calls(s: &WorkloadSettings) -> Vec<SendWith> {
     let mut calls = vec![s.send_with];
     for operation in s.program.iter().flat_map(Program::all) {

@@ -1,4 +1,4 @@
-//! TOML with line numbers: reads one table and names what is wrong in it.
+//! TOML with line numbers: reads a table and reports its errors.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,21 +11,21 @@ use crate::knob::{Knobs, find_full, instead};
 use crate::nearest::nearest;
 use crate::raw::{Raw, raw};
 
-/// What is wrong with a study file: where, at which key, and what was expected.
+/// Error in a study file: its place, its key, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {key}{}{expected}", if key.is_empty() { "" } else { ": " })]
 pub struct StudyError {
-    /// The file as named by the caller.
+    /// Name of the file, as the caller gave it.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// The key; empty where the file is not TOML.
+    /// Key. Empty if the file is not TOML.
     pub key: String,
-    /// What was expected, and the nearest valid name where one was misspelt.
+    /// Expected value, and the nearest valid name if one was misspelt.
     pub expected: String,
 }
 
-/// The text and its name, to turn spans into lines.
+/// Text of the file, and its name; converts spans to lines.
 pub(crate) struct Source<'a> {
     pub file: &'a str,
     pub text: &'a str,
@@ -55,14 +55,14 @@ impl Source<'_> {
             self.error(error.span().unwrap_or(0..0), "", first)
         })?;
         for (key, value) in root.get_ref() {
-            // Names and sentences end in rows and lines.
+            // Names and sentences are printed in rows and lines.
             let has_lines = matches!(&**key.get_ref(), "about" | "title");
             self.check_printable(key, value, has_lines)?;
         }
         Ok(root)
     }
 
-    /// Refuses a key or a text in a value with a character that a terminal obeys.
+    /// Refuses a key, or a text in a value, with a control character of terminals.
     fn check_printable(
         &self,
         key: &Spanned<Cow<'_, str>>,
@@ -92,7 +92,7 @@ impl Source<'_> {
     }
 }
 
-/// A number, whole or not.
+/// Parses a number, whole or not. `None` for another kind of value.
 pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(x) => x.as_str().replace('_', "").parse().ok(),
@@ -103,16 +103,16 @@ pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-/// One table of the file: keys are taken out one by one, and what is left at the end is unknown.
+/// Table of the file. Keys are taken out one by one; a key that is left at the end is unknown.
 pub(crate) struct Section<'a> {
     source: &'a Source<'a>,
-    /// Name for errors, `""` at the top.
+    /// Name for errors; `""` at the top level.
     name: String,
-    /// Key, its span, value; in the order of the file.
+    /// Keys with their spans and values, in the order of the file.
     entries: Vec<(String, Range<usize>, &'a Spanned<DeValue<'a>>)>,
-    /// Keys asked for, to find the nearest.
+    /// Keys that were requested, for finding the nearest.
     known: Vec<String>,
-    /// Where its first key stands.
+    /// Place of its first key.
     start: Range<usize>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A key with the name of its table.
+    /// Full name of a key, with its table.
     pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() {
             key.to_string()
@@ -142,17 +142,17 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where its first key stands: the place to point at for a missing one.
+    /// Place of the first key, which the error of a missing key points at.
     pub fn start(&self) -> Range<usize> {
         self.start.clone()
     }
 
-    /// An error at a key's value.
+    /// Creates an error at a key's value.
     pub fn error(&self, span: Range<usize>, key: &str, expected: impl Into<String>) -> StudyError {
         self.source.error(span, &self.full(key), expected)
     }
 
-    /// Takes a key out, if it is there.
+    /// Takes a key out. `None` if it is missing.
     pub fn take(&mut self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.known.push(key.to_string());
         let at = self.entries.iter().position(|(name, _, _)| name == key)?;
@@ -164,7 +164,8 @@ impl<'a> Section<'a> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Takes a key and reads it; `expected` says what it should be.
+    /// Takes a key and parses it. `expected` describes the right value. `None` if the key is
+    /// missing.
     pub fn read<T>(
         &mut self,
         key: &str,
@@ -180,7 +181,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key whose value is a text that `parse` understands.
+    /// Takes a key whose value is a text, and parses it with `parse`. `None` if the key is missing.
     pub fn text<T, E: std::fmt::Display>(
         &mut self,
         key: &str,
@@ -200,7 +201,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key whose value is a table.
+    /// Takes a key whose value is a table. `None` if the key is missing.
     pub fn section(&mut self, key: &str) -> Result<Option<Section<'a>>, StudyError> {
         let Some(value) = self.take(key) else {
             return Ok(None);
@@ -224,7 +225,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Takes a key whose value is a list of tables.
+    /// Takes a key whose value is a list of tables. Empty if the key is missing.
     pub fn sections(&mut self, key: &str) -> Result<Vec<Section<'a>>, StudyError> {
         let Some(value) = self.take(key) else {
             return Ok(Vec::new());
@@ -248,13 +249,13 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Refuses what nobody took.
+    /// Refuses keys that are left.
     pub fn end(self) -> Result<(), StudyError> {
         let Some((key, span, _)) = self.entries.first() else {
             return Ok(());
         };
         let known = self.known.iter().map(String::as_str);
-        // Others' words are those of a measurement.
+        // Synonyms of other tools are for keys of a measurement only.
         let instead = match self.name.as_str() {
             "measure" => instead(key, known),
             _ => nearest(key, known).map(|near| format!("nearest is \"{near}\"")),
@@ -274,17 +275,17 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The name of a figure, with its end.
+/// Parses the name of a figure with its scope.
 pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
     text.parse().map_err(|error| format!("a quantity: {error}"))
 }
 
-/// `where = { knob = value }`.
+/// Takes the knobs of `where = { knob = value }`. Empty if there is no such key.
 pub(crate) fn matching(section: &mut Section<'_>) -> Result<Knobs, StudyError> {
     Ok(matching_in(section, "where")?.unwrap_or_default())
 }
 
-/// `key = { knob = value }`.
+/// Takes the knobs of `key = { knob = value }`. `None` if there is no such key.
 pub(crate) fn matching_in(
     section: &mut Section<'_>,
     key: &str,
@@ -299,7 +300,7 @@ pub(crate) fn matching_in(
     Ok(Some(knobs))
 }
 
-/// What must be there.
+/// Returns a value, or the error that its key is missing.
 pub(crate) fn required<T>(
     section: &Section<'_>,
     key: &str,
@@ -317,7 +318,7 @@ pub(crate) fn set(
     value: &Spanned<DeValue<'_>>,
     key_span: Range<usize>,
 ) -> Result<(), StudyError> {
-    // An unknown name is an error of the key, a wrong value one of the value.
+    // An unknown name is an error at the key; a wrong value is one at the value.
     let span = if find_full(name).is_some() {
         value.span()
     } else {

@@ -1,4 +1,4 @@
-//! Who connects to whom among the hosts that a study names.
+//! Patterns of connections among the hosts that a study names.
 
 use crate::host_name::HostName;
 use crate::rounds::round;
@@ -7,55 +7,55 @@ use crate::traffic::Traffic;
 use crate::words::words;
 
 words! {
-    /// Who connects to whom.
+    /// Pattern of connections: which host connects to which.
     Pattern {
-        /// What the names and their numbers suggest.
+        /// Pattern that the names and their numbers suggest.
         Auto = "auto",
-        /// Each host that connects has a host that listens to itself.
+        /// Pairs: each host that connects has a listening host of its own.
         Pairs = "pairs",
-        /// All but one connect to that one.
+        /// All hosts but one connect to that one.
         ManyToOne = "many-to-one",
-        /// One connects to all others.
+        /// One host connects to all others.
         OneToMany = "one-to-many",
-        /// Each connects to each.
+        /// Each host connects to each other.
         AllToAll = "all-to-all",
-        /// Each connects to the next, the last to the first.
+        /// Each host connects to the next, the last to the first.
         Ring = "ring",
-        /// In each repetition other pairs, until every host has met every other.
+        /// Pairs that differ in each repetition, until every host has met every other.
         Rounds = "rounds",
     }
 }
 
-/// The hosts of a trial in the order of its phases, and their traffic. A machine that does both, connects and listens, is
-/// two hosts: itself, and the one that listens, by a name with [`LISTENING`] before.
+/// Hosts of a trial in the order of its phases, and their traffic. A machine that both connects and
+/// listens is two hosts: itself, and a listening half, whose name begins with [`LISTENING`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Arranged {
     pub(crate) hosts: Vec<HostName>,
     pub(crate) traffic: Vec<Traffic>,
 }
 
-/// Before the name of a machine's listening half.
+/// Prefix of the name of a machine's listening half.
 const LISTENING: &str = "in-";
 
 impl HostName {
-    /// Of a machine that both connects and listens: the host that listens there.
+    /// Name of the listening half of this machine.
     fn listening(self) -> Result<HostName, String> {
         let name = format!("{LISTENING}{self}");
         let too_long = |_| format!("{self} listens, too, as {name}, which is too long a name");
         name.parse().map_err(too_long)
     }
 
-    /// The host whose listening half this is, by its name.
+    /// Host whose listening half this is. `None` if it is no listening half.
     pub fn half_of(self) -> Option<HostName> {
         self.as_str().strip_prefix(LISTENING)?.parse().ok()
     }
 }
 
 impl Arranged {
-    /// The pattern among these hosts, which are in order.
+    /// Arranges these hosts, which are sorted, by a pattern.
     ///
     /// # Errors
-    /// In one line: there is no such pattern among so many.
+    /// One line: the pattern does not allow this number of hosts.
     pub(crate) fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, String> {
         let of = |host: HostName| named.iter().filter(move |name| name.is_one_of(host));
         let clients: Vec<HostName> = of(HostName::CLIENT).copied().collect();
@@ -130,7 +130,8 @@ impl Arranged {
                     named.iter().map(|host| host.listening()).collect();
                 let listening = listening?;
                 for (place, on) in named.iter().enumerate() {
-                    // Each begins with its neighbour, so that not all go to the first at once.
+                    // Each host begins with its neighbour, so that not all connect to the first at
+                    // once.
                     let steps = if pattern == Pattern::Ring {
                         1..2
                     } else {
@@ -148,7 +149,7 @@ impl Arranged {
         })
     }
 
-    /// The pairs of a round. Of an odd number of hosts one has no traffic.
+    /// Arranges the pairs of a round. If the number of hosts is odd, one has no traffic.
     pub(crate) fn in_round(named: &[HostName], number: usize) -> Arranged {
         let pairs = round(named.len(), number).into_iter();
         Arranged {
@@ -162,7 +163,7 @@ impl Arranged {
         }
     }
 
-    /// Which side of its connections a host is.
+    /// Side of a host. `None` if it has no traffic.
     pub(crate) fn side(&self, host: HostName) -> Option<Side> {
         self.traffic.iter().find_map(|traffic| match host {
             _ if traffic.on == host => Some(Side::Connects),

@@ -1,8 +1,11 @@
-//! What each connection of a group does, over and over: a list of operations, as one side sees it, which is its author.
+//! Programs: the list of operations that each connection of a group repeats, as seen by one side,
+//! the author.
 //!
-//! The author is the side that connects, or, of a program that begins with `accept`, the one that listens. The other side does
-//! the mirror of it, which nobody writes: it receives what the author sends, sends what it receives, and thinks and sleeps
-//! nothing unless the operation says that both do. Reading is in `program/read.rs`, what goes together in `program/rules.rs`.
+//! The author is the side that connects; in a program that begins with `accept`, the side that
+//! listens. The other side does the mirror image, which no file contains: it receives what the
+//! author sends, sends what the author receives, and does not think or sleep unless the operation
+//! is for both. `program/read.rs` parses programs, and `program/rules.rs` checks which operations
+//! can be combined.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,160 +23,163 @@ mod rules;
 
 pub(crate) use read::LIST;
 
-/// A program: operations that are done in order, then again from the first.
+/// Program: operations that are done in order, then again from the first.
 ///
-/// A pass through its operations is a round, which is counted as a transaction. Where the last operations stand in a loop
-/// that time or nothing ends (`for`, `repeat = "forever"`), a round is a pass through that loop, and what stands before it
-/// is done once for each connection.
+/// A pass through its operations is a round, which counts as a transaction. If the last operations
+/// are a loop that ends by time or never (`for`, `repeat = "forever"`), a round is a pass through
+/// that loop, and the operations before it are done once for each connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
     operations: Vec<Operation>,
 }
 
-/// One operation of the author.
+/// Operation of the author.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Opens a connection.
     Connect {
-        /// Which of the flow's connections, from 0.
+        /// Index of the connection within the flow, from 0.
         conn: u8,
-        /// Whether the trial goes on where the connection cannot be had, or breaks: the program begins again.
+        /// True if the trial goes on when the connection cannot be made, or breaks: the program
+        /// then begins again.
         can_fail: bool,
     },
-    /// Takes a connection that the other side opens.
+    /// Accepts a connection that the other side opens.
     Accept {
-        /// Which of the flow's connections, from 0.
+        /// Index of the connection within the flow, from 0.
         conn: u8,
     },
-    /// Sends a message, so many times.
+    /// Sends a message, `count` times.
     Send {
-        /// Its size.
+        /// Size of the message.
         size: MessageSize,
-        /// The call; `None` is the knob `send_with`.
+        /// Call that sends. `None` for that of the knob `send_with`.
         with: Option<SendWith>,
-        /// How often, at least once.
+        /// Number of messages, at least 1.
         count: u32,
-        /// On which of the flow's connections, from 0.
+        /// Index of the connection within the flow, from 0.
         conn: u8,
     },
-    /// Receives a message, so many times.
+    /// Receives a message, `count` times.
     Receive {
-        /// Its size.
+        /// Size of the message.
         size: MessageSize,
-        /// The call; `None` is the knob `receive_with`.
+        /// Call that receives. `None` for that of the knob `receive_with`.
         with: Option<ReceiveWith>,
-        /// How often, at least once.
+        /// Number of messages, at least 1.
         count: u32,
-        /// On which of the flow's connections, from 0.
+        /// Index of the connection within the flow, from 0.
         conn: u8,
     },
     /// Keeps its CPU busy.
     Think {
-        /// How long.
+        /// Duration.
         time: Duration,
-        /// Who does.
+        /// Side or sides that think.
         at: PauseAt,
     },
-    /// Waits without a CPU.
+    /// Sleeps without a CPU.
     Sleep {
-        /// How long.
+        /// Duration.
         time: Duration,
-        /// Who does.
+        /// Side or sides that sleep.
         at: PauseAt,
     },
     /// Does nothing.
     Nop,
     /// Closes the connection.
     Close {
-        /// Who closes first, and has the TIME_WAIT.
+        /// Side that closes first, and so has the TIME_WAIT.
         by: CloseBy,
     },
-    /// Other operations, over and over.
+    /// Repeats other operations.
     Loop {
-        /// How often.
+        /// Condition for the end of the loop.
         times: Times,
-        /// Passes per second at which they begin; `None` is one right after the other.
+        /// Rate at which passes begin, per second. `None` for one right after the other.
         at_rate: Option<u64>,
-        /// What is done in each.
+        /// Operations of each pass.
         body: Vec<Operation>,
     },
 }
 
-/// Size of a message, bytes: at random and evenly distributed from the least to the most, or always the same.
+/// Size of a message, bytes: random, evenly distributed from `least` to `most`. Fixed if both are
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageSize {
-    /// The least.
+    /// Smallest size.
     pub least: u32,
-    /// The most.
+    /// Largest size.
     pub most: u32,
 }
 
 words! {
-    /// Which side closes a connection first.
+    /// Side that closes a connection first.
     CloseBy {
-        /// The one that listens: TIME_WAIT stays there, and the other side's ports are free at once.
+        /// Listening side: TIME_WAIT stays there, and the other side's ports are free at once.
         Listener = "listener",
-        /// The one that connects.
+        /// Connecting side.
         Connector = "connector",
     }
 }
 
 words! {
-    /// Who thinks, or sleeps.
+    /// Side or sides that think or sleep.
     PauseAt {
-        /// The author alone.
+        /// Author only.
         Here = "here",
-        /// Each side when it comes to it, as the strands of uperf's two ends do.
+        /// Both sides, each when it reaches the operation, like the strands of uperf's two ends.
         Both = "both",
     }
 }
 
-/// When a loop is over.
+/// Condition for the end of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Times {
-    /// After so many passes, at least one.
+    /// End after this many passes, at least 1.
     Count(u32),
-    /// After the first pass that ends this long after it began.
+    /// End after the first pass that ends this long after the loop began.
     For(Duration),
-    /// Never.
+    /// No end.
     Forever,
 }
 
 impl Program {
-    /// Most operations, those in loops included.
+    /// Limit of operations, including those in loops.
     pub const OPERATIONS_MAX: usize = 1000;
-    /// Most loops inside each other.
+    /// Limit of nested loops.
     pub const DEPTH_MAX: usize = 4;
-    /// Largest message, bytes; 64 MiB as all sizes of a workload.
+    /// Limit of a message, bytes: 64 MiB, like all sizes of a workload.
     pub const MESSAGE_MAX: u32 = 64 << 20;
-    /// Most connections of a flow.
+    /// Limit of connections of a flow.
     pub const CONNECTIONS_MAX: u8 = 16;
 
-    /// A program of these operations.
+    /// Creates a program of these operations.
     ///
     /// # Errors
-    /// In one line: what does not go together, and what to do.
+    /// One line: operations that cannot be combined, with a remedy.
     pub fn new(operations: Vec<Operation>) -> Result<Program, String> {
         rules::check(&operations)?;
         Ok(Program { operations })
     }
 
-    /// Its operations.
+    /// Operations in their order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// Whether its connections are there before the traffic and stay: nothing opens them, or it is done once at the start.
+    /// True if its connections are made before the traffic and stay open: no operation opens them,
+    /// or they are opened once at the start.
     pub fn stands(&self) -> bool {
         !self.connects() || self.is_endless()
     }
 
-    /// Whether it opens its connections itself.
+    /// True if it opens its connections itself.
     pub fn connects(&self) -> bool {
         self.operations.first().is_some_and(Operation::opens)
     }
 
-    /// Whose operations they are.
+    /// Side whose operations these are.
     pub fn author(&self) -> Side {
         match self.operations.first() {
             Some(Operation::Accept { .. }) => Side::Listens,
@@ -181,19 +187,19 @@ impl Program {
         }
     }
 
-    /// Connections of each flow.
+    /// Number of connections of each flow.
     pub fn connections(&self) -> usize {
         let numbers = self.all().filter_map(Operation::conn);
         usize::from(numbers.max().unwrap_or(0)) + 1
     }
 
-    /// Whether a connection may fail.
+    /// True if a connection may fail.
     pub fn can_fail(&self) -> bool {
         self.all()
             .any(|operation| matches!(operation, Operation::Connect { can_fail: true, .. }))
     }
 
-    /// Whether this side sends payload.
+    /// True if this side sends payload.
     pub fn sends(&self, side: Side) -> bool {
         self.all().any(|operation| match operation {
             Operation::Send { .. } => side == self.author(),
@@ -202,7 +208,7 @@ impl Program {
         })
     }
 
-    /// Whether this side ever waits: for time, or for a pass that is not due yet.
+    /// True if this side ever waits: for time, or for a pass that is not due yet.
     pub fn waits(&self, side: Side) -> bool {
         let is_author = side == self.author();
         self.all().any(|operation| match operation {
@@ -212,15 +218,15 @@ impl Program {
         })
     }
 
-    /// The operations whose times are taken, each with its place in the program: numbers from 1, that of a loop before those
-    /// of what is in it, as in messages about a program.
+    /// Operations that are timed, each with its place in the program: numbers from 1, that of a
+    /// loop before those of its body, as in error messages.
     pub fn timed(&self) -> Vec<(String, &Operation)> {
         let mut found = Vec::new();
         timed(&self.operations, "", self.stands(), &mut found);
         found
     }
 
-    /// All operations, each loop before what is in it.
+    /// All operations, each loop before its body.
     pub fn all(&self) -> impl Iterator<Item = &Operation> {
         all(&self.operations).into_iter()
     }
@@ -239,7 +245,8 @@ impl Program {
         self.operations.last().is_some_and(Operation::is_endless)
     }
 
-    /// The largest message of each direction, bytes: sent, received by the author; 0 where there is none.
+    /// Largest message of each direction, bytes: sent by the author, then received by it. 0 if
+    /// there is none.
     pub fn largest(&self) -> [u32; 2] {
         let mut largest = [0, 0];
         for operation in self.all() {
@@ -254,12 +261,12 @@ impl Program {
 }
 
 impl Operation {
-    /// Whether it begins a connection.
+    /// True if it begins a connection.
     pub(crate) fn opens(&self) -> bool {
         matches!(self, Operation::Connect { .. } | Operation::Accept { .. })
     }
 
-    /// Which of the flow's connections it is about, from 0.
+    /// Index of its connection within the flow, from 0. `None` for operations without a connection.
     fn conn(&self) -> Option<u8> {
         match self {
             Operation::Connect { conn, .. }
@@ -270,7 +277,7 @@ impl Operation {
         }
     }
 
-    /// Whether its time is taken, in a program whose connections stand or do not.
+    /// True if it is timed. `stands`: true if the program's connections stay open.
     pub fn is_timed(&self, stands: bool) -> bool {
         match self {
             Operation::Connect { .. } | Operation::Accept { .. } => !stands,
@@ -279,7 +286,7 @@ impl Operation {
         }
     }
 
-    /// A few words: `send 90B`, `connect`.
+    /// Label in a few words: `send 90B`, `connect`.
     pub fn label(&self) -> String {
         let size = |size: &MessageSize| {
             let show = |bytes: u32| units::show_bytes(bytes.into());
@@ -315,7 +322,7 @@ impl Operation {
         }
     }
 
-    /// The same loop with nothing in it.
+    /// Copy of the operation; a loop without its body.
     pub(crate) fn without_body(&self) -> Operation {
         match self {
             Operation::Loop { times, at_rate, .. } => Operation::Loop {
@@ -327,7 +334,7 @@ impl Operation {
         }
     }
 
-    /// Whether it is a loop that is never over.
+    /// True for a loop without end.
     fn is_endless(&self) -> bool {
         let times = Times::Forever;
         matches!(self, Operation::Loop { times: own, .. } if *own == times)
@@ -414,7 +421,7 @@ impl Operation {
 }
 
 impl MessageSize {
-    /// Always this many bytes.
+    /// Creates a fixed size.
     pub fn exactly(bytes: u32) -> MessageSize {
         MessageSize {
             least: bytes,
@@ -455,7 +462,7 @@ fn bytes(operations: &[Operation]) -> [f64; 2] {
     sum
 }
 
-/// These operations, each before those inside it.
+/// Flattens operations, each loop before its body.
 fn all(operations: &[Operation]) -> Vec<&Operation> {
     let mut found = Vec::new();
     for operation in operations {
@@ -467,7 +474,7 @@ fn all(operations: &[Operation]) -> Vec<&Operation> {
     found
 }
 
-/// These operations' timed ones, behind those that were found before.
+/// Appends the timed operations among these to `found`.
 fn timed<'a>(
     operations: &'a [Operation],
     within: &str,
@@ -489,14 +496,14 @@ fn timed<'a>(
 }
 
 impl fmt::Display for Operation {
-    /// As a study file writes it, in one line.
+    /// Formats as a study file writes it, in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.raw().fmt(f)
     }
 }
 
 impl fmt::Display for Program {
-    /// As a study file writes it, in one line.
+    /// Formats as a study file writes it, in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.raw().fmt(f)
     }

@@ -1,4 +1,5 @@
-//! What a study is held against: `[published]`, `[published_functions]` and `[[threshold]]`, as parsed.
+//! Parser of published figures and thresholds: `[published]`, `[published_functions]` and
+//! `[[threshold]]`.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -66,7 +67,7 @@ pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyErro
     })
 }
 
-/// `[published_functions]`.
+/// Parses `[published_functions]`.
 pub(crate) fn functions(
     mut section: Section<'_>,
     cells: &[Cell],
@@ -81,7 +82,7 @@ pub(crate) fn functions(
     let cell = required(&section, "cell", cell)?;
     let mut host = section.text("host", str::parse::<HostName>)?;
     if host.is_none() {
-        // What the key was called once.
+        // Old name of the key.
         host = section.text("end", str::parse::<HostName>)?;
     }
     let host = required(&section, "host", host)?;
@@ -150,7 +151,7 @@ pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyErro
     })
 }
 
-/// A number and whether it is in percent: `0.3`, `"+3 %"`.
+/// Parses a number, and true if it is in percent: `0.3`, `"+3 %"`.
 fn limit(value: &DeValue<'_>) -> Option<(f64, bool)> {
     if let Some(number) = number(value) {
         return number.is_finite().then_some((number, false));

@@ -1,4 +1,5 @@
-//! `[published_table]`: somebody's table, a row for a setting of some knobs, to show row by row beside ours.
+//! `[published_table]`: a published table, with a row for each setting of some knobs, shown row by
+//! row next to ours.
 
 use toml::de::DeValue;
 
@@ -11,15 +12,15 @@ use crate::value::Value;
 /// A published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedTable {
-    /// Who, when, where.
+    /// Author, year and place of the publication.
     pub source: String,
-    /// The knobs that its rows are of.
+    /// Knobs whose settings are the rows.
     pub knobs: Vec<String>,
-    /// What its columns are, in our terms, each with their heading.
+    /// Columns: heading, and quantity in our terms.
     pub columns: Vec<(String, Derived)>,
-    /// The cells it belongs beside: those that have these knobs.
+    /// Cells next to which it is shown: those that have these knobs.
     pub matching: Knobs,
-    /// A value of each knob, and a figure of each column.
+    /// Rows: a value of each knob, and a figure for each column.
     pub rows: Vec<(Vec<Value>, Vec<f64>)>,
 }
 

@@ -1,4 +1,4 @@
-//! `[quick]`: a study made small enough to be done in a minute, which is its limit.
+//! `[quick]`: a study made small enough to run in a minute, which is its limit.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::raw::raw;
 use crate::units;
 use crate::value::Value;
 
-/// What a quick run changes; `None` and nothing are the defaults of [`crate::Study::make_quick`].
+/// Changes for a quick run. `None` and an empty list stand for the defaults of
+/// [`crate::Study::make_quick`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Quick {
-    /// Repetitions.
+    /// Number of repetitions.
     pub repetitions: Option<u32>,
-    /// Warm-up.
+    /// Warm-up of each trial.
     pub warm_up: Option<Duration>,
-    /// The interval.
+    /// Interval of each trial.
     pub duration: Option<Duration>,
-    /// Of a knob, the values whose cells are kept.
+    /// Knobs with the values whose cells are kept.
     pub keep: Vec<(String, Vec<Value>)>,
 }
 

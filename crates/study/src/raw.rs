@@ -1,4 +1,4 @@
-//! A value as a file's syntax gives it, before anybody says what it means.
+//! Values in a file's syntax, before they have a meaning.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tcpcost_counts::printable_text;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// A value as a file's syntax gives it, before a knob says what it means.
+/// Value in a file's syntax, before a knob gives it a meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Raw {
     Integer(i64),
@@ -17,12 +17,12 @@ pub(crate) enum Raw {
     List(Vec<Raw>),
     /// Keys and values, in the order of the file.
     Table(Vec<(String, Raw)>),
-    /// A float, a date: never a knob's value.
+    /// Float or date, which is never a knob's value.
     Other,
 }
 
 impl fmt::Display for Raw {
-    /// As a study file writes it; `…` for what is never a knob's value.
+    /// Formats as a study file writes it; `…` for a value that no knob has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Raw::Integer(n) => write!(f, "{n}"),
@@ -45,7 +45,7 @@ impl fmt::Display for Raw {
 }
 
 impl Serialize for Raw {
-    /// In JSON as in TOML.
+    /// Serializes in JSON as in TOML.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Raw::Integer(n) => serializer.serialize_i64(*n),
@@ -103,7 +103,7 @@ pub(crate) fn raw(value: &DeValue<'_>) -> Raw {
     }
 }
 
-/// A value by itself, as a command line gives it.
+/// Parses a single value, as on a command line. `None` if it is not TOML.
 pub(crate) fn raw_text(text: &str) -> Option<Raw> {
     let value = DeValue::parse(text).ok()?;
     Some(raw(value.get_ref()))

@@ -1,6 +1,7 @@
-//! Whether a knob that is set is applied, skipped or refused: by what its row says of each TCP, and of what else it needs.
+//! Decision whether a knob that is set is applied, skipped or refused, from its row: what each TCP
+//! supports, and what else the knob needs.
 //!
-//! A value that leaves things alone (`leave`, `default`, `auto`, …) reaches nothing and needs nothing.
+//! A value that changes nothing (`leave`, `default`, `auto`, …) affects no end and needs nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use crate::value::Value;
 use crate::wire::WireSettings;
 
 impl Need {
-    /// The need with the ends and values that it is of.
+    /// Text of the need for a table, with the ends and values that it is for.
     pub(crate) fn in_table(&self) -> String {
         let mut text = String::new();
         if !self.when.is_empty() {
@@ -38,7 +39,7 @@ impl Need {
         text + self.to_string().trim_start_matches("needs ")
     }
 
-    /// Whether it is met at an end by a knob of this value.
+    /// True if a knob of this value has what it needs at a host.
     fn is_met(&self, knobs: &Knobs, host: HostName, value: &Value) -> bool {
         let word = value.to_string();
         let is_asked = match self.at {
@@ -54,7 +55,7 @@ impl Need {
 }
 
 impl fmt::Display for Need {
-    /// `needs rate` or the like, with the reason.
+    /// Formats as `needs rate` or similar, with the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let terms: Vec<String> = self.any.iter().map(ToString::to_string).collect();
         if terms.is_empty() {
@@ -112,8 +113,8 @@ impl fmt::Display for Term {
 }
 
 impl Kernel {
-    /// Why an end of the kernel's TCP cannot have this value; `None` where it can. Its device has
-    /// this owner.
+    /// Reason why an end of the kernel's TCP cannot have this value. `None` if it can. `owner`:
+    /// owner of its device.
     fn refuses(&self, knobs: &Knobs, value: &Value, owner: DeviceOwner) -> Option<String> {
         match self {
             Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
@@ -150,49 +151,50 @@ impl Kernel {
     }
 }
 
-/// Of the loopback.
+/// Reason for the loopback.
 const OWN_DEVICE: &str =
     "of a bed's own device alone (netns, tap): the host's loopback serves others too";
 
-/// Of a device that was there before.
+/// Reason for a device that existed before.
 const OTHERS_DEVICE: &str = "of a bed's own device alone (netns, tap): a host's serves others too, the connection to it among them";
 
-/// A knob that is set and cannot be had, or not so.
+/// Knob that is set but unavailable, or unavailable with this value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob}: {reason}")]
 pub struct Unavailable {
-    /// Its name, with that of the end where it is about one.
+    /// Name, with that of the end if it is for one end.
     pub knob: String,
-    /// Why, one line.
+    /// Reason, in one line.
     pub reason: String,
 }
 
-/// A knob that is set without what it needs.
+/// Knob that is set without what it needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob}: {reason}")]
 pub struct Unmet {
-    /// Its name as it is set.
+    /// Name as it is set.
     pub knob: String,
-    /// What it needs.
+    /// Description of what it needs.
     pub reason: String,
-    /// Whether another end, for which it is set as well, has what it needs.
+    /// True if another end, for which it is set as well, has what it needs.
     pub elsewhere: bool,
 }
 
-/// A knob that is set, and the hosts that it holds for.
+/// Knob that is set, with the hosts that it applies to.
 struct Setting<'a> {
     name: &'a str,
     value: &'a Value,
     row: Knob,
     hosts: Vec<HostName>,
-    /// The group of connections that it is set for by name.
+    /// Group of connections that it is set for by name. `None` for all groups.
     group: Option<HostName>,
 }
 
 impl Knobs {
-    /// What is set and not to leave things alone.
+    /// Knobs whose values change something.
     fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
-        // Of a hundred hosts, each of which has knobs, every one is asked for its own alone.
+        // With a hundred hosts, each with knobs of its own, every host is asked only for its own
+        // knobs.
         let all = self.host_names().into_iter();
         let all: Vec<(HostName, Vec<HostName>)> =
             all.map(|host| (host, Knobs::narrow(host))).collect();
@@ -219,7 +221,7 @@ impl Knobs {
         })
     }
 
-    /// Whether this host is of our own TCP.
+    /// True if this host uses our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
         match host {
             HostName::RELAY => self.word("relay_mode").as_deref() == Some(RelayMode::User.word()),
@@ -227,7 +229,8 @@ impl Knobs {
         }
     }
 
-    /// Whether there may be delay and loss between hosts: of our own TCP only in front of the device of a pair.
+    /// True if there may be delay and loss between the hosts. With our own TCP that is possible
+    /// only in front of the device of a pair.
     fn can_have_wires(&self) -> bool {
         let is_pair = self.word("topology").as_deref() == Some("pair");
         is_pair || !self.host_names().iter().any(|&host| self.is_user(host))
@@ -235,13 +238,14 @@ impl Knobs {
 
     fn sends(&self, host: HostName, is_peer: bool) -> bool {
         if host == HostName::RELAY {
-            return true; // To one side what it received from the other.
+            return true; // It sends to one side what it received from the other.
         }
         let side = self.side(host);
         side.is_some_and(|side| self.sends_from(if is_peer { side.peer() } else { side }))
     }
 
-    /// What the needs of a knob are asked of: all knobs, or for a knob of the workload those of each group that it is for.
+    /// Knobs against which the needs of a knob are checked: all knobs; for a knob of the workload,
+    /// those of each group that it is for.
     fn views(&self, setting: &Setting<'_>) -> Vec<Cow<'_, Knobs>> {
         let groups = self.group_names();
         if groups.is_empty() {
@@ -263,7 +267,7 @@ impl Knobs {
         views.collect()
     }
 
-    /// The knobs that are set without what they need: a study file that says so is wrong.
+    /// Knobs that are set without what they need, which is an error of the study file.
     pub fn unmet(&self) -> Vec<Unmet> {
         let mut all = Vec::new();
         for setting in self.settings() {
@@ -298,11 +302,11 @@ impl Knobs {
         all
     }
 
-    /// The first knob that is set for this end and that its TCP, or its device, cannot have.
-    /// Its device has this owner.
+    /// Checks that the TCP or the device of this end supports all knobs that are set for it.
+    /// `owner`: owner of its device.
     ///
     /// # Errors
-    /// That knob, and why.
+    /// The first unsupported knob, with the reason.
     pub fn available_at(&self, host: HostName, owner: DeviceOwner) -> Result<(), Unavailable> {
         for setting in self.settings() {
             if !setting.hosts.contains(&host) {
@@ -315,7 +319,7 @@ impl Knobs {
                     _ if !self.is_user(host) => kernel.refuses(self, value, owner),
                     User::Has(_) => None,
                     User::Wire => (!self.can_have_wires()).then(|| WIRES.to_string()),
-                    // What all hosts share is there if one of them has it.
+                    // A knob that all hosts share is available if one of them supports it.
                     User::No(_)
                         if !row.per_end
                             && self.host_names().iter().any(|&other| !self.is_user(other)) =>
@@ -343,7 +347,7 @@ impl Knobs {
         Ok(())
     }
 
-    /// A call of a program that this end's TCP has not, and why.
+    /// Reason why this end's TCP does not support a call of a program. `None` if it supports all.
     fn unavailable_call(&self, host: HostName, program: &Program) -> Option<String> {
         let refuses = |knob: &str, word: &str| {
             let row = find(knob)?;
@@ -359,7 +363,7 @@ impl Knobs {
         })
     }
 
-    /// The rows of what is set for this end and not to leave things alone; a sysctl has none.
+    /// Rows of the knobs whose values change something at this end. Sysctls have no rows.
     pub fn set_at(&self, host: HostName) -> Vec<&'static Knob> {
         let settings = self.settings();
         let own = settings.filter(|setting| setting.hosts.contains(&host));
@@ -368,7 +372,7 @@ impl Knobs {
         rows.filter(|row| set.contains(row.name)).collect()
     }
 
-    /// The choices of our own TCP at this end, in the order of the rows.
+    /// Choices of our own TCP at this end, in the order of the rows.
     pub fn user_choices(&self, host: HostName) -> impl Iterator<Item = (UserKnob, Value)> {
         KNOBS.iter().filter_map(move |row| {
             let which = row.user_choice()?;
@@ -377,7 +381,7 @@ impl Knobs {
         })
     }
 
-    /// The sysctls of this end that are rows or are set by name: dotted name and value.
+    /// Sysctls of this end, from rows or set by name: dotted names and values.
     pub fn kernel_sysctls(&self, host: HostName) -> std::collections::BTreeMap<String, String> {
         let of_rows = KNOBS.iter().filter_map(|row| {
             let (Of::Link(kernel, _) | Of::Tcp(kernel, _)) = row.of else {
@@ -394,13 +398,13 @@ impl Knobs {
 }
 
 impl Knob {
-    /// What it needs, in words for a table.
+    /// Text of the knob's needs for a table.
     pub fn needs_text(&self) -> String {
         let texts: Vec<String> = self.needs.iter().map(Need::in_table).collect();
         texts.join("; ")
     }
 
-    /// Its name, with the end's where it is a knob of one.
+    /// Name, with the host's if the knob is for one end.
     fn name_at(&self, name: &str, host: HostName) -> String {
         if self.per_end {
             format!("{host}.{name}")

@@ -1,7 +1,9 @@
-//! Rounds in which every host meets every other once, as players of a tournament do: the circle method (R. Lucas,
-//! *Récréations mathématiques* 2, 1883; the tables of I. Berger). All pairs of a round run at once, and no host is in two.
+//! Rounds in which every host meets every other once, like players of a tournament: the circle
+//! method (R. Lucas, *Récréations mathématiques* 2, 1883; the tables of I. Berger). All pairs of a
+//! round run at once, and no host is in two.
 
-/// How many rounds so many hosts have: one less than hosts, one for each of an odd number; none for fewer than two.
+/// Number of rounds for `hosts` hosts: one less than hosts, or as many as hosts if the number is
+/// odd. 0 for fewer than two.
 pub fn rounds(hosts: usize) -> usize {
     match hosts {
         0 | 1 => 0,
@@ -10,7 +12,8 @@ pub fn rounds(hosts: usize) -> usize {
     }
 }
 
-/// Repetitions in which every host meets every other as often as any, and is in `MET_LEAST` rounds at least.
+/// Number of repetitions in which every host meets every other equally often, and is in at least
+/// `MET_LEAST` rounds.
 pub fn repetitions(hosts: usize) -> usize {
     match rounds(hosts) {
         0 => 0,
@@ -18,23 +21,26 @@ pub fn repetitions(hosts: usize) -> usize {
     }
 }
 
-/// Fewer rounds of each host have no interval that holds for a hundred hosts at once.
+/// Least number of rounds of each host. With fewer there is no interval that holds for a hundred
+/// hosts at once.
 const MET_LEAST: usize = 12;
 
-/// The pairs of a round, by the hosts' places from 0: who connects, and to whom. Of an odd number of hosts one rests, in
-/// each round another. Over all rounds every host connects as often as it listens, or once more or less. After the last
-/// round the first comes again, with the other of each pair connecting.
+/// Pairs of a round, by the hosts' indexes from 0: the host that connects, and the host that it
+/// connects to. If the number of hosts is odd, one host rests, in each round another. Over all
+/// rounds every host connects as often as it listens, or once more or less. After the last round
+/// the first comes again, with the roles in each pair swapped.
 pub fn round(hosts: usize, number: usize) -> Vec<(usize, usize)> {
     let all = rounds(hosts);
     if all == 0 {
         return Vec::new();
     }
     let (lap, number) = (number / all, number % all);
-    // On a circle of an odd number of places the two that are as far before this round's place as behind it meet.
-    // Who is there himself meets the one in the middle, if there is one.
+    // On a circle of an odd number of places, the two hosts at equal distances on either side of
+    // this round's place meet. The host at that place meets the host in the middle, if there is
+    // one.
     let pairs = (1..=all / 2).map(|far| ((number + far) % all, (number + all - far) % all));
     let turned = pairs.map(|(ahead, behind)| {
-        // So that each connects to the half of the others that follow it on the circle.
+        // Each host connects to the half of the others that follow it on the circle.
         let distance = (behind + all - ahead) % all;
         if distance <= all / 2 {
             (ahead, behind)

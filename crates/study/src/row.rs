@@ -1,5 +1,6 @@
-//! What a knob's row can say: what it takes, what it belongs to, how each TCP has it, what else it needs. The rows are in
-//! `knobs.rs`; parsing, defaults and `docs/study-file.md` are made from them.
+//! Contents of a knob's row: accepted values, what the knob belongs to, its support in each TCP,
+//! and what else it needs. The rows are in `knobs.rs`; the parser, the defaults and
+//! `docs/study-file.md` are made from them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,16 +13,16 @@ use crate::raw::Raw;
 use crate::units;
 use crate::value::Value;
 
-/// The table of a study file a knob belongs to.
+/// Table of a study file that a knob belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// `[workload]`: what traffic.
+    /// `[workload]`: the traffic.
     Workload,
-    /// `[bed]`: over which path, with which offloads and sysctls.
+    /// `[bed]`: the path, with its offloads and sysctls.
     Bed,
 }
 
-/// What values a knob takes.
+/// Kind of values that a knob accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number in this range.
@@ -30,34 +31,35 @@ pub enum Kind {
     Bytes(u64, u64),
     /// A rate in bits per second.
     BitRate,
-    /// Events per second.
+    /// Rate in events per second.
     EventRate,
-    /// A span of time in this range, milliseconds.
+    /// Time in this range, milliseconds.
     Time(u64, u64),
-    /// A share, written as a percentage.
+    /// Share, written as a percentage.
     Share,
-    /// On or off.
+    /// Switch: on or off.
     Switch,
-    /// One of these words.
+    /// Word of this list.
     Choice(&'static [&'static str]),
-    /// A list of CPU numbers.
+    /// List of CPU numbers.
     Cpus,
-    /// Any text.
+    /// Text of any form.
     Text,
-    /// How a host is reached ([`Reach`]).
+    /// Way to reach a host ([`Reach`]).
     Reach,
-    /// A device's name.
+    /// Name of a device.
     Device,
     /// An IP address.
     Address,
     /// A range of TCP ports.
     Ports,
-    /// What each connection does.
+    /// Program of each connection.
     Program,
 }
 
 impl Kind {
-    /// A value as the number that [`Kernel::Sysctl`] begins with: a switch is 0 or 1, a word its place.
+    /// Converts a value to the number that [`Kernel::Sysctl`] starts from: a switch is 0 or 1, a
+    /// word its index. `None` for other values.
     pub fn number(self, value: &Value) -> Option<u64> {
         match (self, value) {
             (_, Value::Switch(on)) => Some(u64::from(*on)),
@@ -70,30 +72,30 @@ impl Kind {
     }
 }
 
-/// One knob: its name, where it is set, what it takes and what it is when nobody sets it.
+/// Row of a knob: its name, its place in a file, its values and its default.
 #[derive(Debug, Clone, Copy)]
 pub struct Knob {
-    /// The name in `[vary]`, `[[cells]]`, records and tables.
+    /// Name in `[vary]`, `[[cells]]`, records and tables.
     pub name: &'static str,
-    /// The key in its own table; differs from `name` only for `kind`.
+    /// Key in its own table. It differs from `name` only for `kind`.
     pub key: &'static str,
-    /// The table.
+    /// Table that it belongs to.
     pub group: Group,
-    /// What it belongs to, and how each TCP has it.
+    /// Part of the trial that it belongs to, and its support in each TCP.
     pub of: Of,
-    /// What it takes.
+    /// Kind of its values.
     pub kind: Kind,
-    /// A word that is accepted beside `kind`, such as `"auto"`; also the way to say "untouched".
+    /// Word that is accepted in addition to `kind`, such as `"auto"`. Usually it changes nothing.
     pub or_word: Option<&'static str>,
-    /// The default, as written in a study file.
+    /// Default, as written in a study file.
     pub default: &'static str,
-    /// Whether `client.NAME` and `server.NAME` set one end only.
+    /// True if `client.NAME` and `server.NAME` set one end only.
     pub per_end: bool,
-    /// Whether `GROUP.NAME`, or the key in its `[[group]]`, sets one group of connections only.
+    /// True if `GROUP.NAME`, or the key in a `[[group]]`, sets one group of connections only.
     pub per_group: bool,
-    /// What else must be so for it to be of use; all of these.
+    /// Conditions under which it has an effect. All of them must hold.
     pub needs: &'static [Need],
-    /// One sentence: meaning, unit, why this default.
+    /// Description in one sentence: meaning, unit, reason of the default.
     pub doc: &'static str,
 }
 
@@ -131,7 +133,7 @@ pub(crate) const fn bed(
     }
 }
 
-/// A knob of each end's device or route, untouched unless set.
+/// Row of a knob of each end's device or route, which is left alone unless set.
 pub(crate) const fn link(
     name: &'static str,
     kind: Kind,
@@ -146,7 +148,7 @@ pub(crate) const fn link(
     }
 }
 
-/// A property of the wire for what an end sends.
+/// Row of a property of the wire for what an end sends.
 pub(crate) const fn wire(
     name: &'static str,
     kind: Kind,
@@ -163,7 +165,7 @@ pub(crate) const fn wire(
 
 pub(crate) const WIRES: &str = "a wire with delay and loss joins hosts of `netns`, and the pair of `tap` or `memory`: the loopback hands a packet over in the call that sends it, and a relay by our own TCP has its devices to itself";
 
-/// A policy of an end's TCP; `default` is its stack's own.
+/// Row of a policy of an end's TCP; `default` is that of its stack.
 pub(crate) const fn tcp(
     name: &'static str,
     kind: Kind,
@@ -183,12 +185,12 @@ const KERNELS_DEVICE: &str =
     "offloads, routes, bottlenecks and sysctls are of a kernel's end alone: set them there";
 
 impl Knob {
-    /// The row with what it needs.
+    /// Sets the needs of the row.
     pub(crate) const fn needs(self, needs: &'static [Need]) -> Knob {
         Knob { needs, ..self }
     }
 
-    /// The row of a knob that each group of connections may have for itself.
+    /// Makes the row one of a knob that each group of connections may have for itself.
     pub(crate) const fn of_group(self) -> Knob {
         Knob {
             per_group: true,
@@ -196,7 +198,7 @@ impl Knob {
         }
     }
 
-    /// What this knob takes, in words for an error.
+    /// Description of accepted values, for an error message.
     pub fn expected(&self) -> String {
         let kind = match self.kind {
             Kind::Count(lo, hi) => format!("a whole number from {lo} to {hi}"),
@@ -236,7 +238,8 @@ impl Knob {
         }
     }
 
-    /// Why a value is not one of this knob's, and what is. `name` is its full name.
+    /// Error message for a value that the knob does not accept, with the accepted ones. `name`:
+    /// full name of the knob.
     pub(crate) fn refusal(&self, name: &str, raw: &Raw) -> String {
         if let (Kind::Program, Raw::List(_)) = (self.kind, raw)
             && let Err(wrong) = Program::read(raw)
@@ -265,7 +268,8 @@ impl Knob {
         }
     }
 
-    /// Reads a value. `None` where it is not one of this knob's; [`Knob::expected`] says what is.
+    /// Parses a value. `None` if the knob does not accept it; [`Knob::expected`] describes the
+    /// accepted values.
     pub(crate) fn read(&self, raw: &Raw) -> Option<Value> {
         if let (Raw::Text(text), Some(word)) = (raw, self.or_word)
             && text == word
@@ -314,7 +318,7 @@ impl Knob {
             (Kind::Program, Raw::List(_)) => Program::read(raw).ok().map(Value::Program),
             (Kind::Reach, Raw::Text(text)) => {
                 let reach = text.parse::<Reach>().ok();
-                // Hosts of one process are those of the bed `memory`.
+                // Hosts in one process are those of the bed `memory`.
                 let reach = reach.filter(|reach| *reach != Reach::Memory);
                 reach.map(|reach| Value::Word(reach.to_string()))
             }
@@ -338,7 +342,7 @@ impl Knob {
         }
     }
 
-    /// The value when no study sets it.
+    /// Value of the knob if no study sets it.
     pub fn default_value(&self) -> Value {
         let raw = self
             .default
@@ -349,7 +353,7 @@ impl Knob {
     }
 }
 
-/// A choice of our own TCP that is a knob. `tcpcost_stack` makes each of them in one `match`.
+/// Choice of our own TCP that is a knob. `tcpcost_stack` applies each of them in one `match`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is its row's")]
 pub enum UserKnob {
@@ -380,114 +384,115 @@ pub enum UserKnob {
     ReceiveBatch,
 }
 
-/// What a knob belongs to.
+/// Part of a trial that a knob belongs to.
 #[derive(Debug, Clone, Copy)]
 pub enum Of {
-    /// The traffic.
+    /// Traffic.
     Workload,
-    /// The hosts: which TCP, which CPUs, joined how.
+    /// Hosts: their TCP, their CPUs, and how they are connected.
     Host,
-    /// The link as an end sees it: device, route, queue.
+    /// Link as an end sees it: device, route, queue.
     Link(Kernel, User),
-    /// An end's TCP.
+    /// TCP of an end.
     Tcp(Kernel, User),
 }
 
-/// How an end of the kernel's TCP has a knob.
+/// Support of a knob at an end of the kernel's TCP.
 #[derive(Debug, Clone, Copy)]
 pub enum Kernel {
-    /// A property of its device, which the host's own loopback has, too.
+    /// Property of its device, which the host's own loopback has, too.
     Device,
-    /// An offload of its device, by this knob's name.
+    /// Offload of its device, by this knob's name.
     Offload,
-    /// What a device of the bed's own has alone, because the loopback's serves others: a route's
-    /// metric, a queueing discipline, steering, an eBPF program.
+    /// Property that only a device of the bed's own has, because the loopback's serves others: a
+    /// route's metric, a qdisc, steering, an eBPF program.
     OwnDevice(&'static str),
-    /// What a device of the bed's own or of a named host has, and the loopback has not.
+    /// Property that a device of the bed's own or of a named host has, but the loopback does not.
     RealDevice(&'static str),
-    /// The wire between a pair, one of our own or the kernel's netem.
+    /// Wire between a pair: one of our own, or the kernel's netem.
     Wire,
-    /// A sysctl of this name; the number that is written, out of the knob's ([`Kind::number`]).
+    /// Sysctl of this name. The function makes the number to write from the knob's
+    /// ([`Kind::number`]).
     Sysctl(&'static str, fn(u64) -> u64),
-    /// A sysctl by its own name.
+    /// Sysctl by its own name.
     AnySysctl,
-    /// A socket option of this name, set once a connection stands.
+    /// Socket option of this name, set after the connection is made.
     SocketOption(&'static str),
-    /// It is always as this word says; why nothing else can be had.
+    /// Fixed at this word; then the reason why no other is available.
     Always(&'static str, &'static str),
-    /// As [`AckKind::in_kernel`](crate::AckKind::in_kernel) says of each.
+    /// Policies, each as [`AckKind::in_kernel`](crate::AckKind::in_kernel) says.
     AckPolicies,
-    /// It has none: why.
+    /// No support, with the reason.
     No(&'static str),
 }
 
-/// How an end of our own TCP has a knob.
+/// Support of a knob at an end of our own TCP.
 #[derive(Debug, Clone, Copy)]
 pub enum User {
-    /// By this choice.
+    /// Supported by this choice.
     Has(UserKnob),
-    /// In front of its device, as it is between two of the kernel's.
+    /// Wire in front of its device, as between two ends of the kernel's TCP.
     Wire,
-    /// It has none: why.
+    /// No support, with the reason.
     No(&'static str),
 }
 
-/// What else must be so for a knob to be of use.
+/// Condition under which a knob has an effect.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
-    /// Which ends it is asked of.
+    /// Ends for which the condition is checked.
     pub at: At,
-    /// The values of the knob that need it; all where there are none.
+    /// Values of the knob that have the condition. Empty: all values.
     pub when: &'static [&'static str],
-    /// One of these must hold; where there are none, these values cannot be had.
+    /// Terms, of which one must hold. Empty: these values are not available.
     pub any: &'static [Term],
-    /// Why, where the need does not tell by itself.
+    /// Reason, if the terms alone do not show it.
     pub why: &'static str,
 }
 
-/// Which ends a [`Need`] is asked of.
+/// Ends for which a [`Need`] is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Every end: what a study file can say by itself, so that its parser refuses what does not.
+    /// Every end. A study file alone decides these needs, so its parser refuses violations.
     Every,
-    /// Ends of the kernel's TCP: else a skip.
+    /// Ends of the kernel's TCP. A violation skips the trial.
     Kernel,
-    /// Ends of our own TCP: else a skip.
+    /// Ends of our own TCP. A violation skips the trial.
     User,
-    /// Ends of our own TCP that send payload: else a skip.
+    /// Ends of our own TCP that send payload. A violation skips the trial.
     UserSender,
-    /// Ends of our own TCP that receive payload: else a skip.
+    /// Ends of our own TCP that receive payload. A violation skips the trial.
     UserReceiver,
 }
 
-/// A condition on another knob.
+/// Condition on another knob.
 #[derive(Debug, Clone, Copy)]
 pub struct Term {
-    /// The other knob.
+    /// Name of the other knob.
     pub knob: &'static str,
-    /// What it must be.
+    /// Required value.
     pub is: Is,
 }
 
-/// What a knob must be.
+/// Required value of a knob.
 #[derive(Debug, Clone, Copy)]
 pub enum Is {
-    /// One of these values.
+    /// Word of this list.
     In(&'static [&'static str]),
-    /// None of these values.
+    /// Word that is not in this list.
     NotIn(&'static [&'static str]),
-    /// One of its words of which this is true.
+    /// Word for which the function returns true.
     That(fn(&str) -> bool),
-    /// Set to something.
+    /// Value that changes something.
     Set,
-    /// Left alone.
+    /// Value that changes nothing, or none.
     Unset,
-    /// As large as the knob that needs it, at least.
+    /// Value at least as large as the value of the knob that needs it.
     AtLeast,
 }
 
 impl Need {
-    /// Needed by every value, at every end.
+    /// Creates a need of every value, at every end.
     pub(crate) const fn of(any: &'static [Term]) -> Need {
         Need {
             at: At::Every,
@@ -497,17 +502,17 @@ impl Need {
         }
     }
 
-    /// The same at these ends alone.
+    /// Restricts the need to these ends.
     pub(crate) const fn at(self, at: At) -> Need {
         Need { at, ..self }
     }
 
-    /// The same of these values alone.
+    /// Restricts the need to these values.
     pub(crate) const fn when(self, when: &'static [&'static str]) -> Need {
         Need { when, ..self }
     }
 
-    /// The same, with its reason.
+    /// Adds the reason.
     pub(crate) const fn because(self, why: &'static str) -> Need {
         Need { why, ..self }
     }
@@ -532,7 +537,7 @@ pub(crate) const fn that(knob: &'static str, is: Is) -> Term {
 }
 
 impl Knob {
-    /// The choice of our own TCP that it is.
+    /// Choice of our own TCP that the knob is. `None` if it is none.
     pub fn user_choice(&self) -> Option<UserKnob> {
         match self.of {
             Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which)) => Some(which),
@@ -540,7 +545,7 @@ impl Knob {
         }
     }
 
-    /// Whether a value leaves things as they are.
+    /// True if a value changes nothing.
     pub fn leaves_alone(&self, value: &Value) -> bool {
         self.or_word.is_some_and(|word| value.to_string() == word)
     }

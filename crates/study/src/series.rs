@@ -1,12 +1,13 @@
-//! One connection over time: what a host's first connection of our own TCP was at each of many looks.
+//! Samples of one connection over time: the state of a host's first connection of our own TCP.
 
 use serde::{Deserialize, Serialize};
 
-/// Looks at a host's first connection between the two snapshots (`[measure] series`), each list as long as [`Self::at_ns`].
-/// Counts are totals since the connection began.
+/// Samples of a host's first connection between the two snapshots (`[measure] series`). Each list
+/// is as long as [`Self::at_ns`]; the lists of limits may be empty. Counts are totals since the
+/// connection began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionSeries {
-    /// When, ns since the first snapshot.
+    /// Times of the samples, ns since the first snapshot.
     pub at_ns: Vec<u64>,
     /// Congestion window, bytes.
     pub congestion_window_bytes: Vec<u64>,
@@ -14,17 +15,17 @@ pub struct ConnectionSeries {
     pub data_segments_received: Vec<u64>,
     /// Pure ACKs sent.
     pub pure_acks_sent: Vec<u64>,
-    /// Of these, ACKs that the delay's end sent.
+    /// Pure ACKs among them that were sent because the delay ended.
     pub delayed_acks_sent: Vec<u64>,
-    /// Segments after which `avoidance` acknowledges; empty under other policies.
+    /// Number of segments after which `avoidance` acknowledges. Empty under other policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ack_limit: Vec<u64>,
-    /// The most that this limit grows to.
+    /// Upper bound to which this limit grows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ack_limit_max: Vec<u64>,
 }
 
-/// One look.
+/// One sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Look {
     /// Congestion window, bytes.
@@ -33,14 +34,14 @@ pub struct Look {
     pub data_segments_received: u64,
     /// Pure ACKs sent.
     pub pure_acks_sent: u64,
-    /// Of these, ACKs that the delay's end sent.
+    /// Pure ACKs among them that were sent because the delay ended.
     pub delayed_acks_sent: u64,
-    /// The limit of `avoidance`, and the most that it grows to.
+    /// Limit of `avoidance`, and the upper bound to which it grows. `None` under other policies.
     pub ack_limits: Option<[u64; 2]>,
 }
 
 impl ConnectionSeries {
-    /// Adds a look.
+    /// Appends a sample.
     pub fn push(&mut self, at_ns: u64, look: Look) {
         self.at_ns.push(at_ns);
         self.congestion_window_bytes
@@ -55,13 +56,14 @@ impl ConnectionSeries {
         }
     }
 
-    /// The highest limit seen; `None` where the policy has none.
+    /// Highest limit in the samples. `None` if the policy has none.
     pub fn ack_limit_top(&self) -> Option<u64> {
         self.ack_limit.iter().copied().max()
     }
 
-    /// How often the delay ended from one look to the next, the limit being lower at the later; and in how many steps it
-    /// ended at all. A limit that fell and has climbed above where it was before the next look is not seen.
+    /// Number of steps between samples in which the delay ended and the limit was lower at the
+    /// later sample, and number of steps in which the delay ended at all. `None` if the policy has
+    /// no limit. A limit that fell and rose again before the next sample is not seen.
     pub fn falls(&self) -> Option<(u64, u64)> {
         if self.ack_limit.is_empty() {
             return None;
@@ -88,7 +90,8 @@ mod tests {
     fn a_fall_is_a_lower_limit_after_the_delay_ended() {
         let mut series = ConnectionSeries::default();
         assert_eq!((series.falls(), series.ack_limit_top()), (None, None));
-        // Learned upwards, fallen by the timer, up again, lower without the timer, and a timer that found it higher.
+        // Learned upwards; lowered by the timer; up again; lower without the timer; and a timer
+        // that found it higher.
         for (at, (limit, delayed)) in [(4, 0), (9, 0), (3, 1), (8, 1), (1, 1), (6, 2)]
             .into_iter()
             .enumerate()

@@ -1,4 +1,4 @@
-//! Knobs as types: what the workload and each end's device are to be.
+//! Typed settings made from knobs: of the workload, and of each end's device.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,30 @@ use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
 
-/// Which of a kernel receiver's pure ACKs leave its device.
+/// Rule for the pure ACKs of a kernel receiver that may leave its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckFilterRule {
-    /// Every so many-th ACK.
+    /// One ACK of this many leaves.
     Acks(u32),
-    /// One ACK for so many wire segments.
+    /// One ACK for this many wire segments leaves.
     Segments(u32),
 }
 
-/// Knobs that do not go together.
+/// Error for knobs that contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub(crate) String);
 
-/// The workload of a cell, defaults filled in.
+/// Workload of a cell, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadSettings {
-    /// What traffic.
+    /// Kind of traffic.
     pub kind: WorkloadKind,
-    /// Connections of each host that opens some.
+    /// Connections of each host that opens connections.
     pub flows: usize,
-    /// Worker threads per end; `None` is one for each CPU of the end.
+    /// Worker threads per end. `None` for one on each CPU of the end.
     pub threads: Option<usize>,
-    /// How a thread waits.
+    /// Method by which a thread waits.
     pub io: WaitsBy,
     /// Bytes per sending call.
     pub write_bytes: usize,
@@ -46,37 +46,37 @@ pub struct WorkloadSettings {
     pub request_bytes: usize,
     /// Bytes of a response.
     pub response_bytes: usize,
-    /// Requests outstanding per connection.
+    /// Requests outstanding on each connection.
     pub in_flight: usize,
-    /// Payload bits per second over all flows and per sending end; `None` is CPU-bound.
+    /// Payload bits per second over all flows and per sending end. `None` for CPU-bound.
     pub rate_bits_per_s: Option<u64>,
-    /// Transactions per second over all flows; `None` is CPU-bound.
+    /// Transactions per second over all flows. `None` for CPU-bound.
     pub transactions_per_s: Option<u64>,
-    /// The call that sends.
+    /// Call that sends.
     pub send_with: SendWith,
-    /// The call that receives.
+    /// Call that receives.
     pub receive_with: ReceiveWith,
     /// Size of each file sent from, bytes.
     pub file_bytes: u64,
-    /// Files that are sent one after the other.
+    /// Number of files that are sent one after the other.
     pub files: u64,
-    /// Corking.
+    /// Method of corking.
     pub cork: Cork,
-    /// TCP_NODELAY.
+    /// True for TCP_NODELAY.
     pub nodelay: bool,
-    /// Multipath TCP.
+    /// True for Multipath TCP.
     pub mptcp: bool,
-    /// SO_SNDBUF, bytes; `None` leaves tuning on.
+    /// SO_SNDBUF, bytes. `None` leaves tuning on.
     pub send_buffer_bytes: Option<usize>,
-    /// SO_RCVBUF, bytes; `None` leaves tuning on.
+    /// SO_RCVBUF, bytes. `None` leaves tuning on.
     pub receive_buffer_bytes: Option<usize>,
     /// TCP_CONGESTION.
     pub congestion_control: String,
-    /// Compare every byte on arrival.
+    /// True to compare every byte on arrival.
     pub check: bool,
-    /// What each connection does, where `kind` is a program.
+    /// Program of each connection, if `kind` is a program.
     pub program: Option<Program>,
-    /// The host, or set of hosts, that connects; `None` is every one that does.
+    /// Host, or set of hosts, that connects. `None` for all that connect in the topology.
     pub on: Option<HostName>,
 }
 
@@ -85,7 +85,7 @@ fn size(bytes: u64) -> usize {
 }
 
 impl WorkloadSettings {
-    /// Reads the workload out of a cell's knobs.
+    /// Makes the settings from a cell's knobs.
     ///
     /// # Errors
     /// Knobs that contradict each other, e.g. a rate in transactions for a stream.
@@ -163,7 +163,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// Whether this side sends payload.
+    /// True if this side sends payload.
     pub fn sends(&self, side: Side) -> bool {
         match &self.program {
             Some(program) => program.sends(side),
@@ -171,7 +171,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// Connections of each flow: 1 but of programs that use several.
+    /// Connections of each flow: 1, except for programs that use several.
     pub fn connections_each(&self) -> usize {
         let program = self.program.as_ref();
         program.map_or(1, |program| program.connections())
@@ -182,7 +182,7 @@ impl WorkloadSettings {
         self.flows * self.connections_each()
     }
 
-    /// Whether a program says by which calls it sends or receives.
+    /// True if a program sets the calls by which it sends or receives.
     fn has_calls(&self) -> bool {
         let mut operations = self.program.iter().flat_map(Program::all);
         operations.any(|operation| {
@@ -193,7 +193,7 @@ impl WorkloadSettings {
         })
     }
 
-    /// What a ring cannot do.
+    /// Reason why a ring does not support these settings. `None` if it does.
     fn no_ring(&self) -> Option<&'static str> {
         match self {
             _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
@@ -211,7 +211,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// What a thread that blocks cannot do.
+    /// Reason why a blocking thread does not support these settings. `None` if it does.
     fn no_blocking_threads(&self) -> Option<&'static str> {
         let is_paced_from_afar =
             self.kind == WorkloadKind::Maerts && self.rate_bits_per_s.is_some();
@@ -232,7 +232,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// Whether its connections are there before the traffic and stay.
+    /// True if the connections are made before the traffic and stay open.
     pub fn stands(&self) -> bool {
         match &self.program {
             Some(program) => program.stands(),
@@ -240,8 +240,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// The workload that comes together where so many hosts talk with one: each brings its flows and its
-    /// rate.
+    /// Workload of a host that exchanges data with `hosts` hosts: the flows and the rate of each.
     #[must_use]
     pub fn times(self, hosts: usize) -> WorkloadSettings {
         let rate = |rate: Option<u64>| rate.map(|rate| rate.saturating_mul(hosts as u64));
@@ -258,43 +257,44 @@ fn hides_bytes(operation: &Operation) -> bool {
     matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
 }
 
-/// What one end's device, route and sysctls are to be; `None` and absent leave them as they are.
+/// Settings of one end's device, route and sysctls. `None` and absent ones are left as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceSettings {
     /// MTU, bytes.
     pub mtu: Option<u32>,
     /// Segmentation regime, applied before the single offloads.
     pub segmentation: Option<Segmentation>,
-    /// Offloads by knob name: `tso`, `gso`, `gro`, `sg`, `tx_checksum`.
+    /// Offloads by the names of their knobs: `tso`, `gso`, `gro`, `sg`, `tx_checksum`.
     pub offloads: BTreeMap<&'static str, bool>,
-    /// gso_max_segs.
+    /// Limit of segments in a super-segment (gso_max_segs).
     pub gso_max_segs: Option<u32>,
-    /// gso_max_size, bytes.
+    /// Limit of bytes in a super-segment (gso_max_size).
     pub gso_max_bytes: Option<u32>,
-    /// gro_max_size, bytes.
+    /// Limit of bytes that GRO merges (gro_max_size).
     pub gro_max_bytes: Option<u32>,
-    /// Threaded NAPI.
+    /// True turns threaded NAPI on.
     pub threaded_napi: Option<bool>,
-    /// Rings, coalescing, channels and RSS by knob name: `rx_ring`, `rx_usecs`, `channels`.
+    /// Values of rings, coalescing, channels and RSS by the names of their knobs: `rx_ring`,
+    /// `rx_usecs`, `channels`.
     pub ethtool: BTreeMap<&'static str, u32>,
-    /// CPUs on which the device's interrupts arrive.
+    /// CPUs for the device's interrupts.
     pub irq_cpus: Option<Vec<usize>>,
     /// Kind of the root qdisc.
     pub qdisc: Option<String>,
     /// Rate of the bottleneck, bits per second.
     pub bottleneck_bits_per_s: Option<u64>,
-    /// Queue of the bottleneck, bytes.
+    /// Limit of bytes in the bottleneck's queue.
     pub bottleneck_queue_bytes: u32,
-    /// quickack of the route to the peer.
+    /// True sets quickack on the route to the peer.
     pub quickack: Option<bool>,
-    /// Which pure ACKs leave.
+    /// Rule for the pure ACKs that may leave the device.
     pub ack_filter: Option<AckFilterRule>,
-    /// Sysctls, in their dotted names.
+    /// Sysctls by their dotted names.
     pub sysctls: BTreeMap<String, String>,
 }
 
 impl DeviceSettings {
-    /// Reads one end's settings out of a cell's knobs.
+    /// Makes one end's settings from a cell's knobs.
     pub fn from_knobs(knobs: &Knobs, end: HostName) -> DeviceSettings {
         let small = |value: u64| u32::try_from(value).expect("the registry's ranges fit 32 bits");
         let number = |name: &str| match knobs.value_at(end, name) {
@@ -347,13 +347,15 @@ impl DeviceSettings {
         }
         let is_cut = settings.segmentation.is_some() || settings.offloads.contains_key("tso");
         if WireSettings::of(knobs, end).is_by_packet() && !is_cut {
-            // The kernel cuts super-segments before the wire, so that a packet is lost and not forty-five.
+            // The kernel cuts super-segments before the wire, so that a loss affects one packet and
+            // not forty-five.
             settings.segmentation = Some(Segmentation::SoftwareGso);
         }
         settings.sysctls = knobs.kernel_sysctls(end);
         let every = Value::Word(AckKind::Every.word().to_string());
         if knobs.value_at(end, "ack_policy") == Some(every) {
-            // Its route's quickack makes an ACK of each segment, and the filter leaves one of so many.
+            // The route's quickack makes an ACK for each segment, and the filter lets one of
+            // `segments` pass.
             let segments = number("ack_segments").or(AckKind::Every.row().segments);
             settings.quickack = Some(true);
             settings.offloads.insert("gro", false);

@@ -1,39 +1,40 @@
-//! Which of a study's repetitions a run does, where several runs do it together.
+//! Share of a study's repetitions, for several runs that do a study together.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One of so many shares of a study: every `of`th repetition, from the one of its number on.
+/// Share of a study: every `of`th repetition, from number `number` on.
 ///
-/// Repetitions are shared, not cells: what is compared then still met the same hosts, in turn. Written `0/4` to `3/4`.
+/// Repetitions are shared, not cells, so that cells that are compared still meet the same hosts in
+/// turn. Written `0/4` to `3/4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     number: u32,
     of: u32,
 }
 
-/// A text that is no share.
+/// Error for a text that is no share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected K/N: the Kth of N shares, K from 0 to N-1, e.g. 0/4")]
 pub struct ShareError;
 
 impl Share {
-    /// All of it.
+    /// All repetitions.
     pub const WHOLE: Share = Share { number: 0, of: 1 };
 
-    /// Its number, from 0.
+    /// Number of the share, from 0.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Whether a repetition is in it.
+    /// True if a repetition is in the share.
     pub fn has(self, repetition: u32) -> bool {
         repetition % self.of == self.number
     }
 
-    /// How many of so many repetitions are in it.
+    /// Number of the first `repetitions` repetitions that are in the share.
     pub fn count(self, repetitions: u32) -> u32 {
         repetitions.saturating_sub(self.number).div_ceil(self.of)
     }

@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which side of its connections a host is.
+/// Side of its connections that a host is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// It opens them.
+    /// Side that opens connections.
     Connects,
-    /// It takes them.
+    /// Side that accepts connections.
     Listens,
 }
 
 impl Side {
-    /// Both, the one that connects first.
+    /// Both sides, the connecting one first.
     pub const BOTH: [Side; 2] = [Side::Connects, Side::Listens];
 
-    /// The other one.
+    /// Other side.
     pub fn peer(self) -> Side {
         match self {
             Side::Connects => Side::Listens,

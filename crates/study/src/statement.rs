@@ -1,20 +1,21 @@
-//! `[[statement]]`: what a paper states, in our words. `[[conclusion]]`s that name it test it.
+//! `[[statement]]`: a statement of a publication, in our words. The `[[conclusion]]`s that name it
+//! test it.
 
 use crate::parse::{Section, StudyError, required};
 
-/// A published statement that the study's conclusions test.
+/// Published statement that the study's conclusions test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// How conclusions name it.
+    /// Id by which conclusions name it.
     pub id: String,
-    /// Who states it.
+    /// Publication that states it.
     pub source: String,
-    /// What is stated, in our words.
+    /// Statement, in our words.
     pub text: String,
 }
 
 impl Statement {
-    /// All of a file's, each id once.
+    /// Parses all statements of a file. Each id must be unique.
     pub(crate) fn parse_all(sections: Vec<Section<'_>>) -> Result<Vec<Statement>, StudyError> {
         let mut all: Vec<Statement> = Vec::new();
         for mut section in sections {

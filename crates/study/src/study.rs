@@ -1,4 +1,4 @@
-//! A study file, parsed: which cells, measured how, held against what.
+//! Study file, parsed: its cells, its measurement, and what it is compared with.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,42 +34,42 @@ use self::cells::{Base, Useless, cells, knobs_of_group};
 use self::group::group;
 use self::hosts::hosts;
 
-/// One parsed study file.
+/// Parsed study file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// Name: the file's, without ending.
+    /// Name: that of the file, without its ending.
     pub name: String,
-    /// One line that says what it asks.
+    /// Question of the study, in one line.
     pub title: String,
-    /// More lines, shown in the report.
+    /// Further lines, shown in the report.
     pub about: String,
-    /// Every combination, in the order of the file; at least one.
+    /// Cells (combinations of knobs), in the order of the file; at least one.
     pub cells: Vec<Cell>,
-    /// Pairs of cells that run until it is known which costs more; empty of a study as a file has it.
+    /// Pairs of cells that run until it is known which costs more. A study file makes none.
     pub comparisons: Vec<CellPair>,
     /// Names of the knobs that `[vary]` and `[[cells]]` set.
     pub vary: Vec<String>,
-    /// How.
+    /// Settings for measuring.
     pub measure: Measure,
-    /// Published figures.
+    /// `[published]`: published figures.
     pub published: Option<Published>,
-    /// Published ratios of functions.
+    /// `[published_functions]`: published ratios of functions.
     pub published_functions: Option<PublishedFunctions>,
-    /// `[published_table]`.
+    /// `[published_table]`: a published table.
     pub published_table: Option<PublishedTable>,
-    /// A published capture.
+    /// `[published_opening]`: a published capture.
     pub published_opening: Option<PublishedOpening>,
-    /// Limits.
+    /// `[[threshold]]`: limits.
     pub thresholds: Vec<Threshold>,
-    /// Sentences to be made of the numbers.
+    /// `[[conclusion]]`: sentences to make from the numbers.
     pub conclusions: Vec<Conclusion>,
-    /// `[[statement]]`: what was published, that conclusions test.
+    /// `[[statement]]`: published statements that conclusions test.
     pub statements: Vec<Statement>,
-    /// Straight lines to be laid through them.
+    /// `[[fit]]`: straight lines through the trials of several cells.
     pub fits: Vec<Fit>,
-    /// What `--quick` changes.
+    /// Changes for `--quick`.
     pub quick: Quick,
-    /// Hosts that stand for every node of a job until [`Study::expand_nodes`].
+    /// Hosts that stand for all nodes of a job until [`Study::expand_nodes`].
     placeholders: Option<[HostName; 2]>,
 }
 
@@ -77,13 +77,13 @@ impl Study {
     /// Parses a study.
     ///
     /// # Errors
-    /// The first thing that is wrong: line, key, what was expected, the nearest valid name.
+    /// The first error: line, key, what was expected, and the nearest valid name.
     pub fn parse(name: &str, text: &str, file: &str) -> Result<Study, StudyError> {
         let source = Source { file, text };
         let root = source.root()?;
         let mut top = Section::new(&source, "", root.get_ref());
         let any = |text: &str| Ok::<_, String>(text.to_string());
-        // One line, whatever it was in the file.
+        // The title becomes one line, whatever it was in the file.
         let title = top.text("title", any)?.unwrap_or_else(|| name.to_string());
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
         let about = top.text("about", any)?.unwrap_or_default();
@@ -171,15 +171,15 @@ impl Study {
         Ok(study)
     }
 
-    /// The hosts of all cells.
+    /// Hosts of all cells.
     fn hosts(&self) -> impl Iterator<Item = HostName> {
         self.cells.iter().flat_map(|cell| cell.knobs.host_names())
     }
 
-    /// The hosts that each cell has, by their machines.
+    /// Hosts of each cell, without listening halves of machines.
     ///
     /// # Errors
-    /// In one line: cells differ in them.
+    /// One line: the cells have different hosts.
     pub fn only_hosts(&self) -> Result<Vec<HostName>, String> {
         let of = |cell: &Cell| {
             let mut hosts = cell.knobs.host_names();
@@ -194,15 +194,15 @@ impl Study {
         }
     }
 
-    /// Whether its hosts are the nodes of a job, which are not known yet.
+    /// True if its hosts are the nodes of a job, which are not known yet.
     pub fn awaits_nodes(&self) -> bool {
         self.placeholders.is_some()
     }
 
-    /// Has these hosts where `[hosts]` has `"*"`.
+    /// Replaces the `"*"` of `[hosts]` by these hosts.
     ///
     /// # Errors
-    /// The pattern is not of so many.
+    /// The pattern does not allow this number of hosts.
     pub fn expand_nodes(&mut self, hosts: &[HostName]) -> Result<(), UnknownKnob> {
         if let Some(placeholders) = self.placeholders.take() {
             for cell in &mut self.cells {
@@ -212,10 +212,10 @@ impl Study {
         self.check_hosts()
     }
 
-    /// Names the hosts that a study without `[hosts]` has, each reached so.
+    /// Names the hosts of a study without `[hosts]`, each reached in this way.
     ///
     /// # Errors
-    /// Their bed cannot be had so.
+    /// Their bed is not available in this way.
     pub fn reach_hosts(&mut self, reach: &Reach) -> Result<(), UnknownKnob> {
         for cell in &mut self.cells {
             cell.knobs.reach_hosts(reach);
@@ -234,7 +234,8 @@ impl Study {
         Ok(())
     }
 
-    /// What is wrong with the hosts that a cell names, and the pattern among them.
+    /// Error in the hosts that a cell names, or in the pattern among them: key and text. `None` if
+    /// there is none.
     fn wrong_pattern(&self) -> Option<(String, String)> {
         let wrong = |cell: &Cell| {
             let bed = Bed::of_named(&cell.knobs);
@@ -256,7 +257,8 @@ impl Study {
         format!("no cell has a host called {host}; there are {hosts}")
     }
 
-    /// Whether every cell has groups that go together, and figures ask for these alone.
+    /// Checks that the groups of every cell fit together, and that figures name only existing
+    /// groups.
     fn check_groups(&self) -> Result<(), UnknownKnob> {
         let cells = self.cells.iter();
         let known: BTreeSet<HostName> = cells.flat_map(|cell| cell.knobs.made_groups()).collect();
@@ -296,7 +298,7 @@ impl Study {
         unknown.map_or(Ok(()), |(name, group)| no_such(name, group))
     }
 
-    /// The figures that are asked for.
+    /// Figures that the study refers to.
     fn figures(&self) -> impl Iterator<Item = Derived> {
         let published = self.published.iter().map(|published| published.quantity);
         published
@@ -314,7 +316,7 @@ impl Study {
             )
     }
 
-    /// A knob or a figure that is asked for, and its host, which no cell has.
+    /// Knob or figure that names a host that no cell has, with the host. `None` if there is none.
     fn unknown_host(&self) -> Option<(String, HostName)> {
         let known: BTreeSet<HostName> = self.hosts().collect();
         let is_known = |name: HostName| known.iter().any(|&host| Scope::Of(name).holds(host));
@@ -327,11 +329,11 @@ impl Study {
         knobs.chain(figures).find(|(_, host)| !is_known(*host))
     }
 
-    /// Sets knobs in every cell that has a use for them, as `--set name=value` does.
+    /// Sets knobs in every cell to which they apply, as `--set name=value` does.
     ///
     /// # Errors
-    /// No such knob, not a value of it, one that `[vary]` varies, or one that no cell has a use for; or
-    /// a knob of the study's that a cell has no use for any more.
+    /// No such knob; a value that it does not accept; a knob that `[vary]` varies, or that applies
+    /// to no cell; or a knob of the study that no longer applies to a cell.
     pub fn set(&mut self, pairs: &[(String, String)]) -> Result<(), UnknownKnob> {
         let mut set = Knobs::default();
         for (name, text) in pairs {
@@ -364,10 +366,12 @@ impl Study {
     }
 }
 
-/// Of a cell in a study that goes on until its contrasts are decided; `time_max` is over long before.
+/// Limit of repetitions in a study that runs until its contrasts are decided; `time_max` ends it
+/// long before.
 const REPETITIONS_MOST: u32 = 1000;
 
-/// A look takes a tenth of a microsecond, but the traffic's loop returns for it.
+/// Limits of the interval between samples. A sample takes a tenth of a microsecond, but the
+/// traffic's loop returns for it.
 const SERIES_LEAST: Duration = Duration::from_micros(100);
 const SERIES_MOST: Duration = Duration::from_secs(1);
 
@@ -532,7 +536,8 @@ fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     Ok(measure)
 }
 
-/// Where a file says a name first, or its last part, if it says it.
+/// Place of the first mention of a name in a file, or of the name's last part. The start if there
+/// is none.
 fn place_of(text: &str, name: &str) -> Range<usize> {
     let last = name.rsplit('.').next().unwrap_or(name);
     let at = text.find(name).or_else(|| text.find(last)).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! What netperf, iperf3, neper, uperf, sockperf and wrk call things, and what to write in a study: for messages alone,
-//! none of these words is accepted.
+//! Words of netperf, iperf3, neper, uperf, sockperf and wrk, with the keys of a study that mean the
+//! same. They are only for error messages; none of these words is accepted.
 
-/// The words of others, and where a study has it: a key as a study file writes it, in backticks.
+/// Words of other tools, and the key of a study for each, in backticks.
 const SYNONYMS: &[(&[&str], &str)] = &[
     (
         &[
@@ -142,7 +142,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Where a study has what others call so.
+/// Key of a study for a word of another tool. `None` for an unknown word.
 pub(crate) fn synonym(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let row = SYNONYMS

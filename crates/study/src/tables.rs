@@ -1,10 +1,11 @@
-//! Knobs and ACK policies as Markdown tables, which pages of `docs/` carry.
+//! Knobs and ACK policies as Markdown tables, for pages of `docs/`.
 
 use crate::ack_policies::AckKind;
 use crate::knobs::KNOBS;
 use crate::row::{Group, Is, Of};
 
-/// The knobs as a Markdown table: `docs/study-file.md` carries it, and a test compares.
+/// Renders the knobs as a Markdown table, which `docs/study-file.md` contains; a test compares
+/// them.
 pub fn knob_table(group: Group) -> String {
     let of_ends = group == Group::Bed;
     let mut table = String::from("| key | takes | default | needs |");
@@ -45,8 +46,8 @@ pub fn knob_table(group: Group) -> String {
     table
 }
 
-/// The knobs of an end's TCP, and how each TCP has them, as a Markdown table: `docs/policies.md`
-/// carries it, and a test compares.
+/// Renders the knobs of an end's TCP, with their support in the kernel's TCP, as a Markdown table,
+/// which `docs/policies.md` contains; a test compares them.
 pub fn tcp_table() -> String {
     let mut table =
         String::from("| knob | needs | the kernel's TCP | meaning |\n|---|---|---|---|\n");
@@ -64,7 +65,8 @@ pub fn tcp_table() -> String {
     table
 }
 
-/// The policies as a Markdown table: `docs/policies.md` carries it, and a test compares.
+/// Renders the ACK policies as a Markdown table, which `docs/policies.md` contains; a test compares
+/// them.
 pub fn ack_policy_table() -> String {
     let mut table = String::from("| policy | acknowledges | knobs | from |\n|---|---|---|---|\n");
     for word in AckKind::WORDS {
@@ -77,7 +79,7 @@ pub fn ack_policy_table() -> String {
         } else if let Some(segments) = row.segments {
             knobs.push(format!("`ack_segments` {segments}"));
         }
-        // Those that need this policy by its name.
+        // Knobs that need this policy by its name.
         for knob in KNOBS {
             let mut terms = knob.needs.iter().flat_map(|need| need.any);
             let names_it = terms.any(|term| {

@@ -1,7 +1,8 @@
-//! Which hosts take part in a trial, how each is reached, how they are linked, and who connects to whom.
+//! Topology of a trial: its hosts, the way to reach each, their links, and which host connects to
+//! which.
 //!
-//! `loopback`, `netns`, `tap` and `memory` are four descriptions made of a cell's knobs; whatever makes
-//! a bed knows hosts and links alone.
+//! Beds are descriptions made from a cell's knobs. The code that builds a bed only uses hosts and
+//! links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,72 +16,72 @@ use crate::side::Side;
 use crate::traffic::Traffic;
 use crate::words::words;
 
-/// Whose TCP a host's connections have.
+/// TCP of a host's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StackKind {
-    /// The kernel's.
+    /// TCP of the kernel.
     Kernel,
-    /// Our own, in user space.
+    /// Our own TCP, in user space.
     User,
 }
 
-/// One host.
+/// Host of a topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub name: HostName,
-    /// How its agent is started.
+    /// Way to start its agent.
     pub reach: Reach,
-    /// Its TCP.
+    /// TCP of its connections.
     pub stack: StackKind,
-    /// CPUs asked for; `None` leaves them to `placement`.
+    /// CPUs requested. `None` leaves the choice to `placement`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,
 }
 
-/// What joins two hosts.
+/// Kind of a link between two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
-    /// The loopback device of a namespace that both are in.
+    /// Loopback device of a namespace that both hosts are in.
     Loopback,
-    /// A veth pair, an end in each namespace.
+    /// veth pair, with an end in each namespace.
     Veth,
-    /// A TAP: our TCP at one end, its device in the other's namespace.
+    /// TAP: our TCP at one end, and its device in the other host's namespace.
     Tap,
-    /// Two TAPs, an end in each namespace, and a wire of our own between them.
+    /// Two TAPs, one in each namespace, and a wire of our own between them.
     Wire,
-    /// A queue in memory each way.
+    /// Queue in memory for each direction.
     Memory,
-    /// Whatever is between the devices of two hosts.
+    /// Network between the devices of two hosts, whatever it is.
     Network,
 }
 
-/// Where a link meets a host.
+/// End of a link at a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// The host.
+    /// Name of the host.
     pub host: HostName,
-    /// The device's name there.
+    /// Name of the device on the host.
     pub device: String,
-    /// The host's address on this link.
+    /// Address of the host on this link.
     pub address: IpAddr,
 }
 
-/// A link between two hosts: a network of its own.
+/// Link between two hosts: a network of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// What it is.
+    /// Kind of the link.
     pub kind: LinkKind,
-    /// One end.
+    /// First end.
     pub a: Port,
-    /// The other.
+    /// Second end.
     pub b: Port,
 }
 
 impl Link {
-    /// A host's end of it and the other end; `None` where the host has none.
+    /// Returns a host's end of the link, then the other end. `None` if the host has no end of it.
     pub fn from(&self, host: HostName) -> Option<(&Port, &Port)> {
         if self.a.host == host {
             Some((&self.a, &self.b))
@@ -91,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Length of its network's prefix, bits: two addresses and what a network keeps for itself.
+    /// Length of its network's prefix, bits: for two addresses and those that a network reserves.
     pub fn prefix(&self) -> u8 {
         match self.a.address {
             IpAddr::V4(_) => 30,
@@ -99,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Its network's first address.
+    /// First address of its network.
     fn network(&self) -> IpAddr {
         match self.a.address {
             IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) & !3).into(),
@@ -108,65 +109,68 @@ impl Link {
     }
 }
 
-/// A network that a host reaches through a neighbour.
+/// Network that a host reaches through a neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The network's first address.
+    /// First address of the network.
     pub to: IpAddr,
     /// Length of its prefix, bits.
     pub prefix: u8,
-    /// The neighbour's address.
+    /// Address of the neighbour.
     pub via: IpAddr,
 }
 
 words! {
-    /// Which description of hosts and links.
+    /// Bed: description of hosts and links.
     Bed {
-        /// Network namespaces joined by veth pairs.
+        /// Network namespaces connected by veth pairs.
         Netns = "netns",
-        /// The command's own loopback.
+        /// Loopback of the command's own namespace.
         Loopback = "loopback",
-        /// Two namespaces joined by a TAP, our TCP in one of them.
+        /// Two namespaces connected by a TAP, with our TCP in one of them.
         Tap = "tap",
-        /// Our TCP twice in one process.
+        /// Our TCP at both ends, in one process.
         Memory = "memory",
         /// Devices of hosts that the study names, as they are.
         Hosts = "hosts",
     }
 }
 
-/// Hosts, links, and the workload's direction. The hosts are in the order in which phases go through them.
+/// Hosts, links and traffic of a trial. The hosts are in the order in which the phases of a trial
+/// go through them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The hosts.
+    /// Hosts of the trial.
     pub hosts: Vec<Host>,
-    /// The links between them.
+    /// Links between the hosts.
     pub links: Vec<Link>,
-    /// Who connects to whom. A host without any forwards.
+    /// Pairs of hosts that talk. A host without traffic forwards.
     pub traffic: Vec<Traffic>,
-    /// Hosts that end the connections that go through them, and make their own.
+    /// Hosts that terminate the connections that go through them, and make their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<HostName>,
 }
 
-/// Whose the devices of a trial are: what may be set of them, and how it is put back.
+/// Owner of a trial's devices, which decides what may be set and how it is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceOwner {
-    /// The bed's: they end with it.
+    /// Bed: the devices end with it.
     Bed,
-    /// The command's machine's loopback, which serves all.
+    /// Loopback of the command's machine, which serves all.
     Loopback,
-    /// A host's own, which others on that host may use, too.
+    /// Host: its own device, which other programs on the host may use, too.
     Host,
 }
 
 impl Bed {
-    /// The bed of the hosts that a study names: `netns` where all are in namespaces of their own. One in a namespace of its own
-    /// that has a `device` has one of the command's machine, which is moved there.
+    /// Bed of the hosts that a study names: `netns` if all are in namespaces of their own, else
+    /// `hosts`. A host in a namespace of its own with a `device` gets a device of the command's
+    /// machine, which is moved there.
     ///
     /// # Errors
-    /// In one line: some are, and others are not; nobody is where the device comes from.
+    /// One line: only some hosts are in namespaces; or no host exists that the device could come
+    /// from.
     pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
         let hosts = knobs.named_hosts();
         let is_netns = |host: &&HostName| knobs.reach(**host) == Some(Reach::Netns);
@@ -193,12 +197,12 @@ impl Topology {
         self.hosts.iter().map(|host| host.name)
     }
 
-    /// A host.
+    /// Host of this name. `None` if there is none.
     pub fn host(&self, name: HostName) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// Which side of its connections a host is; `None` of one that forwards.
+    /// Side of a host. `None` for a host that forwards.
     pub fn side(&self, name: HostName) -> Option<Side> {
         self.traffic.iter().find_map(|traffic| {
             if traffic.on == name {
@@ -215,13 +219,13 @@ impl Topology {
             .filter(move |&name| self.side(name) == Some(side))
     }
 
-    /// How often a host has the workload's flows: once for each host that it talks with.
+    /// Number of times that a host has the workload's flows: once for each host that it talks with.
     pub fn times(&self, name: HostName) -> usize {
         let is_its = |one: &&Traffic| one.on == name || one.to == name;
         self.traffic.iter().filter(is_its).count()
     }
 
-    /// A host's ports, each behind its link and before the link's other end.
+    /// Ports of a host, each with its link before it and the link's other end after it.
     pub fn ports(&self, name: HostName) -> impl Iterator<Item = (&Link, &Port, &Port)> {
         self.links.iter().filter_map(move |link| {
             let (port, far) = link.from(name)?;
@@ -229,7 +233,7 @@ impl Topology {
         })
     }
 
-    /// The sets that have members, with these.
+    /// Sets that have members, with their members.
     pub fn sets(&self) -> BTreeMap<HostName, Vec<HostName>> {
         let mut sets: BTreeMap<HostName, Vec<HostName>> = BTreeMap::new();
         for name in self.names() {
@@ -240,13 +244,13 @@ impl Topology {
         sets
     }
 
-    /// The hosts that a name means: a host, or the members of a set. Empty where it means none.
+    /// Hosts that a name stands for: a host, or the members of a set. Empty if there are none.
     pub fn members(&self, name: HostName) -> Vec<HostName> {
         let is_meant = |host: &HostName| *host == name || host.set() == Some(name);
         self.names().filter(is_meant).collect()
     }
 
-    /// The links from one host to another, the fewest that there are; `None` where there is no way.
+    /// Shortest path of links from one host to another. `None` if there is none.
     fn path(&self, from: HostName, to: HostName) -> Option<Vec<&Link>> {
         let ends = |link: &&Link| link.from(from).is_some_and(|(_, far)| far.host == to);
         if let Some(link) = self.links.iter().find(ends) {
@@ -272,14 +276,14 @@ impl Topology {
         None
     }
 
-    /// The address by which a host reaches another.
+    /// Address by which host `from` reaches host `to`. `None` if there is no path.
     pub fn address_of(&self, to: HostName, from: HostName) -> Option<IpAddr> {
         let path = self.path(from, to)?;
         let (port, _) = path.last()?.from(to)?;
         Some(port.address)
     }
 
-    /// The relay between two hosts, the first that the connection meets.
+    /// Relay between two hosts, the first on the path. `None` if there is none.
     pub fn relay_between(&self, on: HostName, to: HostName) -> Option<HostName> {
         if self.relays.is_empty() {
             return None;
@@ -292,8 +296,8 @@ impl Topology {
         })
     }
 
-    /// The networks that a host reaches through others: those of the hosts that it talks with, or
-    /// forwards for.
+    /// Routes of a host through neighbours to further networks: those of hosts that it talks with,
+    /// or forwards for.
     pub fn routes(&self, host: HostName) -> Vec<Route> {
         let mut routes: Vec<Route> = Vec::new();
         for link in &self.links {
@@ -312,24 +316,24 @@ impl Topology {
         routes
     }
 
-    /// Whether a host passes on what is not for it.
+    /// True if a host forwards packets that are not for it.
     pub fn forwards(&self, host: HostName) -> bool {
         self.side(host).is_none()
     }
 
-    /// The hosts and links of a bed.
+    /// Makes the hosts and links of a bed.
     ///
     /// # Errors
-    /// In one line: the bed has no such topology, or a knob is set for a host that is not in it.
+    /// One line: the bed has no such topology, or a knob is set for a host that is not in it.
     pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
         Topology::in_repetition(bed, knobs, 0)
     }
 
-    /// As of [`Topology::of`], with the pairs of a repetition where hosts go round. A host that rests then is linked to itself
-    /// alone, and [`Topology::without_resting`] leaves it out.
+    /// Makes the topology of [`Topology::of`] for a repetition, with its pairs if hosts go round. A
+    /// host that rests then is only linked to itself, and [`Topology::without_resting`] removes it.
     ///
     /// # Errors
-    /// As of [`Topology::of`].
+    /// Those of [`Topology::of`].
     pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         if knobs.get("reach").is_some() {
             return Err(
@@ -375,7 +379,7 @@ impl Topology {
         }
     }
 
-    /// Without these hosts: who would have talked with one of them rests.
+    /// Removes hosts. Hosts that would have talked with one of them rest.
     #[must_use]
     pub fn without(mut self, lost: impl Fn(HostName) -> bool) -> Topology {
         self.hosts.retain(|host| !lost(host.name));
@@ -392,7 +396,7 @@ impl Topology {
         self
     }
 
-    /// Of hosts that go round those that do not rest.
+    /// Removes resting hosts, if hosts go round.
     pub fn without_resting(mut self, knobs: &Knobs) -> Topology {
         if knobs.go_round() {
             let traffic = &self.traffic;

@@ -1,14 +1,14 @@
-//! Who connects to whom.
+//! Traffic: which host connects to which.
 
 use serde::{Deserialize, Serialize};
 
 use crate::host_name::HostName;
 
-/// The workload between two hosts: `on` opens the connections, to `to`.
+/// Workload between two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The host that connects.
+    /// Host that connects.
     pub on: HostName,
-    /// The host that listens.
+    /// Host that listens.
     pub to: HostName,
 }

@@ -1,17 +1,17 @@
 //! Sizes, times and rates as people write them: the only parser and printer of units.
 //!
-//! Sizes are binary (`KiB` = 1024 B). `KB` is refused rather than guessed: netperf's KB is 1024 and
-//! a disk's is 1000, and a reader who picks the wrong one is off by 2.4 %.
+//! Sizes are binary (`KiB` = 1024 B). `KB` is refused instead of guessed: netperf's KB is 1024 and
+//! a disk's is 1000, and the wrong choice is off by 2.4 %.
 
 use std::time::Duration;
 
-/// Why a text is not the amount it should be; says what is expected.
+/// Error for a text that is not the required amount, with what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{expected}{}{}", if note.is_empty() { "" } else { "; " }, note)]
 pub struct UnitError {
-    /// What is expected.
+    /// Description of what was expected.
     pub expected: String,
-    /// Why the unit that was given is not taken; empty where that needs no words.
+    /// Reason why the given unit is not accepted. Empty if it needs no explanation.
     pub note: &'static str,
 }
 
@@ -31,7 +31,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-/// `number * scale` as an integer, if it is one and fits.
+/// Product `number * scale` as an integer. `None` if it is not whole or too large.
 fn exact(number: f64, scale: f64) -> Option<u64> {
     let product = number * scale;
     (product.fract() == 0.0 && product >= 0.0 && product < 2f64.powi(53)).then_some(product as u64)
@@ -48,7 +48,7 @@ fn parse(text: &str, units: &[(&str, f64)], expected: &str) -> Result<u64, UnitE
     exact(number, scale).ok_or_else(wrong)
 }
 
-/// A size in bytes from `"64KiB"`; units `B`, `KiB`, `MiB`, `GiB`.
+/// Parses a size, e.g. `"64KiB"`, to bytes. Units: `B`, `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
 /// Another unit, no unit, or a fraction of a byte.
@@ -71,7 +71,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
     parse(text, &UNITS, "a size such as \"64KiB\" (B, KiB, MiB, GiB)")
 }
 
-/// A span of time from `"2s"`; units `ns`, `us` (or `µs`), `ms`, `s`, `min`.
+/// Parses a time, e.g. `"2s"`. Units: `ns`, `us` (or `µs`), `ms`, `s`, `min`.
 ///
 /// # Errors
 /// Another unit, no unit, or a fraction of a nanosecond.
@@ -87,14 +87,16 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     parse(text, &UNITS, "a time such as \"2s\" (ns, us, ms, s, min)").map(Duration::from_nanos)
 }
 
-/// A rate in bits per second as people write it: `941Mbit`, `1G`, `10Gbit/s`, `941Mbps`, `1 Gb/s`, `37.4 Gbits/sec`.
+/// Parses a rate, as people write it, to bits per second: `941Mbit`, `1G`, `10Gbit/s`, `941Mbps`,
+/// `1 Gb/s`, `37.4 Gbits/sec`.
 ///
-/// A number, a prefix (`k`, `M`, `G`, `T` in either case; powers of 1000, as links are), and `b`, `bit`, `bits` or
-/// nothing, with or without `/s`, `/sec` or `ps`. Without a prefix the unit must be there: `941` is more likely to lack
-/// its `M` than to be a rate. `B` is bytes, and `Gi` a power of 1024: both are refused with what to write.
+/// A rate is a number, a prefix (`k`, `M`, `G`, `T` in either case; powers of 1000, as for links),
+/// and `b`, `bit`, `bits` or nothing, with or without `/s`, `/sec` or `ps`. Without a prefix the
+/// unit is required: `941` more likely lacks its `M` than is a rate. `B` is bytes, and `Gi` a power
+/// of 1024; both are refused with a hint.
 ///
 /// # Errors
-/// Another unit, none, zero, or a fraction of a bit.
+/// Another unit, no unit, zero, or a fraction of a bit.
 pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
     let wrong = || UnitError::new(format!("{BIT_RATE} per second"));
     let (number, unit) = split(text).ok_or_else(wrong)?;
@@ -124,11 +126,11 @@ pub fn bits_per_s(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// What a rate is, for messages.
+/// Description of a rate, for error messages.
 pub(crate) const BIT_RATE: &str =
     "a rate such as \"941Mbit\", \"10G\" or \"1.5 Gb/s\" (bits; k, M, G, T)";
 
-/// Events per second from `"10000/s"`.
+/// Parses events per second, e.g. `"10000/s"`.
 ///
 /// # Errors
 /// No `/s`, or zero.
@@ -140,7 +142,7 @@ pub fn per_s(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// A ratio in 0..=1 from `"5%"`.
+/// Parses a percentage, e.g. `"5%"`, to a ratio in 0..=1.
 ///
 /// # Errors
 /// No `%`, or over 100.
@@ -151,10 +153,10 @@ pub fn ratio(text: &str) -> Result<f64, UnitError> {
     }
 }
 
-/// A share of up to a half in millionths: `"0.05%"` is 500.
+/// Parses a share of up to a half to millionths: `"0.05%"` is 500.
 ///
 /// # Errors
-/// No percentage, or more than a half, of which nothing is left that could be measured.
+/// No percentage, or more than a half, which would leave nothing to measure.
 pub fn share(text: &str) -> Result<u64, UnitError> {
     match split(text) {
         Some((number, "%")) if number <= 50.0 => Ok((number * 1e4).round() as u64),
@@ -162,15 +164,15 @@ pub fn share(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// The share as a percentage, with as many digits as it has.
+/// Renders a share as a percentage, with as many digits as it needs.
 pub fn show_share(ppm: u64) -> String {
     format!("{}%", ppm as f64 / 1e4)
 }
 
-/// What [`ports`] takes.
+/// Description of the texts that [`ports`] accepts.
 pub const PORTS: &str = "a range of ports from 1 to 65535";
 
-/// The first and the last port of a range such as `5000-5015`; `None` if it is none.
+/// Parses a range such as `5000-5015` to its first and last port. `None` if the text is no range.
 pub fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-')?;
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -185,7 +187,8 @@ fn largest(amount: u64, units: &[(&str, u64)]) -> String {
     format!("{}{name}", amount / scale)
 }
 
-/// The size in the largest unit that keeps it whole: `65536` is `"64KiB"`, `1448` is `"1448B"`.
+/// Renders a size in the largest unit that keeps it whole: `65536` is `"64KiB"`, `1448` is
+/// `"1448B"`.
 pub fn show_bytes(bytes: u64) -> String {
     largest(
         bytes,
@@ -198,7 +201,7 @@ pub fn show_bytes(bytes: u64) -> String {
     )
 }
 
-/// The size to a tenth of the largest unit that it reaches: `1.5 GiB`.
+/// Renders a size to a tenth of the largest unit that it reaches: `1.5 GiB`.
 pub fn about_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [
         ("TiB", 1 << 40),
@@ -212,7 +215,7 @@ pub fn about_bytes(bytes: u64) -> String {
     }
 }
 
-/// The time in the largest unit that keeps it whole.
+/// Renders a time in the largest unit that keeps it whole.
 pub fn show_duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     if ns == 0 {
@@ -229,7 +232,7 @@ pub fn show_duration(duration: Duration) -> String {
     )
 }
 
-/// The rate in the largest unit that keeps it whole.
+/// Renders a rate in the largest unit that keeps it whole.
 pub fn show_bits_per_s(rate: u64) -> String {
     largest(
         rate,

@@ -1,7 +1,9 @@
-//! uperf's profiles: its XML language read into a study file's text, by which everything else goes on.
+//! Conversion of uperf's profiles (XML) to the text of a study file; from there on they are
+//! ordinary studies.
 //!
-//! Meanings and defaults are those of uperf 1.0.8's sources; `uperf/rows.rs` lists what is honoured, what has no effect, and what
-//! is refused. Nothing here reads the environment or a folder: who calls gives what a profile asks of them.
+//! Meanings and defaults are those in the sources of uperf 1.0.8. `uperf/rows.rs` lists the words
+//! that are honoured, have no effect, or are refused. This module does not read the environment or
+//! a folder: the caller provides what a profile requires of them.
 
 mod element;
 mod number;
@@ -16,34 +18,34 @@ use crate::parse::StudyError;
 
 pub use self::rows::{UperfHandling, UperfRow, uperf_table};
 
-/// What a profile asks of the machine that it is read on.
+/// Information that a profile requires of the machine on which it is read.
 pub struct UperfSurroundings<'a> {
-    /// A variable of the environment.
+    /// Value of an environment variable. `None` if it is not set.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Sizes of the files in a folder and in those below it, bytes, in any order.
+    /// Sizes of the files in a folder and below it, bytes, in any order.
     pub files: &'a dyn Fn(&Path) -> std::io::Result<Vec<u64>>,
 }
 
-/// A profile as a study.
+/// Profile converted to a study.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConvertedProfile {
-    /// The text of the study file.
+    /// Text of the study file.
     pub toml: String,
-    /// What is not as in uperf, a line each, with the file and its line.
+    /// Differences from uperf, a line each, with the file and its line.
     pub notes: Vec<String>,
 }
 
-/// Whether a text is XML, which no study file is.
+/// True if a text is XML, which no study file is.
 pub fn is_uperf_profile(text: &str) -> bool {
     text.trim_start_matches('\u{feff}')
         .trim_start()
         .starts_with('<')
 }
 
-/// Reads a profile. `name` is the study's, `file` what messages call the file.
+/// Converts a profile. `name`: name of the study. `file`: name of the file in messages.
 ///
 /// # Errors
-/// The first thing that is wrong or cannot be honoured: line, name, why.
+/// The first mistake, or the first word that is refused: line, name, reason.
 pub fn convert_uperf_profile(
     name: &str,
     text: &str,

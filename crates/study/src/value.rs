@@ -1,4 +1,4 @@
-//! A knob's value, and how it is written: the same text in a study file, a record and a table.
+//! Value of a knob, and its text, which is the same in a study file, a record and a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::program::Program;
 use crate::units;
 
-/// One value of a knob.
+/// Value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// A plain number: flows, segments.
@@ -17,19 +17,19 @@ pub enum Value {
     Bytes(u64),
     /// A rate in bits per second; written `"941Mbit"`.
     BitsPerS(u64),
-    /// Events per second; written `"10000/s"`.
+    /// Rate in events per second; written `"10000/s"`.
     PerS(u64),
-    /// A span of time; written `"40ms"`.
+    /// Time; written `"40ms"`.
     Time(Duration),
     /// A share, in millionths; written `"1%"`, `"0.05%"`.
     Share(u64),
-    /// On or off.
+    /// Switch: on or off.
     Switch(bool),
     /// CPU numbers, in the order in which threads are placed on them; written `[0, 2]`.
     Cpus(Vec<usize>),
-    /// A word out of a list, or a free text such as a sysctl's value.
+    /// Word of a list, or free text such as a sysctl's value.
     Word(String),
-    /// What each connection does; written `[{ send = "1KiB" }, { receive = "1KiB" }]`.
+    /// Program of each connection; written `[{ send = "1KiB" }, { receive = "1KiB" }]`.
     Program(Program),
 }
 
@@ -56,8 +56,8 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The value as a number for an axis: bytes, bits per second, seconds, or the count itself.
-    /// Absent for words, switches and CPU lists, which have no distance from each other.
+    /// Number for an axis: bytes, bits per second, seconds, or the count itself. `None` for words,
+    /// switches, CPU lists and programs, between which there is no distance.
     pub fn number(&self) -> Option<f64> {
         match self {
             Value::Count(n) | Value::Bytes(n) | Value::BitsPerS(n) | Value::PerS(n) => {
@@ -71,7 +71,7 @@ impl Value {
 }
 
 impl Value {
-    /// A whole number: a count, bytes, bits per second, events per second.
+    /// Whole number: a count, bytes, bits per second or events per second. `None` for other values.
     pub fn whole(&self) -> Option<u64> {
         match self {
             Value::Count(n) | Value::Bytes(n) | Value::BitsPerS(n) | Value::PerS(n) => Some(*n),
@@ -79,7 +79,7 @@ impl Value {
         }
     }
 
-    /// A span of time.
+    /// Time. `None` for other values.
     pub fn time(&self) -> Option<Duration> {
         match self {
             Value::Time(time) => Some(*time),
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// A switch.
+    /// State of a switch. `None` for other values.
     pub fn is_on(&self) -> Option<bool> {
         match self {
             Value::Switch(on) => Some(*on),
@@ -95,7 +95,7 @@ impl Value {
         }
     }
 
-    /// A word.
+    /// Word. `None` for other values.
     pub fn word(&self) -> Option<&str> {
         match self {
             Value::Word(word) => Some(word),
@@ -103,7 +103,7 @@ impl Value {
         }
     }
 
-    /// A program.
+    /// Program. `None` for other values.
     pub fn program(&self) -> Option<&Program> {
         match self {
             Value::Program(program) => Some(program),
@@ -113,7 +113,8 @@ impl Value {
 }
 
 impl Serialize for Value {
-    /// Counts as numbers, switches as booleans, CPU lists and programs as lists, all else as written.
+    /// Serializes counts as numbers, switches as booleans, CPU lists and programs as lists, and all
+    /// else as text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Value::Count(count) => serializer.serialize_u64(*count),

@@ -1,4 +1,4 @@
-//! What is wrong with the wires between namespaces, by who sends.
+//! Wires between namespaces: delay, loss and other impairments, by the host that sends.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::value::Value;
 
-/// Which carrier a study can have.
+/// Carrier that a study requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarrierAsked {
-    /// Our own: it was asked for, or what is set means something else to netem.
+    /// Our own wire: requested, or needed because a knob has another meaning in netem.
     Own,
-    /// netem where the kernel has it, else our own.
+    /// netem if the kernel has it, else our own wire.
     NetemIfThere,
-    /// netem or none.
+    /// netem only.
     Netem,
 }
 
 impl CarrierAsked {
-    /// By the knob `carrier`, and where that leaves it open by the others.
+    /// Carrier by the knob `carrier`; if that is not set, by the other knobs.
     pub fn of(knobs: &Knobs) -> CarrierAsked {
         let word = knobs.word("carrier");
         match word.as_deref().and_then(Carrier::from_word) {
             Some(Carrier::Own) => CarrierAsked::Own,
-            // What netem has not is refused when the trial is prepared, with its reason.
+            // Knobs that netem does not support are refused when the trial is prepared, with the
+            // reason.
             _ if WireSettings::not_netems(knobs).is_some() => CarrierAsked::Own,
             Some(Carrier::Netem) => CarrierAsked::Netem,
             None => CarrierAsked::NetemIfThere,
@@ -35,29 +36,29 @@ impl CarrierAsked {
     }
 }
 
-/// What becomes of what one end sends.
+/// Impairments of the packets that one end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WireSettings {
-    /// Time on the wire.
+    /// Time of each packet on the wire.
     pub delay: Duration,
-    /// At most this much more.
+    /// Limit of additional random delay.
     pub jitter: Duration,
-    /// Share that is lost, in millionths, as all shares here.
+    /// Share of packets lost, in millionths.
     pub loss_ppm: u64,
-    /// Share that is kept back.
+    /// Share of packets held back, in millionths.
     pub reorder_ppm: u64,
-    /// How long.
+    /// Time for which they are held back.
     pub reorder_delay: Duration,
-    /// Share that arrives twice.
+    /// Share of packets that arrive twice, in millionths.
     pub duplicate_ppm: u64,
-    /// Rate; `None` is no limit.
+    /// Rate of the wire. `None` for no limit.
     pub rate_bits_per_s: Option<u64>,
-    /// Bytes that may wait for it.
+    /// Limit of bytes that wait for the rate.
     pub queue_bytes: u64,
 }
 
 impl WireSettings {
-    /// The knobs that a wire is made for; the others say more of these.
+    /// Knobs that need a wire. The other knobs of a wire only refine these.
     const KNOBS: [&str; 7] = [
         "carrier",
         "delay",
@@ -68,7 +69,8 @@ impl WireSettings {
         "wire_rate",
     ];
 
-    /// Whether the study sets one of them, be it to nothing: a wire that is otherwise alike, to compare with.
+    /// True if the study sets one of these knobs, even to no effect: that makes a wire without
+    /// impairment, to compare with.
     pub fn are_set(knobs: &Knobs) -> bool {
         let is_one = |name: &str| WireSettings::KNOBS.contains(&name);
         let of_hosts =
@@ -79,7 +81,7 @@ impl WireSettings {
             || knobs.named().any(of_hosts)
     }
 
-    /// What becomes of what `host` sends.
+    /// Impairments of the packets that `host` sends.
     pub fn of(knobs: &Knobs, host: HostName) -> WireSettings {
         let value = |name| knobs.value_at(host, name);
         let time = |name| {
@@ -105,7 +107,8 @@ impl WireSettings {
         }
     }
 
-    /// The first knob that netem has not, or not with the same meaning, and why; `None` where it can carry as our own wire does.
+    /// First knob that netem does not support, or gives another meaning, with the reason. `None` if
+    /// netem can carry like our own wire.
     pub fn not_netems(knobs: &Knobs) -> Option<(&'static str, &'static str)> {
         knobs.host_names().into_iter().find_map(|host| {
             let wire = WireSettings::of(knobs, host);
@@ -147,7 +150,7 @@ impl WireSettings {
         })
     }
 
-    /// Whether it treats packets one by one, so that a super-segment must not enter it.
+    /// True if packets are treated singly, so that no super-segment may enter the wire.
     pub fn is_by_packet(&self) -> bool {
         self.loss_ppm > 0 || self.reorder_ppm > 0 || self.duplicate_ppm > 0
     }

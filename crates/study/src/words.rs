@@ -7,15 +7,15 @@ macro_rules! words {
         pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
 
         impl $name {
-            /// All words, as a knob's row lists them.
+            /// Words of all variants, as a knob's row lists them.
             pub const WORDS: &'static [&'static str] = &[$($word,)+];
 
-            /// From its word in a study file.
+            /// Finds the variant of a word of a study file. `None` for an unknown word.
             pub fn from_word(word: &str) -> Option<$name> {
                 match word { $($word => Some($name::$variant),)+ _ => None }
             }
 
-            /// Its word in a study file.
+            /// Word of the variant in a study file.
             pub fn word(self) -> &'static str {
                 match self { $($name::$variant => $word,)+ }
             }

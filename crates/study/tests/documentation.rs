@@ -1,8 +1,8 @@
-//! The tables of the documents are the rows' own.
+//! Tests that the tables in the documents equal those made from the rows.
 
 use tcpcost_study::{Group, ack_policy_table, knob_table, tcp_table, uperf_table};
 
-/// Compares what stands between a marker and the next line of text with what it should be.
+/// Compares the text between a marker and its end mark with the expected text.
 fn check(file: &str, marker: &str, expected: &str) {
     let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();

@@ -1,4 +1,5 @@
-//! The fuzz target over its corpus: `cargo +nightly fuzz run uperf` in `crates/study` makes more.
+//! Fuzz target over its corpus. `cargo +nightly fuzz run uperf` in `crates/study` extends the
+//! corpus.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -1,5 +1,5 @@
-//! What the data path costs: `cargo bench -p tcpcost-tcp [-- idle|flows]`. CPU time of this process, best
-//! of several runs, beside a memcpy in the same run.
+//! Cost of the data path: `cargo bench -p tcpcost-tcp [-- idle|flows]`. CPU time of this process,
+//! best of several runs, next to a memcpy in the same run.
 #![allow(clippy::disallowed_methods, reason = "a bench is about time")]
 
 use std::hint::black_box;
@@ -116,7 +116,7 @@ fn main() {
 struct Way {
     copies: bool,
     checksum: Checksum,
-    /// The endpoint cuts super-segments: the wire takes segments only.
+    /// True if the endpoint cuts super-segments, because the wire takes only segments.
     cut: bool,
 }
 
@@ -134,8 +134,8 @@ fn memcpy() {
     report("memcpy of 64 KiB in cache", best, BYTES);
 }
 
-/// The row "copied and summed in one pass" beside the same with the sum taken when a segment leaves:
-/// in turn, the median of the ratios.
+/// Compares "copied and summed in one pass" with a sum computed when a segment leaves: alternating
+/// runs, median of the ratios.
 fn one_pass_or_two(segments: &Config) {
     let config = bulk(segments);
     let way = Way {
@@ -159,8 +159,8 @@ fn one_pass_or_two(segments: &Config) {
     );
 }
 
-/// A segment's copy and its sum: one after the other as they were, and in one pass; in turn, the
-/// median of the ratios.
+/// Compares a separate copy and sum of a segment with both in one pass: alternating runs, median of
+/// the ratios.
 fn fused() {
     let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
     let once = |one_pass: bool, to: &mut [u8]| {
@@ -217,7 +217,7 @@ fn stream(name: &str, config: &Config, way: Way) {
     );
 }
 
-/// Half a megabyte in flight: it stays in the second-level cache.
+/// 512 KiB in flight, which fit into the second-level cache.
 fn bulk(config: &Config) -> Config {
     Config {
         congestion: CongestionControl::Fixed(512 << 10),
@@ -227,7 +227,7 @@ fn bulk(config: &Config) -> Config {
     }
 }
 
-/// A thousand flows beside one, in turn: the ratio of their costs.
+/// Compares a thousand flows with one flow, in alternating runs: ratio of their costs.
 fn flows() {
     let config = bulk(&Config::default());
     for (name, cut) in [
@@ -241,7 +241,7 @@ fn flows() {
         };
         let once = |count: usize| {
             let mut pair = Pair::with_flows(&config, way, count);
-            // Every flow has sent before.
+            // Every flow has sent before the measurement.
             pair.transfer(count * UNIT_BYTES);
             let begun = cpu();
             pair.transfer(BYTES);
@@ -262,15 +262,15 @@ fn flows() {
     }
 }
 
-/// What an application writes at a time.
+/// Bytes that the application writes at a time.
 const UNIT_BYTES: usize = 64 << 10;
-/// Flows of many that have something to send in one turn: as many units as one flow has in flight.
+/// Flows, of many, that send in one turn: as many units as a single flow has in flight.
 const FLOWS_A_TURN: usize = 8;
 
 struct Pair {
     client: Endpoint,
     server: Endpoint,
-    /// Each flow at either end.
+    /// Connection of each flow at both ends.
     flows: Vec<[ConnId; 2]>,
     now: Instant,
     way: Way,
@@ -309,7 +309,8 @@ impl Pair {
         }
     }
 
-    /// One flow has as much in flight as it may, many have a unit each, so many of them in each turn.
+    /// Transfers `bytes`. A single flow fills its window; of many flows, [`FLOWS_A_TURN`] send one
+    /// unit each per turn.
     fn transfer(&mut self, bytes: usize) -> u64 {
         let source = vec![7u8; UNIT_BYTES];
         let shared = Piece::from(source.clone());
@@ -322,7 +323,7 @@ impl Pair {
         };
         let mut turns = self.flows.chunks(FLOWS_A_TURN).cycle();
         while read < bytes {
-            // One reading of time a turn, as a driver would.
+            // One clock reading per turn, as in a driver.
             self.now += Duration::from_micros(50);
             let now = self.now;
             let turn = turns.next().unwrap();
@@ -373,7 +374,7 @@ fn pass(from: &mut Endpoint, to: &mut Endpoint, now: Instant) {
     to.on_timeout(now);
 }
 
-/// The two calls alone, without addresses, wire or hash.
+/// Cost of the two calls alone, without addresses, wire or hash.
 fn calls() {
     let config = Arc::new(Config {
         congestion: CongestionControl::Fixed(1 << 20),
@@ -446,7 +447,7 @@ fn calls() {
     }
 }
 
-/// Memory of established connections that do nothing, and what their endpoint does about them.
+/// Memory of idle established connections, and the cost of their endpoint.
 fn idle(count: u32) {
     let config = Config::default();
     let mut now = Instant::now();
@@ -462,7 +463,7 @@ fn idle(count: u32) {
     for n in 0..count {
         open(&mut server, n, now);
         if n % 1000 == 999 {
-            // Those that came a while ago rest.
+            // Connections opened earlier become dormant.
             for _ in 0..2 {
                 now += Duration::from_secs(2);
                 server.on_timeout(now);
@@ -487,7 +488,7 @@ fn idle(count: u32) {
     );
 }
 
-/// A client's three segments, made by hand: clients of our own would double the memory.
+/// Makes a client's three segments by hand, because clients of our own would double the memory.
 fn open(server: &mut Endpoint, n: u32, now: Instant) {
     use tcpcost_tcp::wire::{Flags, FourTuple};
     let local = std::net::SocketAddr::from((

@@ -1,6 +1,6 @@
-//! Our TCP against the kernel's over TAP, on one CPU in a network namespace of its own, beside the
-//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root. With `-- loss [PAIRS]`: how
-//! much either side's CUBIC brings through the same lossy wire, in turn.
+//! Our TCP against the kernel's over TAP, on one CPU in a network namespace of its own, and the
+//! bare system calls: `cargo bench -p tcpcost-tcp --bench tap` as root. With `-- loss [PAIRS]`:
+//! goodput of both sides' CUBIC through the same lossy wire, in alternating runs.
 #![allow(clippy::disallowed_methods, reason = "a bench is about time")]
 
 #[path = "../tests/common/mod.rs"]
@@ -21,7 +21,7 @@ use tcpcost_link::{Device, Impaired, Impairment, Layer, Offloads, Tap};
 use tcpcost_tcp::wire::{Checksum, Header, Packet};
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Endpoint, Piece, Pool, ReadError};
 
-/// So much is transferred in each run.
+/// Bytes transferred in each run.
 const BYTES: u64 = 1 << 30;
 const RUNS: usize = 3;
 
@@ -66,7 +66,7 @@ fn main() {
     }
 }
 
-/// Mbit/s over a wire of 10 ms each way that loses one segment in a hundred.
+/// Prints goodput in Mbit/s over a wire of 10 ms each way that loses 1 % of the segments.
 fn goodput_under_loss(pairs: u64) {
     let impairment = Impairment {
         delay: Duration::from_millis(10),
@@ -81,7 +81,7 @@ fn goodput_under_loss(pairs: u64) {
     for seed in 1..=pairs {
         let ours = || lossy(|tap| Impaired::new(tap, impairment, clean, seed), true);
         let kernels = || lossy(|tap| Impaired::new(tap, clean, impairment, seed), false);
-        // Who is first changes from pair to pair.
+        // The order changes from pair to pair.
         let (ours, kernels) = if seed % 2 == 0 {
             (ours(), kernels())
         } else {
@@ -110,8 +110,8 @@ fn goodput_under_loss(pairs: u64) {
     );
 }
 
-/// How many values lie outside, at each end, of the interval that holds the true median with at least
-/// 95 % (docs/method.md); none of fewer than six.
+/// Number of values outside, at each end, of the interval that holds the true median with at least
+/// 95 % (docs/method.md). 0 for fewer than six values.
 fn interval_out(n: usize) -> usize {
     let (mut chance, mut sum, mut out) = (0.5f64.powi(n as i32), 0.0, 0);
     for below in 0..n / 2 {
@@ -208,14 +208,14 @@ fn lossy(wrap: impl FnOnce(Tap) -> Impaired<Tap, Wire>, we_send: bool) -> f64 {
     bytes as f64 * 8.0 / SECONDS as f64 / 1e6
 }
 
-/// Bytes carried, this thread's CPU time and all threads' of the process.
+/// Bytes carried, CPU time of this thread, and CPU time of all threads of the process.
 struct Cost {
     bytes: u64,
     own: Duration,
     all: Duration,
 }
 
-/// Only those whose name has every word of the command line: for a profiler.
+/// Runs the case only if its name contains every word of the command line, for use with a profiler.
 fn run(name: &str, mut once: impl FnMut() -> Cost) {
     let mut words = std::env::args()
         .skip(1)
@@ -257,7 +257,7 @@ fn host(offloads: Offloads) -> Host<Tap> {
     let config = Config {
         receive_buffer: 1 << 20,
         receive_buffer_max: 0,
-        // An ACK for 128 KiB: the measurements in `bench/` say why.
+        // An ACK per 128 KiB: see the measurements in `bench/`.
         ack: AckPolicy::Every {
             segments: 90,
             delay_max: Duration::from_millis(20),
@@ -385,7 +385,7 @@ fn receive(offloads: Offloads, copies: bool) -> Cost {
     cost
 }
 
-/// What the calls cost without TCP of ours: units that the kernel answers with nothing.
+/// Cost of the write calls without our TCP: packets that the kernel does not answer.
 fn raw_write(offloads: Offloads) -> Cost {
     let mut host = host(offloads);
     let size = if offloads.segmentation {
@@ -394,7 +394,7 @@ fn raw_write(offloads: Offloads) -> Cost {
         1448
     };
     let (payload, mut written) = (Piece::from(vec![7u8; size]), 0);
-    // IPv4 of protocol 253 (for experiments) to the kernel, which drops it.
+    // IPv4 packets of protocol 253 (for experiments) to the kernel, which drops them.
     let total = 40 + size as u16;
     let mut header = [
         0x45,
@@ -435,8 +435,8 @@ fn raw_write(offloads: Offloads) -> Cost {
     begun.cost(written)
 }
 
-/// What reading costs without TCP of ours: units of a sender's, which a packet socket writes to the
-/// interface, into slabs and no further. `own` is the reading alone.
+/// Cost of the read calls without our TCP: a packet socket writes units like a sender's to the
+/// interface, and they are read into slabs. `own` is the CPU time of the reads alone.
 fn raw_read(offloads: Offloads) -> Cost {
     let mut host = host(offloads);
     let name = std::ffi::CString::new(host.device.name()).unwrap();
@@ -447,7 +447,8 @@ fn raw_read(offloads: Offloads) -> Cost {
     };
     let socket = PacketSocket::new(&name);
     let total = (40 + size).to_be_bytes();
-    // struct virtio_net_hdr: partial checksum, TCPv4, headers, size, where the checksum is.
+    // struct virtio_net_hdr: partial checksum, TCPv4, header length, segment size, checksum
+    // position.
     let virtio: [u8; 10] = if offloads.segmentation {
         let [a, b] = 1448u16.to_le_bytes();
         [1, 1, 54, 0, a, b, 34, 0, 16, 0]
@@ -467,7 +468,7 @@ fn raw_read(offloads: Offloads) -> Cost {
     let (mut read, mut reading) = (0, Duration::ZERO);
     let begun = Clocks::now();
     while read < BYTES / 4 {
-        // As many as wait for a reader that is behind; fewer than the interface keeps.
+        // 32 units: as many as wait for a slow reader, and fewer than the interface's queue holds.
         (0..32).for_each(|_| socket.send(&unit));
         let before = cpu(ClockId::ThreadCPUTime);
         let mut arrived: VecDeque<Wire> = VecDeque::new();
@@ -515,9 +516,9 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Everything on one CPU: so the sum of both sides is what the wall clock shows too.
+/// Pins everything to one CPU, so that the sum of both sides' CPU time equals the wall-clock time.
 fn pin() {
-    // SAFETY: a set of CPUs is plain bits; this thread and those it starts are moved to the first.
+    // SAFETY: a CPU set is plain bits; this thread and the threads it starts move to the first CPU.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut set);

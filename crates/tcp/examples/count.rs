@@ -1,13 +1,13 @@
-//! A transfer in memory for whoever counts its instructions (`bench/instructions.py`): `count PATH
-//! SEGMENTS`, PATH being one of those in [`PATHS`]. Nothing in it depends on time or chance.
+//! Transfer in memory for a count of instructions (`bench/instructions.py`): `count PATH SEGMENTS`,
+//! where PATH is a name in [`PATHS`]. The transfer does not depend on time or chance.
 
 use std::time::{Duration, Instant};
 
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, ConnId, Endpoint, Pool};
 
-/// Name, bytes of a super-segment at most, whether checksums are left to us, bytes an application
-/// writes at a time. In `acks` every segment is acknowledged by itself.
+/// Name, limit of a super-segment in bytes, true if we compute checksums, bytes per write. In
+/// `acks` every segment gets its own ACK.
 const PATHS: [(&str, u32, bool, usize); 5] = [
     ("segments", CUT, false, 65_536),
     ("segments-summed", CUT, true, 65_536),
@@ -16,7 +16,7 @@ const PATHS: [(&str, u32, bool, usize); 5] = [
     ("requests", 0, false, 100),
 ];
 
-/// Super-segments that are cut before they leave.
+/// Limit for super-segments that are cut before they leave.
 const CUT: u32 = 65_161;
 
 const MSS: usize = 1448;
@@ -106,7 +106,7 @@ impl Pair {
     }
 }
 
-/// What end `from` has to send reaches the other.
+/// Moves the packets of end `from` to the other end.
 fn pass(ends: &mut [Endpoint; 2], from: usize, now: Instant) {
     let [a, b] = ends;
     let (from, to) = if from == 0 { (a, b) } else { (b, a) };

@@ -1,4 +1,4 @@
-//! An echo server over TAP: `tap_echo` as root, then `ip addr add 10.88.0.1/24 dev tap0; ip link
+//! Echo server over TAP: start `tap_echo` as root, then `ip addr add 10.88.0.1/24 dev tap0; ip link
 //! set tap0 up; nc 10.88.0.2 7`.
 #![allow(clippy::disallowed_methods, reason = "a driver is where time is read")]
 
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Writes back what has come, without copying it; says whether there may be more.
+/// Writes received data back without copying. True if more may follow.
 fn echo(connection: &mut Connection, now: Instant) -> bool {
     while connection.writable() > 0 {
         match connection.read_piece(connection.writable(), now) {

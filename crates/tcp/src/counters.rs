@@ -1,20 +1,20 @@
-//! What a connection or an endpoint counts about itself.
+//! Counters of a connection.
 
-/// Totals of one connection since it began. "Segments" are wire segments, whatever the size of the
-/// super-segments they travelled in.
+/// Totals of one connection since it was opened. "Segments" are wire segments; a super-segment
+/// counts as the segments that it is cut into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Wire segments sent, of any kind.
     pub segments_sent: u64,
-    /// Units handed to the device: a super-segment counts once.
+    /// Units passed to the device: a super-segment counts once.
     pub super_segments_sent: u64,
     /// Payload bytes sent, retransmissions included.
     pub payload_bytes_sent: u64,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub payload_bytes_retransmitted: u64,
-    /// Wire segments sent again.
+    /// Wire segments retransmitted.
     pub segments_retransmitted: u64,
-    /// Segments sent that carry nothing but an acknowledgement.
+    /// Segments sent that carry only an acknowledgement.
     pub pure_acks_sent: u64,
     /// Wire segments received and not dropped before they reached the connection.
     pub segments_received: u64,
@@ -22,11 +22,11 @@ pub struct Counters {
     pub super_segments_received: u64,
     /// Payload bytes received for the first time, in order or not.
     pub payload_bytes_received: u64,
-    /// Wire segments of ours that the peer said it has, the SYN included.
+    /// Wire segments of ours that the peer acknowledged or reported by SACK, including the SYN.
     pub segments_delivered: u64,
-    /// Segments received that carry nothing but an acknowledgement.
+    /// Segments received that carry only an acknowledgement.
     pub pure_acks_received: u64,
-    /// ACKs sent because their delay was over.
+    /// ACKs sent because their delay expired.
     pub delayed_acks_sent: u64,
     /// Retransmission timeouts.
     pub timeouts: u32,
@@ -36,31 +36,33 @@ pub struct Counters {
     pub window_probes_sent: u32,
     /// Keepalive probes sent.
     pub keepalives_sent: u32,
-    /// Times loss recovery began.
+    /// Entries into loss recovery.
     pub recoveries: u32,
-    /// Times what was taken for lost turned out to be late, and the window was given back.
+    /// Repairs of segments that were late, not lost; the congestion window was restored.
     pub spurious_repairs: u32,
-    /// Times the window was reduced for a congestion mark.
+    /// Reductions of the window because of an ECN congestion mark.
     pub ecn_reductions: u32,
-    /// Segments dropped: outside the window, or old.
+    /// Segments dropped because they were outside the window or old.
     pub dropped_unacceptable: u32,
     /// Segments dropped by PAWS (RFC 7323 §5).
     pub dropped_paws: u32,
-    /// Segments dropped: no ACK flag where there must be one, or an ACK of what was never sent.
+    /// Segments dropped because the ACK flag was missing, or the ACK was of data never sent.
     pub dropped_bad_ack: u32,
-    /// Payload dropped because the application will read no more or reassembly was full.
+    /// Segments whose payload was dropped because the application reads no more, the window was
+    /// closed, reassembly was full, or the payload came after the peer's FIN.
     pub dropped_payload: u32,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks_sent: u32,
-    /// Acknowledgements not sent because they would have been too many (RFC 5961 §7).
+    /// Acknowledgements not sent because of the rate limit (RFC 5961 §7).
     pub acks_suppressed: u32,
     /// Out-of-order segments received.
     pub out_of_order_received: u32,
-    /// Segments received that held nothing new.
+    /// Segments received without any new data.
     pub duplicates_received: u32,
 }
 
-/// The same in little memory, with so many other numbers before them: each in as many groups of seven bits as it needs.
+/// Compact storage of [`Counters`], preceded by `MORE` other numbers. Each number takes as many
+/// groups of seven bits as it needs; trailing zero bytes are omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tally<const MORE: usize>(Box<[u8]>);
 
@@ -80,7 +82,6 @@ impl<const MORE: usize> Tally<MORE> {
             push(count);
             count
         });
-        // Zeros at the end, of which there are many, need not be said.
         let said = bytes.iter().rposition(|byte| *byte != 0);
         bytes.truncate(said.map_or(0, |last| last + 1));
         Self(bytes.into())
@@ -107,7 +108,7 @@ impl<const MORE: usize> Tally<MORE> {
 }
 
 impl Counters {
-    /// Every one, in their order, to be replaced by what `of` makes of it.
+    /// Replaces each counter by `of(counter)`, in a fixed order.
     fn each(&mut self, mut of: impl FnMut(u64) -> u64) {
         let long: [&mut u64; LONG] = [
             &mut self.segments_sent,
@@ -147,7 +148,7 @@ impl Counters {
 
 const LONG: usize = 12;
 const SHORT: usize = 15;
-/// None is left out.
+/// Checks that `each` lists every field.
 const _: () = assert!(
     size_of::<Counters>().next_multiple_of(8) == (8 * LONG + 4 * SHORT).next_multiple_of(8)
 );

@@ -1,24 +1,26 @@
-//! TCP itself (RFC 9293 and its family), sans I/O: segments in, segments out, time as an argument.
+//! TCP (RFC 9293 and related RFCs) without I/O: segments in, segments out, time as an argument.
 //!
-//! This crate reads no clock, does no input or output and starts no thread; its `clippy.toml`
-//! refuses what would. What a peer sends cannot make it fail or grow without bound: it is dropped
-//! and counted by reason. When to acknowledge, how to cut segments and how much may be in flight
-//! are data ([`AckPolicy`], [`Segmentation`], [`CongestionControl`]), so that each can be studied
-//! alone. One of another crate's goes beside the built-in ones: [`AckRule`], [`OwnCut`], and
+//! This crate reads no clock, does no I/O and starts no thread; its `clippy.toml` forbids the calls
+//! that would. No input from a peer makes it fail or use unbounded memory: bad input is dropped and
+//! counted by reason. When to acknowledge, how to cut segments and how much may be in flight are
+//! data ([`AckPolicy`], [`Segmentation`], [`CongestionControl`]), so that each can be studied
+//! alone. Another crate can add its own policies: see [`AckRule`], [`OwnCut`] and
 //! `crates/stack/examples/own_policy.rs`.
 //!
-//! Start with [`Endpoint`] (many connections behind one device), [`Connection`] (one, without
-//! addresses) and [`Config`] (what can be chosen). Payload is [`Piece`]s of pooled slabs: writing
-//! copies once, [`Connection::write_piece`] and [`Connection::read_piece`] not at all, and
-//! retransmissions share what was sent. Packets are handed over as headers and pieces
-//! ([`wire::Packet`]), up to 64 KiB at once if the device cuts segments.
+//! Start with [`Endpoint`] (many connections on one device), [`Connection`] (one connection,
+//! without addresses) and [`Config`] (its settings). Payload is a list of [`Piece`]s of pooled
+//! slabs. [`Connection::write`] copies once; [`Connection::write_piece`] and
+//! [`Connection::read_piece`] do not copy; retransmissions share the bytes of the first
+//! transmission. A packet is a header and pieces ([`wire::Packet`]), up to 64 KiB at once if the
+//! device cuts segments (TSO).
 //!
-//! Not here: urgent data out of band, MPTCP, authentication options; sending IP fragments.
+//! Not implemented: out-of-band urgent data, MPTCP, authentication options, sending of IP
+//! fragments.
 //!
 //! # The driver loop
 //!
-//! Give packets in, let time pass, do the application's part, take packets out, and sleep until
-//! the next timeout or packet. Here two endpoints in memory, with a wire of a millisecond:
+//! Pass packets in, pass the time, run the application, take packets out, and sleep until the next
+//! timeout or packet. This example connects two endpoints in memory by a wire with 1 ms of delay:
 //!
 //! ```
 //! use std::{collections::VecDeque, time::{Duration, Instant}};

@@ -3,55 +3,55 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A sequence number of one byte (or of a SYN or FIN) of one direction of a connection.
+/// Sequence number of one byte (or of a SYN or FIN) in one direction of a connection.
 ///
-/// Not `Ord`: "less" holds only between numbers closer than 2³¹ and is not transitive over the
-/// whole circle, so comparing is a named method and never an accident of `sort`.
+/// Not `Ord`: "less" is defined only between numbers less than 2³¹ apart and is not transitive over
+/// the whole circle. Comparison is therefore a named method, and `sort` does not compile.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SeqNum(u32);
 
 impl SeqNum {
-    /// The number with this value on the wire.
+    /// Makes the number with this value in the header.
     pub const fn new(value: u32) -> Self {
         Self(value)
     }
 
-    /// The value on the wire.
+    /// Returns the value in the header.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// Bytes from `earlier` to `self`, going up and wrapping.
+    /// Bytes from `earlier` up to `self`, modulo 2³².
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// `self < other`.
+    /// True if `self < other`.
     pub const fn before(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// `self <= other`.
+    /// True if `self <= other`.
     pub const fn at_or_before(self, other: Self) -> bool {
         !other.before(self)
     }
 
-    /// `self > other`.
+    /// True if `self > other`.
     pub const fn after(self, other: Self) -> bool {
         other.before(self)
     }
 
-    /// `self >= other`.
+    /// True if `self >= other`.
     pub const fn at_or_after(self, other: Self) -> bool {
         !self.before(other)
     }
 
-    /// The later of the two.
+    /// Returns the later number.
     pub const fn max(self, other: Self) -> Self {
         if self.before(other) { other } else { self }
     }
 
-    /// The earlier of the two.
+    /// Returns the earlier number.
     pub const fn min(self, other: Self) -> Self {
         if self.before(other) { self } else { other }
     }

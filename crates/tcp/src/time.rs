@@ -1,9 +1,9 @@
-//! Points in time for tests: the only place that may read the clock, once.
+//! Points in time for tests. [`ms`] is the only function that may read the clock, once.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The point `n` milliseconds after the beginning of the test run.
+/// Returns the time `n` milliseconds after the start of the test run.
 #[allow(
     clippy::disallowed_methods,
     reason = "tests need one Instant to count from"

@@ -1,5 +1,5 @@
-//! The ACK rate request as Wireshark's dissector reads it, where it is installed: it knows the
-//! draft's format and was not written here.
+//! Test of the ACK rate request with Wireshark's dissector, if it is installed: an independent
+//! implementation of the draft's format.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tcpcost_tcp::wire::{
     AckRate, Checksum, Flags, FourTuple, Options, Packet, Segment, Timestamps,
 };
 
-/// The bytes of a packet with this option.
+/// Bytes of a packet with this option.
 fn packet(flags: Flags, ack_rate: AckRate) -> Vec<u8> {
     let path = FourTuple {
         local: "10.0.0.1:80".parse().unwrap(),
@@ -31,7 +31,7 @@ fn packet(flags: Flags, ack_rate: AckRate) -> Vec<u8> {
     packet.header.as_ref().to_vec()
 }
 
-/// A capture file of raw IP packets.
+/// Writes a capture file of raw IP packets.
 fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
     const RAW_IP: u32 = 101;
     let mut file = Vec::new();

@@ -1,6 +1,7 @@
-//! Whole connections beside an attacker who forges segments: one who knows the addresses and ports but
-//! no sequence number, and one who knows those, too, and sends what RFC 5961 says must do no harm. In
-//! both cases what is written is what is read, and nobody is made to answer without end.
+//! Whole connections and an attacker who forges segments. One attacker knows addresses and ports
+//! but no sequence number. The other knows sequence numbers too, and sends what RFC 5961 says must
+//! do no harm. In both cases the data read equals the data written, and no end sends an unlimited
+//! number of answers.
 
 mod common;
 
@@ -14,7 +15,7 @@ use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Piece, Pool, ReadError, 
 const BYTES: u64 = 100_000;
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// A client that writes, a server that reads, and who is between them and cannot see.
+/// Client that writes, server that reads, and an attacker who injects packets but sees none.
 struct Scene {
     client: Endpoint,
     server: Endpoint,
@@ -70,7 +71,7 @@ impl Scene {
         }
     }
 
-    /// Until the next thing happens that an honest wire brings.
+    /// Runs until the next event of an honest wire.
     fn step(&mut self) {
         let (now, ends) = (self.now, [&mut self.client, &mut self.server]);
         for (to_server, end) in [true, false].into_iter().zip(ends) {
@@ -107,7 +108,7 @@ impl Scene {
         }
     }
 
-    /// A few bytes are written, and what has come is read and compared.
+    /// Writes a few bytes, then reads and compares what has arrived.
     fn application(&mut self) {
         let mut bytes = vec![0; self.random.below(3000) as usize];
         pattern(self.written, &mut bytes);
@@ -150,7 +151,6 @@ impl Scene {
         self.give(to_server, Packet::emit(&path, segment, Checksum::Complete));
     }
 
-    /// Any segment at all.
     fn any_segment(&mut self) -> Segment {
         let random = &mut self.random;
         let mut segment = Segment {
@@ -170,7 +170,8 @@ impl Scene {
         segment
     }
 
-    /// A segment by somebody who knows all numbers, of a kind that RFC 5961 has survived.
+    /// Makes a segment of an attacker who knows all numbers, of a kind that RFC 5961 protects
+    /// against.
     fn knowing_segment(&mut self, to_server: bool) -> Option<Segment> {
         let victim = self.connection(!to_server)?;
         let (una, nxt, rcv) = victim.sequence();
@@ -187,19 +188,19 @@ impl Scene {
             ..Segment::default()
         };
         Some(match self.random.below(6) {
-            // §3: a reset in the window, but not at its edge.
+            // RFC 5961 §3: a reset in the window, but not at its left edge.
             0 => Segment {
                 seq: rcv + 1 + near,
                 flags: Flags::RST | Flags::ACK,
                 ..ordinary
             },
-            // §4: a SYN.
+            // RFC 5961 §4: a SYN.
             1 => Segment {
                 seq: rcv + near,
                 flags: Flags::SYN.with(Flags::ACK, stamps.is_multiple_of(2)),
                 ..ordinary
             },
-            // §5: data whose acknowledgement cannot be.
+            // RFC 5961 §5: data with an impossible acknowledgement.
             2 => Segment {
                 ack: nxt + 1 + near,
                 ..ordinary
@@ -208,7 +209,7 @@ impl Scene {
                 ack: una - (1 << 30) - near,
                 ..ordinary
             },
-            // RFC 9293 §3.10.7.4: no ACK, and what is beyond any window.
+            // RFC 9293 §3.10.7.4: a segment without ACK, and data beyond any window.
             4 => Segment {
                 flags: Flags::PSH,
                 ..ordinary

@@ -1,4 +1,4 @@
-//! docs/conformance.md names files, scripts and tests: all of them exist.
+//! Test that all files, scripts and tests named in docs/conformance.md exist.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn every_file_and_test_that_the_table_names_exists() {
     assert!(missing.is_empty(), "missing: {missing:#?}");
 }
 
-/// What stands between backticks.
+/// Text between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -1,5 +1,6 @@
-//! Two endpoints in virtual time that get the CPU late, so that what should have come one by one comes together: the policy
-//! `exactly` stays exact, and no ACK of the default policy covers more than senders bear.
+//! Two endpoints in virtual time that get the CPU late, so that packets which should arrive
+//! separately arrive together. The policy `exactly` stays exact, and no ACK of the default policy
+//! covers more than senders tolerate.
 
 mod common;
 
@@ -12,15 +13,15 @@ use tcpcost_link::{Device, memory};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{AckPolicy, Config, ConnId, Counters, Endpoint, Pool};
 
-/// Payload of a full segment.
+/// Payload of a full-sized segment.
 const FULL: u64 = 1448;
-/// Of `exactly`.
+/// Segments per ACK under `exactly`.
 const SEGMENTS: u64 = 16;
-/// The most that an ACK of `delayed` covers (docs/policies.md).
+/// Limit of segments that an ACK of `delayed` covers (docs/policies.md).
 const DISTANCE_MAX: u64 = 45;
 const DELAY: Duration = Duration::from_millis(40);
 
-/// An end, with a batch of packets for each turn.
+/// One end, which receives a batch of packets in each turn.
 struct Side {
     endpoint: Endpoint,
     device: memory::Memory<Wire>,
@@ -56,12 +57,13 @@ impl Side {
     }
 }
 
-/// The counters under `ack`, which covers at most so many segments by an ACK, of a client that always has something to send, and of a server that reads, after turns of which one in a
-/// hundred comes up to so much too late.
+/// Runs a client that always has data to send and a server that reads. One turn in a hundred is
+/// late by up to `late_us`. An ACK under `ack` covers at most `covered_max`. Returns the counters
+/// of both.
 fn run(ack: AckPolicy, covered_max: u64, seed: u64, late_us: u32) -> (Counters, Counters) {
     let config = Config {
         ack,
-        // Whole segments, so that a probe of the tail finds nothing that was not sent.
+        // Whole segments, so that a tail loss probe finds no unsent data.
         send_buffer: 700 * FULL as u32,
         receive_buffer: 4 << 20,
         ..Config::default()
@@ -117,7 +119,7 @@ fn exactly_is_exact_however_late_the_turns_come() {
             let aside = server.delayed_acks_sent + u64::from(server.duplicates_received) + 4;
             let acks = server.pure_acks_sent;
             assert!(acks <= steps + aside, "{acks} ACKs where {steps} are due");
-            // Nothing was lost: what reports a repeated segment must not look like a gap.
+            // Nothing was lost: a report of a duplicate must not look like a gap.
             assert_eq!(client.recoveries, 0, "{client:?}");
             again += client.segments_retransmitted;
         }

@@ -1,5 +1,5 @@
-//! Dumazet's change of 2013, exactly: a 4 KiB request and response over MTU 1500 with timestamps,
-//! three packets per transaction and end before, two after.
+//! Exact reproduction of Dumazet's measurement of 2013: a 4 KiB request and response over MTU 1500
+//! with timestamps takes three packets per transaction and end before the change, two after.
 
 mod common;
 mod face;
@@ -11,10 +11,11 @@ use tcpcost_tcp::{Config, Connection, Segmentation, TailRule};
 
 const MESSAGE: usize = 4096;
 const TRANSACTIONS: usize = 100;
-/// IP, TCP and timestamps.
+/// Bytes of IP and TCP headers with timestamps.
 const HEADERS: u32 = 52;
 
-/// What each end sent once the connection was warm, acknowledgements of handshakes left out.
+/// Segments that each end sent once the connection was warm, without the handshake's
+/// acknowledgements.
 fn run(tail: TailRule) -> Vec<Passed> {
     let config = Config {
         segmentation: Segmentation {
@@ -52,7 +53,7 @@ fn echo(connection: &mut Connection, who: Who, now: Instant) {
     }
 }
 
-/// Packets per transaction and mean octets per packet, of one end.
+/// Packets per transaction and mean bytes per packet of one end.
 fn figures(log: &[Passed], who: Who) -> (f64, f64) {
     let own = || log.iter().filter(|passed| passed.from == who);
     let (packets, octets) = (
@@ -65,7 +66,7 @@ fn figures(log: &[Passed], who: Who) -> (f64, f64) {
     )
 }
 
-/// The published lines of one phase, from A's first data on: who, PSH, payload, wire segments.
+/// Published lines of one phase, from A's first data on: true for A, PSH, payload, wire segments.
 fn published(phase: &str) -> Vec<(bool, bool, u32, u32)> {
     let rows = include_str!("data/expected_dumazet2013_skbs.csv").lines();
     let rows: Vec<Vec<&str>> = rows
@@ -100,7 +101,7 @@ fn check(tail: TailRule, phase: &str, packets: f64, octets: f64) {
             found.1
         );
     }
-    // His lines begin with the acknowledgement that A sends before its next message.
+    // The published lines begin with the acknowledgement that A sends before its next message.
     let published = published(phase);
     let as_his = |passed: &Passed| {
         (

@@ -1,5 +1,5 @@
-//! Every policy over every kind of wire at four MTUs, at either end of an echo: each byte comes back
-//! as it was, and nothing pauses for longer than loss explains.
+//! Test of every policy over every kind of wire at four MTUs, at either end of an echo: each byte
+//! comes back unchanged, and no pause is longer than loss explains.
 
 mod common;
 
@@ -104,7 +104,6 @@ fn wires() -> [(&'static str, Impairment); 9] {
     ]
 }
 
-/// The two ends of an echo.
 struct Echo {
     ends: [End; 2],
     ids: [Option<ConnId>; 2],
@@ -112,11 +111,11 @@ struct Echo {
     written: u64,
     echoed: u64,
     read: u64,
-    /// What the echo has read and not yet written.
+    /// Bytes that the echo has read and not yet written.
     held: Vec<u8>,
-    /// When a byte was last read at either end, and what had been lost by then.
+    /// Time at which a byte was last read at either end, and the packets lost until then.
     progress: (Instant, u64),
-    /// The longer of the two timeouts then.
+    /// Longer of the two retransmission timeouts at that time.
     rto: Duration,
 }
 
@@ -161,7 +160,7 @@ impl Echo {
             let next =
                 next.ok_or_else(|| format!("nothing will ever happen again: {}", self.at()))?;
             self.now = self.now.max(next);
-            // What is due leaves the wire first.
+            // Frames that are due leave the wire first.
             self.ends.iter_mut().for_each(|end| end.transmit(self.now));
             for end in &mut self.ends {
                 end.receive(self.now);
@@ -178,7 +177,7 @@ impl Echo {
         )
     }
 
-    /// Three timeouts, each lost packet of the pause doubling them.
+    /// Allows a pause of three timeouts, doubled for each packet lost in the pause.
     fn check_pause(&mut self, progress: bool) -> Result<(), String> {
         let lost = self.ends.iter().map(|end| {
             let sent = end.device.counters().sent;
@@ -274,7 +273,8 @@ fn every_policy_echoes_over_every_wire_at_every_mtu_at_either_end() {
                 for role in [0, 1] {
                     let plain = Config {
                         mss: mtu - 40,
-                        // Small, so that it is the limit; told in steps of 128 bytes.
+                        // Small, so that the receive buffer is the limit; announced in steps of 128
+                        // bytes.
                         receive_buffer: 50_001.max(2 * u32::from(mtu)),
                         send_buffer: 200_000,
                         segmentation: Segmentation {

@@ -1,5 +1,5 @@
-//! A relay between two endpoints in virtual time: what it forwards is never lost, doubled or reordered, whatever the wires
-//! do and however little room there is.
+//! Test of a relay between two endpoints in virtual time: forwarded data is never lost, duplicated
+//! or reordered, whatever the wires do and however little room there is.
 
 mod common;
 
@@ -17,30 +17,30 @@ use tcpcost_tcp::{
 
 type Bad = Impaired<memory::Memory<Wire>, Wire>;
 
-/// What is wrong with the wires, what the hosts chose, what is sent.
+/// Impairments of the wires, settings of the hosts, and data to send.
 #[derive(Clone, Debug)]
 struct Scene {
     wire: Impairment,
-    /// Of client, relay and server.
+    /// Settings of client, relay and server.
     configs: [Config; 3],
-    /// From the client, and from the server.
+    /// Bytes to send from the client and from the server.
     bytes: [u64; 2],
-    /// Most that the relay moves at a time.
+    /// Limit of bytes that the relay moves at a time.
     most: usize,
-    /// Most that an end reads at a time.
+    /// Limit of bytes that an end reads at a time.
     reads: usize,
-    /// The client breaks off once it has written so much.
+    /// Number of bytes after which the client aborts; `None` if it does not.
     breaks_off_at: Option<u64>,
     seed: u64,
 }
 
-/// What an end of the stream has done.
+/// Progress of one end of the stream.
 struct Speaker {
     id: ConnId,
     to_write: u64,
     written: u64,
     read: u64,
-    /// Reading said so.
+    /// Error of the last read, which ended the reading.
     ended: Option<ReadError>,
 }
 
@@ -55,8 +55,8 @@ impl Speaker {
         }
     }
 
-    /// Writes what there is room for, and the end behind it; reads at most so much and compares it with what the other
-    /// end wrote, whose stream begins at `first`.
+    /// Writes as much as fits, then closes after the last byte. Reads at most `reads` and compares
+    /// the bytes with the other end's stream, which begins at `first`.
     fn turn(
         &mut self,
         connection: &mut Connection,
@@ -94,7 +94,7 @@ impl Speaker {
     }
 }
 
-/// The client's stream begins at 0 of the pattern, the server's here, so that one is not taken for the other.
+/// Start of the server's stream in the pattern. The client's starts at 0, so that the two differ.
 const BACK: u64 = 1 << 20;
 
 struct Relayed {
@@ -104,12 +104,12 @@ struct Relayed {
     now: Instant,
     /// Bytes that the relay had to copy.
     copied: usize,
-    /// Acknowledgements of the relay to the client without data.
+    /// Acknowledgements without data from the relay to the client.
     acks: u64,
 }
 
 impl Scene {
-    /// Both ends as they were when nothing more happened, and the relay's copies.
+    /// Runs until nothing more happens. Returns both ends, and the relay with its counts.
     fn run(&self) -> ([Speaker; 2], Relayed) {
         let ((a, a_far), (b, b_far)) = (memory::pair(1 << 16), memory::pair(1 << 16));
         let bad = |device, number| {
@@ -266,7 +266,7 @@ impl Relayed {
         }
     }
 
-    /// What a relay makes of it.
+    /// Forwards as a relay does, until no more can be moved.
     fn forward(&mut self, from: ConnId, to: ConnId, scene: &Scene) {
         let endpoint = &mut self.relay.endpoint;
         loop {
@@ -280,7 +280,7 @@ impl Relayed {
             match moved.stopped {
                 Stopped::Most if moved.bytes > 0 => continue,
                 Stopped::Finished => drop(endpoint.apply(to, Connection::close)),
-                // What was said before the break goes as far as it got: here nobody waits for it.
+                // Data sent before the abort goes only as far as it got; no end waits for it here.
                 Stopped::SourceEnded(Some(_)) | Stopped::SinkEnded(Some(WriteError::Ended(_))) => {
                     for id in [from, to] {
                         endpoint.apply(id, Connection::abort);
@@ -379,7 +379,8 @@ proptest! {
     }
 
     #[test]
-    // Without losses: a lost reset is not sent again, and who only waits would wait for ever.
+    // Without losses, because a lost reset is not sent again and a waiting end would then wait for
+    // ever.
     fn a_stream_that_broke_off_is_not_taken_for_a_whole_one(scene in scenes(), at in 0.0..1.0f64) {
         let at = (scene.bytes[0] as f64 * at) as u64;
         let scene = Scene { bytes: [scene.bytes[0] + 1, scene.bytes[1]], breaks_off_at: Some(at), wire: Impairment { loss: 0.0, corrupt: 0.0, ..scene.wire }, ..scene };
@@ -392,7 +393,7 @@ proptest! {
     }
 }
 
-/// Bulk, with super-segments, over a wire without faults.
+/// Bulk transfer with super-segments over a perfect wire.
 fn bulk(ack: AckPolicy) -> Scene {
     let quick = config(1 << 20, 1 << 20, Config::default().ack, true);
     Scene {
@@ -443,7 +444,7 @@ fn a_forward_is_the_read_that_an_ack_policy_waits_for() {
 #[test]
 fn no_more_is_moved_than_the_other_has_room_for() {
     let mut scene = bulk(Config::default().ack);
-    // Nobody reads behind the relay: its own buffers fill, and then the client's.
+    // The server's receive buffer is small, so the relay's buffers fill, and then the client's.
     scene.configs[1] = config(10_000, 30_000, Config::default().ack, true);
     scene.configs[2] = config(1 << 20, 5_000, Config::default().ack, true);
     scene.bytes[0] = 300_000;

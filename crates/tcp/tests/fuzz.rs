@@ -1,5 +1,5 @@
-//! The fuzz targets over their corpus and over random bytes: `ROUNDS=100000 cargo test --test fuzz`
-//! for more of the latter. What fails names its seed.
+//! Fuzz targets over their corpus and over random bytes. `ROUNDS=100000 cargo test --test fuzz`
+//! runs more random rounds. A failure names its seed.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
@@ -26,7 +26,7 @@ fn check(name: &str, target: fn(&[u8])) {
     }
 }
 
-/// Up to 2000 bytes by SplitMix64.
+/// Returns up to 2000 bytes by SplitMix64.
 fn random_bytes(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

@@ -1,6 +1,6 @@
-//! Jones's trace of 2005, exactly: a 16 KB request/response between a receiver that avoids ACKs and
-//! a sender whose window begins with three segments and grows by one per ACK that finds it full;
-//! and the same beside receivers that acknowledge every second segment.
+//! Exact reproduction of Jones's trace of 2005: a 16 KB request/response between a receiver that
+//! avoids ACKs and a sender whose window begins with three segments and grows by one per ACK that
+//! finds it full. Also with receivers that acknowledge every second segment.
 
 mod common;
 mod face;
@@ -17,7 +17,7 @@ const REQUEST: usize = 128;
 const RESPONSE: usize = 16 * 1024;
 const DELAY: Duration = Duration::from_millis(100);
 
-/// Requests so many times; what passed the sender of the responses.
+/// Runs `transactions` requests. Returns the packets seen at the sender of the responses.
 fn trace(ack: AckPolicy, transactions: usize) -> Vec<Passed> {
     let plain = Config {
         timestamps: false,
@@ -67,7 +67,8 @@ fn answer(connection: &mut Connection, who: Who, now: Instant) {
     }
 }
 
-/// The receiver's acknowledgements as the published table has them, numbers from 1.
+/// Rows of the receiver's acknowledgements in the format of the published table; sequence numbers
+/// start at 1.
 fn acks(passed: &[Passed]) -> Vec<String> {
     let mut rows = Vec::new();
     let mut acked = 1;
@@ -92,7 +93,7 @@ fn acks(passed: &[Passed]) -> Vec<String> {
     rows
 }
 
-/// Runs of data, or of pure ACKs, without a packet of the other direction between, by transaction.
+/// Runs of data or of pure ACKs without a packet of the other direction in between, by transaction.
 fn bursts(passed: &[Passed]) -> Vec<String> {
     let mut rows = Vec::new();
     for (kind, from) in [("data_segments", Who::Server), ("pure_acks", Who::Client)] {
@@ -141,8 +142,8 @@ fn avoidance_makes_the_published_acks_and_bursts() {
     assert_eq!(bursts(&passed), published(BURSTS, "ack_avoidance"));
 }
 
-/// Its sender's window is not known, and where its bursts end depends on where it was captured, so
-/// only what each ACK covers is comparable.
+/// The sender's window of this trace is not known, and the ends of its bursts depend on the capture
+/// point, so only the data that each ACK covers is compared.
 #[test]
 fn every_second_full_segment_makes_the_published_acks() {
     let rows = acks(&trace(AckPolicy::Delayed { delay_max: DELAY }, 4));
@@ -154,7 +155,7 @@ fn every_second_full_segment_makes_the_published_acks() {
     assert_eq!(rows[from..][..published.len()], published);
 }
 
-/// The whole point of 2005: the same bytes with fewer ACKs, and a window that grows less for it.
+/// Main result of 2005: the same bytes with fewer ACKs, and a window that grows less.
 #[test]
 fn every_two_needs_three_times_as_many_acks() {
     let every = AckPolicy::Every {
@@ -163,7 +164,7 @@ fn every_two_needs_three_times_as_many_acks() {
     };
     let passed = trace(every, 4);
     let rows = acks(&passed);
-    // The last one is still on its way when the last response is here.
+    // The last ACK is still on its way when the last response has arrived.
     assert_eq!(rows.len(), 4 * 6 - 1, "six per transaction: {rows:?}");
     assert!(rows.iter().all(|row| row.starts_with("pure,")), "{rows:?}");
     let two = |row: &String| row.ends_with(",2920,2,2") || row.ends_with(",1784,2,1");

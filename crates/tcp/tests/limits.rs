@@ -1,5 +1,6 @@
-//! Jones's throughput anomaly, limit by limit: which of the receiver's limits 2 to 32 a sender of 2005 stalls at, by a rule,
-//! against our TCP in virtual time; and what one lost ACK of many costs.
+//! Jones's throughput anomaly, limit by limit. A rule predicts at which of the receiver's limits 2
+//! to 32 a sender of 2005 stalls; it is compared with our TCP in virtual time. Also the cost of one
+//! lost ACK.
 
 mod common;
 mod face;
@@ -11,16 +12,16 @@ use std::time::Duration;
 use face::{Face, Who};
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Connection, Segmentation, WindowGrowth};
 
-/// As in his runs: `send_buffer`, `receive_buffer`, write size.
+/// Values of Jones's runs: `send_buffer`, `receive_buffer`, write size.
 const SEND_BUFFER: u32 = 256 << 10;
 const RECEIVE_BUFFER: u32 = 128 << 10;
 const WRITE: usize = 32 << 10;
-/// `avoidance`'s, which a stall lasts.
+/// Delay of `avoidance`, which is the length of a stall.
 const DELAY: Duration = Duration::from_millis(50);
-/// `tcp_tso_win_divisor` of 2005.
+/// Default of `tcp_tso_win_divisor` in 2005.
 const DIVISOR: u32 = 8;
 const INITIAL_WINDOW: u32 = 3;
-/// MTU 1500 with timestamps.
+/// MSS for MTU 1500 with timestamps.
 const MSS: u32 = 1448;
 
 fn sender_of_2005() -> Config {
@@ -32,7 +33,7 @@ fn sender_of_2005() -> Config {
         },
         congestion: CongestionControl::NewReno,
         window_growth: WindowGrowth::PerAck,
-        // Of 2013: Linux 3.10.
+        // Added in Linux 3.10 (2013).
         tail_loss_probe: false,
         initial_window: NonZeroU16::new(INITIAL_WINDOW as u16),
         ..Config::default()
@@ -63,7 +64,6 @@ fn avoidance(limit_max: u32) -> AckPolicy {
     }
 }
 
-/// A bulk transfer in virtual time.
 struct Bulk {
     face: Face,
     written: Cell<usize>,
@@ -78,7 +78,8 @@ impl Bulk {
             written: Cell::new(0),
             read: Cell::new(0),
         };
-        // A first segment tells the receiver how large they are; before, it counts smaller ones.
+        // A first segment teaches the receiver the segment size; before that it counts smaller
+        // ones.
         let first = bulk.face.end(Who::Client).write(&[1; MSS as usize]);
         assert_eq!(first, Ok(MSS as usize));
         bulk.face.transmit();
@@ -90,7 +91,6 @@ impl Bulk {
         bulk
     }
 
-    /// Goes on for so long.
     fn run(&mut self, time: Duration) {
         let until = self.face.now + time;
         while self.face.now < until {
@@ -108,7 +108,7 @@ impl Bulk {
         }
     }
 
-    /// Bytes that each ACK of the receiver's covers that arrives in the next step.
+    /// Bytes covered by the receiver's ACK that arrives in the next step; empty if none does.
     fn acks(&mut self) -> Vec<u32> {
         let una = |bulk: &mut Bulk| bulk.face.end(Who::Client).sequence().0;
         let before = una(self);
@@ -128,13 +128,14 @@ fn write(connection: &mut Connection, written: &Cell<usize>) {
     }
 }
 
-/// What is known of both ends, in segments: the whole of the rule. An ACK opens the window by one where it found it full; a
-/// super-segment, an eighth of the window, leaves whole or not at all; the receiver acknowledges what its limit says, or all of it
-/// when its timer fires. No time, no bytes, nothing else of our TCP.
+/// Model of both ends, in segments. An ACK opens the window by one if it found the window full. A
+/// super-segment, an eighth of the window, leaves whole or not at all. The receiver acknowledges as
+/// many segments as its limit, or all when its timer fires. The model has no time, no bytes and
+/// nothing else of our TCP.
 struct Rule {
     window: u32,
     in_flight: u32,
-    /// The receiver's, and how high it may grow; of `exactly` both stay.
+    /// The receiver's limit, and in `limit_max` its maximum; `exactly` changes neither.
     limit: u32,
     limit_max: u32,
     learns: bool,
@@ -147,7 +148,7 @@ impl Rule {
                 limit_initial,
                 limit_max,
                 ..
-                // The first segment's ACK has moved it.
+                // The ACK of the first segment has raised the limit.
             } => ((limit_initial + 1).min(limit_max), limit_max, true),
             AckPolicy::Exactly { segments, .. } => (segments, segments, false),
             _ => panic!("of no other policy"),
@@ -161,7 +162,7 @@ impl Rule {
         }
     }
 
-    /// Segments that the next ACK covers, and whether it is the timer's.
+    /// Number of segments that the next ACK covers, and true if the timer sends it.
     fn next_ack(&mut self) -> (u32, bool) {
         let most = self.window.min(RECEIVE_BUFFER / MSS);
         let unit = (self.window / DIVISOR).max(1);
@@ -177,7 +178,8 @@ impl Rule {
         if self.learns {
             self.limit = (self.limit + 1).min(self.limit_max);
             if is_timers {
-                // Its limit has overtaken the window: for good a step back, and on from two.
+                // The limit has overtaken the window: its maximum falls for good, and it restarts
+                // at two.
                 self.limit_max = (self.limit_max - 1).max(2);
                 self.limit = 2;
             }
@@ -185,13 +187,13 @@ impl Rule {
         (covers, is_timers)
     }
 
-    /// ACKs by the timer among so many.
+    /// Number of ACKs sent by the timer among the next `acks`.
     fn timer_acks(&mut self, acks: usize) -> u64 {
         (0..acks).map(|_| u64::from(self.next_ack().1)).sum()
     }
 }
 
-/// More than any of these limits needs to settle.
+/// ACKs after which every limit has settled.
 const SETTLED: usize = 5_000;
 
 #[test]
@@ -226,7 +228,8 @@ fn a_limit_above_twice_the_divisor_stalls_for_ever_and_no_other_one_does() {
     }
 }
 
-/// Flights differ by limits and super-segments alone; where both have a factor in common some window is never found full.
+/// Flights differ only by limits and super-segments. If both have a common factor, some window is
+/// never found full.
 #[test]
 fn the_window_stops_where_the_super_segment_has_a_factor_in_common_with_the_limit() {
     for limit in 2..2 * DIVISOR {
@@ -237,7 +240,7 @@ fn the_window_stops_where_the_super_segment_has_a_factor_in_common_with_the_limi
         let stops = (DIVISOR * smallest).min(RECEIVE_BUFFER / MSS + 1);
         assert_eq!(rule.window, stops, "{limit}");
     }
-    // From there on it is the timer that has acknowledged all, so that flights are even.
+    // From there on the timer acknowledges all data, so flights are even.
     for limit in 2 * DIVISOR..=32 {
         let mut rule = Rule::new(exactly(limit));
         rule.timer_acks(SETTLED);
@@ -245,7 +248,7 @@ fn the_window_stops_where_the_super_segment_has_a_factor_in_common_with_the_limi
     }
 }
 
-/// HP-UX's receiver ends its stalls by itself: each takes one off the most that its limit grows to.
+/// HP-UX's receiver ends its stalls by itself: each stall lowers the maximum of the limit by one.
 #[test]
 fn a_limit_that_learns_stalls_until_it_has_learned_what_the_window_lets_out() {
     for limit in 2..=32 {
@@ -262,14 +265,14 @@ fn a_limit_that_learns_stalls_until_it_has_learned_what_the_window_lets_out() {
             ..=16 => 0,
             17..=23 => 1,
             24..=26 => 2,
-            // Twenty-four segments are all that a window of 26 lets out.
+            // A window of 26 lets out at most twenty-four segments.
             _ => u64::from(limit) - 24,
         };
         assert_eq!(all, expected, "{limit}");
     }
 }
 
-/// What is left of the rate for good, by the TCPs themselves.
+/// Checks with our TCP that throughput falls where the rule predicts stalls.
 #[test]
 fn throughput_falls_where_the_rule_says_so() {
     for (limit, stalls) in [(8, false), (16, false), (17, true), (32, true)] {
@@ -279,7 +282,7 @@ fn throughput_falls_where_the_rule_says_so() {
         bulk.run(Duration::from_secs(1));
         let (acks, read) = (bulk.timer_acks() - acks, bulk.read.get() - read);
         if stalls {
-            // Twenty delays of 50 ms, each with the sixteen segments that the window lets out.
+            // Twenty delays of 50 ms, each for the sixteen segments that the window lets out.
             assert!((19..=20).contains(&acks), "{limit}: {acks}");
             assert_eq!(read / MSS as usize / 16, acks as usize, "{limit}");
         } else {
@@ -289,11 +292,11 @@ fn throughput_falls_where_the_rule_says_so() {
     }
 }
 
-/// How much later than without it the bytes arrive that would have within the next 100 ms.
+/// Additional time to deliver the bytes of the next 100 ms if one ACK is lost.
 fn one_lost_ack(client: &Config, ack: AckPolicy) -> Duration {
     let transfer = |acks_to_lose| {
         let mut bulk = Bulk::new(client.clone(), ack);
-        // The window has stopped growing; the timer, where there was any, is over.
+        // The window has stopped growing, and timer ACKs at the start are over.
         bulk.run(Duration::from_secs(1));
         let (from, begun) = (bulk.read.get(), bulk.face.now);
         bulk.face.acks_to_lose = acks_to_lose;
@@ -311,8 +314,9 @@ fn one_lost_ack(client: &Config, ack: AckPolicy) -> Duration {
     (lossy.face.now - begun).saturating_sub(took)
 }
 
-/// The ACK after the lost one covers both, if the window lets out so many segments; else the sender stands, the receiver waits for
-/// its next segment, and its timer is what goes on; or the sender's timeout, where the lost ACK was for all that was in flight.
+/// The ACK after the lost one covers both if the window lets out enough segments. Otherwise the
+/// sender stops and the receiver waits for its next segment until its timer fires; or until the
+/// sender's timeout, if the lost ACK covered everything in flight.
 #[test]
 fn one_lost_ack_costs_nothing_where_the_window_lets_out_twice_the_limit_and_else_the_timer() {
     let today = Config {
@@ -324,7 +328,7 @@ fn one_lost_ack_costs_nothing_where_the_window_lets_out_twice_the_limit_and_else
     for limit in 2..=2 * DIVISOR {
         let mut rule = Rule::new(exactly(limit));
         rule.timer_acks(SETTLED);
-        // What is in flight as each ACK leaves: the most and the least of a cycle.
+        // Segments in flight as each ACK leaves: maximum and minimum of a cycle.
         let flights: Vec<u32> = (0..200)
             .map(|_| rule.next_ack().0 + rule.in_flight)
             .collect();
@@ -332,7 +336,7 @@ fn one_lost_ack_costs_nothing_where_the_window_lets_out_twice_the_limit_and_else
         let is_free = match (*least >= 2 * limit, *most < 2 * limit) {
             (true, _) => true,
             (_, true) => false,
-            // It depends on which one is lost.
+            // The result depends on which ACK is lost.
             _ => continue,
         };
         seen[usize::from(is_free)] += 1;
@@ -340,12 +344,13 @@ fn one_lost_ack_costs_nothing_where_the_window_lets_out_twice_the_limit_and_else
         let ms = Duration::from_millis;
         let range = match is_free {
             true => Duration::ZERO..=ms(1),
-            // All that was in flight was covered, so that the receiver has nothing left to acknowledge: the sender's timeout.
+            // The ACK covered everything in flight, so the receiver has nothing left to
+            // acknowledge: the sender's timeout ends the wait.
             false if (*least, *most) == (limit, limit) => ms(190)..=ms(210),
             false => ms(5)..=DELAY,
         };
         assert!(range.contains(&cost), "{limit}: {cost:?} of {range:?}");
-        // Today's window opens to the receiver's, which no limit takes half of.
+        // A window of today opens to the receiver's, and no limit takes half of that.
         let cost = one_lost_ack(&today, exactly(limit));
         assert!(cost <= Duration::from_millis(1), "{limit}: {cost:?} today");
     }

@@ -1,6 +1,6 @@
-//! Paths on which packets above a size vanish, with and without a word, in virtual time: with probing
-//! every byte gets there, segments become nearly as large as they can, and the window never hears of a
-//! probe.
+//! Tests of path MTU probing in virtual time, on paths that drop packets above a size with or
+//! without an ICMP error. Every byte arrives, segments become nearly as large as possible, and a
+//! lost probe does not change the window.
 
 mod common;
 
@@ -16,15 +16,15 @@ use tcpcost_tcp::{
 
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// A path between a client that sends and a server.
+/// Path between a client that sends and a server.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     ipv6: bool,
-    /// Larger packets do not get to the server.
+    /// Largest packet that arrives at the server.
     mtu: usize,
-    /// A router says so.
+    /// True if a router reports larger packets.
     icmp: bool,
-    /// One packet in so many is lost anyway.
+    /// One packet in this many is lost; `None`: none.
     loss: Option<u32>,
     seed: u64,
 }
@@ -40,7 +40,7 @@ struct Net {
     now: Instant,
     written: u64,
     read: u64,
-    /// The largest packet that got to the server.
+    /// Largest packet that has arrived at the server.
     largest: usize,
 }
 
@@ -51,7 +51,7 @@ fn config(probing: MtuProbing) -> Config {
     }
 }
 
-/// Bytes of the packets that leave the device for one of ours: it cuts super-segments.
+/// Largest packet on the wire made from one of our packets: the device cuts super-segments.
 fn packet_bytes(packet: &Packet) -> usize {
     match usize::from(packet.segment_size) {
         0 => packet.len(),
@@ -59,7 +59,7 @@ fn packet_bytes(packet: &Packet) -> usize {
     }
 }
 
-/// What a router says of a packet that is larger than `mtu`.
+/// ICMP error of a router about a packet larger than `mtu`.
 fn too_big(about: &Packet, mtu: usize) -> Packet {
     let mut inner = about.header.as_ref()[..28].to_vec();
     inner[8] -= 1;
@@ -132,7 +132,7 @@ impl Net {
         }
     }
 
-    /// Until so many bytes more are read.
+    /// Runs until `bytes` more are read.
     fn transfer(&mut self, bytes: u64) {
         let (total, limit) = (self.read + bytes, self.now + Duration::from_secs(3600));
         let mut buffer = [0; 1 << 14];
@@ -227,7 +227,7 @@ fn silent(ipv6: bool, mtu: usize, seed: u64) -> Path {
     }
 }
 
-/// Both families, with and without timestamps, SACK and super-segments.
+/// Both address families, with and without timestamps, SACK and super-segments.
 fn variants() -> impl Iterator<Item = (bool, Config)> {
     (0..16).map(|bits| {
         let mut config = config(MtuProbing::BlackHole);
@@ -258,7 +258,7 @@ fn a_black_hole_is_found_and_the_path_used_as_far_as_it_goes() {
             assert!(net.room() - found < 8, "{case}: {found}");
             assert!(net.largest <= mtu && net.largest + 8 > mtu, "{case}");
             assert!(net.probes().lost >= 1, "{case}: {counters:?}");
-            // Its loss is no sign of congestion.
+            // The loss of a probe is no sign of congestion.
             assert_eq!(counters.recoveries, 0, "{case}: {counters:?}");
         }
     }
@@ -291,7 +291,7 @@ fn a_path_that_takes_all_costs_one_probe() {
     }
 }
 
-/// A lost probe leaves the congestion window alone: as much as ever is in flight.
+/// A lost probe does not change the congestion window: as much as before is in flight.
 #[test]
 fn a_lost_probe_is_repaired_without_a_smaller_window() {
     for (ipv6, config) in variants() {
@@ -313,7 +313,7 @@ fn a_lost_probe_is_repaired_without_a_smaller_window() {
         assert_eq!(troubles, (0, 0, 0), "{case}: {counters:?}");
         let info = net.client.connection(net.id).unwrap().info(net.now);
         assert_eq!(info.ssthresh_bytes, None, "{case}");
-        // The data of each probe once more, and nothing else.
+        // The data of each lost probe is sent once more, and nothing else.
         let again = counters.payload_bytes_retransmitted;
         assert!(
             again <= u64::from(net.probes().lost) * 1460,
@@ -357,7 +357,7 @@ fn a_router_that_speaks_ends_the_search_at_what_it_says() {
     net.transfer(1_000_000);
     let counters = net.counters();
     assert_eq!(net.mss(), 1300 - 40 - 12);
-    // The probe that was too big, then one of just the size it was told.
+    // One probe was too big; the next had the size that the router reported.
     assert_eq!((net.probes().lost, net.probes().arrived), (1, 1));
     assert_eq!((counters.timeouts, counters.recoveries), (0, 0));
 }
@@ -378,7 +378,7 @@ fn what_the_user_limits_is_not_searched_above() {
     assert_eq!((net.mss(), net.probes().lost), (900 - 12, 0));
 }
 
-/// Ten minutes later a path that was narrow is tried again, and one that became narrow is found out.
+/// After ten minutes a larger size is tried again, and a path that became narrower is detected.
 #[test]
 fn paths_change() {
     let mut net = Net::new(silent(false, 1300, 1), config(MtuProbing::Always));

@@ -1,4 +1,4 @@
-//! Exchanges in packetdrill's notation, one file for each behaviour: `scripts/*.pkt`.
+//! Runs scripts in packetdrill's notation, one file for each behaviour: `scripts/*.pkt`.
 
 mod common;
 mod script;

@@ -1,5 +1,5 @@
-//! Two endpoints over an impaired link in virtual time: no byte is lost, doubled or changed, and
-//! how fast and at what price is a table to look at.
+//! Tests of two endpoints over an impaired link in virtual time: no byte is lost, duplicated or
+//! changed. A table shows speed and cost.
 
 mod common;
 
@@ -16,7 +16,7 @@ use tcpcost_tcp::{
 
 type End = Host<Impaired<memory::Memory<Wire>, Wire>>;
 
-/// One run: what is wrong with the wire, what the ends chose, how much crosses it.
+/// One run: impairments of the wire, settings of the ends, and number of bytes.
 #[derive(Clone)]
 struct Scene {
     to_server: Impairment,
@@ -27,7 +27,6 @@ struct Scene {
     seed: u64,
 }
 
-/// What came of it.
 struct Outcome {
     took: Duration,
     sender: Counters,
@@ -111,7 +110,7 @@ impl Transfer {
                 "it stalls at {} of {bytes}",
                 self.read
             );
-            // What is due leaves the wire first.
+            // Frames that are due leave the wire first.
             self.client.transmit(self.now);
             self.server.transmit(self.now);
             self.client.receive(self.now);
@@ -155,7 +154,7 @@ impl Transfer {
         self.written = written;
     }
 
-    /// Reads and compares what has come; says whether that was all.
+    /// Reads and compares what has arrived. True at the end of the stream.
     fn read(&mut self) -> bool {
         if self.accepted.is_none() {
             self.accepted = self.server.endpoint.accept(80);
@@ -186,7 +185,7 @@ impl Transfer {
         finished.unwrap()
     }
 
-    /// Both ends close and are forgotten, whatever the wire does.
+    /// Closes both ends, which must be removed whatever the wire does.
     fn close(mut self, accepted: ConnId) {
         self.server.endpoint.release(accepted, self.now);
         self.client.endpoint.release(self.id, self.now);
@@ -342,9 +341,9 @@ fn bytes_survive_fifty_seeds_of_a_bad_wire() {
     }
 }
 
-/// Goodput in Mbit/s, wire segments, pure ACKs, retransmissions and timeouts by loss, congestion
-/// control and ACK policy, then by what else can be wrong with a wire: 4 MB over 200 Mbit/s and
-/// 20 ms. Reviewed by eye when it changes: `UPDATE=1 cargo test`.
+/// Table of goodput in Mbit/s, wire segments, pure ACKs, retransmissions and timeouts, by loss,
+/// congestion control and ACK policy, then by other impairments: 4 MB over 200 Mbit/s and 20 ms.
+/// After an intended change, update it with `UPDATE=1 cargo test` and review the difference.
 #[test]
 fn the_table_is_as_it_was() {
     let controls = [
@@ -457,7 +456,7 @@ fn row(
 }
 
 /// A receiver that waits for its n-th segment and a sender that waits for room must not wait for
-/// each other, whatever the window and the size of super-segments: Jones's anomaly of 2005.
+/// each other, whatever the window and the size of super-segments (Jones's anomaly of 2005).
 #[test]
 fn no_bulk_transfer_needs_the_delay_of_an_ack() {
     for segments in [1, 2, 8, 16, 64] {

@@ -1,6 +1,6 @@
-//! A receiver that waits for its n-th segment and a sender that waits for room must not wait for
-//! each other, and rare ACKs must not slow a window that counts bytes: as properties, and beside
-//! them the sender of 2005, for which both fail.
+//! Properties: a receiver that waits for its n-th segment and a sender that waits for room must not
+//! wait for each other, and rare ACKs must not slow a window that counts bytes. The sender of 2005
+//! violates both.
 
 mod common;
 mod face;
@@ -17,22 +17,22 @@ use tcpcost_tcp::{
 
 const DELAY: Duration = Duration::from_millis(400);
 
-/// What came of a transfer, until its last byte was read.
+/// Result of a transfer, up to the read of its last byte.
 struct Outcome {
-    /// ACKs that left because their delay was over.
+    /// ACKs that left because their delay expired.
     delayed: u64,
-    /// Timeouts and tail probes of the sender, which would end a wait before.
+    /// Timeouts and tail loss probes of the sender, which would end a wait earlier.
     probes: u32,
     cwnd: u32,
     acknowledged: u32,
 }
 
-/// The client sends so many bytes as fast as it can; the server reads all at once.
+/// Runs a transfer of `bytes` as fast as possible; the server reads all data at once.
 fn bulk(client: Config, server: Config, bytes: usize) -> Outcome {
     part_of(client, server, bytes, bytes)
 }
 
-/// The same of a transfer of `all` bytes until the first of them are read.
+/// Runs a transfer of `all` bytes until the first `bytes` are read.
 fn part_of(client: Config, server: Config, bytes: usize, all: usize) -> Outcome {
     let us = Duration::from_micros;
     let mut face = Face::new(client, server, us(100), us(1));
@@ -65,7 +65,7 @@ fn part_of(client: Config, server: Config, bytes: usize, all: usize) -> Outcome 
     }
 }
 
-/// A window of the receiver's alone.
+/// Receiver whose only special setting besides `ack` is its window.
 fn receiver(ack: AckPolicy, window: u32) -> Config {
     Config {
         ack,
@@ -121,13 +121,13 @@ proptest! {
         let client = Config {
             mss,
             timestamps,
-            // Announces the rate request, too.
+            // Also announces the rate request.
             ack,
             segmentation,
             congestion: CongestionControl::Fixed(1 << 20),
             ..Config::default()
         };
-        // Less than four segments are no bulk.
+        // Less than four segments is not a bulk transfer.
         let window = window.max(4 * u32::from(mss));
         let server = Config { mss, ..receiver(ack, window) };
         let outcome = bulk(client, server, 600_000);
@@ -143,9 +143,10 @@ proptest! {
         supers in prop_oneof![Just(0u32), 536u32..65_160],
         cubic: bool,
     ) {
-        // A SYN's window is not scaled; a window that it does not let be used does not grow.
+        // A SYN's window is not scaled, and a congestion window beyond it would not be used and so
+        // would not grow.
         let initial = initial.min(u16::MAX / mss);
-        // An ACK for at most what the sender may send at first: more would wait for the delay.
+        // An ACK covers at most what the sender may send at first: more would wait for the delay.
         let segments = (f64::from(initial) * share) as u32 + 1;
         let ack = counted(kind, segments);
         let client = Config {
@@ -164,20 +165,20 @@ proptest! {
         let server = Config { mss, ..receiver(ack, 8 << 20) };
         let outcome = part_of(client, server, 1_000_000, 6_000_000);
         prop_assert_eq!(outcome.delayed, 0);
-        // Slow start all the way: every byte acknowledged has opened it by a byte.
+        // Slow start throughout: every acknowledged byte opens the window by a byte.
         let initial = u32::from(initial) * u32::from(mss);
         prop_assert_eq!(outcome.cwnd, initial + outcome.acknowledged);
     }
 }
 
-/// Of Ethernet, of anything up to jumbo frames.
+/// Ethernet's MSS, and any up to jumbo frames.
 fn mss() -> impl Strategy<Value = u16> {
     prop_oneof![Just(1460u16), 536u16..=8960]
 }
 
-/// Jones's throughput anomaly: super-segments that leave only whole leave a segment of window
-/// unused, so it is never found full and stops growing; a receiver that counts to more than it
-/// holds waits for its timer, for ever.
+/// Jones's throughput anomaly: whole super-segments leave a segment of window unused, so the window
+/// is never found full and stops growing. A receiver that counts to more than the window holds then
+/// always waits for its timer.
 #[test]
 fn the_sender_of_2005_waits_for_the_delay_and_its_window_stops_growing() {
     let old = Config {

@@ -1,5 +1,5 @@
-//! Our TCP against the kernel's over TAP, in a network namespace of its own: checked data in both
-//! directions. Needs root; says that it was skipped without.
+//! Tests of our TCP against the kernel's over TAP, in a network namespace of its own: checked data
+//! in both directions. Needs root; prints that it was skipped otherwise.
 
 mod common;
 
@@ -25,12 +25,12 @@ struct Bed {
     v6: bool,
     impairment: Option<Impairment>,
     bytes: u64,
-    /// The kernel is asked for by ARP or neighbour discovery, as any other host would be.
+    /// True if the kernel's address is resolved by ARP or neighbour discovery, as any other host's.
     asks: bool,
 }
 
 impl Bed {
-    /// 20 MB, or what the variable BYTES says: see `bench/transfers`.
+    /// Transfers 20 MB, or the number in the variable BYTES: see `bench/transfers`.
     fn new(layer: Layer, offloads: Offloads, v6: bool) -> Self {
         Self {
             layer,
@@ -80,12 +80,14 @@ impl Bed {
                 .unwrap();
             assert!(status.success(), "ip {arguments}");
         };
-        // A burst that begins when all is waiting for a timeout takes one retransmission after the other, and each doubles
-        // the kernel's timeout, up to two minutes. Since Linux 6.15 it can be bounded; 1 s is the least.
+        // A burst that begins when everything waits for a timeout drops one retransmission after
+        // the other, and each doubles the kernel's timeout, up to two minutes. Since Linux 6.15 the
+        // timeout can be limited; 1 s is the minimum.
         let _ = std::fs::write("/proc/sys/net/ipv4/tcp_rto_max_ms", "1000");
-        // A socket that its program has closed is given up when its timeout has reached that bound, by default, and then
-        // resets whoever has not heard its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c): four packets of a burst do. Seven
-        // take a SYN and what is sent of it again.
+        // A closed socket is by default given up when its timeout has reached that limit, and then
+        // resets a peer that has not received its FIN (tcp_orphan_retries in net/ipv4/tcp_timer.c).
+        // A burst of four packets is enough for that. A burst of seven drops a SYN and its
+        // retransmissions.
         for retries in [
             "orphan_retries",
             "retries2",
@@ -108,7 +110,7 @@ fn wanted_bytes() -> Option<u64> {
     std::env::var("BYTES").ok()?.parse().ok()
 }
 
-/// The test looks at its own conditions this often.
+/// Longest time between two checks of the test's condition.
 const TURN_MAX: Duration = Duration::from_millis(50);
 
 type OurDevice = Impaired<Tap, common::Wire>;
@@ -120,7 +122,7 @@ struct Peer {
 
 impl Peer {
     fn new(bed: &Bed, tap: Tap) -> Self {
-        // Bounded as the kernel's is, and not given up for a long burst.
+        // Limited like the kernel's, and not given up in a long burst.
         let config = Config {
             rto_max: Duration::from_secs(1),
             retries_max: u8::MAX,
@@ -142,7 +144,7 @@ impl Peer {
         }
     }
 
-    /// One turn: packets out, packets in, wait if nothing came.
+    /// Runs one turn: packets out, packets in, wait if nothing came.
     fn turn(&mut self) {
         self.host.transmit(now());
         if !self.host.receive(now()) {
@@ -156,7 +158,7 @@ impl Peer {
     }
 
     fn turn_until<T>(&mut self, mut done: impl FnMut(&mut Endpoint) -> Option<T>) -> T {
-        // Ten minutes, or a dismal 2 MB/s.
+        // Ten minutes, and the time of BYTES at 2 MB/s.
         let most = Duration::from_secs(600 + wanted_bytes().unwrap_or(0) / 2_000_000);
         let deadline = now() + most;
         loop {
@@ -181,14 +183,15 @@ fn now() -> Instant {
 fn kernel_side<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> std::thread::JoinHandle<T> {
-    // A new thread is in the namespace of the one that starts it.
+    // A new thread is in the namespace of the thread that starts it.
     std::thread::spawn(run)
 }
 
-/// Whatever this machine's default is: bbr paces.
+/// Selects cubic, whatever this machine's default is, because bbr paces.
 fn use_cubic(stream: &TcpStream) {
     let name = b"cubic";
-    // SAFETY: an open socket and the bytes of a name. Where there is no cubic the default will do.
+    // SAFETY: an open socket and the bytes of a name. If the kernel has no cubic, the default
+    // stays.
     unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -379,9 +382,8 @@ fn over_a_tun_there_is_no_ethernet() {
     Bed::new(Layer::Ip, OFFLOADS, false).run(we_send);
 }
 
-/// Both directions, with super-segments and without, over a wire with this fault: in a
-/// hundredth of the packets, or of BYTES in a ten-thousandth, since a loss in a hundred leaves some
-/// Mbit/s.
+/// Runs both directions, with super-segments and without, over a wire with this impairment in 1 %
+/// of the packets; or, if BYTES is set, in 0.01 %, since 1 % loss leaves only a few Mbit/s.
 fn over(name: &str, kind: impl Fn(f64) -> Impairment) {
     let share = if wanted_bytes().is_some() { 1e-4 } else { 0.01 };
     for offloads in [OFFLOADS, NO_OFFLOADS] {
@@ -390,7 +392,7 @@ fn over(name: &str, kind: impl Fn(f64) -> Impairment) {
         let bed = Bed {
             impairment: Some(kind(share)),
             bytes: wanted_bytes().unwrap_or(if offloads.segmentation {
-                10_000_000 // some 150 super-segments
+                10_000_000 // about 150 super-segments
             } else {
                 1_500_000
             }),

@@ -202,9 +202,6 @@ pub struct RunArgs {
     /// With --exact-instructions: the guests' kernel, a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "PATH", requires = "exact_instructions")]
     pub kernel: Option<PathBuf>,
-    /// With --exact-instructions: virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
-    #[arg(long, requires = "exact_instructions")]
-    pub vng: bool,
     /// With --exact-instructions: guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
@@ -381,9 +378,6 @@ pub struct Kernels {
     /// Guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
-    /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
-    #[arg(long)]
-    pub vng: bool,
     /// Let commands run that the study names, not this command line (`exec:…`, `attach:…`), in the guests.
     #[arg(long)]
     pub allow_exec: bool,
@@ -424,9 +418,6 @@ pub struct Bisect {
     /// Guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub at_once: Option<usize>,
-    /// virtme-ng (vng) starts the guests, whose root is then this host's, read-only; the kernel needs 9p or virtiofs.
-    #[arg(long)]
-    pub vng: bool,
     /// Let commands run that the study names, not this command line (`exec:…`, `attach:…`), in the guests.
     #[arg(long)]
     pub allow_exec: bool,

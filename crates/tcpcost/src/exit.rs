@@ -1,13 +1,13 @@
-//! How the command ends: documented numbers, one line on stderr.
+//! Exit codes of the command, and errors as one line on standard error.
 
 use std::process::ExitCode;
 
-/// Exit codes; scripts depend on them.
+/// Exit codes, documented: scripts depend on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All was done.
+    /// The command did all its work.
     Ok = 0,
-    /// Something that should have worked did not.
+    /// An operation failed that should have worked.
     Failed = 1,
     /// The command line or a study file is wrong.
     Usage = 2,
@@ -17,7 +17,7 @@ pub enum Exit {
     Inconclusive = 4,
     /// This host or user lacks what the command needs.
     Unavailable = 77,
-    /// Ctrl-C: what was measured until then is kept and reported.
+    /// Ctrl-C: the measurements made until then are kept and reported.
     Interrupted = 130,
 }
 
@@ -27,17 +27,16 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that ends with another code than 1.
+/// An error with an exit code other than 1.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Stop {
-    /// The code.
     pub exit: Exit,
-    /// The line.
+    /// Message: one line.
     pub text: String,
 }
 
-/// An error of the user's input: exit code 2.
+/// Returns an error of the user's input, with exit code 2.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Stop {
         exit: Exit::Usage,
@@ -45,14 +44,14 @@ pub fn usage(text: impl Into<String>) -> anyhow::Error {
     })
 }
 
-/// The code an error ends with.
+/// Returns the exit code for an error: that of [`Stop`], else 1.
 pub fn code(error: &anyhow::Error) -> Exit {
     error
         .downcast_ref::<Stop>()
         .map_or(Exit::Failed, |stop| stop.exit)
 }
 
-/// An error and its causes in one line; a cause that was said already is not said again.
+/// Returns an error and its causes as one line. A cause that the line already contains is omitted.
 pub fn line(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |line, cause| {
         let cause = cause.to_string();

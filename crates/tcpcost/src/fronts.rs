@@ -1,8 +1,8 @@
-//! Command lines of other programs, as they are: `tcpcost netperf …`, or a link named `netperf` to this program, and the
-//! same for `netserver`.
+//! Front ends with the command lines of other programs, unchanged: `tcpcost netperf …`, or a link
+//! named `netperf` to this program. `netserver` works in both ways, too.
 //!
-//! Their options are not this program's (`-v` has an argument, `-c` may have one), so they never meet its parser; their
-//! exit codes are netperf's, too.
+//! Their options are not parsed by this program's parser, because they differ: `-v` has an
+//! argument, `-c` may have one. Their exit codes are netperf's.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tcpcost_signals::Interrupt;
 
 use crate::output::say;
 
-/// What was asked for, and its words.
+/// A front end to run, and its arguments.
 pub struct Front {
     program: Program,
     args: Vec<String>,
@@ -21,12 +21,13 @@ pub struct Front {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     Netperf,
-    /// Whether by its own name, which leaves the foreground.
+    /// True if started by the name `netserver`: it then moves to the background.
     Netserver(bool),
 }
 
 impl Front {
-    /// By the name of the program, or by its first word.
+    /// Returns the front end that the program's name or its first argument asks for. `None` for
+    /// every other subcommand.
     pub fn asked() -> Option<Front> {
         let mut words = std::env::args_os();
         let called = words.next()?;
@@ -43,19 +44,20 @@ impl Front {
         }
     }
 
-    /// netperf with these words.
+    /// Returns the front end `netperf` with these arguments.
     pub fn netperf(args: Vec<String>) -> Front {
         let program = Program::Netperf;
         Front { program, args }
     }
 
-    /// netserver with these words.
+    /// Returns the front end `netserver` with these arguments. `by_name`: started by the name
+    /// `netserver`.
     pub fn netserver(args: Vec<String>, by_name: bool) -> Front {
         let program = Program::Netserver(by_name);
         Front { program, args }
     }
 
-    /// Runs it to its end.
+    /// Runs the front end to its end. A failure becomes a line on standard error and its exit code.
     pub fn run(self) -> ExitCode {
         let (name, done) = match self.program {
             Program::Netperf => {
@@ -76,5 +78,5 @@ impl Front {
     }
 }
 
-/// The first request to stop ends netperf's test, the second one the process.
+/// Signal that ends the process at once: the first one ends netperf's test.
 const ENDS_AT_ONCE: u32 = 2;

@@ -32,10 +32,7 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
                 repetitions: Some(args.boots),
                 seed: args.seed,
                 min_effect,
-                exact_instructions: Some(ExactInstructions::in_guests(
-                    Some(kernel.clone()),
-                    args.vng,
-                )),
+                exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
                 ..Overrides::default()
             };
             let path = out.join(format!("{name}-{letter}"));
@@ -116,10 +113,7 @@ pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
     let overrides = Overrides {
         repetitions: Some(args.boots),
         min_effect: min_effect.or(before.overrides.min_effect),
-        exact_instructions: Some(ExactInstructions::in_guests(
-            Some(args.tree.clone()),
-            args.vng,
-        )),
+        exact_instructions: Some(ExactInstructions::InGuests(Some(args.tree.clone()))),
         ..before.overrides.clone()
     };
     let folder = tempfile::tempdir()?;

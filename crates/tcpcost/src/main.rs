@@ -1,6 +1,8 @@
-//! The command `tcpcost`: what each kilobyte of TCP costs in CPU, why, and which knob makes it
-//! cheaper. One file or folder per subcommand; `run` asks, `agent` does, `host` changes the host
-//! and puts it back.
+//! Command `tcpcost`: measures what each kilobyte of TCP costs in CPU time, why, and which knob
+//! lowers the cost.
+//!
+//! Each subcommand has one file or folder. `run` conducts a study and sends requests to `agent`,
+//! which acts on each host.
 
 #![deny(unsafe_code)]
 
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
         output::say!("tcpcost: {}", exit::line(&error));
         exit::code(&error).into()
     });
-    // What was still to be printed failed, or was for a terminal that nobody sees.
+    // The last output failed, or its terminal has closed.
     if tcpcost_signals::is_terminal_closed() {
         Exit::Interrupted.into()
     } else {
@@ -58,7 +60,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line; what is wrong with it as one line. Help and version are printed here.
+/// Parses the command line. Prints help and version, and exits then.
+///
+/// # Errors
+/// The command line is wrong: one line, exit code 2.
 fn parse() -> anyhow::Result<Cli> {
     Cli::try_parse().map_err(|error| {
         if matches!(
@@ -84,7 +89,7 @@ fn parse() -> anyhow::Result<Cli> {
     })
 }
 
-/// The subcommand that was asked for, whatever is wrong with the rest.
+/// Returns the name of the subcommand on the command line, even if other words are wrong.
 fn subcommand() -> Option<String> {
     let known = Cli::command();
     std::env::args()
@@ -104,7 +109,7 @@ fn log(verbose: u8) {
         .with_writer(|| output::Log)
         .with_max_level(level)
         .without_time()
-        // Or a closed standard error would be written about to itself.
+        // Without this, a failed write to standard error would itself be reported there.
         .log_internal_errors(false)
         .init();
 }
@@ -172,7 +177,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `tcpcost restore`.
+/// Runs `tcpcost restore`: restores settings of the host that a killed run left changed.
 fn restore() -> anyhow::Result<ExitCode> {
     let folder = tcpcost_host::journal::folder().map_err(anyhow::Error::msg)?;
     let restored = tcpcost_host::journal::restore(&folder)?;

@@ -64,7 +64,7 @@ const RESTARTS: u32 = 1000;
 /// How long a standing agent hears nothing of its command before it puts back what it changed: as of one that `tcpcost run` starts.
 const LEASE: &str = "90s";
 
-/// The manifest, YAML, with the `[hosts]` that go with it in a comment.
+/// The manifest: YAML documents, each a JSON object (JSON is YAML), after a comment with the `[hosts]` of the study file.
 ///
 /// # Errors
 /// No such study; cells of different hosts; a capability or a taint that is none.
@@ -87,7 +87,7 @@ pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
     let mut out = head(&name, &hosts, args);
     for object in &objects {
         out += "---\n";
-        out += &yaml(object);
+        out += &format!("{object:#}\n");
     }
     Ok(out)
 }
@@ -263,11 +263,6 @@ fn object_name(study: &str) -> String {
     format!("tcpcost-{name}").trim_end_matches('-').to_string()
 }
 
-/// An object as YAML.
-fn yaml(object: &Value) -> String {
-    serde_yaml_ng::to_string(object).expect("text keys and plain values alone")
-}
-
 #[cfg(test)]
 mod tests {
     use jsonschema::Validator;
@@ -297,10 +292,9 @@ mod tests {
 
     /// The objects of a manifest, of its text.
     fn read(text: &str) -> Vec<Value> {
-        use serde::Deserialize;
-        let documents = serde_yaml_ng::Deserializer::from_str(text);
-        let objects = documents.map(|document| Value::deserialize(document).unwrap());
-        objects.filter(|object| !object.is_null()).collect()
+        let documents = text.split("---\n").skip(1);
+        let objects = documents.map(|document| serde_json::from_str(document).unwrap());
+        objects.collect()
     }
 
     fn check(args: &ManifestArgs) -> Vec<Value> {

@@ -1,8 +1,9 @@
-//! Where metrics are served.
+//! Address at which metrics are served.
 
 use std::net::SocketAddr;
 
-/// `127.0.0.1:9464`, `[::1]:9464`, or a port.
+/// Parses an address such as `127.0.0.1:9464` or `[::1]:9464`, or a port of 127.0.0.1 (`9464`,
+/// `:9464`).
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     match port {

@@ -1,8 +1,10 @@
-//! `--net-config`: the two hosts of the kernel's own tests of network drivers, as a study has them.
+//! `--net-config`: converts the two hosts of the kernel's tests of network drivers into knobs of a
+//! study.
 //!
-//! The file is that of tools/testing/selftests/drivers/net (README.rst): lines `NAME=VALUE`. NETIF is the device under test,
-//! here; LOCAL_V4 or LOCAL_V6 its address, REMOTE_V4 or REMOTE_V6 that of the other end, REMOTE_TYPE `ssh` or `netns`, and
-//! REMOTE_ARGS the destination or the namespace's name.
+//! The file has the format of tools/testing/selftests/drivers/net (README.rst): lines `NAME=VALUE`.
+//! NETIF is the device under test, on this machine. LOCAL_V4 or LOCAL_V6 is its address; REMOTE_V4
+//! or REMOTE_V6 is the address of the other end. REMOTE_TYPE is `ssh` or `netns`; REMOTE_ARGS is
+//! the ssh destination or the namespace's name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,10 +21,12 @@ const NAMES: [&str; 7] = [
     "REMOTE_ARGS",
 ];
 
-/// The knobs that it is: this machine is the client.
+/// Returns the file's values as knobs: name and value. This machine is the client. IPv4 is used if
+/// the file has both addresses of IPv4.
 ///
 /// # Errors
-/// The file cannot be read, or says something else, with its line.
+/// The file cannot be read, a line is not `NAME=VALUE` with a known name (the error names the
+/// line), or a value is missing or wrong.
 pub fn knobs(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let wrong = |what: String| usage(format!("--net-config {}: {what}", path.display()));
     let text = crate::studies::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -60,7 +64,7 @@ fn read(text: &str) -> Result<Vec<(String, String)>, String> {
         "netns" => format!("exec:ip netns exec {}", one_name(value("REMOTE_ARGS")?)?),
         other => return Err(format!("REMOTE_TYPE {other}: expected ssh or netns")),
     };
-    // Some write the prefix as well.
+    // A prefix length after the address is allowed, and ignored.
     let address = |text: &str| text.split('/').next().unwrap_or_default().to_string();
     let knobs = [
         ("ip", ip.to_string()),
@@ -75,7 +79,8 @@ fn read(text: &str) -> Result<Vec<(String, String)>, String> {
         .to_vec())
 }
 
-/// A namespace's name: more words would be a program, of a file that may be another's.
+/// Returns `text` if it can be the name of a namespace. Further words would be run as a program,
+/// and the file may belong to another user.
 fn one_name(text: &str) -> Result<&str, String> {
     let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     match text.chars().all(is_sound) && !text.starts_with('-') {

@@ -66,7 +66,7 @@ pub struct RunFormat {
 }
 
 impl RunFormat {
-    /// Whether it is the text for a reader.
+    /// True if no other format is chosen: the result is text for a reader.
     pub fn is_text(self) -> bool {
         let RunFormat {
             json,
@@ -91,15 +91,16 @@ impl RunFormat {
     }
 }
 
-/// The page in a run's directory.
+/// Name of the HTML page in a run's directory.
 pub const PAGE: &str = "report.html";
 
-/// Writes a file that the user named ([`named_file::write`]).
+/// Writes a file that the user named; see [`named_file::write`].
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     named_file::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// A line on standard error, whatever text of others it is made of. One that nobody can read is no reason to end.
+/// Prints a line to standard error, with unprintable characters replaced. A failed write is
+/// ignored.
 macro_rules! say {
     ($($line:tt)*) => {
         $crate::output::to_stderr(format_args!($($line)*))
@@ -107,23 +108,24 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// See [`say!`].
+/// Prints a line to standard error; see [`say!`].
 pub fn to_stderr(line: fmt::Arguments<'_>) {
-    // In one piece, so that lines of several processes do not mix.
+    // One write, so that lines of several processes do not mix.
     let line = line.to_string();
     let _ = Patient(io::stderr()).write_all(format!("{}\n", printable(&line)).as_bytes());
 }
 
-/// Writes results to standard error at once, made harmless by [`Guard`]: where standard output is a command's own.
+/// Writes results to standard error at once, through a [`Guard`]. For commands whose standard
+/// output belongs to the program that they run.
 pub fn results_to_stderr(text: &str, form: TextForm) {
     let mut stderr = Guard::new(Patient(io::stderr()), form);
-    // As of `say!`: who does not read it is no reason to fail.
+    // A failed write is no error, as in `say!`.
     let _ = stderr
         .write_all(text.as_bytes())
         .and_then(|()| stderr.flush());
 }
 
-/// Writes each event of the log as one line.
+/// Writer of the log: prints each event as one line.
 pub struct Log;
 
 impl Write for Log {
@@ -138,7 +140,8 @@ impl Write for Log {
     }
 }
 
-/// Prints results, or writes them to a file. Several runs are several tables, one JSON list, or CSV under one head.
+/// Prints results, or writes them to `file`. Several runs become several tables, one JSON list, or
+/// CSV with one header line.
 pub fn print(
     summaries: &[Summary],
     format: RunFormat,
@@ -210,7 +213,7 @@ pub fn print(
     written.map(|_| ())
 }
 
-/// Columns of the terminal, if that has fewer than a file gets.
+/// Returns the columns of the terminal, at most as many as a file gets.
 fn width() -> usize {
     let most = TextStyle::default().width;
     rustix::termios::tcgetwinsize(io::stdout())
@@ -220,7 +223,8 @@ fn width() -> usize {
         .map_or(most, |columns| columns.min(most))
 }
 
-/// A last line of a run that measured nothing: the first reason why.
+/// Prints the first reason why trials failed or were skipped, if no cell of the run has a measured
+/// trial.
 pub fn say_what_is_missing(summary: &Summary) {
     if summary.cells.iter().all(|cell| cell.n == 0) {
         let mut cells = summary.cells.iter();
@@ -232,20 +236,20 @@ pub fn say_what_is_missing(summary: &Summary) {
     }
 }
 
-/// Writes lines to standard output at once, made harmless by [`Guard`]. Tells whether anybody still reads it:
-/// `tcpcost report DIR | head` is no error.
+/// Writes lines to standard output at once, through a [`Guard`]. True unless the reader has closed
+/// its end: `tcpcost report DIR | head` is no error.
 pub fn write(text: &str) -> anyhow::Result<bool> {
     write_with(TextForm::Lines, |out| out.write_all(text.as_bytes()))
 }
 
-/// Writes a JSON document as [`write()`] does lines.
+/// Writes a JSON document like [`write()`].
 pub fn write_json(text: &str) -> anyhow::Result<bool> {
     write_with(TextForm::Json, |out| out.write_all(text.as_bytes()))
 }
 
-/// Writes lines in place of all that the terminal shows.
+/// Replaces the terminal's contents with lines.
 pub fn write_screen(text: &str) -> anyhow::Result<bool> {
-    // From the upper left corner, the rest erased.
+    // Moves the cursor to the upper left corner, and erases all after it.
     match Patient(io::stdout()).write_all(b"\x1b[H\x1b[J") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error).context("write to standard output"),
@@ -253,7 +257,8 @@ pub fn write_screen(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes text to standard output as it is made.
+/// Writes text to standard output while `write` makes it. True unless the reader has closed its
+/// end.
 pub fn write_with(
     form: TextForm,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -266,8 +271,9 @@ pub fn write_with(
     }
 }
 
-/// Standard output or error. A reader that is there and takes nothing (a full pipe, a stopped terminal) is waited for
-/// until the process is asked to stop, and [`GRACE`] more: then it counts as gone ([`io::ErrorKind::BrokenPipe`]).
+/// Standard output or error, for a reader that may read nothing (a full pipe, a stopped terminal).
+/// A write waits for the reader. After a request to stop it waits [`GRACE`] more, then fails with
+/// [`io::ErrorKind::BrokenPipe`].
 pub struct Patient<F: AsFd>(pub F);
 
 impl<F: AsFd> Write for Patient<F> {
@@ -297,12 +303,12 @@ impl<F: AsFd> Write for Patient<F> {
     }
 }
 
-/// Enough for a reader that is merely slow; a command is to end within a second.
+/// Long enough for a slow reader, and short enough for a command to end within a second.
 const GRACE: Duration = Duration::from_millis(250);
-/// What a pipe that is ready takes without blocking (pipe(7)).
+/// Bytes that a pipe reported ready takes without blocking (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
-/// What the results of a run say to a script.
+/// Returns the exit code for the results of a run.
 pub fn exit(summary: &Summary) -> Exit {
     let verdicts = summary.judged.iter().map(|judged| match judged.verdict {
         Verdict::Met => Exit::Ok,
@@ -313,7 +319,7 @@ pub fn exit(summary: &Summary) -> Exit {
         .comparisons
         .iter()
         .map(|one| exit_of(one.final_decision()));
-    // A limit on the change says what matters of it.
+    // A threshold on the change decides instead of the comparisons' own decisions.
     let mut thresholds = summary.study.thresholds.iter();
     let is_limited = thresholds.any(|threshold| threshold.of == ThresholdOf::Baseline);
     let told: Vec<Exit> = verdicts.chain(decisions.filter(|_| !is_limited)).collect();
@@ -331,7 +337,7 @@ pub fn exit(summary: &Summary) -> Exit {
     }
 }
 
-/// What a verdict says to a script.
+/// Returns the exit code for a decision.
 pub fn exit_of(decision: Decision) -> Exit {
     match decision {
         Decision::Improves | Decision::Equivalent => Exit::Ok,

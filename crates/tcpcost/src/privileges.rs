@@ -176,7 +176,7 @@ fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
         (PEER_INTERFACE, true),
         (SERVED, flags.service.serves_directory()),
         (CAPTURE, flags.pcap.is_some()),
-        (PORTS, forwards_low || flags.socks.is_some_and(is_low)),
+        (PORTS, forwards_low),
     ]
 }
 

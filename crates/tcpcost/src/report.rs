@@ -1,4 +1,5 @@
-//! `tcpcost report`: runs that are stored, once more as text, JSON, CSV, page or flame graph.
+//! `tcpcost report`: prints stored runs as text, JSON, CSV or another format, and rewrites their
+//! pages; or draws a flame graph.
 
 use std::io::{self, ErrorKind};
 
@@ -10,7 +11,7 @@ use crate::exit::{Exit, usage};
 use crate::output;
 use crate::run::StoredRun;
 
-/// `tcpcost report`.
+/// Runs `tcpcost report`.
 pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
     let mut pages = Ok(());
@@ -62,11 +63,11 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         };
         output::say!("tcpcost: {why}: its report.html is left as it was");
     }
-    // A page that could not be written keeps no text from being printed.
+    // The text is printed even if a page could not be written.
     pages.map(|()| Exit::Ok)
 }
 
-/// True if the user may only read the directory: an archive, or another user's run.
+/// True if the user may not write into the directory: an archive, or a run of another user.
 fn is_not_writable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -74,7 +75,7 @@ fn is_not_writable(error: &io::Error) -> bool {
     )
 }
 
-/// A cell by its name, or by its number from 1 over all runs.
+/// Returns a cell by its name, or by its number, counted from 1 over all runs.
 fn cell<'a>(summaries: &'a [Summary], named: &str) -> anyhow::Result<&'a CellSummary> {
     let cells: Vec<&CellSummary> = summaries.iter().flat_map(|one| &one.cells).collect();
     let number = named.parse::<usize>().ok();

@@ -1,5 +1,5 @@
-//! `tcpcost soak`: a line per interval, as vmstat's, of the load that soakers see; calibrated at both
-//! ends, and ended by Ctrl-C.
+//! `tcpcost soak`: prints a line per interval, like vmstat, with the load that soakers measure.
+//! Calibrates before the first line and after the last one; Ctrl-C ends it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::exit::{Exit, usage};
 use crate::output;
 use tcpcost_host::cpus::{self, Cpus};
 
-/// Runs until `count` lines are printed, Ctrl-C, or nobody reads them.
+/// Prints lines until there are `count` of them, Ctrl-C is pressed, or no reader is left.
 pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
     let (interval, calibrate) = (args.interval, args.calibrate);
     let cpus = cpus(args.cpus.as_deref())?;
-    // Before the spinners start.
+    // Signals must be handled before another thread starts.
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let mut meters = Meters {
         soakers: Soakers::start(&cpus, args.dirty_lines)?,
@@ -57,10 +57,11 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         if args.count == Some(printed) {
             break Exit::Ok;
         }
-        // On a beat; but one that comes late leaves the next at least half of its time.
+        // Lines follow a fixed beat. After a late line, the next interval lasts at least half of
+        // `interval`.
         deadline = (deadline + interval).max(Instant::now() + interval / 2);
         let Some(mut grown) = meters.over(&interrupt, 1, deadline)? else {
-            // Without a count, this is how it ends.
+            // Without a count, Ctrl-C is the normal end.
             break args.count.map_or(Exit::Ok, |_| Exit::Interrupted);
         };
         add_idle_work(&mut grown.soak, &grown.proc, &before);
@@ -75,7 +76,7 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
         printed += 1;
     };
 
-    // After Ctrl-C this is still to be done, in time; a second one ends it.
+    // The second calibration runs after Ctrl-C, too, but shorter. A second Ctrl-C ends it.
     let calibrate = if interrupt.is_set() {
         calibrate.min(CLOSING)
     } else {
@@ -102,9 +103,10 @@ pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
     Ok(ended)
 }
 
-/// The first signal ends the lines, the second the calibration after them.
+/// Signal that ends the process at once. The first one ends the lines, the second one the
+/// calibration after them.
 const ENDS_AT_ONCE: u32 = 3;
-/// The closing calibration after a signal, at most: a command ends within a second.
+/// Longest calibration after a signal: a command ends within a second.
 const CLOSING: Duration = Duration::from_millis(500);
 const LINES_PER_HEAD: u64 = 20;
 const DRIFT_MAX: f64 = 0.01;
@@ -127,7 +129,7 @@ fn cpus(list: Option<&str>) -> anyhow::Result<Vec<usize>> {
     }
 }
 
-/// What both meters grew by over one interval.
+/// Growth of both meters over one interval.
 struct Grown {
     soak: Vec<Reading>,
     proc: Vec<Reading>,
@@ -139,7 +141,8 @@ struct Meters {
 }
 
 impl Meters {
-    /// From now until the deadline; `None` if it was asked to stop so often before.
+    /// Reads both meters now and at the deadline. `None` if request number `times` to stop comes
+    /// before the deadline.
     fn over(
         &mut self,
         interrupt: &Interrupt,
@@ -158,7 +161,7 @@ impl Meters {
 }
 
 impl Grown {
-    /// Readings of each CPU by the soaker, in their order.
+    /// Returns each CPU with its reading by the soaker, in the order of the readings.
     fn each(&self) -> impl Iterator<Item = (usize, &Reading)> {
         self.soak.iter().filter_map(|reading| match reading.whose {
             Whose::Cpu(cpu) => Some((cpu, reading)),
@@ -166,14 +169,14 @@ impl Grown {
         })
     }
 
-    /// Load of the CPUs together, in CPUs; `None` where one of them has none.
+    /// Returns the sum of the CPUs' loads, in CPUs. `None` if a CPU has no load.
     fn sum(&self) -> Option<f64> {
         self.each()
             .map(|(_, reading)| Figure::SoakLoadRatio.value(reading))
             .sum()
     }
 
-    /// Stolen share of this owner's time.
+    /// Returns the share of this owner's time that the hypervisor took, 0 to 1.
     fn steal(&self, whose: &Whose) -> Option<f64> {
         let reading = self.proc.iter().find(|reading| reading.whose == *whose)?;
         let cpus = match whose {
@@ -184,7 +187,7 @@ impl Grown {
         Some(steal_ns as f64 / (reading.duration_ns.max(1) as f64 * cpus as f64))
     }
 
-    /// The soaker's CPUs as one owner.
+    /// Returns the soaker's CPUs as one owner.
     fn all(&self) -> Whose {
         Whose::Cpus(self.each().map(|(cpu, _)| cpu).collect())
     }
@@ -271,7 +274,7 @@ fn drift_of(drifts: &[Drift], cpu: usize) -> Option<f64> {
     drifts.iter().find(|(of, _)| *of == cpu)?.1
 }
 
-/// `cpu0 12, cpu1 -`.
+/// Lists a word for each CPU: `cpu0 12, cpu1 -`. `-` is for a CPU without a word.
 fn each(all: &[Calibration], word: impl Fn(&Calibration) -> Option<String>) -> String {
     let words: Vec<String> = all
         .iter()
@@ -280,7 +283,7 @@ fn each(all: &[Calibration], word: impl Fn(&Calibration) -> Option<String>) -> S
     words.join(", ")
 }
 
-/// A line for each CPU that was not the spinner's alone.
+/// Returns a line for each CPU that the spinner did not have for itself during the calibration.
 fn disturbances(all: &[Calibration]) -> String {
     let mut text = String::new();
     for one in all.iter().filter(|one| !one.is_quiet()) {

@@ -1,4 +1,4 @@
-//! The built-in studies and study files by path: `list`, `show`, `knobs`.
+//! Built-in studies, and study files by path: `list`, `show`, `knobs`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,8 +10,11 @@ use tcpcost_study::{Group, KNOBS, Of, Study, nearest};
 use crate::exit::usage;
 use crate::output::Format;
 
-/// A study named on the command line: a built-in name, or a path. Gives name, text, and how to call
-/// the file in errors.
+/// Finds a study by its built-in name or by its path. Returns its name, its text, and the file's
+/// name for error messages.
+///
+/// # Errors
+/// No study has this name, or the file cannot be read: exit code 2.
 pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
     if let Some(text) = built_in(named) {
         return Ok((
@@ -42,13 +45,13 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
     }
 }
 
-/// No study is longer; what never ends, as /dev/zero, is not read on.
+/// Longest study, 1 MiB. The limit ends the reading of an endless file such as /dev/zero.
 pub const STUDY_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a text that the user named: a file, or a pipe such as `<(COMMAND)`.
 ///
 /// # Errors
-/// FileTooLarge beyond 1 MiB; InvalidData where it is no text; else what the kernel said.
+/// FileTooLarge beyond 1 MiB; InvalidData if the text is not UTF-8; else the kernel's error.
 pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
@@ -60,7 +63,7 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// `tcpcost list`.
+/// Returns the output of `tcpcost list`.
 pub fn list(format: Format) -> anyhow::Result<String> {
     let studies = BUILT_IN
         .iter()
@@ -86,7 +89,7 @@ pub fn list(format: Format) -> anyhow::Result<String> {
     }
     let mut lines = String::new();
     for (name, study) in &studies {
-        // Titles begin with the name, which the first column already has.
+        // A title begins with the study's name, which the first column shows.
         let title = study
             .title
             .split_once(": ")
@@ -96,7 +99,7 @@ pub fn list(format: Format) -> anyhow::Result<String> {
     Ok(lines)
 }
 
-/// `tcpcost show NAME`.
+/// Returns the output of `tcpcost show NAME`: the text of a built-in study.
 pub fn show(name: &str) -> anyhow::Result<String> {
     match built_in(name) {
         Some(text) => Ok(text.to_string()),
@@ -108,7 +111,7 @@ pub fn show(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// `tcpcost knobs`.
+/// Returns the output of `tcpcost knobs`.
 pub fn knobs() -> String {
     let mut text = String::new();
     for (group, title) in [(Group::Workload, "[workload]"), (Group::Bed, "[bed]")] {
@@ -138,7 +141,7 @@ pub fn knobs() -> String {
     text
 }
 
-/// The shipped studies by name: name and text.
+/// Lists the built-in studies: name and text.
 macro_rules! built_in {
     ($($name:literal),+ $(,)?) => {
         &[$(($name, include_str!(concat!("../studies/", $name, ".toml")))),+]
@@ -173,7 +176,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "fleet-check",
 ];
 
-/// The text of a shipped study.
+/// Returns the text of a built-in study. `None` if no study has this name.
 pub fn built_in(name: &str) -> Option<&'static str> {
     let found = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
     found.map(|(_, text)| *text)
@@ -210,7 +213,7 @@ mod tests {
             study.make_quick();
             let of_cell = |cell| {
                 let (warm_up, duration) = study.times(cell);
-                // A capture is waited for and read.
+                // A trial with a capture also waits for the capture and reads it.
                 let trial = TRIAL * if cell.captured.is_some() { 2 } else { 1 };
                 (warm_up + duration + trial) * study.repetitions(cell)
             };
@@ -220,6 +223,6 @@ mod tests {
         }
     }
 
-    /// What a trial takes beside warm-up and interval.
+    /// Time that a trial takes beyond its warm-up and its interval.
     const TRIAL: Duration = Duration::from_millis(120);
 }

@@ -1,4 +1,4 @@
-//! Profiles of uperf: what a profile asks of this machine, and `tcpcost convert`.
+//! uperf profiles as studies, and `tcpcost convert`.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::exit::usage;
 use crate::output;
 use crate::studies;
 
-/// `tcpcost convert PROFILE`.
+/// Returns the output of `tcpcost convert PROFILE`: the text of a study file.
 pub fn convert(named: &str) -> anyhow::Result<String> {
     let (name, text, file) = studies::find(named)?;
     if !is_uperf_profile(&text) {
@@ -20,7 +20,7 @@ pub fn convert(named: &str) -> anyhow::Result<String> {
     study(&name, &text, &file)
 }
 
-/// As of [`studies::find`], or a profile as the study that it amounts to.
+/// Finds a study like [`studies::find`]; converts a uperf profile into a study.
 pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
     let (name, text, file) = studies::find(named)?;
     if !is_uperf_profile(&text) {
@@ -30,7 +30,7 @@ pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
     Ok((name, text, format!("{file} as a study")))
 }
 
-/// The text of the study. What is not as in uperf is said.
+/// Converts a profile into the text of a study. Prints what differs from uperf on standard error.
 fn study(name: &str, text: &str, file: &str) -> anyhow::Result<String> {
     let surroundings = UperfSurroundings {
         variable: &|name| std::env::var(name).ok(),
@@ -48,7 +48,7 @@ fn study(name: &str, text: &str, file: &str) -> anyhow::Result<String> {
     Ok(toml)
 }
 
-/// Entries of a folder and of those below it, at most: a slip such as `dir=/` ends in time.
+/// Limit of the entries in a folder and in the folders below it. It stops a slip such as `dir=/`.
 const FILES_MAX: usize = 100_000;
 
 fn add_files(folder: &Path, sizes: &mut Vec<u64>, left: &mut usize) -> io::Result<()> {
@@ -58,7 +58,7 @@ fn add_files(folder: &Path, sizes: &mut Vec<u64>, left: &mut usize) -> io::Resul
             let what = format!("more than {FILES_MAX} files and folders");
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
-        // Of the entry itself: links are not followed.
+        // `DirEntry::metadata` does not follow links.
         let metadata = entry.metadata()?;
         if metadata.is_dir() {
             add_files(&entry.path(), sizes, left)?;

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::MEASURE;
 use lab::Lab;
-use serde::Deserialize;
 use serde_json::Value;
 use tcpcost_testbed::{has_program, until};
 
@@ -66,9 +65,8 @@ fn print(lab: &Lab, more: &[&str]) -> Printed {
     args.extend(more);
     let printed = lab.place.run(&args);
     assert_eq!(printed.code, Some(0), "{printed:?}");
-    let documents = serde_yaml_ng::Deserializer::from_str(&printed.stdout);
-    let objects = documents.map(|document| Value::deserialize(document).unwrap());
-    let mut objects = objects.filter(|object| !object.is_null());
+    let documents = printed.stdout.split("---\n").skip(1);
+    let mut objects = documents.map(|document| serde_json::from_str::<Value>(document).unwrap());
     let job = objects.next().unwrap();
     assert_eq!(job["kind"], "Job");
     let services: Vec<String> = objects

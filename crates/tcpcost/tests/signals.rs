@@ -107,7 +107,6 @@ fn cases() -> Vec<Case> {
         peer(&["peer", "--serve", "1GiB", "--listen", "7"]),
         peer(&["peer", "--serve", ".", "--listen", "7"]),
         peer(&["peer", "--iperf3", "--listen", "7"]),
-        local(&["peer", "--socks", "127.0.0.1:1080"]),
         local(&["peer", "--forward", "127.0.0.1:1080=10.78.0.1:9"]),
         of_input(&["peer", "--stdio", "--listen", "7"], Input::Silent),
         full(&["peer", "--echo", "--listen", "7"]),

@@ -1,5 +1,7 @@
-//! `slurm NODES COMMAND [ARGUMENT]…`: runs a command on a Slurm of so many nodes, which are namespaces of this machine, in a directory
-//! that all see (`$SLURM_SHARED`); the cluster ends with it. To see by hand what tests see: as root.
+//! Runs a command on a Slurm of `NODES` nodes: `slurm NODES COMMAND [ARGUMENT]…`, as root.
+//!
+//! The nodes are namespaces of this machine, and share a directory (`$SLURM_SHARED`). The cluster
+//! ends with the command. Use it to see by hand what tests see.
 
 use std::process::{Command, ExitCode};
 

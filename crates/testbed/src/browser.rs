@@ -1,4 +1,4 @@
-//! A page in a headless Chromium: what it draws, and what it complains about.
+//! A page in a headless Chromium: its document, and its errors.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,15 +11,16 @@ pub struct Browser {
 
 /// A page after its scripts ran.
 pub struct Loaded {
-    /// The document as they left it.
+    /// Document after the scripts.
     pub dom: String,
-    /// What was written to the console: errors of scripts, and what a policy refused.
+    /// Lines of the console: errors of scripts, and requests that a policy refused.
     pub complaints: Vec<String>,
     log: String,
 }
 
 impl Browser {
-    /// The one on PATH; `None` skips the test: there is none, or it loads no page here.
+    /// Finds a Chromium on PATH. `None` if there is none, or if it loads no page: the test is
+    /// skipped.
     pub fn find() -> Option<Browser> {
         let path = std::env::var_os("PATH")?;
         let chromium = ["chromium", "chromium-browser", "google-chrome"]
@@ -41,7 +42,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Loads this page, with a profile of its own.
+    /// Loads a page, with a new profile.
     pub fn load(&self, html: &str) -> Loaded {
         let page = self.folder.path().join("page.html");
         std::fs::write(&page, html).expect("the page is written");

@@ -1,10 +1,12 @@
-//! JSON that a reader does not expect: changed copies of lines that are still JSON, for fuzz targets and for tests.
+//! JSON that a reader does not expect: changed copies of lines that are still JSON, for fuzz
+//! targets and tests.
 
 use serde_json::{Value, json};
 
-/// A copy of `text` with one to four values of one of its JSON lines changed: to the ends of ranges, to other types, to strings
-/// that are hard to print, to values from elsewhere in the line, doubled or removed. A line may have a word in front of its
-/// object. The same seed gives the same copy; a text without a JSON line is returned as it is.
+/// Returns a copy of `text` in which one to four values of one JSON line are changed: to the ends
+/// of ranges, to other types, to strings that are hard to print, to values from elsewhere in the
+/// line, or doubled or removed. A line may have a word before its object. The same seed gives the
+/// same copy; a text without a JSON line is returned unchanged.
 pub fn change_json(text: &[u8], seed: u64) -> Vec<u8> {
     let mut random = SplitMix64(seed);
     let mut lines: Vec<Vec<u8>> = text.split(|&b| b == b'\n').map(<[u8]>::to_vec).collect();
@@ -30,10 +32,12 @@ pub fn change_json(text: &[u8], seed: u64) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// Runs a fuzz target over the files of its corpus and over changed copies of each: 20, or as many as `ROUNDS` says.
+/// Runs a fuzz target on the files of its corpus and on changed copies of each: 20, or as many as
+/// the environment variable `ROUNDS` says.
 ///
 /// # Panics
-/// The target does, and what it was run on is on standard error; the corpus cannot be read, or is empty.
+/// If the target does, with the file and the seed on standard error; if the corpus cannot be read,
+/// or is empty.
 pub fn over_corpus(folder: &str, target: fn(&[u8])) {
     let rounds = std::env::var("ROUNDS").ok();
     let rounds = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(20);
@@ -59,7 +63,7 @@ fn change(value: &mut Value, elsewhere: Value, random: &mut SplitMix64) {
         (0, Value::Object(fields)) if !fields.is_empty() => {
             let key = fields.keys().nth(random.below(fields.len())).cloned();
             let taken = key.as_ref().and_then(|key| fields.remove(key));
-            // Under another name, or gone.
+            // Renamed or removed.
             if let (0, Some(taken)) = (random.below(2), taken) {
                 fields.insert(random.pick(STRINGS).to_string(), taken);
             }
@@ -118,7 +122,7 @@ const STRINGS: &[&str] = &[
     "1e400",
 ];
 
-/// The values within a value, itself included.
+/// Number of values within a value, itself included.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(count).sum(),
@@ -127,7 +131,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// The value with this number, in depth-first order.
+/// Value with this number, in depth-first order.
 fn nth<'a>(value: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
     if *number == 0 {
         return Some(value);
@@ -151,7 +155,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`; 0 if that is 0.
+    /// Random number below `limit`; 0 if `limit` is 0.
     fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap_or(0) % limit.max(1)
     }

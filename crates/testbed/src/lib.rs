@@ -1,9 +1,8 @@
-//! What tests need of a machine: network namespaces of their own, a browser, or a reason to skip; and
-//! waits that end.
+//! Helpers for tests: network namespaces, a browser, reasons to skip, and waits that end.
 //!
-//! A test asks before it begins ([`can_make_namespaces`], [`has_cpus`], [`in_namespace`]); where the
-//! machine lacks something it is skipped: by name and with the reason, on standard output and in the
-//! file that `TCPCOST_SKIPPED` names. With `TCPCOST_REQUIRE=all` a skip is a failure.
+//! A test first checks what it needs ([`can_make_namespaces`], [`has_cpus`], [`in_namespace`]). If
+//! the machine lacks it, the test is skipped: its name and the reason go to standard output and to
+//! the file that `TCPCOST_SKIPPED` names. With `TCPCOST_REQUIRE=all` a skip is a failure.
 
 #![forbid(unsafe_code)]
 

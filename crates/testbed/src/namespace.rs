@@ -1,4 +1,4 @@
-//! Threads that live in network namespaces of their own.
+//! Threads in network namespaces of their own.
 
 use std::net::Ipv4Addr;
 use std::sync::mpsc;
@@ -8,16 +8,17 @@ use tcpcost_host::{link, namespace};
 
 use crate::can_make_namespaces;
 
-/// The client's address in [`with_bed`], on its device `c`.
+/// Address of the client in [`with_bed`], on its device `c`.
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 211, 0, 1);
-/// The server's, on `s`.
+/// Address of the server in [`with_bed`], on its device `s`.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 211, 0, 2);
 
-/// Runs a closure on a thread of its own in a fresh network namespace with `lo` up; what it starts
-/// is there, too. `None` where that cannot be had: the test is skipped.
+/// Runs a closure on a separate thread in a new network namespace with `lo` up. Threads and
+/// processes that the closure starts are in the namespace, too. `None` if namespaces are not
+/// available: the test is skipped.
 ///
 /// # Panics
-/// As the closure does.
+/// If the closure does.
 #[track_caller]
 pub fn in_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     can_make_namespaces().then(|| {
@@ -28,11 +29,11 @@ pub fn in_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// Two namespaces joined by a veth, each with its own /sys: runs one closure in each, at the same
-/// time. `None` where that cannot be had: the test is skipped.
+/// Runs two closures at the same time, each in a namespace with its own /sys; a veth joins the
+/// namespaces. `None` if namespaces are not available: the test is skipped.
 ///
 /// # Panics
-/// As the closures do.
+/// If a closure does.
 #[track_caller]
 pub fn with_bed<C: Send, S: Send>(
     client: impl FnOnce() -> C + Send,
@@ -58,7 +59,8 @@ fn bed<C: Send, S: Send>(
             link::set_up("s").unwrap();
             up_sender.send(()).unwrap();
             let result = server();
-            // A veth ends with either namespace: stay until the client has ended, however it does.
+            // A veth ends with either namespace, so this thread stays until the client has ended,
+            // normally or by a panic.
             let _ = client_ended.recv();
             result
         });
@@ -80,7 +82,8 @@ fn bed<C: Send, S: Send>(
     })
 }
 
-/// `unshare` moves one thread alone. It has the test's name, for what is said of it.
+/// Runs a closure on a separate thread, because `unshare` moves one thread alone. The thread has
+/// the test's name, for messages.
 pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let name = thread::current().name().unwrap_or("testbed").to_string();
     let result = thread::scope(|scope| {
@@ -90,7 +93,7 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The calling thread's id, which rtnetlink takes for a process id.
+/// Id of the calling thread, which rtnetlink accepts as a process id.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid()
         .as_raw_nonzero()

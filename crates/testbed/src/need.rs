@@ -1,4 +1,4 @@
-//! What this machine has, or why a test is skipped.
+//! Needs of tests, and skips.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 
 use tcpcost_host::namespace::{self, Way};
 
-/// Notes that the calling test is skipped, and why.
+/// Reports that the calling test is skipped, with the reason.
 ///
-/// The test is named by its thread; on a thread that a test has started, by the place of the call.
+/// The test's name is that of its thread; on a thread that a test has started, the place of the
+/// call.
 ///
 /// # Panics
-/// With `TCPCOST_REQUIRE=all`; and where the file that `TCPCOST_SKIPPED` names cannot be appended to.
+/// With `TCPCOST_REQUIRE=all`; if the file that `TCPCOST_SKIPPED` names cannot be appended to.
 #[track_caller]
 pub fn skip(why: &str) {
     let place = Location::caller();
@@ -24,7 +25,7 @@ pub fn skip(why: &str) {
     let why = why.lines().collect::<Vec<_>>().join("; ");
     println!("skipped: {test}: {why}");
     if let Some(path) = std::env::var_os("TCPCOST_SKIPPED") {
-        // One write of one line, so that tests that run at once do not mix theirs.
+        // One write of one line, so that lines of simultaneous tests do not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)
@@ -36,12 +37,13 @@ pub fn skip(why: &str) {
     assert!(required != "all", "TCPCOST_REQUIRE=all: {why}");
 }
 
-/// Whether the effective user is root, of whatever user namespace.
+/// True if the effective user is root, in any user namespace.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this process may make network namespaces as root does; if not, the test is skipped.
+/// True if this process may make network namespaces with root's privileges; otherwise the test is
+/// skipped.
 #[track_caller]
 pub fn can_make_namespaces() -> bool {
     let why = match namespace::can_make_namespaces() {
@@ -53,7 +55,7 @@ pub fn can_make_namespaces() -> bool {
     false
 }
 
-/// Whether this process may run on so many CPUs at once; if not, the test is skipped.
+/// True if this process may run on `count` CPUs at once; otherwise the test is skipped.
 #[track_caller]
 pub fn has_cpus(count: usize) -> bool {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -63,7 +65,7 @@ pub fn has_cpus(count: usize) -> bool {
     cpus >= count
 }
 
-/// Whether this program can be started; if not, the test is skipped.
+/// True if this program can be started; otherwise the test is skipped.
 #[track_caller]
 pub fn has_program(name: &str) -> bool {
     let mut command = Command::new(name);

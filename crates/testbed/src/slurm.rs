@@ -1,10 +1,13 @@
-//! A Slurm of namespaces: a controller and nodes, each in a network of its own, to which the controller's routes.
+//! A Slurm of namespaces: a controller and nodes, each in a separate network, with routes from the
+//! controller's to the nodes'.
 //!
-//! Not joined by a bridge: all namespaces of a machine share one table of neighbours (`gc_thresh3`, 1024 entries), and where any
-//! node talks with any other two hundred nodes fill it, so that connections to nodes time out. Behind a router a node has one.
+//! The networks are not joined by a bridge, because all namespaces of a machine share one neighbour
+//! table (`gc_thresh3`, 1024 entries). If any node could talk with any other, two hundred nodes
+//! would fill it, so that connections to nodes time out. With a router a node has one neighbour.
 //!
-//! Debian's slurmctld, slurmd and munge, all of this machine, by the configuration that is written here. It comes up within a
-//! few seconds and leaves nothing: what runs in a node's namespace ends with [`Slurm`].
+//! Uses Debian's slurmctld, slurmd and munge of this machine, with the configuration that is
+//! written here. The cluster is ready within a few seconds and leaves nothing behind: processes in
+//! a node's namespace end with [`Slurm`].
 
 use std::fs::{self, File, Permissions};
 use std::net::Ipv4Addr;
@@ -23,10 +26,10 @@ use tempfile::TempDir;
 use crate::namespace::{on_a_thread, thread_id};
 use crate::{can_make_namespaces, has_program, is_root, skip, until};
 
-/// A cluster that runs.
+/// A running cluster.
 pub struct Slurm {
     directory: TempDir,
-    /// The controller's network, in which commands run.
+    /// Network namespace of the controller, in which commands run.
     network: File,
     daemons: Vec<Child>,
     nodes: Vec<Node>,
@@ -34,28 +37,29 @@ pub struct Slurm {
 
 struct Node {
     daemon: Child,
-    /// Its network namespace, by inode.
+    /// Inode of its network namespace.
     network: u64,
 }
 
-/// slurmd looks for cgroups, of which it uses none, where the new /sys has nothing.
+/// Mounts for slurmd, which looks for cgroups (and uses none) where the new /sys has none.
 const CGROUPS: [&str; 3] = [
     "-t tmpfs tmpfs /sys/fs/cgroup",
     "-t cgroup -o none,name=systemd,X-mount.mkdir cgroup /sys/fs/cgroup/systemd",
     "-t cgroup -o freezer,X-mount.mkdir cgroup /sys/fs/cgroup/freezer",
 ];
 
-/// What it takes, with the Debian package that has it.
+/// Programs that are needed.
 const PROGRAMS: [&str; 6] = ["slurmctld", "slurmd", "srun", "sbatch", "munged", "ip"];
 const CONTROLLER: Ipv4Addr = Ipv4Addr::new(10, 67, 255, 254);
-/// So many nodes have the third byte of their address in common.
+/// Number of nodes with the same third byte of their address.
 const BLOCK: u16 = 250;
 
 impl Slurm {
-    /// Nodes `n1` to `nN`, idle; 1000 at most. `None` where that cannot be had: the test is skipped.
+    /// Starts nodes `n1` to `nN` and waits until they are idle; at most 1000. `None` if the machine
+    /// lacks something: the test is skipped.
     ///
     /// # Panics
-    /// If it does not come up within a minute, with what its daemons logged.
+    /// If the cluster is not ready within a minute. The daemons' logs are printed.
     #[track_caller]
     pub fn start(nodes: u16) -> Option<Slurm> {
         if !is_root() {
@@ -75,7 +79,7 @@ impl Slurm {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        // munged refuses a socket that others could not reach.
+        // munged refuses a socket that other users could not reach.
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(path.join("state")).unwrap();
         fs::write(path.join("slurm.conf"), configuration(path, nodes)).unwrap();
@@ -94,7 +98,7 @@ impl Slurm {
                 command.arg(format!("--{option}={}", path.join(file).display()));
             }
         });
-        // slurmctld looks once for it.
+        // slurmctld looks for it only once.
         until("munged's socket", || {
             path.join("munge.sock").exists().then_some(())
         });
@@ -126,10 +130,11 @@ impl Slurm {
         Some(slurm)
     }
 
-    /// Does something on a thread of its own in the controller's network, where what it starts runs, too.
+    /// Runs a closure on a separate thread in the controller's network; processes that it starts
+    /// run there, too.
     ///
     /// # Panics
-    /// As the closure does.
+    /// If the closure does.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         on_a_thread(|| {
             let network = Some(LinkNameSpaceType::Network);
@@ -138,20 +143,20 @@ impl Slurm {
         })
     }
 
-    /// The file that `SLURM_CONF` has to name for Slurm's commands.
+    /// Path for `SLURM_CONF`, which Slurm's commands need.
     pub fn configuration(&self) -> PathBuf {
         self.directory.path().join("slurm.conf")
     }
 
-    /// A directory that all nodes see.
+    /// Directory that all nodes see.
     pub fn shared(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What one of Slurm's commands says on standard output, whatever its exit code.
+    /// Standard output of one of Slurm's commands, whatever its exit code.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If the command cannot be started.
     pub fn output(&self, program: &str, arguments: &[&str]) -> String {
         let output = self.within(|| {
             let mut command = Command::new(program);
@@ -163,10 +168,10 @@ impl Slurm {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Command lines of what runs on node `n<number>` by this program name, its slurmd left out.
+    /// Command lines of processes with this program name on node `n<number>`.
     ///
     /// # Panics
-    /// Without such a node.
+    /// If there is no such node.
     pub fn running(&self, number: usize, program: &str) -> Vec<String> {
         let pids = processes_in(self.nodes[number - 1].network);
         let line = |pid: &Pid| {
@@ -181,19 +186,21 @@ impl Slurm {
         pids.iter().filter_map(line).collect()
     }
 
-    /// As if the power of node `n<number>` failed: its link goes down, then all that runs on it ends.
+    /// Simulates a power failure of node `n<number>`: its link goes down, then all its processes
+    /// end.
     ///
     /// # Panics
-    /// Without such a node.
+    /// If there is no such node.
     pub fn kill_node(&mut self, number: usize) {
         self.within(|| link::set_down(&format!("p{number}")).unwrap());
         self.nodes[number - 1].end();
     }
 
-    /// Impairs what node `n<number>` is sent, by tc's words for a qdisc: `tbf rate 10mbit burst 16kb latency 20ms`.
+    /// Impairs packets to node `n<number>`, with tc's words for a qdisc: `tbf rate 10mbit burst
+    /// 16kb latency 20ms`.
     ///
     /// # Panics
-    /// Without such a node, or such a qdisc.
+    /// If there is no such node, or no such qdisc.
     pub fn impair(&self, number: usize, qdisc: &str) {
         self.within(|| run("tc", &format!("qdisc add dev p{number} root {qdisc}")));
     }
@@ -226,11 +233,11 @@ impl Drop for Slurm {
     }
 }
 
-/// Lines of each log that a failed test shows.
+/// Lines of each log that a failed test prints.
 const LOGGED: usize = 15;
 
 impl Node {
-    /// Ends all that is in its network: slurmd, and the steps, which would outlive it.
+    /// Ends all processes in the node's network: slurmd, and the steps, which would outlive it.
     fn end(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
@@ -244,7 +251,7 @@ impl Node {
     }
 }
 
-/// The processes of a network namespace. One that has ended has none any more.
+/// Processes of a network namespace, without those that have ended.
 fn processes_in(network: u64) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -267,7 +274,7 @@ fn daemon(path: &Path, name: &str, arguments: impl FnOnce(&mut Command)) -> Chil
     command.spawn().unwrap()
 }
 
-/// Makes a node, called from the controller's network.
+/// Makes a node; called in the controller's network.
 fn node(path: &Path, number: u16) -> Node {
     let (id_sender, id) = mpsc::channel();
     let (made_sender, made) = mpsc::channel();
@@ -305,14 +312,14 @@ fn node(path: &Path, number: u16) -> Node {
     })
 }
 
-/// Of node `n<number>`.
+/// Address of node `n<number>`.
 fn address(number: u16) -> Ipv4Addr {
     let [block, of_block] = [(number - 1) / BLOCK, (number - 1) % BLOCK + 1];
     let byte = |number| u8::try_from(number).expect("a thousand nodes at most");
     Ipv4Addr::new(10, 67, byte(block), byte(of_block))
 }
 
-/// The addresses of nodes `n1` to `nN`, in Slurm's words.
+/// Addresses of nodes `n1` to `nN`, in Slurm's notation.
 fn addresses(nodes: u16) -> String {
     let blocks = (0..nodes.div_ceil(BLOCK)).map(|block| {
         let in_block = (nodes - block * BLOCK).min(BLOCK);
@@ -334,8 +341,9 @@ fn run(program: &str, arguments: &str) {
     assert!(output.status.success(), "{program} {arguments}: {said}");
 }
 
-/// No accounting, no cgroups, one job a node; a node that is gone is noticed within seconds, or later where hundreds of nodes
-/// share this machine's CPUs: the defaults are those of nodes that answer at once.
+/// Slurm's configuration: no accounting, no cgroups, one job a node. A lost node is noticed within
+/// seconds, or later if hundreds of nodes share this machine's CPUs: the defaults suit nodes that
+/// answer at once.
 fn configuration(path: &Path, nodes: u16) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (host, path) = (host.trim(), path.display());

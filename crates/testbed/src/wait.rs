@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Asks until there is an answer, a minute at most.
+/// Repeats a question until there is an answer, for at most a minute.
 ///
 /// # Panics
-/// When the minute is over, with what was waited for.
+/// After a minute, with the description of the wait.
 #[track_caller]
 pub fn until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
@@ -18,14 +18,15 @@ pub fn until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Tries again where eBPF programs missed something (`None`), a few times at most.
+/// Repeats an attempt in which eBPF programs missed events (`None`), at most ten times.
 ///
-/// Kernels of some providers run no tracing program while a task of theirs is current (seen on 6.18: the virtual
-/// machine's own agent). What a softirq does in that time, having interrupted such a task, passes unseen: ftrace had
-/// exactly as many packets more. Beside other load one transfer of 9,400 packets in six is hit.
+/// Kernels of some providers run no tracing program while one of their own tasks is current (seen
+/// on 6.18: the virtual machine's agent). Softirq work that interrupts such a task is not traced:
+/// ftrace had exactly as many packets more. With other load on the machine one of six transfers of
+/// 9,400 packets is hit.
 ///
 /// # Panics
-/// When the last try missed something, too: then the programs are wrong.
+/// If the last attempt missed events, too: then the programs are wrong.
 #[track_caller]
 pub fn unless_missed<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     (0..MISSES)
@@ -33,9 +34,9 @@ pub fn unless_missed<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         .unwrap_or_else(|| panic!("eBPF missed something {MISSES} times in a row"))
 }
 
-/// At one miss in four tries, a false alarm in 10^6.
+/// Limit of attempts. At one miss in four, a false alarm in 10^6.
 const MISSES: u32 = 10;
-/// As good as never, also on a machine that is busy with other things.
+/// Time limit, long enough for a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So long that asking takes no CPU to speak of.
+/// Pause between questions, long enough to cost little CPU.
 const PAUSE: Duration = Duration::from_millis(5);

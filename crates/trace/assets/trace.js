@@ -42,7 +42,7 @@
     };
   }
 
-  // The part of time that a chart of time shows; null for one of something else.
+  // Range of time of a chart over time; null for other charts.
   function wholeOf(chart) {
     const all = chart.form === "sequence" ? [chart.data, chart.acked] : chart.form === "lines" ? chart.lines.map((line) => line.points) : null;
     if (!all) return null;
@@ -93,7 +93,7 @@
     let begun = null;
     const at = (event) => {
       const {marginLeft, marginRight} = frame(chart, width);
-      // A chart wider than its place is drawn smaller.
+      // The browser scales down a chart that is wider than its place.
       const drawn = place.firstChild.getBoundingClientRect();
       const across = ((event.clientX - drawn.left) * width / drawn.width - marginLeft) / (width - marginLeft - marginRight);
       return part[0] + Math.max(0, Math.min(1, across)) * (part[1] - part[0]);

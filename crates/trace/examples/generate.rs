@@ -1,8 +1,8 @@
 //! Writes a capture of 96-byte snap length for measuring readers: `generate PACKETS FLOWS > FILE`.
 //!
-//! Each flow sends full segments in rounds of eight, all flows interleaved round by round; the
-//! receiver's ACK follows every second segment. Sequence numbers, timestamps and ids go on as a
-//! host's would; stamps are 1 µs apart.
+//! Each flow sends full segments in rounds of eight, and all flows are interleaved round by round.
+//! The receiver's ACK follows every second segment. Sequence numbers, TCP timestamps and ids
+//! advance like a host's; packets are 1 µs apart.
 
 use std::io::{self, BufWriter, Write};
 
@@ -72,7 +72,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// A record with the frame that comes next.
+    /// Record of the next packet.
     fn packet(&mut self, number: u32, from_client: bool, at_us: u64) -> Vec<u8> {
         let payload = if from_client { PAYLOAD } else { 0 };
         let wire = 14 + 20 + 32 + payload;

@@ -1,5 +1,5 @@
-//! Measures what a packet of each attack costs: `hostile PACKETS...`. Quadratic is a time that grows by 16 where the
-//! packets grow by 4.
+//! Measures the cost of a packet of each attack: `hostile PACKETS...`. The cost is quadratic if the
+//! time grows by 16 when the packets grow by 4.
 
 #[path = "../tests/common/hostile.rs"]
 mod hostile;

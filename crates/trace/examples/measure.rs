@@ -1,4 +1,5 @@
-//! Reads a capture and prints how fast: `measure FILE`. What `tcpcost trace` does without printing.
+//! Reads a capture and prints the speed: `measure FILE`. It does the work of `tcpcost trace`
+//! without printing.
 
 use std::time::Instant;
 

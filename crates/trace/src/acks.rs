@@ -1,4 +1,4 @@
-//! What one end's ACKs cover.
+//! Coverage of the ACKs that one end sends.
 
 use crate::histogram::Histogram;
 use crate::policy::{Covered, PolicyGuess, Undisturbed};
@@ -6,7 +6,8 @@ use crate::policy::{Covered, PolicyGuess, Undisturbed};
 /// ACKs of one end that acknowledged payload for the first time.
 #[derive(Debug, Clone, Default)]
 pub struct AckCoverage {
-    /// Wire segments that each pure ACK covers; a segment covered in part counts with the later ACK.
+    /// Wire segments that each pure ACK covers; a segment covered in part counts with the later
+    /// ACK.
     pub wire_segments_per_pure_ack: Histogram,
     /// Payload bytes that each pure ACK covers.
     pub bytes_per_pure_ack: Histogram,
@@ -14,7 +15,7 @@ pub struct AckCoverage {
     pub stretch_acks: u64,
     /// ACKs that came with data, a SYN or a FIN.
     pub piggybacked_acks: u64,
-    /// Payload bytes covered by either.
+    /// Payload bytes covered by pure and piggybacked ACKs.
     pub bytes_acked: u64,
     undisturbed: Undisturbed,
 }
@@ -36,7 +37,8 @@ impl AckCoverage {
         }
     }
 
-    /// The policy that the pure ACKs look like.
+    /// ACK policy that fits the pure ACKs. Unknown if they cover less than half of the bytes
+    /// acknowledged.
     pub fn policy(&self) -> PolicyGuess {
         let by_pure_acks = self.bytes_per_pure_ack.sum();
         if by_pure_acks * 2 < self.bytes_acked {

@@ -12,17 +12,18 @@ use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::watch::Watch;
 
-/// A point in time of a capture.
+/// Point in time of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// So many ns after the first packet.
+    /// Time after the first packet, ns.
     AfterFirst(u64),
-    /// So many ns since the epoch.
+    /// Time since the epoch, ns.
     At(u64),
 }
 
 impl Moment {
-    /// Whether it is over when this segment passes. A segment without a stamp passes with the first.
+    /// True if the moment is not after this segment's time. A segment without a timestamp has the
+    /// time of the first.
     fn is_over(self, segment: &Segment, first_ns: u64) -> bool {
         let at_ns = segment.at_ns.unwrap_or(first_ns);
         match self {
@@ -32,16 +33,16 @@ impl Moment {
     }
 }
 
-/// Which segments are analysed: those that meet all that is set.
+/// Choice of the segments that are analysed. A segment must meet all conditions that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// One end has one of these addresses.
+    /// Addresses, one of which one end must have. Empty: any.
     pub addresses: Vec<IpAddr>,
-    /// One end has one of these ports.
+    /// Ports, one of which one end must have. Empty: any.
     pub ports: Vec<u16>,
-    /// Captured then or later.
+    /// Start: segments captured then or later pass. `None`: the start of the capture.
     pub from: Option<Moment>,
-    /// Captured before.
+    /// End: segments captured before pass. `None`: the end of the capture.
     pub until: Option<Moment>,
 }
 
@@ -58,44 +59,44 @@ impl Filter {
     }
 }
 
-/// The analysis of the segments of a capture, which it takes as a [`Sink`]. Several captures that
-/// follow each other may be read into one.
+/// Analysis of the segments of a capture, which it receives as a [`Sink`]. Several captures of
+/// successive times may be read into one analysis.
 pub struct Analysis<W = ()> {
     settings: Settings,
     filter: Option<Filter>,
     watch: W,
     connections: Vec<Connection>,
-    /// Place of the newest connection between two ends, in the order of [`key`].
+    /// Index of the newest connection between two ends, which are in the order of [`key`].
     places: HashMap<(Endpoint, Endpoint), u32, foldhash::fast::RandomState>,
-    /// Place of the connection whose packet passed last: the next is often its own.
+    /// Index of the connection of the last packet: the next packet often belongs to it, too.
     last: Option<usize>,
     first_ns: Option<u64>,
-    /// Connections that are held at a time.
+    /// Limit of connections held at a time.
     most: usize,
-    /// How many connections there were, and what those say that were let go.
+    /// Number of connections so far, and the evidence of those that were released.
     begun: usize,
     let_go: Evidence,
-    /// Handshakes that nothing followed, and how many of them are listed.
+    /// Handshakes that nothing followed so far, and how many such handshakes are in `connections`.
     attempts: Attempts,
     listed: usize,
 }
 
-/// Handshakes that went nowhere are listed one by one up to here; all of them are counted.
+/// Limit of failed handshakes that are listed singly. All of them are counted.
 const LISTED_MOST: usize = 1000;
 
-/// Connections that are held at a time unless [`Analysis::holding`] says otherwise: some 1 GiB of them. Every
-/// packet of a stranger may begin one.
+/// Default limit of connections held at a time ([`Analysis::holding`] sets another): about 1 GiB of
+/// them. A limit is needed because every packet from outside may begin a connection.
 const CONNECTIONS_MOST: usize = 200_000;
 
 impl Analysis {
-    /// An analysis of every segment.
+    /// Creates an analysis of every segment.
     pub fn new(settings: Settings) -> Analysis {
         Analysis::watched(settings, Filter::default(), ())
     }
 }
 
 impl<W: Watch> Analysis<W> {
-    /// An analysis of the segments that pass the filter, whose events `watch` is told.
+    /// Creates an analysis of the segments that pass `filter`; `watch` receives its events.
     pub fn watched(settings: Settings, filter: Filter, watch: W) -> Analysis<W> {
         Analysis {
             settings,
@@ -113,7 +114,7 @@ impl<W: Watch> Analysis<W> {
         }
     }
 
-    /// What was found so far: as if the capture ended here, but it may go on.
+    /// Reports the findings so far, as if the capture ended here. The analysis can go on.
     pub fn report(&self, file: &str, reading: &Reading, outcome: Result<(), &Broken>) -> Report {
         let mut evidence = self.let_go.clone();
         let open = self.attempts.open();
@@ -135,19 +136,21 @@ impl<W: Watch> Analysis<W> {
         Report::build(file, reading, outcome, evidence, all.into_iter())
     }
 
-    /// The connections so far, in the order of their first packets.
+    /// Connections so far, in the order of their first packets; without handshakes that nothing
+    /// followed.
     pub fn connections(&self) -> &[Connection] {
         &self.connections
     }
 
-    /// What was told of every event.
+    /// Receiver of the events.
     pub fn watch(&self) -> &W {
         &self.watch
     }
 
-    /// Holds at most this many connections at a time. Beyond, it lets connections go until three quarters are
-    /// left: first those that ended, then those silent longest. Totals and findings keep what they said; if one
-    /// goes on it counts as another that began before the capture.
+    /// Sets the limit of connections held at a time. Beyond it, connections are released until
+    /// three quarters of the limit are left: ended connections first, then those silent longest.
+    /// Totals and findings keep what released connections contributed. A released connection that
+    /// goes on counts as another one that began before the capture.
     pub fn holding(self, most: usize) -> Analysis<W> {
         Analysis { most, ..self }
     }
@@ -173,7 +176,8 @@ impl<W: Watch> Analysis<W> {
             }
             !goes
         });
-        // Of several between the same ends the newest stands last; a handshake may be newer.
+        // Between the same ends the newest connection is last and wins. An open handshake may be
+        // newer still, so its ends get no entry.
         let places = self.connections.iter().enumerate();
         self.places = places
             .map(|(place, connection)| (key(connection.ends), place as u32))
@@ -182,7 +186,7 @@ impl<W: Watch> Analysis<W> {
         self.last = None;
     }
 
-    /// The report, and the watch; the capture is over.
+    /// Ends the capture and returns the report and the watch.
     pub fn into_report(
         self,
         file: &str,
@@ -197,8 +201,8 @@ impl<W: Watch> Analysis<W> {
         )
     }
 
-    /// The connections in the order of their first packets, and the watch; the capture is over. Of
-    /// handshakes that went nowhere the first 1,000 are among them.
+    /// Ends the capture and returns the connections in the order of their first packets, and the
+    /// watch. The first 1,000 failed handshakes are among the connections.
     pub fn finish(self) -> (Vec<Connection>, W) {
         let (connections, _, watch) = self.into_parts();
         (connections, watch)
@@ -216,7 +220,8 @@ impl<W: Watch> Analysis<W> {
         (self.connections, self.let_go, self.watch)
     }
 
-    /// A handshake went nowhere.
+    /// Turns a failed handshake into a connection; beyond [`LISTED_MOST`] only its evidence is
+    /// kept.
     fn settle(&mut self, attempt: &Attempt) {
         let connection = of_attempt(attempt, self.settings, &mut self.watch);
         if self.listed < LISTED_MOST {
@@ -234,7 +239,7 @@ impl<W: Watch> Analysis<W> {
         filter.is_none_or(|filter| filter.passes(segment, first_ns))
     }
 
-    /// The place of the connection that a segment belongs to, and which end sent it.
+    /// Index of the connection of a segment, and the end that sent it (0 or 1).
     #[inline(always)]
     fn find(&mut self, segment: &Segment) -> Option<(usize, usize)> {
         if let Some(place) = self.last
@@ -253,7 +258,8 @@ impl<W: Watch> Analysis<W> {
         Some((place, self.connections[place].end_of(&segment.source)))
     }
 
-    /// A segment that belongs to no connection: of a handshake, or the first of one.
+    /// Handles a segment of no connection: part of a handshake, or the first packet of a
+    /// connection.
     #[cold]
     fn begin(&mut self, segment: &Segment) {
         let ends = key([segment.source, segment.destination]);
@@ -278,7 +284,7 @@ impl<W: Watch> Analysis<W> {
         self.connections.push(connection);
     }
 
-    /// A SYN of another connection between the same ends.
+    /// Handles a SYN of another connection between the same ends.
     #[cold]
     fn begin_again(&mut self, segment: &Segment, place: usize) {
         self.connections[place].finish(&mut self.watch);
@@ -289,7 +295,7 @@ impl<W: Watch> Analysis<W> {
     }
 }
 
-/// The connection that these packets begin.
+/// Creates the connection that the packets of `attempt` begin.
 fn begun_by(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
     let mut connection = Connection::new(&attempt.segments[0], attempt.place, settings);
     for segment in &attempt.segments {
@@ -299,17 +305,17 @@ fn begun_by(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Co
     connection
 }
 
-/// The connection that a handshake was, which went nowhere.
+/// Creates the connection of a failed handshake, already finished.
 fn of_attempt(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
     let mut connection = begun_by(attempt, settings, watch);
     connection.finish(watch);
     connection
 }
 
-/// The ends of a connection in an order that is the same for both directions.
+/// Sorts the ends of a connection, so that both directions have the same key.
 #[inline]
 fn key([a, b]: [Endpoint; 2]) -> (Endpoint, Endpoint) {
-    // Ports first: they mostly differ, and are compared in one step.
+    // Ports first: they usually differ, and comparing them takes one step.
     if (a.port, a.host) < (b.port, b.host) {
         (a, b)
     } else {

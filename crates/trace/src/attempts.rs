@@ -1,5 +1,5 @@
-//! Handshakes that nothing followed yet: kept as their few packets, in bounded memory, since a scan or a
-//! flood makes more of them than there are connections.
+//! Handshakes that nothing followed yet. Their few packets are kept in bounded memory, because a
+//! scan or a flood makes more handshakes than there are connections.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,23 +8,24 @@ use crate::segment::{Endpoint, Segment, flag};
 /// Both ends, in an order that is the same for both directions.
 pub(crate) type Key = (Endpoint, Endpoint);
 
-/// Handshakes whose packets are held at a time: some 6 MiB. Beyond, the oldest is given up.
+/// Limit of handshakes whose packets are held: about 6 MiB. Beyond it the oldest handshake is
+/// settled as failed.
 const OPEN_MOST: usize = 16_384;
 
-/// Packets held of one: SYNs are sent again six times by default (net.ipv4.tcp_syn_retries), their
-/// answers five times.
+/// Limit of packets held for each handshake. By default a SYN is sent again six times
+/// (net.ipv4.tcp_syn_retries), a SYN-ACK five times.
 const PACKETS_MOST: usize = 16;
 
-/// A handshake so far.
+/// Handshake so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// Its number among all connections.
+    /// Index of the connection among all connections.
     pub(crate) place: usize,
     pub(crate) segments: Vec<Segment>,
 }
 
 impl Attempt {
-    /// Whether this SYN begins another one: the same end sends another number.
+    /// True if this SYN begins another handshake: the same end sends another sequence number.
     fn is_followed_by(&self, segment: &Segment) -> bool {
         let of_end =
             |earlier: &&Segment| earlier.source == segment.source && earlier.any(flag::SYN);
@@ -33,25 +34,26 @@ impl Attempt {
     }
 }
 
-/// What became of a segment that belongs to no connection.
+/// Result for a segment that belongs to no connection.
 pub(crate) enum Begun {
-    /// Held; an older handshake has to make room, or is over.
+    /// The segment is held. `Some` is another handshake that failed: an older one between the same
+    /// ends, or the oldest, which had to make room.
     Held(Option<Attempt>),
-    /// More than a handshake: what was held of it, with this segment.
+    /// A connection begins: its packets held so far, with this segment.
     Connection(Attempt),
 }
 
-/// The handshakes that are open.
+/// Open handshakes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attempts {
     open: HashMap<Key, Attempt, foldhash::fast::RandomState>,
-    /// In the order of their first packets; some are no more open.
+    /// Handshakes in the order of their first packets. Some entries are no longer open.
     order: VecDeque<(usize, Key)>,
 }
 
 impl Attempts {
-    /// A segment of no connection; `place` is the number of the one that it may begin, and it tells
-    /// whether that was used.
+    /// Handles a segment of no connection. `place` is the index of the connection that it may
+    /// begin; the `bool` is true if that index was used.
     pub(crate) fn on_segment(
         &mut self,
         key: Key,
@@ -94,7 +96,7 @@ impl Attempts {
         (Begun::Held(over), true)
     }
 
-    /// Whether one between these ends is open.
+    /// True if a handshake between these ends is open.
     pub(crate) fn holds(&self, key: &Key) -> bool {
         self.open.contains_key(key)
     }
@@ -108,7 +110,7 @@ impl Attempts {
         None
     }
 
-    /// Those that are open, in the order of their first packets.
+    /// Open handshakes in the order of their first packets.
     pub(crate) fn open(&self) -> Vec<&Attempt> {
         let mut open: Vec<&Attempt> = self.open.values().collect();
         open.sort_unstable_by_key(|attempt| attempt.place);

@@ -1,7 +1,7 @@
-//! The bytes of a capture as they come, behind a buffer that readers look into without copying.
+//! Input of a capture, through a buffer that readers examine without copying.
 //!
-//! No mmap: a pipe has none, a file that shrinks under one kills the process, and a copy of 256 KiB
-//! that stays in the cache costs under a tenth of the analysis.
+//! No mmap: a pipe cannot be mapped, and the kernel kills a process whose mapped file shrinks. A
+//! copy of 256 KiB at a time stays in the cache and costs under a tenth of the analysis.
 
 use std::io::{self, Read};
 
@@ -13,12 +13,12 @@ pub(crate) struct Bytes<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes before `start`.
+    /// Bytes of the input before `start`.
     offset: u64,
     stopped: bool,
 }
 
-/// What one look asks at most: no packet or block is longer.
+/// Limit of the bytes requested at once: no packet or block is longer.
 pub(crate) const LONGEST: usize = 16 << 20;
 
 const AT_ONCE: usize = 256 << 10;
@@ -35,13 +35,13 @@ impl<R: Read> Bytes<R> {
         }
     }
 
-    /// What is there.
+    /// Bytes read and not yet consumed.
     #[inline]
     pub(crate) fn held(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Goes on behind the first `count` bytes held.
+    /// Consumes the first `count` bytes held.
     #[inline]
     pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.end - self.start);
@@ -54,15 +54,16 @@ impl<R: Read> Bytes<R> {
         self.offset
     }
 
-    /// Whether the sink ended the reading.
+    /// True if the sink ended the reading.
     pub(crate) fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Reads until `want` bytes are held, or the input or the sink ends it; tells how many are.
+    /// Reads until `want` bytes are held, the input ends, or the sink ends the reading. Returns the
+    /// number of bytes held.
     ///
     /// # Errors
-    /// What the reader says, but [`io::ErrorKind::WouldBlock`]: nothing more is there yet.
+    /// The reader's error, except [`io::ErrorKind::WouldBlock`], after which it is asked again.
     #[inline]
     pub(crate) fn fill(
         &mut self,

@@ -1,11 +1,12 @@
-//! gzip, zstd, lz4 and xz, known by their magic: all members, frames or streams of a file, as `cat` and
-//! the parallel compressors write them one behind the other.
+//! Decompression of gzip, zstd, lz4 and xz, recognised by their magic numbers. All members, frames
+//! or streams of a file are read, one after the other, as `cat` and the parallel compressors write
+//! them.
 
 use std::io::{self, BufReader, Read};
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// The input behind its compression, if it has any.
+/// Decompresses the input if it is compressed; otherwise returns it as it is.
 pub(crate) fn decompressed<'r>(input: Box<dyn Read + 'r>) -> io::Result<Box<dyn Read + 'r>> {
     let mut whole = Pushback::new(input);
     let head = whole.peek::<6>()?;
@@ -26,8 +27,8 @@ pub(crate) fn decompressed<'r>(input: Box<dyn Read + 'r>) -> io::Result<Box<dyn 
     Ok(Box::new(ShortReads(compressed)))
 }
 
-/// Asks a decompressor for little at a time: what it had made before it found the input broken goes
-/// with the error.
+/// Limits each read from a decompressor to 4 KiB: if the input is broken, the decompressor loses
+/// what it made in the failed call.
 struct ShortReads<R>(R);
 
 impl<R: Read> Read for ShortReads<R> {
@@ -38,7 +39,7 @@ impl<R: Read> Read for ShortReads<R> {
     }
 }
 
-/// Frames of lz4: between two of them, and behind the last, it reads nothing.
+/// Reader of lz4 frames. Between two frames, and after the last, the decoder returns 0 bytes.
 struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
 
 impl<R: Read> Read for Lz4<R> {
@@ -50,11 +51,11 @@ impl<R: Read> Read for Lz4<R> {
     }
 }
 
-/// Frames of zstd, and skippable ones (RFC 8878 §3.1.2) between them.
+/// Reader of zstd frames, with skippable frames (RFC 8878 §3.1.2) between them.
 struct Zstd<R: Read> {
-    /// Between two frames.
+    /// Input between two frames.
     input: Option<Pushback<R>>,
-    /// Within one.
+    /// Decoder within a frame.
     frame: Option<Box<StreamingDecoder<Blocks<Pushback<R>>, FrameDecoder>>>,
 }
 
@@ -91,12 +92,12 @@ impl<R: Read> Read for Zstd<R> {
     }
 }
 
-/// One frame of zstd (RFC 8878 §3.1.1), whole blocks of it: where the input ends within one, the frame
-/// ends with the block before. The decoder keeps a window of what it made until the frame ends, so
-/// without that end as much would be lost.
+/// One zstd frame (RFC 8878 §3.1.1), in whole blocks. If the input ends within a block, the frame
+/// is made to end with the block before: the decoder keeps a window of its output until the frame
+/// ends, and without an end that window would be lost.
 struct Blocks<R> {
     inner: R,
-    /// The part that is given out, and how far it is.
+    /// Part of the frame that is being returned, and the position in it.
     part: Vec<u8>,
     at: usize,
     next: Part,
@@ -104,7 +105,7 @@ struct Blocks<R> {
     cut: bool,
 }
 
-/// What comes next of a frame.
+/// Next part of a frame.
 #[derive(PartialEq)]
 enum Part {
     Header,
@@ -124,7 +125,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// What stands behind the frame.
+    /// Input after the frame.
     fn into_inner(self) -> io::Result<R> {
         if self.cut {
             return Err(io::Error::new(
@@ -135,7 +136,7 @@ impl<R: Read> Blocks<R> {
         Ok(self.inner)
     }
 
-    /// Reads so many bytes more of this part; tells whether they were there.
+    /// Appends `count` bytes to this part. True if the input had them all.
     fn more(&mut self, count: usize) -> io::Result<bool> {
         let wanted = count as u64;
         let got = self
@@ -147,7 +148,7 @@ impl<R: Read> Blocks<R> {
     }
 
     fn header(&mut self) -> io::Result<bool> {
-        // Magic, then the descriptor that tells the length of the rest.
+        // Magic number, then the descriptor that gives the length of the rest.
         if !self.more(5)? {
             return Ok(false);
         }
@@ -162,13 +163,13 @@ impl<R: Read> Blocks<R> {
         self.more(usize::from(!single_segment) + dictionary + content_size)
     }
 
-    /// A block; tells whether it is whole.
+    /// Reads a block. True if the input had it all.
     fn block(&mut self) -> io::Result<bool> {
         if !self.more(3)? {
             return Ok(false);
         }
         let head = u32::from_le_bytes([self.part[0], self.part[1], self.part[2], 0]);
-        // Of a run of one byte the size is that of the run.
+        // The size of an RLE block is the length of the run; one byte of input follows.
         let is_run = head >> 1 & 3 == 1;
         let size = if is_run { 1 } else { (head >> 3) as usize };
         let checksum = if head & 1 != 0 && self.has_checksum {
@@ -195,11 +196,11 @@ impl<R: Read> Read for Blocks<R> {
             };
             match self.next {
                 Part::Header if is_whole => self.next = Part::Block,
-                // The decoder says what is wrong with half a header.
+                // The decoder reports the error in an incomplete header.
                 Part::Header => self.next = Part::Nothing,
                 _ if is_whole => {}
                 _ => {
-                    // An empty last block, and a checksum that nobody looks at.
+                    // An empty last block, and a checksum, which the decoder does not verify.
                     self.part.clear();
                     self.part.extend([1, 0, 0]);
                     let checksum = if self.has_checksum { 4 } else { 0 };
@@ -215,7 +216,7 @@ impl<R: Read> Read for Blocks<R> {
     }
 }
 
-/// A reader whose next bytes can be looked at.
+/// Reader whose next bytes can be examined before they are read.
 struct Pushback<R> {
     head: [u8; 8],
     at: usize,
@@ -233,12 +234,12 @@ impl<R: Read> Pushback<R> {
         }
     }
 
-    /// Bytes that were looked at and not read.
+    /// Bytes examined and not yet read.
     fn held(&self) -> usize {
         self.end - self.at
     }
 
-    /// The next bytes, 8 at most; 0 where there are fewer.
+    /// Returns the next `N` bytes (limit 8), padded with 0 if the input has fewer.
     fn peek<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         self.head.copy_within(self.at..self.end, 0);
         (self.at, self.end) = (0, self.end - self.at);

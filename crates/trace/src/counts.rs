@@ -2,25 +2,25 @@
 
 use serde::Serialize;
 
-/// Counts of what one end sent. *Captured packets* are what the capture holds: on a host with
-/// segmentation or receive offload one of them may stand for many wire segments.
+/// Counts of what one end sent. *Captured packets* are the packets in the capture: on a host with
+/// segmentation or receive offload a captured packet may stand for many wire segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DirectionCounts {
-    /// Captured packets of every kind; copies that the capture holds twice are not in it.
+    /// Captured packets of every kind, without second captures of a packet.
     pub captured_packets: u64,
     /// Wire segments of every kind.
     pub wire_segments: u64,
-    /// IP octets of the captured packets, headers included.
+    /// IP bytes of the captured packets, headers included.
     pub ip_octets: u64,
     /// Captured packets with payload.
     pub captured_data_packets: u64,
     /// Wire segments with payload.
     pub data_wire_segments: u64,
-    /// Of the captured packets with payload, those of more than one wire segment.
+    /// Captured packets with payload that stand for more than one wire segment.
     pub super_segments: u64,
     /// Payload bytes sent, retransmissions included.
     pub payload_bytes: u64,
-    /// Segments that only acknowledge, keepalives not among them.
+    /// Segments that only acknowledge, without keepalives.
     pub pure_acks: u64,
     /// Pure ACKs that repeat the ACK and change the window.
     pub window_updates: u64,
@@ -30,72 +30,75 @@ pub struct DirectionCounts {
     pub keepalives: u64,
     /// Captured packets whose payload was sent before.
     pub retransmitted_packets: u64,
-    /// Their wire segments.
+    /// Wire segments of the retransmitted packets.
     pub retransmitted_wire_segments: u64,
-    /// Their payload bytes.
+    /// Payload bytes of the retransmitted packets.
     pub retransmitted_bytes: u64,
-    /// Retransmitted packets of which all was acknowledged before they passed the capture.
+    /// Retransmitted packets whose data were all acknowledged before the packet passed the capture.
     pub retransmitted_after_ack: u64,
     /// Duplicates that the other end reported (DSACK, RFC 2883).
     pub dsacks: u64,
-    /// Of these, such as were sent again: spurious retransmissions. Others the network doubled.
+    /// Reported duplicates whose data this end sent again: spurious retransmissions. The network
+    /// duplicated the others.
     pub spurious_by_dsack: u64,
     /// Packets that filled a gap so soon that they were late rather than lost.
     pub reordered_packets: u64,
-    /// Segments with numbers that no window offered: damaged on the way to the capture. What they
-    /// acknowledge or carry is left out.
+    /// Segments with sequence numbers that no window offered: damaged on the way to the capture.
+    /// Their ACKs and data are ignored.
     pub doubtful_segments: u64,
     /// Segments with SACK blocks.
     pub sack_segments: u64,
-    /// Packets that the capture holds a second time, as on both sides of a loopback.
+    /// Second captures of a packet, as on both sides of a loopback interface.
     pub captured_twice: u64,
-    /// Repetitions that are called sent again, but may as well have been captured twice: nothing in them
-    /// tells.
+    /// Repetitions counted as retransmissions that may as well be second captures: no field of the
+    /// packet decides.
     pub repeats_unclear: u64,
-    /// Payload bytes that were acknowledged and are not in the capture.
+    /// Payload bytes that were acknowledged but are missing in the capture.
     pub bytes_missing_from_capture: u64,
-    /// Gaps that were forgotten while they were open, because there were too many: what filled one counts
-    /// as retransmitted, and what was acknowledged of it is not counted as missing.
+    /// Gaps that were forgotten while open, because there were too many. Data that fill such a gap
+    /// count as retransmitted; acknowledged bytes of it do not count as missing.
     pub gaps_not_followed: u64,
     /// Full-size super-segments directly followed by their short PSH tail.
     pub tail_splits: u64,
-    /// Captured packets with payload shorter than one MSS that are no such tail.
+    /// Captured packets with payload shorter than one MSS that are no split tail.
     pub small_packets: u64,
-    /// Of these, what larger writes would save: a small packet right after a small one (no other packet
-    /// and no pause between them) whose bytes would have fitted into that.
+    /// Small packets that larger writes would save: each directly follows a small packet (no other
+    /// packet and no pause between them), and its bytes would have fitted into that packet.
     pub joinable_packets: u64,
-    /// Segments that offer a window of 0, SYN, FIN and RST not among them: what tshark and tcptrace count.
+    /// Segments that offer a window of 0, without SYN, FIN and RST: the count of tshark and
+    /// tcptrace.
     pub zero_windows: u64,
     /// Times that this end closed its window.
     pub window_closings: u64,
-    /// How long its window was closed, ns.
+    /// Time that this end's window was closed, ns.
     pub zero_window_ns: u64,
     /// Times that this end waited for a delayed ACK.
     pub delayed_ack_stalls: u64,
-    /// Time lost by that, ns.
+    /// Time lost by waiting for delayed ACKs, ns.
     pub delayed_ack_stall_ns: u64,
-    /// Silence of the connection that ended in a retransmission of this end, ns.
+    /// Silence of the connection before retransmissions of this end, ns.
     pub silence_before_retransmission_ns: u64,
-    /// Time that this end waited for ACKs: its congestion window, or its own limit, was full, or (Nagle)
-    /// a short packet was outstanding in a delayed-ACK stall, ns.
+    /// Time that this end waited for ACKs, ns: its congestion window or its own limit was full, or
+    /// (Nagle) a short packet was outstanding in a delayed-ACK stall.
     pub window_limited_ns: u64,
     /// Time that the other end's window was full, ns.
     pub receiver_limited_ns: u64,
-    /// Time that this end had nothing to send, ns; what waits before the capture, in a qdisc or for
-    /// pacing, was not sent yet.
+    /// Time that this end had nothing to send, ns. Data that wait before the point of capture, in a
+    /// qdisc or for pacing, count as not sent yet.
     pub application_limited_ns: u64,
-    /// Time in which what limited it is unknown, ns.
+    /// Time for which the limit of this end is unknown, ns.
     pub limit_unknown_ns: u64,
 }
 
-/// Adds up field by field.
+/// Adds the listed fields one by one, saturating.
 macro_rules! add_fields {
     ($into:expr, $from:expr, $($field:ident)+) => { $($into.$field = $into.$field.saturating_add($from.$field);)+ };
 }
 
 impl DirectionCounts {
-    /// Whether so many repetitions may as well be copies that what was sent again is not known: no path
-    /// makes a sender send a third of its packets again within a tick of its timestamps.
+    /// True if so many repetitions may be second captures that the retransmissions are unknown: at
+    /// least 8, and a third of the data packets. No path makes a sender send a third of its packets
+    /// again within a tick of its timestamps.
     pub fn is_unclear(&self) -> bool {
         self.repeats_unclear >= 8 && self.repeats_unclear * 3 >= self.captured_data_packets
     }

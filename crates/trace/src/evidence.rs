@@ -1,24 +1,25 @@
-//! What findings rest on: sums over connections.
+//! Evidence for findings: sums over connections.
 
 use crate::connection::Connection;
 use crate::counts::DirectionCounts;
 use crate::handshakes::{CommonestEndpoints, Handshakes};
 use crate::waits::{Wait, Waits};
 
-/// What segmentation offload joins by default: gso_max_size.
+/// Default size of a super-segment, bytes: gso_max_size.
 const SUPER_SEGMENT_BYTES: f64 = 65_536.0;
 
-/// Round trips that are longer by this than the shortest, and more than twice as long, waited in a queue.
+/// Delay above the shortest round trip from which data must have waited in a queue, if the round
+/// trip is more than twice the shortest, too.
 const QUEUED_NS: u64 = 10_000_000;
 
 /// Sums over connections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
-    /// How many connections.
+    /// Number of connections.
     pub(crate) connections: usize,
-    /// All that both ends sent.
+    /// Counts of both ends.
     pub(crate) total: DirectionCounts,
-    /// What the time of those that tell times went into.
+    /// Waits of the connections that have times.
     pub(crate) waits: Waits,
     /// Packets that segmentation offload would save.
     pub(crate) joined: f64,
@@ -26,12 +27,13 @@ pub(crate) struct Evidence {
     pub(crate) covering_acks: u64,
     pub(crate) covered_segments: u64,
     pub(crate) handshakes: Handshakes,
-    /// Whom those went to that went nowhere.
+    /// Destinations of failed handshakes.
     pub(crate) failed_to: CommonestEndpoints,
-    /// Connections that a RST ended in the middle of something, and such that only stayed open.
+    /// Connections that a RST cut off, and connections that only sent keepalives.
     pub(crate) cut_off: u64,
     pub(crate) keepalive_only: u64,
-    /// Of congestion window, pace and what is unclear: time in connections whose round trips grew, or that lost.
+    /// Time waited for the congestion window, for the pace, or for an unclear cause: in connections
+    /// with queueing (`queueing_`), and in connections with losses (`lossy_`), ns.
     pub(crate) queueing_ns: u64,
     pub(crate) queueing_window_ns: u64,
     pub(crate) queueing_unclear_ns: u64,
@@ -39,14 +41,14 @@ pub(crate) struct Evidence {
     pub(crate) lossy_ns: u64,
     pub(crate) lossy_window_ns: u64,
     pub(crate) lossy_unclear_ns: u64,
-    /// Of the longest of those: the median round trip, and the shortest.
+    /// Median and shortest round trip of the connection with the longest queueing time.
     pub(crate) queued_rtt_ns: u64,
     pub(crate) queued_rtt_min_ns: u64,
-    /// What the largest direction of that one carried a second while it was not idle, bytes; and the same of
-    /// the one that was paced longest.
+    /// Payload rate of the larger direction while not idle, bytes per second: of the connection
+    /// with the longest queueing time, and of the connection that was paced longest.
     pub(crate) queued_rate: f64,
     pub(crate) paced_rate: f64,
-    /// Of what is unclear: where one direction alone was captured.
+    /// Unclear time in connections of which only one direction was captured, ns.
     pub(crate) one_sided_ns: u64,
     queued_most_ns: u64,
     paced_most_ns: u64,
@@ -128,7 +130,7 @@ impl Evidence {
     }
 }
 
-/// Payload of the larger direction for each second in which the connection was not idle, bytes.
+/// Payload rate of the larger direction while the connection was not idle, bytes per second.
 fn rate(connection: &Connection, waits: &Waits) -> f64 {
     let bytes = connection.directions.iter().map(|of| of.sent.payload_bytes);
     let busy_ns = waits.total_ns().saturating_sub(waits.of(Wait::Idle));
@@ -136,8 +138,8 @@ fn rate(connection: &Connection, waits: &Waits) -> f64 {
 }
 
 impl Connection {
-    /// The median round trip and the shortest, if the first is so much longer that data must have waited
-    /// in a queue.
+    /// Median and shortest round trip, ns. `None` unless the median is so much longer that data
+    /// must have waited in a queue.
     fn queued(&self) -> Option<(u64, u64)> {
         let is_queued = |(median, min): &(u64, u64)| {
             *median > min.saturating_mul(2) && *median > min.saturating_add(QUEUED_NS)

@@ -1,9 +1,10 @@
-//! What a capture's connections waited for most, what went wrong in them, and what the CPU pays, each
-//! with the knob that addresses it.
+//! Findings about the connections of a capture, each with the knob that addresses it: what they
+//! waited for most, what failed, and what costs the CPU more than necessary.
 //!
-//! Shares of time are of the time in which somebody waited: idle connections are left out. Shares of
-//! packets are of all captured packets, each of which passes the stack once. The two cannot be added,
-//! so they are two lists. Both are estimates: a capture does not hold CPU time.
+//! Shares of time are shares of the time in which an end waited: idle connections do not count.
+//! Shares of packets are shares of all captured packets, each of which passes the stack once. The
+//! two cannot be added, so they are two lists. Both are estimates: a capture does not hold CPU
+//! time.
 
 use serde::Serialize;
 
@@ -12,34 +13,34 @@ use crate::read::Names;
 use crate::segment::endpoint_name;
 use crate::waits::Wait;
 
-/// One line that costs.
+/// Finding: one cost, with its share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Its name for scripts.
+    /// Name for scripts.
     pub kind: &'static str,
-    /// Its estimated share, 0 to 1.
+    /// Estimated share of `share_of`, 0 to 1.
     pub share_ratio: f64,
-    /// Of what.
+    /// Quantity that the share refers to: time, packets or connections.
     pub share_of: &'static str,
-    /// What was found.
+    /// Description of the finding.
     pub text: String,
-    /// A study of it, a knob, or a socket option.
+    /// Remedy: a study, a knob, or a socket option.
     pub knob: &'static str,
 }
 
-/// Shares below are not worth a line.
+/// Least share that is reported.
 const LEAST: f64 = 0.01;
 
-/// How many lines of a list.
+/// Limit of findings in a list.
 const LINES: usize = 4;
 
-/// Wire segments that an ACK may well cover: what Solaris allows a receiver on the same link
-/// (tcp_local_dacks_max). Of what ACKs cost (3.6 µs of the sender's CPU each, fitted to Jones 2005) this
-/// saves seven eighths.
+/// Wire segments that an ACK may well cover: the number that Solaris allows a receiver on the same
+/// link (tcp_local_dacks_max). ACKs at this rate save seven eighths of their cost (3.6 µs of the
+/// sender's CPU each, fitted to Jones 2005).
 const SEGMENTS_PER_ACK: f64 = 8.0;
 
-/// From so many resent segments on a window is small because of losses: with 1 % lost the mean window
-/// is some 12 segments (Mathis et al. 1997).
+/// Least ratio of retransmitted segments at which losses are taken to keep the window small: with 1
+/// % lost the mean window is about 12 segments (Mathis et al. 1997).
 const LOSSY: f64 = 0.01;
 
 const OF_TIME: &str = "the time in which connections were not idle";
@@ -89,7 +90,7 @@ fn megabits(bytes_per_s: f64) -> String {
 }
 
 impl Evidence {
-    /// What was waited for, and what went wrong, the largest share first.
+    /// Findings about waits and failures, the largest share first.
     pub(crate) fn findings(&self, names: &Names) -> Vec<Finding> {
         let mut list = List::default();
         self.losses(&mut list);
@@ -218,7 +219,7 @@ impl Evidence {
                 total.window_closings
             ),
         );
-        // Where losses keep the window small they have that time.
+        // If losses keep the window small, that time is in the finding about losses.
         let lossy_ns = if self.resent_ratio() >= LOSSY {
             self.lossy_ns
         } else {
@@ -332,7 +333,7 @@ impl Evidence {
         );
     }
 
-    /// What stands beside the findings: not waited for, but worth knowing.
+    /// Remarks that are no findings: nothing waited for them, but a reader should know them.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let all = self.waits.total_ns();
@@ -358,7 +359,7 @@ impl Evidence {
         notes
     }
 
-    /// What the CPU pays more than it would have to, the largest share of packets first.
+    /// Findings about what costs the CPU more than necessary, the largest share of packets first.
     pub(crate) fn costs(&self) -> Vec<Finding> {
         let all = &self.total;
         let packets = all.captured_packets as f64;

@@ -1,4 +1,4 @@
-//! Reads a capture of any known form: which it is, is told by how it begins.
+//! Reader of captures in any known format. The first bytes decide the format.
 
 use std::io::Read;
 
@@ -7,10 +7,10 @@ use crate::compressed::decompressed;
 use crate::read::{Broken, Form, Reading, Sink};
 use crate::{pcap, pcapng, tcpdump};
 
-/// Reads a capture to its end: pcap, pcapng or tcpdump's text, as it is or compressed by gzip,
-/// zstd, lz4 or xz, each known by how it begins. Needs no seek: a pipe will do.
+/// Reads a capture to its end: pcap, pcapng or tcpdump's text, uncompressed or compressed by gzip,
+/// zstd, lz4 or xz. The first bytes decide each. No seek is needed, so a pipe will do.
 ///
-/// Returns what was read, and why it stopped if that was not at the end.
+/// Returns what was read, and why reading stopped if it stopped before the end.
 pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
     let mut reading = Reading::default();
     let outcome = decompressed(Box::new(input))
@@ -19,9 +19,11 @@ pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result
     (reading, outcome)
 }
 
-/// As [`read`], of a capture that is still written and not compressed: a compressor holds back what it
-/// was given, so its file would tell of a packet long after it passed. The input may say
-/// [`WouldBlock`](std::io::ErrorKind::WouldBlock) now and then, which gives the sink its turn.
+/// Reads a capture that is still being written, like [`read`] but without decompression: a
+/// compressor holds its input back, so a packet would appear in its file long after it passed.
+///
+/// The input may return [`WouldBlock`](std::io::ErrorKind::WouldBlock) now and then, which gives
+/// the sink its turn.
 pub fn follow(input: impl Read, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
     let mut reading = Reading::default();
     let outcome = read_plain(Bytes::new(input), sink, &mut reading);
@@ -75,6 +77,6 @@ fn read_plain<R: Read>(
         }
     };
     reading.bytes = bytes.offset();
-    // What the sink ended may end within a packet.
+    // If the sink stopped the reading, that may be within a packet: no error.
     if bytes.stopped() { Ok(()) } else { outcome }
 }

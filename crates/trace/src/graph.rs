@@ -1,117 +1,119 @@
-//! What a page and a text show of a connection over time: its points, kept within bounds, what it did
-//! second by second, and its events with their frames.
+//! Data for the graphs of a connection over time: its points within bounds, its activity step by
+//! step, and its events with their frames.
 
 use serde::Serialize;
 
 use crate::watch::{PacketEvent, StallEvent, Watch};
 
-/// Points that are kept; beyond, every second one goes and the pace halves.
+/// Limit of points kept. Beyond it every second point is dropped, and half as many are taken from
+/// then on.
 const MOST: usize = 4096;
 
-/// Stalls, events and steps of time that are kept.
+/// Limits of stalls, events and steps kept.
 const STALLS_MOST: usize = 200;
 const EVENTS_MOST: usize = 200;
 const STEPS_MOST: usize = 600;
 
-/// A [`Watch`] that keeps what graphs of some connections show.
+/// [`Watch`] that keeps the data for graphs of some connections.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Graph {
-    /// One for each connection that was asked for.
+    /// Data of each requested connection.
     pub connections: Vec<ConnectionGraph>,
 }
 
-/// One connection: about 4096 points of each kind at most, spread evenly over it.
+/// Data of one connection: at most about 4096 points of each kind, spread evenly over it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConnectionGraph {
-    /// Its number, from 1 on.
+    /// Number of the connection, from 1.
     pub number: usize,
-    /// Data and ACKs of each end: places in the byte stream by time.
+    /// Data and ACKs of each end, as byte offsets over time.
     pub curves: [Curves; 2],
-    /// Stalls: who waited, from and until when, ns since the epoch.
+    /// Stalls: the end that waited, then start and end, ns since the epoch. The first 200.
     pub stalls: Vec<(usize, u64, u64)>,
-    /// What happened: the first 200.
+    /// Events: the first 200.
     pub events: Vec<Event>,
-    /// What it did, step by step.
+    /// Activity of both ends, step by step.
     pub steps: Steps,
 }
 
-/// What one end sent.
+/// Curves of one direction: what one end sent, and the other end's answers.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Curves {
-    /// Where its data ended.
+    /// Ends of this end's data.
     pub data: Points,
-    /// Of these, data sent again.
+    /// Ends of this end's retransmitted data.
     pub again: Points,
-    /// Where the other end's ACKs stood.
+    /// ACKs of the other end.
     pub acked: Points,
-    /// How far the other end's window reached.
+    /// Right edge of the other end's window.
     pub edge: Points,
-    /// Where the other end's SACK blocks ended.
+    /// Ends of the other end's SACK blocks.
     pub sacked: Points,
-    /// Where its D-SACK blocks ended.
+    /// Ends of the other end's D-SACK blocks.
     pub dsacked: Points,
-    /// Bytes that were not acknowledged.
+    /// Bytes sent and not acknowledged.
     pub in_flight: Points,
-    /// The window that this end was offered, bytes.
+    /// Window that the other end offered, bytes.
     pub window: Points,
     /// Round trips to the other end and back, µs.
     pub rtt_us: Points,
 }
 
-/// Something worth a look.
+/// Event that may need attention.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// When, ns since the epoch.
+    /// Time, ns since the epoch.
     pub at_ns: u64,
-    /// The number of its packet in the capture: Wireshark's `frame.number`.
+    /// Number of the packet in the capture: Wireshark's `frame.number`.
     pub frame: u64,
-    /// Whose, 0 or 1.
+    /// End that sent the packet: 0 or 1.
     pub from: usize,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Payload was sent again.
+    /// Retransmission of payload.
     Retransmission,
-    /// A duplicate was reported.
+    /// Report of a duplicate.
     Dsack,
-    /// The window was closed.
+    /// Window of 0.
     ZeroWindow,
-    /// An ACK that was delayed came.
+    /// Delayed ACK that ended a stall.
     DelayedAck,
-    /// The connection was reset.
+    /// RST.
     Reset,
 }
 
-/// What both ends did in steps of time: seconds, or as many as keep within 600 steps.
+/// Activity of both ends in steps of time: seconds, or longer steps so that there are at most 600.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Steps {
-    /// How long a step is, ns.
+    /// Length of a step, ns.
     pub step_ns: u64,
-    /// The steps from the first packet on.
+    /// Steps from the first packet on.
     pub steps: Vec<Step>,
     #[serde(skip)]
     first_ns: u64,
 }
 
-/// One step; by end.
+/// One step of time; each array has a value for each end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Payload bytes sent, what was sent again included.
+    /// Payload bytes sent, retransmissions included.
     pub sent_bytes: [u64; 2],
-    /// Payload bytes acknowledged by the other end for the first time: goodput.
+    /// Payload bytes of this end that the other end acknowledged for the first time: goodput.
     pub acked_bytes: [u64; 2],
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub again: [u64; 2],
-    /// Most bytes in flight.
+    /// Maximum of bytes in flight.
     pub in_flight_most: [u64; 2],
-    /// The narrowest window that this end was offered; 0 with none.
+    /// Smallest window that this end was offered, bytes. 0 if none was offered, or if only windows
+    /// of 0 were.
     pub window_least: [u64; 2],
-    /// The longest round trip to the other end and back, µs.
+    /// Longest round trip to the other end and back, µs.
     pub rtt_us_most: [u64; 2],
 }
 
@@ -162,7 +164,7 @@ impl Step {
     }
 }
 
-/// Points of time since the epoch, ns, and place, bytes.
+/// Points: time since the epoch, ns, and a value (byte offset, bytes or µs).
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(transparent)]
 pub struct Points {
@@ -191,14 +193,14 @@ impl Points {
         }
     }
 
-    /// The points.
+    /// Points in the order of time.
     pub fn points(&self) -> &[(u64, u64)] {
         &self.points
     }
 }
 
 impl Graph {
-    /// Of the connections with these numbers, counted from 1.
+    /// Creates a watch of the connections with these numbers, counted from 1.
     pub fn of(numbers: &[usize]) -> Graph {
         let one = |number: &usize| ConnectionGraph {
             number: *number,
@@ -212,7 +214,7 @@ impl Graph {
         }
     }
 
-    /// That of this connection, if it was asked for.
+    /// Data of the connection with this number. `None` if it was not requested.
     pub fn of_connection(&self, number: usize) -> Option<&ConnectionGraph> {
         self.connections.iter().find(|of| of.number == number)
     }

@@ -1,27 +1,27 @@
-//! Handshakes of a capture, by what became of them.
+//! Handshakes of a capture, by result.
 
 use serde::Serialize;
 
 use crate::connection::{Connection, Handshake};
 use crate::segment::Endpoint;
 
-/// Connections whose SYN was captured, by what followed.
+/// Counts of connections whose client's SYN was captured, by the handshake's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Handshakes {
-    /// Something followed the handshake.
+    /// Connections in which an end sent a packet other than SYN or RST.
     pub completed: u64,
-    /// A SYN was answered, and its sender never said more.
+    /// Connections whose SYN was answered, and whose client sent nothing more.
     pub half_open: u64,
-    /// A SYN was answered by a RST.
+    /// Connections whose SYN was answered by a RST.
     pub refused: u64,
-    /// A SYN was not answered.
+    /// Connections whose SYN was not answered.
     pub unanswered: u64,
-    /// SYNs of either end that were sent again, of all of these.
+    /// Retransmitted SYNs of either end, over all these connections.
     pub syns_retransmitted: u64,
 }
 
 impl Handshakes {
-    /// Those that went nowhere.
+    /// Number of failed handshakes: half-open, refused and unanswered.
     pub fn failed(&self) -> u64 {
         self.half_open + self.refused + self.unanswered
     }
@@ -44,8 +44,9 @@ impl Handshakes {
     }
 }
 
-/// The ends that most of many connections went to, if they are about a ninth of them or more (Misra and
-/// Gries 1982): each with how often it came, or less.
+/// Most frequent destinations among many connections, in bounded memory (Misra and Gries 1982). A
+/// destination of about a ninth of them or more is certainly found. Each has a lower bound of its
+/// frequency.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CommonestEndpoints([Option<(Endpoint, u64)>; 8]);
 
@@ -65,7 +66,7 @@ impl CommonestEndpoints {
         }
     }
 
-    /// The commonest.
+    /// Most frequent destination. `None` without connections.
     pub(crate) fn most(&self) -> Option<Endpoint> {
         let of = self.0.iter().flatten().max_by_key(|place| place.1);
         of.map(|place| place.0)

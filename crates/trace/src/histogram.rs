@@ -1,23 +1,24 @@
-//! Counts of values: exact below 64, then in steps of at most 1/16 of the value.
+//! Histogram: exact below 64, then in steps of at most 1/16 of the value.
 
-/// A distribution. It takes no memory until its first value, and then as its largest one asks.
+/// Distribution of values. It takes no memory until its first value, and then as much as its
+/// largest value needs.
 ///
-/// A value that equals the one before is only added to a run: full-sized segments and their ACKs come by
-/// the thousand, and counting each took a tenth of the analysis.
+/// A value that equals the one before only extends a run: full-sized segments and their ACKs come
+/// by the thousand, and counting each singly took a tenth of the analysis.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
     counts: Vec<u32>,
     n: u64,
     sum: u64,
     max: u64,
-    /// The last value, and how often it came in a row: in none of the above yet.
+    /// Last value, and how often it came in a row. It is not yet in any of the fields above.
     last: u64,
     run: u64,
 }
 
-/// Values below are counted exactly.
+/// Limit below which values are counted exactly.
 const EXACT: u64 = 64;
-/// Steps in each doubling above.
+/// Steps in each doubling above the limit.
 const STEPS: u64 = 16;
 
 impl Histogram {
@@ -59,7 +60,8 @@ impl Histogram {
         }
     }
 
-    /// So many values of `from` were of the smaller `to`, as far as they were counted; both are below 64.
+    /// Moves `count` values from `from` to the smaller `to`, or as many as were counted. Both are
+    /// below 64.
     pub(crate) fn move_values(&mut self, from: u64, to: u64, count: u64) {
         self.end_run();
         let there = self.counts.get(index(from)).copied().unwrap_or(0);
@@ -75,7 +77,7 @@ impl Histogram {
         }
     }
 
-    /// How many values.
+    /// Number of values.
     pub fn n(&self) -> u64 {
         self.n + self.run
     }
@@ -85,18 +87,18 @@ impl Histogram {
         self.sum.saturating_add(self.last.saturating_mul(self.run))
     }
 
-    /// The largest value; `None` without values.
+    /// Largest value. `None` without values.
     pub fn max(&self) -> Option<u64> {
         (self.n() > 0).then(|| self.largest())
     }
 
-    /// The mean; `None` without values.
+    /// Mean of the values. `None` without values.
     pub fn mean(&self) -> Option<f64> {
         (self.n() > 0).then(|| self.sum() as f64 / self.n() as f64)
     }
 
-    /// The smallest value (as [`Histogram::buckets`] tells it) that at least this share of values is not
-    /// above; `None` without values.
+    /// Smallest value (of [`Histogram::buckets`]) that is not below at least this share (0 to 1) of
+    /// the values. `None` without values.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.n() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -106,8 +108,8 @@ impl Histogram {
         })
     }
 
-    /// The value below which half of the sum is: of times that followed each other, what held at half of the
-    /// time; `None` without values.
+    /// Value at which half of the sum is reached. If the values are times that followed each other,
+    /// this one held at half of the time. `None` without values.
     pub(crate) fn median_by_weight(&self) -> Option<u64> {
         let half = self.sum() / 2;
         let mut seen = 0u64;
@@ -117,7 +119,8 @@ impl Histogram {
         })
     }
 
-    /// The value counted most often, and how often: the smallest of those.
+    /// Most frequent value, and how often it came; of equally frequent values the smallest. `None`
+    /// without values.
     pub fn mode(&self) -> Option<(u64, u64)> {
         self.buckets()
             .fold(None, |best, (value, count)| match best {
@@ -126,7 +129,7 @@ impl Histogram {
             })
     }
 
-    /// How many values are above this one, which is below 64.
+    /// Number of values above `value`, which must be below 64.
     pub fn above(&self, value: u64) -> u64 {
         self.buckets()
             .filter(|(from, _)| *from > value)
@@ -134,8 +137,8 @@ impl Histogram {
             .sum()
     }
 
-    /// The smallest value of each step that has any, and how many it has. Of the last step it is
-    /// the largest value, which is known: a full-sized segment is usually both.
+    /// Smallest value of each step that is not empty, with its count. The last step has the largest
+    /// value instead, which is known exactly: a full-sized segment is usually both.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let max = self.largest();
         let (last, of_run) = (index(max), index(self.last));

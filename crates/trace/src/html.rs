@@ -1,5 +1,6 @@
 //! One self-contained page of a capture: its findings, its table, and charts drawn by a bundled
-//! script. It loads nothing, and runs only what it was made with: its content security policy refuses all else.
+//! script. The page loads nothing and runs only its own scripts; its content security policy
+//! refuses all else.
 
 use maud::{DOCTYPE, PreEscaped, html};
 use serde_json::{Value, json};
@@ -9,14 +10,16 @@ use crate::page_policy::{PLOT_STYLE, policy, source};
 use crate::report::{ConnectionReport, Distribution, Report};
 use crate::text::{connection_text, largest, summary};
 
-// Links to the files of `report`, which `cargo package` follows: a copy would grow old.
+// The assets are symbolic links to the files of `report`, which `cargo package` follows: a copy
+// would become out of date.
 const PLOT: &str = include_str!("../assets/plot.min.js");
-/// The bundle's licences ask to go wherever it goes, and it goes into every page.
+/// Licences of the bundle, which must be wherever the bundle is, so in every page.
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const STYLE: &str = include_str!("../assets/report.css");
 const SCRIPT: &str = include_str!("../assets/trace.js");
 
-/// The page; charts are of the connections that `graph` has, those of several beside each other.
+/// Renders the page, with charts of the connections in `graph`. Charts of several connections are
+/// next to each other.
 pub fn page(report: &Report, graph: &Graph) -> String {
     let shown: Vec<(&ConnectionReport, &ConnectionGraph)> = report
         .connections
@@ -28,13 +31,13 @@ pub fn page(report: &Report, graph: &Graph) -> String {
         .map(|(connection, graph)| charts(connection, graph))
         .collect();
     let kinds = of_each.first().map_or(0, Vec::len);
-    // A row for each kind: the charts that are held against each other stand beside each other.
+    // A row for each kind of chart, so that charts to compare are next to each other.
     let rows: Vec<Vec<Value>> = (0..kinds)
         .map(|kind| of_each.iter().filter_map(|of| of[kind].clone()).collect())
         .filter(|row: &Vec<Value>| !row.is_empty())
         .collect();
     let charts: Vec<&Value> = rows.iter().flatten().collect();
-    // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
+    // "</" would end the element, and "<!--" would change how it ends, so every "<" is escaped.
     let data = serde_json::to_string(&charts)
         .expect("values have no keys but strings")
         .replace('<', "\\u003c");
@@ -88,7 +91,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
     .into_string()
 }
 
-/// The style of charts in so many columns, and fewer where each would be too narrow to read.
+/// Style of charts in `columns` columns, and in fewer columns if each would be too narrow to read.
 fn beside(columns: usize) -> String {
     let (columns, gaps) = (columns.max(1), columns.saturating_sub(1) * 2);
     format!(
@@ -105,10 +108,10 @@ fn figure(place: usize, chart: &Value) -> maud::Markup {
     }
 }
 
-/// Charts of each end over time.
+/// Number of charts over time for each end.
 const OVER_TIME: usize = 4;
 
-/// The charts of a connection, in the same order for each; `None` where there is nothing to show.
+/// Charts of a connection, in the same order for each connection. `None` if a chart would be empty.
 fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Option<Value>> {
     let mut charts = Vec::new();
     let start_ns = connection.first_ns.unwrap_or(0);
@@ -139,7 +142,7 @@ fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Option<
         })));
         let step_ms = graph.steps.step_ns as f64 / 1e6;
         let rate = |of: &dyn Fn(&Step) -> u64| -> Vec<(f64, f64)> {
-            // The last step once more at its end: a line of one point is none.
+            // The last step is repeated at its end, because one point makes no line.
             let steps = graph.steps.steps.iter();
             let last = graph.steps.steps.last();
             steps

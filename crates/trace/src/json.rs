@@ -1,4 +1,4 @@
-//! Reports as JSON, and as CSV made from it.
+//! Reports as JSON, and as CSV made from the JSON.
 
 use std::io::{self, Write};
 
@@ -10,21 +10,21 @@ use tcpcost_counts::csv_field;
 
 use crate::report::{ConnectionReport, Report, SCHEMA_VERSION};
 
-/// One JSON document of these reports; docs/trace.md has its fields.
+/// Renders these reports as one JSON document. docs/trace.md describes its fields.
 pub fn json(reports: &[Report]) -> String {
     in_memory(|out| write_json(reports, out))
 }
 
-/// The same, written as it is made: of 100,000 connections it is a GiB.
+/// Writes these reports as one JSON document, piece by piece: for 100,000 connections it has a GiB.
 ///
 /// # Errors
-/// What writing says.
+/// The error of `out`.
 pub fn write_json(reports: &[Report], mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut out, &Document(reports))?;
     out.write_all(b"\n")
 }
 
-/// The same document as one line.
+/// Renders these reports as one JSON document in one line.
 pub fn json_line(reports: &[Report]) -> String {
     in_memory(|mut out| {
         serde_json::to_writer(&mut out, &Document(reports))?;
@@ -49,7 +49,7 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// A sequence whose values are made one by one.
+/// Sequence whose values are made one by one while it is written.
 struct Each<'r, T, M>(&'r [T], M);
 
 impl<'r, T, V: Serialize, M: Fn(&'r T) -> V> Serialize for Each<'r, T, M> {
@@ -68,7 +68,7 @@ impl Serialize for Capture<'_> {
         if !report.connections.iter().all(timed) {
             without_times(&mut value["total"]);
         }
-        // Holds its place among the others.
+        // Placeholder that keeps the place among the other fields.
         value["connections"] = Value::Null;
         let mut map = to.serialize_map(None)?;
         for (name, field) in value.as_object().into_iter().flatten() {
@@ -82,7 +82,7 @@ impl Serialize for Capture<'_> {
     }
 }
 
-/// The connection; its times are null if the capture tells none.
+/// Connection as JSON. Its times are null if the capture has no times.
 fn connection_value(connection: &ConnectionReport) -> Value {
     let mut value = to_value(connection);
     if connection.duration_ns.is_none() {
@@ -110,16 +110,16 @@ fn without_times(value: &mut Value) {
     }
 }
 
-/// CSV with a row for each number of each end: `file,connection,end,quantity,value`. Steps of
-/// distributions are in JSON alone.
+/// Renders CSV with a row for each number of each end: `file,connection,end,quantity,value`. The
+/// steps of distributions are in JSON only.
 pub fn csv(reports: &[Report]) -> String {
     in_memory(|out| write_csv(reports, out))
 }
 
-/// The same, written as it is made.
+/// Writes the CSV of [`csv()`] piece by piece.
 ///
 /// # Errors
-/// What writing says.
+/// The error of `out`.
 pub fn write_csv(reports: &[Report], out: impl Write) -> io::Result<()> {
     let mut out = WriterBuilder::new()
         .terminator(Terminator::Any(b'\n'))

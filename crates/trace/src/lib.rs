@@ -1,9 +1,9 @@
-//! What a capture says about ACKs, bursts, splits and stalls of TCP connections.
+//! Analysis of captures: ACKs, bursts, tail splits and stalls of TCP connections.
 //!
-//! [`read`] gives the segments of a capture to a [`Sink`], [`Analysis`] is one, and [`Report`] is
-//! what it found, as [`text()`], [`json()`] or [`csv()`]. One pass; memory grows with connections,
-//! never with packets. No checksum is verified, nothing is reassembled, and no time but the
-//! capture's is read.
+//! [`read`] passes the segments of a capture to a [`Sink`], such as [`Analysis`]. The result is a
+//! [`Report`], rendered by [`text()`], [`json()`] or [`csv()`]. One pass; memory grows with
+//! connections, never with packets. No checksum is verified, nothing is reassembled, and no clock
+//! is used but the capture's timestamps.
 //!
 //! ```
 //! use tcpcost_trace::{Analysis, Report, Settings, read, text};

@@ -1,4 +1,4 @@
-//! Where IP begins in a frame, by the link that it passed: what stands before it, and layers that carry
+//! Offset of the IP header in a frame, by link type: the link's own header, and layers that carry
 //! Ethernet or IP within Ethernet (VLAN tags, MPLS, PPPoE, FabricPath, LLC/SNAP).
 
 /// Link types that are read, with the numbers of libpcap's LINKTYPE_ registry.
@@ -6,9 +6,9 @@
 pub enum Link {
     /// 1: Ethernet, with any number of VLAN tags, MPLS labels, PPPoE or LLC/SNAP.
     Ethernet,
-    /// 0 and 108: the four-byte family of BSD's loopback.
+    /// 0 and 108: the four-byte address family of BSD's loopback.
     Null,
-    /// 12, 14, 101, 228, 229: IP and nothing before it.
+    /// 12, 14, 101, 228, 229: IP without a link header.
     Raw,
     /// 113: Linux cooked, version 1.
     Cooked1,
@@ -20,15 +20,15 @@ pub enum Link {
     Fddi,
     /// 51: PPPoE without Ethernet.
     PppPppoe,
-    /// 105: 802.11, data that are not encrypted.
+    /// 105: 802.11; only data frames that are not encrypted.
     Wireless,
-    /// 127: the same behind radiotap's header.
+    /// 127: 802.11 after a radiotap header.
     Radiotap,
     /// 239: Linux's NFLOG.
     NetfilterLog,
     /// 242: IP over InfiniBand.
     InfiniBand,
-    /// Another one, by its number; its packets are counted and left out.
+    /// Any other link type, by its number. Its packets are counted and skipped.
     Unknown(u32),
 }
 
@@ -53,21 +53,21 @@ impl Link {
     }
 }
 
-/// What stands behind a link's headers.
+/// Content after a link's headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// An IP header, at this place.
+    /// IP header at this offset.
     Ip(usize),
-    /// Something else, or what is encrypted.
+    /// Another protocol, or encrypted data.
     NotIp,
-    /// The frame ends before that is told.
+    /// The frame ends before its content is known.
     Cut,
 }
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// Where IP begins in a frame of this link.
+/// Finds the IP header in a frame of this link type.
 pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
     match link {
         Link::Ethernet => ethertype(frame, 12),
@@ -89,7 +89,7 @@ pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
     }
 }
 
-/// From the field at `at` that tells the type of what follows it.
+/// Finds the IP header from the type field at `at`.
 pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
     loop {
         let Some(kind) = be16(frame, at) else {
@@ -100,7 +100,7 @@ pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
             // 802.1Q, 802.1ad, and QinQ's older number.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             0x8847 | 0x8848 => return mpls(frame, at + 2),
-            // Cisco's FabricPath: a tag, then the inner frame's addresses.
+            // Cisco's FabricPath: a tag, then the addresses of the inner frame.
             0x8903 => at += 4 + 12,
             // PPPoE's session stage: six bytes, then PPP.
             0x8864 => return ppp(frame, at + 8),
@@ -114,7 +114,7 @@ pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
     }
 }
 
-/// Frame control and two addresses, then LLC if it carries data (RFC 1390).
+/// FDDI: frame control and two addresses, then LLC if it carries data (RFC 1390).
 fn fddi(frame: &[u8]) -> Found {
     match frame.first() {
         Some(0x50..=0x5f) => match llc(frame, 13) {
@@ -126,18 +126,19 @@ fn fddi(frame: &[u8]) -> Found {
     }
 }
 
-/// LLC with SNAP (RFC 1042): where the type stands.
+/// LLC with SNAP (RFC 1042): offset of the type field.
 fn llc(frame: &[u8], at: usize) -> Result<usize, Found> {
     match frame.get(at..at + 8) {
         Some([0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, ..]) => Ok(at + 6),
-        // IP's own number.
+        // The LSAP number of IP.
         Some([6, 6, 3, ..]) => Err(Found::Ip(at + 3)),
         Some(_) => Err(Found::NotIp),
         None => Err(Found::Cut),
     }
 }
 
-/// Labels up to the bottom of the stack (RFC 3032): nothing tells what follows but how it begins.
+/// MPLS labels up to the bottom of the stack (RFC 3032). Only the first bytes after them show what
+/// follows.
 pub(crate) fn mpls(frame: &[u8], mut at: usize) -> Found {
     loop {
         let Some(label) = frame.get(at..at + 4) else {
@@ -157,7 +158,8 @@ pub(crate) fn mpls(frame: &[u8], mut at: usize) -> Found {
     }
 }
 
-/// PPP (RFC 1661), with address and control or without, its protocol in two bytes or compressed to one.
+/// PPP (RFC 1661), with or without address and control bytes; its protocol is in two bytes, or
+/// compressed to one.
 pub(crate) fn ppp(frame: &[u8], at: usize) -> Found {
     let at = match frame.get(at..at + 2) {
         Some([0xff, 3]) => at + 2,
@@ -176,7 +178,7 @@ pub(crate) fn ppp(frame: &[u8], at: usize) -> Found {
 fn cooked(frame: &[u8], protocol_at: usize, header: usize) -> Found {
     match be16(frame, protocol_at) {
         Some(IPV4 | IPV6) => Found::Ip(header),
-        // The type of what is tagged stands behind the tag.
+        // The type of a tagged packet is after the tag.
         Some(0x8100 | 0x88a8) => ethertype(frame, header + 2),
         Some(0x8847 | 0x8848) => mpls(frame, header),
         Some(0x8864) => ppp(frame, header + 6),
@@ -185,7 +187,8 @@ fn cooked(frame: &[u8], protocol_at: usize, header: usize) -> Found {
     }
 }
 
-/// 802.11: data frames that are not encrypted; of aggregates (A-MSDU) the first part.
+/// 802.11: data frames that are not encrypted. Only the first part of an aggregate (A-MSDU) is
+/// read.
 fn wireless(frame: &[u8], start: usize) -> Found {
     let Some(control) = le16(frame, start) else {
         return Found::Cut;
@@ -193,7 +196,7 @@ fn wireless(frame: &[u8], start: usize) -> Found {
     let (kind, subtype) = (control >> 2 & 3, control >> 4 & 15);
     let (to_ap, from_ap) = (control & 0x100 != 0, control & 0x200 != 0);
     let (encrypted, ordered) = (control & 0x4000 != 0, control & 0x8000 != 0);
-    // Subtypes with this bit have no data.
+    // Subtypes with this bit carry no data.
     if kind != 2 || subtype & 4 != 0 || encrypted {
         return Found::NotIp;
     }
@@ -215,9 +218,10 @@ fn wireless(frame: &[u8], start: usize) -> Found {
     }
 }
 
-/// RFC 4391 §6: a type and two bytes reserved, then IP. tcpdump and Wireshark have 40 bytes before it, as
-/// Solaris captures: the global route header, or the receiver's address in the second half. The
-/// registry of link types names the RFC alone, so the header may also stand at the start.
+/// RFC 4391 §6: a type and two reserved bytes, then IP. tcpdump and Wireshark expect 40 bytes
+/// before it, as in Solaris captures: the global route header, or the receiver's address in the
+/// second half. The registry of link types names only the RFC, so the header may also be at the
+/// start.
 fn infiniband(frame: &[u8]) -> Found {
     let mut found = Found::Cut;
     for at in [40, 0] {
@@ -233,7 +237,8 @@ fn infiniband(frame: &[u8]) -> Found {
     found
 }
 
-/// NFLOG: four bytes, then values behind their length and type in the byte order of who captured.
+/// NFLOG: four bytes, then values after their length and type, in the byte order of the capturing
+/// host.
 fn netfilter_log(frame: &[u8]) -> Found {
     const PAYLOAD: u16 = 9;
     for big in [false, true] {

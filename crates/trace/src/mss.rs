@@ -1,45 +1,46 @@
-//! The payload of a full-sized wire segment: what a captured super-segment is divided by.
+//! Payload size of a full-sized wire segment, by which captured super-segments are divided.
 
 use std::cmp::Ordering;
 
 use serde::Serialize;
 
-/// Where an MSS comes from.
+/// Source of an MSS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MssSource {
-    /// Told by whoever asked for the analysis.
+    /// Set by the caller of the analysis.
     Given,
-    /// The MSS option of the other end's SYN, less the options that this end's segments have; its own
-    /// where sizes show that its link takes less.
+    /// MSS option of the other end's SYN, less the option bytes of this end's segments. This end's
+    /// own option instead, if packet sizes show that its link takes less.
     Handshake,
-    /// The MSS option of the one SYN that was captured.
+    /// MSS option of the only SYN that was captured.
     OneSyn,
-    /// The payload sizes: most are this or its multiples.
+    /// Payload sizes: most are this size or multiples of it.
     Inferred,
-    /// Nothing tells it: Ethernet's, or loopback's.
+    /// No evidence: Ethernet's, or loopback's.
     Assumed,
 }
 
-/// An MSS and its source.
+/// MSS and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Mss {
     /// Payload bytes of a full-sized wire segment.
     pub bytes: u32,
-    /// Where it comes from.
+    /// Source of the MSS.
     pub source: MssSource,
 }
 
-/// MTUs that links have: Ethernet, PPPoE, tunnels, jumbo frames, loopback, IPv6's least, IPv4's old
+/// Common MTUs: Ethernet, PPPoE, tunnels, jumbo frames, loopback, IPv6's minimum, IPv4's old
 /// default.
 const MTUS: [u32; 16] = [
     1500, 9000, 1492, 1480, 1476, 1450, 1440, 1420, 1400, 8951, 9001, 4352, 65535, 65536, 1280, 576,
 ];
 
-/// The MSS that explains these payload sizes, if one does.
+/// Infers the MSS that explains these payload sizes. `None` if no MSS does. `headers`: bytes of IP
+/// and TCP headers.
 ///
-/// It is the largest size if no super-segment can be among them, or else the candidate (a size seen
-/// twice, or a common link's) of which most of the larger sizes are multiples.
+/// The MSS is the largest size if no super-segment can be among them. Otherwise it is the candidate
+/// (a size seen twice, or a common link's) of which most of the larger sizes are multiples.
 pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
     let largest = *sizes.iter().max()?;
     let seen_twice = |size: u32| sizes.iter().filter(|other| **other == size).count() >= 2;
@@ -56,7 +57,7 @@ pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
             None
         };
     }
-    // A size of the application's, such as 4096, is no MSS, however often it is seen.
+    // A size of the application, such as 4096, is no MSS, however often it is seen.
     let mss_like = |size: &u32| (500..=9216).contains(size) && !size.is_multiple_of(512);
     let seen = sizes.iter().copied().filter(mss_like);
     let candidates = MTUS.iter().map(|mtu| mtu - headers).chain(seen);
@@ -71,13 +72,17 @@ pub(crate) fn infer(sizes: &[u32], headers: u32) -> Option<Mss> {
     candidates
         .filter(|mss| *mss < largest || seen_twice(*mss))
         .filter_map(|mss| Some((score(mss)?, MTUS.contains(&(mss + headers)), mss)))
-        // Of those that explain as many a common link's, so 1448 rather than 2896; then the largest.
+        // Order of candidates that explain equally many sizes: a common link's first, so 1448
+        // rather than 2896; then the largest.
         .max()
         .and_then(|(_, _, mss)| inferred(mss))
 }
 
-/// The MSS that SYNs allow: the other end's option, unless this end's own is smaller and its packets are
-/// multiples of that. An option binds who receives it; that a link takes less, its own end's tells.
+/// MSS that the SYNs allow: the other end's option, unless this end's own is smaller and its
+/// packets are multiples of its own. `None` without options.
+///
+/// An option limits the end that receives it; that an end's link takes less is shown by its own
+/// option.
 pub(crate) fn by_syns(others: Option<u32>, own: Option<u32>, sizes: &[u32]) -> Option<Mss> {
     let multiples = |mss: u32| {
         let of_mss = |size: &&u32| **size >= mss && size.is_multiple_of(mss);
@@ -100,18 +105,20 @@ pub(crate) fn by_syns(others: Option<u32>, own: Option<u32>, sizes: &[u32]) -> O
     Some(Mss { bytes, source })
 }
 
-/// Packets larger than the MSS that are all of one size: no super-segment of it, so the MSS is that.
+/// Packets larger than the MSS that all have one size: no super-segments, so the MSS is that size.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Oversized {
     bytes: u32,
     seen: u8,
 }
 
-/// So many in a row: more than an application of one size of writes would make without PSH.
+/// Number of such packets in a row that is enough: more than an application with one write size
+/// makes without PSH.
 pub(crate) const OVERSIZED_ENOUGH: u8 = 4;
 
 impl Oversized {
-    /// A packet of more than one MSS, without PSH; the MSS that it and those before it show to be right.
+    /// Handles a packet longer than the MSS, without PSH. Returns the new MSS if enough packets
+    /// show it.
     pub(crate) fn on_packet(&mut self, payload: u32, mss: u32) -> Option<Mss> {
         if payload.is_multiple_of(mss) {
             *self = Oversized::default();
@@ -130,8 +137,8 @@ impl Oversized {
     }
 }
 
-/// Whether the largest of these sizes is that of Ethernet's full segments, and half of them have it: more
-/// of them would tell no other MSS.
+/// True if the largest of these sizes is that of Ethernet's full segments, and half of them have
+/// it. More packets would then not change the MSS.
 pub(crate) fn is_of_ethernet(sizes: &[u32], headers: u32) -> bool {
     let full = 1500 - headers;
     let fulls = sizes.iter().filter(|size| **size == full).count();
@@ -139,7 +146,7 @@ pub(crate) fn is_of_ethernet(sizes: &[u32], headers: u32) -> bool {
     fulls * 2 >= data && sizes.iter().all(|size| *size <= full)
 }
 
-/// What is taken when nothing tells.
+/// MSS assumed without evidence.
 pub(crate) fn assume(headers: u32, loopback: bool) -> Mss {
     let mtu = if loopback { 65_536 } else { 1500 };
     Mss {
@@ -179,10 +186,10 @@ mod tests {
                 "{sizes:?}"
             );
         };
-        // `advmss 1400` at the sender binds the other direction alone.
+        // `advmss 1400` at the sender limits only the other direction.
         check(Some(1448), Some(1388), &[1448, 1448, 900], Some(1448));
         check(Some(1388), Some(1448), &[1388, 1388], Some(1388));
-        // A sender whose link takes 1400 bytes: super-segments of that.
+        // A sender whose link takes 1400 bytes: super-segments of that size.
         check(Some(1448), Some(1388), &[2776, 13_880, 5552], Some(1388));
         check(Some(8948), Some(1448), &[], Some(1448));
         check(None, Some(1448), &[], Some(1448));

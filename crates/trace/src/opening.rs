@@ -1,31 +1,32 @@
-//! How the first connection of a capture began: its first transactions, ACK by ACK and burst by burst.
+//! First transactions of the first connection of a capture, ACK by ACK and burst by burst.
 
 use tcpcost_counts::{Opening, Sequences};
 
 use crate::watch::{AckEvent, BurstEvent, PacketEvent, Watch};
 
-/// Keeps what the pure ACKs of the first connection with data covered, and how long its bursts were.
+/// Watch that keeps the coverage of the pure ACKs and the lengths of the bursts of the first
+/// connection with data.
 ///
-/// A transaction begins with data of the client behind data of the server. A burst is what was sent
-/// with no packet of the other end between, however long that took
-/// ([`crate::Settings::burst_gap_ns`] at its most): seen where the sender is, what an ACK released. A
-/// pause tells nothing where the round trip is shorter than the sender's scheduling.
+/// A transaction begins with data of the client after data of the server. A burst is a run of data
+/// with no packet of the other end in between, however long it took (with
+/// [`crate::Settings::burst_gap_ns`] at its maximum): at the sender, the data that an ACK released.
+/// A pause is no boundary where the round trip is shorter than the sender's scheduling delays.
 #[derive(Debug, Clone)]
 pub struct OpeningWatch {
     transactions: usize,
     connection: Option<usize>,
-    /// By end: pure ACKs and bursts, a list for each transaction.
+    /// Pure ACKs and bursts of each end, a list for each transaction.
     sequences: [Sequences; 2],
     begun: usize,
-    /// Whether the server sent data in the transaction that goes on.
+    /// True if the server sent data in the current transaction.
     answered: bool,
 }
 
-/// ACKs and bursts that are kept of a transaction.
+/// Limit of ACKs and bursts kept for each transaction.
 const KEPT: usize = 64;
 
 impl OpeningWatch {
-    /// Of so many transactions.
+    /// Creates a watch of the first `transactions` transactions.
     pub fn of(transactions: usize) -> OpeningWatch {
         let mut opening = OpeningWatch {
             transactions,
@@ -38,7 +39,7 @@ impl OpeningWatch {
         opening
     }
 
-    /// Without the first so many transactions: what is no request of the workload's.
+    /// Returns the transactions except the first `without`, which are not requests of the workload.
     pub fn opening(&self, without: usize) -> Opening {
         let of = |end: usize| {
             let rest = |lists: &[Vec<u64>]| lists.get(without..).unwrap_or_default().to_vec();
@@ -72,7 +73,7 @@ impl OpeningWatch {
         }
     }
 
-    /// Where something of this end belongs, if it is kept.
+    /// Lists of this end, if the event belongs to the connection and transactions that are kept.
     fn kept(&mut self, connection: usize, end: usize) -> Option<&mut Sequences> {
         let is_first = self.connection == Some(connection);
         (is_first && self.begun <= self.transactions).then(|| &mut self.sequences[end])

@@ -1,7 +1,8 @@
-//! A captured frame to a [`Segment`]: link layer, IP with its extension headers, TCP with options.
+//! Parser of a captured frame into a [`Segment`]: link layer, IP with its extension headers, TCP
+//! with options.
 //!
-//! No checksum is verified: at a host that offloads them they are wrong by design. Nothing is
-//! reassembled: a fragment is counted and left out, but for the first one of a tunnel's packet.
+//! No checksum is verified: at a host that offloads checksums they are wrong by design. Nothing is
+//! reassembled: a fragment is counted and skipped, except the first fragment of a tunnel's packet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,8 +10,8 @@ use crate::links::{self, Found, Link, be16};
 use crate::segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
 use crate::tunnels::{self, DEPTH_MOST, Inner, Tunnel};
 
-/// The segment in a captured frame. `wire_len` is the frame's length before it was cut. What is no
-/// segment is counted in `skipped`.
+/// Parses the segment in a captured frame. `wire_len`: length of the frame before it was cut,
+/// bytes. `None` if the frame holds no segment; the reason is counted in `skipped`.
 #[inline(always)]
 pub fn segment(
     link: Link,
@@ -19,8 +20,8 @@ pub fn segment(
     at_ns: u64,
     skipped: &mut Skipped,
 ) -> Option<Segment> {
-    // What nearly every packet is: the places of its fields are known, and one look at its length is
-    // enough for all of them.
+    // Form of nearly every packet: the offsets of its fields are known, and one check of its length
+    // is enough for all of them.
     if link == Link::Ethernet
         && let Some(head) = frame.first_chunk::<PLAIN_HEADERS>()
         && head[12..15] == [8, 0, 0x45]
@@ -34,10 +35,10 @@ pub fn segment(
     behind_link(link, frame, wire_len, at_ns, skipped)
 }
 
-/// Ethernet's header, IPv4's and TCP's without options.
+/// Length of the headers of Ethernet, IPv4 and TCP without options, bytes.
 const PLAIN_HEADERS: usize = 14 + 20 + 20;
 
-/// The segment in a frame of any kind.
+/// Parses the segment in a frame of any link type.
 #[inline(never)]
 fn behind_link(
     link: Link,
@@ -68,7 +69,7 @@ fn behind_link(
     let ip_wire = wire_len.saturating_sub(ip_at as u32);
     let found = datagram(ip, ip_wire, at_ns, 0, skipped);
     match link {
-        // A segment that is changed is copied: 5 % of all instructions.
+        // Changing a segment copies it: 5 % of all instructions.
         Link::Cooked1 | Link::Cooked2 => found.map(|mut segment| {
             if link == Link::Cooked1 {
                 segment.way = way(frame);
@@ -103,7 +104,7 @@ fn datagram(
     }
 }
 
-/// The segment within a tunnel, behind an IP header whose packet has this protocol.
+/// Parses the segment within a tunnel. `protocol` is that of the outer packet, `rest` its payload.
 #[cold]
 fn within(
     protocol: u8,
@@ -129,7 +130,8 @@ fn within(
     Some(segment)
 }
 
-/// The way that the first two bytes of Linux cooked, version 1, tell: 4 is what this host sent.
+/// Way of a packet in Linux cooked capture, version 1, from its first two bytes: 4 means sent by
+/// this host.
 fn way(frame: &[u8]) -> Way {
     match be16(frame, 0) {
         Some(4) => Way::Out,
@@ -159,7 +161,7 @@ fn ipv4(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
     ipv4_tcp(ip, head, header, ip_wire, at_ns, skipped)
 }
 
-/// A protocol that may carry TCP.
+/// Handles an IPv4 packet of another protocol, which may carry TCP.
 #[cold]
 fn ipv4_other(
     ip: &[u8],
@@ -172,7 +174,7 @@ fn ipv4_other(
 ) -> Option<Segment> {
     let mut header = usize::from(head[0] & 15) * 4;
     let mut protocol = head[9];
-    // Of a tunnel's fragments the first has the headers within, and those tell the lengths.
+    // The first fragment of a tunnel's packet has the inner headers, and those give the lengths.
     let is_first = u16::from_be_bytes([head[6], head[7]]) & 0x1fff == 0;
     let mut rest = ip.get(header..).filter(|_| is_first).unwrap_or_default();
     let is_authenticated = protocol == 51;
@@ -193,7 +195,7 @@ fn ipv4_other(
     Some(segment)
 }
 
-/// The segment behind this header, or behind more of this length in all.
+/// Parses the TCP segment after IP headers of `header` bytes in all.
 #[inline(always)]
 fn ipv4_tcp(
     ip: &[u8],
@@ -203,7 +205,8 @@ fn ipv4_tcp(
     at_ns: u64,
     skipped: &mut Skipped,
 ) -> Option<Segment> {
-    // 0 stands in a super-segment beyond 64 KiB (BIG TCP) and in what some drivers segment.
+    // The length field is 0 in a super-segment longer than 64 KiB (BIG TCP), and in packets that
+    // some drivers segment.
     let octets = match u16::from_be_bytes([head[2], head[3]]) {
         0 => ip_wire,
         length => u32::from(length),
@@ -240,12 +243,14 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
     let mut is_fragment = false;
     while next != PROTOCOL_TCP {
         let length = match next {
-            // Hop-by-hop, routing, destination options, mobility: in units of 8 after the first.
+            // Hop-by-hop, routing, destination options, mobility: length in units of 8, without the
+            // first 8.
             0 | 43 | 60 | 135 => ip.get(at + 1).map(|units| usize::from(*units) * 8 + 8),
-            // Authentication: in units of 4, less 2.
+            // Authentication header: length in units of 4, minus 2.
             51 => ip.get(at + 1).map(|units| usize::from(*units) * 4 + 8),
             44 => {
-                // An atomic fragment (RFC 6946) is a whole datagram; a first one may be of a tunnel.
+                // An atomic fragment (RFC 6946) is a whole datagram; a first fragment may be a
+                // tunnel's.
                 match be16(ip, at + 2) {
                     Some(offset) if offset & 0xfff8 != 0 => {
                         skipped.fragments += 1;
@@ -330,7 +335,7 @@ fn tcp(
     };
     let options = &tcp[20..header.min(tcp.len())];
     let complete = header <= tcp.len();
-    // What nearly every segment has: NOP NOP timestamps, or nothing.
+    // Options of nearly every segment: NOP NOP timestamps, or none.
     if let Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) = options.first_chunk()
         && options.len() == 12
     {
@@ -357,7 +362,7 @@ fn timestamped(timestamps: Option<(u32, u32)>, complete: bool) -> Options {
     }
 }
 
-/// What a segment has beside its own header.
+/// Fields of a segment that are not in its TCP header.
 struct Around {
     at_ns: u64,
     source: Endpoint,
@@ -368,7 +373,7 @@ struct Around {
     payload: u32,
 }
 
-// Once for each form of options: what is put in later is copied piece by piece.
+// Called once for each form of options: fields that are set later are copied one by one.
 #[inline(always)]
 fn made(head: &[u8; 20], around: Around, options: Options) -> Segment {
     let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -1,5 +1,5 @@
-//! libpcap's file format: both byte orders, stamps in µs and ns, and Kuznetzov's, whose packets have the
-//! number of their interface.
+//! Reader of libpcap's file format: both byte orders, timestamps in µs and ns, and Kuznetzov's
+//! variant, whose packets have the number of their interface.
 
 use std::io::Read;
 
@@ -8,19 +8,19 @@ use crate::links::Link;
 use crate::packet::segment;
 use crate::read::{Broken, Reading, Sink};
 
-/// Byte order and unit of a file's stamps, told by its magic.
+/// Byte order, unit of timestamps and layout of a file, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Order {
     big: bool,
     ns_per_unit: u64,
-    /// Bytes before each packet.
+    /// Bytes before each packet: [`PACKET_HEADER`] or [`MODIFIED_HEADER`].
     packet_header: usize,
-    /// Before version 2.3 the two lengths of a packet stood the other way round, and in files of 2.3 either.
+    /// True before version 2.4: the two lengths of a packet may be swapped.
     is_old: bool,
 }
 
 impl Order {
-    /// Of a file that begins so.
+    /// Format of a file that begins with `head`. `None` if the magic number is not libpcap's.
     pub(crate) fn of(head: &[u8]) -> Option<Order> {
         let (big, ns_per_unit, packet_header) = match head.first_chunk::<4>()? {
             [0xd4, 0xc3, 0xb2, 0xa1] => (false, 1_000, PACKET_HEADER),
@@ -42,10 +42,11 @@ impl Order {
 
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
-/// Behind the four usual fields: interface (4), protocol (2), way (1), padding.
+/// Length of Kuznetzov's packet header. After the four usual fields: interface (4), protocol (2),
+/// way (1), padding.
 const MODIFIED_HEADER: usize = 24;
 
-/// Reads the packets of a file whose magic is known.
+/// Reads the packets of a file whose magic number is known.
 pub(crate) fn read<R: Read>(
     bytes: &mut Bytes<R>,
     sink: &mut impl Sink,
@@ -67,7 +68,7 @@ pub(crate) fn read<R: Read>(
         }
     });
     order.is_old = (1..=3).contains(&version[1]) && version[0] == 2;
-    // The upper bits tell of frame check sequences.
+    // The upper bits describe frame check sequences.
     let number = u32_at::<true>(bytes.held(), 20);
     let number = if order.big {
         number
@@ -111,7 +112,7 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
         want = HEADER;
         while let Some(header) = rest.first_chunk::<HEADER>() {
             let mut lengths = (u32_at::<BIG>(header, 8), u32_at::<BIG>(header, 12));
-            // No more is captured than there was.
+            // The captured length is never the larger one.
             if order.is_old && lengths.0 > lengths.1 {
                 lengths = (lengths.1, lengths.0);
             }
@@ -134,7 +135,7 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
             if let Link::Unknown(number) = link {
                 *reading.links_unread.entry(number).or_default() += 1;
             }
-            // Changed where it is: a segment that is moved is copied.
+            // Changed in place: a segment that is moved is copied.
             let mut found = segment(link, frame, wire_len, at_ns, &mut reading.skipped);
             if let Some(segment) = &mut found {
                 segment.frame = reading.packets;

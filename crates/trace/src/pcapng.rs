@@ -1,4 +1,5 @@
-//! pcapng: sections of either byte order, any number of interfaces, stamps of any resolution.
+//! Reader of pcapng: sections of either byte order, any number of interfaces, timestamps of any
+//! resolution.
 
 use std::io::Read;
 
@@ -14,28 +15,29 @@ const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
-/// One interface of a section.
+/// Interface of a section.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Link,
     snap_len: u32,
     resolution: Resolution,
-    /// Added to every stamp, s.
+    /// Offset added to every timestamp, s.
     offset_s: i64,
     dropped: Option<u64>,
 }
 
-/// The unit of an interface's stamps.
+/// Unit of an interface's timestamps.
 #[derive(Debug, Clone, Copy)]
 enum Resolution {
-    /// This many ns are one unit.
+    /// Length of a unit, ns.
     Ns(u64),
-    /// This many units are one second.
+    /// Units in a second.
     PerSecond(u64),
 }
 
 impl Resolution {
-    /// From option if_tsresol: a power of 10, or of 2 where the high bit is set.
+    /// Resolution of option if_tsresol: a power of 10, or of 2 if the high bit is set. `None` if it
+    /// does not fit 64 bits.
     fn from_option(value: u8) -> Option<Resolution> {
         let exponent = u32::from(value & 0x7f);
         if value & 0x80 != 0 {
@@ -136,7 +138,8 @@ pub(crate) fn read<R: Read>(
                 if let Some(segment) = &mut found {
                     segment.at_ns = at_ns;
                     segment.frame = reading.packets;
-                    // Of an interface that is all of a host's the packet tells which it is.
+                    // On the interface `any`, which is all of a host's, the packet itself names its
+                    // interface.
                     segment.interface |= interface << 16;
                     sink.segment(segment);
                 }
@@ -148,7 +151,8 @@ pub(crate) fn read<R: Read>(
                 if let Some(of) = of {
                     let dropped = [5, 7].map(|code| body.option(12, code).and_then(|o| o.u64(0)));
                     if dropped.iter().any(Option::is_some) {
-                        // Totals of the interface: a later block replaces an earlier one.
+                        // The counts are totals of the interface: a later block replaces an earlier
+                        // one.
                         let now = dropped
                             .iter()
                             .flatten()
@@ -238,7 +242,7 @@ fn packet<'a>(kind: u32, body: Fields<'a>, interfaces: &[Interface]) -> Option<P
     })
 }
 
-/// Numbers in a block.
+/// Fields of a block.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     bytes: &'a [u8],
@@ -275,7 +279,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The value of the first option with this code, options beginning at `at`.
+    /// Value of the first option with this code. `at`: offset of the first option.
     fn option(self, mut at: usize, code: u16) -> Option<Fields<'a>> {
         loop {
             let (found, length) = (self.u16(at)?, usize::from(self.u16(at + 2)?));

@@ -1,62 +1,66 @@
-//! The ACK policy that one end's pure ACKs look like, and what cannot be told apart from it.
+//! Guess of the ACK policy that fits one end's pure ACKs, and of policies that cannot be
+//! distinguished from it.
 //!
-//! Four things tell: how much each ACK covers, how far it moves the right edge of the window (what
-//! the application read since the ACK before), whether that leaves the window as wide as ever (all
-//! was read), and when it leaves. What its receiver saw of batches, a capture at the other end lacks.
+//! Four facts decide: how much each ACK covers; how far it moves the right edge of the window (the
+//! bytes that the application read since the ACK before); whether the window is then at its maximum
+//! (all was read); and when the ACK leaves. Batches that the receiver saw are missing in a capture
+//! at the other end.
 
 use serde::Serialize;
 
 use crate::histogram::Histogram;
 
-/// What a policy shows in: pure ACKs that cover payload while nothing is missing. With a gap, or for a
-/// duplicate, every receiver acknowledges at once (RFC 5681 §4.2).
+/// Evidence for a policy: pure ACKs that cover payload while nothing is missing. For a gap or a
+/// duplicate every receiver acknowledges at once (RFC 5681 §4.2).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Undisturbed {
     wire_segments: Histogram,
-    /// Those that cover exactly one captured super-segment of several wire segments.
+    /// ACKs that cover exactly one captured super-segment of several wire segments.
     exactly_one_super_segment: u64,
-    /// Those that came 5 ms or more later than the RTT explains, after a silence as long.
+    /// ACKs that came 5 ms or more later than the RTT explains, after a silence of that length.
     delayed: u64,
     growth: Growth,
     window: Windows,
-    /// Those that left at a time of their own between two arrivals, as seen at the receiver.
+    /// ACKs that left at a time of their own between two arrivals, as seen at the receiver.
     between_arrivals: u64,
 }
 
-/// How the coverage grows from one pure ACK to the next.
+/// Growth of the coverage from one pure ACK to the next.
 #[derive(Debug, Clone, Copy, Default)]
 struct Growth {
     last: u64,
-    /// ACKs of the first ascent by one, while it lasts.
+    /// ACKs of the first ascent in steps of one, while it lasts.
     ramp: u64,
     ramp_over: bool,
     by_one: u64,
 }
 
-/// What pure ACKs tell of reads.
+/// Evidence for reads in the windows of pure ACKs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Windows {
-    /// ACKs whose window is as wide as any before.
+    /// ACKs whose window is as large as any before.
     full: u64,
-    /// ACKs of which it is known how far they moved the edge.
+    /// ACKs for which the movement of the window's edge is known.
     known: u64,
-    /// Of these, such as left it within a segment of where it was: no read came before them.
+    /// ACKs in `known` that left the edge within a segment of where it was: no read came before
+    /// them.
     stuck: u64,
-    /// How far they moved it.
+    /// Most frequent movements of the edge, bytes.
     steps: CommonestSteps,
-    /// Those that moved it by the commonest step so far, which is not what they cover.
+    /// ACKs that moved the edge by the most frequent step so far, if that step differs from their
+    /// coverage.
     of_step: u64,
-    /// Those of either kind: with a step, or as wide as any before.
+    /// ACKs with such a step, or with a window as large as any before.
     of_reads: u64,
 }
 
-/// The commonest of many values, if it is about a fifth of them or more (Misra and Gries 1982): each
-/// with how often it came, or less.
+/// Most frequent of many values, if it is about a fifth of them or more (Misra and Gries 1982).
+/// Each has a lower bound of its frequency.
 #[derive(Debug, Clone, Copy, Default)]
 struct CommonestSteps([(u32, u32); 4]);
 
 impl CommonestSteps {
-    /// Another value, which is one of those before if it is this near.
+    /// Counts a value. It equals an earlier value if their distance is at most `within`.
     #[inline]
     fn add(&mut self, value: u32, within: u32) {
         let places = &mut self.0;
@@ -95,7 +99,7 @@ impl Undisturbed {
         let (seen, window) = (&mut self.window, covered.window);
         let mut of_step = false;
         seen.full += u64::from(window.is_full);
-        // Scales of a segment and more hide what was read.
+        // A window scale of a segment or more hides the bytes read.
         let mss = u64::from(mss);
         if let Some(edge) = window.edge_bytes.filter(|_| window.unit_bytes * 2 <= mss) {
             seen.known += 1;
@@ -104,7 +108,7 @@ impl Undisturbed {
                 edge.min(u64::from(u32::MAX)) as u32,
                 window.unit_bytes as u32,
             );
-            // Both edges are cut off.
+            // Both edges are rounded down.
             seen.steps.add(edge, 2 * unit);
             let apart = u64::from(edge).abs_diff(covered.bytes) > window.unit_bytes;
             of_step = apart && seen.steps.most().0.abs_diff(edge) <= 2 * unit;
@@ -113,7 +117,7 @@ impl Undisturbed {
         seen.of_reads += u64::from(of_step || window.is_full);
     }
 
-    /// The policy that they look like.
+    /// Policy that fits these ACKs.
     pub(crate) fn guess(&self) -> PolicyGuess {
         PolicyGuess {
             acks: self.wire_segments.n(),
@@ -134,7 +138,7 @@ impl Undisturbed {
         let most = |count: u64| count as f64 >= MOST * n as f64;
         let of = |count: u64| format!("{count} of {n} pure ACKs");
         let ramp = self.growth.ramp;
-        // Short ascents come by chance where sizes of reads and segments differ.
+        // Short ascents come by chance if the sizes of reads and segments differ.
         let stays = mode == max || (mode == ramp && ramp >= 5);
         if ramp >= 3 && (stays || self.growth.by_one * 2 >= n - 1) {
             let most = if stays { mode } else { max };
@@ -162,7 +166,7 @@ impl Undisturbed {
             );
             return self.or_on_read(Policy::PerBatch, text, mode);
         }
-        // A few that cover many would be the policy of most segments.
+        // A few ACKs that cover many segments would decide the policy of most segments.
         let covers_most = mode * of_mode * 2 >= self.wire_segments.sum();
         if most(of_mode) && mode > 0 && covers_most {
             let about = if mode < 64 { "exactly" } else { "about" };
@@ -186,7 +190,7 @@ impl Undisturbed {
         )
     }
 
-    /// On read, where nothing else looks like it.
+    /// Guesses "on read" if only that policy fits.
     fn reads(&self, of_mode: u64) -> Option<PolicyGuess> {
         let n = self.wire_segments.n();
         let seen = &self.window;
@@ -196,7 +200,8 @@ impl Undisturbed {
         let part = |share: f64, of: u64| (share * of as f64).ceil() as u64;
         let (step, of_step) = seen.steps.most();
         let of_step = u64::from(of_step).min(seen.of_step);
-        // Each ACK moves the edge by one read, while what it covers varies with what came until then.
+        // Each ACK moves the edge by one read, while its coverage varies with the data that came
+        // until then.
         if seen.known > 0 && of_step >= part(0.6, seen.known) && of_step > of_mode + n / 20 {
             return Some(PolicyGuess::sure(
                 Policy::OnRead,
@@ -220,9 +225,9 @@ impl Undisturbed {
         })
     }
 
-    /// This policy, or that of a reader that comes at the same moments, unless ACKs left unread data.
+    /// Guesses `policy`, or a reader that reads at the same moments, unless ACKs left data unread.
     fn or_on_read(&self, policy: Policy, evidence: String, mode: u64) -> PolicyGuess {
-        // 4.4BSD's tcp_output: a read that opens the window by two segments is worth an ACK.
+        // 4.4BSD's tcp_output sends an ACK if a read opens the window by two segments.
         if mode < 2 || self.window.refutes_reads() {
             return PolicyGuess::sure(policy, evidence);
         }
@@ -236,40 +241,40 @@ impl Undisturbed {
 }
 
 impl Windows {
-    /// Whether too many ACKs left that no read had come before: more than what a reader that is not
-    /// waited for any longer explains.
+    /// True if too many ACKs left without a read before them: more than a reader explains that is
+    /// no longer waited for.
     fn refutes_reads(&self) -> bool {
         self.stuck * 4 > self.known
     }
 }
 
-/// An ACK policy, guessed.
+/// ACK policy, as guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Policy {
-    /// Too little to tell.
+    /// Too little evidence.
     Unknown,
-    /// One ACK for every so many wire segments; RFC 5681's is 2.
+    /// One ACK for a fixed number of wire segments; RFC 5681's is 2.
     EverySegments {
-        /// How many.
+        /// Wire segments for each ACK.
         segments: u64,
     },
-    /// ACK avoidance that covers one segment more each time (HP-UX, Solaris).
+    /// ACK avoidance: each ACK covers one segment more than the one before (HP-UX, Solaris).
     GrowingAvoidance {
-        /// The most that one ACK covers.
+        /// Limit of wire segments that one ACK covers.
         most: u64,
     },
-    /// One for each batch that GRO, or the sender's segmentation offload, hands over.
+    /// One ACK for each batch made by GRO or by the sender's segmentation offload.
     PerBatch,
-    /// When the delayed-ACK timer fires.
+    /// ACKs when the delayed-ACK timer fires.
     ByTimer,
-    /// When the application reads and so opens the window.
+    /// ACKs when the application reads and so opens the window.
     OnRead,
-    /// None of these for most.
+    /// No single policy fits most ACKs.
     Mixed,
 }
 
-/// One ACK that covered payload.
+/// Coverage of one ACK of payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Covered {
     pub(crate) pure: bool,
@@ -278,36 +283,38 @@ pub(crate) struct Covered {
     pub(crate) packets: u64,
     pub(crate) on_boundary: bool,
     pub(crate) window: Window,
-    /// Time since the last packet covered in which nothing else passed, less the RTT, ns.
+    /// Time after the newest covered packet, minus the RTT, ns; only time in which no other packet
+    /// passed counts. `None` if the capture has no times.
     pub(crate) late_ns: Option<u64>,
-    /// Whether it left at a time of its own between two arrivals.
+    /// True if the ACK left at a time of its own between two arrivals.
     pub(crate) between_arrivals: bool,
-    /// Whether a gap or a duplicate made it leave.
+    /// True if a gap or a duplicate triggered the ACK.
     pub(crate) disturbed: bool,
 }
 
-/// The window that an ACK offers.
+/// Window that an ACK offers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// How far its right edge moved since the ACK before: what was read in between, as far as the
-    /// receiver offers what its buffer has room for. `None` if the window's scale is unknown.
+    /// Movement of the right edge since the ACK before: bytes read in between, if the receiver
+    /// offers all free space of its buffer. `None` if the window's scale is unknown.
     pub(crate) edge_bytes: Option<u64>,
-    /// What the scale cuts off: edges are known to this much.
+    /// Unit of the window's scale, bytes: edges are known to this precision.
     pub(crate) unit_bytes: u64,
-    /// Whether it is as wide as any before, to a segment: as far as it tells, nothing is left to be read.
+    /// True if the window is as large as any before, to a segment: probably no data are left to
+    /// read.
     pub(crate) is_full: bool,
 }
 
-/// A policy and why.
+/// Guessed policy, with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyGuess {
-    /// The policy.
+    /// Guessed policy.
     pub policy: Policy,
-    /// What would look the same in this capture.
+    /// Other policies that would look the same in this capture.
     pub or: Vec<Policy>,
-    /// How many pure ACKs it was guessed from: those that cover payload while nothing is missing.
+    /// Pure ACKs that the guess is based on: those that cover payload while nothing is missing.
     pub acks: u64,
-    /// What it was guessed from.
+    /// Evidence for the guess, as text.
     pub evidence: String,
 }
 
@@ -326,24 +333,25 @@ impl PolicyGuess {
     }
 }
 
-/// Above what a receiver needs to answer at once, below the shortest delayed ACK of Linux (12 ms, where
-/// connection/stall.rs tells how it was measured).
+/// Least delay of an ACK that a timer sent: more than a receiver needs to answer at once, and less
+/// than the shortest delayed ACK of Linux (12 ms; connection/stall.rs describes the measurement).
 const DELAYED_NS: u64 = 5_000_000;
 
-/// Pure ACKs that a guess needs; one of reads, which a few reads at the right moments would look like,
-/// needs more.
+/// Least number of pure ACKs for a guess. "On read" needs more, because a few reads at the right
+/// moments would look like it.
 const FEWEST: u64 = 4;
 const FEWEST_OF_READS: u64 = 8;
 
-/// The share that is called most.
+/// Share of ACKs that counts as most.
 const MOST: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// ACKs that cover so many wire segments in so many packets each (0: in one each) and move the
-    /// edge so far (0: as far as they cover).
+    /// Checks the guess for ACKs of the given coverage: wire segments, and movement of the window's
+    /// edge, bytes. `packets`: packets that each ACK covers; 0 for one packet for each wire
+    /// segment.
     fn check(covered: &[(u64, u64)], packets: u64, expected: Policy, or: &[Policy]) {
         let mut acks = Undisturbed::default();
         for &(wire_segments, edge) in covered {
@@ -369,7 +377,7 @@ mod tests {
         assert_eq!((guess.policy, &guess.or[..]), (expected, or), "{covered:?}");
     }
 
-    /// With a reader that keeps up.
+    /// ACKs of a receiver whose reader keeps up.
     fn kept(wire_segments: &[u64]) -> Vec<(u64, u64)> {
         wire_segments
             .iter()
@@ -390,7 +398,7 @@ mod tests {
         let growing = |most| Policy::GrowingAvoidance { most };
         check(&kept(&[1, 2, 3, 4, 5, 6, 7, 8]), 0, growing(8), &[]);
         check(&kept(&[1, 2, 3, 4, 4, 4, 4, 4, 4]), 0, growing(4), &[]);
-        // One that a busy receiver sent late is no other limit.
+        // An ACK that a busy receiver sent late sets no new limit.
         let late = [1, 2, 3, 4, 5, 5, 5, 5, 11, 5, 5];
         check(&kept(&late), 0, growing(5), &[]);
         check(&kept(&[3, 44, 12, 7, 45]), 1, Policy::PerBatch, &READ);
@@ -406,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_right_edge_tells_reads() {
-        // A read of 4096 bytes before each ACK, whatever came until then.
+        // A read of 4096 bytes before each ACK, whatever arrived until then.
         let of_reads = [
             (3, 4096),
             (2, 4096),
@@ -417,7 +425,7 @@ mod tests {
             (3, 4096),
         ];
         check(&[&of_reads[..], &of_reads].concat(), 0, Policy::OnRead, &[]);
-        // ACKs that leave unread data are no reader's.
+        // ACKs that leave data unread are not a reader's.
         let unread = [(2, 0), (2, 0), (2, 0), (2, 8192)].repeat(3);
         check(&unread, 0, TWO, &[]);
         let unread = [(2, 0), (5, 0), (3, 0), (4, 16_384)].repeat(3);

@@ -1,4 +1,5 @@
-//! What reading a capture gives: segments to a sink, one by one, and what was met on the way.
+//! Interface for reading a capture: segments go to a sink one by one, and a [`Reading`] counts the
+//! rest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +9,14 @@ use tcpcost_counts::Printable;
 
 use crate::segment::{Segment, Skipped};
 
-/// Takes what a capture holds.
+/// Receiver of a capture's segments.
 pub trait Sink {
-    /// One segment, in the order of the capture.
+    /// Receives a segment, in the order of the capture.
     fn segment(&mut self, segment: &Segment);
 
-    /// All that was there is taken, and more is about to be asked for, which may take its time: a
-    /// look at the clock, or at what was found so far. `false` ends the reading as the end of the
-    /// capture would.
+    /// Called when all available input was read, before more is requested, which may block. An
+    /// implementation may check the clock or use the results so far. `false` ends the reading, as
+    /// the end of the capture would.
     fn goes_on(&mut self, _so_far: &Reading) -> bool {
         true
     }
@@ -27,46 +28,46 @@ impl<F: FnMut(&Segment)> Sink for F {
     }
 }
 
-/// The form of a capture.
+/// Format of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// libpcap's.
+    /// libpcap's format.
     Pcap,
     /// pcapng.
     Pcapng,
-    /// What tcpdump prints.
+    /// Text that tcpdump prints.
     TcpdumpText,
-    /// No file: packets as they pass an interface.
+    /// Live capture: packets as they pass an interface.
     Live,
 }
 
-/// Names of hosts in a text, by the number that a [`crate::Host::Named`] holds.
+/// Names of hosts in a text, indexed by the number in a [`crate::Host::Named`].
 pub type Names = Vec<Printable>;
 
-/// What reading found beside the segments.
+/// Facts about a capture that are not in its segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The form, once known.
+    /// Format. `None` until it is known.
     pub form: Option<Form>,
-    /// Packets, or lines of a text.
+    /// Number of packets, or of lines of a text.
     pub packets: u64,
     /// Bytes of the capture, after decompression.
     pub bytes: u64,
-    /// Packets left out.
+    /// Packets that were skipped.
     pub skipped: Skipped,
-    /// Packets that the capture itself says it dropped (pcapng's statistics, or the kernel's of an
-    /// interface).
+    /// Packets that the capture itself reports as dropped (pcapng's statistics, or the kernel's for
+    /// an interface). `None` if it does not report that.
     pub dropped_by_capture: Option<u64>,
-    /// Packets of link types that are not read, by the number of libpcap's registry.
+    /// Packets of unsupported link types, by the number in libpcap's registry.
     pub links_unread: BTreeMap<u32, u64>,
-    /// Names of hosts of a text.
+    /// Names of hosts in a text.
     pub names: Names,
 }
 
 impl Reading {
-    /// Goes on with another piece of the same capture. Names are those of the last piece that has
-    /// any: pieces of a text with names are to be joined before they are read.
+    /// Adds another piece of the same capture. Names are those of the last piece that has any, so
+    /// pieces of a text with names must be joined before they are read.
     pub fn add(&mut self, piece: Reading) {
         self.form = self.form.or(piece.form);
         self.packets += piece.packets;
@@ -85,12 +86,12 @@ impl Reading {
     }
 }
 
-/// Why reading stopped before the end. What was read until then stands.
+/// Error that stopped reading before the end. Results until then are valid.
 #[derive(Debug)]
 pub struct Broken {
-    /// Where, in bytes after decompression.
+    /// Offset of the error, bytes after decompression.
     pub offset: u64,
-    /// What was found.
+    /// Description of the error.
     pub what: String,
 }
 

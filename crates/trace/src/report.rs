@@ -1,4 +1,4 @@
-//! An analysed capture as data: what the text, JSON, CSV and HTML forms say is decided here.
+//! Analysed capture as data. The content of the text, JSON, CSV and HTML formats is decided here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::segment::{Skipped, endpoint_name};
 use crate::tunnels::Tunnel;
 use crate::waits::{CapturedAt, Waits};
 
-/// Version of the JSON form; a changed meaning of a field raises it.
+/// Version of the JSON format. A changed meaning of a field raises it.
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// An analysed capture.
@@ -28,43 +28,43 @@ pub const SCHEMA_VERSION: u32 = 2;
 pub struct Report {
     /// Name of the file, `-` for standard input.
     pub file: Printable,
-    /// Its form, if it has a known one.
+    /// Format. `None` if it is unknown.
     pub form: Option<Form>,
-    /// Packets, or lines of a text.
+    /// Number of packets, or of lines of a text.
     pub packets: u64,
     /// Bytes after decompression.
     pub bytes: u64,
-    /// Packets left out.
+    /// Packets that were skipped.
     pub skipped: Skipped,
-    /// Packets that the capture says it dropped; `None` if it does not say.
+    /// Packets that the capture reports as dropped. `None` if it does not report that.
     pub dropped_by_capture: Option<u64>,
-    /// Packets of link types that are not read, by the number of libpcap's registry.
+    /// Packets of unsupported link types, by the number in libpcap's registry.
     pub links_unread: BTreeMap<u32, u64>,
-    /// Why reading stopped before the end.
+    /// Error that stopped reading before the end. `None` if there was none.
     pub broken: Option<String>,
-    /// Where time was spent waiting, and what went wrong, the largest share first.
+    /// Findings about waits and failures, the largest share first.
     pub findings: Vec<Finding>,
-    /// What stands beside them.
+    /// Remarks that are no findings.
     pub notes: Vec<String>,
-    /// What the CPU pays more than it would have to.
+    /// Findings about what costs the CPU more than necessary.
     pub costs: Vec<Finding>,
-    /// What passes the stack for each MiB of payload; `None` without payload.
+    /// Segments and packets for each MiB of payload. `None` without payload.
     pub per_mib: Option<PerMib>,
-    /// What the time of all connections went into.
+    /// Time of all connections by what was waited for.
     pub waits: Waits,
-    /// Handshakes, by what became of them.
+    /// Handshakes, by result.
     pub handshakes: Handshakes,
     /// Counts of all connections and both directions.
     pub total: DirectionCounts,
-    /// How many connections there were.
+    /// Number of connections, including those that are not listed.
     pub connections_begun: usize,
-    /// The connections in the order of their first packets; of a live capture that held too many,
-    /// those that were not let go.
+    /// Connections in the order of their first packets. Connections that were released to save
+    /// memory are missing.
     #[serde(skip)]
     pub connections: Vec<ConnectionReport>,
 }
 
-/// What passes the stack for each MiB of payload.
+/// Segments and packets that pass the stack for each MiB of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PerMib {
     /// Wire segments with payload.
@@ -96,55 +96,56 @@ impl PerMib {
 /// A connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConnectionReport {
-    /// From 1 on.
+    /// Number, from 1.
     pub number: usize,
-    /// How it began.
+    /// Start of the connection.
     pub began: Began,
-    /// How it ended.
+    /// End of the connection.
     pub ended: Ended,
-    /// Time of the first packet since the epoch, ns.
+    /// Time of the first packet, ns since the epoch. `None` if the capture has no times.
     pub first_ns: Option<u64>,
-    /// From the first packet to the last, ns.
+    /// Time from the first packet to the last, ns. `None` if the capture has no times.
     pub duration_ns: Option<u64>,
-    /// Time with nothing outstanding, ns.
+    /// Time with nothing outstanding, ns. `None` if the capture has no times.
     pub idle_ns: Option<u64>,
-    /// The longest time without a packet, ns.
+    /// Longest time without a packet, ns. `None` if the capture has no times.
     pub longest_silence_ns: Option<u64>,
-    /// From the first SYN to the ACK of the other, ns.
+    /// Time from the client's SYN to its ACK of the server's SYN, ns. `None` if either was not
+    /// captured.
     pub handshake_ns: Option<u64>,
-    /// What its time went into.
+    /// Time by what was waited for.
     pub waits: Waits,
-    /// Where it was captured.
+    /// Place of the capture.
     pub captured_at: CapturedAt,
-    /// What became of its handshake; `None` if its SYN was not captured.
+    /// Result of the handshake. `None` if the client's SYN was not captured.
     pub handshake: Option<Handshake>,
-    /// Whether a RST ended it in the middle of something.
+    /// True if a RST ended it with data in flight, or with a request unanswered.
     pub cut_off: bool,
-    /// The innermost tunnel that it is in.
+    /// Innermost tunnel. `None` if there was no tunnel.
     pub tunnel: Option<Tunnel>,
-    /// Whether only one direction was captured.
+    /// True if only one direction was captured.
     pub one_sided: bool,
-    /// Packets stamped earlier than the one before.
+    /// Packets whose timestamp is earlier than that of the packet before.
     pub clock_went_back: u64,
-    /// The ends: the client first, or who was seen first.
+    /// Ends: the client first, or the end that was seen first.
     pub ends: [EndReport; 2],
 }
 
-/// One end of a connection: what it sent, and how it acknowledged.
+/// One end of a connection: the data that it sent, and its ACKs.
 #[derive(Debug, Clone, Serialize)]
 pub struct EndReport {
     /// Address and port.
     pub address: String,
-    /// Options of its SYN; `None` if not captured.
+    /// Options of its SYN. `None` if it was not captured whole.
     pub syn: Option<SynOptions>,
-    /// Payload of its full-sized wire segments, and how that is known.
+    /// Payload of its full-sized wire segments, with the source of that number.
     pub mss: Mss,
     /// Counts of what it sent.
     pub sent: DirectionCounts,
     /// [`Figure::CapturedOctetsPerDatagram`].
     pub captured_octets_per_datagram: Option<f64>,
-    /// Payload that it sent before any of it was acknowledged: its initial window, as far as it had so much
-    /// to send. `None` if its handshake was not captured.
+    /// Payload bytes that it sent before any was acknowledged: its initial window, if it had that
+    /// much to send. `None` if its SYN was not captured.
     pub initial_window_bytes: Option<u64>,
     /// Payload bytes of its captured data packets.
     pub packet_bytes: Distribution,
@@ -152,7 +153,8 @@ pub struct EndReport {
     pub wire_segments_per_packet: Distribution,
     /// [`Figure::CapturedTailRatio`]: packets that an unsplit tail would save.
     pub captured_tail_ratio: Option<f64>,
-    /// [`Figure::CapturedSegmentsPerAckSent`]: the other end's data for each pure ACK of this one.
+    /// [`Figure::CapturedSegmentsPerAckSent`]: wire segments of the other end's data for each pure
+    /// ACK of this end.
     pub captured_wire_segments_per_pure_ack_sent: Option<f64>,
     /// Wire segments that each pure ACK covers.
     pub wire_segments_covered: Distribution,
@@ -162,38 +164,40 @@ pub struct EndReport {
     pub stretch_acks: u64,
     /// ACKs that came with data.
     pub piggybacked_acks: u64,
-    /// How this end acknowledges, guessed.
+    /// Guessed ACK policy of this end.
     pub ack_policy: PolicyGuess,
     /// Wire segments of its data bursts.
     pub data_burst_wire_segments: Distribution,
-    /// Pure ACKs in a row.
+    /// Pure ACKs of each burst of pure ACKs.
     pub ack_burst: Distribution,
-    /// RTT from the capture to the other end and back, data to ACK, µs.
+    /// RTT from the capture to the other end and back, from data to their ACK, µs.
     pub rtt_by_ack_us: Distribution,
-    /// The same from timestamps, µs.
+    /// RTT from the capture to the other end and back, by timestamps, µs.
     pub rtt_by_timestamp_us: Distribution,
-    /// The smallest by either, ns.
+    /// Smallest RTT by ACK or timestamp, ns. `None` without samples.
     pub rtt_min_ns: Option<u64>,
-    /// The counts in the words of the meters (docs/quantities.md), as this end would tell them.
+    /// Counts under the names of the meters' quantities (docs/quantities.md), as this end's meters
+    /// would count.
     pub quantities: Counts,
 }
 
 /// A distribution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// Values.
+    /// Number of values.
     pub n: u64,
-    /// Mean.
+    /// Mean. `None` without values.
     pub mean: Option<f64>,
-    /// Median; it and the other quantiles are exact below 64, above in steps of 1/16.
+    /// Median. It and the other quantiles are exact below 64, and above that in steps of 1/16.
     pub p50: Option<u64>,
-    /// 90th percentile.
+    /// 90th percentile. `None` without values.
     pub p90: Option<u64>,
-    /// 99th percentile.
+    /// 99th percentile. `None` without values.
     pub p99: Option<u64>,
-    /// Largest.
+    /// Largest value. `None` without values.
     pub max: Option<u64>,
-    /// The smallest value of each step that has any (of the last step the largest), and how many.
+    /// Smallest value of each step that is not empty (the largest for the last step), with its
+    /// count.
     pub steps: Vec<(u64, u64)>,
 }
 
@@ -212,7 +216,7 @@ impl From<&Histogram> for Distribution {
 }
 
 impl Report {
-    /// Of a capture that was read and analysed.
+    /// Creates the report of a capture that was read and analysed.
     pub fn new(
         file: &str,
         reading: &Reading,
@@ -223,7 +227,7 @@ impl Report {
         Report::build(file, reading, outcome, Evidence::default(), connections)
     }
 
-    /// The number of the connection with most payload, the first of several.
+    /// Number of the connection with the most payload; the first of equal ones.
     pub fn largest(&self) -> Option<usize> {
         let order = |connection: &&ConnectionReport| connection.payload_bytes();
         let from_last = self.connections.iter().rev();
@@ -232,7 +236,7 @@ impl Report {
             .map(|connection| connection.number)
     }
 
-    /// The same, with what connections say that were let go.
+    /// Creates the report, with the evidence of released connections.
     pub(crate) fn build<'c>(
         file: &str,
         reading: &Reading,
@@ -300,7 +304,7 @@ impl ConnectionReport {
 }
 
 impl ConnectionReport {
-    /// Payload of both directions.
+    /// Payload bytes of both directions.
     pub fn payload_bytes(&self) -> u64 {
         self.ends.iter().map(|end| end.sent.payload_bytes).sum()
     }
@@ -337,8 +341,8 @@ impl EndReport {
     }
 }
 
-/// What this end's meters would count. Of an end whose packets the capture lost some, none: a count
-/// that is too small is no count.
+/// Counts that this end's meters would have. An end with packets missing in the capture gets none
+/// for what it sent: a count that is too small must not look like a count.
 fn quantities(own: &Direction, other: &Direction) -> Counts {
     let mut counts = Counts::new();
     if own.sent.captured_packets > 0 && own.sent.bytes_missing_from_capture == 0 {
@@ -377,8 +381,9 @@ fn quantities(own: &Direction, other: &Direction) -> Counts {
     counts
 }
 
-/// What the meters of an end would count of a connection whose capture was taken at that end's device:
-/// what [`EndReport::quantities`] has, and what only there is seen as that end sees it.
+/// Counts that the meters of an end would have, for a connection captured at that end's device:
+/// those of [`EndReport::quantities`], and those that only a capture there shows as that end sees
+/// them.
 pub fn counts_at(connection: &Connection, end: usize) -> Counts {
     let (own, other) = (&connection.directions[end], &connection.directions[1 - end]);
     let mut counts = quantities(own, other);
@@ -406,7 +411,8 @@ pub fn counts_at(connection: &Connection, end: usize) -> Counts {
     counts
 }
 
-/// One end of a connection as a source of figures: of what was captured, though that may not be all.
+/// One end of a connection as a source of figures. Its counts are those of the captured packets,
+/// which may not be all.
 struct Captured<'a> {
     own: &'a Direction,
     other: &'a Direction,

@@ -1,37 +1,37 @@
-//! Round-trip times as the point of capture sees them: from data to its ACK, so each direction
-//! tells the way to the end that acknowledges and back.
+//! Round-trip times as seen at the point of capture: from data to their ACK. Each direction shows
+//! the way to the end that acknowledges and back.
 
 use crate::histogram::Histogram;
 
-/// RTT samples of one direction, µs in the distribution.
+/// RTT samples of one direction, in µs.
 #[derive(Debug, Clone, Default)]
 pub struct Rtt {
-    /// From data to the ACK that covers it; never of what was sent twice (Karn).
+    /// Time from data to the ACK that covers them; never of data that were sent twice (Karn).
     pub by_ack_us: Histogram,
-    /// From a timestamp to its echo.
+    /// Time from a timestamp to its echo.
     pub by_timestamp_us: Histogram,
-    /// The smallest by either, ns.
+    /// Smallest sample by either method, ns. `None` without samples.
     pub min_ns: Option<u64>,
-    /// From a pure ACK's timestamp to its echo: a round trip and what the other end waited for; only where
-    /// data came all the time.
+    /// Time from a pure ACK's timestamp to its echo: a round trip, and the wait of the other end.
+    /// Only while data came continuously.
     pub(crate) of_acks_us: Histogram,
     of_ack: bool,
     awaited: Option<(u32, u64)>,
-    /// The first timestamp and the last, for what a tick is.
+    /// First and last timestamp, for calculating the length of a tick.
     first: Option<(u32, u64)>,
     last: Option<(u32, u64)>,
 }
 
 impl Rtt {
-    /// Data was acknowledged.
+    /// Adds the time from data to their ACK.
     #[inline]
     pub(crate) fn on_ack(&mut self, ns: u64) {
         self.by_ack_us.add(ns / 1000);
         self.smaller(ns);
     }
 
-    /// A segment with this TSval went out. One echo is awaited at a time, and only of the first segment
-    /// with a value: the echo of a later one may be that of the first.
+    /// Records a segment with this TSval. One echo is awaited at a time, and only of the first
+    /// segment with a value: the echo of a later segment may be that of the first.
     #[inline]
     pub(crate) fn on_sent(&mut self, value: u32, at_ns: u64, is_data: bool) {
         if self.last.is_some_and(|(last, _)| last == value) {
@@ -45,7 +45,7 @@ impl Rtt {
         }
     }
 
-    /// A segment with this TSecr came back, so long after the last packet.
+    /// Handles a segment with this TSecr. `silence_ns`: time since the last packet.
     #[inline]
     pub(crate) fn on_echo(&mut self, echo: u32, at_ns: u64, silence_ns: u64) {
         if let Some((value, sent_ns)) = self.awaited
@@ -55,7 +55,7 @@ impl Rtt {
             if self.of_ack {
                 self.on_echo_of_ack(echo, value, at_ns.saturating_sub(sent_ns), silence_ns);
             } else if echo == value {
-                // A later stamp tells nothing about this one.
+                // The echo of a later timestamp gives no sample of this one.
                 let ns = at_ns.saturating_sub(sent_ns);
                 self.by_timestamp_us.add(ns / 1000);
                 self.smaller(ns);
@@ -63,7 +63,8 @@ impl Rtt {
         }
     }
 
-    /// An ACK that let nothing go is not echoed: the echo is of one so many ticks later.
+    /// Adds a sample of an ACK's echo. An ACK that released no data is not echoed; the echo is then
+    /// of an ACK sent `later` ticks after it.
     fn on_echo_of_ack(&mut self, echo: u32, value: u32, mut ns: u64, silence_ns: u64) {
         let later = u64::from(echo.wrapping_sub(value));
         if later > 0 {
@@ -77,7 +78,7 @@ impl Rtt {
             let tick_ns = until_ns.saturating_sub(since_ns) / ticks;
             ns = ns.saturating_sub(tick_ns.saturating_mul(later));
         }
-        // After a silence it was not the path that held the answer back.
+        // After a silence it was not the path that delayed the answer.
         if ns > 0 && silence_ns < ns / 2 {
             self.of_acks_us.add(ns / 1000);
         }
@@ -88,7 +89,7 @@ impl Rtt {
     }
 }
 
-/// Ticks that tell how long one is to a hundredth.
+/// Ticks needed to know the length of a tick to a hundredth.
 const TICKS_ENOUGH: u64 = 100;
 
 #[cfg(test)]
@@ -100,7 +101,7 @@ mod tests {
         let mut rtt = Rtt::default();
         rtt.on_sent(7, 0, true);
         rtt.on_echo(7, 500_000, 0);
-        // Of the same tick: the next echo is that of one before.
+        // Same tick: the next echo may be of the segment before.
         rtt.on_sent(7, 600_000, true);
         rtt.on_echo(7, 604_000, 0);
         assert_eq!((rtt.min_ns, rtt.by_timestamp_us.n()), (Some(500_000), 1));
@@ -110,13 +111,13 @@ mod tests {
     fn an_ack_that_is_not_echoed_is_measured_by_the_next_one_that_is() {
         const MS: u64 = 1_000_000;
         let mut rtt = Rtt::default();
-        // One each ms; the 120th and all before are skipped, and its echo comes after 200 ms.
+        // One ACK each ms. The first 120 are not echoed; the echo of the next comes after 200 ms.
         for tick in 0..=320 {
             rtt.on_sent(tick, u64::from(tick) * MS, false);
         }
         rtt.on_echo(120, 320 * MS, MS);
         assert_eq!(rtt.of_acks_us.max(), Some(200_000));
-        // An answer that its sender held back says nothing of the path.
+        // An answer that its sender held back shows nothing of the path.
         rtt.on_sent(321, 321 * MS, false);
         rtt.on_echo(321, 800 * MS, 400 * MS);
         assert_eq!(rtt.of_acks_us.n(), 1);

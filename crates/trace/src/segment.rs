@@ -1,47 +1,48 @@
-//! One captured TCP segment, or super-segment, as the analysis sees it: numbers only, no bytes.
+//! One captured TCP segment or super-segment: its header fields, without payload.
 
 use crate::tunnels::Tunnel;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcpcost_counts::Printable;
 
-/// TCP's flags as on the wire.
+/// Bits of TCP's flags, as on the wire.
 pub mod flag {
-    /// No more data from the sender.
+    /// FIN: no more data from the sender.
     pub const FIN: u8 = 0x01;
-    /// Synchronize sequence numbers.
+    /// SYN: synchronizes sequence numbers.
     pub const SYN: u8 = 0x02;
-    /// Reset.
+    /// RST: resets the connection.
     pub const RST: u8 = 0x04;
-    /// Push.
+    /// PSH: push.
     pub const PSH: u8 = 0x08;
-    /// The acknowledgment field counts.
+    /// ACK: the acknowledgment number is valid.
     pub const ACK: u8 = 0x10;
-    /// ECN echo.
+    /// ECE: ECN echo.
     pub const ECE: u8 = 0x40;
-    /// Congestion window reduced.
+    /// CWR: congestion window reduced.
     pub const CWR: u8 = 0x80;
 }
 
-/// A host: an address, or a name that stood in a text.
+/// Host: an address, or a name in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// An IPv4 or IPv6 address.
     Address(IpAddr),
-    /// A name of a text trace, by its place in [`crate::Names`].
+    /// Name in a text trace, by its index in [`crate::Names`].
     Named(u32),
 }
 
-/// One end of a connection.
+/// One end of a connection: host and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// The host.
+    /// Address or name.
     pub host: Host,
-    /// The port; 0 where a text names none.
+    /// Port; 0 if a text has none.
     pub port: u16,
 }
 
-/// In one word where it fits: the derived one has five, and an address byte by byte.
+/// Hashes an IPv4 endpoint as one word. The derived implementation hashes five, and the address
+/// byte by byte.
 impl Hash for Endpoint {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -71,107 +72,107 @@ impl From<Ipv6Addr> for Host {
     }
 }
 
-/// What the options of a segment say.
+/// Values of a segment's options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// TSval and TSecr.
+    /// TSval and TSecr. `None` without the option.
     pub timestamps: Option<(u32, u32)>,
-    /// The first two SACK blocks: all that DSACK needs (RFC 2883).
+    /// First two SACK blocks, which are all that DSACK needs (RFC 2883).
     pub sack: [(u32, u32); 2],
-    /// How many SACK blocks there are.
+    /// Number of SACK blocks.
     pub sack_blocks: u8,
-    /// Maximum segment size.
+    /// Maximum segment size, bytes. `None` without the option.
     pub mss: Option<u16>,
-    /// Window scale.
+    /// Window scale, as a shift. `None` without the option.
     pub window_scale: Option<u8>,
-    /// SACK permitted.
+    /// True if SACK is permitted.
     pub sack_permitted: bool,
-    /// Whether all options were seen: neither cut by the snap length nor left out of a text.
+    /// True if all options were seen: not cut by the snap length, and not omitted in a text.
     pub complete: bool,
 }
 
-/// Which way a packet passed the host that captured it, where only that tells one interface from
-/// another (Linux cooked, version 1).
+/// Way of a packet relative to the capturing host, used where nothing else distinguishes interfaces
+/// (Linux cooked, version 1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
-    /// Not told, or not needed: the interface is.
+    /// Unknown, or not needed because the interface is known.
     #[default]
     Unknown,
-    /// To this host.
+    /// Received by this host.
     In,
-    /// From it.
+    /// Sent by this host.
     Out,
 }
 
-/// One captured segment.
+/// Captured segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Time of capture since the epoch, ns; `None` where a text tells none.
+    /// Time of capture, ns since the epoch. `None` if a text has no times.
     pub at_ns: Option<u64>,
     /// Sender.
     pub source: Endpoint,
     /// Receiver.
     pub destination: Endpoint,
-    /// Sequence number; `None` for a pure ACK of tcpdump's older texts, which leave it out.
+    /// Sequence number. `None` for a pure ACK in tcpdump's older texts, which omit it.
     pub seq: Option<u32>,
-    /// Acknowledgment number; means nothing without [`flag::ACK`].
+    /// Acknowledgment number. It has no meaning without [`flag::ACK`].
     pub ack: u32,
     /// Window as on the wire, not scaled.
     pub window: u16,
-    /// Flags.
+    /// Bits of [`flag`].
     pub flags: u8,
     /// Identification of the IPv4 datagram; 0 in IPv6.
     pub ip_id: u16,
-    /// Time to live, or hop limit; 0 where a text tells none.
+    /// Time to live, or hop limit; 0 if a text has none.
     pub hop_limit: u8,
-    /// Where it was captured, as far as the capture tells: equal numbers are one interface.
+    /// Interface of the capture, as far as known. Equal numbers are one interface.
     pub interface: u32,
-    /// Which way it passed that place.
+    /// Way of the packet at that interface.
     pub way: Way,
-    /// The innermost tunnel that carried it.
+    /// Innermost tunnel that carried the segment. `None` without a tunnel.
     pub tunnel: Option<Tunnel>,
-    /// Its number in the capture, from 1 on, as Wireshark's `frame.number`.
+    /// Number of the packet in the capture, from 1: Wireshark's `frame.number`.
     pub frame: u64,
     /// Payload bytes.
     pub payload: u32,
-    /// Length of the IP datagram, headers included.
+    /// Length of the IP datagram, headers included, bytes.
     pub ip_octets: u32,
     /// Options.
     pub options: Options,
 }
 
 impl Segment {
-    /// Whether all of these flags are set.
+    /// True if all of these flags are set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// Whether any of these flags is set.
+    /// True if any of these flags is set.
     pub fn any(&self, flags: u8) -> bool {
         self.flags & flags != 0
     }
 
-    /// A segment that only acknowledges.
+    /// True if the segment only acknowledges: an ACK without payload, SYN, FIN or RST.
     pub fn is_pure_ack(&self) -> bool {
         self.payload == 0
             && self.flags & (flag::SYN | flag::FIN | flag::RST | flag::ACK) == flag::ACK
     }
 }
 
-/// Packets that are no TCP segment that could be analysed, by why.
+/// Packets that could not be analysed as TCP segments, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
-    /// Neither IPv4 nor IPv6.
+    /// Packets that are neither IPv4 nor IPv6.
     pub not_ip: u64,
-    /// IP, but not TCP.
+    /// IP packets of another protocol than TCP.
     pub not_tcp: u64,
-    /// IP fragments: the payload of one stands in several packets.
+    /// IP fragments.
     pub fragments: u64,
-    /// The snap length cut into the headers.
+    /// Packets whose headers were cut by the snap length.
     pub headers_cut: u64,
-    /// A length or version that cannot be.
+    /// Packets with an impossible length or version.
     pub malformed: u64,
-    /// Of a link type that is not read.
+    /// Packets of an unsupported link type.
     pub link_unknown: u64,
 }
 
@@ -185,7 +186,7 @@ impl Skipped {
         self.link_unknown += other.link_unknown;
     }
 
-    /// All of them.
+    /// Sum of all reasons.
     pub fn total(&self) -> u64 {
         self.not_ip
             + self.not_tcp

@@ -1,15 +1,15 @@
-//! Sequence numbers that do not wrap.
+//! Sequence numbers in 64 bits, which do not wrap.
 
-/// The number in 64 bits that is nearest to `reference` and ends in these 32: right as long as
-/// segments stand within 2 GiB of the newest one, which RFC 7323's largest window ensures.
+/// Extends `number` to the 64-bit number nearest to `reference`. The result is right if segments
+/// are within 2 GiB of the newest, which RFC 7323's largest window ensures.
 #[inline]
 pub(crate) fn extend(reference: u64, number: u32) -> u64 {
     let ahead = number.wrapping_sub(reference as u32).cast_signed();
     reference.wrapping_add_signed(i64::from(ahead))
 }
 
-/// The first number of a direction: far enough from 0 that older ones do not go below it. An ACK may
-/// come first, the data that it is about stand 2 GiB before it, and the next ACK 2 GiB before those.
+/// Extends the first number of a direction, far enough from 0 that older numbers stay positive. An
+/// ACK may come first, its data may be 2 GiB lower, and the next ACK 2 GiB below those.
 #[inline]
 pub(crate) fn first(number: u32) -> u64 {
     (1 << 34) + u64::from(number)

@@ -1,9 +1,10 @@
-//! What tcpdump prints, in its forms before and since 2009 (4.0): `P 1:257(256) ack 1 win 502` and
-//! `Flags [P.], seq 1:257, ack 1, win 502, length 256`.
+//! Reader of the text that tcpdump prints, in its forms before and since 2009 (4.0):
+//! `P 1:257(256) ack 1 win 502` and `Flags [P.], seq 1:257, ack 1, win 502, length 256`.
 //!
-//! With any of -#, -n, -S, -t to -ttttt, -e, -v. Relative sequence numbers are made absolute again by
-//! the SYNs. Names of hosts and ports are kept as they stand. What stands in no line is unknown:
-//! the IP header counts as 20 bytes (IPv6: 40) where -v does not tell the datagram's length.
+//! Accepts any of -#, -n, -S, -t to -ttttt, -e, -v. Relative sequence numbers are converted to
+//! absolute numbers by the SYNs. Names of hosts and ports are kept as printed. Facts that a line
+//! does not print are unknown: the IP header counts as 20 bytes (IPv6: 40), unless -v gives the
+//! datagram's length.
 
 mod clock;
 mod forms;
@@ -20,7 +21,7 @@ use crate::bytes::Bytes;
 use crate::read::{Broken, Names, Reading, Sink};
 use crate::segment::{Endpoint, Host, Segment, Way, flag};
 
-/// Longer lines are cut here; tcpdump prints no segment so long.
+/// Limit of a line, bytes. Longer lines are cut; tcpdump prints no segment that long.
 const LONGEST_LINE: usize = 16 << 10;
 
 /// Reads all lines.
@@ -60,7 +61,7 @@ pub(crate) fn read<R: Read>(
                     segment.frame = text.frame.unwrap_or(reading.packets);
                     text.give(segment, sink);
                 }
-                // The first line of two that -v prints.
+                // First of the two lines that -v prints.
                 Line::Header => reading.packets -= 1,
                 Line::Other => reading.skipped.not_tcp += 1,
             }
@@ -90,20 +91,21 @@ enum Line {
 struct Text {
     names: Names,
     by_name: HashMap<String, u32>,
-    /// Of each direction whose SYN was seen: its sequence number, and what is to be added to those
-    /// after it, which the first of them decides.
+    /// SYN's sequence number of each direction whose SYN was seen, and the number to add to later
+    /// ones. The first later number decides it.
     isn: HashMap<(Endpoint, Endpoint), (u32, Option<u32>)>,
     clock: Clock,
-    /// Of the -v line before: its time, length and id.
+    /// Time, datagram length and IP id of a -v line before.
     header: Option<(Option<u64>, u32, u16)>,
-    /// The line's number, which -# prints.
+    /// Number of the line, as -# prints it.
     frame: Option<u64>,
-    /// Segments whose stamps may be of either kind, as printed, each with the sum of stamps until then.
+    /// Segments whose timestamps may be of either kind, as printed, each with the sum of timestamps
+    /// until then.
     held: Vec<(Segment, u64)>,
 }
 
 impl Text {
-    /// Gives a segment to the sink, once it is known what its stamp counts from.
+    /// Passes a segment to the sink once the origin of its timestamp is known.
     fn give(&mut self, mut segment: Segment, sink: &mut impl Sink) {
         let sum_ns = self.clock.now_ns;
         match self.clock.counts {
@@ -122,7 +124,8 @@ impl Text {
         }
     }
 
-    /// Gives what is held. Stamps that never went down in four lines and more count from the first line.
+    /// Passes on the segments held. If timestamps never decreased in [`HELD_FEWEST`] lines or more,
+    /// they count from the first line; else from the line before.
     fn release(&mut self, sink: &mut impl Sink) {
         if self.clock.counts == Counts::Unknown {
             let long = self.held.len() >= HELD_FEWEST;
@@ -172,10 +175,12 @@ impl Text {
         at_ns: Option<u64>,
         known: Option<(u32, u16)>,
     ) -> Option<Segment> {
-        // The last " > " whose right side ends in ": ": a link-layer header (-e) stands before it.
+        // Searches the last " > " whose right side ends in ": ", because a link-layer header (-e)
+        // may be before it.
         let (left, right) = line.rmatch_indices(" > ").find_map(|(at, _)| {
             let right = &line[at + 3..];
-            // No further than its first word: a line of arrows alone would be searched to its end for each.
+            // Only the first word is examined: in a line of arrows alone the whole line would be
+            // searched for each arrow.
             let (word, rest) = right.split_at(right.find([' ', ','])?);
             let (destination, rest) = (word.strip_suffix(':')?, rest.strip_prefix(' ')?);
             let source = line[..at].rsplit([' ', '\t']).next()?;
@@ -251,7 +256,8 @@ impl Text {
             }
             return;
         }
-        // Without -S numbers count from the SYN: the first one is nearer to 0 than to it.
+        // Without -S, numbers count from the SYN: then the first number is nearer to 0 than to the
+        // SYN's.
         let mut absolute = |number: u32, direction| match self.isn.get_mut(&direction) {
             Some((isn, add)) => {
                 let nearer_to_syn = number.wrapping_sub(*isn) < number;
@@ -270,8 +276,8 @@ impl Text {
     }
 }
 
-/// So many lines are held at most until stamps go down; of fewer than these nothing is known, and they
-/// are taken for -ttt, which is asked for more often.
+/// Limits of lines held until timestamps decrease. With fewer than the second number nothing is
+/// known, and -ttt is assumed, because it is used more often.
 const HELD_MOST: usize = 64;
 const HELD_FEWEST: usize = 5;
 
@@ -279,7 +285,7 @@ fn after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.find(key).map(|at| &text[at + key.len()..])
 }
 
-/// The number that the text begins with.
+/// Number at the start of the text.
 fn leading<T: std::str::FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     text[..digits].parse().ok()

@@ -1,4 +1,5 @@
-//! Reports as text: findings first, then two lines for each direction, or one connection in depth.
+//! Reports as text: findings first, then a table of the largest connections, or one connection in
+//! depth.
 
 mod connection;
 mod wrap;
@@ -12,15 +13,15 @@ use crate::findings::Finding;
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, Report};
 
-/// Connections that the table shows: those with most payload. `--connection` shows any.
+/// Limit of connections in the table: those with the most payload. `--connection` shows any.
 const ROWS: usize = 10;
 
-/// A capture: what it holds, what costs most, and its largest connections.
+/// Renders a capture: its contents, what costs most, and its largest connections.
 pub fn text(report: &Report) -> String {
     summary(report) + &largest(report)
 }
 
-/// What it holds, and what costs most.
+/// Renders the contents of a capture, and what costs most.
 pub(crate) fn summary(report: &Report) -> String {
     let mut out = head(report);
     if report.connections_begun == 0 {
@@ -61,10 +62,10 @@ fn lines(out: &mut String, findings: &[Finding]) {
     }
 }
 
-/// Its largest connections.
+/// Renders the table of the largest connections.
 pub(crate) fn largest(report: &Report) -> String {
     let mut out = String::new();
-    // Of a handshake that went nowhere the findings say all.
+    // Failed handshakes are in the findings.
     let is_failed = |of: &&ConnectionReport| {
         use Handshake::{HalfOpen, Refused, Unanswered};
         matches!(of.handshake, Some(HalfOpen | Refused | Unanswered))
@@ -160,7 +161,8 @@ fn head(report: &Report) -> String {
     out
 }
 
-/// Two lines for each direction, since addresses and numbers beside each other are wider than a terminal.
+/// Renders two lines for each direction, because addresses and numbers in one line are wider than a
+/// terminal.
 fn table(connections: &[&ConnectionReport]) -> String {
     let mut out = String::from("#  sender > receiver: the receiver's ACK policy, guessed\n");
     let numbers = |cells: [&str; COLUMNS.len()]| {
@@ -183,7 +185,7 @@ fn table(connections: &[&ConnectionReport]) -> String {
             } else {
                 String::new()
             };
-            // Of an end that was not captured nothing is known.
+            // Nothing is known of an end that was not captured.
             let of_receiver = |count: u64| match receiver.sent.captured_packets {
                 0 => ABSENT.to_string(),
                 _ => count.to_string(),
@@ -210,7 +212,8 @@ fn table(connections: &[&ConnectionReport]) -> String {
     out
 }
 
-/// What the second line has: of what is sent, then of the receiver's ACKs, then what went wrong.
+/// Columns of the second line, with widths: sent data, then the receiver's ACKs, then
+/// retransmissions and stalls.
 const COLUMNS: [(&str, usize); 9] = [
     ("KiB", 10),
     ("wire segs", 10),
@@ -257,7 +260,7 @@ fn ended(connection: &ConnectionReport) -> String {
     }
 }
 
-/// What was guessed, and what would look the same.
+/// Name of the guessed policy, and of policies that would look the same.
 fn policy(guess: &PolicyGuess) -> String {
     let all = [guess.policy].into_iter().chain(guess.or.iter().copied());
     all.map(policy_name).collect::<Vec<_>>().join(", or ")

@@ -1,10 +1,10 @@
-//! Tunnels whose inner connections are looked at.
+//! Tunnels whose inner connections are analysed.
 
 use serde::Serialize;
 
 use crate::links::{Found, be16, ethertype, mpls, ppp};
 
-/// What a packet was carried in.
+/// Tunnel that carried a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tunnel {
@@ -12,22 +12,22 @@ pub enum Tunnel {
     Ipip,
     /// IPv6 in IPv4 or IPv6 (6in4, RFC 4213).
     SixInFour,
-    /// GRE (RFC 2784), with IP, Ethernet, MPLS or PPTP's PPP in it.
+    /// GRE (RFC 2784) that carries IP, Ethernet, MPLS or PPTP's PPP.
     Gre,
     /// ERSPAN, types I to III.
     Erspan,
-    /// An authentication header and nothing encrypted (RFC 4302).
+    /// Authentication header without encryption (RFC 4302).
     AuthenticationHeader,
     /// VXLAN (RFC 7348), also on Linux's older port.
     Vxlan,
     /// Geneve (RFC 8926).
     Geneve,
-    /// User data of GTP (3GPP TS 29.281).
+    /// GTP user data (3GPP TS 29.281).
     GtpU,
 }
 
 impl Tunnel {
-    /// Its name in a text.
+    /// Name in a text.
     pub fn name(self) -> &'static str {
         match self {
             Tunnel::Ipip => "IPIP",
@@ -42,18 +42,18 @@ impl Tunnel {
     }
 }
 
-/// What is in an IP packet of this protocol: an IP header at a place behind its own, or the header of
+/// Content of a tunnel's packet: an IP header at an offset after the outer one, or the header of
 /// another protocol there.
 pub(crate) enum Inner {
     Ip(Tunnel, usize),
-    /// Only an authentication header stands between: the same packet, this protocol.
+    /// Protocol after an authentication header, in the same packet, with its offset.
     Protocol(u8, usize),
 }
 
-/// Tunnels within tunnels are looked into up to here.
+/// Limit of tunnels within tunnels that are read.
 pub(crate) const DEPTH_MOST: u8 = 4;
 
-/// What a packet carries behind its IP header; `None` if it is no tunnel that is known, or cut.
+/// Finds what a packet carries after its IP header. `None` if that is no known tunnel, or was cut.
 pub(crate) fn inner(protocol: u8, payload: &[u8]) -> Option<Inner> {
     let ip = |tunnel, found| match found {
         Found::Ip(at) => Some(Inner::Ip(tunnel, at)),
@@ -83,7 +83,7 @@ fn gre(header: &[u8]) -> Option<(Tunnel, Found)> {
     let has = |bit: u16| usize::from(flags & bit != 0);
     let (checksum, key, sequence) = (has(0x8000), has(0x2000), has(0x1000));
     if flags & 7 == 1 {
-        // PPTP's: the key always, and an acknowledgment (RFC 2637).
+        // GRE of PPTP always has a key, and may have an acknowledgment (RFC 2637).
         let at = 8 + 4 * (sequence + has(0x80));
         return Some((Tunnel::Gre, ppp(header, at)));
     }
@@ -93,7 +93,7 @@ fn gre(header: &[u8]) -> Option<(Tunnel, Found)> {
         0x6558 => (Tunnel::Gre, ethertype(header, at + 12)),
         0x8847 | 0x8848 => (Tunnel::Gre, mpls(header, at)),
         0x880b => (Tunnel::Gre, ppp(header, at)),
-        // Type I has no header of its own and no sequence number, type II both.
+        // Type I has no header of its own and no sequence number; type II has both.
         0x88be => (Tunnel::Erspan, ethertype(header, at + 8 * sequence + 12)),
         0x22eb => {
             let optional = usize::from(header.get(at + 11)? & 1) * 8;
@@ -123,11 +123,11 @@ fn udp(header: &[u8]) -> Option<(Tunnel, Found)> {
     }
 }
 
-/// Where the user's packet begins behind UDP and GTP-U.
+/// Offset of the user's packet after UDP and GTP-U.
 fn gtp(header: &[u8]) -> Option<usize> {
     const USER_PACKET: u8 = 255;
     let (flags, kind) = (*header.get(8)?, *header.get(9)?);
-    // Version 1, and no charging.
+    // Version 1, and not GTP', which is for charging.
     if flags >> 4 != 3 || kind != USER_PACKET {
         return None;
     }

@@ -1,44 +1,45 @@
-//! What the time of connections went into.
+//! Time of connections by what was waited for.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-/// What a connection waited for.
+/// Cause of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Round trips that had to be waited for: the handshake, a request on its way, its answer.
+    /// Round trips: the handshake, a request on its way, its answer.
     Network,
-    /// The server's application: a request was there, or an answer begun, and nothing came.
+    /// Server's application: a request had arrived, or an answer had begun, and no data came.
     ServerApplication,
-    /// The client's application: it had begun to send and did not go on.
+    /// Client's application: it had begun to send and did not go on.
     ClientApplication,
-    /// Nobody waited: no request was in flight, nothing begun.
+    /// Idle: no request was in flight and none had begun.
     Idle,
-    /// A SYN had to be sent again.
+    /// Timeout of a SYN, which was sent again.
     SynTimeout,
-    /// Recovery from a loss that ACKs told of.
+    /// Recovery from a loss that ACKs reported.
     LossFast,
-    /// Recovery from a loss that the retransmission timer told of.
+    /// Recovery from a loss that the retransmission timer found.
     LossTimeout,
-    /// Recovery from a loss that a tail loss probe told of.
+    /// Recovery from a loss that a tail loss probe found.
     LossProbe,
-    /// The receiver's window was full, or as good as full.
+    /// Receiver's window, which was full or nearly full.
     ReceiverWindow,
     /// ACKs of data in flight: the congestion window, or the path's rate.
     CongestionWindow,
-    /// An ACK that was delayed while the sender held back for it.
+    /// Delayed ACK, while the sender held data back for it.
     DelayedAck,
-    /// The sender's own pace, with data and window left: pacing, or a queue before the capture.
+    /// Sender's own pace, with data and window left: pacing, or a queue before the capture.
     Paced,
-    /// The sender had data and window and let them wait for times that follow no rate: its CPU was busy.
+    /// Sender that had data and window and sent nothing, for times that follow no rate: its CPU was
+    /// busy.
     HeldUp,
-    /// One of congestion window, pacing, receiver's window and the path's rate: not to be told apart
-    /// where this was captured.
+    /// Congestion window, pacing, receiver's window or the path's rate: they cannot be
+    /// distinguished at this place of capture.
     Unclear,
 }
 
 impl Wait {
-    /// Every one, in the order of [`Waits`].
+    /// All causes, in the order of [`Waits`].
     pub const ALL: [Wait; 14] = [
         Wait::Network,
         Wait::ServerApplication,
@@ -56,7 +57,7 @@ impl Wait {
         Wait::Unclear,
     ];
 
-    /// Its field in JSON.
+    /// Name of the JSON field.
     pub fn field(self) -> &'static str {
         match self {
             Wait::Network => "network_ns",
@@ -76,7 +77,7 @@ impl Wait {
         }
     }
 
-    /// Its name in a text.
+    /// Name in a text.
     pub fn label(self) -> &'static str {
         match self {
             Wait::Network => "round trips",
@@ -97,17 +98,17 @@ impl Wait {
     }
 }
 
-/// Time by what it was waited for, ns; the sum is the connection's life.
+/// Time by what was waited for, ns. The sum is the connection's lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits([u64; 14]);
 
 impl Waits {
-    /// The time for this.
+    /// Time of this cause, ns.
     pub fn of(&self, wait: Wait) -> u64 {
         self.0[wait as usize]
     }
 
-    /// All of it.
+    /// Sum of all causes, ns.
     pub fn total_ns(&self) -> u64 {
         self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
@@ -117,7 +118,7 @@ impl Waits {
         *of = of.saturating_add(ns);
     }
 
-    /// What was of the one is of the other.
+    /// Moves the time of one cause to another.
     pub(crate) fn shift(&mut self, from: Wait, to: Wait) {
         let ns = std::mem::take(&mut self.0[from as usize]);
         self.add(to, ns);
@@ -140,18 +141,18 @@ impl Serialize for Waits {
     }
 }
 
-/// Where a connection was captured, told by the round trips to both ends.
+/// Place of a capture, inferred from the round trips to both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CapturedAt {
-    /// At the client: the way there and back is a quarter of the whole or less.
+    /// Near the client: the way there and back is a quarter of the whole round trip or less.
     Client,
-    /// At the server.
+    /// Near the server, likewise.
     Server,
-    /// In between.
+    /// Between the ends.
     Between,
-    /// Both ends are within 0.2 ms: on one host, or one switch.
+    /// Near both ends, within 0.2 ms each: on one host, or one switch.
     Both,
-    /// The round trip to one of them is not known.
+    /// Unknown, because the round trip to an end is not known.
     Unknown,
 }

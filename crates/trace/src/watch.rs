@@ -1,88 +1,91 @@
-//! What happens in a connection, told one by one to whoever wants to know.
+//! Events of connections, reported one by one to a [`Watch`].
 
-/// Takes events; each does nothing unless it is written. `connection` is the place in
-/// what [`crate::Analysis::finish`] gives, `from` the end: 0 is the client, or else who was seen first.
+/// Receiver of events; each method does nothing by default. `connection`: index in the result of
+/// [`crate::Analysis::finish`]. `from`: the end, 0 for the client, or for the end that was seen
+/// first.
 pub trait Watch {
-    /// A captured packet was taken in.
+    /// Receives a captured packet.
     fn on_packet(&mut self, _connection: usize, _packet: &PacketEvent) {}
-    /// An ACK covered payload for the first time.
+    /// Receives an ACK that covers payload for the first time.
     fn on_ack(&mut self, _connection: usize, _ack: &AckEvent) {}
-    /// A burst ended.
+    /// Receives a burst that ended.
     fn on_burst(&mut self, _connection: usize, _burst: &BurstEvent) {}
-    /// A delayed-ACK stall ended.
+    /// Receives a delayed-ACK stall that ended.
     fn on_stall(&mut self, _connection: usize, _stall: &StallEvent) {}
 }
 
 impl Watch for () {}
 
-/// A captured packet.
+/// Captured packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketEvent {
-    /// Who sent it.
+    /// End that sent it: 0 or 1.
     pub from: usize,
-    /// When, ns since the epoch.
+    /// Time, ns since the epoch. `None` if the capture has no times.
     pub at_ns: Option<u64>,
-    /// Its sequence number.
+    /// Sequence number.
     pub seq: u32,
-    /// Place of its payload in the direction's byte stream, from the first byte known.
+    /// Offset of its payload in the direction's byte stream, from the first known byte.
     pub offset: u64,
-    /// Its payload.
+    /// Payload bytes.
     pub payload_bytes: u32,
     /// Wire segments that it stands for; 0 without payload.
     pub wire_segments: u32,
-    /// Full-sized ones of them.
+    /// Full-sized wire segments among them.
     pub full_segments: u32,
-    /// Its acknowledgment number, and that as a place in the other direction's byte stream.
+    /// Acknowledgment number, and its offset in the other direction's byte stream. `None` without
+    /// the ACK flag.
     pub ack: Option<(u32, u64)>,
-    /// Whether PSH is set.
+    /// True if PSH is set.
     pub push: bool,
-    /// Whether the payload was sent before.
+    /// True if the payload was sent before.
     pub retransmission: bool,
-    /// Whether it is the short tail that was split off a super-segment.
+    /// True if the packet is the short tail that was split off a super-segment.
     pub tail_split: bool,
-    /// Its number in the capture, from 1 on.
+    /// Number in the capture, from 1.
     pub frame: u64,
-    /// Bytes that its sender has in flight with it.
+    /// Bytes that its sender has in flight, this packet included.
     pub in_flight_bytes: u64,
     /// Payload bytes that it acknowledges for the first time.
     pub newly_acked_bytes: u64,
-    /// The window that it offers, bytes; `None` without ACK, or if the scale is unknown.
+    /// Window that it offers, bytes. `None` without ACK, or if the scale is unknown.
     pub window_bytes: Option<u64>,
-    /// The round trip that its ACK ended.
+    /// Round trip that its ACK ended, ns. `None` if it ended none.
     pub rtt_ns: Option<u64>,
-    /// Where its first SACK block ends, as a place in the other direction's byte stream.
+    /// End of its first SACK block, as an offset in the other direction's byte stream. `None`
+    /// without a block.
     pub sacked: Option<u64>,
-    /// Whether that tells of a duplicate.
+    /// True if that block reports a duplicate (D-SACK).
     pub dsack: bool,
-    /// Whether it resets the connection.
+    /// True if RST is set.
     pub reset: bool,
 }
 
-/// An ACK that covered payload for the first time.
+/// ACK that covers payload for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckEvent {
-    /// Who sent it.
+    /// End that sent it: 0 or 1.
     pub from: usize,
-    /// The acknowledgment number before, and now.
+    /// Acknowledgment number of the ACK before.
     pub previous: u32,
-    /// Now.
+    /// Acknowledgment number of this ACK.
     pub ack: u32,
     /// Payload bytes covered.
     pub bytes: u64,
     /// Wire segments covered.
     pub wire_segments: u64,
-    /// Full-sized ones of them.
+    /// Full-sized wire segments among them.
     pub full_segments: u64,
-    /// Whether it came alone.
+    /// True if it is a pure ACK.
     pub pure: bool,
 }
 
-/// Packets of one kind and direction in a row.
+/// Burst: successive packets of one kind and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BurstEvent {
-    /// Who sent them.
+    /// End that sent it: 0 or 1.
     pub from: usize,
-    /// Data, or pure ACKs.
+    /// True for data, false for pure ACKs.
     pub data: bool,
     /// Captured packets.
     pub packets: u64,
@@ -90,15 +93,15 @@ pub struct BurstEvent {
     pub wire_segments: u64,
 }
 
-/// A pause in which an end waited for an ACK that was delayed.
+/// Pause in which an end waited for a delayed ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallEvent {
-    /// Who waited.
+    /// End that waited: 0 or 1.
     pub from: usize,
-    /// When the last data left, ns since the epoch.
+    /// Time of the last data before the pause, ns since the epoch.
     pub since_ns: u64,
-    /// When the ACK came.
+    /// Time of the ACK, ns since the epoch.
     pub until_ns: u64,
-    /// The ACK's number in the capture.
+    /// Number of the ACK in the capture.
     pub frame: u64,
 }

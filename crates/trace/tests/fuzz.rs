@@ -1,4 +1,5 @@
-//! The fuzz targets over their corpus: `cargo +nightly fuzz run NAME` in `crates/trace` makes more.
+//! Fuzz targets over their corpus. `cargo +nightly fuzz run NAME` in `crates/trace` extends the
+//! corpus.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

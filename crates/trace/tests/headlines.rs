@@ -1,5 +1,6 @@
-//! Whether a capture's headline is what its connection really waited for: transfers between two ends of
-//! our own TCP in virtual time, captured at the client, at the server and in the middle of the path.
+//! Tests that a capture's headline is what its connection really waited for. Two ends of our own
+//! TCP transfer data in virtual time, captured at the client, at the server and in the middle of
+//! the path.
 
 #[path = "headlines/applications.rs"]
 mod applications;
@@ -24,7 +25,7 @@ fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A path of this delay each way and rate.
+/// Path with this delay each way, and this rate.
 fn path(delay_us: u64, mbit_per_s: u64) -> Impairment {
     Impairment {
         delay: Duration::from_micros(delay_us),
@@ -33,7 +34,8 @@ fn path(delay_us: u64, mbit_per_s: u64) -> Impairment {
     }
 }
 
-/// So many requests of 200 bytes, an answer of so many for each, with what the server does before it.
+/// Programs of `times` requests of 200 bytes, each answered by `answer` after the server did
+/// `before`.
 fn exchanges(times: usize, before: &[Op], answer: Op, think: Option<Duration>) -> [Vec<Op>; 2] {
     let mut programs = [Vec::new(), Vec::new()];
     for _ in 0..times {
@@ -46,7 +48,7 @@ fn exchanges(times: usize, before: &[Op], answer: Op, think: Option<Duration>) -
     programs
 }
 
-/// Findings that may lead, at the client, in the middle, and at the server.
+/// Findings that may come first: at the client, in the middle, and at the server.
 struct Expected([&'static [&'static str]; 3]);
 
 const WINDOW: &[&str] = &["congestion_window", "sender_or_path", "round_trips"];
@@ -61,7 +63,7 @@ fn everywhere(kinds: &'static [&'static str]) -> Expected {
     Expected([kinds; 3])
 }
 
-/// What it is called, what is played, and what may lead.
+/// Name, play, and findings that may come first.
 type Scene = (&'static str, Play, Expected);
 
 fn plays() -> Vec<Scene> {
@@ -231,7 +233,7 @@ fn plays() -> Vec<Scene> {
         Play::new(queue, download(3 * MB)),
         everywhere(&["queueing"]),
     );
-    // All is sent while much of it waits in the queue, and the server says at once that it has it.
+    // The client has sent all while much of it waits in the queue, and the server confirms at once.
     let queue = Impairment {
         queue_bytes: Some(2 * MB),
         ..path(10_000, 5)
@@ -360,7 +362,7 @@ fn two_captures_of_one_transfer_show_what_was_lost_between_them() {
     assert_eq!((up.first, down.first), (0, 1));
     assert_eq!(up.bytes_first - up.bytes_second, up.bytes_lost);
     assert!(up.bytes_lost > 0 && !up.frames_lost.is_empty());
-    // Half of 20 ms is on either way, and both clocks are one.
+    // Half of the 20 ms is on either way, and both clocks are the same.
     let apart_ms = pair.connections[0].clock_difference_ns.unwrap() / 1_000_000;
     assert!(apart_ms.abs() <= 1, "{apart_ms}");
     assert!(
@@ -389,7 +391,8 @@ fn scene(name: &str) -> Play {
     of_name.expect("there is one of that name").1
 }
 
-/// Else the clean headlines over such paths would say nothing.
+/// Checks that the harmless disturbances happened; otherwise the clean headlines over such paths
+/// would prove nothing.
 #[test]
 fn what_does_no_harm_did_happen() {
     let sent = |name| {

@@ -1,8 +1,9 @@
-//! A peer makes no packet cost more than a bounded number of steps, and a stranger no capture more than bounded
-//! memory; what is not followed for that is counted.
+//! Tests that no peer makes a packet cost more than a bounded number of steps, and that no other
+//! host makes a capture need more than bounded memory. What is not followed for that reason is
+//! counted.
 //!
-//! Steps are bounded by the lists that they go through: the analysis asserts after each packet that none is longer
-//! than its limit.
+//! Steps are bounded by the lists that they go through: the analysis asserts after each packet that
+//! no list is longer than its limit.
 
 #[path = "common/hostile.rs"]
 mod hostile;

@@ -1,7 +1,9 @@
-//! Whether a capture's headline is what its connection really waited for, where the TCP is the kernel's and
-//! the programs are others': captured at the client, in the middle of the path and at the server.
+//! Tests that a capture's headline is what its connection really waited for, with the kernel's TCP
+//! and existing programs. The captures are taken at the client, in the middle of the path and at
+//! the server.
 //!
-//! In real time, so where the wire was kept from its CPU it is tried again: then it was another path.
+//! The tests run in real time. If the wire was kept from its CPU, the path was another one, and the
+//! run is repeated.
 
 #[path = "kernel/ends.rs"]
 mod ends;
@@ -22,7 +24,7 @@ fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// So many ms each way, as many Mbit/s.
+/// Path with this delay each way, ms, and this rate.
 fn path(delay_ms: u64, mbit_per_s: u64) -> Impairment {
     Impairment {
         delay: millis(delay_ms),
@@ -38,7 +40,8 @@ fn lossy(loss: f64) -> Impairment {
     }
 }
 
-/// So many requests of 200 bytes, and what the server does for each.
+/// Programs of `times` requests of 200 bytes, each answered by the operations `answer`, which send
+/// `bytes`.
 fn requests(times: usize, answer: &[Op], bytes: usize) -> [Vec<Op>; 2] {
     let mut programs = [Vec::new(), Vec::new()];
     for _ in 0..times {
@@ -56,7 +59,8 @@ fn window(receive: u32) -> Buffers {
     }
 }
 
-/// Name, path, buffers, both programs, whether Nagle's rule holds, and the findings that may lead.
+/// Name, path, buffers, both programs, true if Nagle's rule applies, and the findings that may come
+/// first.
 type Scene = (
     &'static str,
     Impairment,
@@ -87,7 +91,7 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
     let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
     let mut nagle = [Vec::new(), Vec::new()];
     for _ in 0..40 {
-        // Two writes, as of a program that writes its header and its body.
+        // Two writes, as of a program that writes its header and then its body.
         nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
         nagle[1].extend([Op::Receive(200), Op::Send(100)]);
     }
@@ -358,9 +362,11 @@ fn headlines_of_curl_and_nginx_are_what_was_waited_for() {
     told.finish(30);
 }
 
-/// Runs it until the wire was not kept from its CPU for longer than a round trip and 20 ms, and the programs
-/// for no more than a tenth of the time, a few times at most; `None` if they always were. Where nothing else is wrong that is half of the delay: of a sender without
-/// its CPU the headline says so.
+/// Runs a scene until the machine was not too busy, five times at most. `None` if it always was.
+///
+/// Too busy means: the wire was late by more than a round trip and 20 ms, or a program waited for
+/// its CPU for a tenth of the time. In a clean scene the limit for the wire is half of the delay,
+/// because the headline would otherwise report a sender without its CPU.
 fn on_time(name: &str, path: Impairment, run: impl Fn() -> Carried) -> Option<Carried> {
     let most = match name.starts_with("clean") {
         true => path.delay / 2,
@@ -370,11 +376,11 @@ fn on_time(name: &str, path: Impairment, run: impl Fn() -> Carried) -> Option<Ca
     (0..5).map(|_| run()).find(is_on_time)
 }
 
-/// What the headlines were.
+/// Result of all scenes.
 #[derive(Default)]
 struct Told {
     asked: usize,
-    /// Of scenes for which this machine was too busy.
+    /// Headlines of scenes for which this machine was too busy.
     not_judged: usize,
     wrong: Vec<String>,
     false_in_clean: Vec<String>,
@@ -398,7 +404,7 @@ impl Told {
         });
     }
 
-    /// One run that can be judged, and what its headlines were.
+    /// Checks the headlines of one run, if this machine was not too busy.
     fn check(
         &mut self,
         name: &str,
@@ -427,7 +433,7 @@ impl Told {
     }
 }
 
-/// The places where another finding than those expected leads, and what was found there.
+/// Places at which a finding that is not expected comes first, with the findings there.
 fn wrong_headlines(
     name: &str,
     places: &[&str],

@@ -1,4 +1,4 @@
-//! Captures as others make them: the smallest one of each kind that was read wrongly once.
+//! Captures made by other programs: the smallest one of each kind that was once read wrongly.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn mss(bytes: u16) -> Vec<u8> {
     [&[2, 4][..], &bytes.to_be_bytes()].concat()
 }
 
-/// NOP, NOP, timestamps.
+/// Options NOP, NOP, timestamps.
 fn stamps(value: u32, echo: u32) -> Vec<u8> {
     [
         &[1, 1, 8, 10][..],
@@ -35,7 +35,7 @@ fn opened(client_mss: u16, server_mss: u16) -> Script {
     script
 }
 
-/// Full segments of this size without PSH, each acknowledged.
+/// Adds full segments of this size without PSH, each acknowledged.
 fn bulk(script: &mut Script, segments: u32, payload: u32) {
     for segment in 0..segments {
         let seq = ISN[0] + 1 + segment * payload;
@@ -46,7 +46,7 @@ fn bulk(script: &mut Script, segments: u32, payload: u32) {
 
 #[test]
 fn the_others_mss_option_binds_and_the_own_does_not() {
-    // `ip route ... advmss 1400` at the client: what it sends is bound by the server's 1460.
+    // `ip route ... advmss 1400` at the client: its segments are limited by the server's 1460.
     let mut script = opened(1400, 1460);
     bulk(&mut script, 20, 1460);
     let client = &script.one().directions[CLIENT];
@@ -56,13 +56,13 @@ fn the_others_mss_option_binds_and_the_own_does_not() {
     );
     let counts = (client.sent.data_wire_segments, client.sent.super_segments);
     assert_eq!(counts, (20, 0));
-    // What the server sends is bound by the 1400.
+    // The server's segments are limited by the 1400.
     assert_eq!(script.one().directions[SERVER].mss.bytes, 1400);
 }
 
 #[test]
 fn packets_of_one_size_above_the_mss_show_that_it_is_wrong() {
-    // A middlebox lowered the option behind the sender's answer.
+    // A middlebox lowered the option after the sender's answer.
     let mut script = opened(1200, 1200);
     bulk(&mut script, 20, 1448);
     let client = &script.one().directions[CLIENT];
@@ -73,13 +73,14 @@ fn packets_of_one_size_above_the_mss_show_that_it_is_wrong() {
     let counts = (client.sent.data_wire_segments, client.sent.super_segments);
     assert_eq!(counts, (20, 0));
     assert_eq!(client.wire_segments_per_packet.max(), Some(1));
-    // Super-segments are multiples of it, and are none of this.
+    // Super-segments are multiples of the MSS, and do not show another one.
     let mut script = opened(1200, 1200);
     bulk(&mut script, 20, 3600);
     assert_eq!(script.sent(CLIENT).data_wire_segments, 60);
 }
 
-/// Ten segments, the fourth of them sent again `after_us`, all acknowledged at the end.
+/// Analyses ten segments, the fourth sent again after `after_us`, all acknowledged at the end.
+/// Returns the numbers of retransmissions and of copies.
 fn sent_again(after_us: u64, change: impl Fn(usize, &mut Packet)) -> (u64, u64) {
     let mut script = opened(1460, 1460);
     for segment in 0..10 {
@@ -96,7 +97,7 @@ fn sent_again(after_us: u64, change: impl Fn(usize, &mut Packet)) -> (u64, u64) 
 
 #[test]
 fn what_is_sent_again_within_half_a_millisecond_is_no_copy() {
-    // RACK on a short path; timestamps do not move within a millisecond.
+    // RACK on a short path; timestamps do not change within a millisecond.
     assert_eq!(sent_again(200, |_, packet| packet.ipv6 = true), (1, 0));
     assert_eq!(sent_again(200, |_, packet| packet.ip_id = 0), (1, 0));
     assert_eq!(sent_again(200, |_, _| ()), (1, 0));
@@ -107,7 +108,8 @@ fn what_is_sent_again_within_half_a_millisecond_is_no_copy() {
     assert_eq!(sent_again(200, with_timestamps), (1, 0));
 }
 
-/// A transfer whose packets all pass a second place, `after_us` later; `second` is what differs there.
+/// Transfer whose packets all pass a second place, `after_us` later. `second` makes the differences
+/// there.
 fn passed_twice(after_us: u64, second: impl Fn(&mut Packet)) -> Script {
     let mut once = opened(1460, 1460);
     for round in 0..20 {
@@ -148,10 +150,10 @@ fn is_counted_once(script: &Script, link: u32) {
 
 #[test]
 fn copies_that_waited_in_a_queue_are_copies() {
-    // 40 ms later, behind hundreds of others: by the id.
+    // 40 ms later, after hundreds of others: recognised by the id.
     is_counted_once(&passed_twice(40_000, |_| ()), 101);
     is_counted_once(&passed_twice(40_000, |copy| copy.hops = 1), 101);
-    // Without ids by the interface.
+    // Without ids: recognised by the interface.
     let other_side = |copy: &mut Packet| {
         copy.interface = 2;
         copy.hops = 1;
@@ -161,7 +163,7 @@ fn copies_that_waited_in_a_queue_are_copies() {
         packet.ipv6 = true;
     }
     is_counted_once(&script, 276);
-    // A router under `-i any`, version 1: in on the one side, out on the other.
+    // A router under `-i any`, version 1: in on one side, out on the other.
     let mut script = passed_twice(40_000, |copy| copy.outgoing = true);
     for packet in &mut script.packets {
         packet.ipv6 = true;
@@ -212,7 +214,7 @@ fn an_ack_captured_before_its_data_makes_nothing_missing_or_sent_again() {
     let sent = script.sent(CLIENT);
     let wrong = (sent.bytes_missing_from_capture, sent.retransmitted_packets);
     assert_eq!((wrong, sent.reordered_packets), ((0, 0), 0));
-    // Where the data never come they are missing.
+    // Data that never come are missing.
     script.packets.remove(5);
     assert_eq!(script.sent(CLIENT).bytes_missing_from_capture, 1460);
 }
@@ -226,7 +228,7 @@ fn acks_captured_before_a_part_of_a_super_segment_make_nothing_missing_or_sent_a
         assert_eq!((sent.bytes_missing_from_capture, again), (missing, (0, 0)));
         sent
     };
-    // One ACK covers half of what follows it, or two a third each.
+    // One ACK covers half of the packet after it, or two ACKs cover a third each.
     for acks in [&[2][..], &[2, 3]] {
         let mut script = opened(1460, 1460);
         script.after(10).data(CLIENT, 0, M);
@@ -239,7 +241,7 @@ fn acks_captured_before_a_part_of_a_super_segment_make_nothing_missing_or_sent_a
         let sent = check(&script, 0);
         assert_eq!(sent.payload_bytes, 5 * u64::from(M));
     }
-    // A part came before the ACK: its gap is filled behind it.
+    // A part came before the ACK: its gap is filled after the ACK.
     let mut script = opened(1460, 1460);
     script.after(10).data(CLIENT, 0, M);
     script.after(5).data(CLIENT, 3 * M, M);
@@ -248,7 +250,7 @@ fn acks_captured_before_a_part_of_a_super_segment_make_nothing_missing_or_sent_a
     script.after(10).data(CLIENT, 4 * M, M);
     script.after(50).ack(SERVER, 5 * M);
     check(&script, 0);
-    // The later part comes first, then the one before it; or never.
+    // The later part comes first, then the part before it; or that part never comes.
     let mut script = opened(1460, 1460);
     script.after(10).data(CLIENT, 0, M);
     script.after(10).ack(SERVER, 4 * M);
@@ -269,7 +271,7 @@ fn without_sack_an_outage_begins_with_its_first_duplicate_ack() {
     script.after(100).ack(SERVER, 1000);
     script.after(100_000).data(CLIENT, 1000, 1000);
     script.after(10).data(CLIENT, 2000, 1000);
-    // The first of both did not arrive, and nothing passes for 20 s.
+    // The first of the two did not arrive, and nothing passes for 20 s.
     script.after(100).ack(SERVER, 1000);
     script.after(20 * SECOND).data(CLIENT, 3000, 1000);
     script.after(100).ack(SERVER, 1000);
@@ -281,7 +283,8 @@ fn without_sack_an_outage_begins_with_its_first_duplicate_ack() {
     assert!(waits.of(Wait::Idle) < SECOND, "{waits:?}");
 }
 
-/// As of an upload through a long queue, captured at the client: all has left, and most of it still waits.
+/// An upload through a long queue, captured at the client: all data were sent, and most still wait
+/// in the queue.
 #[test]
 fn no_answer_is_awaited_while_acks_tell_that_the_request_is_under_way() {
     let mut script = opened(1460, 1460);
@@ -294,11 +297,11 @@ fn no_answer_is_awaited_while_acks_tell_that_the_request_is_under_way() {
     script.after(130_000).data(SERVER, 0, 100).ack += 8 * 1460;
     let waits = script.one().waits();
     let server = waits.of(Wait::ServerApplication);
-    // What is behind the last of them may be the server's.
+    // Time after the last of the ACKs may be the server's.
     assert_eq!(server, 130_000_000, "{waits:?}");
     assert!(waits.of(Wait::CongestionWindow) > 299_000_000, "{waits:?}");
     assert_eq!(waits.total_ns(), script.one().duration_ns().unwrap());
-    // An ACK of all of it tells when the kernel had it, and not that nobody answered.
+    // An ACK of all data shows when the kernel had them; the time after it is the server's.
     let before_answer = script.packets.len() - 1;
     script.packets[before_answer - 1].ack += 2 * 1460;
     let waits = script.one().waits();
@@ -371,7 +374,7 @@ fn a_compressed_file_that_was_cut_tells_what_is_before_the_cut() {
         let cut = &whole[..whole.len() * 3 / 4];
         let (reading, outcome) = read(cut, &mut |_: &Segment| ());
         assert!(outcome.is_err(), "{name}");
-        // Three quarters, less what stands in the block that was cut.
+        // Three quarters, less the packets in the block that was cut.
         let least = script.packets.len() as u64 / 2;
         assert!(
             reading.packets >= least,
@@ -416,7 +419,7 @@ fn zero_windows_are_segments_and_probes_of_a_closed_window_make_no_duplicates() 
     script.after(10).data(CLIENT, 0, 1460);
     script.after(10).ack(SERVER, 1460).window = 0;
     for _ in 0..3 {
-        // A probe: one byte that the window does not offer, or the last one again.
+        // A probe: one byte that the window does not offer, or the last byte again.
         script.after(200_000).data(CLIENT, 1460, 1);
         script.after(10).ack(SERVER, 1460).window = 0;
     }
@@ -428,7 +431,7 @@ fn zero_windows_are_segments_and_probes_of_a_closed_window_make_no_duplicates() 
 
 #[test]
 fn probes_of_a_closed_window_by_data_beyond_it_are_time_of_the_receivers_window() {
-    // As BSD and Solaris ask: one byte, again and again.
+    // Probes as BSD and Solaris send them: one byte, again and again.
     let mut script = opened(1460, 1460);
     bulk(&mut script, 10, 1460);
     script.after(10).ack(SERVER, 14_600).window = 0;
@@ -450,7 +453,7 @@ fn the_first_ack_in_the_middle_of_a_connection_updates_no_window() {
     script.after(10).ack(SERVER, 1460);
     script.after(10).data(CLIENT, 1460, 1460);
     script.after(10).ack(SERVER, 2 * 1460);
-    // Who was seen first counts as the client.
+    // The end that was seen first counts as the client.
     let server = script.sent(CLIENT);
     assert_eq!(
         (
@@ -473,7 +476,7 @@ fn acks_that_go_on_update_no_window_where_one_way_alone_was_captured() {
             .window = 500 - round as u16;
     }
     assert_eq!(script.sent(CLIENT).window_updates, 0);
-    // The same number again with another window is one.
+    // The same number again with another window is a window update.
     let again = ISN[1] + 1 + 4000;
     script
         .after(1000)
@@ -555,7 +558,7 @@ fn a_handshake_that_something_follows_is_a_connection_whatever_came_before() {
     let connection = script.one();
     assert_eq!(connection.handshake(), Some(Handshake::Completed));
     assert_eq!(connection.directions[CLIENT].syns_retransmitted, 1);
-    // Another SYN with another number begins another one, and the first went nowhere.
+    // A SYN with another number begins another handshake, and the first one failed.
     let mut script = Script::default();
     script.raw(CLIENT, SYN, ISN[0], 0, 0);
     script.after(1_000_000).raw(CLIENT, SYN, 77, 0, 0);
@@ -591,7 +594,7 @@ fn of_one_direction_alone_it_is_not_known_who_waited() {
     );
 }
 
-/// Before libpcap's version 2.3 a packet's length on the wire stood before what was captured of it.
+/// Before libpcap's version 2.3 a packet's length on the wire was before its captured length.
 #[test]
 fn files_older_than_version_2_4_are_read_whichever_length_comes_first() {
     let mut script = Script::open();
@@ -619,7 +622,7 @@ fn snoops_form_is_named() {
     assert!(outcome.unwrap_err().to_string().contains("snoop"));
 }
 
-/// A capture of one side of a closed window: that needs no scale, so no handshake.
+/// Capture of one side of a closed window: a window of 0 needs no scale, so no handshake.
 #[test]
 fn a_window_that_was_closed_is_what_was_waited_for_though_the_handshake_is_missing() {
     let mut script = Script::default();
@@ -631,7 +634,7 @@ fn a_window_that_was_closed_is_what_was_waited_for_though_the_handshake_is_missi
     assert_eq!(waits.of(Wait::ReceiverWindow), 10_000_000, "{waits:?}");
 }
 
-/// The sender asks, and is told each time that there is no room, until the capture ends.
+/// The sender probes until the capture ends. Each answer says that there is no room.
 #[test]
 fn a_window_that_never_opens_is_what_was_waited_for() {
     let mut script = Script::default();
@@ -653,7 +656,7 @@ fn a_window_that_never_opens_is_what_was_waited_for() {
     assert_eq!(report.findings[0].kind, "receiver_window");
 }
 
-/// Who connects does so in order to ask; who has an answer may look at it.
+/// A client connects in order to send a request; a client that has an answer may need time for it.
 #[test]
 fn a_client_that_connects_and_asks_late_is_what_was_waited_for() {
     let mut script = Script::open();
@@ -669,14 +672,14 @@ fn a_client_that_connects_and_asks_late_is_what_was_waited_for() {
         "{waits:?}"
     );
     assert_eq!(waits.of(Wait::Idle) / 1_000_000, 1_999, "{waits:?}");
-    // A connection kept in reserve makes nobody wait.
+    // A connection kept in reserve makes no end wait.
     let mut reserve = Script::open();
     reserve.after(30_000_000).data(CLIENT, 0, 600);
     let waits = reserve.one().waits();
     assert!(waits.of(Wait::Idle) > 29_000_000_000, "{waits:?}");
 }
 
-/// The last answer filled most of the window, and was read; a minute later the server closes.
+/// The last answer filled most of the window and was read; a minute later the server closes.
 #[test]
 fn a_connection_kept_open_waits_for_no_window() {
     let mut script = Script::open();

@@ -1,4 +1,5 @@
-//! Whether a sender waits for ACKs, for a rate below it, or for its application.
+//! Tests whether a sender is recognised as waiting for ACKs, for a rate below them, or for its
+//! application.
 
 mod common;
 
@@ -8,7 +9,8 @@ use tcpcost_trace::{Reading, Report, Wait, Waits};
 
 const MSS: u32 = 1460;
 
-/// So many full segments of the client, from this one on, the first now and the others this long apart.
+/// Sends full segments of the client from number `next` on: the first now, the others this long
+/// apart.
 fn send(script: &mut Script, next: &mut u32, segments: u32, apart_us: u64) {
     for segment in 0..segments {
         script.after(if segment > 0 { apart_us } else { 0 });
@@ -22,7 +24,8 @@ fn share(waits: &Waits, of: Wait) -> f64 {
     waits.of(of) as f64 / waits.total_ns() as f64
 }
 
-/// A sender that needs 3 ms to answer an ACK, and 1.3 ms a packet: its handshake was 30 times as fast.
+/// A sender that needs 3 ms to answer an ACK, and 1.3 ms for a packet; its handshake was 30 times
+/// as fast.
 #[test]
 fn a_slow_answer_to_an_ack_is_still_one() {
     let mut script = Script::open();
@@ -37,11 +40,11 @@ fn a_slow_answer_to_an_ack_is_still_one() {
     }
     let waits = script.one().waits();
     assert!(share(&waits, Wait::CongestionWindow) > 0.75, "{waits:?}");
-    // What it needs between packets is its own.
+    // The time that it needs between packets is its own.
     assert!(own(&waits) < 0.15, "{waits:?}");
 }
 
-/// The same spans without ACKs that tell of anything new: its own pace.
+/// Spans without ACKs of new data are the sender's own pace.
 #[test]
 fn a_pause_with_data_in_flight_and_no_ack_is_its_own_pace() {
     let mut script = Script::open();
@@ -54,13 +57,13 @@ fn a_pause_with_data_in_flight_and_no_ack_is_its_own_pace() {
     assert!(own(&waits) > 0.8, "{waits:?}");
 }
 
-/// What the sender did of its own accord, by a rate or without.
+/// Share of the sender's own doing, by a rate or without one.
 fn own(waits: &Waits) -> f64 {
     share(waits, Wait::Paced) + share(waits, Wait::HeldUp)
 }
 
-/// A program without its CPU: others' time slices come between what it sends, however much that is. What
-/// it had sent is acknowledged in part before it goes on.
+/// A program without its CPU: time slices of others come between its packets, however many it sent.
+/// Its packets are partly acknowledged before it goes on.
 #[test]
 fn a_sender_without_its_cpu_keeps_no_rate() {
     let mut script = Script::open();
@@ -81,7 +84,8 @@ fn a_sender_without_its_cpu_keeps_no_rate() {
     assert_eq!(report.findings[0].kind, "sender_held_up");
 }
 
-/// ACKs come together, and the program whose buffer they empty is woken late: what it waited for are they.
+/// ACKs come together, and the program whose buffer they empty wakes up late: it waited for the
+/// ACKs.
 #[test]
 fn of_a_late_answer_to_acks_only_what_it_is_late_is_the_senders() {
     let mut script = Script::open();
@@ -98,9 +102,10 @@ fn of_a_late_answer_to_acks_only_what_it_is_late_is_the_senders() {
     assert!(share(&waits, Wait::Paced) < 0.3, "{waits:?}");
 }
 
-/// Two segments at a time at this rate, a path of 10 ms, an ACK for eight segments: as by fq, or by timer.
+/// Waits of a sender of two segments at a time at this rate, as by fq or by a timer. The path takes
+/// 10 ms, with an ACK for eight segments.
 fn paced_by(mbit_per_s: impl Fn(u64) -> f64, jitter: f64) -> Waits {
-    // Times of both, and how much was sent before.
+    // Time of each packet of both ends, and the number of segments sent before.
     let (mut at_us, mut events) = (1_000.0f64, Vec::new());
     for pair in 0..600u32 {
         events.push((at_us as u64, CLIENT, pair * 2));
@@ -141,8 +146,8 @@ fn a_rate_that_the_sender_keeps_is_pacing() {
     assert!(share(&waits, Wait::HeldUp) < 0.05, "{waits:?}");
 }
 
-/// Full segments leave a queue of 50 Mbit/s before the capture, each acknowledged at once, so that
-/// nothing is ever in flight here; each tenth has PSH, as where the send buffer was full.
+/// Full segments that leave a queue of 50 Mbit/s before the capture. Each is acknowledged at once,
+/// so nothing is ever in flight here; each tenth has PSH, as if the send buffer was full.
 fn behind_a_queue() -> Script {
     let mut script = Script::open();
     for number in 0..400 {
@@ -167,7 +172,7 @@ fn a_rate_before_the_capture_is_no_application() {
     assert!(first.text.contains("48.0 Mbit/s"), "{}", first.text);
 }
 
-/// The same times, but each packet a message: that is how its application writes.
+/// Each packet is a message: the application writes at these times.
 #[test]
 fn messages_with_pauses_are_the_application() {
     let mut script = behind_a_queue();

@@ -1,4 +1,5 @@
-//! The page in a real browser: what a person does with the mouse is done by a script of the test.
+//! Tests of the page in a real browser. A script of the test does what a person does with the
+//! mouse.
 
 mod common;
 
@@ -10,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tcpcost_testbed::{Browser, Loaded};
 use tcpcost_trace::{Analysis, Filter, Graph, Settings, page, read};
 
-/// Two connections beside each other, 40 packets in as many ms each.
+/// Page of two connections next to each other, each with 40 packets in 40 ms.
 fn two_connections() -> String {
     let mut packets = Vec::new();
     for port in [40_000, 40_001] {
@@ -32,8 +33,9 @@ fn two_connections() -> String {
     page(&report, &graph)
 }
 
-/// Drags across the second quarter of the first chart, and shows all of it again; what it drew each
-/// time, and whether the second connection's chart stands beside it.
+/// Script that drags across the second quarter of the first chart, then shows all of it again. It
+/// reports what was drawn each time, and whether the second connection's chart is next to the
+/// first.
 const DRAG: &str = r#"<script>
 (() => {
   const [first, second] = document.querySelectorAll("figure[data-chart] .chart");
@@ -61,7 +63,7 @@ const DRAG: &str = r#"<script>
 })();
 </script></body>"#;
 
-/// The page with a script of the test, which its policy allows besides its own.
+/// Adds a script of the test to the page, and allows it in the page's policy.
 fn with_script(page: &str, script: &str) -> String {
     let text = script.strip_prefix("<script>").unwrap();
     let (text, _) = text.split_once("</script>").unwrap();
@@ -93,7 +95,7 @@ fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
         dom, complaints, ..
     } = browser.load(&with_script(&two_connections(), DRAG));
     assert!(complaints.is_empty(), "{complaints:#?}");
-    // The script itself has the word before.
+    // The script itself contains the word earlier.
     let told = dom
         .rsplit("<output>")
         .next()
@@ -105,7 +107,7 @@ fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
     assert!((4..=6).contains(&dots("smaller")), "{told}");
     assert_eq!(told["click"], told["smaller"], "a click is no drag: {told}");
     assert_eq!(told["again"], told["whole"], "{told}");
-    // The axis is of the part: 10 to 20 ms.
+    // The axis is that of the part: 10 to 20 ms.
     let ticks = told["part"]["ticks"].as_array().unwrap();
     assert!(
         ticks
@@ -116,7 +118,7 @@ fn dragging_across_a_chart_shows_that_part_and_a_double_click_all_of_it() {
     assert_eq!(told["beside"], true, "{told}");
 }
 
-/// What reaches beyond the right edge of a page of 400 pixels.
+/// Script that lists the elements beyond the right edge of a page of 400 pixels.
 const NARROW: &str = r#"<script>
 (() => {
   document.body.style.maxWidth = "400px";

@@ -1,8 +1,8 @@
-//! Captures of our own TCP under every ACK policy and every kind of reader: what they look like, held
-//! against what made the ACKs leave.
+//! Tests the guess of ACK policies on captures of our own TCP under every ACK policy and every kind
+//! of reader. The guess is compared with what triggered the ACKs.
 //!
-//! Most of what a reader does leaves no trace of its own, so a guess may name several policies. It may
-//! never call on read what no read made leave, nor rule out reads that did.
+//! Most acts of a reader leave no trace, so a guess may name several policies. It must never say
+//! "on read" if no read triggered the ACKs, nor rule out reads that did.
 
 #[path = "../../tcp/tests/common/mod.rs"]
 mod ends;
@@ -65,7 +65,8 @@ fn policies() -> Vec<(String, AckPolicy)> {
     all
 }
 
-/// Who reads: how often, how much at most, and whether before what arrived is answered.
+/// Reader: its interval, the bytes of a read at most, and true if it reads before arrived data are
+/// acknowledged.
 struct Reader {
     name: &'static str,
     every: Duration,
@@ -73,8 +74,8 @@ struct Reader {
     first: bool,
 }
 
-/// Readers of what comes at this rate: of all that is there, and of a fixed size at four times the rate,
-/// at the rate and at half of it.
+/// Readers of data that come at this rate: readers of all available data, and readers of a fixed
+/// size at four times the rate, at the rate, and at half of it.
 fn readers(bits_per_s: u64) -> Vec<Reader> {
     let reader = |name, every, bytes| Reader {
         name,
@@ -109,7 +110,7 @@ fn run(ack: AckPolicy, path: Impairment, reader: &Reader, offload: bool, bytes: 
     let mut scene: Scene = scene();
     scene.bytes = bytes;
     scene.server.ack = ack;
-    // Only what is asked for by the sender is sent on request.
+    // The receiver delays ACKs on request only if the sender sends requests.
     if matches!(ack, AckPolicy::Requested { .. }) {
         scene.client.ack = ack;
     }
@@ -126,7 +127,7 @@ fn guess(seen: &Seen) -> PolicyGuess {
     seen.traced.directions[SERVER].acks.policy()
 }
 
-/// The kinds that a guess names, as the columns of the matrix.
+/// Policies that a guess names, as a column of the matrix.
 fn name(guess: &PolicyGuess) -> String {
     let kind = |policy: &Policy| match policy {
         Policy::EverySegments { .. } => "every",
@@ -145,16 +146,16 @@ fn name(guess: &PolicyGuess) -> String {
     format!("{}{or}", kind(&guess.policy))
 }
 
-/// How often each policy (and whether reads made most of its ACKs leave) was guessed as what.
+/// Counts of guesses for each policy (with a row of its own if reads triggered most of its ACKs).
 type Matrix = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// One transfer, seen from both ends, into the matrix.
+/// Judges one transfer, seen from both ends, and adds it to the matrix.
 fn judge(matrix: &mut Matrix, policy: &(String, AckPolicy), seen: &[Seen; 2], what: &str) {
     let is_on_read = matches!(policy.1, AckPolicy::OnRead { .. });
     for (end, seen) in ["sender", "receiver"].iter().zip(seen) {
         let guess = guess(seen);
         let pure_acks = seen.traced.directions[SERVER].sent.pure_acks;
-        // Of those that a gap or a duplicate made leave none is by a read.
+        // ACKs triggered by a gap or a duplicate are never by a read.
         let mostly_by_read = seen.acks_by_read * 2 >= guess.acks.max(1);
         let all_by_read = seen.acks_by_read * 10 >= pure_acks * 9;
         let row = match (is_on_read, mostly_by_read) {
@@ -176,7 +177,7 @@ fn judge(matrix: &mut Matrix, policy: &(String, AckPolicy), seen: &[Seen; 2], wh
                 Policy::OnRead | Policy::Mixed | Policy::Unknown
             );
         assert!(!(is_on_read && all_by_read && rules_out_reads), "{what}");
-        // What it names beside reads may be named of a reader, too, but no other policy than its own.
+        // Reads may be named in addition, but no other policy than the transfer's own.
         if let (AckPolicy::Every { segments, .. }, Policy::EverySegments { segments: guessed }) =
             (policy.1, guess.policy)
         {
@@ -198,7 +199,7 @@ fn no_other_policy_is_called_on_read_and_on_read_is_not_ruled_out() {
             };
             let reader = &readers(rate)[place];
             for (impairment, path) in impairments(path) {
-                // Everything at one rate; the others on a wire with nothing wrong.
+                // All impairments at one rate; the other rates on a wire without impairment.
                 if rate != RATES[1] && impairment != "none" {
                     continue;
                 }
@@ -235,7 +236,7 @@ fn no_other_policy_is_called_on_read_and_on_read_is_not_ruled_out() {
     for (row, cells) in &matrix {
         println!("{row:<24}{cells:?}");
     }
-    // It is no guess that never guesses.
+    // A guess that never decides would be no guess.
     for policy in ["on-read 64", "on-read 1000"] {
         let cells = &matrix[policy];
         let of = |column: &str| cells.get(column).copied().unwrap_or(0);
@@ -254,7 +255,8 @@ fn every_n_from_1_to_64_is_told() {
     for segments in 1..=64 {
         for seen in run(every(segments), scene().to_server, reader, false, 2_000_000) {
             let guess = guess(&seen);
-            // In slow start the window is smaller than what is waited for, and the timer acknowledges.
+            // In slow start the window is smaller than the number of segments waited for, and the
+            // timer acknowledges.
             let by_timer = seen.counted.delayed_acks_sent * 5 >= guess.acks;
             let expected = Policy::EverySegments {
                 segments: u64::from(segments),

@@ -1,4 +1,4 @@
-//! The published traces, against what was counted in them by hand.
+//! Published traces, compared with counts made by hand.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn analyse_with(name: &str, settings: Settings) -> (Vec<Connection>, Log) {
     analysis.finish()
 }
 
-/// The rows of an expected file that begin with this word, behind it.
+/// Rows of an expected file that begin with this word, without the word.
 fn expected(name: &str, first: &str) -> String {
     let rows = data(name);
     let rows = rows
@@ -121,7 +121,7 @@ fn every_ack_of_the_ack_traces_covers_what_was_counted() {
         let (connections, log) = analyse(&format!("jones2005_trace_{trace}.txt"));
         let data = connections.len() - 1;
         let mut found = String::new();
-        // Relative numbers: the text's own.
+        // Numbers relative to the SYN, as in the text.
         let isn = log.packets.iter().find(|packet| packet.seq > 3_000_000_000);
         let isn = isn.map_or(0, |_| 3_760_261_556_u32);
         for (_, ack) in log
@@ -178,7 +178,7 @@ fn every_ack_of_the_ack_traces_covers_what_was_counted() {
 
 #[test]
 fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
-    // By the usual gap, and by nothing but packets of the other end.
+    // The usual gap, and then only packets of the other end, end a burst.
     let gaps = [Settings::default().burst_gap_ns, u64::MAX];
     let traces = [("ack_avoidance", 1), ("ack_every_other", 2)];
     for ((trace, first_transaction), burst_gap_ns) in traces
@@ -192,7 +192,7 @@ fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
         let (connections, log) = analyse_with(&format!("jones2005_trace_{trace}.txt"), settings);
         let data = connections.len() - 1;
         let requests = |until: usize| {
-            // The connection's own requests: the client's packets with payload.
+            // Requests of the connection itself: the client's packets with payload.
             let of_client = log.packets[..until]
                 .iter()
                 .filter(|packet| packet.from == 0);
@@ -218,7 +218,7 @@ fn every_burst_of_the_ack_traces_is_as_long_as_counted() {
     }
 }
 
-/// The definition that a study's captures are told by, on the published one.
+/// Checks the definition that is used for a study's captures, on the published one.
 #[test]
 fn the_opening_of_the_avoidance_trace_is_the_published_sequence() {
     let filter = Filter {

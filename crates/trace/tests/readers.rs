@@ -1,4 +1,5 @@
-//! The readers: every form tells the same, pieces tell what the whole does, nothing makes one panic.
+//! Tests of the readers: every format gives the same result, pieces give the result of the whole,
+//! and no input makes a reader panic.
 
 mod common;
 
@@ -81,7 +82,7 @@ fn stamps_in_ns_are_read_and_drops_that_pcapng_tells() {
     );
 }
 
-/// Gives its bytes a few at a time, as a pipe may.
+/// Reader that returns its bytes a few at a time, as a pipe may.
 struct Pipe<'a>(&'a [u8], usize);
 
 impl Read for Pipe<'_> {
@@ -151,7 +152,7 @@ proptest! {
         let at = at.min(packets.len());
         let (first, second) = packets.split_at(at);
         let whole = told(&pcap(&packets, false));
-        // The pieces may even be of different forms.
+        // Pieces may even be of different formats.
         prop_assert_eq!(&whole, &told_of(&[&pcap(first, true), &pcap(second, false)]));
         prop_assert_eq!(&whole, &told_of(&[&pcapng(first, false, None), &pcap(second, true)]));
     }

@@ -1,4 +1,4 @@
-//! Exchanges whose truth is known.
+//! Exchanges whose results are known.
 
 mod common;
 
@@ -105,8 +105,8 @@ fn on_a_short_path_the_id_tells_a_retransmission_and_without_ids_the_time_does()
     }
 }
 
-/// As where two CPUs deliver one connection's packets and one of them is held up for longer than RACK
-/// waits: the original comes behind what was sent for it.
+/// Two CPUs deliver packets of one connection, and one CPU is delayed for longer than RACK waits:
+/// the original comes after its retransmission.
 #[test]
 fn an_original_that_its_retransmission_overtook_is_late() {
     let mut script = Script::open();
@@ -114,7 +114,7 @@ fn an_original_that_its_retransmission_overtook_is_late() {
         script.after(10).data(CLIENT, offset, 1460).ip_id = ip_id;
     }
     script.after(10).ack(SERVER, 5840);
-    // Sent again once more, behind it.
+    // Sent once more, after the original.
     script.after(300_000).data(CLIENT, 1460, 1460).ip_id = 15;
     let sent = &script.one().directions[CLIENT].sent;
     assert_eq!((sent.retransmitted_packets, sent.reordered_packets), (2, 1));
@@ -158,7 +158,7 @@ fn duplicate_acks_window_updates_and_zero_windows() {
     let server = &connection.directions[SERVER].sent;
     assert_eq!((server.duplicate_acks, server.window_updates), (2, 1));
     assert_eq!((server.zero_windows, server.zero_window_ns), (1, 2_000_000));
-    // While it was closed, and once two segments filled what it had opened.
+    // Time while it was closed, and after two segments filled the window that it had opened.
     assert_eq!(
         connection.directions[CLIENT].sent.receiver_limited_ns,
         2_000_000 + 20_000
@@ -184,8 +184,9 @@ fn a_dsack_is_a_spurious_retransmission() {
     assert_eq!(connection.directions[SERVER].sent.sack_segments, 1);
 }
 
-/// Stalls, the time they lost in ms, and window- and application-limited time in ms of a client that
-/// sends `first` after the handshake; the ACK comes 40 ms later, the next data `after_us` after that.
+/// Stalls, time lost by them, window-limited and application-limited time (all in ms) of a client
+/// that sends `first` after the handshake. The ACK comes 40 ms later, and the next data `after_us`
+/// after the ACK.
 fn stalls(first: &[(u32, u32)], after_us: u64, server_rtt_us: u64) -> (u64, u64, u64, u64) {
     let mut script = Script::default();
     let mss = vec![2, 4, 0x05, 0xb4];
@@ -213,14 +214,14 @@ fn stalls(first: &[(u32, u32)], after_us: u64, server_rtt_us: u64) -> (u64, u64,
 
 #[test]
 fn one_segment_a_pause_a_lone_ack_and_data_at_once_are_a_delayed_ack_stall() {
-    // It waited 40 ms, 0.1 ms of them for the path.
+    // It waited 40 ms, 0.1 ms of which the path took.
     assert_eq!(stalls(&[(0, 100)], 20, 1), (1, 39, 40, 0));
     assert_eq!(stalls(&[(0, 1460)], 20, 1), (1, 39, 40, 0));
-    // Two segments outstanding; nothing that waited for the ACK.
+    // Two segments outstanding, or no data that waited for the ACK.
     assert_eq!(stalls(&[(0, 1460), (1460, 1460)], 20, 1).0, 0);
     assert_eq!(stalls(&[(0, 2920)], 20, 1).0, 0);
     assert_eq!(stalls(&[(0, 100)], 500_000, 1), (0, 0, 0, 540));
-    // At the receiver "at once" is as far away as the sender, whose RTT the handshake told.
+    // At the receiver "at once" is later by the RTT of the sender, which the handshake shows.
     assert_eq!(stalls(&[(0, 100)], 9_000, 1).0, 0);
     assert_eq!(stalls(&[(0, 100)], 9_000, 8_500).0, 1);
 }
@@ -251,12 +252,12 @@ fn a_pause_that_the_path_explains_is_no_stall() {
 #[test]
 fn small_packets_are_joinable_where_they_follow_each_other_and_fit() {
     let mut script = Script::open();
-    // 100 + 100 + 1300 bytes are two packets instead of three.
+    // The 100 + 100 + 1300 bytes fit into two packets instead of three.
     for (offset, payload) in [(0, 100), (100, 100), (200, 1300)] {
         script.after(10).data(CLIENT, offset, payload);
     }
     script.after(100).ack(SERVER, 1500);
-    // An answer between two, or a pause: each had to leave.
+    // An answer between two packets, or a pause: each had to be sent.
     script.after(10).data(CLIENT, 1500, 100);
     script.after(100).ack(SERVER, 1600);
     script.after(10).data(CLIENT, 1600, 100);
@@ -300,7 +301,7 @@ fn connections_that_are_let_go_stay_in_totals_and_findings() {
     let (whole, less) = (report(10), report(8));
     assert_eq!((less.total, less.findings), (whole.total, whole.findings));
     assert_eq!(less.connections_begun, 10);
-    // Those that were reset went first.
+    // Connections that were reset are released first.
     let numbers: Vec<usize> = less.connections.iter().map(|of| of.number).collect();
     assert_eq!(numbers, [1, 3, 5, 6, 7, 8, 9, 10]);
 }
@@ -371,7 +372,7 @@ fn one_direction_alone_says_so_and_invents_no_loss() {
     assert!(connection.is_one_sided());
     assert_eq!(connection.total().bytes_missing_from_capture, 0);
     assert_eq!(connection.total().pure_acks, 10);
-    // Of the end that was not captured nothing is known.
+    // Nothing is known of the end that was not captured.
     assert_eq!(connection.total().limit_unknown_ns, 2 * 90_000);
     let mut script = Script::default();
     for segment in 0..10 {
@@ -391,7 +392,7 @@ fn a_super_segment_and_its_tail_are_a_split_only_while_nothing_small_is_unacknow
         .after(10)
         .raw(CLIENT, ACK, ISN[0] + 1, ISN[1] + 1, 2920);
     script.after(1).data(CLIENT, 2920, 500);
-    // The tail before is not acknowledged: Minshall's rule would hold this one back.
+    // The tail before is not acknowledged: Minshall's rule would hold this tail back.
     script
         .after(1)
         .raw(CLIENT, ACK, ISN[0] + 3421, ISN[1] + 1, 2920);

@@ -1,7 +1,8 @@
-//! Captures of our own TCP, whose counters are the truth, under every ACK policy and impairment.
+//! Captures of our own TCP under every ACK policy and impairment, compared with the stack's
+//! counters.
 //!
-//! Where a count differs by definition the test says how: a capture knows no packet that did not
-//! reach it, and it looks at no checksum.
+//! Where a count differs by definition the test says how: a capture does not see packets that did
+//! not reach it, and does not verify checksums.
 
 #[path = "../../tcp/tests/common/mod.rs"]
 mod ends;
@@ -48,7 +49,7 @@ fn requested(segments: u32) -> AckPolicy {
     }
 }
 
-/// Every policy, and what it looks like to a reader that takes all at once.
+/// All policies, each with the guess that fits if the reader reads everything at once.
 fn policies() -> Vec<(AckPolicy, Policy)> {
     let segments = |segments| Policy::EverySegments { segments };
     vec![
@@ -59,7 +60,7 @@ fn policies() -> Vec<(AckPolicy, Policy)> {
         (exactly(8), segments(8)),
         (avoidance(8), Policy::GrowingAvoidance { most: 8 }),
         (avoidance(22), Policy::GrowingAvoidance { most: 22 }),
-        // A read that opens the window by two segments acknowledges.
+        // A read that opens the window by two segments is acknowledged.
         (
             AckPolicy::OnRead {
                 segments: 64,
@@ -74,7 +75,7 @@ fn policies() -> Vec<(AckPolicy, Policy)> {
 fn acknowledged(ack: AckPolicy) -> Scene {
     let mut scene = scene();
     scene.server.ack = ack;
-    // Only what is asked for by the sender is sent on request.
+    // The receiver delays ACKs on request only if the sender sends requests.
     if matches!(ack, AckPolicy::Requested { .. }) {
         scene.client.ack = ack;
     }
@@ -102,7 +103,8 @@ fn super_segments_a_slow_reader_and_the_timer_show_too() {
     });
     (on_read.reads_every, on_read.read_bytes) = (Duration::from_millis(3), 65_536);
     let mut by_timer = acknowledged(exactly(1000));
-    // Six segments in flight, then it waits; at first it probes for a lost tail before the timer fires.
+    // Six segments in flight, then it waits. At first it probes for a lost tail before the timer
+    // fires.
     by_timer.client.send_buffer = 8192;
     by_timer.bytes = 160_000;
     for (name, scene, expected) in [
@@ -120,8 +122,8 @@ fn super_segments_a_slow_reader_and_the_timer_show_too() {
     }
 }
 
-/// Whether this may be the guess on a bad wire, where the policy itself does otherwise at times; the
-/// receiver counted what its timer sent.
+/// True if this guess may be made on a bad wire, where the policy itself acts differently at times.
+/// The receiver counted the ACKs that its timer sent.
 fn is_plausible(ack: AckPolicy, expected: Policy, guess: Policy, server: &Seen) -> bool {
     let acks = server.traced.directions[SERVER]
         .acks
@@ -130,7 +132,8 @@ fn is_plausible(ack: AckPolicy, expected: Policy, guess: Policy, server: &Seen) 
     let by_timer = server.counted.delayed_acks_sent;
     match (ack, guess) {
         (_, guess) if guess == expected => true,
-        // It falls back where the sender's window is behind its limit, and for each duplicate.
+        // ACK avoidance falls back while the sender's window is below its limit, and for each
+        // duplicate.
         (AckPolicy::Avoidance { limit_max, .. }, Policy::GrowingAvoidance { most: segments })
         | (AckPolicy::Avoidance { limit_max, .. }, Policy::EverySegments { segments }) => {
             segments <= u64::from(limit_max)
@@ -138,7 +141,7 @@ fn is_plausible(ack: AckPolicy, expected: Policy, guess: Policy, server: &Seen) 
         (AckPolicy::Avoidance { .. }, Policy::Mixed) => true,
         // Quick ACKs after each duplicate.
         (AckPolicy::LinuxLike { .. }, Policy::EverySegments { segments: 1 }) => true,
-        // A window smaller than what is waited for: the timer acknowledges.
+        // A window smaller than the number of segments waited for: the timer acknowledges.
         (_, Policy::Mixed | Policy::ByTimer) => by_timer * 5 >= acks,
         _ => false,
     }
@@ -159,7 +162,7 @@ fn every_count_is_the_stacks_own_under_every_policy_and_impairment() {
             repairs(&what, &client, &server);
             for seen in [&client, &server] {
                 let guess = seen.traced.directions[SERVER].acks.policy();
-                // Jitter bunches what arrives, and a bunch is acknowledged once.
+                // Jitter bunches arrivals, and a bunch is acknowledged once.
                 let bunched = name == "jitter" && guess.policy == Policy::Mixed;
                 assert!(
                     bunched || is_plausible(ack, expected, guess.policy, &server),
@@ -170,7 +173,7 @@ fn every_count_is_the_stacks_own_under_every_policy_and_impairment() {
     }
 }
 
-/// A capture at an end holds all that this end sent.
+/// Checks that a capture at an end holds everything that this end sent.
 fn what_it_sent_is_exact(what: &str, seen: &Seen, end: usize) {
     let (counted, sent) = (&seen.counted, &seen.traced.directions[end].sent);
     for (name, counted, traced) in [
@@ -203,7 +206,8 @@ fn what_it_sent_is_exact(what: &str, seen: &Seen, end: usize) {
     }
 }
 
-/// And all that arrived, damaged packets too, which the stack drops unseen.
+/// Checks that a capture at an end holds everything that arrived, damaged packets too, which the
+/// stack drops uncounted.
 fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
     let (counted, sent) = (&seen.counted, &seen.traced.directions[1 - end].sent);
     let arrived = seen.report.packets - counted.super_segments_sent;
@@ -211,7 +215,8 @@ fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
     let taken = &seen.traced.directions[end].acks;
     assert_eq!(taken.bytes_acked, counted.payload_bytes_received, "{what}");
     if damaged == 0 {
-        // A datagram that the network doubled has the id of the other, as one captured twice has.
+        // A datagram that the network duplicated has the same id as the other, like one captured
+        // twice.
         let twice = sent.captured_twice;
         assert_eq!(
             sent.wire_segments + twice,
@@ -225,13 +230,13 @@ fn what_arrived(what: &str, seen: &Seen, end: usize, damaged: u64) {
     }
 }
 
-/// What was lost, late, doubled or sent again without need.
+/// Checks counts of lost, late, duplicated and needlessly retransmitted packets.
 fn repairs(what: &str, client: &Seen, server: &Seen) {
     let at_client = &client.traced.directions[CLIENT].sent;
     let at_server = &server.traced.directions[CLIENT].sent;
     let (resent, lane) = (client.counted.segments_retransmitted, client.lane);
     assert_eq!(at_client.reordered_packets, 0, "{what}");
-    // Of what was sent again the receiver sees all but what was lost.
+    // The receiver sees all retransmissions except lost ones.
     let filled = at_server.retransmitted_packets + at_server.reordered_packets;
     let lost = lane.lost + lane.overflowed + lane.corrupted;
     assert!(filled + lost >= resent, "{what}: {filled} {lost} {resent}");
@@ -239,15 +244,15 @@ fn repairs(what: &str, client: &Seen, server: &Seen) {
         filled <= resent + lane.reordered,
         "{what}: {filled} {resent}"
     );
-    // One that is kept back and passed by none is not out of order; and where data follow a gap in the
-    // same tick of the timestamps as what fills it, that may look late.
+    // A packet that is held back but that none overtakes is not out of order. If data after a gap
+    // have the same timestamp tick as the packet that fills it, that packet may look late.
     let late = at_server.reordered_packets;
     assert!(
         late <= lane.reordered + 2 && late * 20 >= lane.reordered * 19,
         "{what}: {late}"
     );
     assert_eq!(at_server.captured_twice, lane.duplicated, "{what}");
-    // Each duplicate is answered by a DSACK, unless that is lost.
+    // Each duplicate is reported by a DSACK, unless the DSACK is lost.
     let duplicates = u64::from(server.counted.duplicates_received);
     let (told, spurious) = (at_client.dsacks, at_client.spurious_by_dsack);
     if server.lane.lost + server.lane.corrupted + server.lane.overflowed == 0 {

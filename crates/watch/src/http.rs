@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::budget::Budget;
-use crate::exposition::Exposition;
+use crate::exposition;
 use crate::places::{Place, Places, Watched};
 
 /// Serves until the process ends. A request is answered if its Host is an address, `localhost`, this host's name, or one
@@ -101,12 +101,10 @@ struct Page {
     budget: Mutex<Budget>,
 }
 
-/// The text as it was at a time, in the formats that were asked for.
+/// Text that was made at a time.
 struct Made {
     at: Instant,
-    text: String,
-    open_metrics: Option<Bytes>,
-    older: Option<Bytes>,
+    text: Bytes,
 }
 
 impl Page {
@@ -142,19 +140,13 @@ impl Page {
         let (status, text) = match request.uri().path() {
             _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
             _ if !self.is_named_by(request) => (StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),
-            "/metrics" => {
-                let accept = request.headers().get(ACCEPT);
-                match Exposition::asked(accept.map(|value| value.to_str().unwrap_or_default())) {
-                    None => (StatusCode::NOT_ACCEPTABLE, NOT_ACCEPTABLE),
-                    Some(exposition) => match self.text(exposition) {
-                        Ok(text) => {
-                            content_type = exposition.content_type();
-                            (StatusCode::OK, text)
-                        }
-                        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
-                    },
+            "/metrics" => match self.text() {
+                Ok(text) => {
+                    content_type = exposition::CONTENT_TYPE;
+                    (StatusCode::OK, text)
                 }
-            }
+                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
+            },
             _ => (StatusCode::NOT_FOUND, Bytes::from_static(b"see /metrics\n")),
         };
         let response = Response::builder()
@@ -188,25 +180,16 @@ impl Page {
     }
 
     /// The text, at most [`FRESH`] old.
-    fn text(&self, exposition: Exposition) -> Result<Bytes, fmt::Error> {
+    fn text(&self) -> Result<Bytes, fmt::Error> {
         let mut made = lock(&self.made);
         let made = match &mut *made {
             Some(made) if made.at.elapsed() < FRESH => made,
             old => old.insert(Made {
                 at: Instant::now(),
-                text: (self.make)()?,
-                open_metrics: None,
-                older: None,
+                text: (self.make)()?.into(),
             }),
         };
-        let bytes = match exposition {
-            Exposition::OpenMetrics => &mut made.open_metrics,
-            Exposition::Text => &mut made.older,
-        };
-        let text = &made.text;
-        Ok(bytes
-            .get_or_insert_with(|| exposition.of(text.clone()).into())
-            .clone())
+        Ok(made.text.clone())
     }
 }
 
@@ -217,8 +200,6 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 const MISDIRECTED: Bytes = Bytes::from_static(
     b"this name is not served: ask by address, or start tcpcost with --metrics-host NAME\n",
 );
-const NOT_ACCEPTABLE: Bytes =
-    Bytes::from_static(b"there are application/openmetrics-text and text/plain\n");
 
 /// The age at which the text is made anew. Prometheus asks once in 15 s and more.
 const FRESH: Duration = Duration::from_millis(500);
@@ -323,8 +304,7 @@ mod tests {
         });
         let started = Instant::now();
         for _ in 0..1_000 {
-            page.text(Exposition::Text).unwrap();
-            page.text(Exposition::OpenMetrics).unwrap();
+            page.text().unwrap();
         }
         let most = 1 + started.elapsed().as_millis() / FRESH.as_millis();
         assert!(u128::from(made.load(std::sync::atomic::Ordering::Relaxed)) <= most);

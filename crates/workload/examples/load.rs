@@ -1,14 +1,15 @@
-//! Client and server workers in one process or two, each pinned to a CPU, for a look at what a
-//! workload costs by hand: rate, transactions, CPU seconds, percentiles.
+//! Client and server workers in one process or two, each pinned to a CPU, to see by hand what a
+//! workload costs: rate, transactions, CPU seconds, percentiles.
 //!
 //! ```text
 //! cargo run --release --example load -- --set flows=200 --set workload=rr --seconds 2
 //! ```
 //!
-//! With `--role server` it prints its targets, serves until the client closes and reports on all of
-//! that time; with `--role client --targets ...` and the same knobs it is the other process.
+//! With `--role server` the program prints its targets, serves until the client closes, and reports
+//! on the whole time. The other process is started with `--role client --targets …` and the same
+//! knobs.
 //!
-//! It has no warm-up that a study would have, no repetitions and no intervals.
+//! Unlike a study it has a short warm-up, no repetitions and no intervals.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Barrier;
@@ -29,10 +30,10 @@ enum Role {
 
 #[derive(Parser)]
 struct Flags {
-    /// Which end this process is
+    /// End that this process is
     #[arg(long, value_enum, default_value = "both")]
     role: Role,
-    /// Where the server's process listens, as it printed
+    /// Listening addresses that the server's process printed
     #[arg(long, value_delimiter = ',')]
     targets: Vec<SocketAddr>,
     /// A knob, e.g. flows=200; see the study's registry
@@ -60,7 +61,7 @@ struct Flags {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one worker did in the interval, with its thread's user and system CPU seconds.
+/// Counts of one worker in the interval, with its thread's user and system CPU seconds.
 struct Done {
     counts: Counts,
     user_s: f64,

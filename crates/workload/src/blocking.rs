@@ -1,8 +1,10 @@
-//! A thread for each connection, with calls that wait in the kernel (`io = "blocking-threads"`): what uperf, netperf and
-//! programs of one connection a process do. Each thread executes the instructions of its program (`program/code.rs`),
-//! `stream`, `rr` and `crr` being programs, too.
+//! A thread for each connection, with blocking calls (`io = "blocking-threads"`): what uperf,
+//! netperf and programs with a process for each connection do. Each thread executes the
+//! instructions of its program (`program/code.rs`); `stream`, `rr` and `crr` are converted to
+//! programs.
 //!
-//! It has no options: sends by send(2) from memory, receives by recv(2) into memory of its own.
+//! Threads send by send(2) from memory and receive by recv(2) into memory of their own; no other
+//! calls are supported.
 
 mod counts;
 mod thread;
@@ -23,38 +25,39 @@ use counts::ThreadCounts;
 use thread::Thread;
 pub(crate) use thread::{OfGroup, Strand, Stream, Way};
 
-/// What a thread does before anything else, by the number of its connection: it takes its place on a CPU.
+/// Function that each thread calls first, with the thread's number: it pins the thread to a CPU.
 pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Longest sleep of the worker, so that `stop` is seen.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// A thread's stack: it holds some calls and no buffers.
+/// Stack size of a thread: it holds few frames and no buffers.
 const STACK_BYTES: usize = 128 << 10;
 
-/// The threads of a worker; they end with this.
+/// Threads of a worker; dropping it stops them.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    /// Each ends with its connections, which stay open as long as the handle is there.
+    /// Handles of the threads. A thread returns its connections, which stay open until its handle
+    /// is joined.
     handles: Vec<JoinHandle<Strand>>,
-    /// By group: each thread's counts.
+    /// Counts of each thread, by group.
     counts: Vec<Vec<Arc<ThreadCounts>>>,
     groups: Vec<Arc<OfGroup>>,
 }
 
-/// What the threads and their worker say to each other.
+/// State shared by the threads and their worker.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     failure: Mutex<Option<WorkloadError>>,
     failed: Condvar,
-    /// Whether traffic has begun.
+    /// True once traffic has begun.
     begun: Mutex<bool>,
     begins: Condvar,
 }
 
 impl Shared {
-    /// The first failure is told; then all stop.
+    /// Keeps the first failure and stops all threads.
     pub(crate) fn fail(&self, error: WorkloadError) {
         if self.stop.swap(true, Ordering::Relaxed) {
             return;
@@ -63,7 +66,8 @@ impl Shared {
         self.failed.notify_all();
     }
 
-    /// Waits for the traffic to begin: threads that ran as soon as they are there would leave no CPU to make the others.
+    /// Waits for the traffic to begin. Threads that ran as soon as they were made would leave no
+    /// CPU to make the others.
     fn wait_to_begin(&self) {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.begins.wait_while(begun, |begun| !*begun);
@@ -81,7 +85,7 @@ impl Shared {
 }
 
 impl Threads {
-    /// None so far, for these groups.
+    /// Makes an empty set of threads for these groups.
     pub(crate) fn new(groups: Vec<Arc<OfGroup>>) -> Threads {
         Threads {
             shared: Arc::new(Shared::default()),
@@ -121,12 +125,12 @@ impl Threads {
         Ok(())
     }
 
-    /// Lets all begin.
+    /// Lets all threads begin.
     pub(crate) fn begin(&self) {
         self.shared.begin();
     }
 
-    /// Asks all to end, which each does with its next call. Their connections stay open.
+    /// Asks all threads to end, which each does at its next call. Their connections stay open.
     pub(crate) fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.begin();
@@ -140,7 +144,8 @@ impl Threads {
     ) -> Result<(), WorkloadError> {
         let mut failure = self.shared.failure();
         loop {
-            // Both sides end at the same time: a connection that broke by then, but is seen after it, broke by the end.
+            // Both sides end at the same time: a failure seen after the deadline is a result of the
+            // end.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -153,7 +158,7 @@ impl Threads {
         }
     }
 
-    /// What the threads of a group have counted.
+    /// Sum of the counts of a group's threads.
     pub(crate) fn tally(&self, group: usize) -> Tally {
         let mut sum = Tally::default();
         for counts in &self.counts[group] {
@@ -162,13 +167,13 @@ impl Threads {
         sum
     }
 
-    /// The response times of a group since they were last taken.
+    /// Response times of a group since the last call.
     pub(crate) fn take_responses(&self, group: usize) -> Option<Histogram<u64>> {
         let responses = self.groups[group].responses.as_ref()?;
         Some(responses.take(response_times()))
     }
 
-    /// What a group's operations came to since it was last taken.
+    /// Durations of a group's operations since the last call.
     pub(crate) fn take_operations(&self, group: usize) -> Vec<OperationFound> {
         self.groups[group].operations.take()
     }

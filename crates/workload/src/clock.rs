@@ -1,20 +1,20 @@
-//! A worker's own time: nanoseconds in which somebody ran it.
+//! A worker's clock: nanoseconds in which the worker ran.
 //!
-//! Between two calls of `run_until` a caller takes its snapshots. That pause is no part of any
-//! response time or schedule, so the clock stands still in it.
+//! Between two calls of `run_until` the caller takes its snapshots. That pause is no part of any
+//! response time or schedule, so the clock is stopped.
 
 use std::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The instant that reads 0; moved on by each pause.
+    /// Instant at which the clock reads 0; moved forward by each pause.
     zero: Instant,
-    /// What the clock showed when it was stopped.
+    /// Reading when the clock was stopped.
     stopped_ns: u64,
 }
 
 impl Clock {
-    /// Stopped, showing 0.
+    /// Makes a stopped clock that reads 0.
     pub(crate) fn new(now: Instant) -> Clock {
         Clock {
             zero: now,
@@ -22,7 +22,7 @@ impl Clock {
         }
     }
 
-    /// Goes on from where it was stopped.
+    /// Continues from the reading at the stop.
     pub(crate) fn resume(&mut self, now: Instant) {
         self.zero = now
             .checked_sub(std::time::Duration::from_nanos(self.stopped_ns))
@@ -33,7 +33,7 @@ impl Clock {
         self.stopped_ns = self.at_ns(now);
     }
 
-    /// The reading at an instant; 0 for one before it started.
+    /// Reading at an instant; 0 for an instant before the start.
     #[inline]
     pub(crate) fn at_ns(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.zero).as_nanos() as u64

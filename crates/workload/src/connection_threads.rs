@@ -1,4 +1,5 @@
-//! A worker that has a thread for each connection: it makes them, and hands the connections over.
+//! Makes the threads of a worker that has a thread for each connection, and hands the connections
+//! over.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::program::Running;
 use crate::worker::Worker;
 
 impl<S: Stack> Worker<S> {
-    /// Makes it a worker with a thread for each connection, before the first run. `on_start` is what each thread does first.
+    /// Makes this a worker with a thread for each connection. Call it before set-up. Each thread
+    /// calls `on_start` first.
     pub fn with_threads(mut self, on_start: OnStart) -> Worker<S> {
         self.on_start = Some(on_start);
         self
@@ -28,7 +30,7 @@ impl<S: Stack> Worker<S> {
             let of_group = self.listeners.iter();
             let of_group = of_group.filter(|(_, group)| usize::from(*group) == number);
             let listeners: Vec<S::Listener> = of_group.filter_map(|(open, _)| *open).collect();
-            // Where connections come and go each thread accepts, or connects, by itself.
+            // Where connections do not stay open, each thread accepts or connects by itself.
             let own = if group.plan.stands { 0 } else { group.wanted };
             for index in 0..own {
                 let way = match group.plan.side {
@@ -55,7 +57,7 @@ impl<S: Stack> Worker<S> {
             let running = self.running.get(index).cloned();
             let running = running.unwrap_or_else(|| Running::new(index, 0));
             let is_open = self.flows[index].state == State::Open;
-            // The others of a flow's connections are the first one's thread's.
+            // A flow's other connections belong to the thread of its first one.
             if !is_open || running.head as usize != index {
                 continue;
             }

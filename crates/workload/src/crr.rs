@@ -1,7 +1,7 @@
 //! `crr`: connect, request, response, close, and again.
 //!
-//! The server closes first, so TIME_WAIT stays with it and the client's ports are free at once.
-//! The client waits for the end of the stream before it closes and connects anew.
+//! The server closes first, so TIME_WAIT stays at the server and the client's ports are free at
+//! once. The client waits for the end of the stream before it closes and connects again.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use crate::set_up::is_of_one_connection;
 use crate::stream::peer_closed;
 use crate::worker::Worker;
 
-/// Accepts in a row, so that those accepted are served between them.
+/// Accepts in a row, so that accepted connections are served between them.
 const ACCEPTS: usize = 64;
 
 impl<S: Stack> Worker<S> {
-    /// Starts a transaction: the connect.
+    /// Starts a transaction with its connect.
     pub(crate) fn start_transaction(
         &mut self,
         index: usize,
@@ -42,7 +42,8 @@ impl<S: Stack> Worker<S> {
             if !flow.writable {
                 return Ok(0);
             }
-            // If the connect failed, the first send says why: one getsockopt less per transaction.
+            // If the connect failed, the first send returns its error: one getsockopt less per
+            // transaction.
             self.io.group.tally.connections_opened += 1;
             flow.state = State::Open;
             flow.receive_left = self.io.group.plan.receive_message;
@@ -90,7 +91,7 @@ impl<S: Stack> Worker<S> {
         Ok(moved)
     }
 
-    /// Connects anew, at once or when due.
+    /// Connects again, at once or when due.
     fn next_transaction(&mut self, index: usize) -> Result<(), WorkloadError> {
         if self.io.group.schedule.is_some() {
             self.wait_for_due(index);
@@ -160,8 +161,8 @@ impl<S: Stack> Worker<S> {
                     self.refuse(index as u32);
                     return Ok(moved);
                 }
-                // The client gave up, as it does at the end of a trial; if it should not have,
-                // it is the client that has the error.
+                // The client gave up, as it does at the end of a trial. If that was wrong, the
+                // client reports the error.
                 Ok(Received::End) | Err(WorkloadError::Connection { .. }) => {
                     self.end_transaction(index, conn);
                     return Ok(moved);
@@ -183,7 +184,7 @@ impl<S: Stack> Worker<S> {
             }
         }
         let flow = &self.flows[index];
-        // What comes behind a request is not read.
+        // Bytes after a request are not read.
         let goes_on = if flow.receive_left > 0 {
             flow.readable
         } else {
@@ -195,7 +196,7 @@ impl<S: Stack> Worker<S> {
         Ok(moved)
     }
 
-    /// The server closes first.
+    /// Closes the connection; the server closes first.
     pub(crate) fn end_transaction(&mut self, index: usize, conn: S::Conn) {
         self.io.stack.close(conn);
         let flow = &mut self.flows[index];

@@ -1,10 +1,11 @@
-//! What ends a trial.
+//! Errors that end a trial.
 
 use std::io;
 
 use tcpcost_stack::StackError;
 
-/// Not all connections came up: the trial has failed, it is not a smaller trial.
+/// Error of a set-up in which a connection is missing. The trial has failed; it is not a smaller
+/// trial.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{established} of {wanted} connections came up{}{}",
@@ -12,17 +13,17 @@ use tcpcost_stack::StackError;
     if *strangers > 0 { format!(" ({strangers} strangers refused)") } else { String::new() }
 )]
 pub struct SetupError {
-    /// Connections that this worker was to have.
+    /// Connections that this worker should have.
     pub wanted: usize,
     /// Connections that were set up, hello included.
     pub established: usize,
     /// Connections refused because their hello was not this trial's.
     pub strangers: u64,
-    /// The first error; `None` if the deadline came without one.
+    /// First error; `None` if the deadline came without one.
     pub first: Option<StackError>,
 }
 
-/// Traffic that broke off.
+/// Error during traffic.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// A call on a connection failed.
@@ -30,9 +31,9 @@ pub enum WorkloadError {
     Connection {
         /// Index of the connection in the trial.
         connection: u32,
-        /// The call.
+        /// Call that failed.
         doing: &'static str,
-        /// Its error.
+        /// Error of the call.
         error: io::Error,
     },
     /// A new connection could not be made (`crr`).
@@ -40,10 +41,10 @@ pub enum WorkloadError {
     Connect {
         /// Index of the connection in the trial.
         connection: u32,
-        /// Why.
+        /// Error of the connect.
         error: StackError,
     },
-    /// The peer closed a connection in the middle of the traffic.
+    /// The peer closed a connection during the traffic.
     #[error("connection {connection}: the peer closed it after {received_bytes} bytes")]
     PeerClosed {
         /// Index of the connection in the trial.
@@ -51,7 +52,7 @@ pub enum WorkloadError {
         /// Payload bytes received on it before.
         received_bytes: u64,
     },
-    /// A byte arrived that was not sent (`check`).
+    /// A received byte differs from the byte sent (`check`).
     #[error(
         "connection {connection}: byte {offset} of the stream is {found:#04x}, sent was {expected:#04x}"
     )]
@@ -60,12 +61,12 @@ pub enum WorkloadError {
         connection: u32,
         /// Offset in the connection's payload, from 0.
         offset: u64,
-        /// The byte of the pattern.
+        /// Byte of the pattern.
         expected: u8,
-        /// The byte that came.
+        /// Byte received.
         found: u8,
     },
-    /// A response came that nobody had asked for.
+    /// More response bytes arrived than were requested.
     #[error("connection {connection}: more response bytes came than requests were sent")]
     Unasked {
         /// Index of the connection in the trial.
@@ -74,23 +75,23 @@ pub enum WorkloadError {
     /// Waiting for readiness, or accepting, failed.
     #[error("{doing}: {error}")]
     Wait {
-        /// The call.
+        /// Call that failed.
         doing: &'static str,
-        /// Its error.
+        /// Error of the call.
         error: io::Error,
     },
 }
 
-/// The first byte that is not as sent.
+/// The first byte that differs from the byte sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Bytes that were right before it.
+    /// Equal bytes before it.
     pub(crate) after: u64,
     pub(crate) expected: u8,
     pub(crate) found: u8,
 }
 
-/// For `map_err` in set-up: says which call it was.
+/// Names the call, for `map_err` in set-up.
 pub(crate) fn call(what: &'static str) -> impl FnOnce(io::Error) -> StackError {
     move |error| StackError::Call { what, error }
 }

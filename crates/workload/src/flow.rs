@@ -1,47 +1,47 @@
-//! What is kept per connection: at most one cache line of 64 bytes, because a turn of another
-//! connection touches a cold one each time. Buffers are per worker.
+//! State of a connection: at most one cache line of 64 bytes, because each turn of another
+//! connection touches a cold line. Buffers are per worker.
 
-/// Where a connection is in its life.
+/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// No connection: a free place, or a `crr` transaction that is not due yet.
     Idle,
-    /// The connect has not ended.
+    /// The connect has not completed.
     Connecting,
     /// The hello is on its way.
     Greeting,
     /// Traffic.
     Open,
-    /// `crr` at the client: the response is in, the end of the stream is not.
+    /// `crr` at the client: the response has arrived, the end of the stream has not.
     Closing,
 }
 
 #[derive(Debug)]
 pub(crate) struct Flow<C> {
     pub(crate) conn: Option<C>,
-    /// Index in the group, 0 to flows - 1.
+    /// Number of the connection in the group, from 0.
     pub(crate) connection: u32,
-    /// Which of the worker's groups it is of.
+    /// Index of its group in the worker.
     pub(crate) group: u16,
     pub(crate) state: State,
-    /// Edges told by the stack and not yet used up.
+    /// Edges that the stack reported and that are not used up.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) peer_closed: bool,
     pub(crate) error: bool,
-    /// In the run queue.
+    /// True while in the run queue.
     pub(crate) queued: bool,
-    /// In the queue of those that wait for a due time.
+    /// True while in the queue for a due time.
     pub(crate) waiting: bool,
     /// Offset in the source's pattern of the next byte to send.
     pub(crate) send_at: u64,
     /// Bytes of the current message still to send.
     pub(crate) send_left: u32,
-    /// Bytes of the current message still to come.
+    /// Bytes of the current message still to receive.
     pub(crate) receive_left: u32,
     /// At the client, requests without a response; at the server, responses owed.
     pub(crate) outstanding: u32,
-    /// At the client, which of the connection's start times is the oldest.
+    /// Slot of the oldest start time of this connection (client).
     pub(crate) oldest: u32,
     /// Payload bytes received.
     pub(crate) received: u64,
@@ -69,7 +69,7 @@ impl<C> Flow<C> {
         }
     }
 
-    /// A new connection takes this place; whether it is queued is the queue's to say.
+    /// Puts a new connection into this place. Membership in the queues does not change.
     pub(crate) fn restart(&mut self, conn: C, state: State) {
         *self = Flow {
             conn: Some(conn),

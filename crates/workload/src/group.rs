@@ -1,4 +1,4 @@
-//! What the connections of one group share: what they do, what they send from, what they have counted.
+//! State that the connections of one group share: plan, source, sink, counts.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -27,33 +27,33 @@ pub(crate) struct Group<S: Stack> {
     /// `None` at an end that does not receive.
     pub(crate) sink: Option<S::Sink>,
     pub(crate) checker: Option<Checker>,
-    /// Connections that this worker is to have of it.
+    /// Connections of the group that this worker should have.
     pub(crate) wanted: usize,
     /// Connections of the trial: those of all flows.
     pub(crate) all: usize,
-    /// Bytes of a reader's buffer.
+    /// Size of the read buffer, bytes.
     pub(crate) read_bytes: usize,
-    /// The place of its first connection among the worker's (client).
+    /// Index of its first connection in the worker's `flows` (client).
     pub(crate) first: usize,
-    /// Where to connect to; connection i goes to target i modulo their number (client).
+    /// Addresses to connect to; connection i goes to target i modulo their number (client).
     pub(crate) targets: Vec<SocketAddr>,
     pub(crate) seed: u64,
     /// Connections that could start a message but must wait for a due time.
     pub(crate) waiting: VecDeque<u32>,
     pub(crate) schedule: Option<Schedule>,
-    /// Start times of requests outstanding, `in_flight` places per connection (client).
+    /// Start times of outstanding requests, `in_flight` slots per connection (client).
     pub(crate) started_ns: Vec<u64>,
     pub(crate) responses: Option<Histogram<u64>>,
-    /// Of a program.
+    /// Instructions of the program.
     pub(crate) code: Code,
-    /// How long its operations took.
+    /// Durations of the program's operations.
     pub(crate) operations: OperationTimes,
     spare: Spare<S>,
-    /// See `pages_seen`.
+    /// Totals of `pages_seen`.
     pages: Cell<Pages>,
 }
 
-/// Sources and sinks of a program's other calls; `None` is the place of the one that is in use.
+/// Sources and sinks of a program's calls; `None` is the place of the one in use.
 struct Spare<S: Stack> {
     sources: Vec<Option<S::Source>>,
     sinks: Vec<Option<S::Sink>>,
@@ -100,7 +100,8 @@ impl<S: Stack> Group<S> {
             }
         }
         if sinks.is_empty() && code.awaits_end() {
-            // The end of a stream is received, too, also where nothing else is.
+            // A program that awaits the end of the stream needs a sink, even if it receives nothing
+            // else.
             let with = settings.receive_with;
             sinks.push(Some(stack.sink(with, settings.read_bytes)?));
         }
@@ -139,7 +140,7 @@ impl<S: Stack> Group<S> {
         })
     }
 
-    /// Sends out of this one of the program's sources from now on.
+    /// Makes `which` the program's source in use.
     #[inline]
     pub(crate) fn use_source(&mut self, which: u8) {
         let spare = &mut self.spare;
@@ -150,7 +151,7 @@ impl<S: Stack> Group<S> {
         }
     }
 
-    /// Receives into this one of the program's sinks from now on.
+    /// Makes `which` the program's sink in use.
     #[inline]
     pub(crate) fn use_sink(&mut self, which: u8) {
         let spare = &mut self.spare;
@@ -161,13 +162,13 @@ impl<S: Stack> Group<S> {
         }
     }
 
-    /// The counts so far.
+    /// Counts so far.
     pub(crate) fn counts(&self, stack: &S) -> Counts {
         let pages = self.pages_seen(stack);
         self.tally.counts(&self.plan, pages)
     }
 
-    /// Pages of the files sent from, summed over the times that it was asked: a total, as all counts are.
+    /// Adds the current pages of the files sent from to a running total, and returns the total.
     fn pages_seen(&self, stack: &S) -> Option<Pages> {
         let sources = self.spare.sources.iter().flatten().chain(&self.source);
         let pages = sources.filter_map(|source| stack.pages(source));

@@ -1,7 +1,9 @@
-//! The first bytes of a connection, both ways: whose trial it is and which connection.
+//! The first bytes of a connection in both directions: the trial's token and the connection's
+//! index.
 //!
-//! 16 bytes of the trial's random token, then the connection's index as 4 bytes, big-endian. The
-//! server answers with the same bytes, so the client too knows whom it has reached.
+//! 16 bytes of the trial's random token are followed by the connection's index as 4 bytes,
+//! big-endian. The server answers with the same bytes, so the client knows which server it has
+//! reached.
 
 /// A trial's random token. It keeps strangers out of a measurement; it is no authentication.
 pub type Token = [u8; TOKEN_BYTES];
@@ -16,7 +18,7 @@ pub(crate) fn encode(token: &Token, index: u32) -> [u8; HELLO_BYTES] {
     hello
 }
 
-/// The index of the connection; `None` for a stranger.
+/// Index of the connection; `None` if the token is another.
 pub(crate) fn decode(token: &Token, hello: &[u8; HELLO_BYTES]) -> Option<u32> {
     let (theirs, index) = hello.split_first_chunk::<TOKEN_BYTES>()?;
     (theirs == token).then(|| index.try_into().map(u32::from_be_bytes).ok())?

@@ -1,17 +1,19 @@
-//! Response times of many threads without a lock, which would switch contexts where they are counted.
+//! A histogram that many threads record into without a lock, because a lock would switch contexts
+//! where they are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 
-/// Values from here on count as the largest: 1.2 h in ns.
+/// Limit of values: 2^42 ns, which is 1.2 h. Larger values count as the largest.
 const VALUE_LOG2: u32 = 42;
 
 /// Counts of values, for all threads of a group.
 #[derive(Debug)]
 pub(crate) struct SharedHistogram {
     counts: Box<[AtomicU64]>,
-    /// Steps of each power of two: 10 for three digits and 260 KiB, 7 for two and 37 KiB.
+    /// Base-2 logarithm of the steps of each power of two: 10 for three digits and 260 KiB, 7 for
+    /// two digits and 37 KiB.
     steps_log2: u32,
 }
 
@@ -30,7 +32,7 @@ impl SharedHistogram {
         self.counts[place(value, self.steps_log2)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was recorded since it was last taken, added to an empty one.
+    /// Adds the values recorded since the last call to `taken`, which is empty, and returns it.
     pub(crate) fn take(&self, mut taken: Histogram<u64>) -> Histogram<u64> {
         for (place, count) in self.counts.iter().enumerate() {
             if count.load(Ordering::Relaxed) > 0 {
@@ -42,12 +44,12 @@ impl SharedHistogram {
     }
 }
 
-/// 1 ns to 1 h; a longer time counts as 1 h.
+/// Empty histogram for 1 ns to 1 h, 3 digits; a longer time counts as 1 h.
 pub(crate) fn response_times() -> Histogram<u64> {
     times(3)
 }
 
-/// The same to two digits.
+/// Empty histogram for 1 ns to 1 h, 2 digits.
 pub(crate) fn operation_times() -> Histogram<u64> {
     times(2)
 }
@@ -57,13 +59,14 @@ fn times(digits: u8) -> Histogram<u64> {
         .expect("the bounds are in order and the digits are between 0 and 5")
 }
 
-/// Values below two times the steps have a place each; above, each power of two has as many.
+/// Index of a value's count. Values below twice the steps have an index each; above, each power of
+/// two has `1 << steps_log2` indices.
 fn place(value: u64, steps_log2: u32) -> usize {
     let shift = (64 - value.leading_zeros()).saturating_sub(steps_log2 + 1);
     ((u64::from(shift) << steps_log2) + (value >> shift)) as usize
 }
 
-/// The middle of what has this place.
+/// Middle of the values that share an index.
 fn value(place: usize, steps_log2: u32) -> u64 {
     let place = place as u64;
     let shift = (place >> steps_log2).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! One call that sends, one call that receives: what every kind of traffic is made of.
+//! The send call and the receive call that all kinds of traffic use.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use crate::hello::TOKEN_BYTES;
 use crate::pattern::PERIOD;
 use crate::plan::Plan;
 
-/// The stack, and what the connections share whose turn it is.
+/// The stack, and the state that the connections of the current group share.
 pub(crate) struct Io<S: Stack> {
     pub(crate) stack: S,
-    /// The group of the connection whose turn it is.
+    /// Current group: the group of the connection whose turn it is.
     pub(crate) group: Box<Group<S>>,
 }
 
-/// What a receive found.
+/// Result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     Bytes(usize),
@@ -42,8 +42,8 @@ pub(crate) fn failed<C>(
 }
 
 impl<S: Stack> Io<S> {
-    /// The same as [`Io::receive`], by a call: for a program, so that the loops of `stream`, `rr` and `crr` keep theirs inlined, which
-    /// is a quarter of their instructions.
+    /// [`Io::receive`], not inlined: for programs. The loops of `stream`, `rr` and `crr` keep their
+    /// inlined copies, which saves a quarter of their instructions.
     #[inline(never)]
     pub(crate) fn receive_by_call(
         &mut self,
@@ -52,7 +52,7 @@ impl<S: Stack> Io<S> {
         self.receive(flow)
     }
 
-    /// The same of [`Io::send`].
+    /// [`Io::send`], not inlined: for programs.
     #[inline(never)]
     pub(crate) fn send_by_call(
         &mut self,
@@ -83,7 +83,7 @@ impl<S: Stack> Io<S> {
             flow.readable = false;
             return Ok(Received::End);
         }
-        // With the peer's FIN in, there is an end of stream to read behind the last bytes.
+        // After the peer's FIN there is an end of stream to read after the last bytes.
         flow.readable = moved.again || flow.peer_closed;
         if (group.checker.is_some() || group.plan.token_in_request)
             && let Some(bytes) = self.stack.received(sink, moved.bytes)
@@ -107,7 +107,7 @@ impl<S: Stack> Io<S> {
                         expected: mismatch.expected,
                         found: mismatch.found,
                     })?;
-                // The token was compared too.
+                // The token was compared, too.
                 group.tally.bytes_checked += bytes.len() as u64;
             }
         }
@@ -116,8 +116,8 @@ impl<S: Stack> Io<S> {
         Ok(Received::Bytes(moved.bytes))
     }
 
-    /// Sends at most one call's worth of the flow's message, counts, and gives the bytes; 0 when
-    /// the connection takes no more. Clears `writable` when the edge is used up.
+    /// Makes at most one send call for the flow's message, counts, and returns the bytes; 0 if the
+    /// connection takes no more. Clears `writable` when the edge is used up.
     #[inline(always)]
     pub(crate) fn send(&mut self, flow: &mut Flow<S::Conn>) -> Result<usize, WorkloadError> {
         let group = &mut *self.group;
@@ -134,7 +134,8 @@ impl<S: Stack> Io<S> {
         group.tally.send_calls += 1;
         match self.stack.send(conn, source, at, len, more) {
             Ok(moved) => {
-                // A call that moved nothing is no progress, whatever the stack says of the next: no loop goes on by it.
+                // A call that moved nothing is no progress, whatever the stack reports of the next
+                // call, so no loop continues because of it.
                 flow.writable = moved.again && moved.bytes > 0;
                 flow.send_left -= moved.bytes as u32;
                 if group.plan.advances {
@@ -148,7 +149,7 @@ impl<S: Stack> Io<S> {
                 flow.writable = false;
                 Ok(0)
             }
-            // None was made.
+            // No call was made.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 group.tally.send_calls -= 1;
                 flow.writable = false;
@@ -158,14 +159,14 @@ impl<S: Stack> Io<S> {
         }
     }
 
-    /// Starts a message, corked if asked.
+    /// Starts a message, corked if the plan says so.
     pub(crate) fn start_message(&mut self, flow: &mut Flow<S::Conn>) -> Result<(), WorkloadError> {
         flow.send_left = self.group.plan.send_message;
         self.cork(flow, true)
     }
 
-    /// Sends what the connection takes of the current message, a turn's worth at most; uncorks at its end. Returns the
-    /// bytes.
+    /// Sends as much of the current message as the connection takes, at most a turn's worth;
+    /// uncorks at the message's end. Returns the bytes.
     pub(crate) fn send_message(
         &mut self,
         flow: &mut Flow<S::Conn>,
@@ -180,7 +181,7 @@ impl<S: Stack> Io<S> {
         Ok(sent)
     }
 
-    /// TCP_CORK, if this workload uses it.
+    /// Sets or clears TCP_CORK, if this workload uses it.
     pub(crate) fn cork(&mut self, flow: &mut Flow<S::Conn>, on: bool) -> Result<(), WorkloadError> {
         match flow.conn {
             Some(conn) if self.group.plan.corks() => {
@@ -196,8 +197,8 @@ impl Plan {
         self.side == Side::Listens
     }
 
-    /// Compares what of `bytes`, which starts at `offset` of a connection, is the token. Gives how
-    /// many bytes that was; `None` for a stranger's.
+    /// Compares the part of `bytes` that belongs to the token; `bytes` starts at `offset` of a
+    /// connection. Returns the length of that part; `None` if it differs (a stranger).
     fn compare_token(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
         let from = usize::try_from(offset).map_or(TOKEN_BYTES, |offset| offset.min(TOKEN_BYTES));
         let expected = &self.token[from..];
@@ -205,7 +206,8 @@ impl Plan {
         (expected[..part] == bytes[..part]).then_some(part)
     }
 
-    /// Where in the source the next call sends from, and how much: never past the source's end, or a file's.
+    /// Offset in the source, and length, of the next send call: never past the end of the source or
+    /// of a file.
     #[inline]
     pub(crate) fn place(&self, send_at: u64, send_left: u32) -> (u64, usize) {
         let len = self.call_bytes.min(send_left as usize);
@@ -223,13 +225,13 @@ impl Plan {
         (self.token_region + at, len.min(room))
     }
 
-    /// The offset in the pattern from which a whole call can be sent, the content being the same:
-    /// a period's multiple back where bytes are checked, the start of the file where not. Several files are each sent
-    /// to their end.
+    /// Offset in the pattern from which a whole call can be sent, with equal content: a multiple of
+    /// the period back where bytes are checked, the start of the file otherwise. Each of several
+    /// files is sent to its end.
     #[inline]
     pub(crate) fn wrap(&self, send_at: u64) -> u64 {
         let room = self.pattern_bytes - send_at.min(self.pattern_bytes);
-        // A source of less than a call and a period is used to its end.
+        // A source shorter than a call and a period is used to its end.
         let wanted = match self.file_bytes {
             Some(_) => 1,
             None => (self.call_bytes as u64).min(self.pattern_bytes - self.lap()),
@@ -244,7 +246,7 @@ impl Plan {
         }
     }
 
-    /// The bytes by which going back must keep the pattern; 0 if nobody compares.
+    /// Going back must be by a multiple of this many bytes; 0 if bytes are not checked.
     fn lap(&self) -> u64 {
         if self.advances && self.checked_by_peer() {
             PERIOD as u64
@@ -254,12 +256,13 @@ impl Plan {
     }
 }
 
-/// Bytes of one turn, at most, and one call more.
+/// Limit of bytes of one turn, exceeded by at most a call.
 pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
-/// Bytes that a call of a stream, and a turn, count at least, so that the clock is read after 256 of them. A batch of 4 MiB in
-/// writes of 1 KiB took 20 ms, and on a CPU shared with five tasks more than an interval of 100 ms: the second snapshot then
-/// followed the first at once, and the trial had moved nothing.
+/// Bytes that a call of a stream, and a turn, count as at least, so that the clock is read after
+/// 256 of them. A batch of 4 MiB in writes of 1 KiB took 20 ms, and on a CPU shared with five tasks
+/// more than an interval of 100 ms. The second snapshot then followed the first at once, and the
+/// trial had moved nothing.
 pub(crate) const CALL_LEAST: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -279,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is sent in whatever pieces, the peer sees the pattern (and the token before it).
+        /// Pieces of any size give the pattern at the peer, with the token before it.
         #[test]
         fn any_pieces_out_of_the_source_make_the_stream_that_is_checked(
             request in 1u32..30_000,

@@ -1,4 +1,4 @@
-//! Connections that belong to one flow, found together once all are there.
+//! Joins the connections of each flow after set-up.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,8 +11,8 @@ use crate::flow::State;
 use crate::worker::Worker;
 
 impl<S: Stack> Worker<S> {
-    /// Makes the first connection of each flow know the others. `peer` is who opened the connection at a place: each host
-    /// that connects numbers its own.
+    /// Links the first connection of each flow with its others. `peer` returns the address that
+    /// opened a connection, because each connecting host numbers its own.
     pub(crate) fn join(
         &mut self,
         peer: impl Fn(usize) -> Option<IpAddr>,

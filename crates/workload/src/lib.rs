@@ -1,8 +1,9 @@
-//! Traffic over a [`Stack`](tcpcost_stack::Stack): `stream`, `maerts`, `bidirectional`, `rr`, `crr`, and programs.
+//! Traffic over a [`Stack`](tcpcost_stack::Stack): `stream`, `maerts`, `bidirectional`, `rr`,
+//! `crr`, and programs.
 //!
 //! A [`Worker`] is one thread's share of one end. It sets up its connections before any clock
-//! starts, then drives traffic for as long as it is told to, any number of times. It does not know
-//! that it is measured: it counts its own work and takes response times, nothing else.
+//! starts, then drives traffic until a deadline, any number of times. The worker does not know that
+//! it is measured: it counts its own work and records response times, nothing else.
 //!
 //! Start with [`Worker::listen`], [`Worker::connect`] and [`Worker::run_until`].
 //!

@@ -1,4 +1,4 @@
-//! How long each operation of a program took, and how often it failed.
+//! Durations and failures of each operation of a program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use crate::histogram::{SharedHistogram, operation_times};
 use crate::program::Timed;
 
-/// Of each operation whose time is taken, in the order of the program.
+/// Times of each timed operation, in the order of the program.
 #[derive(Debug)]
 pub(crate) struct OperationTimes(Vec<One>);
 
@@ -17,12 +17,12 @@ struct One {
     failed: AtomicU64,
 }
 
-/// What an operation came to in an interval.
+/// Times and failures of an operation in an interval.
 #[derive(Debug, Clone)]
 pub struct OperationFound {
-    /// Its times, ns, 2 significant digits.
+    /// Durations, ns, 2 significant digits.
     pub times: Histogram<u64>,
-    /// How often it failed, where the program goes on then.
+    /// Failures after which the program continued.
     pub failed: u64,
 }
 
@@ -47,7 +47,7 @@ impl OperationTimes {
         }
     }
 
-    /// What was recorded since it was last taken.
+    /// Times recorded since the last call.
     pub(crate) fn take(&self) -> Vec<OperationFound> {
         let each = self.0.iter();
         each.map(|one| OperationFound {
@@ -58,5 +58,5 @@ impl OperationTimes {
     }
 }
 
-/// To within a hundredth: a program may have a thousand operations, with 37 KiB each.
+/// Precision: a hundredth, because a program may have a thousand operations, with 37 KiB each.
 const STEPS_LOG2: u32 = 7;

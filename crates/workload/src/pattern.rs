@@ -5,28 +5,28 @@ use tcpcost_study::Side;
 
 use crate::error::Mismatch;
 
-/// A prime just below a page.
+/// Period of the pattern, bytes: a prime just below a page.
 pub(crate) const PERIOD: usize = 4093;
 
 /// Byte `offset` of the pattern: a multiplicative hash, so that a shift by any number of bytes
-/// below the period changes nearly every byte (255 of 256 on the average).
+/// below the period changes nearly every byte (255 of 256 on average).
 fn byte(offset: u64) -> u8 {
     let within = offset % PERIOD as u64;
     ((within + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Where in the pattern a connection's byte stream starts, so that bytes that went to another
-/// connection, or came from the other end, show up too.
+/// Offset in the pattern where a connection's byte stream starts, so that bytes that went to
+/// another connection, or came from the other end, show up, too.
 pub(crate) fn phase(connection: u32, sender: Side) -> u32 {
     let direction = match sender {
         Side::Connects => 0,
         Side::Listens => 1,
     };
-    // 1021 is prime, so 4093 connections in turn have phases of their own.
+    // 1021 is prime, so 4093 successive connections have different phases.
     ((u64::from(connection) * 2 + direction) * 1021 % PERIOD as u64) as u32
 }
 
-/// Fills `bytes` with the pattern from `offset` on.
+/// Fills `bytes` with the pattern, starting at `offset`.
 pub(crate) fn fill(offset: u64, bytes: &mut [u8]) {
     let head = bytes.len().min(PERIOD);
     for (at, slot) in bytes[..head].iter_mut().enumerate() {
@@ -43,7 +43,7 @@ pub(crate) fn fill(offset: u64, bytes: &mut [u8]) {
 /// Compares received bytes with the pattern.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// One buffer of the reader and one period more: any offset's bytes are then contiguous.
+    /// Pattern of one read buffer and one more period: the bytes at any offset are then contiguous.
     expected: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl Checker {
         Checker { expected }
     }
 
-    /// Compares with the pattern from `offset` on, `found` being at most one buffer long.
+    /// Compares `found`, at most one read buffer long, with the pattern at `offset`.
     #[inline]
     pub(crate) fn compare(&self, offset: u64, found: &[u8]) -> Result<(), Mismatch> {
         let start = (offset % PERIOD as u64) as usize;

@@ -1,4 +1,4 @@
-//! What a worker does, worked out once from the settings.
+//! Plan of a worker's group, worked out once from the settings.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::pattern::{self, PERIOD};
 use crate::program::Calls;
 use crate::schedule::Schedule;
 
-/// The socket options that a workload asks of its stack.
+/// Socket options that a workload asks of its stack.
 pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
     SocketOptions {
         send_buffer_bytes: settings.send_buffer_bytes,
@@ -26,7 +26,7 @@ pub fn socket_options(settings: &WorkloadSettings) -> SocketOptions {
     }
 }
 
-/// Which state machine serves a connection.
+/// State machine that serves a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Stream,
@@ -47,44 +47,45 @@ pub(crate) struct Plan {
     pub(crate) receives: bool,
     pub(crate) checks: bool,
     pub(crate) counts_transactions: bool,
-    /// Whether it takes response times.
+    /// True if this side records response times.
     pub(crate) has_responses: bool,
     pub(crate) opens: bool,
     /// Connections of each flow.
     pub(crate) connections: usize,
-    /// Whether it goes on with the next connection where one fails.
+    /// True if a failed connection is replaced by the next one.
     pub(crate) can_fail: bool,
-    /// Whether connections are there before the traffic and stay.
+    /// True if connections are set up before the traffic and stay open.
     pub(crate) stands: bool,
-    /// Whether the kernel tells when it has done with what it was lent.
+    /// True if the kernel reports completions of sends (MSG_ZEROCOPY).
     pub(crate) completes: bool,
-    /// Whether it receives by mapping pages.
+    /// True if this side receives by mapping pages.
     pub(crate) maps: bool,
-    /// Bytes of each of several files; `None` of one.
+    /// Bytes of each file; `None` unless there are several files.
     pub(crate) file_bytes: Option<u64>,
     pub(crate) cork: Cork,
     pub(crate) in_flight: u32,
-    /// Whether nobody is asked which connection is ready.
+    /// True if readiness is not polled: each connection is tried in turn.
     pub(crate) visits: bool,
-    /// Bytes of the longest sending call.
+    /// Bytes of the longest send call.
     pub(crate) call_bytes: usize,
     /// Bytes of a message that this side sends: a request, a response, or one write of a stream.
     pub(crate) send_message: u32,
     /// Bytes of a message that this side receives (`rr`, `crr`).
     pub(crate) receive_message: u32,
-    /// Whether each request of `crr` starts with the token. One of fewer bytes, or one that the
-    /// server never sees (MSG_TRUNC, splice), has none: then the peer's address alone is checked.
+    /// True if each request of `crr` starts with the token. A shorter request, or one that the
+    /// server never sees (MSG_TRUNC, splice), has no token: then only the peer's address is
+    /// checked.
     pub(crate) token_in_request: bool,
-    /// Bytes at the head of the source that hold the token and the pattern behind it: whole calls.
+    /// Bytes at the start of the source that hold the token and the pattern after it: whole calls.
     pub(crate) token_region: u64,
     /// Bytes of the pattern in the source.
     pub(crate) pattern_bytes: u64,
-    /// Whether a connection moves on through the source. A buffer without `check` is always sent
+    /// True if a connection moves on through the source. A buffer without `check` is always sent
     /// from its start, as other tools do, so that the cache footprint is theirs.
     pub(crate) advances: bool,
-    /// Whether the bytes sent must be the pattern at their offset in the stream.
+    /// True if the bytes sent must be the pattern at their offset in the stream.
     checked_by_peer: bool,
-    /// Events at a fixed rate over all flows: events and the nanoseconds they take.
+    /// Fixed rate over all flows: events, and the nanoseconds that they take.
     pub(crate) rate: Option<(u128, u128)>,
 }
 
@@ -173,7 +174,7 @@ impl Plan {
         }
     }
 
-    /// The due times of `mine` flows out of `all`; `None` without a fixed rate. The first is due
+    /// Schedule of `mine` flows out of `all`; `None` without a fixed rate. The first event is due
     /// at a random point of the first period, so that workers do not fire all at once.
     pub(crate) fn schedule(&self, mine: usize, all: usize, seed: u64) -> Option<Schedule> {
         let (events, per_ns) = self.rate?;
@@ -185,7 +186,7 @@ impl Plan {
         Some(Schedule::new(start_ns as u64, events, per_ns))
     }
 
-    /// Time between two events of one of `all` connections at a fixed rate.
+    /// Time between two events of one of `all` connections; `None` without a fixed rate.
     pub(crate) fn period(&self, all: usize) -> Option<Duration> {
         let (events, per_ns) = self.rate?;
         let period_ns = per_ns * all as u128 / events.max(1);
@@ -206,13 +207,13 @@ impl Plan {
         self.checked_by_peer
     }
 
-    /// Where this side's byte stream of a connection starts in the pattern. Connections that come and go
-    /// start at 0, as the server cannot know which of the client's it is.
+    /// Offset in the pattern where this side's byte stream of a connection starts. Connections that
+    /// do not stay open start at 0, because the server cannot know their number.
     pub(crate) fn send_phase(&self, connection: u32) -> u32 {
         self.phase(connection, self.side)
     }
 
-    /// The same of the peer's byte stream.
+    /// Offset in the pattern where the peer's byte stream of a connection starts.
     pub(crate) fn receive_phase(&self, connection: u32) -> u32 {
         self.phase(connection, self.side.peer())
     }
@@ -225,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// The content of the source at `offset`.
+    /// Writes the content of the source at `offset` into `bytes`.
     pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) {
         let region = self.token_region.saturating_sub(offset);
         let head = usize::try_from(region).map_or(bytes.len(), |head| head.min(bytes.len()));
@@ -256,7 +257,7 @@ mod tests {
         knobs.set("write_size", "1000B").unwrap();
         let settings = WorkloadSettings::from_knobs(&knobs).unwrap();
         let plan = Plan::new(&settings, Side::Connects, [0; 16]);
-        // 1000 bytes at 8 Gbit/s are 1 us; a quarter of the flows writes every 4 us.
+        // 1000 bytes at 8 Gbit/s take 1 µs; a quarter of the flows writes every 4 µs.
         let mut quarter = plan.schedule(5, 20, 0).unwrap();
         let first = quarter.due_ns();
         quarter.advance();

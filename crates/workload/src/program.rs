@@ -1,7 +1,7 @@
-//! Programs: what each connection of a group does, operation by operation.
+//! Programs: the operations of each connection of a group.
 //!
-//! `code.rs` makes instructions of the operations, for either side; `program_turn.rs` executes them. `stream`, `rr` and `crr` are not
-//! made of them: their loops have less to do for each byte.
+//! `code.rs` converts the operations to instructions, for either side; `program_turn.rs` executes
+//! them. `stream`, `rr` and `crr` are not programs here: their loops do less work for each byte.
 
 mod calls;
 mod code;

@@ -1,4 +1,4 @@
-//! `program`: a turn of a connection that runs one.
+//! `program`: a turn of a connection that runs a program.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use crate::program::{Instruction, Running, Timed, draw};
 use crate::stream::peer_closed;
 use crate::worker::Worker;
 
-/// Instructions of one turn, at most: those that move no bytes cost little, and other connections wait.
+/// Limit of instructions in one turn: instructions that move no bytes cost little, and other
+/// connections wait.
 const TURN_STEPS: usize = 256;
 
-/// What an instruction came to.
+/// Outcome of an instruction.
 enum Step {
-    /// It is done: on to the next.
+    /// Done; the next instruction follows.
     Next,
-    /// On to this one.
+    /// The instruction at this index follows.
     To(u32),
-    /// It waits for the connection or for a time.
+    /// Waits for the connection or for a time.
     Waits,
-    /// It has more to do, after the others' turns.
+    /// Has more to do, after other connections had their turns.
     Yields,
-    /// The connection is gone, and with it this side's part.
+    /// The connection is closed, and this side's program with it.
     Ended,
 }
 
 impl<S: Stack> Worker<S> {
-    /// Makes a connection that is just there begin its program; the group is the one whose turn it is.
+    /// Begins the program of a new connection of the current group.
     pub(crate) fn begin_program(&mut self, index: usize) {
         if self.io.group.code.is_empty() {
             return;
@@ -54,7 +55,7 @@ impl<S: Stack> Worker<S> {
         running.begun = true;
     }
 
-    /// Wakes those whose time has come; gives the time until the next's.
+    /// Wakes connections whose time has come. Returns the time until the next one's.
     pub(crate) fn wake(&mut self, now_ns: u64) -> Duration {
         while let Some(index) = self.sleepers.wake(now_ns) {
             self.enqueue(index);
@@ -72,9 +73,9 @@ impl<S: Stack> Worker<S> {
         if plan.side == Side::Listens && self.flows[index].conn.is_none() {
             return Ok(0);
         }
-        // What came on another of the flow's connections is the first one's, too.
+        // Bytes on any of the flow's connections concern the program of the first one.
         let index = self.running[index].head as usize;
-        // One clock read serves the end of a round and the next one's start.
+        // One clock read serves as the end of a round and the start of the next one.
         let mut now_ns = None;
         for _ in 0..TURN_STEPS {
             let instruction = self.io.group.code.at(self.running[index].at);
@@ -216,12 +217,13 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// An operation whose time is taken begins; one clock read is the end of it and the begin of the next.
+    /// Notes the start of a timed operation. The clock read at the end of the operation before is
+    /// used if there is one.
     fn begin_operation(&mut self, index: usize, timed: Timed, now_ns: &mut Option<u64>) {
         let running = &mut self.running[index];
         if timed.is_some() && running.operation_ns == 0 {
             let at_ns = now_ns.unwrap_or_else(|| self.clock.now_ns());
-            // 0 is none under way.
+            // 0 means no operation.
             running.operation_ns = at_ns.max(1);
         }
         *now_ns = None;
@@ -246,7 +248,7 @@ impl<S: Stack> Worker<S> {
                 *now_ns = Some(at_ns);
             }
             (Ok(Step::To(_)), _) => {
-                // It failed, and may.
+                // The operation failed and is allowed to.
                 group.operations.fail(timed);
                 *began_ns = 0;
             }
@@ -303,7 +305,7 @@ impl<S: Stack> Worker<S> {
             running.begun = true;
             flow.receive_left = running.size(size);
         }
-        // What came unasked for is of the connection that it came on.
+        // Bytes received ahead belong to the connection that they came on.
         let running = &mut self.running[at];
         running.take(&mut flow.receive_left, 0);
         while flow.receive_left > 0 && flow.readable && *moved < TURN_BYTES {
@@ -327,8 +329,9 @@ impl<S: Stack> Worker<S> {
         })
     }
 
-    /// A connection that came and may go is over at the listening side when its peer is gone, as it is at the end of a
-    /// `for` and of a trial; if it should not be, it is the peer that has the error.
+    /// Handles an error. At the listening side, a connection that need not stay open ends when its
+    /// peer has gone, as at the end of a `for` loop and of a trial; if that was wrong, the peer
+    /// reports the error.
     fn broken(&mut self, index: usize, error: WorkloadError) -> Result<Step, WorkloadError> {
         let plan = &self.io.group.plan;
         let is_ours = matches!(
@@ -345,7 +348,7 @@ impl<S: Stack> Worker<S> {
         Ok(Step::Ended)
     }
 
-    /// After a failure that may be: with a new connection.
+    /// Begins the program again with a new connection, after a failure that is allowed.
     fn begin_again(&mut self, index: usize) -> Step {
         let flow = &mut self.flows[index];
         flow.state = State::Idle;
@@ -375,7 +378,7 @@ impl<S: Stack> Worker<S> {
             return Ok(self.begin_again(index));
         }
         let flow = &mut self.flows[index];
-        // If the connect failed, the first call on it says why.
+        // If the connect failed, the first call on the connection returns its error.
         flow.state = State::Open;
         self.running[index].ahead = 0;
         self.io.group.tally.connections_opened += 1;
@@ -418,7 +421,8 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Who connects goes on and connects again; who listens is done with this connection.
+    /// After a close the connecting side continues and connects again; the listening side is done
+    /// with this connection.
     fn after_close(&self) -> Step {
         match self.io.group.plan.side {
             Side::Connects => Step::Next,

@@ -1,4 +1,4 @@
-//! `rr`: requests and responses on standing connections, some in flight on each.
+//! `rr`: requests and responses on connections that stay open, one or more in flight on each.
 
 use tcpcost_stack::Stack;
 
@@ -7,8 +7,8 @@ use crate::io::{Received, TURN_BYTES};
 use crate::stream::peer_closed;
 use crate::worker::Worker;
 
-/// Takes `bytes` off a stream of messages of `message` bytes, `left` of the current one being
-/// still to come. Gives how many messages were completed.
+/// Takes `bytes` off a stream of messages of `message` bytes, of whose current one `left` bytes are
+/// still to come. Returns the number of messages completed.
 pub(crate) fn complete(left: &mut u32, message: u32, bytes: usize) -> u32 {
     let bytes = bytes as u64;
     if bytes < u64::from(*left) {
@@ -38,7 +38,7 @@ impl<S: Stack> Worker<S> {
     pub(crate) fn rr_client_turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let in_flight = self.io.group.plan.in_flight;
         let mut moved = 0;
-        // One clock read per response serves as the next request's start too.
+        // One clock read per response serves as the next request's start, too.
         let mut now_ns = None;
         let flow = &mut self.flows[index];
         while flow.readable && moved < TURN_BYTES {

@@ -1,8 +1,9 @@
 //! The loop: poll, then give each ready connection its turn.
 //!
-//! Edge-triggered with a run queue. A turn is bounded by [`TURN_BYTES`] and then goes to the tail,
-//! so that thousands of bulk connections share fairly; polls come at least every [`BATCH_BYTES`],
-//! so that connections that became ready join in, and the deadline is met.
+//! Readiness is edge-triggered, with a run queue. A turn is bounded by [`TURN_BYTES`], and then the
+//! connection goes to the tail of the queue, so that thousands of bulk connections share fairly.
+//! Polls come at least every [`BATCH_BYTES`], so that connections that became ready join in, and
+//! the deadline is met.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,45 +18,49 @@ use crate::io::failed;
 use crate::plan::Role;
 use crate::worker::{LISTENERS, Worker};
 
-/// Bytes between two polls, at most, and one turn more: 1 ms at 32 Gbit/s, at 0.5 us per poll a
-/// share of 0.05 %. A call counts as [`crate::io::CALL_LEAST`] bytes at least.
+/// Limit of bytes between two polls, exceeded by at most a turn: 1 ms at 32 Gbit/s. A poll takes
+/// 0.5 µs, a share of 0.05 %. A call counts as at least [`crate::io::CALL_LEAST`] bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The same where groups share the thread, so that requests do not wait for milliseconds of bulk: a poll after each turn.
+/// Limit of bytes between two polls where groups share the thread: a poll after each turn, so that
+/// requests do not wait for milliseconds of bulk.
 const BATCH_BYTES_OF_GROUPS: usize = TURN_BYTES;
 
-/// The same where two ends take turns in one thread: a write of the default size, and then whoever reads it has its turn. Of more the
-/// reader would find several skbs at once, and what each costs by itself (GRO, another cut of the last skb) would be lost among them.
+/// Limit of bytes of a turn where two ends alternate in one thread: a write of the default size,
+/// and then the reader has its turn. With more, the reader would find several skbs at once, and the
+/// cost of each by itself (GRO, another cut of the last skb) would not show.
 const SHARED_TURN_BYTES: usize = 64 * 1024;
 
-/// Bytes that a turn of a shared thread counts at least: 256 turns between two polls.
+/// Bytes that a turn of a shared thread counts as at least: 256 turns between two polls.
 const TURN_LEAST: usize = 1024;
 
-/// Longest sleep, so that `stop` is seen by a worker without traffic: ten wake-ups a second.
+/// Longest sleep, so that a worker without traffic sees `stop`: ten wake-ups a second.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// How far a fixed rate of a stream may catch up after a stall. Less would lose rate to ordinary
+/// Time that a fixed rate of a stream may catch up after a stall. Less would lose rate to ordinary
 /// delays of the scheduler (some ms); more would make bursts that no sender of this rate makes. A
-/// fixed rate of transactions catches up with all: what is given up would be left out of the
-/// response times just where they are worst (coordinated omission).
+/// fixed rate of transactions catches up completely: a dropped transaction would be missing from
+/// the response times where they are worst (coordinated omission).
 const BACKLOG_NS: u64 = 10_000_000;
 
 impl<S: Stack> Worker<S> {
-    /// Drives traffic until the deadline, or until `stop` is set (seen within 100 ms). It may be
-    /// called again and goes on where it was; the time between calls counts in no response time
-    /// and no schedule. Allocates nothing, takes no lock.
+    /// Drives traffic until the deadline, or until `stop` is set (seen within 100 ms). Another call
+    /// continues where the last one ended; the time between calls counts in no response time and no
+    /// schedule. Allocates nothing, takes no lock.
     ///
     /// # Errors
-    /// A connection that broke or was closed by the peer; bytes that are not as sent (`check`).
+    /// A connection that broke or was closed by the peer; received bytes that differ from those
+    /// sent (`check`).
     pub fn run_until(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<(), WorkloadError> {
         self.run_until_moved(deadline, u64::MAX, stop)
     }
 
-    /// The same until it has moved so many bytes in all ([`Worker::bytes_moved`]), and a turn more at most; with a thread for each
-    /// connection until the deadline.
+    /// Drives traffic like [`Worker::run_until`], and ends early once `bytes` in all were moved
+    /// ([`Worker::bytes_moved`]), exceeded by at most a turn. With a thread for each connection
+    /// `bytes` is ignored.
     ///
     /// # Errors
-    /// As of [`Worker::run_until`].
+    /// See [`Worker::run_until`].
     pub fn run_until_moved(
         &mut self,
         deadline: Instant,
@@ -71,20 +76,23 @@ impl<S: Stack> Worker<S> {
         result
     }
 
-    /// Begins a stretch in which this worker shares its thread with another: [`Worker::turns`] as often as wanted, then
-    /// [`Worker::pause`]. Not of one with a thread for each connection.
+    /// Begins a stretch in which this worker shares its thread with another: call [`Worker::turns`]
+    /// any number of times, then [`Worker::pause`]. Not for a worker with a thread for each
+    /// connection.
     pub fn resume(&mut self, now: Instant) {
         self.send_turn_bytes = SHARED_TURN_BYTES;
-        // Calls of every size fill a turn of 64 KiB: how much the reader finds must not depend on the size.
+        // Calls of every size fill a turn of 64 KiB: how much the reader finds must not depend on
+        // the size.
         self.call_least = 0;
         self.clock.resume(now);
     }
 
-    /// Gives connections that are ready their turns, without waiting: of those that send until 64 KiB are on their way, and a call
-    /// more at most, of others until 256 KiB are moved. Whether there was anything to do.
+    /// Gives ready connections their turns, without waiting. A batch of sending streams ends after
+    /// 64 KiB, exceeded by at most a call; other batches end after 256 KiB. True if there was
+    /// anything to do.
     ///
     /// # Errors
-    /// As of [`Worker::run_until`].
+    /// See [`Worker::run_until`].
     pub fn turns(&mut self, now: Instant) -> Result<bool, WorkloadError> {
         self.start()?;
         self.start_all_due(self.clock.at_ns(now))?;
@@ -102,10 +110,10 @@ impl<S: Stack> Worker<S> {
         Ok(if visits { moved > 0 } else { worked })
     }
 
-    /// Waits until a connection is ready, or something is due, for so long at most.
+    /// Waits until a connection is ready or an event is due, at most for `most`.
     ///
     /// # Errors
-    /// Only of a broken stack.
+    /// The stack is broken.
     pub fn rest(&mut self, most: Duration) -> Result<(), WorkloadError> {
         let due = self.start_all_due(self.clock.now_ns())?;
         match self.queue.is_empty() {
@@ -117,7 +125,7 @@ impl<S: Stack> Worker<S> {
     /// Lets the stack send and receive, and begins nothing.
     ///
     /// # Errors
-    /// Only of a broken stack.
+    /// The stack is broken.
     pub fn stand_by(&mut self) -> Result<(), WorkloadError> {
         self.poll(Duration::ZERO)
     }
@@ -125,13 +133,13 @@ impl<S: Stack> Worker<S> {
     /// Ends a stretch.
     ///
     /// # Errors
-    /// Only of a broken stack.
+    /// The stack is broken.
     pub fn pause(&mut self, now: Instant) -> Result<(), WorkloadError> {
         self.clock.stop(now);
         self.flush()
     }
 
-    /// On the first call: every connection gets a turn, or queues for its due time.
+    /// On the first call: gives every connection a turn, or queues it for its due time.
     fn start(&mut self) -> Result<(), WorkloadError> {
         if self.started {
             return Ok(());
@@ -164,7 +172,7 @@ impl<S: Stack> Worker<S> {
         for index in 0..self.flows.len() as u32 {
             self.switch_to(self.flows[index as usize].group);
             let plan = &self.io.group.plan;
-            // Who opens connections itself begins with that.
+            // A side that opens connections begins with that.
             let begins = !plan.stands && plan.side == Side::Connects;
             if begins {
                 self.begin_program(index as usize);
@@ -184,7 +192,7 @@ impl<S: Stack> Worker<S> {
     ) -> Result<(), WorkloadError> {
         let batch = match self.groups.len() {
             1 if bytes == u64::MAX => BATCH_BYTES,
-            // Or it would go on for megabytes.
+            // With larger batches a run would exceed `bytes` by megabytes.
             _ => BATCH_BYTES_OF_GROUPS,
         };
         loop {
@@ -204,7 +212,7 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Turns of those that are ready, until so many bytes are moved; how many were.
+    /// Gives ready connections their turns until `bytes` are moved. Returns the bytes moved.
     #[inline(always)]
     fn batch(&mut self, bytes: usize) -> Result<usize, WorkloadError> {
         let (mut left, mut all) = (bytes, 0);
@@ -218,7 +226,7 @@ impl<S: Stack> Worker<S> {
         Ok(all)
     }
 
-    /// Hands over what a stack has gathered: the next run may be long to come.
+    /// Submits the sends that the stack has gathered, because the next run may be much later.
     fn flush(&mut self) -> Result<(), WorkloadError> {
         self.io.stack.flush().map_err(|error| WorkloadError::Wait {
             doing: "hand over sends",
@@ -226,7 +234,7 @@ impl<S: Stack> Worker<S> {
         })
     }
 
-    /// Starts what is due in any group; gives the time until the next is.
+    /// Starts events that are due in any group. Returns the time until the next one.
     fn start_all_due(&mut self, now_ns: u64) -> Result<Duration, WorkloadError> {
         let mut due = self.wake(now_ns);
         if self.groups.len() == 1 {
@@ -239,7 +247,7 @@ impl<S: Stack> Worker<S> {
         Ok(due)
     }
 
-    /// Starts what is due in the group whose turn it is.
+    /// Starts events that are due in the current group. Returns the time until the next one.
     fn start_due(&mut self, now_ns: u64) -> Result<Duration, WorkloadError> {
         loop {
             let Some(schedule) = &mut self.io.group.schedule else {
@@ -252,7 +260,7 @@ impl<S: Stack> Worker<S> {
             if due_ns > now_ns {
                 return Ok(Duration::from_nanos(due_ns - now_ns));
             }
-            // All are busy: it stays due, and the first to be free takes it.
+            // No connection is free: the event stays due, and the first free connection takes it.
             let Some(index) = self.io.group.waiting.pop_front() else {
                 return Ok(Duration::MAX);
             };
@@ -263,7 +271,7 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Starts a stream's write, a request, or a `crr` transaction.
+    /// Starts a stream's write, a request, a `crr` transaction, or a round.
     fn start_message(&mut self, index: usize, at_ns: u64) -> Result<(), WorkloadError> {
         match self.io.group.plan.role {
             Role::Stream => {
@@ -313,9 +321,10 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    /// What a program does that asks nobody: each connection may have something to do, and its call will tell.
+    /// Makes each connection ready, for a program that never polls (`io = "visits"`): its call will
+    /// show whether there is anything to do.
     fn visit(&mut self, sleep: Duration) {
-        // Two ends in one thread that both wait for a timer; alone a visitor never sleeps.
+        // Two ends in one thread that both wait for a timer; a single visiting worker never sleeps.
         if self.send_turn_bytes == SHARED_TURN_BYTES && !sleep.is_zero() {
             std::thread::sleep(sleep);
         }
@@ -335,7 +344,7 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// Puts a connection that could start a message to those that wait for a due time.
+    /// Queues a connection that could start a message until an event is due.
     #[inline]
     pub(crate) fn wait_for_due(&mut self, index: usize) {
         let flow = &mut self.flows[index];
@@ -345,8 +354,9 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// One turn; gives the bytes it moved. Inlined by order, as calls of the data path are: with programs beside the five kinds
-    /// the compiler would make calls of them, a sixth more instructions for each transaction.
+    /// Runs one turn; returns the bytes moved. Always inlined, like the calls of the data path:
+    /// with programs next to the five kinds the compiler would not inline them, which costs a sixth
+    /// more instructions for each transaction.
     #[inline(always)]
     fn turn(&mut self, index: usize) -> Result<usize, WorkloadError> {
         let flow = &mut self.flows[index];
@@ -358,7 +368,7 @@ impl<S: Stack> Worker<S> {
         let flow = &mut self.flows[index];
         if flow.error {
             flow.error = false;
-            // A connect's own error is told by `connected`, a crr server ignores its peers'.
+            // `connected` returns a connect's own error; a `crr` server ignores its peers' errors.
             if flow.state == State::Open
                 && self.io.group.plan.completes
                 && let Some(conn) = flow.conn

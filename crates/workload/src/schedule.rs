@@ -1,11 +1,11 @@
 //! Due times at a fixed rate, exact to the nanosecond over any length of time.
 
-/// Due times: the k-th event is due at `start + k * period`, the period being a fraction of whole
-/// nanoseconds that is carried, so that no rounding adds up.
+/// Due times: the k-th event is due at `start + k * period`. The period is a fraction of whole
+/// nanoseconds that is carried, so that rounding does not accumulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     due_ns: u64,
-    /// The part of a nanosecond by which `due_ns` is too early, in units of 1 / `denominator`.
+    /// Part of a nanosecond by which `due_ns` is too early, in units of 1 / `denominator`.
     carry: u128,
     whole_ns: u64,
     remainder: u128,
@@ -13,7 +13,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `events` per `per_ns` nanoseconds, the first due at `start_ns`. `events` below 1 count as 1.
+    /// Schedules `events` per `per_ns` nanoseconds, the first due at `start_ns`. `events` below 1
+    /// count as 1.
     pub(crate) fn new(start_ns: u64, events: u128, per_ns: u128) -> Schedule {
         let denominator = events.max(1);
         Schedule {
@@ -25,7 +26,7 @@ impl Schedule {
         }
     }
 
-    /// When the next event is due.
+    /// Due time of the next event.
     #[inline]
     pub(crate) fn due_ns(&self) -> u64 {
         self.due_ns
@@ -42,7 +43,7 @@ impl Schedule {
         }
     }
 
-    /// Gives up events that are late by more than `backlog_ns`.
+    /// Drops events that are late by more than `backlog_ns`.
     #[inline]
     pub(crate) fn forget_before(&mut self, now_ns: u64, backlog_ns: u64) {
         self.due_ns = self.due_ns.max(now_ns.saturating_sub(backlog_ns));

@@ -1,4 +1,4 @@
-//! Connections before the clock starts: connect, hello, hello back.
+//! Set-up of connections before the clock starts: connect, hello, hello back.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,36 +12,37 @@ use crate::flow::State;
 use crate::hello::{self, HELLO_BYTES};
 use crate::worker::{LISTENERS, Worker};
 
-/// Most connections of one client worker that have not been greeted back yet.
+/// Limit of a client worker's connections that wait for the server's hello.
 ///
-/// Such a connection is in the server's SYN queue or listen queue. Where it is small, the kernel
-/// drops a SYN once the queue holds 3/4 of net.ipv4.tcp_max_syn_backlog, at the least 128; 64 lets
-/// one worker never get there, and at 4096, today's usual size, 48 workers. A dropped SYN would
-/// come again only after a second.
+/// Such a connection is in the server's SYN queue or listen queue. The kernel drops a SYN once the
+/// queue holds 3/4 of net.ipv4.tcp_max_syn_backlog, which is at least 128. With 64 a single worker
+/// never reaches that, and at 4096, today's usual size, 48 workers do not. A dropped SYN would be
+/// retransmitted only after a second.
 pub const CONNECTS_OUTSTANDING: usize = 64;
 
 /// Accepts in a row, so that hellos are answered between them.
 const ACCEPTS: usize = 64;
 
-/// What a connection needs until it is greeted, and not after.
+/// State of a connection until its hello is complete.
 #[derive(Clone, Copy, Default)]
 struct Greeting {
     bytes: [u8; HELLO_BYTES],
     len: usize,
-    /// Who connected (server).
+    /// Address of the client (server).
     peer: Option<IpAddr>,
 }
 
 impl<S: Stack> Worker<S> {
     /// Sets up all connections of this worker. Strangers are refused and counted; they are no
-    /// failure. For `crr`, whose connections do not stand, each flow says its hello once and the
-    /// server remembers the addresses.
+    /// failure. For `crr`, whose connections do not stay open, each flow sends its hello once and
+    /// the server remembers the addresses.
     ///
-    /// All workers of both ends must be back from it before the first runs (a barrier): a `crr`
-    /// server still takes whoever comes during set-up for a hello. Meanwhile [`Worker::keep_up`].
+    /// All workers of both ends must return from it before the first runs (a barrier): during
+    /// set-up a `crr` server treats every connection as a hello. Call [`Worker::keep_up`]
+    /// meanwhile.
     ///
     /// # Errors
-    /// Not all came up by the deadline, or a call failed.
+    /// Not all connections were set up by the deadline, or a call failed.
     pub fn set_up(&mut self, deadline: Instant) -> Result<(), SetupError> {
         let mut greetings = vec![Greeting::default(); self.flows.len()];
         let (mut established, mut next) = (0, 0);
@@ -64,18 +65,20 @@ impl<S: Stack> Worker<S> {
         })
     }
 
-    /// Between set-up and the first run, again and again: for at most `timeout`, sends what is still to be
-    /// sent, and again what was lost. A stack that [stands still](Stack::STANDS_STILL) needs it: the last
-    /// hello may have found no room on the wire, and its peer's set-up waits for it.
+    /// Sends pending bytes and retransmits, for at most `timeout`. Call this repeatedly between
+    /// set-up and the first run. A stack that [stands still](Stack::STANDS_STILL) between calls
+    /// needs it: the last hello may have found no room on the wire, and its peer's set-up waits for
+    /// it.
     ///
     /// # Errors
-    /// Of a broken stack.
+    /// The stack is broken.
     ///
     /// # Panics
-    /// After the first run: it would take readiness that the next is to be told of.
+    /// After the first run: it would consume readiness that the next run needs.
     pub fn keep_up(&mut self, timeout: Duration) -> Result<(), StackError> {
         assert!(!self.started, "runs have begun");
-        // The first run takes every connection to be ready; of listeners readiness is told on.
+        // The first run takes every connection to be ready; a listener's readiness is reported
+        // again.
         let polled = self.io.stack.poll(Some(timeout));
         polled.map(drop).map_err(call("epoll_wait"))
     }
@@ -120,14 +123,14 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    /// Starts a flow's connection, of the group whose turn it is.
+    /// Starts the connection of a flow in the current group.
     pub(crate) fn connect_flow(&mut self, index: usize) -> Result<(), StackError> {
         let conn = self.io.stack.connect(self.target(index), index as u32)?;
         self.flows[index].restart(conn, State::Connecting);
         Ok(())
     }
 
-    /// Where a flow of the group whose turn it is connects to.
+    /// Address that a flow of the current group connects to.
     fn target(&self, index: usize) -> SocketAddr {
         let targets = &self.io.group.targets;
         // All connections of a flow go to one worker.
@@ -135,7 +138,7 @@ impl<S: Stack> Worker<S> {
         targets[number % targets.len()]
     }
 
-    /// An error that names the first server that has not answered a connect; `Ok` if each has.
+    /// Returns an error with the first server that has not answered a connect; `Ok` if each has.
     fn unanswered(&mut self) -> Result<(), StackError> {
         let mut flows = self.flows.iter();
         let Some(index) = flows.position(|flow| flow.state == State::Connecting) else {
@@ -183,7 +186,7 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    /// Brings one connection a step on; `true` when it is set up.
+    /// Takes one connection a step further. True if it is set up.
     fn greet_one(&mut self, ready: Ready, greetings: &mut [Greeting]) -> Result<bool, StackError> {
         let Some(group) = self.flows.get(ready.token as usize).map(|flow| flow.group) else {
             return Ok(false);
@@ -201,7 +204,7 @@ impl<S: Stack> Worker<S> {
                 return Err(at(target, call("connect")(error)));
             }
             let hello = hello::encode(&plan.token, flow.connection);
-            // A fresh socket's buffer takes 20 bytes whole.
+            // A new socket's buffer takes all 20 bytes.
             stack.write(conn, &hello).map_err(call("send hello"))?;
             flow.state = State::Greeting;
         }
@@ -242,7 +245,8 @@ impl<S: Stack> Worker<S> {
             flow.state = State::Open;
             return Ok(true);
         }
-        // Of a client that has several servers the numbers are those of all its connections.
+        // The index may exceed the flows of this worker: a client numbers its connections to all
+        // servers.
         let Some(index) = index else {
             self.refuse(ready.token);
             return Ok(false);
@@ -258,7 +262,7 @@ impl<S: Stack> Worker<S> {
         Ok(true)
     }
 
-    /// Closes a connection that is not of this trial.
+    /// Resets a connection that is not of this trial.
     pub(crate) fn refuse(&mut self, place: u32) {
         if let Some(conn) = self.flows[place as usize].conn.take() {
             self.io.stack.abort(conn);
@@ -268,10 +272,10 @@ impl<S: Stack> Worker<S> {
         self.flows[place as usize].state = State::Idle;
     }
 
-    /// From set-up to traffic: edges that came with the hello are not told again, so every
-    /// connection is taken to be ready, and finds out.
+    /// Prepares connections for traffic. Edges that came with the hello are not reported again, so
+    /// every connection is taken to be ready.
     fn make_ready(&mut self, greetings: &[Greeting]) -> Result<(), StackError> {
-        // Those that never said hello.
+        // Connections that never sent a hello.
         for place in 0..self.flows.len() {
             if self.flows[place].state == State::Greeting {
                 self.refuse(place as u32);
@@ -296,11 +300,11 @@ impl<S: Stack> Worker<S> {
                 flow.conn = None;
                 flow.state = State::Idle;
                 if plan.side == Side::Listens {
-                    // In order, as the hello back may still be on its way.
+                    // Closed, not reset, because the hello back may still be in flight.
                     self.io.stack.close(conn);
                     self.free.push(index as u32);
                 } else {
-                    // By a reset, so that TIME_WAIT does not take the client's ports.
+                    // Reset, so that TIME_WAIT does not take the client's ports.
                     self.io.stack.abort(conn);
                 }
                 continue;
@@ -324,7 +328,7 @@ impl<S: Stack> Worker<S> {
     }
 }
 
-/// The error of a call with the server's address before it.
+/// Puts the server's address before the text of an error.
 fn at(target: SocketAddr, error: StackError) -> StackError {
     match error {
         StackError::Call { what, error } => {
@@ -335,7 +339,7 @@ fn at(target: SocketAddr, error: StackError) -> StackError {
     }
 }
 
-/// Errors of accept that are about a connection that came and went, or that say there is none.
+/// True for errors of accept that concern a connection that has gone, or say that there is none.
 pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

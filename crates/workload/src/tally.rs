@@ -19,7 +19,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// By quantity; what does not apply to this end is absent.
+    /// Counts by quantity. Quantities that do not apply to this end are absent.
     pub(crate) fn counts(&self, plan: &Plan, pages: Option<Pages>) -> Counts {
         use Quantity as Q;
         let (has_pages, pages) = (pages.is_some(), pages.unwrap_or_default());

@@ -23,58 +23,58 @@ use crate::program::{Running, Sleepers};
 
 /// One thread's share of one end: its connections, its buffers, its counts.
 ///
-/// Make it, add further groups of connections if there are any, [`set_up`](Worker::set_up), then
-/// [`run_until`](Worker::run_until) as often as needed. All calls belong on the thread that is to carry the load. Both
-/// ends have the same groups in the same order.
+/// Make a worker, add further groups of connections if there are any, call
+/// [`set_up`](Worker::set_up), then [`run_until`](Worker::run_until) as often as needed. All calls
+/// belong on the thread that carries the load. Both ends have the same groups in the same order.
 pub struct Worker<S: Stack> {
     pub(crate) io: Io<S>,
-    /// The other groups; `None` is the place of the one in `io`.
+    /// Groups that are not current; `None` is the place of the current group, which is in `io`.
     pub(crate) groups: Vec<Option<Box<Group<S>>>>,
-    /// The group in `io`.
+    /// Index of the current group, which is in `io`.
     pub(crate) group: u16,
     /// Connections, by token. At the server a place is free while its `conn` is `None`.
     pub(crate) flows: Vec<Flow<S::Conn>>,
-    /// Free places among them (server).
+    /// Free places in `flows` (server).
     pub(crate) free: Vec<u32>,
-    /// By their token, each with its group; `None` once closed.
+    /// Listeners by their token, each with its group; `None` once closed.
     pub(crate) listeners: Vec<(Option<S::Listener>, u16)>,
     pub(crate) ports: Vec<SocketAddr>,
     /// Addresses whose hello was right (server).
     pub(crate) peers: Vec<IpAddr>,
-    /// Connections that this worker is to have, of all groups.
+    /// Connections that this worker should have, of all groups.
     pub(crate) wanted: usize,
     pub(crate) strangers: u64,
     pub(crate) queue: VecDeque<u32>,
-    /// Bytes that a stream sends in one turn, at most, and one call more.
+    /// Limit of bytes that a stream sends in one turn, exceeded by at most a call.
     pub(crate) send_turn_bytes: usize,
-    /// Bytes that a call of a stream counts at least towards a turn; 0 of a shared thread.
+    /// Bytes that a call of a stream counts as at least in a turn; 0 in a shared thread.
     pub(crate) call_least: usize,
-    /// Whether traffic has started.
+    /// True once traffic has started.
     pub(crate) started: bool,
     pub(crate) clock: Clock,
-    /// Where each connection is in its program; empty where no group has one.
+    /// Program state of each connection; empty where no group has a program.
     pub(crate) running: Vec<Running>,
     pub(crate) sleepers: Sleepers,
     /// See [`Worker::seed_sizes`].
     pub(crate) sizes_seed: u64,
     /// See [`Worker::with_threads`].
     pub(crate) on_start: Option<OnStart>,
-    /// Those that are under way.
+    /// Threads for each connection; `None` before they are made, and without them.
     pub(crate) threads: Option<Threads>,
 }
 
-/// Tokens from here on are listeners.
+/// First token of listeners.
 pub(crate) const LISTENERS: u32 = 1 << 31;
 
-/// The listen queue asked for: what net.core.somaxconn, which caps it, has been since Linux 5.4.
+/// Backlog asked for: the default of net.core.somaxconn, which caps it, since Linux 5.4.
 const BACKLOG: u32 = 4096;
 
 impl<S: Stack> Worker<S> {
-    /// A server's worker, listening on `ports` ports of `addr` that the stack chooses, for `flows`
-    /// connections (see [`flows_of`]).
+    /// Makes a server's worker for `flows` connections (see [`flows_of`]), listening on `ports`
+    /// ports of `addr` that the stack chooses.
     ///
     /// # Errors
-    /// Of the listening sockets, the source and the sink.
+    /// Errors of the listening sockets, the source and the sink.
     pub fn listen(
         mut stack: S,
         settings: &WorkloadSettings,
@@ -89,12 +89,12 @@ impl<S: Stack> Worker<S> {
         Ok(worker)
     }
 
-    /// A client's worker with the connections `flows` of the trial's `settings.flows`; connection
-    /// i goes to `targets[i % targets.len()]`. `seed` decides where in its first period a fixed
-    /// rate starts.
+    /// Makes a client's worker with the connections `flows` of the trial's `settings.flows`;
+    /// connection i goes to `targets[i % targets.len()]`. `seed` decides where in its first period
+    /// a fixed rate starts.
     ///
     /// # Errors
-    /// Of the source and the sink; no target.
+    /// Errors of the source and the sink; no target.
     pub fn connect(
         mut stack: S,
         settings: &WorkloadSettings,
@@ -110,10 +110,10 @@ impl<S: Stack> Worker<S> {
         Ok(worker)
     }
 
-    /// One group more of a server's worker, on ports of its own.
+    /// Adds a group to a server's worker, on ports of its own.
     ///
     /// # Errors
-    /// As of [`Worker::listen`].
+    /// See [`Worker::listen`].
     pub fn also_listen(
         &mut self,
         settings: &WorkloadSettings,
@@ -125,10 +125,10 @@ impl<S: Stack> Worker<S> {
         self.listen_for(index, addr, ports)
     }
 
-    /// One group more of a client's worker.
+    /// Adds a group to a client's worker.
     ///
     /// # Errors
-    /// As of [`Worker::connect`].
+    /// See [`Worker::connect`].
     pub fn also_connect(
         &mut self,
         settings: &WorkloadSettings,
@@ -140,7 +140,8 @@ impl<S: Stack> Worker<S> {
         self.connect_for(index, targets, flows, seed)
     }
 
-    /// What a program's sizes at random are drawn by: the same at both ends, before [`Worker::set_up`].
+    /// Seeds a program's random sizes. Call this before [`Worker::set_up`], with the same seed at
+    /// both ends.
     pub fn seed_sizes(&mut self, seed: u64) {
         self.sizes_seed = seed;
     }
@@ -213,7 +214,7 @@ impl<S: Stack> Worker<S> {
         self.switch_to(index);
         self.io.group.targets = targets.to_vec();
         self.io.group.seed = seed.wrapping_add(flows.start as u64);
-        // Those of each flow in a row.
+        // The connections of each flow are adjacent.
         let each = self.io.group.plan.connections;
         let connections = flows.start * each..flows.end * each;
         self.flows
@@ -221,7 +222,7 @@ impl<S: Stack> Worker<S> {
         Ok(())
     }
 
-    /// Makes a group the one whose turn it is.
+    /// Makes a group the current one.
     #[inline]
     pub(crate) fn switch_to(&mut self, group: u16) {
         if group != self.group
@@ -233,23 +234,23 @@ impl<S: Stack> Worker<S> {
         }
     }
 
-    /// One place more for a connection that comes in.
+    /// Adds a place for an accepted connection.
     pub(crate) fn add_flow(&mut self) {
         self.flows.push(Flow::new(0, self.group));
     }
 
-    /// Where a server's worker listens: the ports of each group, group by group.
+    /// Listening addresses of a server's worker: the ports of group 0, then of group 1, …
     pub fn ports(&self) -> &[SocketAddr] {
         &self.ports
     }
 
-    /// Groups of connections.
+    /// Number of groups of connections.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// The worker's counts since it was made, of all groups. The hello of set-up is not in them. What does not
-    /// apply to this end is absent.
+    /// Counts of the worker since it was made, over all groups, without the hello of set-up.
+    /// Quantities that do not apply to this end are absent.
     pub fn totals(&self) -> Counts {
         let mut totals = Counts::new();
         let (mut completes, mut maps) = (false, false);
@@ -275,7 +276,8 @@ impl<S: Stack> Worker<S> {
         totals
     }
 
-    /// Payload that it has sent and received, all groups together; what threads of connections move is not in it.
+    /// Payload bytes sent and received, over all groups; without bytes that connection threads
+    /// moved.
     pub fn bytes_moved(&self) -> u64 {
         let of = |index: usize| {
             let tally = &self.group_at(index).tally;
@@ -284,7 +286,7 @@ impl<S: Stack> Worker<S> {
         (0..self.groups.len()).map(of).sum()
     }
 
-    /// The same of one group, without what the stack counts for all of them.
+    /// Counts of one group, without those that the stack keeps for all groups together.
     pub fn group_totals(&self, group: usize) -> Counts {
         let own = self.group_at(group);
         match &self.threads {
@@ -297,15 +299,15 @@ impl<S: Stack> Worker<S> {
         self.groups[index].as_deref().unwrap_or(&self.io.group)
     }
 
-    /// Connections refused because they did not know the trial's token.
+    /// Connections refused because they did not send the trial's token.
     pub fn strangers(&self) -> u64 {
         self.strangers
     }
 
-    /// The response times of all groups since they were last taken, ns, 3 significant digits; `None` where this
-    /// end takes none. A transaction's time ends when its whole response is in. It
-    /// starts when the request is handed over (`rr`) or the connect is made (`crr`); at a fixed
-    /// rate, when the transaction was due. Of a program it is the time of a round, without what it thought and slept.
+    /// Response times of all groups since the last call, ns, 3 significant digits; `None` if this
+    /// end records none. A transaction's time ends when its whole response has arrived. It starts
+    /// when the request is sent (`rr`) or the connect is made (`crr`); at a fixed rate, when the
+    /// transaction was due. A program's time is that of a round, without its thinking and sleeping.
     pub fn take_response_times(&mut self) -> Option<Histogram<u64>> {
         let groups = 0..self.groups.len();
         let each: Vec<_> = groups
@@ -317,7 +319,7 @@ impl<S: Stack> Worker<S> {
         })
     }
 
-    /// The same of one group.
+    /// Response times of one group; see [`Worker::take_response_times`].
     pub fn take_group_response_times(&mut self, group: usize) -> Option<Histogram<u64>> {
         if let Some(threads) = &self.threads {
             return threads.take_responses(group);
@@ -327,8 +329,9 @@ impl<S: Stack> Worker<S> {
         Some(std::mem::replace(responses, response_times()))
     }
 
-    /// How long each operation of a group's program took, in the order of [`Program::timed`](tcpcost_study::Program::timed),
-    /// since it was last taken. None where the workload is no program, or where this end does the mirror of one.
+    /// Durations of each operation of a group's program since the last call, in the order of
+    /// [`Program::timed`](tcpcost_study::Program::timed). Empty if the workload is no program, or
+    /// if this end executes the mirror image of one.
     pub fn take_operations(&mut self, group: usize) -> Vec<OperationFound> {
         if let Some(threads) = &self.threads {
             return threads.take_operations(group);
@@ -337,25 +340,26 @@ impl<S: Stack> Worker<S> {
         self.io.group.operations.take()
     }
 
-    /// The connections there are, so that a meter can look at each.
+    /// Open connections, so that a meter can read each.
     pub fn conns(&self) -> impl Iterator<Item = S::Conn> + '_ {
         self.flows.iter().filter_map(|flow| flow.conn)
     }
 
-    /// The stack under the worker.
+    /// Stack under the worker.
     pub fn stack(&self) -> &S {
         &self.io.stack
     }
 
-    /// Lets threads of its own do no more; the connections stay. Others have stopped with the last run.
+    /// Stops the worker's connection threads; the connections stay open. A worker without threads
+    /// has stopped with its last run.
     pub fn end_traffic(&self) {
         if let Some(threads) = &self.threads {
             threads.stop();
         }
     }
 
-    /// Ends all connections by a reset, so that thousands of them leave no TIME_WAIT behind. A
-    /// peer that still runs finds them broken: let both ends come back from `run_until` first.
+    /// Ends all connections by a reset, so that thousands of them leave no TIME_WAIT. A peer that
+    /// still runs finds them broken: let `run_until` return at both ends first.
     pub fn close(mut self) {
         self.threads = None;
         for flow in &mut self.flows {
@@ -369,8 +373,8 @@ impl<S: Stack> Worker<S> {
     }
 }
 
-/// How many of the connections 0 to `flows` - 1 go to the targets `mine` out of `targets`: what a
-/// server's worker with these ports is to expect.
+/// Number of the connections 0 to `flows` - 1 that go to the targets `mine` out of `targets`: the
+/// connections that a server's worker with these ports should expect.
 pub fn flows_of(flows: usize, targets: usize, mine: Range<usize>) -> usize {
     mine.map(|target| flows.saturating_sub(target).div_ceil(targets.max(1)))
         .sum()

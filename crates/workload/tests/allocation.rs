@@ -1,4 +1,4 @@
-//! Nothing is allocated while traffic runs.
+//! Traffic allocates no memory.
 
 mod common;
 
@@ -15,8 +15,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is handed to the system's allocator unchanged; the count is a const-made
-// thread-local without a destructor, so it allocates nothing itself.
+// SAFETY: every call is passed to the system's allocator unchanged; the count is a const-made
+// thread-local without a destructor, so counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -1,4 +1,4 @@
-//! A thread for each connection, over 127.0.0.1.
+//! Tests of workers with a thread for each connection, over 127.0.0.1.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tcpcost_stack::{KernelStack, Stack};
 use tcpcost_study::{Counts, Quantity as Q, WorkloadSettings};
 use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
-/// Threads that were started.
+/// Counter of threads that were started.
 #[derive(Clone, Default)]
 struct Started(Arc<AtomicUsize>);
 
@@ -32,7 +32,8 @@ fn stack(settings: &WorkloadSettings) -> KernelStack {
     KernelStack::new(&socket_options(settings)).unwrap()
 }
 
-/// Runs both until the client has done `more`, then the server until it has what the client has sent.
+/// Runs both ends while `more` is true of the client's counts, then the server until it has
+/// received what the client sent.
 fn exchange(
     settings: &WorkloadSettings,
     more: impl Fn(&Counts) -> bool,
@@ -66,7 +67,8 @@ fn exchange(
     [client, server]
 }
 
-/// The ends of a trial stop by clocks that differ by what an order takes on a busy machine.
+/// The ends of a trial stop by different clocks; on a busy machine one end may stop later than the
+/// other.
 #[test]
 fn connections_of_an_end_that_has_stopped_stay_for_the_other() {
     for by in ["listener", "connector"] {
@@ -95,7 +97,7 @@ fn connections_of_an_end_that_has_stopped_stay_for_the_other() {
                 slice(&mut server).unwrap();
             }
             server.end_traffic();
-            // As long as a thread of the server may take to stop, and twice that.
+            // Three times the longest time that a thread of the server may take to stop.
             server
                 .run_until(Instant::now() + Duration::from_millis(300), &never)
                 .unwrap();
@@ -195,7 +197,7 @@ fn each_kind_moves_what_was_sent() {
         if let Some(times) = client.take_response_times() {
             assert!(times.len() >= 50);
         }
-        // One after the other: neither may hang on its own.
+        // One after the other: neither may hang alone.
         client.close();
         server.close();
     }
@@ -207,7 +209,7 @@ fn a_rate_is_never_exceeded() {
     let start = Instant::now();
     let [client, server] = exchange(&settings, |totals| totals[&Q::Transactions] < 50);
     let rounds = client.totals()[&Q::Transactions];
-    // Each connection has its own period, and one round more at its beginning.
+    // Each connection has its own period, and one extra round at its start.
     let at_most = start.elapsed().as_secs_f64() * 1000.0 + 3.0;
     assert!(rounds as f64 <= at_most, "{rounds} of {at_most}");
     client.close();
@@ -255,7 +257,7 @@ fn the_author_alone_times_its_operations() {
         let mut ends = exchange(&settings, |totals| totals[&Q::Transactions] < 50);
         let found = ends[author].take_operations(0);
         assert_eq!(found.len(), operations);
-        // Rounds that the listener has not ended yet are three at most.
+        // At most three rounds are unfinished at the listener.
         assert!(found.iter().all(|one| one.times.len() >= 47), "{found:?}");
         assert!(ends[1 - author].take_operations(0).is_empty());
         assert!(ends[1 - author].take_response_times().is_none());

@@ -1,5 +1,5 @@
-//! MSG_ZEROCOPY when the kernel has little or no room for notifications (ENOBUFS), in a network
-//! namespace of the test's own, since the room is a sysctl.
+//! MSG_ZEROCOPY with little or no room for notifications in the kernel (ENOBUFS), in a network
+//! namespace of the test, because the room is a sysctl.
 
 mod common;
 
@@ -9,8 +9,8 @@ use common::{exchange, settings};
 use tcpcost_study::Quantity as Q;
 use tcpcost_testbed::{in_namespace, skip};
 
-/// Sends 3 MB by reference with `room` bytes for notifications; gives the counts of the sender.
-/// `None` where the namespace or the sysctl is not to be had.
+/// Sends 3 MB by reference with `room` bytes for notifications. Returns the sender's counts; `None`
+/// if the namespace or the sysctl is not available.
 fn send_with_room(room: &'static str) -> Option<tcpcost_study::Counts> {
     in_namespace(|| {
         if let Err(error) = fs::write("/proc/sys/net/core/optmem_max", room) {
@@ -35,7 +35,7 @@ fn without_room_for_a_notification_the_bytes_go_by_copy() {
 
 #[test]
 fn with_room_for_few_the_sender_waits_for_completions() {
-    // 700 bytes are room for one or a few notifications, whatever the size of an skb.
+    // 700 bytes have room for one or a few notifications, whatever the size of an skb.
     if let Some(totals) = send_with_room("700") {
         assert!(totals[&Q::ZerocopyCompletions] > 0, "{totals:?}");
     }

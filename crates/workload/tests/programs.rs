@@ -1,4 +1,4 @@
-//! Programs and groups over 127.0.0.1.
+//! Tests of programs and groups, over 127.0.0.1.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn program(text: &str, more: &[(&str, &str)]) -> WorkloadSettings {
     settings(&[&knobs[..], more].concat())
 }
 
-/// Programs of every operation, and the payload of a round: sent, received.
+/// Programs with every operation, each with the payload bytes that a round sends and receives.
 const PROGRAMS: [(&str, u64, u64); 9] = [
     (r#"[{ send = "1B" }, { receive = "1B" }]"#, 1, 1),
     (
@@ -112,7 +112,8 @@ fn both_ends_draw_the_same_sizes() {
     );
     let rounds = client[&Q::Transactions];
     let mean = client[&Q::PayloadBytesSent] / rounds;
-    // The mean of 200 even draws to 20 KiB: 10 KiB, 420 bytes the standard error, ten of them away.
+    // Expected mean of 200 uniform draws up to 20 KiB: 10 KiB, with a standard error of 420 bytes.
+    // The bounds are ten standard errors away.
     assert!((6_000..14_500).contains(&mean), "{mean}");
     let received = client[&Q::PayloadBytesReceived] / (2 * rounds);
     assert!((1_000..2_200).contains(&received), "{received}");
@@ -223,7 +224,8 @@ fn groups_side_by_side_each_count_their_own() {
     assert_eq!(counts.map(|count| totals[&count]), sums);
 }
 
-/// Programs of several connections a flow, of which each round sends and receives so much.
+/// Programs of several connections a flow, each with the payload bytes that a round sends and
+/// receives.
 const SEVERAL: [(&str, u64, u64); 3] = [
     (
         r#"[{ send = "300B", conn = 2 }, { receive = "400B", conn = 3 }, { receive = "7B" }]"#,
@@ -278,7 +280,8 @@ fn the_side_that_accepts_takes_the_times_of_its_program() {
     assert!(ends.client.take_operations(0).is_empty());
     let times = ends.server.take_response_times().unwrap();
     assert!(times.len() >= 27, "{}", times.len());
-    // accept is the listener's own; send, receive and close are the connection's.
+    // `accept` is an operation of the listener; send, receive and close are those of the
+    // connection.
     let counts: Vec<u64> = ends
         .server
         .take_operations(0)
@@ -312,7 +315,7 @@ fn each_operation_has_its_times() {
     let rounds = ends.client.totals()[&Q::Transactions];
     assert_eq!(counts.len(), 4);
     for (count, of_round) in counts.iter().zip([1, 3, 1, 1]) {
-        // The last round may be under way.
+        // The last round may be unfinished.
         let least = (rounds - 1) * of_round;
         assert!(
             (least..=least + 2 * of_round).contains(count),
@@ -328,7 +331,7 @@ fn each_operation_has_its_times() {
             .all(|one| one.times.is_empty())
     );
     assert!(ends.server.take_operations(0).is_empty());
-    // The five kinds take none: their loops have nothing more to do.
+    // The five kinds record none: their loops do no extra work.
     let rr = settings(&[("workload", "rr")]);
     let mut ends = exchange(&rr, 1, Q::Transactions, 20);
     assert!(ends.client.take_operations(0).is_empty());
@@ -336,7 +339,7 @@ fn each_operation_has_its_times() {
 
 #[test]
 fn the_other_side_sleeps_where_the_program_says_so() {
-    // Nothing but its own sleep keeps it from sending on.
+    // Only its own sleep limits the sender.
     let text = r#"[{ receive = "1B" }, { sleep = "2ms", at = "both" }]"#;
     let start = Instant::now();
     let ends = exchange(
@@ -365,7 +368,7 @@ fn a_connection_that_may_fail_is_counted_and_made_again() {
         let stop = &never;
         let serving = scope.spawn(move || {
             run_while(&mut server, |totals| totals[&Q::PayloadBytesReceived] < 20).unwrap();
-            // Nobody listens any more, and who is connected finds a reset.
+            // The listener is gone, and connected clients find a reset.
             server.close();
         });
         let limit = limit();

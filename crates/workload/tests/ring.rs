@@ -1,4 +1,4 @@
-//! Every kind of traffic by io_uring, over 127.0.0.1.
+//! Tests of every kind of traffic by io_uring, over 127.0.0.1.
 
 mod common;
 
@@ -13,8 +13,9 @@ use tcpcost_workload::{Worker, socket_options};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Runs both ends until each has done `least`, with buffers as for so many connections; a stack whose sends are gathered may not stop
-/// before the other end is through. Gives the counts of client and server.
+/// Runs both ends until each has done `least`, with as many buffers as `buffers` connections need.
+/// Each end runs until the other is done too, because a stopped stack does not submit gathered
+/// sends. Returns the counts of client and server.
 fn exchange(knobs: &[(&str, &str)], buffers: usize, least: u64) -> Option<[Counts; 2]> {
     if let Some(reason) = uring_refusal() {
         skip(&reason);
@@ -51,7 +52,7 @@ fn exchange(knobs: &[(&str, &str)], buffers: usize, least: u64) -> Option<[Count
                 unfinished.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        // Closed under a peer that still runs, it would be broken.
+        // A worker that closes while its peer still runs would break the peer's connections.
         running.fetch_sub(1, Ordering::Relaxed);
         while running.load(Ordering::Relaxed) > 0 {
             assert!(Instant::now() < limit, "{knobs:?}: the other end runs on");
@@ -79,7 +80,8 @@ fn exchange(knobs: &[(&str, &str)], buffers: usize, least: u64) -> Option<[Count
         }
         if let Some(checked) = to.get(&Q::PayloadBytesChecked) {
             let received = to[&Q::PayloadBytesReceived];
-            // Requests of connections that come and go begin with the token, which is checked apart.
+            // Requests of connections that do not stay open begin with the token, which is counted
+            // separately.
             assert!(*checked > 0 && *checked <= received, "{knobs:?}");
         }
     }
@@ -191,7 +193,7 @@ fn messages_cut_in_writes_and_marked_with_more_arrive_whole() {
         CHECK,
     ];
     if let Some([client, _]) = exchange(&knobs, 1, 20) {
-        // 100 bytes in writes of 7 are 15 calls, the last message's perhaps not all.
+        // 100 bytes in writes of 7 are 15 calls; the last message may be incomplete.
         let messages = client[&Q::PayloadBytesSent] / 100;
         assert!((messages * 15..messages * 15 + 15).contains(&client[&Q::SendCalls]));
     }

@@ -1,4 +1,4 @@
-//! Who is refused, what fails, and what the errors say.
+//! Tests of refused connections, failures, and the texts of errors.
 
 mod common;
 
@@ -12,7 +12,7 @@ use tcpcost_study::Quantity as Q;
 use tcpcost_testbed::until;
 use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
-/// A client by hand: its hello is said and answered.
+/// Connects as a client does: sends a hello and reads the answer.
 fn greeted(target: SocketAddr, index: u32) -> TcpStream {
     let mut stream = TcpStream::connect(target).unwrap();
     let mut hello = TOKEN.to_vec();
@@ -24,7 +24,7 @@ fn greeted(target: SocketAddr, index: u32) -> TcpStream {
     stream
 }
 
-/// Closed or reset: either way nothing comes.
+/// True if the stream is closed or reset: either way no bytes come.
 fn is_shut(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(1..))
 }
@@ -32,7 +32,7 @@ fn is_shut(stream: &mut TcpStream) -> bool {
 #[test]
 fn a_server_that_does_not_answer_is_named() {
     let settings = settings(&[("flows", "3")]);
-    // Of a listener whose queue is full the kernel drops SYNs, as a firewall does.
+    // The kernel drops SYNs to a listener whose queue is full, as a firewall does.
     let mut stack = KernelStack::new(&socket_options(&settings)).unwrap();
     let listener = stack.listen(([127, 0, 0, 1], 0).into(), 0, 0).unwrap();
     let target = stack.local_addr(listener).unwrap();
@@ -63,14 +63,15 @@ fn a_stranger_is_refused_and_the_trial_goes_on() {
             let mut stranger = TcpStream::connect(target).unwrap();
             stranger.write_all(&[0; 20]).unwrap();
             assert!(is_shut(&mut stranger));
-            // All but the last bit of the token.
+            // The token with one bit changed.
             let mut other_token = TcpStream::connect(target).unwrap();
             let mut hello = TOKEN.to_vec();
             *hello.last_mut().unwrap() ^= 1;
             hello.extend_from_slice(&0u32.to_be_bytes());
             other_token.write_all(&hello).unwrap();
             assert!(is_shut(&mut other_token));
-            // The numbers are those of all connections of a client, which may have other servers.
+            // Indices may exceed the flows of this server: a client numbers its connections to all
+            // servers.
             greeted(target, 7)
         });
         server.set_up(limit()).unwrap();
@@ -111,7 +112,7 @@ fn a_changed_byte_is_named_by_connection_and_offset() {
     let settings = settings(&[("flows", "1"), ("check", "on"), ("receive_with", "read")]);
     let mut server = server(&settings, 1);
     let target = server.ports()[0];
-    // What a right client sends, learnt from one.
+    // Bytes that a correct client sends, recorded from one.
     let mut bytes = vec![0; 5000];
     std::thread::scope(|scope| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -125,7 +126,7 @@ fn a_changed_byte_is_named_by_connection_and_offset() {
         stream.read_exact(&mut hello).unwrap();
         stream.write_all(&hello).unwrap();
         stream.read_exact(&mut bytes).unwrap();
-        // Read on, so that it is not reset before it has sent enough.
+        // Reads on, so that the client is not reset before it has sent enough.
         std::io::copy(&mut stream, &mut std::io::sink()).ok();
     });
     let (right, at) = (bytes[4321], 4321);
@@ -185,7 +186,7 @@ fn a_set_up_that_fails_says_how_far_it_came() {
     let mut two_of_three = client(&settings, &[listener.local_addr().unwrap()]);
     let error = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // All three have said hello, so the answers are told to the client before the close.
+            // All three have sent their hello, so the client sees the answers before the close.
             let mut streams = [(); 3].map(|()| listener.accept().unwrap().0);
             let mut hellos = [[0; 20]; 3];
             for (stream, hello) in streams.iter_mut().zip(&mut hellos) {

@@ -1,4 +1,4 @@
-//! Every kind of traffic by every way to send and to receive, over 127.0.0.1.
+//! Tests of every kind of traffic by every send call and receive call, over 127.0.0.1.
 
 mod common;
 
@@ -10,7 +10,7 @@ use tcpcost_stack::KernelStack;
 use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith};
 use tcpcost_workload::{Worker, flows_of, socket_options};
 
-/// All ways of one kind; bytes are checked where the way to receive shows them.
+/// Runs one kind by all pairs of calls; bytes are checked where the receive call shows them.
 fn every_way(kind: &str, more: &[(&str, &str)]) {
     let sends = SendWith::WORDS.iter();
     for send in sends.map(|word| SendWith::from_word(word).unwrap()) {
@@ -67,7 +67,7 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                 } else if check == "off" {
                     assert_eq!(checked, None);
                 }
-                // What was just written is in the page cache, and what is in memory has no pages of files.
+                // Bytes just written are in the page cache; memory has no file pages.
                 let sends_files = send.is_from_files() && counts.contains_key(&Q::PayloadBytesSent);
                 assert_eq!(counts.contains_key(&Q::FilePages), sends_files);
                 assert_eq!(counts.get(&Q::FilePages), counts.get(&Q::FilePagesCached));

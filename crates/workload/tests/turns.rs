@@ -1,4 +1,4 @@
-//! Two workers that take turns in one thread, and workers that ask nobody which connection is ready.
+//! Tests of two workers that alternate in one thread, and of workers that never poll (`visits`).
 
 mod common;
 
@@ -10,7 +10,7 @@ use tcpcost_stack::KernelStack;
 use tcpcost_study::{Quantity as Q, WorkloadSettings};
 use tcpcost_workload::Worker;
 
-/// Both ends of a workload in this thread, set up.
+/// Sets up both ends of a workload in this thread.
 fn both(settings: &WorkloadSettings) -> [Worker<KernelStack>; 2] {
     let mut server = server(settings, 1);
     let mut client = client(settings, server.ports());
@@ -74,11 +74,11 @@ fn who_visits_tries_every_connection_and_asks_nobody() {
         server.turns(Instant::now()).unwrap();
     }
     assert_eq!(count(&server, Q::PollCalls), set_up);
-    // Of 20 connections one has been written to.
+    // One of 20 connections has been written to.
     let tries = count(&server, Q::ReceiveCalls);
     let nothing = count(&server, Q::WouldBlockCalls);
     assert!(nothing * 10 > tries * 7, "{nothing} of {tries}");
-    // A visitor with nothing to do waits where two share a thread.
+    // A visiting worker with nothing to do sleeps where two workers share a thread.
     server.rest(Duration::from_millis(1)).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! The same traffic over our own TCP: two stacks on two threads, a pair of devices in memory
-//! between them.
+//! Tests of the same traffic over our own TCP: two stacks on two threads, connected by a pair of
+//! devices in memory.
 
 mod common;
 
@@ -18,7 +18,7 @@ use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith, WorkloadSettings};
 use tcpcost_tcp::Config;
 use tcpcost_workload::{Worker, socket_options};
 
-/// The code paths of our TCP.
+/// Send calls with different code paths in our TCP.
 const SENDS: [SendWith; 6] = [
     SendWith::Write,
     SendWith::Send,
@@ -38,7 +38,7 @@ const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Client and server, each with its end of the wire.
+/// Makes client and server, each with its end of the wire.
 fn workers<D: Device<Wire>>(
     settings: &WorkloadSettings,
     ports: usize,
@@ -46,7 +46,7 @@ fn workers<D: Device<Wire>>(
     config: &Config,
     busy_poll: Duration,
 ) -> [Worker<UserStack<D>>; 2] {
-    // Few enough that a sender often finds no room.
+    // Few slots, so that a sender often finds no room.
     let (near, far) = memory::waitable_pair(16).unwrap();
     let stack = |device, address| {
         UserStack::new(wire(device), &[address], config, &socket_options(settings))
@@ -61,7 +61,7 @@ fn workers<D: Device<Wire>>(
     [client, server]
 }
 
-/// Sets a worker up, and keeps it up until the other is.
+/// Sets a worker up, and keeps it up until the other is set up.
 fn set_up_both<S: Stack>(worker: &mut Worker<S>, not_set_up: &AtomicUsize, limit: Instant) {
     let set_up = worker.set_up(limit);
     not_set_up.fetch_sub(1, Ordering::Relaxed);
@@ -71,8 +71,8 @@ fn set_up_both<S: Stack>(worker: &mut Worker<S>, not_set_up: &AtomicUsize, limit
     }
 }
 
-/// Runs both ends until each has done `least`: a user stack stands still while nobody runs it, so
-/// neither may stop before the other is through.
+/// Runs both ends until each has done `least`. A user stack stands still while its worker does not
+/// run, so neither may stop before the other is done.
 fn check(knobs: &[(&str, &str)], wire: Impairment, config: &Config, least: u64) {
     check_with(knobs, wire, config, least, Duration::ZERO);
 }
@@ -128,13 +128,13 @@ fn check_with(
         }
         if let Some(checked) = to.get(&Q::PayloadBytesChecked) {
             let received = to[&Q::PayloadBytesReceived];
-            // Requests of crr begin with the token, which is checked apart.
+            // Requests of `crr` begin with the token, which is counted separately.
             assert!(*checked == received || knobs[0].1 == "crr", "{knobs:?}");
         }
     }
 }
 
-/// All ways of one kind; bytes are checked where the way to receive shows them.
+/// Runs one kind by all pairs of calls; bytes are checked where the receive call shows them.
 fn every_way(kind: &str, more: &[(&str, &str)], least: u64) {
     for send in SENDS {
         for receive in RECEIVES {
@@ -244,7 +244,7 @@ fn a_thousand_connections_at_once() {
     check(&knobs, Impairment::default(), &Config::default(), 5000);
 }
 
-/// Loses the first packet with payload that is sent through it.
+/// A device that loses the first packet with payload.
 struct LosesFirst<D> {
     inner: D,
     has_lost: bool,
@@ -279,8 +279,8 @@ impl<D: Device<Wire>> Device<Wire> for LosesFirst<D> {
     }
 }
 
-/// The server is set up with its hello, though the client does not hear it; only the server can say
-/// it again.
+/// The server's set-up ends with its hello, though the client does not receive it; only the server
+/// can send it again.
 #[test]
 fn hellos_that_are_lost_are_sent_again_before_the_first_run() {
     let (settings, limit) = (settings(&[("workload", "rr")]), limit());

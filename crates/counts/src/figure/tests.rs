@@ -39,7 +39,7 @@ fn the_meters_of_a_figure_are_those_that_it_cannot_do_without() {
     assert!(expected.iter().eq(&counts));
 }
 
-/// A source in which every count is another number, so that two formulas that agree are one.
+/// A source in which every count is another number, so that two equal values mean equal formulas.
 struct Numbered {
     figure: Figure,
 }
@@ -108,7 +108,7 @@ impl Source for Numbered {
     }
 
     fn instructions_per_ns(&self) -> Option<f64> {
-        // Beside the PMU's, which has a name of its own.
+        // Differs from the PMU's count, which has a name of its own.
         Some(1.7)
     }
 }

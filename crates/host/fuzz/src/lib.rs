@@ -1,6 +1,6 @@
-//! What the fuzz target does with its bytes: also run by `cargo test`, over the corpus and changed copies of it.
+//! Fuzz target, which `cargo test` also runs over its corpus and changed copies of the corpus.
 
-/// Any bytes as a journal: its settings can be named and compared. Nothing is restored.
+/// Reads any bytes as a journal, names and compares its settings. Nothing is restored.
 pub fn journal(data: &[u8]) {
     for setting in tcpcost_host::journal::settings(data) {
         assert!(!setting.knob().is_empty() || !setting.to_string().is_empty());

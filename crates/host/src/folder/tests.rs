@@ -18,7 +18,8 @@ fn fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
 }
 
-/// Another user's folder, or one that others can write to, is refused with a line about it; skips without root.
+/// Checks that root refuses a folder that another user owns or can write to, with a line about it.
+/// Skips without root.
 fn root_refuses(use_it: impl Fn(&Path) -> io::Result<()>) {
     if !tcpcost_testbed::is_root() {
         return tcpcost_testbed::skip("needs root, who has other users");
@@ -116,7 +117,7 @@ fn nothing_but_a_regular_file_is_read_or_written_and_nothing_is_waited_for() {
         3,
         "nothing half written stays"
     );
-    // /dev/zero never ends: refused as a link to root, as a device to others.
+    // /dev/zero never ends: root refuses it as a link, other users as a device.
     symlink("/dev/zero", at("zero")).unwrap();
     assert_eq!(
         folder.read("zero", 9).unwrap_err().kind(),

@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 
 fn former(value: &str) -> Setting {
-    // A setting that cannot be read: putting it back fails, so that entries stay visible.
+    // A setting that cannot be read: restoring it fails, so that entries stay visible.
     let (name, value) = ("net.core.nonesuch".parse().unwrap(), value.into());
     Setting::Sysctl { name, value }
 }
@@ -26,8 +26,8 @@ fn dead_entry(folder: &Path, change: impl Fn(&mut Entry), tail: &str) {
     fs::write(folder.join("1-0.journal"), line + tail).unwrap();
 }
 
-/// What [`restore`] does once nobody has a journal open. The child of another test's fork has all files of this process
-/// for a moment, and with them the locks.
+/// Runs [`restore`] until no process has a journal open. For a moment a child forked by another
+/// test has all files of this process, and so the locks.
 fn restore_alone(folder: &Path) -> Restored {
     tcpcost_testbed::until("nobody has a journal open", || {
         let restored = restore(folder).unwrap();
@@ -151,7 +151,7 @@ fn the_folder_follows_the_environment() {
     );
 }
 
-/// A whole line of this boot and namespace with another former value.
+/// Whole line of this boot and namespace with another former value.
 fn forged(former: &str) -> String {
     let entry = Entry {
         netns: namespace::inode().unwrap(),
@@ -170,7 +170,7 @@ fn forged(former: &str) -> String {
 fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let victim = tempfile::tempdir().unwrap();
-    // As /sys has a device's, so that the way to it is all that is missing.
+    // The file is like a device's in /sys, so that only the path to it is missing.
     fs::write(victim.path().join("threaded"), "precious").unwrap();
     let device = format!("../../..{}", victim.path().display());
     let pattern = || fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
@@ -258,7 +258,7 @@ fn root_trusts_no_journal_that_another_user_can_have_written() {
     let reset = || {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
-        // Restored, this entry would be said as one that failed.
+        // If this entry were restored, it would be reported as failed.
         dead_entry(&folder, |_| {}, "");
     };
     let refused = || {

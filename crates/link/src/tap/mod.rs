@@ -1,8 +1,8 @@
-//! TAP and TUN: a wire with the kernel's network stack at the other end.
+//! TAP and TUN interfaces: a wire to the kernel's network stack.
 //!
-//! Every packet has a virtio-net header, so that super-segments and unfinished checksums cross in
-//! both directions. Ethernet headers, ARP and neighbour discovery end here: above are IP packets.
-//! The `unsafe` of the crate is here, around system calls.
+//! Every packet has a virtio-net header, so that super-segments and partial checksums cross in both
+//! directions. Ethernet headers, ARP and neighbour discovery are handled here; the user sees IP
+//! packets. The `unsafe` code of the crate is in this module, around system calls.
 
 mod neighbours;
 mod steering;
@@ -25,7 +25,7 @@ use virtio::HEADER_BYTES;
 
 pub use wire::TapWire;
 
-/// What the interface carries.
+/// Protocol layer that an interface carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// TAP: Ethernet frames.
@@ -34,7 +34,7 @@ pub enum Layer {
     Ip,
 }
 
-/// An interface of this machine whose wire ends here.
+/// Network interface of this machine whose wire ends in this process.
 pub struct Tap {
     file: File,
     name: String,
@@ -43,38 +43,39 @@ pub struct Tap {
     counters: TapCounters,
 }
 
-/// What an interface counts.
+/// Counts of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapCounters {
     /// Packets written.
     pub sent: u64,
     /// Packets read.
     pub received: u64,
-    /// Packets the kernel refused: the interface is down, or the header was not to its taste.
+    /// Packets that the kernel refused, because the interface is down or the header is invalid for
+    /// it.
     pub refused: u64,
     /// ARP requests and neighbour solicitations answered.
     pub neighbours_answered: u64,
-    /// Packets dropped because nobody said where their destination is.
+    /// Packets dropped because no host answered for their destination.
     pub neighbours_unresolved: u64,
-    /// Frames dropped because they were for another host: a bridge floods.
+    /// Frames dropped because they were for another host, since a bridge floods frames.
     pub foreign: u64,
 }
 
-/// Why an interface cannot be opened.
+/// Reason why an interface cannot be opened.
 #[derive(Debug)]
 pub enum TapError {
-    /// The device file.
+    /// The device file cannot be opened.
     Open {
-        /// Its path.
+        /// Path of the file.
         path: &'static str,
-        /// What the system said.
+        /// Error of the system.
         inner: io::Error,
     },
-    /// A call on it.
+    /// A system call on the file failed.
     Call {
-        /// Its name.
+        /// Name of the call.
         call: &'static str,
-        /// What the system said.
+        /// Error of the system.
         inner: io::Error,
     },
 }
@@ -104,24 +105,25 @@ impl std::error::Error for TapError {
 }
 
 impl Tap {
-    /// Opens interface `name`, making it if it does not exist ("tap%d" lets the kernel number it);
-    /// it goes with the value unless it was made persistent. Bringing it up and giving it
-    /// addresses is the caller's part. With `offloads` in `false` the kernel segments and sums
-    /// before it hands packets over, and expects the same.
+    /// Opens interface `name`, creating it if it does not exist ("tap%d" lets the kernel number
+    /// it). Unless it was made persistent, it is removed when the value is dropped. The caller must
+    /// bring it up and set addresses. Without an offload, the kernel does that work before it
+    /// passes packets on, and expects the same of us.
     ///
     /// # Errors
-    /// Which step failed.
+    /// [`TapError`] with the step that failed.
     pub fn open(name: &str, layer: Layer, offloads: Offloads) -> Result<Self, TapError> {
         Self::open_queue(name, layer, offloads, false)
     }
 
-    /// The same with `count` queues, one value each, for users on several CPUs: queue n gets the
-    /// packets to ports p with p % `count` = n, and any queue may send. With 1 it is
-    /// [`open`](Self::open).
+    /// Opens an interface with `count` queues, one value each, for users on several CPUs. Queue n
+    /// receives packets to ports p with p % `count` = n; every queue may send. A count of 1 is the
+    /// same as [`open`](Self::open).
     ///
     /// # Errors
-    /// Which step failed; more than 256 queues, or a kernel that refuses the eBPF program that
-    /// deals the packets out (CAP_BPF, where `kernel.unprivileged_bpf_disabled` is on).
+    /// [`TapError`] with the step that failed. Possible causes: more than 256 queues, or a kernel
+    /// that refuses the eBPF program that assigns packets to queues (needs CAP_BPF if
+    /// `kernel.unprivileged_bpf_disabled` is set).
     pub fn open_queues(
         name: &str,
         layer: Layer,
@@ -162,10 +164,10 @@ impl Tap {
         })
     }
 
-    /// The same interface once more, for one user after the other; its counters begin anew.
+    /// Returns the same interface for another user after this one. Its counters start at 0.
     ///
     /// # Errors
-    /// No free descriptor.
+    /// Fails if no descriptor is free.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             file: self.file.try_clone()?,
@@ -176,12 +178,12 @@ impl Tap {
         })
     }
 
-    /// The interface's name.
+    /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it counted.
+    /// Returns the counts so far.
     pub fn counters(&self) -> TapCounters {
         let ethernet = self.ethernet.as_ref();
         TapCounters {
@@ -192,29 +194,29 @@ impl Tap {
         }
     }
 
-    /// Answers for `address` when the kernel asks who has it. Nothing to do on a TUN.
+    /// Answers for `address` in ARP and neighbour discovery. No effect on a TUN.
     pub fn answer_for(&mut self, address: IpAddr) {
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.addresses.push(address);
         }
     }
 
-    /// Asks for hosts of this network by ARP or neighbour discovery instead of taking the kernel for
-    /// all of them: for an interface that is in a bridge. `address` is any of the network, `bits`
-    /// the length of its prefix. Nothing to do on a TUN.
+    /// Resolves hosts of this network by ARP or neighbour discovery instead of sending their
+    /// packets to the kernel, for an interface in a bridge. `address` is any address of the
+    /// network, `bits` its prefix length. No effect on a TUN.
     pub fn resolve_in(&mut self, address: IpAddr, bits: u8) {
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.networks.push((address, bits));
         }
     }
 
-    /// Sleeps until a packet can be read or `timeout` is over; for ever without one. A signal ends
-    /// it early.
+    /// Sleeps until a packet can be read or `timeout` has passed. `None` sleeps without limit. A
+    /// signal ends the sleep early.
     ///
     /// # Errors
-    /// If the system cannot wait.
+    /// Fails if poll(2) fails.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
-        // What is no timespec is longer than anybody waits.
+        // A timeout too large for a timespec counts as no limit.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(
             &mut [PollFd::new(&self.file, PollFlags::IN)],
@@ -253,7 +255,7 @@ impl Tap {
         let mut count = 2;
         for run in frame.runs() {
             if count == slices.len() {
-                // More pieces than anybody cuts a segment into: gather them.
+                // More runs than a segment normally has: copy them together.
                 let bytes: Vec<u8> = [&virtio[..], link]
                     .into_iter()
                     .chain(frame.runs())
@@ -268,14 +270,14 @@ impl Tap {
         (&self.file).write_vectored(&slices[..count])
     }
 
-    /// Asks again for neighbours that packets wait for.
+    /// Repeats requests for neighbours that packets wait for.
     fn tend_neighbours(&mut self, now: Instant) {
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.on_time(now);
         }
     }
 
-    /// Sends questions, answers and what waited for one.
+    /// Sends our requests and answers, and packets that waited for a neighbour.
     fn send_own(&mut self) {
         let Some(ethernet) = &mut self.ethernet else {
             return;
@@ -283,7 +285,8 @@ impl Tap {
         while let Some(frame) = ethernet.out.front() {
             match (&self.file).write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Anything else is a wire that loses: neighbours ask again, and so does TCP.
+                // Other errors count as loss on the wire: neighbours ask again, and TCP
+                // retransmits.
                 _ => ethernet.out.pop_front(),
             };
         }
@@ -313,12 +316,12 @@ impl<F: Frame> Device<F> for Tap {
                 Err(error) => {
                     self.counters.refused += 1;
                     match error.raw_os_error() {
-                        // A kernel that does not take this super-segment: none any more. Who sends
-                        // asks for the offloads again and sends ordinary segments.
+                        // The kernel refuses super-segments: stop sending them. The user queries
+                        // the offloads again and sends ordinary segments.
                         Some(libc::EINVAL) if offload.segmentation.is_some() => {
                             self.offloads.segmentation = false
                         }
-                        // Down, or out of memory for now: a wire that loses.
+                        // The interface is down or memory is short: counts as loss.
                         Some(libc::EINVAL | libc::EIO | libc::ENOBUFS | libc::ENOMEM) => {}
                         _ => return Err(error),
                     }
@@ -369,7 +372,8 @@ impl<F: Frame> Device<F> for Tap {
     }
 }
 
-/// Reads one packet into `buffer`; nothing is left in it if the packet was about neighbours.
+/// Reads one packet into `buffer`. Returns 0 bytes if the packet was about neighbours or not for
+/// us.
 fn read(
     file: &File,
     ethernet: Option<&mut Ethernet>,
@@ -409,5 +413,6 @@ impl AsRawFd for Tap {
     }
 }
 
-/// A super-segment is headers and two slabs; written in small pieces it may be some more.
+/// Limit of runs in one write. A super-segment has headers and two slabs; one written in small
+/// pieces has a few more.
 const RUNS_MAX: usize = 30;

@@ -1,9 +1,9 @@
-//! Which queue of an interface a packet comes out of.
+//! Assignment of packets to the queues of an interface.
 //!
 //! Without a program the kernel remembers the queue that last sent a flow, and forgets it after
-//! three seconds: the packets of an idle connection would then come to a stranger. So each queue
-//! gets ports of its own, by a program of twelve instructions (`tun_ebpf_select_queue` of the
-//! kernel's drivers/net/tun.c takes what it returns modulo the number of queues).
+//! three seconds. Packets of an idle connection would then arrive at another queue. So each queue
+//! gets its own ports, by a program of twelve instructions (`tun_ebpf_select_queue` in the kernel's
+//! drivers/net/tun.c takes its result modulo the number of queues).
 
 #![allow(unsafe_code, reason = "an eBPF program is loaded by bpf(2)")]
 
@@ -14,13 +14,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::neighbours::ETHERNET_BYTES;
 use super::{Layer, TapError};
 
-/// From now on a packet to port p comes out of queue p modulo the number of queues; anything but
-/// TCP and UDP out of any one of them.
+/// Makes packets to port p arrive at queue p modulo the number of queues. Packets other than TCP
+/// and UDP arrive at an arbitrary queue.
 pub(super) fn by_port(file: &File, layer: Layer) -> Result<(), TapError> {
     let failed = |call| move |inner| TapError::Call { call, inner };
     let program = load(&program(layer)).map_err(failed("BPF_PROG_LOAD"))?;
     let descriptor = program.as_raw_fd();
-    // SAFETY: TUNSETSTEERINGEBPF reads an `int`; the interface holds the program from then on.
+    // SAFETY: TUNSETSTEERINGEBPF reads an `int`; the interface keeps the program from then on.
     let result = unsafe {
         libc::ioctl(
             file.as_raw_fd(),
@@ -38,14 +38,14 @@ pub(super) fn by_port(file: &File, layer: Layer) -> Result<(), TapError> {
 #[repr(C)]
 struct Instruction {
     code: u8,
-    /// Source in the upper half, destination in the lower.
+    /// Source register in the upper half, destination in the lower.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// Returns the destination port, or 0 of a packet that is too short for one: a load beyond its end
-/// ends the program.
+/// Makes a program that returns the destination port, or 0 if the packet is too short: a load
+/// beyond its end terminates the program.
 fn program(layer: Layer) -> [Instruction; 12] {
     let ip = match layer {
         Layer::Ethernet => ETHERNET_BYTES as i32,
@@ -58,23 +58,23 @@ fn program(layer: Layer) -> [Instruction; 12] {
         immediate,
     };
     [
-        line(MOVE, 0x16, 0, 0),       // r6 = the packet: loads are from there, into r0
-        line(LOAD_BYTE, 0x00, 0, ip), // version and words of the header
-        line(MOVE, 0x07, 0, 0),       // r7 = r0
-        line(SHIFT_RIGHT, 0x07, 0, 4), // version
-        line(JUMP_UNLESS_EQUAL, 0x07, 2, 6), // over the next two
+        line(MOVE, 0x16, 0, 0),              // r6 = packet; loads read from it into r0
+        line(LOAD_BYTE, 0x00, 0, ip),        // version and header length in words
+        line(MOVE, 0x07, 0, 0),              // r7 = r0
+        line(SHIFT_RIGHT, 0x07, 0, 4),       // version
+        line(JUMP_UNLESS_EQUAL, 0x07, 2, 6), // skips the next two
         line(LOAD_HALF, 0x00, 0, ip + 40 + 2),
         line(EXIT, 0x00, 0, 0),
         line(AND, 0x00, 0, 0xf),
-        line(SHIFT_LEFT, 0x00, 0, 2), // bytes of the header
+        line(SHIFT_LEFT, 0x00, 0, 2), // header length in bytes
         line(MOVE, 0x07, 0, 0),
-        line(LOAD_HALF_BEHIND, 0x70, 0, ip + 2), // r7 and so many bytes
+        line(LOAD_HALF_BEHIND, 0x70, 0, ip + 2), // offset r7 added
         line(EXIT, 0x00, 0, 0),
     ]
 }
 
 fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
-    /// The beginning of `union bpf_attr` for BPF_PROG_LOAD.
+    /// Start of `union bpf_attr` for BPF_PROG_LOAD.
     #[repr(C)]
     struct Load {
         kind: u32,
@@ -92,8 +92,8 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         log: [0; 2],
         version_and_flags: 0,
     };
-    // SAFETY: the attributes are as long as is said and what they point to lives until the call
-    // ends; what it returns is a new descriptor or -1.
+    // SAFETY: the attributes have the given size, and what they point to lives until the call ends.
+    // The result is a new descriptor or -1.
     unsafe {
         let fd = libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const load, size_of::<Load>());
         if fd < 0 {
@@ -103,7 +103,7 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     }
 }
 
-// linux/bpf.h, linux/bpf_common.h.
+// Values of linux/bpf.h and linux/bpf_common.h.
 const PROG_LOAD: libc::c_long = 5;
 const SOCKET_FILTER: u32 = 1;
 const MOVE: u8 = 0xbf;

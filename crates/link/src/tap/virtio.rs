@@ -1,4 +1,4 @@
-//! The virtio-net header and the calls that switch it on (Linux `tun.rst`, `virtio_net.h`).
+//! virtio-net header and the ioctls that enable it (Linux `tun.rst`, `virtio_net.h`).
 
 #![allow(unsafe_code, reason = "ioctls of a TUN device, and a header as bytes")]
 
@@ -19,7 +19,8 @@ pub(super) fn open() -> Result<File, TapError> {
         .map_err(|inner| TapError::Open { path: PATH, inner })
 }
 
-/// Ties the file to an interface, as its only queue or as one of `several`; returns its name.
+/// Attaches the file to an interface, as its only queue or as one of `several`. Returns the
+/// interface's name.
 pub(super) fn attach(
     file: &File,
     name: &str,
@@ -81,14 +82,14 @@ pub(super) fn set_offloads(file: &File, offloads: Offloads) -> Result<(), TapErr
     })
 }
 
-/// The address of the kernel's side.
+/// Returns the hardware address of the kernel's side.
 pub(super) fn hardware_address(file: &File) -> Result<[u8; 6], TapError> {
     let mut request = empty_request();
     // SAFETY: SIOCGIFHWADDR on a TAP's file writes an `ifreq`.
     check("SIOCGIFHWADDR", unsafe {
         libc::ioctl(file.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request)
     })?;
-    // SAFETY: that call has filled this member of the union.
+    // SAFETY: the call above filled this member of the union.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let mut bytes = [0; 6];
     for (to, from) in bytes.iter_mut().zip(address.sa_data) {
@@ -98,7 +99,8 @@ pub(super) fn hardware_address(file: &File) -> Result<[u8; 6], TapError> {
 }
 
 fn empty_request() -> libc::ifreq {
-    // SAFETY: an `ifreq` is bytes and a union of plain values: all zeroes is one.
+    // SAFETY: an `ifreq` consists of bytes and a union of plain values, for which all zeros are
+    // valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -113,7 +115,7 @@ fn check(call: &'static str, result: libc::c_int) -> Result<(), TapError> {
     }
 }
 
-/// `struct virtio_net_hdr` for a packet with `link` bytes before its IP header.
+/// Writes a `struct virtio_net_hdr` for a packet with `link` bytes before its IP header.
 pub(super) fn encode(offload: &Offload, link: u16) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_le_bytes());
@@ -138,7 +140,8 @@ pub(super) fn encode(offload: &Offload, link: u16) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The reverse. Offsets that cannot be are left out: then checksums are verified.
+/// Reads a `struct virtio_net_hdr`. A partial checksum with an invalid offset is ignored, so the
+/// checksum is verified.
 pub(super) fn decode(header: &[u8; HEADER_BYTES], link: u16) -> Offload {
     let get = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let partial = (header[0] & NEEDS_CHECKSUM != 0 && get(6) >= link).then(|| PartialChecksum {
@@ -159,7 +162,7 @@ pub(super) fn decode(header: &[u8; HEADER_BYTES], link: u16) -> Offload {
 }
 
 const PATH: &str = "/dev/net/tun";
-/// `struct virtio_net_hdr` without the number of buffers.
+/// Size of `struct virtio_net_hdr` without the number of buffers.
 pub(super) const HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 const DATA_VALID: u8 = 2;

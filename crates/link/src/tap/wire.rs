@@ -1,7 +1,9 @@
-//! A wire between two TAPs: what the kernel sends into one comes out of the other, later, or not at all.
+//! Wire between two TAPs: frames that the kernel sends into one leave the other, possibly delayed
+//! or lost.
 //!
-//! Ethernet frames cross as they are, with their virtio-net headers, so that super-segments and unfinished checksums
-//! stay what they are. One thread carries both directions; what it takes is its own, not the ends'.
+//! Ethernet frames cross unchanged, with their virtio-net headers, so that super-segments and
+//! partial checksums are preserved. One thread carries both directions; its CPU time is counted
+//! separately from that of the ends.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,35 +18,37 @@ use super::{Layer, TapError};
 use crate::impaired::Lane;
 use crate::{Frame, Impairment, LaneCounters, Offload, Offloads};
 
-/// Two TAPs and what is between them.
+/// Two TAPs and the wire between them.
 pub struct TapWire {
     ends: [End; 2],
-    /// Memory of frames that have left, for those to come.
+    /// Buffers of frames that have left, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// One TAP, and the direction that begins in it.
+/// One TAP, and the direction that starts at it.
 struct End {
     file: File,
     name: String,
     lane: Lane<Raw>,
-    /// What has left the other end's lane and found no room here.
+    /// Frames that have left the other end's lane and had no room here.
     waiting: VecDeque<Raw>,
 }
 
-/// Frames read from one end before the other has its turn.
+/// Limit of frames read from one end before the other end's turn.
 const BATCH: usize = 64;
-/// Largest frame: a super-segment of IPv4 or IPv6 without jumbograms, its Ethernet and virtio-net headers.
+/// Largest frame: a super-segment of IPv4 or IPv6 without jumbograms, with its Ethernet and
+/// virtio-net headers.
 const FRAME_BYTES: usize = 65_536 + 64;
-/// Frames whose memory is kept.
+/// Limit of buffers kept for reuse.
 const SPARE: usize = 1024;
 
 impl TapWire {
-    /// Makes both interfaces in the calling thread's network namespace; they may be moved from there. A wire that
-    /// impairs single packets is made without `segmentation`: then no super-segments enter it.
+    /// Makes both interfaces in the network namespace of the calling thread; they can be moved to
+    /// other namespaces. Use `segmentation` = false for a wire that impairs single packets: then no
+    /// super-segments enter it.
     ///
     /// # Errors
-    /// Which step failed.
+    /// [`TapError`] with the step that failed.
     pub fn open(names: [&str; 2], segmentation: bool) -> Result<TapWire, TapError> {
         let offloads = Offloads {
             checksum: true,
@@ -67,13 +71,13 @@ impl TapWire {
         })
     }
 
-    /// The interfaces' names.
+    /// Names of the interfaces.
     pub fn names(&self) -> [&str; 2] {
         [&self.ends[0].name, &self.ends[1].name]
     }
 
-    /// From now on the wire is like this, by what the first end sends and what the second does; what was on its way is
-    /// lost, and counters begin anew.
+    /// Sets the impairments of what the first end sends and of what the second end sends. Frames on
+    /// their way are lost, and the counters start at 0.
     pub fn set(&mut self, impairments: [Impairment; 2], seed: u64) {
         for (index, (end, impairment)) in self.ends.iter_mut().zip(impairments).enumerate() {
             end.lane = Lane::new(impairment, seed.wrapping_add(index as u64));
@@ -81,16 +85,16 @@ impl TapWire {
         }
     }
 
-    /// What became of what each end sent.
+    /// Counts of the frames that each end sent.
     pub fn counters(&self) -> [LaneCounters; 2] {
         [self.ends[0].lane.counters(), self.ends[1].lane.counters()]
     }
 
-    /// Carries what there is, and sleeps until there is more, or something is due, or `also` can be read, which it
-    /// tells; `most` at the longest.
+    /// Carries frames that are ready, then sleeps until more arrive, a frame is due, or `also` is
+    /// readable, at most `most`. True if `also` is readable.
     ///
     /// # Errors
-    /// A TAP is gone.
+    /// Fails if a TAP is gone.
     pub fn carry(&mut self, most: Duration, also: BorrowedFd<'_>) -> io::Result<bool> {
         let now = Instant::now();
         for from in 0..2 {
@@ -147,7 +151,8 @@ impl TapWire {
                     self.ends[to].waiting.push_front(frame);
                     return Ok(());
                 }
-                // The interface is down, or the header is not to the kernel's taste: lost, as on a wire.
+                // The interface is down or the kernel refuses the header: the frame is lost, as on
+                // a wire.
                 Ok(_) => self.keep(frame.0),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     self.ends[to].waiting.push_front(frame);
@@ -169,7 +174,7 @@ fn end_fd(end: &End) -> BorrowedFd<'_> {
     end.file.as_fd()
 }
 
-/// EIO is an interface that is down.
+/// True for temporary errors; EIO means that the interface is down.
 fn is_not_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -177,7 +182,7 @@ fn is_not_now(error: &io::Error) -> bool {
     ) || error.raw_os_error() == Some(libc::EIO)
 }
 
-/// A frame with its virtio-net header.
+/// Frame with its virtio-net header.
 #[derive(Clone)]
 struct Raw(Vec<u8>);
 
@@ -186,7 +191,7 @@ impl Frame for Raw {
         std::iter::once(self.0.get(HEADER_BYTES..).unwrap_or_default())
     }
 
-    /// What is left to do stays in its header.
+    /// No offload, because the offload state stays in the virtio-net header.
     fn offload(&self) -> Offload {
         Offload::default()
     }

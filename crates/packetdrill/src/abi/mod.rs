@@ -1,8 +1,8 @@
 //! `struct packetdrill_interface` (packetdrill.h): raw pointers in, calls of `calls`, errno out.
 //!
-//! packetdrill has two threads: one runs the script, the other makes calls that block. Time passes only
-//! when one of them asks what time it is, which then waits until a blocked call of the other has got
-//! what it waited for or waits again.
+//! packetdrill has two threads: one runs the script, the other makes calls that block. Time passes
+//! only when one of them asks for the time. That call then waits until a blocked call of the other
+//! thread has got what it waited for, or waits again.
 
 #![allow(unsafe_code, reason = "the interface that packetdrill calls is C")]
 
@@ -28,11 +28,11 @@ use writing::{pipe, send, sendmsg, sendto, splice, write, writev};
 
 extern "C" fn free(_: *mut c_void) {}
 
-/// The functions in the order of packetdrill.h, after the user's pointer.
+/// Functions in the order of packetdrill.h, after the user's pointer.
 #[repr(C)]
 pub struct Interface([*const c_void; 33]);
 
-/// What packetdrill calls first.
+/// Fills in the functions; packetdrill calls this first.
 ///
 /// # Safety
 /// `interface` points to a `struct packetdrill_interface`.

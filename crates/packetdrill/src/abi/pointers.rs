@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libc::{size_t, sockaddr, socklen_t};
 
+/// Reads a socket address.
+///
 /// # Safety
 /// `address` is null or a socket address of `len` bytes.
 pub(super) unsafe fn read_address(
@@ -33,6 +35,8 @@ pub(super) unsafe fn read_address(
     }
 }
 
+/// Writes a socket address and its length; nothing if there is no room.
+///
 /// # Safety
 /// `address` and `len` are null or have room for what `len` says.
 pub(super) unsafe fn write_address(
@@ -68,6 +72,8 @@ pub(super) unsafe fn write_address(
     }
 }
 
+/// Converts a pointer to a slice; null becomes an empty slice.
+///
 /// # Safety
 /// `data` is null or has `len` bytes.
 pub(super) unsafe fn bytes<'a>(data: *const c_void, len: size_t) -> &'a [u8] {
@@ -78,6 +84,8 @@ pub(super) unsafe fn bytes<'a>(data: *const c_void, len: size_t) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }
 
+/// Converts a pointer to a mutable slice; null becomes an empty slice.
+///
 /// # Safety
 /// `data` is null or has room for `len` bytes.
 pub(super) unsafe fn room<'a>(data: *mut c_void, len: size_t) -> &'a mut [u8] {
@@ -88,8 +96,10 @@ pub(super) unsafe fn room<'a>(data: *mut c_void, len: size_t) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(data.cast(), len) }
 }
 
+/// Copies the bytes of a vector.
+///
 /// # Safety
-/// `iov` has `count` entries that say what is there.
+/// `iov` has `count` entries that describe readable memory.
 pub(super) unsafe fn gathered(iov: *const libc::iovec, count: usize) -> Vec<u8> {
     // SAFETY: as the caller promises.
     unsafe {

@@ -1,4 +1,5 @@
-//! Functions of the C library that packetdrill calls whatever it has loaded: preloaded, these are they.
+//! Functions of the C library that packetdrill calls directly, not through the interface. The
+//! shared object is preloaded, so that these are called instead.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,10 +11,10 @@ use super::shim::SHIM;
 use super::sockets::get_option;
 use super::writing::send_all;
 
-/// packetdrill calls the C library's, as for [`getsockopt`].
+/// Replaces the C library's sendfile(2).
 ///
 /// # Safety
-/// As the function of the same name.
+/// The same as that of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(
     to: c_int,
@@ -26,7 +27,7 @@ pub unsafe extern "C" fn sendfile(
         return unsafe { libc::syscall(libc::SYS_sendfile, to, from, offset, count) as ssize_t };
     }
     let mut data = vec![0_u8; count];
-    // SAFETY: as the caller promises; as many bytes as there is room for.
+    // SAFETY: as the caller promises; no more bytes than there is room for.
     let read = unsafe {
         let at = if offset.is_null() { 0 } else { *offset };
         libc::pread(from, data.as_mut_ptr().cast(), count, at)
@@ -42,10 +43,11 @@ pub unsafe extern "C" fn sendfile(
     sent
 }
 
-/// The commands of scripts. One that clears what the kernel remembers of other hosts means us.
+/// Replaces the C library's system(3), for the commands of scripts. `tcp_metrics flush` also clears
+/// the Fast Open cookies of our endpoint.
 ///
 /// # Safety
-/// As the function of the same name.
+/// The same as that of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     if command.is_null() {
@@ -65,11 +67,10 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     status.map_or(-1, ExitStatusExt::into_raw)
 }
 
-/// packetdrill asks for TCP_INFO by the C library's function, whatever it has loaded: preloaded, this is
-/// it.
+/// Replaces the C library's getsockopt(2), by which packetdrill asks for TCP_INFO.
 ///
 /// # Safety
-/// As the function of the same name.
+/// The same as that of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,

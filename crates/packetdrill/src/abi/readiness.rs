@@ -1,4 +1,4 @@
-//! What asks which descriptors are ready.
+//! Calls that ask which descriptors are ready: poll, epoll.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ pub(super) unsafe extern "C" fn poll(
 ) -> c_int {
     // SAFETY: packetdrill's array.
     let polls = unsafe { std::slice::from_raw_parts_mut(polls, count as usize) };
-    // Whether it waits is its own choice.
+    // Waits or not according to `timeout`, whatever the descriptors' flags.
     let result = shim().call(-1, |sockets| {
         for poll in polls.iter_mut() {
             poll.revents = sockets.poll(poll.fd, poll.events);
@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *const libc::epoll_event,
 ) -> c_int {
-    // SAFETY: packetdrill's event, which EPOLL_CTL_DEL need not have.
+    // SAFETY: packetdrill's event, which may be null for EPOLL_CTL_DEL.
     let event = unsafe { event.as_ref() };
     let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
     finish(shim().call(epfd, |sockets| {
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C" fn epoll_wait(
                 events: events_found,
                 u64,
             };
-            // SAFETY: packetdrill's array of `max`, and no more are found.
+            // SAFETY: packetdrill's array of `max`, and at most that many are found.
             unsafe { events.add(index).write_unaligned(events_found) };
         }
         found.len() as c_int

@@ -1,4 +1,4 @@
-//! What reads.
+//! Calls that read.
 
 use std::ffi::{c_int, c_void};
 
@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn readv(
 /// Reads into a vector.
 ///
 /// # Safety
-/// `iov` has `count` entries that say what is there.
+/// `iov` has `count` entries that describe writable memory.
 unsafe fn scattered(
     fd: c_int,
     iov: *const libc::iovec,
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn recvmsg(
         report.map(|(report, is_v4)| {
             said = libc::MSG_ERRQUEUE;
             if matches!(report, Report::Stamp { .. }) {
-                // The segment is there, too, and finds no room.
+                // The kernel returns the segment, too, which finds no room.
                 said |= libc::MSG_TRUNC;
             }
             control.report(report, is_v4);

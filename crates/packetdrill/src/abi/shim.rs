@@ -1,4 +1,4 @@
-//! What both of packetdrill's threads share, and how a call that would block waits.
+//! State that packetdrill's two threads share, and waiting of calls that would block.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -7,30 +7,30 @@ use std::thread::ThreadId;
 
 use crate::calls::{Failure, Sockets};
 
-/// What both threads share.
+/// State that both threads share.
 pub(super) struct Shim {
     shared: Mutex<Shared>,
-    /// Something happened that a blocked call may wait for.
+    /// Signalled when something happened that a blocked call may wait for.
     happened: Condvar,
-    /// The blocked call has looked.
+    /// Signalled when the blocked call has looked.
     looked: Condvar,
     script: ThreadId,
 }
 
 pub(super) struct Shared {
     pub(super) sockets: Sockets,
-    /// Counts what happened.
+    /// Number of events so far.
     generation: u64,
-    /// A call is blocked, and has looked at so much.
+    /// Generation that a blocked call has seen; `None` if no call is blocked.
     blocked: Option<u64>,
-    /// The thread of one that was blocked and has come to an end.
+    /// Thread of a call that was blocked and has ended.
     pub(super) ended: Option<libc::pid_t>,
 }
 
 pub(super) static SHIM: OnceLock<Shim> = OnceLock::new();
 
 thread_local! {
-    /// When the call that was blocked came to an end.
+    /// Time at which the blocked call ended, µs.
     pub(super) static ENDED_US: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -39,7 +39,7 @@ impl Shim {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something happened: the blocked call has its turn.
+    /// Counts an event, and waits until the blocked call has seen it.
     pub(super) fn notify<'a>(
         &'a self,
         mut shared: MutexGuard<'a, Shared>,
@@ -55,7 +55,7 @@ impl Shim {
         shared
     }
 
-    /// Lets time pass to `until_us`, timer by timer.
+    /// Advances the time to `until_us`, timer by timer.
     pub(super) fn advance<'a>(
         &'a self,
         mut shared: MutexGuard<'a, Shared>,
@@ -68,7 +68,7 @@ impl Shim {
         shared
     }
 
-    /// Makes a call, again and again while it would block and may.
+    /// Makes a call, and repeats it while it would block and may.
     pub(super) fn call<T>(
         &self,
         fd: c_int,
@@ -77,7 +77,7 @@ impl Shim {
         self.call_with(fd, 0, call)
     }
 
-    /// The same with MSG_DONTWAIT or without.
+    /// Makes a call with flags; MSG_DONTWAIT prevents waiting.
     pub(super) fn call_with<T>(
         &self,
         fd: c_int,
@@ -116,7 +116,7 @@ impl Shim {
         shared.blocked = None;
         if !self.is_script() {
             ENDED_US.set(Some(shared.sockets.host.now_us()));
-            // SAFETY: asks for a number.
+            // SAFETY: returns a number and reads no memory of ours.
             shared.ended = Some(unsafe { libc::gettid() });
         }
         self.looked.notify_all();

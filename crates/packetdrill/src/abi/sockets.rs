@@ -1,4 +1,4 @@
-//! Opening, closing and setting: all but what moves bytes.
+//! Calls that open, close and set options: all but those that move bytes.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn ioctl(
 ) -> c_int {
     let result = shim().call(fd, |sockets| sockets.ioctl(fd, request));
     finish(result.map(|value| {
-        // SAFETY: all requests that are known answer with an int.
+        // SAFETY: all known requests answer with an int.
         unsafe { *to = value };
         0
     }))

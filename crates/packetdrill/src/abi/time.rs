@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn netdev_send(
     0
 }
 
-/// Lets time pass until something leaves.
+/// Advances the time until a packet is sent.
 pub(super) unsafe extern "C" fn netdev_receive(
     _: *mut c_void,
     data: *mut c_void,
@@ -61,8 +61,8 @@ pub(super) extern "C" fn usleep(_: *mut c_void, us: u32) -> c_int {
     0
 }
 
-/// Lets the thread of a call that has come to an end tell packetdrill so, until it sleeps, as packetdrill
-/// itself waits for one: the script goes on in no time, and would overtake it.
+/// Waits until the thread of an ended call sleeps, so that it can report the end to packetdrill.
+/// The script continues without delay and would otherwise overtake it.
 fn await_rest(thread: libc::pid_t) {
     let stat = format!("/proc/self/task/{thread}/stat");
     for _ in 0..10_000 {
@@ -78,7 +78,7 @@ fn await_rest(thread: libc::pid_t) {
     }
 }
 
-/// Whoever asks waits for time to pass.
+/// Advances the time by 1 µs, unless a blocked call of this thread has just ended.
 pub(super) unsafe extern "C" fn gettimeofday(
     _: *mut c_void,
     to: *mut libc::timeval,
@@ -98,5 +98,5 @@ pub(super) unsafe extern "C" fn gettimeofday(
     0
 }
 
-/// Longer than any timer a script waits for.
+/// Longer than any timer that a script waits for.
 const PATIENCE_US: u64 = 3_600_000_000;

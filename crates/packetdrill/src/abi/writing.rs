@@ -1,4 +1,4 @@
-//! What writes; a call that blocks goes on until all is written.
+//! Calls that write. A blocking call continues until all is written.
 
 use std::ffi::{c_int, c_longlong, c_void};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(super) fn send_all(fd: c_int, data: &[u8], flags: c_int) -> ssize_t {
     send_from(fd, data, flags, 0)
 }
 
-/// The caller's pointer, if it is one.
+/// Sends the caller's bytes; EFAULT for null.
 ///
 /// # Safety
 /// `data` is null or has `len` bytes.
@@ -29,7 +29,7 @@ unsafe fn send_bytes(fd: c_int, data: *const c_void, len: size_t, flags: c_int) 
     send_all(fd, unsafe { bytes(data, len) }, flags)
 }
 
-/// What the error queue tells of a call that wrote.
+/// Notes a successful write for the error queue.
 fn note_written(fd: c_int, flags: c_int, result: &Result<i64, c_int>) {
     if matches!(result, Ok(written) if *written > 0) {
         let zerocopy = flags & libc::MSG_ZEROCOPY != 0;
@@ -37,7 +37,7 @@ fn note_written(fd: c_int, flags: c_int, result: &Result<i64, c_int>) {
     }
 }
 
-/// What is left from `done` on.
+/// Sends the bytes from `done` on.
 fn send_from(fd: c_int, data: &[u8], flags: c_int, mut done: usize) -> ssize_t {
     let mut waited = false;
     let result = shim().call_with(fd, flags, |sockets| {
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn send(
     unsafe { send_bytes(fd, data, len, flags) }
 }
 
-/// MSG_FASTOPEN: what the SYN does not carry follows when the connection is open.
+/// MSG_FASTOPEN: bytes that the SYN does not carry follow when the connection is open.
 fn send_first(fd: c_int, data: &[u8], flags: c_int, remote: SocketAddr) -> ssize_t {
     let mut done = None;
     let result = shim().call_with(fd, flags, |sockets| {
@@ -154,7 +154,7 @@ pub(super) unsafe extern "C" fn sendto(
     let (data, address) = unsafe { (bytes(data, len), read_address(address, address_len)) };
     match address {
         Ok(remote) if flags & libc::MSG_FASTOPEN != 0 => send_first(fd, data, flags, remote),
-        // As the kernel's `tcp_sendmsg_fastopen`: to nowhere is no way to open.
+        // Like the kernel's `tcp_sendmsg_fastopen` without an address.
         Err(libc::EAFNOSUPPORT) if flags & libc::MSG_FASTOPEN != 0 => {
             finish::<i64, _>(Err(libc::EOPNOTSUPP))
         }
@@ -187,7 +187,7 @@ pub(super) unsafe extern "C" fn pipe(_: *mut c_void, to: *mut c_int) -> c_int {
     0
 }
 
-/// Offsets are of no use to sockets and pipes.
+/// Splices; offsets are ignored, because sockets and pipes have none.
 pub(super) extern "C" fn splice(
     _: *mut c_void,
     from: c_int,

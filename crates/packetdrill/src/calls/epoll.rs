@@ -1,6 +1,6 @@
-//! epoll instances: who is to be told of what, and what is new.
+//! epoll instances: watched descriptors, and their new events.
 
-/// One of them.
+/// An epoll instance.
 #[derive(Debug, Default)]
 pub struct Epoll {
     items: Vec<Item>,
@@ -11,12 +11,12 @@ struct Item {
     fd: i32,
     events: u32,
     data: u64,
-    /// On the list of those that may have something to tell.
+    /// True if the item is on the ready list: it may have an event.
     news: bool,
 }
 
 impl Epoll {
-    /// EPOLL_CTL_ADD and EPOLL_CTL_MOD: what is there already is news.
+    /// Handles EPOLL_CTL_ADD and EPOLL_CTL_MOD: puts the descriptor on the ready list.
     pub fn set(&mut self, fd: i32, events: u32, data: u64) {
         self.remove(fd);
         self.items.push(Item {
@@ -37,21 +37,21 @@ impl Epoll {
         self.items.len() < before
     }
 
-    /// Something happened to it.
+    /// Puts a descriptor on the ready list.
     pub fn wake(&mut self, fd: i32) {
         for item in self.items.iter_mut().filter(|item| item.fd == fd) {
             item.news = true;
         }
     }
 
-    /// At most `max` events with their data, by what `poll` says of a descriptor. One that was not
-    /// asked for edges is told of as long as it holds.
+    /// Returns at most `max` events with their data; `poll` returns the events of a descriptor. A
+    /// level-triggered descriptor stays on the ready list as long as it has events.
     pub fn wait(&mut self, max: usize, mut poll: impl FnMut(i32) -> u32) -> Vec<(u32, u64)> {
         let mut found = Vec::new();
         for item in self.items.iter_mut().filter(|item| item.news).take(max) {
             let asked = item.events & !(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE);
             let always = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-            // Armed no more after EPOLLONESHOT.
+            // 0: disarmed after EPOLLONESHOT.
             let there = match asked {
                 0 => 0,
                 _ => poll(item.fd) & (asked | always),

@@ -1,7 +1,8 @@
-//! What a socket call does: safe code, errors as errno. `Err(Again)` says that it would block.
+//! Effects of socket calls: safe code, errors as errno. `Err(Again)` means that the call would
+//! block.
 //!
-//! `opening.rs` makes connections, `moving.rs` reads and writes. `send_buffer.rs` says how much is taken,
-//! `reports.rs` what the error queue tells, `ready.rs` and `epoll.rs` what a descriptor is ready for,
+//! `opening.rs` makes connections, `moving.rs` reads and writes. `send_buffer.rs` decides how much
+//! is accepted, `reports.rs` is the error queue, `ready.rs` and `epoll.rs` are readiness,
 //! `options.rs` has the socket options.
 
 mod epoll;
@@ -29,12 +30,12 @@ use send_buffer::{SendBuffer, View};
 
 pub use reports::Report;
 
-/// Why a call did not do what it was to do.
+/// Reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It would have to wait.
+    /// The call would have to wait.
     Again,
-    /// So the kernel calls it.
+    /// Error number of the kernel.
     Errno(i32),
 }
 
@@ -42,18 +43,18 @@ type Result<T> = std::result::Result<T, Failure>;
 
 use Failure::Errno;
 
-/// What a descriptor stands for.
+/// Object of a descriptor.
 enum Socket {
-    /// Nothing yet.
+    /// A new socket, with its bound address.
     Fresh(Option<SocketAddr>),
     Listener(SocketAddr),
     Connection {
         id: ConnId,
-        /// An error that was reported once.
+        /// True if the connection's error was reported.
         reported: bool,
     },
     Epoll(Epoll),
-    /// Either end of a pipe, by number.
+    /// Either end of the pipe with this number.
     Pipe(usize),
 }
 
@@ -61,27 +62,28 @@ struct Descriptor {
     socket: Socket,
     nonblocking: bool,
     config: Config,
-    /// Shut down for reading.
+    /// True if shut down for reading.
     deaf: bool,
-    /// TCP_FASTOPEN_CONNECT: and where to, once that is known; the SYN waits for the first write.
+    /// `Some` with TCP_FASTOPEN_CONNECT: the remote address, once it is known. The SYN waits for
+    /// the first write.
     deferred: Option<Option<SocketAddr>>,
     buffer: SendBuffer,
     reports: Reports,
     /// TCP_INQ.
     tells_left: bool,
-    /// RCV.NXT and state when it was last looked at.
+    /// RCV.NXT and state when they were last looked at.
     seen: Option<(SeqNum, State)>,
     _file: File,
 }
 
-/// Of a call that writes.
+/// Flags of a call that writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Write {
     /// MSG_MORE.
     pub more: bool,
     /// MSG_EOR.
     pub ends_record: bool,
-    /// It has waited for room.
+    /// True if the call has waited for room.
     pub waited: bool,
 }
 
@@ -89,7 +91,7 @@ pub struct Write {
 pub struct Sockets {
     pub host: Host,
     descriptors: HashMap<i32, Descriptor>,
-    /// A script has set TCP_FASTOPEN_KEY.
+    /// True if a script has set TCP_FASTOPEN_KEY.
     own_keys: bool,
     pipes: Vec<VecDeque<u8>>,
 }
@@ -104,13 +106,13 @@ impl Sockets {
         }
     }
 
-    /// A packet comes in.
+    /// Handles an incoming packet.
     pub fn arrive(&mut self, bytes: &[u8]) {
         self.host.arrive(bytes);
         self.look();
     }
 
-    /// The next timer, if it is due by `until_us`: lets it fire.
+    /// Fires the next timer, if it is due by `until_us`. True if one fired.
     pub fn tick(&mut self, until_us: u64) -> bool {
         let fired = self.host.tick(until_us);
         if fired {
@@ -119,7 +121,7 @@ impl Sockets {
         fired
     }
 
-    /// What may have changed for whoever waits.
+    /// Checks all connections, and wakes the epolls of those that changed.
     fn look(&mut self) {
         let mut all: Vec<i32> = self.descriptors.keys().copied().collect();
         all.sort_unstable();
@@ -160,7 +162,7 @@ impl Sockets {
         }
     }
 
-    /// What its send buffer depends on.
+    /// Inputs for the send buffer's rule.
     fn view(&mut self, fd: i32) -> Option<View> {
         let id = self.connection(fd).ok()?;
         let connection = self.host.endpoint.connection(id)?;
@@ -189,7 +191,8 @@ impl Sockets {
         self.descriptors.contains_key(&fd)
     }
 
-    /// A descriptor of the process's stands for it, so that packetdrill can close what is left.
+    /// Adds a descriptor. A real descriptor of the process stands for it, so that packetdrill can
+    /// close it.
     fn add(&mut self, socket: Socket, config: Config) -> i32 {
         let file = File::open("/dev/null").expect("every Linux has it");
         let fd = file.as_raw_fd();
@@ -219,7 +222,7 @@ impl Sockets {
         self.get(fd).is_ok_and(|descriptor| descriptor.nonblocking)
     }
 
-    /// Where a connection that waits for its first write goes.
+    /// Remote address of a connection that waits for its first write.
     pub fn deferred(&mut self, fd: i32) -> Option<SocketAddr> {
         let descriptor = self.get(fd).ok()?;
         match descriptor.socket {
@@ -228,7 +231,7 @@ impl Sockets {
         }
     }
 
-    /// The error a connection ended with, the first time.
+    /// Error that ended a connection, when first asked for.
     fn error_once(&mut self, fd: i32) -> Option<i32> {
         let id = self.connection(fd).ok()?;
         let reason = self.host.endpoint.connection(id)?.ended()?;
@@ -277,7 +280,7 @@ impl Sockets {
         }
     }
 
-    /// FIONREAD, SIOCOUTQ, SIOCOUTQNSD.
+    /// Handles FIONREAD, SIOCOUTQ, SIOCOUTQNSD.
     pub fn ioctl(&mut self, fd: i32, request: u64) -> Result<i32> {
         let id = self.connection(fd)?;
         let connection = self.host.endpoint.connection(id).ok_or(Errno(EBADF))?;
@@ -290,7 +293,7 @@ impl Sockets {
         }
     }
 
-    /// TCP_FASTOPEN_KEY: one key or two.
+    /// Sets TCP_FASTOPEN_KEY: one key or two.
     pub fn set_keys(&mut self, bytes: &[u8]) -> Result<i64> {
         let keys: Vec<[u8; 16]> = bytes
             .chunks_exact(16)
@@ -305,14 +308,14 @@ impl Sockets {
     }
 }
 
-/// Linux's word for an end.
+/// Linux's error number for an end.
 fn errno(reason: Ended) -> Option<i32> {
     match reason {
         Ended::Reset => Some(libc::ECONNRESET),
         Ended::Refused => Some(libc::ECONNREFUSED),
         Ended::TimedOut => Some(libc::ETIMEDOUT),
         Ended::Aborted => None,
-        // As the kernel's `icmp_err_convert`.
+        // Like the kernel's `icmp_err_convert`.
         Ended::Unreachable(why) => Some(match why {
             Unreachable::Network => libc::ENETUNREACH,
             Unreachable::Host | Unreachable::Prohibited => libc::EHOSTUNREACH,

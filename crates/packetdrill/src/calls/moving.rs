@@ -1,4 +1,4 @@
-//! What moves bytes: to and from connections, and through pipes.
+//! Calls that move bytes: to and from connections, and through pipes.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::{Report, Result, Socket, Sockets, Write};
 use crate::sysctl;
 
 impl Sockets {
-    /// With `peek` it stays to be read (MSG_PEEK).
+    /// Reads; with `peek` the bytes stay in the queue (MSG_PEEK).
     pub fn read(&mut self, fd: i32, to: &mut [u8], peek: bool) -> Result<i64> {
         if self.deferred(fd).is_some() {
             return Err(Again);
@@ -31,8 +31,8 @@ impl Sockets {
         }
     }
 
-    /// What TCP_INQ tells after a read, if that was asked for; one byte more than there is says that
-    /// the peer has closed.
+    /// Value of TCP_INQ after a read, if it was asked for. 1 with an empty queue means that the
+    /// peer has closed.
     pub fn left(&mut self, fd: i32) -> Option<i32> {
         let id = self.connection(fd).ok()?;
         if !self.get(fd).ok()?.tells_left {
@@ -43,7 +43,7 @@ impl Sockets {
         Some((connection.readable() as i32).max(finished))
     }
 
-    /// Unit by unit, as long as there is room; how much was taken.
+    /// Writes unit by unit, as long as there is room. Returns the bytes accepted.
     pub fn write(&mut self, fd: i32, bytes: &[u8], how: Write) -> Result<i64> {
         if matches!(self.get(fd)?.socket, Socket::Fresh(_)) {
             return Err(Errno(EPIPE));
@@ -76,7 +76,7 @@ impl Sockets {
         if rest.is_empty() && !bytes.is_empty() {
             return Ok(bytes.len() as i64);
         }
-        // What does not fit is wanted all the same; what did waits for nothing but room.
+        // Announces the bytes that do not fit, so that accepted bytes wait for nothing but room.
         self.put(fd, rest, 0, how.more, false)?;
         let descriptor = self.get(fd)?;
         descriptor.buffer.full |= !rest.is_empty();
@@ -87,7 +87,7 @@ impl Sockets {
         }
     }
 
-    /// Writes what there is room for by the send buffer's rule, which is not the TCP's own.
+    /// Writes `room` bytes, which the send buffer's rule allows, rather than the limit of our TCP.
     fn put(&mut self, fd: i32, bytes: &[u8], room: u32, more: bool, ends: bool) -> Result<()> {
         let id = self.connection(fd)?;
         let written = self.apply(id, |connection| {
@@ -106,7 +106,7 @@ impl Sockets {
         }
     }
 
-    /// A call has written something.
+    /// Notes a successful write.
     pub fn on_written(&mut self, fd: i32, zerocopy: bool) {
         let Ok(id) = self.connection(fd) else {
             return;
@@ -118,7 +118,7 @@ impl Sockets {
         }
     }
 
-    /// The next message of the error queue, and whether it is of IPv4.
+    /// Next message of the error queue; true if the connection is IPv4.
     pub fn report(&mut self, fd: i32) -> Result<(Report, bool)> {
         let is_v4 = match self.connection(fd) {
             Ok(id) => (self.host.endpoint.path(id)).is_none_or(|path| path.remote.is_ipv4()),
@@ -134,7 +134,8 @@ impl Sockets {
         [(); 2].map(|()| self.add(Socket::Pipe(number), sysctl::config()))
     }
 
-    /// From a connection to a pipe, up to urgent data, which is not in its stream; or the other way.
+    /// Splices from a connection to a pipe, up to urgent data, which is not in its stream; or from
+    /// a pipe to a connection.
     pub fn splice(&mut self, from: i32, to: i32, bytes: usize) -> Result<i64> {
         match (&self.get(from)?.socket, bytes) {
             (Socket::Pipe(number), _) => {

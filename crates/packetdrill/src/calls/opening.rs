@@ -1,4 +1,4 @@
-//! Sockets, and how they get their connections.
+//! Sockets, and opening of connections.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ impl Sockets {
         listened.map(|()| 0).map_err(|_| Errno(EADDRINUSE))
     }
 
-    /// The new descriptor, and who is at the other end.
+    /// Accepts a connection. Returns the new descriptor and the remote address.
     pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddr)> {
         let descriptor = self.get(fd)?;
         let Socket::Listener(address) = descriptor.socket else {
@@ -68,7 +68,7 @@ impl Sockets {
         Ok((fd, remote))
     }
 
-    /// As the kernel's `tcp_init_buffer_space`.
+    /// Sizes the send buffer like the kernel's `tcp_init_buffer_space`.
     fn open_buffer(&mut self, fd: i32) {
         let max = sysctl::send_buffer_max();
         if let (Some(view), Ok(descriptor)) = (self.view(fd), self.get(fd)) {
@@ -77,8 +77,8 @@ impl Sockets {
         self.look_at(fd);
     }
 
-    /// As [`connect`](Self::connect), with data for the SYN; how much of it is on its way. A caller that
-    /// `waits` has the rest written, too.
+    /// Connects like [`connect`](Self::connect), with data for the SYN. Returns the bytes sent.
+    /// With `waits` the other bytes are written, too.
     pub fn connect_with_data(
         &mut self,
         fd: i32,
@@ -118,7 +118,7 @@ impl Sockets {
         }
     }
 
-    /// Begins to connect; [`connected`](Self::connected) says how it went on.
+    /// Begins to connect; [`connected`](Self::connected) returns the progress.
     pub fn connect(&mut self, fd: i32, remote: SocketAddr) -> Result<i64> {
         let descriptor = self.get(fd)?;
         if !matches!(descriptor.socket, Socket::Fresh(_)) {
@@ -171,7 +171,7 @@ impl Sockets {
     }
 }
 
-/// Ours where no bind chose: those of packetdrill's run_all.py.
+/// Local address without bind: that of packetdrill's run_all.py.
 fn local_address(remote: SocketAddr) -> SocketAddr {
     if remote.is_ipv4() {
         SocketAddr::from(([192, 168, 0, 1], 0))

@@ -94,9 +94,9 @@ impl Sockets {
                     return Ok(0);
                 }
             }
-            // The two bits below it are TCP's, for ECN.
+            // The two bits below the DSCP belong to TCP, for ECN.
             (libc::SOL_IP, libc::IP_TOS) => config.dscp = (value as u8) >> 2,
-            // What does not show in the segments of a script.
+            // Options without effect on the segments of a script.
             (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE)
             | (libc::SOL_IP, libc::IP_MTU_DISCOVER | libc::IP_FREEBIND) => return Ok(0),
             _ => return Err(Errno(ENOPROTOOPT)),
@@ -119,7 +119,7 @@ impl Sockets {
         Ok(0)
     }
 
-    /// The bytes of the answer.
+    /// Value of an option, as bytes.
     pub fn option(&mut self, fd: i32, level: i32, name: i32) -> Result<Vec<u8>> {
         let number = |value: i32| Ok(value.to_ne_bytes().to_vec());
         if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
@@ -144,7 +144,7 @@ impl Sockets {
                 Ok(id) => self.apply(id, |connection| info::tcp_info(connection, now)),
                 Err(_) => Ok(vec![0; info::BYTES]),
             },
-            // No algorithm of ours has any, and nothing here counts sk_buffs.
+            // Empty: our algorithms have none, and sk_buffs are not counted here.
             (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => Ok(Vec::new()),
             (libc::SOL_SOCKET, libc::SO_MEMINFO) => Ok(vec![0; 36]),
             _ => Err(Errno(ENOPROTOOPT)),
@@ -152,7 +152,7 @@ impl Sockets {
     }
 }
 
-/// As in the kernel's headers.
+/// Values of the kernel's headers.
 const TCP_NOTSENT_LOWAT: i32 = 25;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 const TCP_INQ: i32 = 36;

@@ -1,4 +1,4 @@
-//! What a descriptor is ready for: poll and epoll.
+//! Readiness of a descriptor: poll and epoll.
 
 use libc::EINVAL;
 use tcpcost_tcp::{Connection, State};
@@ -8,7 +8,7 @@ use super::epoll::Epoll;
 use super::{Result, Socket, Sockets};
 
 impl Sockets {
-    /// Which of `events` are there.
+    /// Events among `events` that have occurred.
     pub fn poll(&mut self, fd: i32, events: i16) -> i16 {
         let Ok(descriptor) = self.get(fd) else {
             return libc::POLLNVAL;
@@ -52,7 +52,7 @@ impl Sockets {
             }
         }
     }
-    /// Whether it is worth writing; if not, whoever asked is told when it is.
+    /// True if the send buffer is writable. Otherwise notes that a wake-up is needed.
     fn has_room(&mut self, fd: i32) -> bool {
         let (Some(view), Ok(descriptor)) = (self.view(fd), self.get(fd)) else {
             return false;
@@ -112,12 +112,12 @@ impl Sockets {
         }
     }
 
-    /// Something happened to it.
+    /// Puts a descriptor on the ready lists of all epolls.
     pub(super) fn wake(&mut self, fd: i32) {
         self.epolls().for_each(|epoll| epoll.wake(fd));
     }
 
-    /// It was closed.
+    /// Removes a closed descriptor from all epolls.
     pub(super) fn forget(&mut self, fd: i32) {
         self.epolls().for_each(|epoll| {
             epoll.remove(fd);

@@ -1,18 +1,18 @@
-//! What a socket's error queue tells: copies that are no longer needed (MSG_ZEROCOPY) and when the last
-//! byte of a write left and arrived (SO_TIMESTAMPING).
+//! A socket's error queue: copies that are no longer needed (MSG_ZEROCOPY), and times at which the
+//! last byte of a write was sent and acknowledged (SO_TIMESTAMPING).
 
 use std::collections::VecDeque;
 
 use tcpcost_tcp::SeqNum;
 
-/// A socket's error queue, and what will come into it.
+/// A socket's error queue, and pending writes that will add to it.
 #[derive(Debug, Default)]
 pub struct Reports {
     /// SO_ZEROCOPY.
     pub zerocopy: bool,
     /// SO_TIMESTAMPING.
     stamping: u32,
-    /// Where SOF_TIMESTAMPING_OPT_ID counts from.
+    /// Sequence number from which SOF_TIMESTAMPING_OPT_ID counts.
     key_base: SeqNum,
     copies: u32,
     pending: VecDeque<Pending>,
@@ -21,19 +21,19 @@ pub struct Reports {
 
 #[derive(Debug)]
 struct Pending {
-    /// Behind the last byte of the write.
+    /// Sequence number after the last byte of the write.
     end: SeqNum,
     copy: Option<u32>,
     key: Option<u32>,
     left: bool,
 }
 
-/// One message.
+/// A message of the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// These writes, by number, may be overwritten.
+    /// Writes, by number, whose memory may be overwritten.
     Copied { first: u32, last: u32 },
-    /// Something happened to the byte `key`.
+    /// Event of the byte `key`.
     Stamp { what: u32, key: u32, at_us: u64 },
 }
 
@@ -42,7 +42,7 @@ impl Reports {
         self.queue.is_empty()
     }
 
-    /// SO_TIMESTAMPING, while SND.UNA is `una`.
+    /// Sets SO_TIMESTAMPING while SND.UNA is `una`.
     pub fn stamp(&mut self, flags: u32, una: SeqNum) {
         if flags & OPT_ID != 0 && self.stamping & OPT_ID == 0 {
             self.key_base = una;
@@ -50,7 +50,7 @@ impl Reports {
         self.stamping = flags;
     }
 
-    /// Something was written up to `end`.
+    /// Notes a write that ends before `end`.
     pub fn on_written(&mut self, end: SeqNum, zerocopy: bool) {
         let copy = (zerocopy && self.zerocopy).then(|| {
             self.copies += 1;
@@ -68,7 +68,8 @@ impl Reports {
         }
     }
 
-    /// Everything before `nxt` was sent and before `una` acknowledged; whether there is news.
+    /// Notes that bytes before `nxt` were sent and bytes before `una` acknowledged. True if
+    /// messages were added.
     pub fn advance(&mut self, una: SeqNum, nxt: SeqNum, now_us: u64) -> bool {
         let (flags, mut news) = (self.stamping, Vec::new());
         let stamp = |what, key: Option<u32>, bit: u32| {
@@ -98,7 +99,7 @@ impl Reports {
         is_news
     }
 
-    /// Neighbours are one message.
+    /// Adds a message; consecutive copies become one message.
     fn add(&mut self, report: Report) {
         if let (Some(Report::Copied { last, .. }), Report::Copied { first, last: new }) =
             (self.queue.back_mut(), report)

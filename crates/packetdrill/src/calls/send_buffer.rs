@@ -1,49 +1,49 @@
-//! How much a socket takes of what is written: Linux's rule (`tcp_sendmsg_locked`), by units.
+//! Bytes that a socket accepts of a write: Linux's rule (`tcp_sendmsg_locked`), by units.
 //!
-//! What is written fills units of as many whole segments as one packet may hold (`size_goal`). The limit
-//! is looked at only where a unit begins, so the last one may go beyond it. A unit is a record
-//! to the TCP: no segment holds bytes of two.
+//! Written bytes fill units of as many whole segments as one packet may hold (`size_goal`). The
+//! limit is checked only where a unit begins, so the last unit may exceed it. A unit is a record to
+//! the TCP: no segment holds bytes of two units.
 
-/// SO_SNDBUF, TCP_NOTSENT_LOWAT, and where the last unit stands.
+/// SO_SNDBUF, TCP_NOTSENT_LOWAT, and the fill of the last unit.
 #[derive(Clone, Debug)]
 pub struct SendBuffer {
-    /// `sk_sndbuf`.
+    /// `sk_sndbuf`, bytes.
     pub limit: u32,
-    /// The application has set it, so it does not grow.
+    /// True if the application has set the limit, so that it does not grow.
     pub locked: bool,
-    /// TCP_NOTSENT_LOWAT; 0: the sysctl's.
+    /// TCP_NOTSENT_LOWAT, bytes; 0: the sysctl's value.
     pub low_water: u32,
-    /// SOCK_NOSPACE: somebody had no room, and is told when there is a third of it.
+    /// SOCK_NOSPACE: a call had no room, and is woken when a third is free.
     pub full: bool,
     /// Bytes in the last unit.
     unit: Unit,
-    /// Bytes written since PSH was last asked for.
+    /// Bytes written since the last request for PSH.
     unpushed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     Open(u32),
-    /// Nothing is added (MSG_EOR).
+    /// Nothing more is added (MSG_EOR).
     Ended,
 }
 
-/// What it depends on, in bytes.
+/// Inputs for the rule, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     /// Written and not acknowledged.
     pub queued: u32,
-    /// Of these, never sent.
+    /// Written and never sent.
     pub unsent: u32,
     pub mss: u32,
-    /// The largest window that the peer offered.
+    /// Largest window that the peer offered.
     pub window_max: u32,
-    /// The sysctl `tcp_notsent_lowat`.
+    /// Sysctl `tcp_notsent_lowat`.
     pub low_water: u32,
 }
 
 impl View {
-    /// `tcp_bound_to_half_wnd`, in whole segments.
+    /// Size of a unit: `tcp_bound_to_half_wnd`, in whole segments.
     fn unit(&self) -> u32 {
         let half = if self.window_max > 536 {
             self.window_max / 2
@@ -58,7 +58,7 @@ impl View {
         self.unit().max(self.mss.max(1))
     }
 
-    /// `sk_wmem_queued`: a unit costs something beside its payload.
+    /// `sk_wmem_queued`: a unit costs more than its payload.
     fn cost(&self) -> u32 {
         self.queued + self.queued.div_ceil(self.unit_min_one()) * UNIT_COST
     }
@@ -68,9 +68,10 @@ impl View {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub bytes: u32,
-    /// The unit is full with it.
+    /// True if the piece fills the unit.
     pub fills: bool,
-    /// PSH is due although more follows: half the window was written without (`forced_push`).
+    /// True if PSH is due although more follows: half the window was written without PSH
+    /// (`forced_push`).
     pub pushed: bool,
 }
 
@@ -86,7 +87,7 @@ impl SendBuffer {
         }
     }
 
-    /// That of an accepted connection.
+    /// Send buffer of an accepted connection.
     pub fn inherited(&self) -> Self {
         Self {
             full: false,
@@ -96,7 +97,7 @@ impl SendBuffer {
         }
     }
 
-    /// How much of `bytes` the next unit takes; none if there is no room for another.
+    /// Bytes of `bytes` that the next unit takes; `None` if there is no room for another unit.
     pub fn take(&mut self, bytes: u32, view: &View) -> Option<Share> {
         let goal = view.unit_min_one();
         let filled = match self.unit {
@@ -129,7 +130,7 @@ impl SendBuffer {
         self.unit = Unit::Ended;
     }
 
-    /// `sk_stream_is_writeable`: a third of it is free, and little waits to be sent.
+    /// `sk_stream_is_writeable`: a third is free, and few bytes are unsent.
     pub fn is_writable(&self, view: &View) -> bool {
         let cost = view.cost();
         let unsent = view.unsent.saturating_mul(2);
@@ -143,7 +144,8 @@ impl SendBuffer {
         }
     }
 
-    /// `tcp_sndbuf_expand`: two windows of `segments`, in what Linux counts for one.
+    /// `tcp_sndbuf_expand`: room for two windows of `segments`, at Linux's size of a segment in
+    /// memory.
     pub fn expand(&mut self, segments: u32, mss: u32, max: u32) {
         if self.locked {
             return;
@@ -179,7 +181,7 @@ mod tests {
     fn the_last_unit_goes_beyond_the_limit() {
         let mut buffer = SendBuffer::new(50_000);
         let mut written = 0;
-        // Ten segments leave as the first unit is full.
+        // Ten segments are sent when the first unit is full.
         let mut sent = 0;
         while let Some(share) = buffer.take(59_000 - written, &view(written, written - sent)) {
             written += share.bytes;

@@ -1,4 +1,4 @@
-//! Taking connections: from the listeners, through the gate, to the one that a connection becomes.
+//! Accepting: from a listener, through the gate, to a new connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ impl Worker {
         }
         for (index, listener) in self.listeners.iter().enumerate() {
             let data = EventData::new_u64(LISTENERS + index as u64);
-            // Of workers that share a listener one is woken.
+            // EXCLUSIVE: of the workers that share a listener one is woken.
             epoll::add(
                 &self.epoll,
                 listener,
@@ -36,7 +36,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Who comes waits in the listen queue. Until a connection ends, or until then.
+    /// Stops accepting, until `until` or until a connection ends. New connections wait in the
+    /// listen queue.
     pub(super) fn pause_accepting(&mut self, until: Option<Instant>) {
         if std::mem::replace(&mut self.is_accepting, false) {
             for listener in &self.listeners {
@@ -46,7 +47,7 @@ impl Worker {
         self.accept_at = until;
     }
 
-    /// Takes connections; whether there may be more.
+    /// Accepts up to [`ACCEPTS`] connections. True if there may be more.
     pub(super) fn accept(&mut self, listener: usize) -> bool {
         for _ in 0..ACCEPTS {
             let Some(socket) = self.listeners.get(listener) else {
@@ -58,7 +59,7 @@ impl Worker {
                 self.counters.accept_pauses.add(1);
                 let most = self.shared.config.connections_max;
                 tracing::debug!("{most} connections: accepting pauses");
-                // The bell tells when it goes on.
+                // The bell rings when a place is free.
                 self.pause_accepting(None);
                 return false;
             }
@@ -78,7 +79,7 @@ impl Worker {
                             self.pause_accepting(Some(self.mover.now + SECOND / 10));
                             return false;
                         }
-                        // It went away before it was taken (accept(2)).
+                        // The client left before it was accepted (accept(2)).
                         _ => {}
                     }
                 }
@@ -127,7 +128,7 @@ impl Worker {
             ring: Default::default(),
         })));
         self.counters.begin(index, counters);
-        // From now on, so that one that leaves is not connected for.
+        // Watched from now on, so that no upstream is tried for a client that has left.
         if self.watch(index, CLIENT).is_err() {
             return self.end(index, Ending::NoResources);
         }
@@ -137,5 +138,5 @@ impl Worker {
     }
 }
 
-/// Connections that are taken before others have their turn.
+/// Connections accepted before other events have their turn.
 const ACCEPTS: usize = 64;

@@ -1,4 +1,4 @@
-//! Ends: of a connection, of all of them, and those that time brings.
+//! Endings: of a connection, of all connections, and by timeout.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl Worker {
         for index in indices {
             self.end(index, Ending::Stopped);
         }
-        // What the ring still has in flight completes by itself.
+        // Operations of the ring that are in flight complete by themselves.
         for index in self.over.drain(..) {
             self.connections.remove(index);
         }
@@ -24,7 +24,7 @@ impl Worker {
         self.resetting.drain(..).for_each(|(side, _)| side.reset());
     }
 
-    /// A connection is over: counted, told, its sockets closed or reset.
+    /// Ends a connection: counts and reports it, and closes or resets its sockets.
     pub(super) fn end(&mut self, index: usize, ending: Ending) {
         let Some(mut connection) = self.connections[index].take() else {
             return;
@@ -58,10 +58,10 @@ impl Worker {
 
     pub(super) fn close(&mut self, side: Side, ending: Ending) {
         if ending == Ending::Finished || side.gone.is_some() {
-            return; // By dropping it.
+            return; // Dropping the side closes it.
         }
-        // A reset throws away what the kernel has not sent yet: what came before the other side's reset is to be
-        // sent first.
+        // A reset discards bytes that the kernel has not sent yet. Bytes that came before the other
+        // side's reset must be sent first.
         let is_prompt = ending == Ending::Stopped || side.unacknowledged() == 0;
         if is_prompt {
             side.reset();
@@ -71,7 +71,7 @@ impl Worker {
         }
     }
 
-    /// What ends by time.
+    /// Ends connections whose timeouts are over, and resets sides that waited for acknowledgements.
     pub(super) fn scan(&mut self) {
         let now = self.mover.now;
         if now < self.next_scan {
@@ -129,7 +129,8 @@ impl Worker {
     }
 }
 
-/// How long a reset waits for what came before it to be acknowledged: a few round trips of a long way.
+/// Time that a reset waits for the bytes before it to be acknowledged: a few round trips of a long
+/// path.
 const RESET_MAX: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// Interval of the checks whether they are acknowledged.
 const RESET_SCAN: Duration = Duration::from_millis(10);

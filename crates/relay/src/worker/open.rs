@@ -1,4 +1,5 @@
-//! From a client to a connection with two sides: its PROXY header, an upstream that takes it, what the upstream is told.
+//! Steps from a client to a connection with two sides: PROXY header, choice of an upstream, header
+//! to the upstream.
 
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
@@ -12,7 +13,8 @@ use crate::proxy::{self, Ends, Parsed, SEEN_MAX};
 use crate::side::{self, Side};
 
 impl Worker {
-    /// The client's PROXY header: looked at until it is understood, so that not one byte behind it is taken.
+    /// Reads the client's PROXY header. The header is peeked at until it is complete, so that no
+    /// byte after it is taken.
     pub(super) fn read_header(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else {
             return;
@@ -48,7 +50,8 @@ impl Worker {
         }
     }
 
-    /// So much of the header is still to be taken, as it comes: with 64 KiB of fields it may not fit the receive queue.
+    /// Reads and drops the remaining `left` bytes of the header as they come: with 64 KiB of fields
+    /// the header may not fit the receive queue.
     pub(super) fn pass_over_header(&mut self, index: usize, mut left: usize) {
         let Some(connection) = &mut self.connections[index] else {
             return;
@@ -69,7 +72,7 @@ impl Worker {
         self.connect(index);
     }
 
-    /// Tries upstreams until one takes the connection or may yet do so.
+    /// Tries upstreams until one accepts the connection or may still do so.
     pub(super) fn connect(&mut self, index: usize) {
         loop {
             let now = self.mover.now;
@@ -112,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Notes that the upstream did not take the connection.
+    /// Notes that the upstream did not accept the connection.
     pub(super) fn on_refusal(&mut self, index: usize, error: Errno) {
         let Some(connection) = &mut self.connections[index] else {
             return;
@@ -135,7 +138,7 @@ impl Worker {
         if !server.writable && !server.readable {
             let client = &connection.client;
             let has_left = client.may_have_more && client.has_left();
-            // An answer that is there already is told after this.
+            // An answer that arrived already is reported by the next event.
             if has_left && !server.is_ready(PollFlags::OUT) {
                 self.end(index, Ending::ClientReset);
             }
@@ -150,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// Both sides are there.
+    /// Begins to relay: both sides are connected.
     pub(super) fn open(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else {
             return;
@@ -171,7 +174,7 @@ impl Worker {
                     destination,
                 });
             let header = proxy::header(version, ends);
-            // A fresh socket has room for so little.
+            // A new socket has room for so few bytes.
             let sent = send(
                 &server.socket,
                 &header,

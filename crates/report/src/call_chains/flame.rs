@@ -1,7 +1,7 @@
-//! Flame graphs: of a cell, and of what a cell costs more or less than another.
+//! Flame graphs: of one cell, and of the difference in cost between two cells.
 //!
-//! Widths are CPU per KiB (or per transaction), not samples, so that two cells of any amount of work can be
-//! held against each other and the two ends have the weight that they have in the table.
+//! Widths are CPU per KiB (or per transaction), not samples. So two cells that did different
+//! amounts of work can be compared, and each end has the same weight as in the table.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::cell::CellSummary;
 use crate::number::show;
 use crate::scope::whose;
 
-/// One cell's flame graph, an SVG; absent without call chains.
+/// Flame graph of one cell, as SVG. `None` if the cell has no call chains.
 pub fn flame(cell: &CellSummary) -> Option<String> {
     let widths = Widths::of(cell)?;
     let lines = widths
@@ -27,11 +27,14 @@ pub fn flame(cell: &CellSummary) -> Option<String> {
     )
 }
 
-/// What `cell` costs more (red) and less (blue) than `first`, each function by itself; widths are the cell's,
-/// so what only the first has is not to be seen: draw the two the other way round for that.
+/// Flame graph of what each function of `cell` itself costs more (red) or less (blue) than in
+/// `first`, as SVG.
+///
+/// Widths are those of `cell`, so a function that only `first` has is not visible. Swap the two
+/// cells to see it.
 ///
 /// # Errors
-/// One line: a cell without call chains, or two whose costs are of different things.
+/// One line: a cell has no call chains, or the costs of the two cells have different units.
 pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<String, String> {
     let widths = |of: &CellSummary| {
         Widths::of(of).ok_or_else(|| {
@@ -76,7 +79,7 @@ fn told(cell: &CellSummary) -> String {
     format!("{samples} samples of {} {trials}", cell.n)
 }
 
-/// Chains with their cost, ps, each beginning with the end.
+/// Cost of each call chain of a cell. A key is a folded chain with the host's name in front.
 struct Widths {
     unit: &'static str,
     lines: BTreeMap<String, f64>,
@@ -84,7 +87,7 @@ struct Widths {
 
 impl Widths {
     fn of(cell: &CellSummary) -> Option<Widths> {
-        // All ends by their cost, or all by samples.
+        // Costs are used only if every end has them; otherwise all ends count samples.
         let costs: Option<Vec<f64>> = cell
             .profiles
             .iter()
@@ -118,26 +121,26 @@ fn draw(title: &str, subtitle: &str, unit: &str, lines: Vec<String>) -> Option<S
     options.title = title.to_string();
     options.subtitle = Some(subtitle.to_string());
     options.count_name = unit.to_string();
-    // The same records give the same picture.
+    // Same records, same picture.
     options.deterministic = true;
-    // A width that follows the window's is negative in a part of a page that is still folded up.
+    // In a collapsed part of a page, a width that follows the window would be negative.
     options.image_width = Some(1200);
-    // Below a thousandth of the width there is nothing to see or to hit with a mouse.
+    // Frames below a thousandth of the width are too small to see or to click.
     options.min_width = 0.1;
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).ok()?;
     String::from_utf8(svg).ok()
 }
 
-/// What a flame graph brings into the page that it is in.
+/// Script and style that a page needs to show a flame graph inline.
 pub(crate) struct InlineTexts {
     pub(crate) script: String,
     pub(crate) style: String,
-    /// The attribute `onload`.
+    /// Value of the attribute `onload`.
     pub(crate) handler: &'static str,
 }
 
-/// The script and the style of every flame graph: they do not depend on its samples.
+/// Script and style of a flame graph. They are the same for all samples.
 pub(crate) fn inline_texts() -> Option<InlineTexts> {
     let svg = draw("", "", "", vec!["a 1".to_string()])?;
     let within = |element: &str| {
@@ -153,7 +156,7 @@ pub(crate) fn inline_texts() -> Option<InlineTexts> {
     })
 }
 
-/// The samples behind a cell's tables, in words.
+/// Sentence with the number of samples and the sampling source of each end. `None` without samples.
 pub(crate) fn samples(cell: &CellSummary) -> Option<String> {
     let sampled = cell.profiles.iter().map(|profile| {
         let end = whose(profile.scope);

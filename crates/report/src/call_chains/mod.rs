@@ -1,4 +1,4 @@
-//! Profiles as they are shown: tables, flame graphs, the page's part.
+//! Presentation of profiles: tables, flame graphs, the page's section.
 
 pub(crate) mod flame;
 pub(crate) mod page;

@@ -1,4 +1,5 @@
-//! The page's part: tables by layer and function, a flame graph for each cell, and what meters cost.
+//! Section of the page: tables by layer and function, a flame graph for each cell, and the cost of
+//! the meters.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +13,7 @@ use crate::number::{show, show_estimate};
 use crate::summary::Summary;
 use crate::table::ABSENT;
 
-/// Every cell's; nothing without call chains.
+/// Profiles of every cell that has call chains; empty if no cell has any.
 pub(crate) fn profiles(summary: &Summary) -> Markup {
     let sampled = |cell: &CellSummary| !cell.profiles.is_empty();
     html! {
@@ -60,8 +61,8 @@ fn of_cell(group: &Group<'_>, cell: &CellSummary) -> Markup {
             @for Rows { whose, layers, .. } in &ends {
                 (table(&format!("Layers, {whose}"), layers, false, unit))
             }
-            // A document of its own, so that its script and its names are not this page's; the policy of
-            // this page holds in it too.
+            // The flame graph is a document of its own, so that its script and names do not mix
+            // with this page's. The security policy of this page applies to it too.
             @if let Some(svg) = flame(cell) {
                 iframe.flame loading="lazy" src={ "data:image/svg+xml;base64," (STANDARD.encode(svg)) }
                     title={ "Flame graph, " (cell.name) } {}
@@ -101,7 +102,7 @@ fn table(caption: &str, rows: &[Row], of_functions: bool, unit: &str) -> Markup 
     }
 }
 
-/// What the standing meters cost; nothing where the study did not ask.
+/// CPU cost of each meter, as a table; empty if the study did not ask for it.
 pub(crate) fn meter_costs(summary: &Summary) -> Markup {
     html! {
         @if !summary.meter_costs.is_empty() {

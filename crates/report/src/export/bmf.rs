@@ -1,7 +1,8 @@
-//! Bencher Metric Format: benchmark, measure, value with its bounds (bencher.dev/docs/reference/bencher-metric-format).
+//! Bencher Metric Format: benchmark, measure, value with its bounds
+//! (bencher.dev/docs/reference/bencher-metric-format).
 //!
-//! A benchmark is a cell, a measure a figure of its headline: Bencher keeps a chart for each, and all figures of a cell
-//! would be a hundred.
+//! A benchmark is a cell, a measure a figure of its headline. Bencher keeps a chart for each
+//! measure, and all figures of a cell would be about a hundred.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 use super::{headline, names, pretty};
 use crate::summary::Summary;
 
-/// What was found of one measure.
+/// Value of one measure with its interval.
 #[derive(Serialize)]
 struct Metric {
     value: f64,
@@ -20,7 +21,7 @@ struct Metric {
     upper_value: Option<f64>,
 }
 
-/// The runs as one document. A cell without numbers is left out.
+/// BMF document of all runs. Cells without measured trials are omitted.
 pub fn bmf(summaries: &[Summary]) -> String {
     let mut benchmarks: BTreeMap<String, BTreeMap<String, Metric>> = BTreeMap::new();
     for (summary, run) in summaries.iter().zip(names(summaries)) {

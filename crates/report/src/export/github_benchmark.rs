@@ -1,6 +1,8 @@
-//! The JSON of github-action-benchmark's tool `customSmallerIsBetter`: a list of name, unit, value, range, extra.
+//! JSON for github-action-benchmark's tool `customSmallerIsBetter`: a list of name, unit, value,
+//! range, extra.
 //!
-//! Figures of which less is better alone: the action would call a higher goodput a regression.
+//! Only figures where lower is better are exported, because the action would call a higher goodput
+//! a regression.
 
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ struct Benchmark {
     extra: String,
 }
 
-/// The runs as one list. A cell without numbers is left out.
+/// List of the figures of all runs. Cells without numbers are omitted.
 pub fn github_benchmark(summaries: &[Summary]) -> String {
     let mut list = Vec::new();
     for (summary, run) in summaries.iter().zip(names(summaries)) {

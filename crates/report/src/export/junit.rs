@@ -1,11 +1,11 @@
-//! JUnit's XML, as CI systems read it: the tests of KTAP, a suite for each run.
+//! JUnit XML for CI systems: the same tests as in KTAP, a suite for each run.
 
 use std::fmt::Write;
 
 use super::ktap::{Result, Test, tests};
 use crate::summary::Summary;
 
-/// The runs as one document.
+/// JUnit document of all runs.
 pub fn junit(summaries: &[Summary]) -> String {
     let suites: Vec<(&Summary, Vec<Test>)> = summaries.iter().zip(tests(summaries)).collect();
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
@@ -41,7 +41,8 @@ fn case(study: &str, test: &Test) -> String {
     )
 }
 
-/// Text that ends no attribute and no element, of characters that XML 1.0 allows.
+/// Text escaped for XML: it ends no attribute and no element, and has only characters that XML 1.0
+/// allows.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for char in text.chars() {

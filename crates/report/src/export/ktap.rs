@@ -1,7 +1,7 @@
-//! KTAP, version 1 (Documentation/dev-tools/ktap.rst): a test for each cell, one for each threshold at each cell, and one for
-//! each comparison.
+//! KTAP, version 1 (Documentation/dev-tools/ktap.rst): a test for each cell, for each threshold at
+//! each cell, and for each comparison.
 //!
-//! A threshold that cannot be decided is skipped, not failed: the exit code says the same (4, not 3).
+//! An undecided threshold is skipped, not failed, as in the exit code (4, not 3).
 
 use std::fmt::Write;
 
@@ -14,26 +14,24 @@ use crate::number::{show_estimate, unit_in_tables};
 use crate::summary::Summary;
 use crate::verdict::{Judged, Verdict};
 
-/// How a test ended.
 pub(super) enum Result {
-    /// It is as it is to be.
+    /// The cell was measured, the threshold met, or the second side does not cost more.
     Ok,
-    /// It failed, or is dearer.
+    /// The cell failed, the threshold was missed, or the second side costs more.
     NotOk,
-    /// It cannot be told; why.
+    /// No result; the text says why.
     Skip(String),
 }
 
 pub(super) struct Test {
-    /// Of which run, and what.
+    /// Name of the run and what was tested.
     pub(super) name: String,
     /// Lines before the result, for a reader.
     pub(super) diagnostics: Vec<String>,
-    /// How it ended.
     pub(super) result: Result,
 }
 
-/// The tests of each run, in order.
+/// Tests of each run, in order.
 pub(super) fn tests(summaries: &[Summary]) -> Vec<Vec<Test>> {
     let runs = summaries.iter().zip(names(summaries));
     runs.map(|(summary, run)| {
@@ -47,7 +45,7 @@ pub(super) fn tests(summaries: &[Summary]) -> Vec<Vec<Test>> {
     .collect()
 }
 
-/// The runs as one list of tests.
+/// KTAP document of all runs.
 pub fn ktap(summaries: &[Summary]) -> String {
     let tests: Vec<Test> = tests(summaries).into_iter().flatten().collect();
     let mut out = format!("KTAP version 1\n1..{}\n", tests.len());
@@ -94,7 +92,7 @@ fn of_cell(run: &str, cell: &CellSummary) -> Test {
     }
 }
 
-/// A regression fails, what cannot be told is skipped.
+/// Test of a comparison: it fails if the second side costs more, and is skipped if undecided.
 fn of_comparison(run: &str, one: &Comparison) -> Test {
     let said = sentence(one);
     Test {
@@ -137,7 +135,7 @@ fn of_threshold(run: &str, judged: &Judged) -> Test {
     }
 }
 
-/// A text that is one line and begins no directive.
+/// Text on one line, without the `#` that begins a directive.
 fn plain(text: &str) -> String {
     let text = text.replace('#', "_");
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,4 +1,5 @@
-//! A summary as other programs take it: a file for each form. `docs/exports.md` says how each is used.
+//! Exports of a summary for other programs, a file for each format. `docs/exports.md` describes
+//! their use.
 
 mod bmf;
 mod github_benchmark;
@@ -23,7 +24,7 @@ pub use markdown::markdown;
 pub use nipa::nipa;
 pub use openmetrics::openmetrics;
 
-/// The name of each run: its study's, with a number where it comes again.
+/// Name of each run: that of its study, with a number if the study occurs more than once.
 fn names(summaries: &[Summary]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (index, summary) in summaries.iter().enumerate() {
@@ -41,7 +42,8 @@ fn pretty(of: &impl Serialize) -> String {
     serde_json::to_string_pretty(of).expect("text keys and finite numbers alone") + "\n"
 }
 
-/// What is followed from run to run of a cell: its main quantity, how much work was done, and what thresholds limit.
+/// Figures of a cell that are tracked from run to run: main quantity, amount of work, and
+/// quantities with thresholds.
 fn headline<'a>(summary: &Summary, cell: &'a CellSummary) -> Vec<(Derived, &'a Estimate)> {
     let work = [Figure::Goodput, Figure::TransactionsPerS].map(Derived::total);
     let limited = summary.judged.iter();

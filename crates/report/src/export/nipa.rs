@@ -1,7 +1,8 @@
-//! The result file of an executor of netdev's CI (NIPA, contest/remote/lib/fetcher.py): who ran, on what, when, and a list of
-//! tests, each `pass`, `fail` or `skip`. They are the tests of KTAP.
+//! Result file for netdev's CI (NIPA, contest/remote/lib/fetcher.py): executor, branch, times, and
+//! a list of tests, each `pass`, `fail` or `skip`. The tests are those of KTAP.
 //!
-//! Branch and link are the executor's to fill in: a run knows its kernel's release, and is on no web server.
+//! The CI's executor must fill in branch and link: a run knows only its kernel's release, and has
+//! no web address.
 
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ struct Row {
     comment: String,
 }
 
-/// The runs as one result file.
+/// NIPA result file of all runs.
 pub fn nipa(summaries: &[Summary]) -> String {
     let times = summaries.iter().filter_map(|one| one.started.as_ref());
     let release = summaries
@@ -61,7 +62,7 @@ pub fn nipa(summaries: &[Summary]) -> String {
     })
 }
 
-/// A name as netdev's tests have them: lower case, dashes for all else.
+/// Test name in netdev's form: lower case, with dashes between words.
 fn word(name: &str) -> String {
     let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
     let parts = parts.filter(|part| !part.is_empty());

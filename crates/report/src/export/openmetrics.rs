@@ -1,8 +1,8 @@
-//! OpenMetrics text 1.0 with timestamps, as `promtool tsdb create-blocks-from openmetrics` takes it: every figure of
-//! every cell, at the time of the run's last trial.
+//! OpenMetrics text 1.0 with timestamps, the input of `promtool tsdb create-blocks-from
+//! openmetrics`: every figure of every cell, at the time of the run's last trial.
 //!
-//! Figures keep their names and units: whoever looks one up in docs/quantities.md finds it. (`watch --prometheus`
-//! exposes counters in base units; here are ratios.)
+//! Figures keep their names and units, so that they can be found in docs/quantities.md. (`watch
+//! --prometheus` exposes counters in base units; here are ratios.)
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,10 +14,11 @@ use crate::cell::CellSummary;
 use crate::summary::Summary;
 use crate::verdict::Verdict;
 
-/// Samples by labels; of each, value by time in milliseconds. The same labels at two times are two runs of one study.
+/// Samples by labels; each has values by time in milliseconds. Several times for the same labels
+/// are several runs of one study.
 type Samples = BTreeMap<String, BTreeMap<Option<i64>, f64>>;
 
-/// A metric family.
+/// Metric family.
 struct Family {
     name: String,
     kind: &'static str,
@@ -72,7 +73,7 @@ impl Family {
     }
 }
 
-/// The runs as one exposition.
+/// OpenMetrics document of all runs.
 pub fn openmetrics(summaries: &[Summary]) -> String {
     let mut figures: BTreeMap<Figure, Family> = BTreeMap::new();
     let mut trials = Family::new(
@@ -131,7 +132,7 @@ pub fn openmetrics(summaries: &[Summary]) -> String {
     out + "# EOF\n"
 }
 
-/// A state set's name is the label of its states, too.
+/// A state set needs its own name as the label of its states.
 const VERDICT: &str = "tcpcost_threshold_verdict";
 
 fn of_cell(
@@ -159,7 +160,8 @@ fn of_cell(
             ("hi", estimate.hi),
         ];
         for (stat, value) in values {
-            // An empty label is one that is not there: all hosts together.
+            // Without a host's name, for all hosts together, the label is empty, which equals no
+            // label.
             let labels = [
                 ("study", study),
                 ("cell", &cell.name),
@@ -173,8 +175,8 @@ fn of_cell(
     }
 }
 
-/// The unit, which a name must end in: what is divided and by what, or the last word. None where the name ends in
-/// something else, as of a percentile.
+/// Unit that a metric's name must end in: the words around `_per_`, or the last word. `None` if the
+/// name ends in something else, for example a percentile.
 fn unit(name: &str) -> Option<&str> {
     let last = name.rsplit('_').next()?;
     match name.find("_per_") {

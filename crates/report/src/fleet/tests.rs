@@ -6,7 +6,8 @@ use tcpcost_study::{
 use super::*;
 use crate::fleet_prose::lines;
 
-/// Bytes that a host of this place gets in a round, and data segments that it sends again.
+/// Bytes that a host receives in a round, and the data segments that it retransmits, by place and
+/// round.
 type Round<'a> = &'a dyn Fn(usize, usize) -> (u64, u64);
 
 fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
@@ -91,7 +92,7 @@ fn fleet(hosts: usize, laps: usize, of: Round<'_>) -> Fleet {
     Fleet::of(&records, 0.01).unwrap()
 }
 
-/// Some scatter that no host has more of than another, and no two rounds in the same way.
+/// Scatter that is the same for all hosts on average, and differs between rounds.
 fn scatter(place: usize, number: usize) -> u64 {
     (place * 7919 + number * 104_729) as u64 % 5000
 }
@@ -99,7 +100,7 @@ fn scatter(place: usize, number: usize) -> u64 {
 #[test]
 fn a_host_that_is_slow_in_all_its_rounds_is_the_only_outlier_and_its_count_is_told() {
     let fleet = fleet(16, 1, &|place, number| match place {
-        // Its partners get as little as it does, in one round each.
+        // Each partner receives as little as this host, but in one round only.
         6 => (300_000 + scatter(place, number), 40),
         _ => (1_000_000 + scatter(place, number), 0),
     });
@@ -112,7 +113,7 @@ fn a_host_that_is_slow_in_all_its_rounds_is_the_only_outlier_and_its_count_is_to
     assert_eq!(hosts, ["n7"], "{:?}", fleet.outliers);
     let outlier = &fleet.outliers[0];
     assert_eq!(outlier.figure, Figure::Goodput);
-    // A pair's goodput is both directions'.
+    // Goodput of a pair is the sum of both directions.
     assert!(
         (0.64..0.66).contains(&outlier.ratio()),
         "{}",
@@ -145,7 +146,7 @@ fn hosts_that_are_alike_have_no_outlier() {
         "{:?}",
         lines(&alike, 0.01)
     );
-    // A difference that is certain, but does not matter.
+    // The difference is certain, but too small to matter.
     let near = fleet(16, 1, &|place, _| {
         (1_000_000 - 5000 * u64::from(place == 3), 0)
     });

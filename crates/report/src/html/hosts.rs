@@ -1,4 +1,4 @@
-//! Hosts that a study names, beside each other; and those that met in rounds.
+//! Tables of hosts: those that a study names, and those that met in rounds.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::fleet_prose;
 use crate::host_table;
 use crate::summary::Summary;
 
-/// The hosts that differ, where all met in rounds of pairs, and below them each host.
+/// Outliers of each cell whose hosts met in rounds of pairs, and a table of all its hosts.
 pub(super) fn fleets(summary: &Summary) -> Markup {
     html! {
         @for cell in &summary.cells {
@@ -28,7 +28,8 @@ pub(super) fn fleets(summary: &Summary) -> Markup {
     }
 }
 
-/// A table for each cell, its hosts by what their CPU is told by; and how far they were apart in time.
+/// Table of hosts for each cell, grouped by the meter of their CPU time; and the time between the
+/// hosts' starts.
 pub(super) fn hosts(summary: &Summary) -> Markup {
     let cells = || {
         summary

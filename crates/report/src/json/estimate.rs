@@ -1,4 +1,4 @@
-//! An estimate with its unit.
+//! JSON form of an estimate with its unit.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The hosts of a study that names them, each by its own meters.
+//! JSON form of the hosts of a study that names them.
 
 use serde::Serialize;
 use tcpcost_study::{HostName, MeterName};

@@ -1,7 +1,7 @@
 //! One epoll with nanosecond timeouts.
 //!
-//! rustix rounds a timeout up to milliseconds unless all of a program is built for Linux 5.11, and
-//! a schedule at 10,000 transactions per second needs better, so the calls are made by hand here.
+//! rustix rounds a timeout up to milliseconds unless the whole program is built for Linux 5.11. A
+//! schedule at 10,000 transactions per second needs better, so the system calls are made here.
 
 #![allow(unsafe_code, reason = "epoll_pwait2 into a buffer that is kept")]
 
@@ -13,8 +13,8 @@ use rustix::event::epoll;
 
 use crate::stack::Ready;
 
-/// Events taken by one wait. One wait then serves up to 512 ready connections, which makes it
-/// about 1 ns per transaction; more would only make the list outgrow the L1 cache (6 KiB).
+/// Limit of events of one wait. With 512 ready connections a wait costs about 1 ns per transaction;
+/// with more the list would outgrow the L1 cache (6 KiB).
 const EVENTS: usize = 512;
 
 pub(super) struct Epoll {
@@ -39,19 +39,19 @@ impl Epoll {
         })
     }
 
-    /// Both directions at once and for good: an edge costs nothing until the kernel has a reason,
-    /// so no connection needs epoll_ctl in the data path.
+    /// Watches both directions permanently: an edge costs nothing until the kernel has a reason, so
+    /// no connection needs epoll_ctl in the data path.
     pub(super) fn add_connection(&self, fd: BorrowedFd<'_>, token: u32) -> rustix::io::Result<()> {
         use epoll::EventFlags as F;
         self.add(fd, token, F::IN | F::OUT | F::RDHUP | F::ET)
     }
 
-    /// Level-triggered, so that a worker may accept a few and come back.
+    /// Watches a listener, level-triggered, so that a worker may accept a few and come back.
     pub(super) fn add_listener(&self, fd: BorrowedFd<'_>, token: u32) -> rustix::io::Result<()> {
         self.add(fd, token, epoll::EventFlags::IN)
     }
 
-    /// Ends what is told of it.
+    /// Stops watching.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
         epoll::delete(&self.fd, fd)
     }
@@ -95,7 +95,7 @@ impl Epoll {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         // SAFETY: the fd is open, `events` has room for EVENTS entries, the timespec lives through
-        // the call, and a null mask leaves the signal mask alone (its size is then not looked at).
+        // the call, and a null mask leaves the signal mask alone (its size is then ignored).
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -137,7 +137,8 @@ impl Epoll {
     }
 }
 
-/// Up, so that a schedule is late by less than a millisecond rather than spinning through it.
+/// Rounds up, so that a schedule is late by less than a millisecond and does not spin for that
+/// time.
 fn round_up_ms(timeout: Duration) -> i32 {
     i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
 }

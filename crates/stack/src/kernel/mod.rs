@@ -1,7 +1,8 @@
-//! The kernel's TCP: raw non-blocking sockets and one epoll.
+//! The kernel's TCP: non-blocking sockets and one epoll.
 //!
-//! Readiness is epoll's, whatever sends: it has the fewest moving parts, so CPU can be attributed exactly. Interrupted calls are not retried in the data path: a non-blocking
-//! call that found work does not sleep, so no signal can interrupt it.
+//! Readiness comes from epoll for every kind of source, because it has the fewest parts, so CPU can
+//! be attributed exactly. Interrupted calls are not retried in the data path: a non-blocking call
+//! that found work does not sleep, so no signal can interrupt it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,11 +40,11 @@ pub struct KernelConn(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelListener(u32);
 
-/// What is kept per connection: 12 bytes.
+/// State of a connection: 12 bytes.
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// Ids of MSG_ZEROCOPY used and completed, both modulo 2^32 as the kernel counts them.
+    /// Number of MSG_ZEROCOPY ids used and completed, modulo 2^32 as the kernel counts them.
     zerocopy_sent: u32,
     zerocopy_completed: u32,
 }
@@ -59,8 +60,8 @@ pub struct KernelStack {
 }
 
 impl KernelStack {
-    /// A stack whose sockets will have these options. They are tried on a socket at once, so that
-    /// a wrong one is an error here and not at the thousandth connection.
+    /// Makes a stack whose sockets have these options. The options are tried on a socket at once,
+    /// so that a wrong one is an error here and not at the thousandth connection.
     ///
     /// # Errors
     /// An option that the kernel refuses; no epoll.
@@ -74,7 +75,7 @@ impl KernelStack {
         })
     }
 
-    /// The socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
+    /// Socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
     pub fn fd(&self, conn: KernelConn) -> Option<BorrowedFd<'_>> {
         self.sockets.get(conn.0).map(|socket| socket.fd.as_fd())
     }
@@ -170,7 +171,7 @@ impl Stack for KernelStack {
             }
             Err(error) => return Err(call("connect")(error)),
         }
-        // After connect, because an unconnected socket would be told as hung up at once.
+        // After connect, because epoll would report an unconnected socket as hung up at once.
         self.epoll
             .add_connection(fd.as_fd(), token)
             .map_err(call("epoll_ctl"))?;
@@ -188,20 +189,20 @@ impl Stack for KernelStack {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Each call has handed over what it took.
+        // Each call has submitted its bytes.
         Ok(())
     }
 
     fn stop_telling(&mut self, conn: KernelConn) {
-        // Else each packet that comes in would be told to an epoll that nobody asks.
+        // Otherwise the kernel would notify an unused epoll of each packet.
         if let Some(socket) = self.sockets.get(conn.0) {
             let _ = self.epoll.remove(socket.fd.as_fd());
         }
     }
 
     fn use_precise_timeouts(&mut self) {
-        // The default slack of 50 us would be in every response time at a fixed rate. A failure
-        // leaves it there.
+        // The default slack of 50 µs would be in every response time at a fixed rate. After a
+        // failure it stays.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 
@@ -262,15 +263,15 @@ impl Stack for KernelStack {
         sink.received(bytes)
     }
 
-    /// The kernel's sockets share no queue: bytes go between them by a pipe that has to be kept with what is in it, which
-    /// is tcpcost-relay's work.
+    /// The kernel's sockets share no queue. Bytes go between them through a pipe that must be kept
+    /// together with its content, as tcpcost-relay does.
     fn forward(&mut self, _: KernelConn, _: KernelConn, _: usize) -> io::Result<Forwarded> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     fn finish(&mut self, conn: KernelConn) {
         if let Ok(socket) = self.socket(conn) {
-            // It fails where the connection has ended, which reading tells.
+            // An error means that the connection has ended, which reading reports.
             let _ = rustix::net::shutdown(&socket.fd, rustix::net::Shutdown::Write);
         }
     }
@@ -296,7 +297,7 @@ impl Stack for KernelStack {
 
     fn blocking(&mut self, conn: KernelConn) -> io::Result<BlockingSocket> {
         let own = self.socket(conn)?.fd.try_clone()?;
-        // Else each packet that comes in would be told to an epoll that nobody asks.
+        // Otherwise the kernel would notify an unused epoll of each packet.
         self.epoll.remove(
             self.sockets
                 .get(conn.0)
@@ -313,7 +314,7 @@ impl Stack for KernelStack {
             .get(listener.0)
             .ok_or(rustix::io::Errno::BADF)?;
         let own = listening.try_clone()?;
-        // Of several threads the first has done it.
+        // The first of several threads has removed it.
         let _ = self.epoll.remove(listening.as_fd());
         BlockingListener::new(own)
     }
@@ -329,7 +330,7 @@ impl Stack for KernelStack {
 
     fn abort(&mut self, conn: KernelConn) {
         if let Some(socket) = self.sockets.remove(conn.0) {
-            // A failure only means an ordinary close.
+            // After a failure the close is an ordinary one.
             let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
         }
     }

@@ -1,4 +1,4 @@
-//! Socket options, tried once and then set with as few calls as will do.
+//! Socket options: tried once, and then set with as few calls as possible.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,16 @@ use crate::error::{StackError, call};
 use crate::kernel::{acks, tls, zerocopy};
 use crate::stack::SocketOptions;
 
-/// Options without those that a fresh socket has anyway: `crr` pays for each setsockopt once per
-/// transaction.
-/// SO_SNDBUF and SO_RCVBUF as a socket has them, bytes: what the kernel made of what was asked for, not halved.
+/// SO_SNDBUF and SO_RCVBUF of a socket, bytes, as the kernel reports them (not halved).
 pub fn socket_buffers(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
     let send = sockopt::socket_send_buffer_size(fd).ok()?;
     let receive = sockopt::socket_recv_buffer_size(fd).ok()?;
     Some([u64::try_from(send).ok()?, u64::try_from(receive).ok()?])
 }
 
-/// A knob of a socket as the socket has it; `None` for one that is none of a socket's.
+/// Value of a knob on a socket; `None` if the knob is not a socket's.
 pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
-    // The kernel doubles a size and tells the double (socket(7)).
+    // The kernel doubles a size and reports the double (socket(7)).
     let bytes = |size: Result<usize, rustix::io::Errno>| {
         Some(Value::Bytes(u64::try_from(size.ok()? / 2).ok()?))
     };
@@ -36,7 +34,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
         "ktls" => Some(Value::Switch(tls::is_on(fd).ok()?)),
         "protocol" => {
             let word = match sockopt::socket_protocol(fd).ok()? {
-                // It may have fallen back to TCP, which its protocol does not tell.
+                // The socket may have fallen back to TCP, which its protocol does not show.
                 Some(ipproto::MPTCP) if !acks::has_fallen_back(fd).unwrap_or(false) => "mptcp",
                 _ => "tcp",
             };
@@ -55,10 +53,12 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
     }
 }
 
-/// Sets a knob of a socket whose connection is up: one whose row has [`Kernel::SocketOption`](tcpcost_study::Kernel).
+/// Sets a knob on the socket of an open connection: a knob whose row has
+/// [`Kernel::SocketOption`](tcpcost_study::Kernel).
 ///
 /// # Errors
-/// What the kernel said; EINVAL for a knob that is none of a socket's, or a value that is none of the knob's.
+/// Errors of setsockopt; EINVAL if the knob is not a socket's, or the value is not of the knob's
+/// kind.
 pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Result<()> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let small = || {
@@ -83,18 +83,20 @@ pub fn set_socket_knob(fd: BorrowedFd<'_>, knob: &str, value: &Value) -> io::Res
     }
 }
 
+/// Options without those that a new socket has already: `crr` pays for each setsockopt once per
+/// transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     options: SocketOptions,
-    /// Whether a buffer is beyond what any user may ask for, and this one may.
+    /// True if a buffer exceeds the limit for unprivileged users, and this user may exceed it.
     force: bool,
 }
 
-/// Whether sockets of this host take these options as they are asked for.
+/// Checks that sockets of this host accept these options with the values asked for.
 ///
 /// # Errors
 /// [`StackError::Unsupported`] for a congestion control that is not available, or not to this user,
-/// and for a buffer that the kernel makes another size; what else a call said.
+/// and for a buffer to which the kernel gives another size; errors of system calls.
 pub fn options_here(options: &SocketOptions) -> Result<(), StackError> {
     Prepared::new(options).map(drop)
 }
@@ -122,7 +124,7 @@ impl Prepared {
         prepared.apply(&fresh)?;
         if let Err(error) = prepared.check_buffers(&fresh) {
             prepared.force = true;
-            // Not for this user: what is wrong is the size.
+            // This user may not exceed the limit: report the size.
             if prepared.apply(&fresh).is_err() {
                 return Err(error);
             }
@@ -131,12 +133,12 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Ports for listening at port 0.
+    /// First and last port for listening at port 0.
     pub(crate) fn listen_ports(&self) -> Option<(u16, u16)> {
         self.options.listen_ports
     }
 
-    /// Whether the kernel made the buffers twice what was asked for, as it does (socket(7)).
+    /// Checks that the kernel made the buffers twice the size asked for, as it does (socket(7)).
     fn check_buffers(&self, fd: &OwnedFd) -> Result<(), StackError> {
         let check = |option, asked: Option<usize>, made: io::Result<usize>, limit: &str| {
             let Some(asked) = asked else {
@@ -171,12 +173,13 @@ impl Prepared {
         )
     }
 
-    /// What a socket is made for; `None` is TCP.
+    /// Protocol for socket(2); `None` is TCP.
     pub(crate) fn protocol(&self) -> Option<Protocol> {
         self.options.mptcp.then_some(ipproto::MPTCP)
     }
 
-    /// Before connect or listen: buffer sizes decide the window scale in the SYN.
+    /// Sets the options. Call this before connect or listen: buffer sizes decide the window scale
+    /// in the SYN.
     pub(crate) fn apply(&self, fd: &OwnedFd) -> Result<(), StackError> {
         let options = &self.options;
         if let Some(bytes) = options.send_buffer_bytes {
@@ -206,10 +209,11 @@ impl Prepared {
     }
 }
 
-/// A socket that listens at `local`. Port 0 is a free port: one of `ports`, or of the kernel's choice.
+/// Makes a socket that listens at `local`. With port 0 the port is a free one of `ports`, or the
+/// kernel's choice.
 ///
 /// # Errors
-/// Of the calls; EADDRINUSE if all of `ports` are taken.
+/// Errors of the calls; EADDRINUSE if all of `ports` are taken.
 pub(crate) fn listen(
     local: SocketAddr,
     backlog: u32,
@@ -230,7 +234,7 @@ pub(crate) fn listen(
     let is_taken = |error: &StackError| matches!(error, StackError::Call { error, .. } if error.kind() == io::ErrorKind::AddrInUse);
     for port in first..=last {
         match listen_at(SocketAddr::new(local.ip(), port)) {
-            // By another worker, or another program.
+            // Taken by another worker, or another program.
             Err(error) if is_taken(&error) => {}
             listening => return listening,
         }
@@ -240,7 +244,8 @@ pub(crate) fn listen(
     Err(call("listen")(error))
 }
 
-/// ENOENT: the kernel has none of this name; EPERM: it is not open to this user.
+/// Explains a refusal of TCP_CONGESTION. ENOENT: the kernel does not have it; EPERM: this user may
+/// not use it.
 fn refused(asked: &str, error: Errno) -> StackError {
     let list = |which: &str| {
         fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"))
@@ -282,7 +287,7 @@ mod tests {
             let address = SocketAddr::try_from(rustix::net::getsockname(fd).unwrap());
             address.unwrap().port()
         };
-        // One that is free, and no other.
+        // A range of one port, which is free.
         let free = listen(loopback, 1, None, new_socket).unwrap();
         let only = port(&free);
         let range = Some((only, only));
@@ -295,7 +300,7 @@ mod tests {
         drop(free);
         let first = listen(loopback, 1, range, new_socket).unwrap();
         assert_eq!(port(&first), only);
-        // A port that was asked for is that port.
+        // A port other than 0 is used as it is.
         let named = SocketAddr::from(([127, 0, 0, 1], only));
         assert!(listen(named, 1, None, new_socket).is_err());
     }
@@ -325,7 +330,7 @@ mod tests {
             .map_err(|error| error.to_string())
         };
         assert_eq!(sizes(Some(40_000), Some(50_000)), Ok(()));
-        // Below what the kernel gives every socket.
+        // Below the kernel's least size.
         let error = sizes(Some(1), None).unwrap_err();
         assert!(
             error.starts_with("send_buffer: the kernel makes it "),
@@ -334,7 +339,7 @@ mod tests {
         let most = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
         let beyond = most.trim().parse::<usize>().unwrap() + 4096;
         match sizes(None, Some(beyond)) {
-            Ok(()) => {} // This user may go beyond the limit.
+            Ok(()) => {} // This user may exceed the limit.
             Err(error) => assert!(error.contains("net.core.rmem_max is"), "{error}"),
         }
     }

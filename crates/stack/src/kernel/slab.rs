@@ -1,5 +1,5 @@
-//! Values by a small dense index, so that a connection is a `Copy` number and no raw fd is handed
-//! about. The crate `slab` would do; this one keeps the free list apart, so an entry costs no tag.
+//! Values by a small dense index, so that a connection is a `Copy` number and no raw fd is passed
+//! around. Unlike the crate `slab` the free list is separate, so an entry needs no tag.
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

@@ -1,6 +1,8 @@
-//! Kernel TLS (Documentation/networking/tls.rst): records are made, sealed and opened by the kernel, in software.
+//! Kernel TLS (Documentation/networking/tls.rst): the kernel makes, encrypts and decrypts records,
+//! in software.
 //!
-//! Both ends have one fixed key, since what is measured is the path of the bytes and not a handshake: never for secrets.
+//! Both ends have one fixed key, because the path of the bytes is measured and not a handshake:
+//! never for secrets.
 
 #![allow(unsafe_code, reason = "socket options that rustix does not have")]
 
@@ -9,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketType};
 
-/// linux/tls.h and linux/socket.h.
+/// Constants of linux/tls.h and linux/socket.h.
 const SOL_TLS: libc::c_int = 282;
 const TLS_TX: libc::c_int = 1;
 const TLS_RX: libc::c_int = 2;
@@ -36,11 +38,11 @@ static FIXED: CryptoInfo = CryptoInfo {
     rec_seq: [0; 8],
 };
 
-/// From here on what is sent and received over this connection is TLS 1.2 records by AES-128-GCM. The peer must do the
-/// same before either sends.
+/// Makes a connection send and receive TLS 1.2 records by AES-128-GCM from now on. The peer must do
+/// the same before either sends.
 ///
 /// # Errors
-/// ENOENT without the module tls; ENOTCONN before the connection is up.
+/// ENOENT without the module tls; ENOTCONN before the connection is established.
 pub(super) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")?;
     // SAFETY: a structure of plain bytes, without padding: 2 + 2 + 8 + 16 + 4 + 8 are 40.
@@ -51,10 +53,10 @@ pub(super) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, SOL_TLS, TLS_RX, bytes)
 }
 
-/// Whether this connection has it.
+/// True if the connection uses kernel TLS.
 ///
 /// # Errors
-/// What the kernel said.
+/// Errors of getsockopt.
 pub(super) fn is_on(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut name = [0_u8; 16];
     let mut length = name.len() as libc::socklen_t;
@@ -74,14 +76,14 @@ pub(super) fn is_on(fd: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Why connections of this kernel cannot have it; `None` where they can.
+/// Reason why this kernel does not support kernel TLS; `None` if it does.
 pub fn ktls_refusal() -> Option<String> {
     let fresh = match rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None) {
         Ok(fresh) => fresh,
         Err(error) => return Some(error.to_string()),
     };
     match set(fresh.as_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
-        // What the module says of a socket that is not connected.
+        // Answer of the module for a socket that is not connected.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => None,
         Ok(()) => None,
         Err(error) => Some(format!(
@@ -91,7 +93,8 @@ pub fn ktls_refusal() -> Option<String> {
 }
 
 fn set(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the fd is open, and the value lives through the call, which reads so many bytes of it.
+    // SAFETY: the fd is open, and the value lives through the call, which reads `value.len()` bytes
+    // of it.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

@@ -1,7 +1,7 @@
 //! MSG_ZEROCOPY: sends, and their completions from the error queue.
 //!
-//! Documentation/networking/msg_zerocopy.rst: each successful call takes the next 32-bit id; a
-//! notification tells a range of ids [ee_info, ee_data], and ranges may come in any order.
+//! Documentation/networking/msg_zerocopy.rst: each successful call takes the next 32-bit id. A
+//! notification reports a range of ids [ee_info, ee_data], and ranges may come in any order.
 
 #![allow(
     unsafe_code,
@@ -40,10 +40,10 @@ pub(super) fn enable(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends by reference. ENOBUFS says that this socket's notifications fill net.core.optmem_max or
+/// Sends by reference. ENOBUFS means that this socket's notifications fill net.core.optmem_max, or
 /// that the user's pinned pages fill RLIMIT_MEMLOCK. Then completions are taken and the call is
-/// made again; if it still fails with some outstanding, their coming is the next edge
-/// (`WouldBlock`); with none outstanding nothing would ever come, and the bytes go by copy.
+/// made again. If that fails with sends outstanding, their completion is the next edge
+/// (`WouldBlock`). With none outstanding no edge would ever come, so the bytes are sent by copy.
 #[inline]
 pub(super) fn send(
     socket: &mut Socket,
@@ -70,11 +70,11 @@ pub(super) fn send(
     }
 }
 
-/// Room for one notification: sock_extended_err (16) and a sockaddr_in6 (28) behind a cmsghdr
-/// (16), rounded up. An array of u64 for the alignment that cmsghdr wants.
+/// Room for one notification: sock_extended_err (16) and a sockaddr_in6 (28) after a cmsghdr (16),
+/// rounded up. An array of u64 for the alignment of cmsghdr.
 type Control = [u64; 16];
 
-/// Takes all notifications of a socket; gives how many sends they completed.
+/// Takes all notifications of a socket. Returns the number of sends that they complete.
 pub(super) fn reap(socket: &mut Socket, completions: &mut Completions) -> io::Result<u32> {
     let mut completed: u32 = 0;
     loop {
@@ -115,19 +115,19 @@ pub(super) fn reap(socket: &mut Socket, completions: &mut Completions) -> io::Re
 fn extended_error(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
     // SAFETY: the kernel has filled msg_control and set msg_controllen to what it wrote.
     let header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: CMSG_FIRSTHDR gives null, or a header that lies wholly inside the control buffer,
+    // SAFETY: CMSG_FIRSTHDR returns null, or a header that lies wholly inside the control buffer,
     // which is aligned for it.
     let header = unsafe { header.as_ref() }?;
     let is_error = matches!(
         (header.cmsg_level, header.cmsg_type),
         (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
     );
-    // SAFETY: only computes the length that a header with this payload has.
+    // SAFETY: only computes the length of a header with this payload.
     let needed = unsafe { libc::CMSG_LEN(mem::size_of::<libc::sock_extended_err>() as u32) };
     if !is_error || (header.cmsg_len as u64) < u64::from(needed) {
         return None;
     }
-    // SAFETY: the length was checked; the struct is plain data; read_unaligned asks no alignment.
+    // SAFETY: the length was checked; the struct is plain data; read_unaligned needs no alignment.
     Some(unsafe {
         libc::CMSG_DATA(header)
             .cast::<libc::sock_extended_err>()

@@ -1,11 +1,14 @@
-//! The kernel's TCP by io_uring: a ring for a thread, in place of epoll and of a system call for each send and receive.
+//! The kernel's TCP by io_uring: a ring for a thread, in place of epoll and of a system call for
+//! each send and receive.
 //!
-//! Accept and receive are asked for once for each listener and connection (multishot); bytes come in buffers that the ring was
-//! given before. Sends are gathered and handed over together by the call that waits, one io_uring_enter(2) for each turn of the
-//! thread's loop. A send that found no room for all of its bytes is continued by the kernel; until then its connection takes no more.
+//! Accept and receive are multishot: one operation for each listener and connection. Received bytes
+//! come in provided buffers. Sends are gathered and submitted together by the call that waits, one
+//! io_uring_enter(2) for each turn of the thread's loop. If a send finds no room for all its bytes,
+//! the kernel continues it; until then its connection takes no more.
 //!
-//! What a send has taken counts as sent, as bytes in a send buffer do. Close lets it end first. Bytes that have come are read as far as the
-//! kernel is concerned, so that a close with bytes left unread is none of the resets that it is with the other stacks.
+//! Bytes that a send has taken count as sent, like bytes in a send buffer. Close lets the send end
+//! first. The kernel considers bytes in a buffer as read, so a close with unread bytes is not the
+//! reset that it is with the other stacks.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,43 +39,44 @@ pub struct RingConn(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingListener(u32);
 
-/// What a [`RingStack`] sends from; its content never changes once made.
+/// Payload that a [`RingStack`] sends; its content never changes once made.
 #[derive(Debug)]
 pub struct RingSource(Arc<Mmap>);
 
-/// What a [`RingStack`] receives into: the ring's buffers, or its own where the ring had none.
+/// Destination of payload that a [`RingStack`] receives: the ring's buffers, or its own buffer if
+/// the ring had none free.
 #[derive(Debug)]
 pub struct RingSink {
     own: Vec<u8>,
     last: Place,
 }
 
-/// Where received bytes are.
+/// Place of received bytes.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Own,
     Ring { buffer: u16, from: usize },
 }
 
-/// A connection. Its descriptor is closed once nothing that was asked for is in flight, so that no entry of the ring meets
-/// another file of the same number.
+/// A connection. Its descriptor is closed once none of its operations is in flight, so that no
+/// entry of the ring refers to another file with the same number.
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
     token: u32,
-    /// Buffers that have come, oldest and newest; those between are in [`Buffers`].
+    /// Buffers with received bytes, oldest and newest; those between are linked in [`Buffers`].
     oldest: Option<u16>,
     newest: u16,
-    /// Bytes of the oldest that are taken.
+    /// Bytes of the oldest buffer that were taken.
     taken: u32,
     receiving: Option<Kind>,
     sending: Sending,
     connecting: bool,
-    /// The peer has closed its direction.
+    /// True if the peer has closed its direction.
     has_ended: bool,
-    /// Not told yet.
+    /// Error that was not reported yet.
     error: Option<Errno>,
-    /// The FIN is to follow what is being sent.
+    /// True if a FIN must follow the current send.
     finishes: bool,
     closing: bool,
 }
@@ -80,12 +84,12 @@ struct Socket {
 #[derive(Debug, Clone, Copy)]
 enum Sending {
     No,
-    /// Gathered, not handed over; whether somebody has more to send.
+    /// Gathered, not submitted; `has_more`: the caller has more to send.
     Queued {
         piece: Piece,
         has_more: bool,
     },
-    /// Continued by the kernel when there is room.
+    /// The kernel continues it when there is room.
     Rest(Piece),
 }
 
@@ -100,38 +104,39 @@ struct Listening {
     closing: bool,
 }
 
-/// What is in each buffer, and which of its connection follows.
+/// Number of bytes in each buffer, and the next buffer of its connection.
 #[derive(Debug)]
 struct Buffers {
     bytes: Vec<u32>,
     next: Vec<Option<u16>>,
 }
 
-/// The kernel's TCP by io_uring, for one thread: that which first polls, connects or has more than a ring's entries to ask for.
+/// The kernel's TCP by io_uring, for one thread: the first that polls, connects, or pushes more
+/// operations than the ring has entries.
 #[derive(Debug)]
 pub struct RingStack {
     ring: Ring,
     sockets: Slab<Socket>,
     listeners: Slab<Listening>,
-    /// Of listeners that are or were.
+    /// Indices that listeners have or had.
     listening: Vec<u32>,
     buffers: Buffers,
-    /// Given back by the next receive.
+    /// Buffer that the next receive returns to the ring.
     last: Option<u16>,
-    /// Connections with a send that is gathered.
+    /// Connections with a gathered send.
     queued: Vec<u32>,
-    /// Whether one of them waits for that.
+    /// True if the next poll must not wait, because a gathered send must be submitted.
     hurries: bool,
     ready: Vec<Ready>,
-    /// What the next poll is to tell.
+    /// Readiness that the next poll reports.
     untold: Vec<Ready>,
     completions: Vec<Completion>,
     options: Prepared,
-    /// Receives that the ring had no buffer for.
+    /// Receives for which the ring had no buffer.
     reads: u64,
 }
 
-/// Why this host has no ring for a thread, if so.
+/// Reason why io_uring is not available on this host; `None` if it is.
 pub fn uring_refusal() -> Option<String> {
     let StackError::Call { what, error } = Ring::new(1, 4096).err()? else {
         return None;
@@ -146,7 +151,8 @@ pub fn uring_refusal() -> Option<String> {
 }
 
 impl RingStack {
-    /// A stack whose sockets will have these options, for about so many connections, whose receives take so many bytes.
+    /// Makes a stack whose sockets have these options, for about `connections` connections, with
+    /// receives of up to `read_bytes`.
     ///
     /// # Errors
     /// An option that the kernel refuses; no io_uring.
@@ -158,7 +164,7 @@ impl RingStack {
         let count = connections
             .clamp(BUFFERS_MIN, BUFFERS_MAX)
             .next_power_of_two();
-        // More than memory would be a mapping that fails; so large receives have few.
+        // A mapping larger than memory would fail, so large receives have few buffers.
         let count = count.min((BUFFER_BYTES_MAX / read_bytes.max(1)).max(2));
         let count = 1 << count.ilog2();
         Ok(RingStack {
@@ -181,13 +187,14 @@ impl RingStack {
         })
     }
 
-    /// The socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
+    /// Socket of a connection, so that a meter can read its TCP_INFO. `None` once closed.
     pub fn fd(&self, conn: RingConn) -> Option<BorrowedFd<'_>> {
         let socket = self.sockets.get(conn.0).filter(|socket| !socket.closing)?;
         Some(socket.fd.as_fd())
     }
 
-    /// Blocking sockets: the ring itself never waits in them, and of a socket that does not block it would not wait for room.
+    /// Makes a blocking socket. The ring never blocks in it, but with a non-blocking socket it
+    /// would not wait for room.
     fn new_socket(&self, remote: &SocketAddr) -> Result<OwnedFd, StackError> {
         let family = rustix::net::SocketAddrAny::from(*remote).address_family();
         let protocol = self.options.protocol();
@@ -219,7 +226,7 @@ impl RingStack {
         Ok(self.sockets.get_mut(conn.0).ok_or(Errno::BADF)?)
     }
 
-    /// Asks for what comes: into the ring's buffers, or, where it has none, for the news that there is something.
+    /// Asks for bytes: into the ring's buffers, or, if none is free, for a readiness report.
     fn ask(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return;
@@ -235,8 +242,8 @@ impl RingStack {
         }
     }
 
-    /// Received bytes of a connection, `most` of them: where they are in the ring's buffers. `None`: there are none, and the
-    /// socket itself may be read, as the ring does not.
+    /// Takes up to `most` received bytes of a connection from the ring's buffers. `None`: there are
+    /// none, and no receive is in flight, so the caller may read the socket itself.
     fn take(&mut self, conn: RingConn, most: usize) -> io::Result<Option<(Place, Moved)>> {
         if let Some(last) = self.last.take() {
             self.ring.give_back(last);
@@ -244,7 +251,7 @@ impl RingStack {
         let socket = self.sockets.get_mut(conn.0).ok_or(Errno::BADF)?;
         let Some(buffer) = socket.oldest else {
             if let Some(error) = socket.error.take() {
-                // It has no more to tell.
+                // The connection has nothing more to report.
                 socket.has_ended = true;
                 return Err(error.into());
             }
@@ -278,7 +285,7 @@ impl RingStack {
         Ok(Some((Place::Ring { buffer, from }, moved)))
     }
 
-    /// Reads the socket itself, where the ring had no buffer for it.
+    /// Reads the socket itself, if the ring had no buffer for it.
     fn take_itself(&mut self, conn: RingConn, into: &mut [u8]) -> io::Result<usize> {
         self.reads += 1;
         let socket = self.socket(conn)?;
@@ -299,7 +306,7 @@ impl RingStack {
         }
     }
 
-    /// Hands over what is gathered and takes in what has come.
+    /// Submits gathered operations and handles completions.
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
@@ -314,7 +321,7 @@ impl RingStack {
         Ok(())
     }
 
-    /// What was gathered went whole where nothing else was told.
+    /// Ends the gathered sends without a completion, which were complete.
     fn after_sends(&mut self) {
         self.hurries = false;
         let mut queued = std::mem::take(&mut self.queued);
@@ -333,13 +340,13 @@ impl RingStack {
         self.queued = queued;
     }
 
-    /// Nothing of a connection is being sent any more.
+    /// Handles the end of a connection's send: sends the FIN, or closes, if one of them waits.
     fn after_send(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return;
         };
         if std::mem::take(&mut socket.finishes) {
-            // It fails where the connection has ended, which receiving tells.
+            // An error means that the connection has ended, which receiving reports.
             let _ = rustix::net::shutdown(&socket.fd, rustix::net::Shutdown::Write);
         }
         self.settle(index);
@@ -456,7 +463,8 @@ impl RingStack {
                     (ready.readable, ready.peer_closed) = (true, true);
                 });
             }
-            // Bytes; or no buffer, or a signal: who receives reads the socket itself and asks again.
+            // Bytes; or no buffer, or a signal: then the receive reads the socket itself and asks
+            // again.
             1.. => self.tell(index, |ready| ready.readable = true),
             error if matches!(-error, libc::ENOBUFS | libc::EINTR | libc::EAGAIN) => {
                 self.tell(index, |ready| ready.readable = true);
@@ -507,7 +515,7 @@ impl RingStack {
         }
         match socket.sending {
             Sending::Rest(_) if is_abort => self.ring.cancel(Kind::SendRest, conn.0),
-            // Else who waits for the FIN would wait for the next that comes.
+            // Otherwise a peer that waits for the FIN would wait until the next event.
             Sending::Queued { .. } => self.hurries = true,
             _ => {}
         }
@@ -518,7 +526,7 @@ impl RingStack {
         self.settle(conn.0);
     }
 
-    /// Closes what is to be closed and has nothing in flight.
+    /// Removes a closing connection that has no operation in flight.
     fn settle(&mut self, index: u32) {
         let is_over = self.sockets.get(index).is_some_and(|socket| {
             let is_sending = !matches!(socket.sending, Sending::No);
@@ -529,7 +537,7 @@ impl RingStack {
         }
     }
 
-    /// Listeners with somebody waiting, and those that do not accept any more.
+    /// Restarts accepting on listeners whose multishot accept has ended.
     fn look_at_listeners(&mut self) {
         for &index in &self.listening {
             let Some(listening) = self.listeners.get_mut(index) else {
@@ -557,10 +565,12 @@ impl Listening {
     }
 }
 
-/// A connection has one at least where there are few, so that what comes while one is read finds the next; and with few the memory that goes
-/// round stays in the cache: 1 MiB of 64 KiB each.
+/// Least number of buffers. A connection has at least one even if there are few connections, so
+/// that bytes that come while one buffer is read find the next. So few buffers stay in the cache: 1
+/// MiB at 64 KiB each.
 const BUFFERS_MIN: usize = 16;
-/// Beyond as many with news at a time the others are read without.
+/// Largest number of buffers. If more connections have bytes at a time, the others are read without
+/// a buffer.
 const BUFFERS_MAX: usize = 4096;
-/// 256 MiB, touched as it is used.
+/// Limit of memory for buffers: 256 MiB, touched as it is used.
 const BUFFER_BYTES_MAX: usize = 256 << 20;

@@ -1,5 +1,5 @@
-//! The ring itself: what can be asked of it, the buffers that it receives into, and what became of what was asked.
-//! It knows descriptors and addresses, and no connections.
+//! The ring: its operations, its receive buffers, and completions. It knows descriptors and
+//! addresses, and no connections.
 
 #![allow(
     unsafe_code,
@@ -23,34 +23,34 @@ use crate::buffer_ring::BufferRing;
 use crate::error::{StackError, call};
 use crate::files::slice;
 
-/// What was asked for.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Connections of a listener, one after the other.
+    /// Accepts connections of a listener (multishot).
     Accept,
     Connect,
-    /// Bytes of a connection, again and again.
+    /// Receives bytes of a connection (multishot).
     Receive,
-    /// That a connection has something to read, once.
+    /// Completes once when a connection is readable.
     Poll,
-    /// A send that takes what there is room for; nothing is told of one that went whole.
+    /// Sends as much as there is room for; a complete send has no completion.
     Send,
-    /// What such a send left: it waits for room.
+    /// Sends the rest of a [`Kind::Send`], waiting for room.
     SendRest,
     Cancel,
 }
 
-/// What became of it.
+/// Completion of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Completion {
     pub(super) kind: Kind,
-    /// Whose it is.
+    /// Index of the connection or listener.
     pub(super) index: u32,
-    /// As of the system call; negative: an error's number.
+    /// Result of the system call; negative: an error number.
     pub(super) result: i32,
-    /// The buffer that bytes are in, which is the caller's until it gives it back.
+    /// Buffer with the received bytes. The caller owns it until [`Ring::give_back`].
     pub(super) buffer: Option<u16>,
-    /// More will be told without asking again.
+    /// True if the operation will complete again.
     pub(super) goes_on: bool,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct Piece {
 pub(super) struct Ring {
     ring: ManuallyDrop<IoUring>,
     buffers: ManuallyDrop<BufferRing>,
-    /// What is sent from.
+    /// Sources to send from.
     sources: ManuallyDrop<Vec<Arc<Mmap>>>,
     enabled: bool,
-    /// Of io_uring_enter(2).
+    /// Calls of io_uring_enter(2).
     calls: u64,
 }
 
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Piece {
-    /// The part from `taken` on; `None` where that is nothing.
+    /// Rest of the piece after `taken` bytes; `None` if nothing is left.
     pub(super) fn after(self, taken: u32) -> Option<Piece> {
         (taken < self.len).then_some(Piece {
             at: self.at + taken as usize,
@@ -90,12 +90,14 @@ impl Piece {
 }
 
 impl Ring {
-    /// Receives into `count` buffers, a power of two, of `size` bytes each.
+    /// Makes a ring that receives into `count` buffers, a power of two, of `size` bytes each.
     ///
     /// # Errors
-    /// The kernel is older than 6.1, or io_uring is forbidden (sysctl kernel.io_uring_disabled, seccomp).
+    /// The kernel is older than 6.1, or io_uring is forbidden (sysctl kernel.io_uring_disabled,
+    /// seccomp).
     pub(super) fn new(count: u16, size: usize) -> Result<Ring, StackError> {
-        // Disabled until the first call, so that the thread that makes it need not be the one that uses it.
+        // Disabled until the first call, so that the thread that makes the ring need not be the one
+        // that uses it.
         let ring = IoUring::builder()
             .setup_cqsize(8 * ENTRIES)
             .setup_r_disabled()
@@ -105,7 +107,8 @@ impl Ring {
             .build(ENTRIES)
             .map_err(call("io_uring_setup"))?;
         let buffers = BufferRing::new(count, size).map_err(call("mmap"))?;
-        // SAFETY: they are dropped after the ring, and not at all while anything may be in flight (Drop).
+        // SAFETY: the buffers are dropped after the ring, and not at all while an operation may be
+        // in flight (see `Drop`).
         unsafe { buffers.register(&ring.submitter(), GROUP) }
             .map_err(call("io_uring_register of buffers"))?;
         Ok(Ring {
@@ -117,7 +120,7 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel has a buffer to take.
+    /// True if the kernel has a free buffer.
     pub(super) fn has_buffers(&self) -> bool {
         self.buffers.free() > 0
     }
@@ -127,24 +130,24 @@ impl Ring {
         self.calls
     }
 
-    /// Bytes in a buffer.
+    /// `bytes` bytes of a buffer, starting at `from`.
     #[inline]
     pub(super) fn bytes(&self, buffer: u16, from: usize, bytes: usize) -> &[u8] {
         self.buffers.bytes(buffer, from..from + bytes)
     }
 
-    /// The kernel may take it again.
+    /// Returns a buffer to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self, buffer: u16) {
         self.buffers.give_back(buffer);
     }
 
-    /// Keeps a source as long as something of it may be sent.
+    /// Keeps a source as long as bytes of it may be sent.
     pub(super) fn keep(&mut self, source: &Arc<Mmap>) {
         self.sources.push(Arc::clone(source));
     }
 
-    /// Bytes of a source that is kept.
+    /// Piece of a source that the ring keeps.
     #[inline]
     pub(super) fn piece(source: &Mmap, at: u64, len: usize, more: bool) -> io::Result<Piece> {
         let bytes = slice(source, at, len)?;
@@ -159,33 +162,33 @@ impl Ring {
         })
     }
 
-    /// [`Kind::Send`].
+    /// Pushes a [`Kind::Send`].
     #[inline]
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, piece: Piece, index: u32) {
         let entry = send(socket, piece, SendFlags::DONTWAIT).flags(squeue::Flags::SKIP_SUCCESS);
         self.push(entry, Kind::Send, index);
     }
 
-    /// [`Kind::SendRest`].
+    /// Pushes a [`Kind::SendRest`].
     pub(super) fn send_rest(&mut self, socket: BorrowedFd<'_>, piece: Piece, index: u32) {
         let entry = send(socket, piece, SendFlags::empty());
         self.push(entry, Kind::SendRest, index);
     }
 
-    /// [`Kind::Receive`].
+    /// Pushes a [`Kind::Receive`].
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, index: u32) {
         let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), GROUP).build();
         self.push(entry, Kind::Receive, index);
     }
 
-    /// [`Kind::Poll`].
+    /// Pushes a [`Kind::Poll`].
     pub(super) fn poll(&mut self, socket: BorrowedFd<'_>, index: u32) {
         let events = libc::POLLIN | libc::POLLRDHUP;
         let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), events as u32).build();
         self.push(entry, Kind::Poll, index);
     }
 
-    /// [`Kind::Accept`].
+    /// Pushes a [`Kind::Accept`].
     pub(super) fn accept(&mut self, listener: BorrowedFd<'_>, index: u32) {
         let entry = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()))
             .flags(SocketFlags::CLOEXEC.bits() as i32)
@@ -193,19 +196,20 @@ impl Ring {
         self.push(entry, Kind::Accept, index);
     }
 
-    /// [`Kind::Connect`].
+    /// Submits a [`Kind::Connect`].
     pub(super) fn connect(&mut self, socket: BorrowedFd<'_>, remote: &SocketAddr, index: u32) {
         let ask = |address: *const SocketAddrOpaque, length| {
             let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), address.cast(), length);
             self.push(entry.build(), Kind::Connect, index);
-            // The kernel copies the address when it takes the entry, and it is only here now.
+            // Submitted at once: the kernel copies the address when it takes the entry, and the
+            // address is valid only here.
             self.submit();
         };
-        // SAFETY: nobody looks at the address after the call.
+        // SAFETY: the kernel does not use the address after the call.
         unsafe { remote.with_sockaddr(ask) };
     }
 
-    /// Ends what was asked for; it completes all the same.
+    /// Cancels an operation; it still completes.
     pub(super) fn cancel(&mut self, kind: Kind, index: u32) {
         let entry = opcode::AsyncCancel::new(number(kind, index))
             .build()
@@ -213,9 +217,9 @@ impl Ring {
         self.push(entry, Kind::Cancel, index);
     }
 
-    /// Hands to the kernel what was asked for, and takes what has completed. Waits for that, if it must, so long at
-    /// most (`None` is for ever). A system call, or none where there is nothing to do. Tells whether the kernel has all that
-    /// was asked for.
+    /// Submits pushed operations and appends completions. Waits for a completion if there is none,
+    /// at most for `timeout` (`None`: without limit). Makes no system call if there is nothing to
+    /// do. Returns true if the kernel has all pushed operations.
     pub(super) fn enter(
         &mut self,
         timeout: Option<Duration>,
@@ -263,19 +267,20 @@ impl Ring {
                     goes_on: cqueue::more(entry.flags()),
                 });
             }
-            // What is not told yet may be of a send that is taken for whole.
+            // A completion that is not reported yet may be that of a send that would be taken as
+            // complete.
             if !is_over_full && !self.ring.submission().cq_overflow() {
                 return Ok(self.is_submitted());
             }
         }
     }
 
-    /// Whether nothing waits to be handed to the kernel.
+    /// True if no pushed operation waits to be submitted.
     pub(super) fn is_submitted(&mut self) -> bool {
         self.ring.submission().is_empty()
     }
 
-    /// On the thread that uses it, which is its only one from then on.
+    /// Enables the ring on the calling thread, which is its only user from then on.
     fn enable(&mut self) -> io::Result<()> {
         if !self.enabled {
             self.ring.submitter().register_enable_rings()?;
@@ -290,7 +295,8 @@ impl Ring {
             self.submit();
         }
         let entry = entry.user_data(number(kind, index));
-        // SAFETY: memory that it refers to is the ring's, and descriptors are open until it is over: see `super::Socket`.
+        // SAFETY: the ring keeps the memory that the entry refers to, and descriptors are open
+        // until the operation is over: see `super::Socket`.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("room was made");
     }
@@ -303,16 +309,16 @@ impl Ring {
     }
 }
 
-/// The descriptor that an accept gave.
+/// Descriptor that an accept returned, or the error number.
 pub(super) fn accepted(result: i32) -> Result<OwnedFd, i32> {
     match result {
-        // SAFETY: the kernel has just made it for this ring, and nobody else has its number.
+        // SAFETY: the kernel has just made it for this ring, and no other code has its number.
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(result) }),
         error => Err(-error),
     }
 }
 
-/// All of it, so far as there is room or time.
+/// Entry that sends all of a piece, as far as there is room or time.
 fn send(socket: BorrowedFd<'_>, piece: Piece, more: SendFlags) -> squeue::Entry {
     let flags = piece.flags | more;
     opcode::Send::new(Fd(socket.as_raw_fd()), piece.at as *const u8, piece.len)
@@ -339,7 +345,7 @@ fn kind_and_index(number: u64) -> (Kind, u32) {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // What is cancelled writes no more, though its completion is still to come.
+        // A cancelled operation writes no more, though its completion is still to come.
         let cancel = |ring: &IoUring| {
             let bound = Some(Timespec::new().sec(1));
             let cancelled = ring
@@ -353,9 +359,10 @@ impl Drop for Ring {
         let nothing_in_flight = !self.enabled || cancel(&self.ring);
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
-        // Else, as where the thread that used it has ended, the kernel may write to them yet.
+        // Otherwise, e.g. if the thread that used the ring has ended, the kernel may still access
+        // the buffers and sources, so they are leaked.
         if nothing_in_flight {
-            // SAFETY: dropped once, here, and nothing refers to them.
+            // SAFETY: dropped once, here, and no operation refers to them.
             unsafe {
                 ManuallyDrop::drop(&mut self.buffers);
                 ManuallyDrop::drop(&mut self.sources);
@@ -364,6 +371,6 @@ impl Drop for Ring {
     }
 }
 
-/// Operations that are submitted together at most.
+/// Entries of the submission queue, which limits the operations submitted together.
 const ENTRIES: u32 = 1024;
 const GROUP: u16 = 0;

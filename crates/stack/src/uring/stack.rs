@@ -1,4 +1,4 @@
-//! What every stack can do, by a ring.
+//! [`Stack`] by io_uring.
 
 use std::collections::VecDeque;
 use std::io;
@@ -78,7 +78,7 @@ impl Stack for RingStack {
             let error = listening.error.take().unwrap_or(Errno::AGAIN);
             return Err(error.into());
         };
-        // One that many connections share cannot tell whose it is.
+        // A multishot accept, which many connections share, does not report the peer's address.
         let peer = rustix::net::getpeername(&fd).map_err(|_| Errno::CONNABORTED)?;
         let peer = peer.ok_or(Errno::CONNABORTED)?;
         let peer = SocketAddr::try_from(peer)?;
@@ -132,13 +132,13 @@ impl Stack for RingStack {
         self.enter(Some(Duration::ZERO))?;
         match self.ring.is_submitted() {
             true => Ok(()),
-            // The rests of sends that found no room.
+            // Rests of sends that found no room.
             false => self.enter(Some(Duration::ZERO)),
         }
     }
 
     fn use_precise_timeouts(&mut self) {
-        // As of the stack with epoll.
+        // For the same reason as in `KernelStack`.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 
@@ -219,7 +219,8 @@ impl Stack for RingStack {
         };
         self.ring.send(socket.fd.as_fd(), piece, conn.0);
         self.queued.push(conn.0);
-        // Another may follow, once this one is handed over: who has one says so by asking.
+        // Another send may follow after this one is submitted; a caller that has one gets
+        // `ResourceBusy`, which notes that.
         Ok(Moved {
             bytes: len,
             again: true,
@@ -265,7 +266,7 @@ impl Stack for RingStack {
         }
     }
 
-    /// As of the stack with epoll.
+    /// Not supported, as in `KernelStack`.
     fn forward(&mut self, _: RingConn, _: RingConn, _: usize) -> io::Result<Forwarded> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -282,7 +283,7 @@ impl Stack for RingStack {
         }
     }
 
-    /// What it would hold back or let go is not handed over yet.
+    /// Not supported: bytes that TCP_CORK would hold or release may not be submitted yet.
     fn cork(&mut self, _: RingConn, _: bool) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -304,7 +305,7 @@ impl Stack for RingStack {
 
     fn abort(&mut self, conn: RingConn) {
         if let Ok(socket) = self.socket(conn) {
-            // A failure only means an ordinary close.
+            // After a failure the close is an ordinary one.
             let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
         }
         self.end(conn, true);

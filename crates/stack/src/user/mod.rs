@@ -1,19 +1,22 @@
-//! Our own TCP as a [`Stack`](crate::Stack): an endpoint of `tcpcost-tcp` over a device of `tcpcost-link`, driven
-//! by whoever calls [`Stack::poll`].
+//! Our own TCP as a [`Stack`](crate::Stack): an endpoint of `tcpcost-tcp` over a device of
+//! `tcpcost-link`, driven by calls of [`Stack::poll`].
 //!
-//! One thread, no sleep but in `poll`, one reading of the clock per batch. Idle connections cost
-//! nothing: what has something to do is on the endpoint's lists. Several instances, each with a
-//! device or a queue of one ([`UserStack::with_ports`]), are how several CPUs are used.
+//! A stack has one thread, sleeps only in `poll`, and reads the clock once per batch. Idle
+//! connections cost nothing: connections with something to do are on the endpoint's lists. To use
+//! several CPUs, run several instances, each with a device or a queue of one
+//! ([`UserStack::with_ports`]).
 //!
-//! Packets leave at the next `poll`, so whatever an application does between two of them leaves
-//! together and an acknowledgement travels with the answer; only [`Stack::write`] sends at once.
-//! While nobody polls, the stack stands still: it neither acknowledges nor retransmits. A thread of
-//! its own for timers would need a lock around every call, which the measured path would pay for,
-//! and would buy little: one poll makes at most as many connections ready as a batch has packets,
-//! 64, so between two polls lies the work of these, milliseconds at the most, where the peer's
-//! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms) and a tail loss probe
-//! that comes early costs one segment. Who computes for longer calls `poll` with no time to wait.
-//! Not here: SO_REUSEPORT; urgent data.
+//! Packets leave at the next `poll`, so everything that an application does between two polls
+//! leaves together and an acknowledgement travels with the answer; only [`Stack::write`] sends at
+//! once. While it is not polled the stack stands still: it neither acknowledges nor retransmits. A
+//! separate thread for timers would need a lock around every call, which the measured path would
+//! pay for, and would help little. One poll makes at most as many connections ready as a batch has
+//! packets, 64, so between two polls lies the work of these: a few milliseconds. The peer's
+//! shortest timeout is 200 ms (RFC 6298 asks for a second, Linux takes 200 ms), and a tail loss
+//! probe that comes early costs one segment. An application that computes for longer calls `poll`
+//! with a timeout of 0.
+//!
+//! SO_REUSEPORT and urgent data are not supported.
 
 use std::collections::VecDeque;
 use std::io;
@@ -54,43 +57,44 @@ pub struct UserListener(SocketAddr);
 pub struct UserStack<D: Device<Wire>> {
     endpoint: Endpoint,
     device: D,
-    /// Its addresses, each with the length of its network's prefix.
+    /// Addresses of the stack, each with the length of its network's prefix.
     networks: Vec<(IpAddr, u8)>,
     config: Config,
     slabs: Slabs,
     arrived: VecDeque<Wire>,
-    /// What the device had no room for goes first the next time.
+    /// Packets that the device had no room for; sent first the next time.
     out: VecDeque<Wire>,
-    /// The token of each connection, by its index; none before `accept` and after `close`.
+    /// Token of each connection, by its index; `None` before `accept` and after `close`.
     tokens: Vec<Option<(ConnId, u32)>>,
     listeners: Vec<Listening>,
-    /// Connections wait for `accept` without a word.
+    /// True while connections wait for `accept` without being reported.
     pauses_accepting: bool,
     ready: Vec<Ready>,
     completions: Completions,
-    /// Whether the device still took super-segments when it was last asked.
+    /// True if the device still took super-segments when it was last asked.
     segmentation: bool,
     next_port: u16,
     ports: Ports,
     busy_poll: Duration,
-    /// Packets of a turn where they are answered before the application's.
+    /// Limit of packets of a turn; `Some` if they are answered before the application runs.
     batch: Option<usize>,
-    /// Ends a sleep, too.
+    /// Descriptor that also ends a sleep.
     wakes: Option<OwnedFd>,
-    /// The clock, as the last batch read it.
+    /// Time that the last batch read.
     now: Instant,
 }
 
 struct Listening {
     address: SocketAddr,
     token: u32,
-    /// Connections may wait for `accept`.
+    /// True if connections may wait for `accept`.
     pending: bool,
 }
 
 impl<D: Device<Wire>> UserStack<D> {
-    /// A stack with these addresses whose connections are of `config`, changed as `options` ask
-    /// ([`config_for`]). Super-segments are cut just before they leave if the device does not take them.
+    /// Makes a stack with these addresses, whose connections have `config` with the changes that
+    /// `options` ask for ([`config_for`]). Super-segments are cut just before they leave if the
+    /// device does not take them.
     ///
     /// # Errors
     /// An option that this stack does not have; no random numbers.
@@ -140,10 +144,10 @@ impl<D: Device<Wire>> UserStack<D> {
         })
     }
 
-    /// The same with all that a study can choose.
+    /// Makes a stack with all settings that a study can choose.
     ///
     /// # Errors
-    /// As [`UserStack::new`].
+    /// See [`UserStack::new`].
     pub fn with_settings(
         device: D,
         addresses: &[IpAddr],
@@ -158,8 +162,8 @@ impl<D: Device<Wire>> UserStack<D> {
         })
     }
 
-    /// One of several instances with the same addresses, each with a queue of
-    /// [`Tap::open_queues`](tcpcost_link::Tap::open_queues): uses these ports only.
+    /// Limits an instance to these ports. Several instances with the same addresses, each with a
+    /// queue of [`Tap::open_queues`](tcpcost_link::Tap::open_queues), need different ports.
     #[must_use]
     pub fn with_ports(mut self, ports: Ports) -> Self {
         self.ports = ports;
@@ -167,8 +171,9 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
-    /// Its addresses once more, each with the length of its network's prefix, which tells the
-    /// broadcast addresses, to and from which it has nothing to say, and the address that it connects from.
+    /// Sets the stack's addresses, each with the length of its network's prefix. The prefix decides
+    /// which addresses are broadcast addresses, with which the stack does not communicate, and
+    /// which of its own addresses a connect uses.
     #[must_use]
     pub fn with_networks(mut self, networks: &[(IpAddr, u8)]) -> Self {
         self.networks = networks.to_vec();
@@ -176,38 +181,40 @@ impl<D: Device<Wire>> UserStack<D> {
         self
     }
 
-    /// Polls the idle device for so long before it sleeps; default not at all.
-    /// A sleeper on a TAP is woken some 10 µs after its packet came, which is most of a lone
-    /// request's time; this spends CPU instead.
+    /// Polls the idle device for `busy_poll` before the stack sleeps; default 0. A sleeper on a TAP
+    /// is woken about 10 µs after its packet came, which is most of a lone request's time; this
+    /// spends CPU instead.
     #[must_use]
     pub fn with_busy_poll(mut self, busy_poll: Duration) -> Self {
         self.busy_poll = busy_poll;
         self
     }
 
-    /// Takes in so many packets at a time, and sends what they call for before the application has its
-    /// turn; by default 64, and after it. 1 is a host that is interrupted for each packet, as those of
-    /// 2005 were: an ACK leaves before the reader's answer, and what an ACK releases before the next ACK
-    /// is looked at. At least 1.
+    /// Takes in up to `packets` (at least 1) at a time, and sends the answers to them before the
+    /// application runs. Default: 64 at a time, and answers leave after the application has run. 1
+    /// imitates a host that is interrupted for each packet, like those of 2005: an ACK leaves
+    /// before the reader's answer, and data that an ACK releases leaves before the next ACK is
+    /// processed.
     #[must_use]
     pub fn with_batch(mut self, packets: usize) -> Self {
         self.batch = Some(packets.max(1));
         self
     }
 
-    /// From now on [`poll`](crate::Stack::poll) also ends, with nothing ready, while this descriptor is
-    /// readable and no packet waits: for an application that has more to wait for. An epoll instance
-    /// stands for many.
+    /// Makes [`poll`](crate::Stack::poll) also end, with nothing ready, when this descriptor is
+    /// readable and no packet waits: for an application that waits for other events, too. An epoll
+    /// instance can stand for many descriptors.
     pub fn wake_by(&mut self, descriptor: OwnedFd) {
         self.wakes = Some(descriptor);
     }
 
-    /// From now on, or no more, connections that come in wait in their listener's backlog and nothing is told of them.
+    /// Pauses or resumes accepting. While paused, new connections wait in their listener's backlog
+    /// and are not reported.
     pub fn pause_accepting(&mut self, pauses: bool) {
         self.pauses_accepting = pauses;
     }
 
-    /// What it and its connections were made with; with one of them, as that one is now.
+    /// Settings of the stack, or, with a connection, those that the connection has now.
     pub fn settings(&self, connection: Option<&Connection>) -> UserSettings {
         UserSettings {
             config: connection.map_or(&self.config, Connection::config).clone(),
@@ -216,28 +223,28 @@ impl<D: Device<Wire>> UserStack<D> {
         }
     }
 
-    /// The endpoint, so that a meter can read its counters.
+    /// Endpoint, so that a meter can read its counters.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// A connection, so that a meter can read its counters. `None` once closed.
+    /// Connection, so that a meter can read its counters. `None` once closed.
     pub fn connection(&self, conn: UserConn) -> Option<&Connection> {
         self.endpoint.connection(conn.0)
     }
 
-    /// The two ends of a connection. `None` once closed.
+    /// Addresses and ports of both ends of a connection. `None` once closed.
     pub fn path(&self, conn: UserConn) -> Option<FourTuple> {
         self.endpoint.path(conn.0)
     }
 
-    /// What is under it.
+    /// Device under the stack.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Calls the methods of a connection itself, which can more than a [`Stack`](crate::Stack) asks for; the time
-    /// is that of the last batch. `None` once closed.
+    /// Calls methods of a connection that [`Stack`](crate::Stack) does not have. The time passed is
+    /// that of the last batch. `None` once closed.
     pub fn with<R>(
         &mut self,
         conn: UserConn,
@@ -248,11 +255,11 @@ impl<D: Device<Wire>> UserStack<D> {
             .apply(conn.0, |connection| call(connection, now))
     }
 
-    /// Sends what there is to send, without waiting and without taking anything in. `poll` does
-    /// it, and so does dropping the stack, so that the peers of connections just closed hear of it.
+    /// Sends pending packets, without waiting and without receiving. `poll` does this, and so does
+    /// dropping the stack, so that the peers of connections just closed learn of it.
     ///
     /// # Errors
-    /// Only of a broken device.
+    /// The device is broken.
     pub fn flush(&mut self) -> io::Result<()> {
         loop {
             let room = BATCH_PACKETS.saturating_sub(self.out.len());
@@ -263,7 +270,7 @@ impl<D: Device<Wire>> UserStack<D> {
             let full = self.out.len() >= BATCH_PACKETS;
             self.device.send(&mut self.out, now)?;
             if self.segmentation && !self.device.offloads().segmentation {
-                // It found out at run time that its kernel does not take them.
+                // The device found out at run time that its kernel does not take them.
                 self.segmentation = false;
                 let checksum = self.device.offloads().checksum;
                 self.endpoint.set_offloads(checksum, false);
@@ -274,7 +281,7 @@ impl<D: Device<Wire>> UserStack<D> {
         }
     }
 
-    /// One batch: packets in, timers, what became ready. Says whether there were packets.
+    /// Runs one batch: packets in, timers, readiness. True if there were packets.
     fn turn(&mut self) -> io::Result<bool> {
         let now = self.now;
         let most = self.batch.unwrap_or(BATCH_PACKETS);
@@ -290,7 +297,7 @@ impl<D: Device<Wire>> UserStack<D> {
             self.endpoint.on_timeout(now);
         }
         while let Some(port) = self.endpoint.poll_acceptable() {
-            // Who has none finds out when it accepts.
+            // A listener at another address of the port finds out at accept that none waits.
             let of_port = |listening: &&mut Listening| listening.address.port() == port;
             for listening in self.listeners.iter_mut().filter(of_port) {
                 listening.pending = true;
@@ -322,7 +329,7 @@ impl<D: Device<Wire>> UserStack<D> {
         Ok(any)
     }
 
-    /// The own address in the network of another, or the first of its family.
+    /// Own address in the network of `remote`, or the first of its family.
     fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         let mut all = self.networks.iter();
         let near = all.clone().find(|own| network::contains(**own, remote));
@@ -357,8 +364,8 @@ impl<D: Device<Wire>> UserStack<D> {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    /// Dynamic ports of RFC 6335 are for connections; this takes registered ones from where
-    /// nothing well known is.
+    /// Free port for a listener. Connections use the dynamic ports of RFC 6335; listeners use
+    /// registered ports from a range without well-known services.
     fn free_port(&mut self) -> Option<u16> {
         (0..PORTS).find_map(|_| {
             let port = PORT_MIN + self.next_port % PORTS;
@@ -371,15 +378,15 @@ impl<D: Device<Wire>> UserStack<D> {
 
 impl<D: Device<Wire>> Drop for UserStack<D> {
     fn drop(&mut self) {
-        // A broken device has nobody at its other end to hear it.
+        // An error means that the device is broken, so no peer can be reached.
         let _ = self.flush();
     }
 }
 
 /// Packets per call of the device: enough to share its cost, few enough to stay in the cache.
 const BATCH_PACKETS: usize = 64;
-/// Events of one poll, as of [`KernelStack`](crate::KernelStack).
+/// Limit of events of one poll, like that of [`KernelStack`](crate::KernelStack).
 const EVENTS: usize = 512;
-/// Ports for listeners that leave the choice to the stack.
+/// First port for listeners that leave the choice to the stack.
 const PORT_MIN: u16 = 20_000;
 const PORTS: u16 = 20_000;

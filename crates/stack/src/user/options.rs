@@ -1,15 +1,15 @@
-//! Socket options as choices of a connection.
+//! Socket options as settings of a connection.
 
 use tcpcost_tcp::{Config, CongestionControl, Nagle};
 
 use crate::error::StackError;
 use crate::stack::SocketOptions;
 
-/// `config` with what `options` ask for. Sizes of buffers are the payload they hold, which is what
-/// is left of the kernel's after it has doubled them; a fixed size ends their tuning.
+/// Applies `options` to `config`. Buffer sizes are the payload that they hold, which is what the
+/// kernel's buffers hold after doubling; a fixed size ends their tuning.
 ///
 /// # Errors
-/// A congestion control other than `cubic` and `reno`; a buffer of 1 GiB or more.
+/// A congestion control other than `cubic` and `reno`; a buffer of 1 GiB or more; MPTCP.
 pub fn config_for(config: &Config, options: &SocketOptions) -> Result<Config, StackError> {
     let size = |option, bytes: usize| {
         let small = u32::try_from(bytes)
@@ -51,7 +51,7 @@ pub fn config_for(config: &Config, options: &SocketOptions) -> Result<Config, St
     Ok(config)
 }
 
-/// RFC 7323 §2.2: the largest window.
+/// Largest window (RFC 7323 §2.2).
 const WINDOW_MAX: u32 = 1 << 30;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What a user stack sends from and receives into.
+//! Sources and sinks of a user stack.
 //!
-//! Five code paths. `write` and `send` copy from memory into the stack, `read+send` from a buffer that a file was read
-//! into, `mmap+send` from a mapped file. `zerocopy` lends memory and `sendfile` mapped files, by counting references:
-//! nothing is copied, and segments are made of pieces of them.
+//! There are five code paths. `write` and `send` copy from memory into the stack, `read+send` from
+//! a buffer that a file was read into, `mmap+send` from a mapped file. `zerocopy` lends memory and
+//! `sendfile` mapped files, by counting references: nothing is copied, and segments are made of
+//! pieces of them.
 
 use std::io;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use crate::files::{Files, slice};
 use crate::reader::Reader;
 use crate::stack::{Content, Moved, Pages};
 
-/// What a [`UserStack`](super::UserStack) sends from; its content never changes once made.
+/// Payload that a [`UserStack`](super::UserStack) sends; its content never changes once made.
 #[derive(Debug)]
 pub struct UserSource {
     with: SendWith,
@@ -29,7 +30,7 @@ enum From {
     Lent(Piece),
     Read(Reader),
     Mapped(Files),
-    /// And each as a piece.
+    /// The files, and each of them as a piece.
     LentFiles(Files, Vec<Piece>),
 }
 
@@ -65,7 +66,7 @@ impl UserSource {
         Ok(Self { with, from })
     }
 
-    /// Whether the peer of this stack might wait for completions of it.
+    /// True if a workload expects completions of sends from this source.
     pub(super) fn has_completions(&self) -> bool {
         self.with.has_completions()
     }
@@ -102,7 +103,8 @@ impl UserSource {
         if written == 0 && len > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        // Short means that the send queue is full; when a third of it is free the edge is told.
+        // A short count means that the send queue is full; the edge comes when a third of it is
+        // free.
         Ok(Moved {
             bytes: written,
             again: written == len,
@@ -110,7 +112,7 @@ impl UserSource {
     }
 }
 
-/// Gives the bytes that were taken.
+/// Lends a piece to the connection. Returns the bytes taken.
 fn lend(connection: &mut Connection, piece: Piece, more: bool) -> io::Result<usize> {
     let len = piece.len();
     connection
@@ -119,7 +121,7 @@ fn lend(connection: &mut Connection, piece: Piece, more: bool) -> io::Result<usi
         .map_err(write_error)
 }
 
-/// The bytes of one call. A range outside of the source is the caller's mistake, and an error.
+/// Bytes of one call. A range outside the source is the caller's mistake and an error.
 fn part(piece: &Piece, at: u64, len: usize) -> io::Result<Piece> {
     let at = usize::try_from(at).unwrap_or(usize::MAX);
     let part = piece.slice(at..at.saturating_add(len));
@@ -129,7 +131,7 @@ fn part(piece: &Piece, at: u64, len: usize) -> io::Result<Piece> {
     }
 }
 
-/// What a [`UserStack`](super::UserStack) receives into.
+/// Destination of payload that a [`UserStack`](super::UserStack) receives.
 #[derive(Debug)]
 pub struct UserSink {
     read_bytes: usize,
@@ -186,7 +188,7 @@ impl UserSink {
     }
 }
 
-/// Takes out at most `max` bytes that nobody looks at.
+/// Drops up to `max` received bytes. Returns how many.
 fn drop_bytes(connection: &mut Connection, max: usize, now: Instant) -> Result<usize, ReadError> {
     let mut taken = connection.read_piece(max, now)?.len();
     while taken < max && connection.readable() > 0 {
@@ -195,7 +197,7 @@ fn drop_bytes(connection: &mut Connection, max: usize, now: Instant) -> Result<u
     Ok(taken)
 }
 
-/// The end of the stream is 0 bytes, as read(2) has it.
+/// Converts a read's result; the end of the stream is 0 bytes, as with read(2).
 pub(super) fn read_result(result: Result<usize, ReadError>) -> io::Result<usize> {
     match result {
         Ok(bytes) => Ok(bytes),
@@ -212,7 +214,7 @@ pub(super) fn write_error(error: WriteError) -> io::Error {
     }
 }
 
-/// What a socket of the kernel's would say.
+/// Converts the reason to the error that a kernel socket would return.
 pub(super) fn ended(reason: Ended) -> io::Error {
     match reason {
         Ended::Reset => io::ErrorKind::ConnectionReset,

@@ -1,4 +1,4 @@
-//! The knobs of our own TCP as choices of its connections, and of the stack that drives them.
+//! Knobs of our own TCP as settings of its connections and of its stack.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use tcpcost_tcp::{
     AckPolicy, Config, MtuProbing, Pacing, Segmentation, SegmentationRules, TailRule,
 };
 
-/// What a study chooses of our own TCP.
+/// Settings of our own TCP that a study chooses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserSettings {
-    /// Of its connections.
+    /// Configuration of the connections.
     pub config: Config,
-    /// For [`UserStack::with_busy_poll`](crate::UserStack::with_busy_poll).
+    /// Argument for [`UserStack::with_busy_poll`](crate::UserStack::with_busy_poll).
     pub busy_poll: Duration,
-    /// For [`UserStack::with_batch`](crate::UserStack::with_batch), where it is chosen.
+    /// Argument for [`UserStack::with_batch`](crate::UserStack::with_batch); `None`: the stack's
+    /// default.
     pub batch: Option<usize>,
 }
 
 impl UserSettings {
-    /// `config` with these choices made, in the order of their rows; what is not chosen stays.
+    /// Applies choices to `config`, in the order of their rows; other settings stay.
     pub fn new(
         config: &Config,
         choices: impl IntoIterator<Item = (UserKnob, Value)>,
@@ -40,8 +41,8 @@ impl UserSettings {
         settings
     }
 
-    /// What a choice is, by its knob's value: as [`UserSettings::new`] was given it, or as it is by
-    /// itself. `None` where there is no such thing, e.g. a limit of a policy that has none.
+    /// Current value of a knob. `None` if there is none, e.g. a limit of a policy that has no
+    /// limit.
     pub fn read(&self, which: UserKnob) -> Option<Value> {
         let (config, segmentation) = (&self.config, &self.config.segmentation);
         let acks = Acks::of(&config.ack);
@@ -51,7 +52,7 @@ impl UserSettings {
         match which {
             UserKnob::Mtu => Some(Value::Bytes(u64::from(config.mss) + HEADERS)),
             UserKnob::AckPolicy => word(acks.kind?.word()),
-            // Where a limit is all there is, the segments are it.
+            // For a policy that has only a limit, that is its number of segments.
             UserKnob::AckSegments => acks.segments.or(acks.limit_max).map(count),
             UserKnob::AckDelay => acks.delay_max.map(Value::Time),
             UserKnob::AckLimitInitial => acks.limit_initial.map(count),
@@ -121,7 +122,7 @@ impl UserSettings {
                 config.linux_acks.comp_sack_delay = Duration::from_micros(whole());
             }
             UserKnob::BacklogAckDefer => config.linux_acks.backlog_ack_defer = is_on(),
-            // Before the rows that change a part of it.
+            // Comes before the rows that change a part of it.
             UserKnob::SegmentationRules => {
                 let rules = match word() {
                     "linux" => Segmentation::linux(),
@@ -146,7 +147,7 @@ impl UserSettings {
                     _ => Pacing::Off,
                 }
             }
-            // A rate alone does not pace: its row needs `pacing`, which stands before it.
+            // A rate alone does not pace: its row needs `pacing`, which comes before it.
             UserKnob::PacingRate if config.segmentation.pacing == Pacing::Off => {}
             UserKnob::PacingRate => {
                 config.segmentation.pacing = Pacing::BytesPerSecond(whole() / 8);
@@ -177,10 +178,10 @@ impl UserSettings {
 }
 
 const KIND: &str = "a knob has a value of its row's kind";
-/// IPv4's and TCP's.
+/// Bytes of the IPv4 and TCP headers.
 const HEADERS: u64 = 40;
 
-/// What is chosen about acknowledgements; the rest is as the policy's row says.
+/// Choices about acknowledgements; other parameters are those of the policy's row.
 #[derive(Default)]
 struct Acks {
     kind: Option<AckKind>,
@@ -190,7 +191,7 @@ struct Acks {
     limit_max: Option<u32>,
 }
 
-/// The two ways between a policy and its name with its parameters.
+/// Both conversions between a policy and its name with parameters.
 macro_rules! ways {
     ($($kind:ident { $($parameter:ident),+ })+) => {
         impl Parameters {
@@ -202,7 +203,7 @@ macro_rules! ways {
         }
 
         impl Acks {
-            /// What a policy is made of.
+            /// Name and parameters of a policy.
             fn of(policy: &AckPolicy) -> Acks {
                 match *policy {
                     $(AckPolicy::$kind { $($parameter),+ } => Acks {
@@ -210,7 +211,7 @@ macro_rules! ways {
                         $($parameter: Some($parameter),)+
                         ..Acks::default()
                     },)+
-                    // It has no name.
+                    // A policy of the application has no name.
                     AckPolicy::Own(_) => Acks::default(),
                 }
             }
@@ -220,7 +221,7 @@ macro_rules! ways {
 
 with_ack_policies!(ways);
 
-/// Every parameter that some policy has.
+/// All parameters that policies have.
 struct Parameters {
     segments: u32,
     delay_max: Duration,
@@ -229,7 +230,8 @@ struct Parameters {
 }
 
 impl Acks {
-    /// The policy, if one is chosen; with only a delay, the standards' with it.
+    /// Chosen policy; `None` if none is chosen. With only a delay it is the standard policy with
+    /// that delay.
     fn policy(&self) -> Option<AckPolicy> {
         let kind = self.kind.or(self.delay_max.map(|_| AckKind::Delayed))?;
         let row = kind.row();
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(settings.config.linux_acks, expected);
     }
 
-    /// Values of a knob beside its default: every word, both ends of a range.
+    /// Values of a knob: every word, or both ends of its range.
     fn values(row: &Knob) -> Vec<String> {
         match row.kind {
             Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
@@ -330,7 +332,7 @@ mod tests {
             for value in values(row) {
                 let mut knobs = Knobs::default();
                 knobs.set(row.name, &value).unwrap();
-                // What it needs by its row: the first word that will do.
+                // Sets what the row needs: the first word that suffices.
                 while let Some(unmet) = knobs.unmet().into_iter().next() {
                     let needed = unmet.reason.strip_prefix("needs ").unwrap();
                     let (name, rest) = needed.split_once(" = \"").unwrap();

@@ -10,8 +10,8 @@ use tcpcost_link::Device;
 use super::{UserStack, Wire};
 
 impl<D: Device<Wire>> UserStack<D> {
-    /// Sleeps until a packet comes, a timer is due or `deadline` is there. Whether the sleep ended, or
-    /// would have, by the descriptor of [`UserStack::wake_by`].
+    /// Sleeps until a packet comes, a timer is due or `deadline` has come. True if the descriptor
+    /// of [`UserStack::wake_by`] is readable.
     pub(super) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let due = [
             deadline,
@@ -25,7 +25,7 @@ impl<D: Device<Wire>> UserStack<D> {
             .map(|due| due.saturating_duration_since(Instant::now()));
         let other = self.wakes.as_ref().map(AsFd::as_fd);
         let Some(descriptor) = self.device.descriptor() else {
-            // Nothing to wait on: let others run, and look again.
+            // Nothing to wait on: yield, and try again.
             std::thread::yield_now();
             return other.map_or(Ok(false), |other| {
                 let mut fds = [PollFd::from_borrowed_fd(other, PollFlags::IN)];
@@ -49,7 +49,8 @@ impl<D: Device<Wire>> UserStack<D> {
         Ok(other.is_some() && !fds[1].revents().is_empty())
     }
 
-    /// What a sleep is to end by: room for what the device had no room for, or kept for want of it.
+    /// Events that end a sleep. Includes room if the stack, or a wrapper of the device, holds
+    /// packets.
     fn interest(&self) -> PollFlags {
         if self.out.is_empty() && !self.device.is_blocked() {
             PollFlags::IN

@@ -1,4 +1,4 @@
-//! The sockets of our TCP: [`Stack`] over an endpoint.
+//! Sockets of our TCP: [`Stack`] over an endpoint.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
             0 => self
                 .free_port()
                 .ok_or_else(|| refused(io::ErrorKind::AddrInUse))?,
-            // Its packets would go to another instance.
+            // Packets to this port would go to another instance.
             port if !self.ports.contain(port) => {
                 return Err(refused(io::ErrorKind::AddrNotAvailable));
             }
@@ -124,7 +124,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         self.ready.clear();
         self.now = Instant::now();
-        // `None` also if it is too far away to be a time.
+        // `None` also if the deadline is too distant to be an `Instant`.
         let deadline = timeout.and_then(|timeout| self.now.checked_add(timeout));
         let mut sleeps_at = self.now + self.busy_poll;
         self.flush()?;
@@ -133,12 +133,12 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
             if !self.ready.is_empty() {
                 return Ok(self.ready.len());
             }
-            // What arrived made no difference to the application, but may have to be answered.
+            // The packets made no difference to the application, but may have to be answered.
             self.flush()?;
             if deadline.is_some_and(|deadline| deadline <= self.now) {
                 return Ok(0);
             }
-            // Whoever got something looks for more before it sleeps.
+            // A stack that received packets polls for more before it sleeps.
             if any {
                 sleeps_at = self.now + self.busy_poll;
             } else if self.now >= sleeps_at {
@@ -158,7 +158,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     }
 
     fn use_precise_timeouts(&mut self) {
-        // As the kernel's stack does, and for the same reason.
+        // For the same reason as in `KernelStack`.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 
@@ -176,8 +176,8 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         match self.apply(conn, |connection| connection.write(bytes))? {
             Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
             Ok(written) => {
-                // What is no payload is rare, and may be the last word before a pause in which
-                // nobody polls: a greeting that the peer waits for.
+                // Bytes that are not payload are rare, and may be the last before a pause without
+                // polls: a greeting that the peer waits for.
                 self.flush()?;
                 Ok(written)
             }
@@ -208,7 +208,7 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     ) -> io::Result<Moved> {
         let moved = self.apply(conn, |connection| source.send(connection, at, len, more))??;
         if source.has_completions() {
-            // The source's memory is kept by counting, so nobody has to wait until it is free.
+            // The source's memory is reference-counted, so no caller must wait until it is free.
             self.completions.sends += 1;
         }
         Ok(moved)
@@ -315,7 +315,7 @@ mod tests {
         UserStack::new(device, &addresses, &Config::default(), &options).unwrap()
     }
 
-    /// Whether who connects there is let in.
+    /// True if a connection to `to` is accepted by a listener at `listened`.
     fn connects(listened: &str, to: &str) -> bool {
         let (near, far) = memory::pair::<Wire>(64);
         let mut client = stack(near, ["10.0.0.1", "fd00::1"]);
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Hands over what any stack has gathered, as a workload does before its thread reads meters.
+    /// Flushes a stack, as a workload does before its thread reads meters.
     fn hand_over<S: Stack>(stack: &mut S) {
         stack.flush().unwrap();
     }
@@ -408,7 +408,7 @@ mod tests {
             remote.ip()
         };
         assert_eq!(accept(&mut server, 1), "fd00::1".parse::<IpAddr>().unwrap());
-        // One that closes leaves the other's port open.
+        // Closing one listener leaves the other's port open.
         server.close_listener(listeners[1]);
         assert_eq!(
             accept(&mut server, 0),

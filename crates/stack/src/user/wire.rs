@@ -1,4 +1,4 @@
-//! Packets of our TCP as frames of a device: the same bytes, two vocabularies.
+//! Packets of our TCP as frames of a device: the same bytes in the types of two crates.
 
 use std::io;
 
@@ -58,7 +58,7 @@ fn packet(piece: Piece, offload: &Offload) -> Packet {
     }
 }
 
-/// Slabs of a pool for a device that reads.
+/// Slabs of a pool that a device reads packets into.
 pub struct Slabs(pub Pool);
 
 impl Source<Wire> for Slabs {
@@ -73,5 +73,5 @@ impl Source<Wire> for Slabs {
     }
 }
 
-/// The checksum's place in a TCP header.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM_AT: u16 = 16;

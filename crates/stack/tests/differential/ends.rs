@@ -1,4 +1,4 @@
-//! An application's end of a connection: a socket of the kernel's, or of our TCP on a TAP.
+//! An application's end of a connection: a kernel socket, or a socket of our TCP on a TAP.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,28 +14,28 @@ use tcpcost_tcp::{Config, Connection};
 
 use super::program::Program;
 
-/// What an application can do; no call blocks.
+/// Operations of an application; no call blocks.
 pub trait End {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Bytes that wait to be read.
     fn waiting(&mut self) -> usize;
     fn shutdown(&mut self);
-    /// Nothing is done with it any more.
+    /// Closes; the end is not used afterwards.
     fn close(&mut self);
-    /// The same, with a reset.
+    /// Closes by a reset; the end is not used afterwards.
     fn abort(&mut self);
-    /// Lets time pass for what is not the kernel's.
+    /// Runs our stack for a turn; does nothing for the kernel's.
     fn turn(&mut self);
 }
 
-/// Two ends of one connection: the one that is looked at is the kernel's always.
+/// Two ends of one connection; the `watched` end is always the kernel's.
 pub struct Pair {
     pub tried: Box<dyn End>,
     pub watched: Box<dyn End>,
 }
 
-/// Sizes of all four buffers, in bytes.
+/// Sizes of the socket buffers, bytes, of our ends and of the kernel's.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
     pub ours: usize,
@@ -84,14 +84,14 @@ impl Bed {
         }
     }
 
-    /// The kernel's TCP at both ends.
+    /// Makes a connection with the kernel's TCP at both ends.
     pub fn kernels(&mut self, program: &Program) -> Pair {
         let listener = self.listener();
         listener.set_nonblocking(true).unwrap();
         let to = listener.local_addr().unwrap();
         let mut first = self.connect(to);
         let second = self.until(|_| {
-            // An address that was just set may not be there yet.
+            // An address that was just set may not be usable yet.
             if first.take_error().unwrap().is_some() {
                 first = self.connect(to);
             }
@@ -107,7 +107,7 @@ impl Bed {
         }
     }
 
-    /// Ours at the end that is tried.
+    /// Makes a connection with our TCP at the tried end.
     pub fn ours(&mut self, program: &Program) -> Pair {
         let (conn, watched) = if program.tried_connects {
             let listener = self.listener();
@@ -265,7 +265,7 @@ pub fn is_nothing(error: &io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock
 }
 
-/// Our TCP looks at its wire for so long at most before the kernel's end has its turn.
+/// Longest wait of our TCP for packets before the kernel's end has its turn.
 const TURN: Duration = Duration::from_millis(1);
-/// Nothing takes so long.
+/// Time after which a test fails.
 pub const BOUND: Duration = Duration::from_secs(60);

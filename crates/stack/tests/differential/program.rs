@@ -1,5 +1,5 @@
-//! What the two applications do, step by step; a step ends when its effect is there, so that what is seen
-//! does not depend on time.
+//! Steps of the two applications. A step ends when its effect has occurred, so that the
+//! observations do not depend on time.
 
 use std::io::ErrorKind;
 use std::time::Instant;
@@ -15,8 +15,8 @@ pub enum Who {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Writes so many bytes, in calls of at most `call`; the other reads them in calls of at most `read`,
-    /// `late` turns after it could.
+    /// Writes `bytes`, in calls of at most `call`; the other end reads them in calls of at most
+    /// `read`, `late` turns after it could.
     Send {
         from: Who,
         bytes: usize,
@@ -24,30 +24,30 @@ enum Step {
         read: usize,
         late: u32,
     },
-    /// Both at once.
+    /// Both ends write and read at once.
     Cross {
         bytes: usize,
         call: usize,
         read: usize,
     },
-    /// Writes so little that it waits at the other end, unread.
+    /// Writes a few bytes that stay unread at the other end.
     Leave { from: Who, bytes: usize },
-    /// Shuts down its direction; the other reads to the end.
+    /// Shuts down its direction; the other end reads until the end.
     Finish { who: Who },
 }
 
-/// How it ends.
+/// Ending of a program.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// Closes, and the other reads on, and writes until that fails.
+    /// Closes; the other end reads on, and then writes until that fails.
     Close { who: Who, then_write: bool },
-    /// Writes, and closes before that was read.
+    /// Writes, and closes before the bytes were read.
     SendAndClose { who: Who, bytes: usize },
-    /// Resets, and the other reads on.
+    /// Resets; the other end reads on.
     Abort { who: Who },
-    /// Writes, and resets before that was read: how much arrives is chance.
+    /// Writes, and resets before the bytes were read: how much arrives is chance.
     SendAndAbort { who: Who, bytes: usize },
-    /// Both close at once.
+    /// Both ends close at once.
     Both,
 }
 
@@ -118,7 +118,7 @@ impl Program {
         }
     }
 
-    /// What both applications saw.
+    /// Runs the program. Returns the observations of both applications.
     pub fn run(&self, pair: Pair, case: &str) -> Vec<String> {
         let mut play = Play {
             ends: [pair.tried, pair.watched],
@@ -138,11 +138,11 @@ impl Program {
 
 struct Play<'a> {
     ends: [Box<dyn End>; 2],
-    /// By who sent it.
+    /// Bytes sent, by sender.
     sent: [usize; 2],
-    /// By who sent it.
+    /// Bytes read, by sender.
     read: [usize; 2],
-    /// Who has shut down.
+    /// True for an end that has shut down its direction.
     finished: [bool; 2],
     seen: Vec<String>,
     case: &'a str,
@@ -197,7 +197,7 @@ impl Play<'_> {
                 }
             }
             Ending::SendAndClose { who, bytes } => {
-                // As much as goes without the other's reading.
+                // Writes as much as is possible while the other end does not read.
                 if !self.finished[who as usize] {
                     self.write_some(who, bytes);
                 }
@@ -225,7 +225,7 @@ impl Play<'_> {
                 self.ends[1].close();
             }
         }
-        // What is still to be said is said.
+        // Sends what is still pending.
         for _ in 0..3 {
             self.ends.iter_mut().for_each(|end| end.turn());
         }
@@ -236,12 +236,12 @@ impl Play<'_> {
         self.sent[from] > self.read[from]
     }
 
-    /// A reset overtakes data.
+    /// Removes byte counts from the observations, because a reset overtakes data.
     fn forget_how_much(&mut self) {
         self.seen.retain(|line| !line.contains("at the end"));
     }
 
-    /// These write so many bytes each, the others read all there is.
+    /// The ends in `from` write `bytes` each; the others read them all.
     fn transfer(&mut self, from: &[Who], bytes: usize, call: usize, read: usize, late: u32) {
         let from: Vec<Who> = from
             .iter()
@@ -295,7 +295,7 @@ impl Play<'_> {
         });
     }
 
-    /// As much as there is room for.
+    /// Writes as much as there is room for.
     fn write_some(&mut self, who: Who, bytes: usize) {
         let at = self.sent[who as usize];
         let data: Vec<u8> = (at..at + bytes).map(|at| byte(who, at)).collect();
@@ -306,7 +306,7 @@ impl Play<'_> {
         }
     }
 
-    /// One call, if there is anything.
+    /// Makes one read call, if there are bytes.
     fn read_some(&mut self, who: Who, most: usize) {
         match self.try_read(who, most) {
             Ok(0) => panic!("{who:?} sees an end\n{}", self.case),
@@ -329,7 +329,7 @@ impl Play<'_> {
         Ok(read)
     }
 
-    /// Reads until nothing more comes, and why; whether the other closed in order.
+    /// Reads until the connection ends. True if the other end closed in order.
     fn read_on(&mut self, who: Who) -> bool {
         let mut end = None;
         self.until("ends", |play| {
@@ -361,12 +361,12 @@ impl Play<'_> {
     }
 }
 
-/// A lost, doubled or moved byte shows.
+/// Returns the byte at a position of a stream: a lost, doubled or moved byte shows.
 fn byte(who: Who, at: usize) -> u8 {
     (at % 251 + at / 251 % 241 + 100 * who as usize) as u8
 }
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -382,12 +382,12 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Of calls that move so many bytes in all: not too many.
+    /// Size of calls that move `bytes` in all; at most 100 calls.
     fn call(&mut self, bytes: usize) -> usize {
         self.size().max(bytes / 100)
     }
 
-    /// A byte, a segment or thereabouts, or much.
+    /// Random size: a few bytes, about a segment, or many bytes.
     fn size(&mut self) -> usize {
         match self.below(4) {
             0 => 1 + self.below(10),

@@ -1,8 +1,9 @@
-//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus.
+//! Fuzz targets, which `cargo test` also runs over their corpus.
 
 use tcpcost_study::{ConvertedProfile, Study, UperfSurroundings, convert_uperf_profile};
 
-/// Any bytes as a profile: what it becomes is a study, and what is wrong with it is one line.
+/// Converts any bytes as a uperf profile. The result must be a valid study, and an error must be
+/// one line.
 pub fn uperf(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

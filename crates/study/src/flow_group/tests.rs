@@ -8,7 +8,7 @@ fn wrong(text: &str) -> String {
     Study::parse("s", text, "s.toml").unwrap_err().to_string()
 }
 
-/// Requests beside bulk.
+/// Requests next to bulk traffic.
 const BESIDE: &str = r#"
 [workload]
 nodelay = "on"
@@ -246,7 +246,7 @@ fn what_no_group_has_a_use_for_is_an_error() {
         error.contains("in_flight: needs workload = \"rr\""),
         "{error}"
     );
-    // With as many threads as connections in all groups together.
+    // As many threads as there are connections in all groups together are allowed.
     let two = "[[group]]\nname = \"a\"\nworkload = \"stream\"\n[[group]]\nname = \"b\"\nworkload = \"rr\"\n";
     parse(&format!("[workload]\nthreads = 2\n{two}"));
     assert!(wrong(&format!("[workload]\nthreads = 3\n{two}")).contains("as many flows"));

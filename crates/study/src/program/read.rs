@@ -1,4 +1,4 @@
-//! A program out of a file's syntax.
+//! Parser of programs.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use crate::nearest::nearest;
 use crate::raw::Raw;
 use crate::units;
 
-/// The words that begin an operation.
+/// Words that begin an operation.
 const OPERATIONS: [&str; 11] = [
     "connect", "accept", "send", "receive", "sendfile", "think", "sleep", "nop", "close", "repeat",
     "for",
 ];
 
-/// The longest time of an operation: a slip of the unit, else.
+/// Limit of an operation's time. A longer one is a mistake in the unit.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 
 impl Program {
-    /// Reads one.
+    /// Parses a program.
     ///
     /// # Errors
-    /// In one line: which operation, what is wrong with it, what was expected.
+    /// One line: the operation, its mistake, and what was expected.
     pub(crate) fn read(raw: &Raw) -> Result<Program, String> {
         Program::new(operations(raw, "", 0)?)
     }
 
-    /// Reads one from its text, as [`Display`](std::fmt::Display) writes it.
+    /// Parses a program from its text, as [`Display`](std::fmt::Display) writes it.
     ///
     /// # Errors
-    /// As of a study file's; or it is not TOML.
+    /// Those of a program in a study file; or the text is not TOML.
     pub fn from_text(text: &str) -> Result<Program, String> {
         let raw = crate::raw::raw_text(text).ok_or_else(|| LIST.to_string())?;
         Program::read(&raw)
     }
 }
 
-/// What a program is.
+/// Description of a program, for error messages.
 pub(crate) const LIST: &str =
     "a list of operations such as [{ send = \"1KiB\" }, { receive = \"8KiB\" }]";
 
-/// `within` is the place of the loop that they are in, for messages.
+/// Parses operations. `within`: place of the loop that contains them, for messages.
 fn operations(raw: &Raw, within: &str, depth: usize) -> Result<Vec<Operation>, String> {
     if depth > Program::DEPTH_MAX {
         let most = Program::DEPTH_MAX;
@@ -193,7 +193,7 @@ fn looped(
 
 const COUNT: &str = "a whole number from 1 to 4294967295";
 
-/// An operation that is a table of options, which may be empty.
+/// Parses an operation that is a table of options, which may be empty.
 fn options(
     value: &Raw,
     of: &str,
@@ -250,7 +250,7 @@ fn time(value: &Raw) -> Result<Duration, String> {
     is_sound.then_some(time).ok_or_else(expected)
 }
 
-/// What of an operation's table is not read yet.
+/// Entries of an operation's table that are not parsed yet.
 struct Entries<'a>(Vec<&'a (String, Raw)>);
 
 impl<'a> Entries<'a> {
@@ -286,7 +286,7 @@ impl<'a> Entries<'a> {
         count.ok_or_else(|| format!("count: expected {COUNT}"))
     }
 
-    /// The number of a connection, from 1, as an index.
+    /// Parses the number of a connection, from 1, and returns its index.
     fn conn(&mut self) -> Result<u8, String> {
         let most = Program::CONNECTIONS_MAX;
         let number = match self.take("conn") {
@@ -312,7 +312,7 @@ impl<'a> Entries<'a> {
         Ok(at.unwrap_or(PauseAt::Here))
     }
 
-    /// Refuses what nobody took.
+    /// Refuses entries that are left.
     fn end(self, of: &str) -> Result<(), String> {
         let Some((key, _)) = self.0.first() else {
             return Ok(());
@@ -331,7 +331,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Keys beside the one that names an operation, or in the table behind it.
+/// Keys of an operation, next to the key that names it or in the table after it.
 fn known_options(of: &str) -> &'static [&'static str] {
     match of {
         "connect" => &["conn", "can_fail"],

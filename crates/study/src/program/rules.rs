@@ -1,9 +1,9 @@
-//! What goes together in a program. The side that listens does the mirror of it without being told anything, so it must be
-//! able to know by itself what comes next.
+//! Rules for combining operations. The listening side does the mirror image without further
+//! information, so it must be able to know by itself what comes next.
 
 use super::{CloseBy, Operation, PauseAt, Program, Times, all};
 
-/// The first thing that does not go together.
+/// Checks all rules. The error is the first violation.
 pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
     let count = all(operations).len();
     if count > Program::OPERATIONS_MAX {
@@ -13,7 +13,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
         ));
     }
     nesting(operations, true)?;
-    // Whatever is done over and over must take its time by traffic, so that traffic can be stopped.
+    // Repeated operations must spend their time on traffic, so that traffic can be stopped.
     let mut round = operations;
     if let Some(Operation::Loop { times, body, .. }) = unbounded(operations) {
         round = body;
@@ -29,7 +29,8 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
     connections(operations)
 }
 
-/// A flow of several connections has them all from the beginning, so that the two sides know which is which.
+/// Checks that a flow of several connections opens all of them at the beginning, so that the two
+/// sides know which is which.
 fn connections(operations: &[Operation]) -> Result<(), String> {
     let opened: Vec<&Operation> = operations.iter().take_while(|one| one.opens()).collect();
     let used = all(operations).into_iter().filter_map(Operation::conn);
@@ -74,14 +75,14 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
     Ok(())
 }
 
-/// The loop that time or nothing ends.
+/// Loop that ends by time or never.
 fn unbounded(operations: &[Operation]) -> Option<&Operation> {
     operations.iter().find(|operation| {
         matches!(operation, Operation::Loop { times, .. } if !matches!(times, Times::Count(_)))
     })
 }
 
-/// What may stand within what, and what must not be empty.
+/// Checks which operations may be in which, and which must not be empty.
 fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
     for (index, operation) in operations.iter().enumerate() {
         match operation {
@@ -191,7 +192,7 @@ fn moves(operation: &Operation) -> bool {
     )
 }
 
-/// Whether the first thing that moves bytes is a send.
+/// True if the first operation that moves bytes is a send.
 fn begins_with_send(operations: &[Operation]) -> bool {
     let first = all(operations).into_iter().find(|one| moves(one));
     matches!(first, Some(Operation::Send { .. }))

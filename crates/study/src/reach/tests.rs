@@ -1,4 +1,4 @@
-//! Which knob reaches which end, by the rows.
+//! Tests of which knob affects which end, by the rows.
 
 use super::*;
 use crate::KNOBS;
@@ -166,9 +166,9 @@ fn what_it_can_have_and_what_leaves_things_alone_is_not_told() {
         false,
     );
     check(&[("server.tail_split", "split")], true);
-    // Its peer, the kernel's, is steered.
+    // Its peer, with the kernel's TCP, is steered.
     check(&[user, ("steering", "on")], false);
-    // It receives only.
+    // This end only receives.
     check(
         &[user, ("workload", "maerts"), ("send_with", "splice")],
         false,
@@ -220,7 +220,7 @@ fn a_wire_joins_all_but_the_loopback_and_a_relay_by_our_tcp() {
     let chain = ("topology", "chain");
     assert_eq!(reason(&[delay, chain], true), None);
     refused(&[delay, chain, ("relay_mode", "user")], true);
-    // netem is the kernel's, and has less.
+    // netem belongs to the kernel, and supports less.
     let netem = ("carrier", "netem");
     assert_eq!(reason(&[delay, netem], true), None);
     let said = reason(&[delay, netem, ("jitter", "1ms")], true).unwrap();

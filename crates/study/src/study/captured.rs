@@ -1,4 +1,4 @@
-//! The captured trials of a study: in cells of their own.
+//! Captured trials of a study, in cells of their own.
 
 use std::time::Duration;
 
@@ -6,8 +6,7 @@ use crate::cell::Cell;
 use crate::study::Study;
 
 impl Study {
-    /// Adds a cell of captured trials for each cell that is to be captured. A second time it does
-    /// nothing.
+    /// Adds a cell of captured trials for each cell to capture. A second call does nothing.
     pub fn ask_captures(&mut self) {
         let asked = &self.measure.capture;
         if asked.trials == 0 || self.cells.iter().any(|cell| cell.captured.is_some()) {
@@ -27,7 +26,7 @@ impl Study {
         self.cells.extend(added);
     }
 
-    /// Repetitions of a cell, at least.
+    /// Least number of repetitions of a cell.
     pub fn repetitions(&self, cell: &Cell) -> u32 {
         match cell.captured {
             Some(_) => self.measure.capture.trials,

@@ -1,4 +1,4 @@
-//! The cells of a study file: which knobs each has, and what it has no use for.
+//! Cells of a study file: the knobs of each, and the knobs that do not apply to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,30 +13,31 @@ use crate::parse::{Section, StudyError, set};
 use crate::reach::Unmet;
 use crate::row::Group;
 
-/// What `[workload]` and `[bed]` say: each cell takes of it what it has a use for.
+/// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
+/// it.
 #[derive(Default)]
 pub(super) struct Base {
     pub(super) knobs: Knobs,
     pub(super) places: Vec<KnobPlace>,
 }
 
-/// Where in the file a knob is set.
+/// Place in the file at which a knob is set.
 pub(super) struct KnobPlace {
-    /// Its full name.
+    /// Full name of the knob.
     pub(super) knob: String,
-    /// Its table and key.
+    /// Table and key.
     pub(super) key: String,
     pub(super) span: Range<usize>,
 }
 
 impl Base {
-    /// The groups of connections that there are.
+    /// Names of the groups of connections.
     pub(super) fn group_names(&self) -> BTreeSet<HostName> {
         self.knobs.group_names()
     }
 }
 
-/// Knobs that are common to all cells and that none has had a use for so far.
+/// Knobs that are common to all cells and have applied to no cell so far.
 pub(super) struct Useless(BTreeMap<String, Option<Unmet>>);
 
 impl Useless {
@@ -44,12 +45,13 @@ impl Useless {
         Useless(common.iter().map(|(name, _)| (name.into(), None)).collect())
     }
 
-    /// The knobs of a cell without the common ones that it has no use for.
+    /// Returns the knobs of a cell without the common ones that do not apply to it.
     ///
     /// # Errors
-    /// One that is set for all hosts and of use to some alone, or that is not common.
+    /// A knob that is set for all hosts and applies to some only, or one that does not apply and is
+    /// not common.
     pub(super) fn fit(&mut self, mut knobs: Knobs, common: &Knobs) -> Result<Knobs, Unmet> {
-        // One that is left out may be what another needs.
+        // A knob that is removed may be what another needs, so the check is repeated.
         while let Some(unmet) = knobs.unmet().into_iter().next() {
             if unmet.elsewhere || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
                 return Err(unmet);
@@ -63,14 +65,14 @@ impl Useless {
         Ok(knobs)
     }
 
-    /// One that no cell has a use for, and what it needs.
+    /// Knob that applies to no cell, with what it needs. `None` if all apply.
     pub(super) fn first(self) -> Option<Unmet> {
         self.0.into_values().flatten().next()
     }
 }
 
-/// `[workload]` or `[bed]`, with a table for each host or set of hosts, such as `[bed.client]`, and
-/// `[bed.sysctl]` inside.
+/// Reads `[workload]` or `[bed]`, with a table for each host or set of hosts, such as
+/// `[bed.client]`, and `[bed.sysctl]` inside.
 pub(super) fn knobs_of_group(
     mut section: Section<'_>,
     group: Group,
@@ -103,7 +105,7 @@ pub(super) fn knobs_of_group(
         let here = KNOBS
             .iter()
             .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
-        // `"clients.mtu"` beside `clients`, which is a knob; and names that knobs had once.
+        // `"clients.mtu"` next to `clients`, which is a knob; and old names of knobs.
         let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.group == group);
         if prefix.is_empty() && (is_full || new_name(&key) != key) {
             set(&section, &mut base.knobs, &key, &key, value, span.clone())?;
@@ -142,10 +144,11 @@ pub(super) fn knobs_of_group(
     Ok(())
 }
 
-/// A trial each takes hours, and a larger number is a slip: 10 values for each of 10 knobs are 10^10.
+/// Limit of cells. Trials of more would take hours, so a larger number is a mistake: 10 values for
+/// each of 10 knobs are 10^10 cells.
 const CELLS_MAX: usize = 10_000;
 
-/// The explicit `[[cells]]` times every combination of `[vary]`.
+/// Makes the cells: each of the explicit `[[cells]]` with every combination of `[vary]`.
 pub(super) fn cells(
     top: &mut Section<'_>,
     study: &str,
@@ -239,7 +242,7 @@ pub(super) fn cells(
                 words.join(" ")
             };
             let own = own.with(&varied);
-            // What the cell says itself is its own, even if it says the same.
+            // Knobs that the cell itself sets are not common, even if the values are the same.
             let mut common = base.knobs.clone();
             own.iter().for_each(|(name, _)| common.remove(name));
             let knobs = useless

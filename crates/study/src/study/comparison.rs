@@ -1,4 +1,5 @@
-//! A study made a comparison: pairs of cells that run in turn until it is known which costs more.
+//! Study turned into a comparison: pairs of cells that run in turn until it is known which costs
+//! more.
 
 use std::path::PathBuf;
 
@@ -8,43 +9,44 @@ use crate::cell::Cell;
 use crate::knob::UnknownKnob;
 use crate::study::Study;
 
-/// Two cells that are held against each other, by name.
+/// Two cells that are compared, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellPair {
-    /// The first.
+    /// Name of the first cell.
     pub from: String,
-    /// The second.
+    /// Name of the second cell.
     pub to: String,
 }
 
-/// What is compared of a study.
+/// Sides of a comparison within a study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sides {
     /// Two of its cells, by name.
     Cells(String, String),
-    /// Each of its cells, or the one that is named, set in two ways.
+    /// Each of its cells, or the named one, with two sets of knobs.
     Set {
-        /// The one cell.
+        /// Name of the only cell. `None` for all cells.
         cell: Option<String>,
-        /// Knobs of the first: name, value.
+        /// Knobs of the first side: name, value.
         a: Vec<(String, String)>,
-        /// Of the second.
+        /// Knobs of the second side: name, value.
         b: Vec<(String, String)>,
-        /// The program whose agents are the hosts of the second; else they are this program's.
+        /// Program whose agents are the hosts of the second side. `None` for this program.
         program: Option<PathBuf>,
     },
 }
 
-/// Pairs at least: the fewest that have an interval which holds at every look.
+/// Least number of pairs: the smallest with an interval that holds at every look.
 const PAIRS_LEAST: u32 = 7;
-/// At most; `time_max` is over long before.
+/// Limit of pairs; `time_max` ends the run long before.
 const PAIRS_MOST: u32 = 10_000;
 
 impl Study {
-    /// Keeps of the study what is compared. Its thresholds, conclusions, published figures and captures are about other cells, and go.
+    /// Reduces the study to the comparison. Its thresholds, conclusions, published figures and
+    /// captures are removed, because they are about other cells.
     ///
     /// # Errors
-    /// No such cell, or a knob that a cell cannot have.
+    /// No such cell, or a knob that a cell does not support.
     pub fn compare(&mut self, sides: &Sides) -> Result<(), String> {
         self.cells
             .retain(|cell| cell.meter_trial.is_none() && cell.captured.is_none());
@@ -117,17 +119,19 @@ impl Study {
         measure.target = None;
         measure.meter_cost = false;
         measure.capture.trials = 0;
-        // A pair whose trials met the machine in unlike states is left out, and another one is run.
+        // If the trials of a pair met the machine in different states, the pair is dropped and
+        // another one is run.
         measure.retries = 0;
         Ok(())
     }
 
-    /// Whether the records decide when a run ends, so that intervals of contrasts have to hold at every look.
+    /// True if the records decide when the run ends, so that intervals of contrasts must hold at
+    /// every look.
     pub fn stops_early(&self) -> bool {
         self.measure.contrast_target.is_some() || !self.comparisons.is_empty()
     }
 
-    /// A cell by its name.
+    /// Finds a cell by its name.
     fn named(&self, name: &str) -> Result<&Cell, String> {
         let mut cells = self.cells.iter();
         cells.find(|cell| cell.name == name).ok_or_else(|| {
@@ -141,7 +145,7 @@ impl Study {
     }
 }
 
-/// `mtu=9000 flows=2`; absent without any.
+/// Formats knobs as `mtu=9000 flows=2`. `None` if there are none.
 fn words(pairs: &[(String, String)]) -> Option<String> {
     let words: Vec<String> = pairs
         .iter()

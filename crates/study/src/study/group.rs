@@ -1,4 +1,5 @@
-//! A `[[group]]` of a study file: its keys are knobs of the group, `flows` of the group `small` is `small.flows`.
+//! `[[group]]` of a study file. Its keys are knobs of the group: `flows` of the group `small` is
+//! `small.flows`.
 
 use crate::host_name::HostName;
 use crate::knob::instead;
@@ -8,7 +9,7 @@ use crate::value::Value;
 
 use super::cells::{Base, KnobPlace};
 
-/// Reads one.
+/// Reads one `[[group]]`.
 pub(super) fn group(mut section: Section<'_>, base: &mut Base) -> Result<(), StudyError> {
     let name = section.text("name", str::parse::<HostName>)?;
     let start = section.start();
@@ -49,7 +50,7 @@ pub(super) fn group(mut section: Section<'_>, base: &mut Base) -> Result<(), Stu
     }
     let full = format!("{name}.workload");
     if base.knobs.get(&full).is_none() {
-        // A group is there by its knobs, so it has one at least.
+        // A group exists by its knobs, so it gets at least one.
         let program = base.knobs.get(&format!("{name}.program"));
         let kind = match program {
             Some(_) => Some(Value::Word("program".to_string())),

@@ -1,5 +1,6 @@
-//! `[hosts]` of a study file: who takes part, and how each is reached. Each entry is knobs of a host: `reach`, `device`,
-//! `address` and whatever else a host has, so that a command line can set them as well (`--set client.reach=ssh:alpha`).
+//! `[hosts]` of a study file: the hosts that take part, and the way to reach each. An entry
+//! consists of knobs of a host (`reach`, `device`, `address` and others), so that a command line
+//! can set them as well (`--set client.reach=ssh:alpha`).
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +15,10 @@ use crate::row::Group;
 
 use super::cells::{Base, KnobPlace};
 
-/// Reads it; gives the hosts that stand for every node of a job, where the key is `"*"`. A key may be a range such as `"node[1-16]"`; each `[1-16]` of its values is counted along.
+/// Reads `[hosts]`. Returns the hosts that stand for all nodes of a job, if the key is `"*"`.
+///
+/// A key may contain a range, such as `"node[1-16]"`; the numbers in each `[1-16]` of its values
+/// advance with it.
 pub(super) fn hosts(
     mut section: Section<'_>,
     base: &mut Base,
@@ -97,16 +101,16 @@ pub(super) fn hosts(
     }
 }
 
-/// The key that stands for all nodes of a job, which only the job has.
+/// Key for all nodes of a job. Their names are known only within the job.
 const EVERY_NODE: &str = "*";
-/// Hosts in their place, so that a file can be checked without a job.
+/// Hosts in place of the nodes, so that a file can be checked without a job.
 const PLACEHOLDERS: &str = "node[1-2]";
 const PLACED: [&str; 2] = ["node1", "node2"];
 
-/// More is a slip: an agent each, which the command holds a pipe to.
+/// Limit of hosts. More is a mistake: each has an agent, to which the command holds a pipe.
 const HOSTS_MAX: u32 = 1000;
 
-/// The numbers of a key such as `node[1-16]`; a key without any stands for itself.
+/// Range of numbers in a key such as `node[1-16]`. `None` for a key without a range.
 struct Range(Option<RangeInclusive<u32>>);
 
 impl Range {
@@ -124,25 +128,28 @@ impl Range {
         self.0.clone().unwrap_or(0..=0)
     }
 
-    /// A text with its range counted along to where the key's is at this number.
+    /// Text with its range replaced by the number at the same position as `number` in the key's
+    /// range.
+    ///
+    /// The error is a range of another length.
     fn text(&self, text: &str, number: u32) -> Result<String, String> {
         let (Some(own), Some((before, inside, after))) = (&self.0, bracket(text)) else {
             return Ok(text.to_string());
         };
         let Some(range) = numbers(inside) else {
-            return Ok(text.to_string()); // An IPv6 address, say.
+            return Ok(text.to_string()); // The brackets may belong to an IPv6 address.
         };
         if range.clone().count() != own.clone().count() {
             return Err(format!("[{inside}] is not as many as the key's"));
         }
         let number = range.start() + (number - own.start());
-        // As many digits as the range is written with: node[01-16].
+        // As many digits as in the range: node[01-16].
         let width = inside.split_once('-').map_or(0, |(first, _)| first.len());
         Ok(format!("{before}{number:0width$}{after}"))
     }
 }
 
-/// What is before, in and after the first brackets.
+/// Splits a text at the first pair of brackets: before, inside, after. `None` without brackets.
 fn bracket(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('[')?;
     let (inside, after) = rest.split_once(']')?;

@@ -1,13 +1,16 @@
-//! A study made quick.
+//! Quick variant of a study.
 
 use std::time::Duration;
 
 use crate::study::Study;
 
 impl Study {
-    /// Makes the study a quick one: the cells and times that its `[quick]` names; else intervals of at most
-    /// 300 ms after at most 100 ms, six times where that takes less than 50 s and three times where
-    /// not. Nothing is repeated and no target of a cell reached for; contrasts are. It ends after a minute.
+    /// Makes the study a quick one, which ends after a minute.
+    ///
+    /// Cells and times are those of its `[quick]`. Otherwise intervals are at most 300 ms after a
+    /// warm-up of at most 100 ms, with six repetitions if those take less than 50 s, else three.
+    /// Marked trials are not repeated and targets of cells are ignored, but targets of contrasts
+    /// are kept.
     pub fn make_quick(&mut self) {
         let quick = std::mem::take(&mut self.quick);
         let kept = |cell: &crate::Cell| {
@@ -43,10 +46,10 @@ impl Study {
     }
 }
 
-/// What a trial takes beside warm-up and interval.
+/// Time of a trial in addition to its warm-up and interval.
 const TRIAL: Duration = Duration::from_millis(120);
 const SIX_WITHIN: Duration = Duration::from_secs(50);
-/// The run ends then, whatever is done.
+/// Limit of the run's time.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Study files, right and wrong.
+//! Tests of right and wrong study files.
 
 use super::*;
 
@@ -179,7 +179,7 @@ fn a_cell_takes_of_the_common_knobs_what_it_has_a_use_for() {
             .starts_with("file_size: needs send_with = "),
         "{error}"
     );
-    // In any order, and what a cell says itself stands.
+    // The order does not matter, and values that a cell itself sets are kept.
     let both = [set("pacing_rate", "1Gbit"), set("pacing", "timer")].concat();
     study.set(&both).unwrap();
     let error = study.set(&set("pacing", "off")).unwrap_err();
@@ -211,12 +211,13 @@ fn meter_cost_adds_cells_with_one_standing_meter_or_none() {
     );
     study.ask_meter_cost();
     assert_eq!(study.cells.len(), 4, "once is enough");
-    // The one meter's cell is the cell itself; where nothing stands there is nothing to ask.
+    // With one standing meter the cell itself has it alone. Without standing meters no cell is
+    // added.
     let cells = |measure: &str| parse(&text.replace(", \"exact\"]", measure)).cells.len();
     assert_eq!((cells("]"), cells(", \"exact\"]")), (2, 4));
     let proc_alone = "[measure]\nmeters = [\"proc\"]\nmeter_cost = true\n";
     assert_eq!(parse(proc_alone).cells.len(), 1);
-    // `exact` is among those by default.
+    // `exact` is a default meter.
     assert_eq!(parse("[measure]\nmeter_cost = true\n").cells.len(), 2);
 }
 

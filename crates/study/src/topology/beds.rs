@@ -1,4 +1,4 @@
-//! What hosts and links each bed is made of.
+//! Hosts and links of each bed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ impl Topology {
         topology
     }
 
-    /// So many clients in namespaces of their own, each joined with the server.
+    /// Clients in namespaces of their own, each linked to the server.
     pub(super) fn star(knobs: &Knobs) -> Topology {
         let names = knobs.host_names();
         let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &names);
@@ -34,8 +34,8 @@ impl Topology {
         topology
     }
 
-    /// Client and server, each joined with a host in the middle that forwards or relays; by a TAP, where
-    /// it relays by our TCP.
+    /// Client and server, each linked to a host in the middle that forwards or relays. The links
+    /// are TAPs if it relays by our TCP.
     pub(super) fn chain(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &knobs.host_names());
         let kind = match knobs.is_user(HostName::RELAY) {
@@ -70,7 +70,7 @@ impl Topology {
         topology
     }
 
-    /// Two hosts in namespaces of their own, one of them with our TCP, joined by a TAP.
+    /// Two hosts in namespaces of their own, one of them with our TCP, connected by a TAP.
     pub(super) fn tap(knobs: &Knobs) -> Topology {
         let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &HostName::PAIR);
         topology.join(LinkKind::Tap, HostName::CLIENT, HostName::SERVER, knobs);
@@ -101,7 +101,8 @@ impl Topology {
         topology
     }
 
-    /// Hosts that the study names, in namespaces of their own, each two that talk joined by a veth pair.
+    /// Hosts that the study names, in namespaces of their own, with a veth pair between each two
+    /// that talk.
     pub(super) fn mesh(knobs: &Knobs) -> Result<Topology, String> {
         if knobs.go_round() {
             return Err("pattern: rounds are of hosts that have a network, not of ones in namespaces of ours".to_string());
@@ -123,8 +124,8 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The hosts that the study names, each with its device. Devices and addresses that it does not name are found once their
-    /// agents are asked: until then they are empty and unspecified.
+    /// Hosts that the study names, each with its device. Devices and addresses that the study does
+    /// not name are found when the agents are asked; until then they are empty and unspecified.
     pub(super) fn named(knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         let arranged = knobs
             .arranged_in(repetition)
@@ -185,7 +186,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Hosts that are not linked yet; each whose name begins as `client` connects to the server.
+    /// Hosts without links. Each host except server and relay connects to the server.
     fn of_hosts(knobs: &Knobs, reach: &Reach, names: &[HostName]) -> Topology {
         let host = |&name: &HostName| Host {
             name,
@@ -214,8 +215,8 @@ impl Topology {
         }
     }
 
-    /// Links two hosts by a network of its own. The only device of a host is called after the host, one of
-    /// several after the host at its other end.
+    /// Adds a link between two hosts, with a network of its own. The only device of a host is named
+    /// after the host; one of several is named after the host at its other end.
     fn join(&mut self, kind: LinkKind, a: HostName, b: HostName, knobs: &Knobs) {
         let number = u8::try_from(self.links.len()).expect("the registry's range leaves room");
         let address = |host: u8| match is_v6(knobs) {
@@ -250,7 +251,7 @@ impl Topology {
     }
 }
 
-/// What joins two namespaces: a wire where something of it is set.
+/// Link between two namespaces: a wire if a knob of the wire is set, else a veth pair.
 fn between_kernels(knobs: &Knobs) -> LinkKind {
     match WireSettings::are_set(knobs) {
         true => LinkKind::Wire,
@@ -258,7 +259,7 @@ fn between_kernels(knobs: &Knobs) -> LinkKind {
     }
 }
 
-/// Whose TCP a host has.
+/// TCP of a host.
 fn stack(knobs: &Knobs, host: HostName) -> StackKind {
     match knobs.is_user(host) {
         true => StackKind::User,
@@ -270,5 +271,5 @@ fn is_v6(knobs: &Knobs) -> bool {
     knobs.word("ip").as_deref() == Some("v6")
 }
 
-/// Networks in 10.0.0.0/16, as [`Topology::join`] numbers them.
+/// Limit of links: the networks in 10.0.0.0/16, as [`Topology::join`] numbers them.
 const MESH_MAX: usize = 256;

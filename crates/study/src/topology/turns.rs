@@ -1,15 +1,15 @@
-//! Which two ends can take turns in one thread.
+//! Check of whether two ends can take turns in one thread.
 
 use super::{LinkKind, Topology};
 use crate::host_reach::Reach;
 use crate::side::Side;
 
 impl Topology {
-    /// Whether one thread can have both ends: one host that connects and one that listens, in one process, each with the same kind
-    /// of TCP.
+    /// Checks that one thread can have both ends: one host that connects and one that listens, in
+    /// one process, with the same kind of TCP.
     ///
     /// # Errors
-    /// Why not, in a few words.
+    /// Reason why one thread cannot have both ends, in a few words.
     pub fn takes_turns(&self) -> Result<(), &'static str> {
         let [one, other] = self.hosts.as_slice() else {
             return Err("one thread has two ends, and here are more hosts");

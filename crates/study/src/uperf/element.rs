@@ -1,4 +1,5 @@
-//! XML into elements with their lines: no entities but the five, no document types, nothing deeper than a profile is.
+//! XML parser that makes elements with their lines. It accepts no entities except XML's five, no
+//! document types, and no deeper nesting than a profile needs.
 
 use quick_xml::Reader;
 use quick_xml::errors::{Error, IllFormedError, SyntaxError};
@@ -7,12 +8,12 @@ use quick_xml::events::attributes::AttrError;
 use quick_xml::events::{BytesStart, Event};
 use tcpcost_counts::printable;
 
-/// What is wrong, and where.
+/// Error with its place.
 #[derive(Debug)]
 pub(super) struct Wrong {
     /// Line, from 1.
     pub(super) line: usize,
-    /// The element, attribute or option; empty of what has no name.
+    /// Name of the element, attribute or option. Empty for a place without a name.
     pub(super) name: String,
     pub(super) what: String,
 }
@@ -27,7 +28,7 @@ impl Wrong {
     }
 }
 
-/// A word of the file that may be shown on any terminal, cut where it is long.
+/// Makes a word of the file safe for any terminal, and cuts it if it is long.
 pub(super) fn shown(word: &str) -> String {
     let word = printable(word);
     let mut text: String = word.chars().take(SHOWN).collect();
@@ -39,7 +40,7 @@ pub(super) fn shown(word: &str) -> String {
 
 const SHOWN: usize = 60;
 
-/// An element and what is in it.
+/// XML element with its children.
 #[derive(Debug)]
 pub(super) struct Element {
     pub(super) name: String,
@@ -48,7 +49,8 @@ pub(super) struct Element {
     pub(super) children: Vec<Element>,
 }
 
-/// An attribute; its value in words, each with its line, since options have a line each as often as not.
+/// Attribute. Its value is split into words, each with its line, because options are often on lines
+/// of their own.
 #[derive(Debug)]
 pub(super) struct Attribute {
     pub(super) name: String,
@@ -63,24 +65,24 @@ pub(super) struct Word {
 }
 
 impl Attribute {
-    /// The whole value, words apart by a space.
+    /// Whole value, with a space between words.
     pub(super) fn text(&self) -> String {
         let words: Vec<&str> = self.words.iter().map(|word| word.text.as_str()).collect();
         words.join(" ")
     }
 }
 
-/// Elements inside each other, at most: a profile has four.
+/// Limit of nested elements. A profile has four.
 const DEPTH_MAX: usize = 8;
 
-/// The outermost element.
+/// Parses a text to its outermost element.
 pub(super) fn read(text: &str) -> Result<Element, Wrong> {
     let lines = Lines(text);
     if let Some(at) = text.find('\0') {
         return Err(Wrong::new(lines.at(at), "", "a NUL byte: no XML"));
     }
     let mut reader = Reader::from_str(text);
-    // Those that are open, the outermost first.
+    // Elements that are open, the outermost first.
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
     loop {
@@ -161,7 +163,7 @@ fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element
     let name = String::from_utf8_lossy(tag.name().into_inner()).into_owned();
     let line = lines.at(at);
     let mut attributes = Vec::new();
-    // Behind `<`.
+    // Offset after `<`.
     let inside = at + 1;
     for attribute in tag.attributes() {
         let attribute = attribute.map_err(|error| {
@@ -231,17 +233,17 @@ fn position(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// The text, to tell lines.
+/// Text of the file, for finding lines.
 struct Lines<'a>(&'a str);
 
 impl Lines<'_> {
-    /// The line of a byte, from 1.
+    /// Line of a byte, from 1.
     fn at(&self, offset: usize) -> usize {
         let before = &self.0.as_bytes()[..offset.min(self.0.len())];
         1 + before.iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Where a part of the text is in it.
+    /// Offset of a part of the text. `None` if it is not part of it.
     fn offset_of(&self, part: &[u8]) -> Option<usize> {
         let at = (part.as_ptr() as usize).checked_sub(self.0.as_ptr() as usize)?;
         (at <= self.0.len()).then_some(at)

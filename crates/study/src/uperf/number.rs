@@ -1,9 +1,10 @@
-//! uperf's numbers: `64k`, `1.5m`, `10ms`.
+//! Numbers of uperf: `64k`, `1.5m`, `10ms`.
 
 use std::time::Duration;
 
-/// A count or a size (`string_to_int` of uperf's numbers.c): digits, or digits with a point, then one of B, K, M, G in steps of
-/// 1024. It is a C `int` there, so 2147483647 is the most.
+/// Parses a count or a size like `string_to_int` of uperf's numbers.c: digits, or digits with a
+/// point, then B, K, M or G in steps of 1024. uperf stores it as a C `int`, so the limit is
+/// 2147483647.
 pub(super) fn whole(text: &str) -> Result<u32, String> {
     let expected = || "expected a number such as 8192, 64k or 1.5m".to_string();
     let (number, suffix) = split(text).ok_or_else(expected)?;
@@ -22,7 +23,7 @@ pub(super) fn whole(text: &str) -> Result<u32, String> {
     Ok(value as u32)
 }
 
-/// A time (`string_to_nsec`): seconds unless a unit says otherwise.
+/// Parses a time like `string_to_nsec`: in seconds without a unit.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let expected = || "expected a time such as 30s, 10ms or 5us".to_string();
     let (number, suffix) = split(text).ok_or_else(expected)?;
@@ -45,10 +46,10 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(ns as u64))
 }
 
-/// As of an operation of a program.
+/// Limit, as for an operation of a program.
 const MAX: Duration = Duration::from_secs(3600);
 
-/// Digits, with one point at most, and what is behind them.
+/// Splits into digits, with at most one point, and the rest. `None` without digits.
 fn split(text: &str) -> Option<(&str, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

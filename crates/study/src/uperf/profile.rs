@@ -1,4 +1,5 @@
-//! Elements as a profile: groups of transactions of flowops, each word of the language looked up in its row.
+//! Profile made from XML elements: groups of transactions of flowops. Each word of the language is
+//! looked up in its row.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::number::{time, whole};
 use super::rows::{self, Is, UperfHandling};
 use crate::program::{MessageSize, Program};
 
-/// What is not as in uperf, at a line.
+/// Difference from uperf, at a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) line: usize,
@@ -59,7 +60,7 @@ pub(super) enum Kind {
     Nop,
 }
 
-/// Of a flowop, uperf's defaults filled in.
+/// Options of a flowop, with uperf's defaults filled in.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) size: Option<MessageSize>,
@@ -67,7 +68,7 @@ pub(super) struct Options {
     pub(super) files: u32,
     pub(super) folder: Option<Value>,
     pub(super) count: u32,
-    /// 0 is the connection without a name.
+    /// Number of the connection; 0 for the one without a name.
     pub(super) conn: u32,
     pub(super) host: Option<Value>,
     pub(super) window: Option<u32>,
@@ -78,16 +79,17 @@ pub(super) struct Options {
     pub(super) congestion_control: Option<String>,
 }
 
-/// A value with its line.
+/// Value with its line.
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) text: String,
-    /// As messages show it: the name of a variable, whose value may be a secret.
+    /// Text for messages: the name of a variable, whose value may be a secret.
     pub(super) shown: String,
     pub(super) line: usize,
 }
 
-/// Elements, all together: as many operations as a program may have, for each of as many groups as a cell may have.
+/// Limit of all flowops: the limit of operations of a program, for each of as many groups as a cell
+/// may have.
 const FLOWOPS_MAX: usize = 100_000;
 
 impl Profile {
@@ -126,7 +128,7 @@ impl Profile {
     }
 }
 
-/// Refuses an element that is not the one that stands here.
+/// Refuses an element other than the expected one.
 fn element(found: &Element, expected: &str) -> Result<(), Wrong> {
     word(Is::Element, &found.name, found.line)?;
     if found.name.eq_ignore_ascii_case(expected) {
@@ -356,7 +358,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// An attribute's value; one that begins with `$` is a variable's.
+    /// Value of an attribute; if it begins with `$`, the value of a variable.
     fn value(&self, of: &Attribute) -> Result<Value, Wrong> {
         self.expanded(&of.text(), of.line)
     }
@@ -371,7 +373,7 @@ impl Reader<'_> {
             return Ok(given(value.to_string()));
         };
         let variable = |name: &str| (self.surroundings.variable)(name);
-        // uperf makes small letters of the whole file.
+        // uperf converts the whole file to lower case.
         let found = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
         match found.filter(|value| !value.is_empty()) {
             Some(value) if value.contains('\0') => {
@@ -410,7 +412,7 @@ fn kind_of(value: &Value) -> Result<Kind, Wrong> {
     })
 }
 
-/// A size of bytes that a message may have.
+/// Parses a size that a message may have, bytes.
 fn bytes(text: &str) -> Result<u32, String> {
     let most = Program::MESSAGE_MAX;
     let bytes = whole(text)?;
@@ -434,5 +436,5 @@ fn size(text: &str) -> Result<MessageSize, String> {
     Ok(MessageSize { least, most })
 }
 
-/// Sizes that `wndsz` may have, bytes: those of the knobs `send_buffer` and `receive_buffer`.
+/// Range of `wndsz`, bytes: that of the knobs `send_buffer` and `receive_buffer`.
 const WINDOWS: std::ops::RangeInclusive<u32> = 2048..=1 << 30;

@@ -1,20 +1,20 @@
-//! What of uperf's language is honoured, what has no effect, and what is refused: one row a word. The reader knows no word that
-//! has no row, and docs/fronts.md carries the table.
+//! Words of uperf's language, one row each: honoured, without effect, or refused. The reader
+//! refuses a word without a row, and docs/fronts.md contains the table.
 
 use crate::nearest::nearest;
 
-/// What becomes of a word.
+/// Handling of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UperfHandling {
-    /// It does what it does in uperf, but for what the row says.
+    /// Honoured: it acts as in uperf, except for differences that the row describes.
     Honoured,
-    /// It is read and changes nothing; the row says why.
+    /// Without effect: it is read and changes nothing; the row has the reason.
     NoEffect,
-    /// It ends the reading.
+    /// Refused: it ends the conversion with an error.
     Refused,
 }
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Is {
     Element,
@@ -24,20 +24,20 @@ pub(super) enum Is {
     Protocol,
 }
 
-/// A word of the language.
+/// Word of the language.
 #[derive(Debug, Clone, Copy)]
 pub struct UperfRow {
     pub(super) is: Is,
-    /// The word.
+    /// Name of the word.
     pub name: &'static str,
-    /// What becomes of it.
+    /// Handling of the word.
     pub handling: UperfHandling,
-    /// What it is here, or why it is not.
+    /// Meaning of the word in a study, or the reason why it has none.
     pub here: &'static str,
 }
 
 impl UperfRow {
-    /// What kind of word it is: `option`, `attribute of group`.
+    /// Kind of the word as text: `option`, `attribute of group`.
     pub fn kind(&self) -> String {
         match self.is {
             Is::Element => "element".to_string(),
@@ -49,7 +49,7 @@ impl UperfRow {
     }
 }
 
-/// The row of a word, in any case, or what is wrong with it.
+/// Row of a word, in upper or lower case. The error is for an unknown or a refused word.
 pub(super) fn find(is: Is, name: &str) -> Result<&'static UperfRow, String> {
     let lower = name.to_ascii_lowercase();
     let here = ROWS.iter().filter(|row| row.is == is);
@@ -73,7 +73,7 @@ pub(super) fn find(is: Is, name: &str) -> Result<&'static UperfRow, String> {
     })
 }
 
-/// The rows as a Markdown table: `docs/fronts.md` carries it, and a test compares.
+/// Renders the rows as a Markdown table, which `docs/fronts.md` contains; a test compares them.
 pub fn uperf_table() -> String {
     let mut table = String::from("| word | is | here |\n|---|---|---|\n");
     for row in ROWS {
@@ -92,7 +92,7 @@ pub fn uperf_table() -> String {
     table
 }
 
-/// All rows.
+/// Rows of all words.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static UperfRow> {
     ROWS.iter()

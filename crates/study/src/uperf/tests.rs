@@ -7,7 +7,7 @@ use super::*;
 use crate::side::Side;
 use crate::study::Study;
 
-/// What the environment has in these tests.
+/// Environment variables of these tests.
 fn variable(name: &str) -> Option<String> {
     let all = HashMap::from([
         ("h", "server"),
@@ -38,7 +38,7 @@ fn convert(text: &str) -> Result<ConvertedProfile, StudyError> {
     convert_uperf_profile("p", text, "p.xml", &surroundings)
 }
 
-/// A profile of one group.
+/// Makes a profile of one group.
 fn group(attributes: &str, transactions: &str) -> String {
     format!(
         "<?xml version=\"1.0\"?>\n<profile name=\"x\">\n<group {attributes}>\n{transactions}\n</group>\n</profile>\n"
@@ -53,7 +53,7 @@ fn study(text: &str) -> (Study, Vec<String>) {
     (study, notes)
 }
 
-/// The program of a profile's only group.
+/// Converts the transactions of a profile's only group to a program.
 #[track_caller]
 fn program(transactions: &str) -> String {
     let (study, notes) = study(&group("nthreads=\"2\"", transactions));
@@ -64,7 +64,7 @@ fn program(transactions: &str) -> String {
 const CONNECT: &str = r#"<transaction iterations="1"><flowop type="connect" options="remotehost=$h protocol=tcp"/></transaction>"#;
 const DISCONNECT: &str = r#"<transaction iterations="1"><flowop type="disconnect"/></transaction>"#;
 
-/// Behind a connect of its own.
+/// Converts a transaction between a connect and a disconnect of their own.
 fn connected(transaction: &str) -> String {
     program(&format!("{CONNECT}{transaction}{DISCONNECT}"))
 }
@@ -302,7 +302,7 @@ fn what_has_no_effect_is_said() {
     );
 }
 
-/// A text, the line of what is wrong with it, and a part of what is said.
+/// Wrong texts, each with the line of the error and a part of its message.
 const WRONG: &[(&str, usize, &str)] = &[
     ("<", 1, "without its closing >"),
     ("<!-- ", 1, "comment without its end"),
@@ -368,7 +368,7 @@ const WRONG: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// The same of a flowop's options, or of what stands behind a connect, in line 5.
+/// Wrong flowops after a connect, in line 5, each with a part of the message.
 const WRONG_FLOWOPS: &[(&str, &str)] = &[
     (r#"<flowop options="size=1"/>"#, "no type"),
     (
@@ -559,7 +559,7 @@ fn every_word_has_one_row() {
     );
 }
 
-/// A profile of all that there is, for what follows.
+/// Profile with all features, for the following tests.
 const WHOLE: &str = r#"<?xml version="1.0"?>
 <!-- of every kind -->
 <profile name="all">
@@ -593,7 +593,7 @@ fn a_profile_of_everything_converts() {
 }
 
 proptest! {
-    /// Whatever a profile becomes, a study file can hold, and whatever is wrong with it is one line.
+    /// Any profile that converts makes a valid study, and any error is one line.
     #[test]
     fn no_text_is_more_than_a_study_or_a_line(
         cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, "[<>/\"'=&;!$ a-z0-9\\[\\]\\-\u{0}\n]{0,6}"), 0..4)

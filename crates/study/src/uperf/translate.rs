@@ -1,7 +1,8 @@
-//! A profile as a study: each group a program.
+//! Translation of a profile to a study: each group becomes a program.
 //!
-//! What a profile does once, before its loop, is done before the traffic; its loop is what is measured. A transaction that both
-//! connects and disconnects is a program that does so over and over.
+//! Operations that a profile does once, before its loop, are done before the traffic; its loop is
+//! measured. A transaction that both connects and disconnects becomes a program that does so again
+//! and again.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,14 +18,14 @@ use crate::knob::Knobs;
 use crate::program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 use crate::topology::{Bed, Topology};
 
-/// What a study file says of a profile.
+/// Contents of the study file for a profile.
 #[derive(Debug)]
 pub(super) struct Study {
     pub(super) groups: Vec<Group>,
     pub(super) sockets: Sockets,
-    /// `None` where no transaction has a time.
+    /// Interval. `None` if no transaction has a duration.
     pub(super) duration: Option<Duration>,
-    /// Whether any group sends files, which threads that block cannot.
+    /// True if any group sends files, which blocking threads cannot do.
     pub(super) sends_files: bool,
     pub(super) notes: Vec<Note>,
 }
@@ -40,7 +41,7 @@ pub(super) struct Group {
     pub(super) rate: Option<u64>,
 }
 
-/// What all connections share.
+/// Socket options that all connections share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sockets {
     pub(super) window: Option<u32>,
@@ -140,7 +141,7 @@ fn is_file(operation: &Operation) -> bool {
     matches!(operation, Operation::Send { with, .. } if *with == sendfile)
 }
 
-/// A group's name as a study has them: the profile's as far as it is one, else a number.
+/// Name of a group in the study: the profile's if it is valid, else a number.
 fn name(group: &profile::Group, index: usize, groups: usize, before: &[Group]) -> String {
     let given = group
         .name
@@ -160,10 +161,10 @@ fn name(group: &profile::Group, index: usize, groups: usize, before: &[Group]) -
     }
 }
 
-/// The duration of a transaction, and its line.
+/// Duration of a transaction, and its line.
 type Timed = (Duration, usize);
 
-/// What one group comes to.
+/// Translation of one group.
 struct Found {
     operations: Vec<Operation>,
     sockets: Vec<(Sockets, usize)>,
@@ -175,9 +176,9 @@ struct Translation<'a> {
     surroundings: &'a UperfSurroundings<'a>,
     hosts: &'a Hosts,
     notes: &'a mut Vec<Note>,
-    /// uperf's numbers of connections, in the order in which they are opened.
+    /// Numbers that uperf gives to connections, in the order in which they are opened.
     names: Vec<u32>,
-    /// Bytes of a call, where sendfile has them.
+    /// Bytes of a call, if a sendfile sets them.
     call_bytes: Option<u32>,
     read_bytes: Option<u32>,
 }
@@ -269,7 +270,8 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// A transaction that connects and disconnects: a program that does so over and over.
+    /// Translates a transaction that connects and disconnects to a program that does so again and
+    /// again.
     fn coming_and_going(&mut self, one: &Transaction) -> Result<Vec<Operation>, Wrong> {
         let mut operations = Vec::new();
         let mut is_closed = false;
@@ -291,7 +293,7 @@ impl Translation<'_> {
             is_closed = flowop.kind == Kind::Disconnect;
             operations.extend(self.operations(flowop, false)?);
         }
-        // After a failure of any of them there is nothing to do but to connect again.
+        // After a failure of any flowop only a new connection helps.
         let any_can_fail = one.flowops.iter().any(|flowop| flowop.options.can_fail);
         if let Some(Operation::Connect { can_fail, .. }) = operations.first_mut() {
             *can_fail = any_can_fail;
@@ -299,7 +301,7 @@ impl Translation<'_> {
         Ok(operations)
     }
 
-    /// Connections that are opened once, and a loop on them.
+    /// Translates connections that are opened once, and a loop on them.
     fn standing(
         &mut self,
         transactions: &[&Transaction],
@@ -310,7 +312,7 @@ impl Translation<'_> {
             let mut body = Vec::new();
             for flowop in &transaction.flowops {
                 match flowop.kind {
-                    // The trial's end closes.
+                    // The end of the trial closes the connections.
                     Kind::Disconnect => {}
                     Kind::Connect | Kind::Accept => {
                         let is_once = transaction.iterations == 1 && transaction.duration.is_none();
@@ -368,7 +370,7 @@ impl Translation<'_> {
                     opened.push(Operation::Close { by });
                     return Ok((opened, None));
                 }
-                // The only loop is the one that goes on.
+                // The only loop becomes the one that goes on.
                 [Operation::Loop { at_rate, body, .. }] => Operation::Loop {
                     times: Times::Forever,
                     at_rate: *at_rate,
@@ -386,7 +388,7 @@ impl Translation<'_> {
         Ok((opened, timed))
     }
 
-    /// What a flowop does, on connections that stand or not.
+    /// Translates a flowop. `stands`: true if the connections stay open.
     fn operations(&mut self, of: &Flowop, stands: bool) -> Result<Vec<Operation>, Wrong> {
         let options = &of.options;
         let wrong = |what: &str| Wrong::new(of.line, "flowop", what);
@@ -476,7 +478,7 @@ impl Translation<'_> {
         }])
     }
 
-    /// The mean size of the files that a flowop sends.
+    /// Mean size of the files that a flowop sends, bytes.
     fn file_bytes(&mut self, of: &Flowop) -> Result<u32, Wrong> {
         let wrong = |line: usize, what: String| Wrong::new(line, "dir", what);
         let Some(Value { text, shown, line }) = &of.options.folder else {
@@ -513,14 +515,14 @@ impl Translation<'_> {
     }
 }
 
-/// As of an operation of a program.
+/// Limit, as for an operation of a program.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 
 fn opens(one: &Flowop) -> bool {
     matches!(one.kind, Kind::Connect | Kind::Accept)
 }
 
-/// What a remotehost may be.
+/// Addresses that a remotehost may be.
 struct Hosts(BTreeSet<IpAddr>);
 
 impl Hosts {

@@ -1,4 +1,4 @@
-//! A profile's study as the text of a study file.
+//! Text of the study file for a profile.
 
 use tcpcost_counts::printable;
 
@@ -61,7 +61,7 @@ fn group(group: &Group) -> String {
     text + "]\n"
 }
 
-/// An operation a line; a loop's are indented.
+/// Renders one operation a line; those of a loop are indented.
 fn operations(all: &[Operation], depth: usize) -> String {
     let indent = "  ".repeat(depth);
     let line = |one: &Operation| match one {
@@ -76,7 +76,7 @@ fn operations(all: &[Operation], depth: usize) -> String {
     all.iter().map(line).collect()
 }
 
-/// In quotes, as TOML has them.
+/// Quotes a text as TOML.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
 }

@@ -1,16 +1,16 @@
-//! Sockets of the kernel that std does not make.
+//! Kernel sockets that std cannot make.
 
 use std::ffi::CStr;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A connection whose congestion control was never another: one that begins with bbr, where that is
-/// the default, goes on pacing under another name, and sends from timers in the time of whoever
-/// they interrupt.
+/// Makes a connection that uses cubic from its start. A connection that begins with bbr (where that
+/// is the default) keeps pacing after a change, and then sends from timers, in the CPU time of the
+/// interrupted process.
 pub fn cubic(address: [u8; 4], port: u16) -> TcpStream {
     let name = b"cubic";
-    // SAFETY: plain calls; a name and an address that live until the call ends; the descriptor is
-    // new and ours.
+    // SAFETY: plain calls; the name and the address live until the call ends; the descriptor is new
+    // and ours.
     unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
@@ -34,13 +34,13 @@ pub fn cubic(address: [u8; 4], port: u16) -> TcpStream {
     }
 }
 
-/// A socket of the link layer whose packets have virtio-net headers (packet(7)).
+/// Link-layer socket whose packets have virtio-net headers (packet(7)).
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     pub fn new(interface: &CStr) -> Self {
-        // SAFETY: plain calls; an address and an option that live until the call ends; the
-        // descriptor is new and ours.
+        // SAFETY: plain calls; the address and the option live until the call ends; the descriptor
+        // is new and ours.
         unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             assert!(fd >= 0, "{}", std::io::Error::last_os_error());
@@ -74,5 +74,5 @@ impl PacketSocket {
     }
 }
 
-/// linux/if_packet.h.
+/// Value of linux/if_packet.h.
 const PACKET_VNET_HDR: libc::c_int = 15;

@@ -1,5 +1,4 @@
-//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus and over
-//! random bytes.
+//! Bodies of the fuzz targets. `cargo test` also runs them, over the corpus and over random bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +10,7 @@ use tcpcost_tcp::{
     SeqNum, State,
 };
 
-/// Any bytes as a packet: to the parser, and to an endpoint that listens.
+/// Treats the bytes as a packet, for the parser and for a listening endpoint.
 pub fn wire(data: &[u8]) {
     let mut endpoint = Endpoint::new(
         Config::default(),
@@ -41,7 +40,8 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// Any segments, near the window, to an established connection, with time and calls in between.
+/// Sends arbitrary segments near the window to an established connection, with time and calls in
+/// between.
 pub fn segments(data: &[u8]) {
     let mut input = Input(data);
     let (mut connection, mut peer, mut now) = connected(&config(input.byte()));
@@ -84,8 +84,8 @@ pub fn segments(data: &[u8]) {
     }
 }
 
-/// Two connections and a wire that loses, doubles, delays and reorders as the bytes say; when they
-/// end it is a good wire, and everything written must arrive.
+/// Two connections and a wire that loses, duplicates, delays and reorders as the bytes say. When
+/// the bytes end the wire is perfect, and everything written must arrive.
 pub fn pair(data: &[u8]) {
     let mut input = Input(data);
     let config = config(input.byte());
@@ -125,7 +125,7 @@ pub fn pair(data: &[u8]) {
             }
         }
         if a.state() == State::Closed || b.state() == State::Closed {
-            // Enough timeouts in a row: it was given up, and rightly.
+            // Enough timeouts in a row: the connection was rightly given up.
             return;
         }
     }
@@ -183,7 +183,7 @@ fn check_read(connection: &mut Connection, from: u64, len: usize, now: Instant) 
     n as u64
 }
 
-/// Choices by the bits of one byte.
+/// Settings chosen by the bits of one byte.
 fn config(bits: u8) -> Config {
     let supers = if bits & 1 == 0 { 0 } else { 65_160 };
     let delay_max = Duration::from_millis(40);
@@ -206,7 +206,7 @@ fn config(bits: u8) -> Config {
         },
         segmentation: Segmentation {
             super_segment_bytes_max: supers,
-            // With the policies of 2005's receiver its sender, too.
+            // The segmentation of 2005's sender, together with the policy of its receiver.
             whole_only: bits >> 5 == 3,
             window_divisor: (bits >> 5 > 3).then_some(3),
             pacing: if bits >> 5 == 6 {
@@ -221,7 +221,7 @@ fn config(bits: u8) -> Config {
     }
 }
 
-/// Each policy by three bits.
+/// Policy chosen by three bits.
 fn ack(bits: u8, delay_max: Duration) -> AckPolicy {
     let segments = 16;
     match bits {
@@ -313,13 +313,13 @@ fn any_segment(input: &mut Input<'_>, connection: &Connection) -> Segment {
             Ecn::Congested
         },
         dscp: 0,
-        // Of no input of its own, so that the corpus means what it meant.
+        // Derived from another input, so that the corpus keeps its meaning.
         urgent: seq.value() as u16,
         fast_open: None,
     }
 }
 
-/// The bytes, and zeroes when they end.
+/// Bytes of the input, followed by zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -1,4 +1,4 @@
-//! Which segments may go on: sequence numbers, PAWS, RST and SYN, with RFC 5961's answers.
+//! Acceptance tests of a segment: sequence numbers, PAWS, RST and SYN, with RFC 5961's answers.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -9,11 +9,12 @@ use super::{Connection, Ended, State};
 use crate::wire::{Flags, Segment};
 
 impl Connection {
-    /// The peer's SYN again while we wait for the acknowledgement of ours: its SYN-ACK if both
-    /// opened at once (go on without the SYN, which is acknowledged as any duplicate: RFC 9293
-    /// §3.10.7.4), else a sign that our SYN-ACK was lost. No SACK block reports it: the handshake of figure 7
-    /// sends each SYN twice, and RFC 2883 is about data. A sender that counts such reports would take its path
-    /// for one that reorders or duplicates.
+    /// Handles a repetition of the peer's SYN in SYN-RECEIVED. If both sides opened at once, it is
+    /// the peer's SYN-ACK: processing continues without the SYN, which is acknowledged as a
+    /// duplicate (RFC 9293 §3.10.7.4). Else our SYN-ACK was lost and is sent again. No SACK block
+    /// reports the repeated SYN: the handshake of figure 7 sends each SYN twice, and RFC 2883 is
+    /// about data. A sender that counts such reports would conclude that its path reorders or
+    /// duplicates.
     pub(super) fn check_repeated_syn(&mut self, segment: &mut Segment) -> ControlFlow<()> {
         let repeated = self.state == State::SynReceived
             && segment.flags.contains(Flags::SYN)
@@ -31,8 +32,9 @@ impl Connection {
         ControlFlow::Break(())
     }
 
-    /// PAWS (RFC 7323 §5.3 R1), and §3.2: once agreed on, timestamps are in every segment. A SYN without them is
-    /// of a peer that may have restarted: it goes on to [`Self::check_syn`], since RFC 5961 §4.2 must answer it.
+    /// Checks PAWS (RFC 7323 §5.3 R1) and that a segment has timestamps once they are agreed on
+    /// (§3.2). A SYN without timestamps comes from a peer that may have restarted: it passes on to
+    /// [`Self::check_syn`], because RFC 5961 §4.2 requires an answer.
     pub(super) fn check_timestamps(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !self.timestamps || segment.flags.contains(Flags::RST) {
             return ControlFlow::Continue(());
@@ -45,7 +47,7 @@ impl Connection {
             return ControlFlow::Break(());
         };
         let older = (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) < 0;
-        // §5.5: a TS.Recent older than the clock's wrap says nothing.
+        // RFC 7323 §5.5: a TS.Recent older than a wrap of the clock is not comparable.
         if older && self.since_heard(now) < PAWS_IDLE_MAX {
             self.counters.dropped_paws += 1;
             self.answer_unacceptable(segment, now);
@@ -54,9 +56,10 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// The segment must touch the window. Wider than the RFC's table at the right edge, as Linux:
-    /// what begins there brings no text in but its ACK counts. So does, while the window is shut,
-    /// that of a segment further out ("special allowance should be made to accept valid ACKs").
+    /// Checks that the segment touches the window. At the right edge we accept more than the RFC's
+    /// table, as Linux does: a segment that begins there adds no text but its ACK counts. While the
+    /// window is zero, the ACK of a segment further out counts too ("special allowance should be
+    /// made to accept valid ACKs").
     pub(super) fn check_sequence(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         let new = if segment.is_empty() {
             segment.seq.at_or_after(self.rcv.nxt)
@@ -76,7 +79,7 @@ impl Connection {
             self.process_ack(segment, now)?;
         }
         if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
-            // The peer did not get our last ACK: another 2 MSL.
+            // The peer did not get our last ACK: restart the 2 MSL.
             self.timers
                 .set(Timer::TimeWait, now + self.config.time_wait);
         }
@@ -97,9 +100,9 @@ impl Connection {
             && segment.seq.since(self.rcv.edge) <= self.rcv.buffer
     }
 
-    /// TS.Recent (RFC 7323 §4.3 (2)): only from a segment that covers the last ACK sent, so that
-    /// the echo dates from the oldest segment that the next ACK acknowledges. Called when nothing can
-    /// refuse the segment any more: a forged one would shut out the peer's by PAWS.
+    /// Updates TS.Recent (RFC 7323 §4.3 (2)) only from a segment that covers the last ACK sent, so
+    /// that the echo dates from the oldest segment that the next ACK acknowledges. Called after all
+    /// checks, because a forged value would make PAWS refuse the peer's segments.
     pub(super) fn take_timestamps(&mut self, segment: &Segment) {
         let Some(timestamps) = segment.options.timestamps.filter(|_| self.timestamps) else {
             return;
@@ -109,7 +112,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5961 §3.2: only the exact next sequence number resets; the rest of the window is asked.
+    /// Checks RST (RFC 5961 §3.2): only the exact next sequence number resets; any other in the
+    /// window gets a challenge ACK.
     pub(super) fn check_reset(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !segment.flags.contains(Flags::RST) {
             return ControlFlow::Continue(());
@@ -120,7 +124,7 @@ impl Connection {
         }
         let reason = match self.state {
             State::SynReceived if !self.passive => Some(Ended::Refused),
-            // Nobody waits for these any more.
+            // The application has closed and waits for nothing.
             State::Closing | State::LastAck | State::TimeWait => None,
             _ => Some(Ended::Reset),
         };
@@ -128,7 +132,7 @@ impl Connection {
         ControlFlow::Break(())
     }
 
-    /// RFC 5961 §4.2: a SYN on a synchronised connection is answered with a challenge.
+    /// Checks SYN (RFC 5961 §4.2): a SYN on a synchronised connection gets a challenge ACK.
     pub(super) fn check_syn(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !segment.flags.contains(Flags::SYN) {
             return ControlFlow::Continue(());
@@ -137,7 +141,7 @@ impl Connection {
         ControlFlow::Break(())
     }
 
-    /// An ACK that makes the peer prove itself.
+    /// Sends a challenge ACK, within the rate limit.
     pub(super) fn challenge(&mut self, now: Instant) {
         if self.may_answer_unacceptable(now) {
             self.counters.challenge_acks_sent += 1;
@@ -145,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// An ACK that says where we stand, to a segment that is of no use. Data and
-    /// FINs are always answered: their sender may be waiting for a lost ACK.
+    /// Answers an unacceptable segment with an ACK of our current state. Data and FINs are always
+    /// answered, because their sender may be waiting for a lost ACK.
     fn answer_unacceptable(&mut self, segment: &Segment, now: Instant) {
         if !segment.is_empty() || self.may_answer_unacceptable(now) {
             self.owe_ack();
@@ -159,7 +163,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5961 §7. Per connection: a shared limit is a side channel.
+    /// Applies the rate limit of RFC 5961 §7. The limit is per connection, because a shared limit
+    /// is a side channel.
     fn may_answer_unacceptable(&mut self, now: Instant) -> bool {
         let now = self.clock().at(now);
         let may = self.challenge_limit.allows(now);
@@ -168,10 +173,10 @@ impl Connection {
     }
 }
 
-/// How often unacceptable segments were answered in the second that runs (RFC 5961 §7).
+/// Count of unacceptable segments answered in the current second (RFC 5961 §7).
 #[derive(Debug)]
 pub(super) struct ChallengeLimit {
-    /// When the second began, by the timestamp clock.
+    /// Start of the second, in ms of the timestamp clock.
     began: u32,
     answers: u8,
 }
@@ -184,7 +189,7 @@ impl ChallengeLimit {
         }
     }
 
-    /// Counts an answer, if one more is allowed.
+    /// Counts an answer and returns true if the limit allows it.
     fn allows(&mut self, now: u32) -> bool {
         if now.wrapping_sub(self.began) >= 1000 {
             *self = ChallengeLimit::new(now);
@@ -195,7 +200,7 @@ impl ChallengeLimit {
     }
 }
 
-/// RFC 7323 §5.5: less than the 24.8 days in which half of a millisecond clock's circle passes.
+/// RFC 7323 §5.5: below the 24.8 days in which a millisecond clock advances by 2³¹.
 const PAWS_IDLE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
-/// RFC 5961 §7 suggests ten in five seconds.
+/// Answers per second. RFC 5961 §7 suggests ten in five seconds.
 const CHALLENGE_ACKS_MAX: u8 = 10;

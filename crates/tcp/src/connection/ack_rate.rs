@@ -1,33 +1,32 @@
 //! The TCP ACK Rate Request option, both sides (draft-ietf-tcpm-ack-rate-request-11, experimental).
 //!
-//! A SYN announces that it is understood. Then either sender may ask for one acknowledgement per R
-//! full-sized segments; R = 0 asks for one at once and leaves the rate as it is. The draft does not
-//! say how a request that is lost comes back: here it travels with data, in a segment that leaves
-//! room for it, and is repeated with the next new data after a retransmission until data that
-//! carried it is acknowledged. Not here: sending R = 0.
+//! A SYN announces support. Then either sender may request one acknowledgement per R full-sized
+//! segments; R = 0 requests one ACK at once and does not change the rate. The draft does not say
+//! how a lost request is repeated. Here a request is sent with data, in a segment that leaves room
+//! for it, and is repeated with the next new data after a retransmission, until data that carried
+//! it is acknowledged. Not implemented: sending R = 0.
 
 use super::{AckPolicy, Connection};
 use crate::SeqNum;
 use crate::wire::{AckRate, Segment};
 
-/// Where it stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckRateState {
-    /// Both ends announced it.
+    /// True if both ends announced support.
     pub agreed: bool,
-    /// The rate last asked for; 0: none.
+    /// Rate last requested by us; 0 if none.
     asked: u8,
-    /// The beginning of the data it travelled with.
+    /// First sequence number of the data that carried the request.
     asked_from: SeqNum,
 }
 
 impl Connection {
-    /// Whether our SYN announces it.
+    /// True if our SYN announces support.
     pub(super) fn offers_ack_rate(&self) -> bool {
         matches!(self.config.ack, AckPolicy::Requested { .. })
     }
 
-    /// What a segment after the handshake asks for.
+    /// Follows the request in a received segment.
     pub(super) fn take_ack_rate(&mut self, segment: &Segment) {
         let requested = segment.options.ack_rate.and_then(AckRate::requested);
         match requested.filter(|_| self.ack_rate.agreed) {
@@ -37,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// What the new data that leaves now has to ask for.
+    /// Returns the request to send with the new data that leaves now; `None` if there is none.
     #[inline]
     pub(super) fn ack_rate_to_ask(&mut self) -> Option<AckRate> {
         if self.ack_rate.agreed {
@@ -60,7 +59,7 @@ impl Connection {
         Some(AckRate::request(wanted))
     }
 
-    /// Something is sent again: perhaps the request was lost with it.
+    /// Called on a retransmission: repeats the request if it may have been lost too.
     pub(super) fn doubt_ack_rate(&mut self) {
         if self.ack_rate.asked_from.at_or_after(self.snd.una) {
             self.ack_rate.asked = 0;
@@ -68,7 +67,7 @@ impl Connection {
     }
 }
 
-/// Room that a request takes in a segment, padding included.
+/// Bytes of a request in a segment, including padding.
 pub(super) const REQUEST_BYTES: u32 = 8;
-/// Seven bits.
+/// The field has seven bits.
 const REQUEST_MAX: u32 = 127;

@@ -1,4 +1,4 @@
-//! Fifth, check the ACK field (RFC 9293 §3.10.7.4), with SACK (RFC 6675, RFC 2883).
+//! Fifth check of RFC 9293 §3.10.7.4: the ACK field, with SACK (RFC 6675, RFC 2883).
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -9,22 +9,22 @@ use super::{Connection, State};
 use crate::SeqNum;
 use crate::wire::{Flags, Segment};
 
-/// What one ACK told.
+/// Changes caused by one ACK.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes by which SND.UNA moved.
+    /// Bytes by which SND.UNA advanced.
     pub acked: u32,
-    /// Bytes that left the network: newly acknowledged, cumulatively or selectively.
+    /// Bytes newly acknowledged, cumulatively or selectively: they left the network.
     pub delivered: u32,
-    /// The same in segments.
+    /// Segments newly acknowledged, cumulatively or selectively.
     pub delivered_segments: u32,
-    /// A duplicate in the sense of RFC 5681 §2: nothing but a repeated acknowledgement.
+    /// True if the ACK is a duplicate by RFC 5681 §2: it only repeats an acknowledgement.
     pub repeats: bool,
-    /// The round-trip time of what is newly acknowledged.
+    /// Round-trip time of the newly acknowledged data; `None` if it cannot be measured.
     pub rtt: Option<Duration>,
-    /// After a timeout: data arrived that was sent before it and never again.
+    /// True if, after a timeout, data sent before it and never retransmitted arrived.
     pub originals: bool,
-    /// The peer reports a segment that arrived twice.
+    /// Range that the peer reports as received twice (DSACK).
     pub duplicate: Option<(SeqNum, SeqNum)>,
 }
 
@@ -37,7 +37,7 @@ impl Progress {
 }
 
 impl Connection {
-    /// Whether what it acknowledges can be true; that of our SYN opens the connection.
+    /// Checks that the ACK can be valid. An ACK of our SYN establishes the connection.
     pub(super) fn check_ack(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         if !segment.flags.contains(Flags::ACK) {
             self.counters.dropped_bad_ack += 1;
@@ -54,7 +54,7 @@ impl Connection {
         self.update_window(segment);
         let progress = self.acknowledge(segment, window_before, now);
         self.on_ack_progress(&progress, segment, now);
-        // As Linux (`tcp_data_snd_check`), which remembers MSG_MORE for the length of a call.
+        // MSG_MORE holds data only until the next ACK, as in Linux (`tcp_data_snd_check`).
         self.snd.more_over = true;
         self.process_ack_of_fin(now)
     }
@@ -70,7 +70,8 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// RFC 5961 §5.2: an ACK of what was never sent, or older than a window, is not to be believed.
+    /// Checks the ACK's range (RFC 5961 §5.2): an ACK of data never sent, or older than a window,
+    /// gets a challenge ACK.
     fn check_ack_range(&mut self, segment: &Segment, now: Instant) -> ControlFlow<()> {
         let oldest = self.snd.una - self.snd.wnd_max;
         if segment.ack.after(self.snd.nxt) || segment.ack.before(oldest) {
@@ -81,8 +82,9 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// SND.WND from the newest segment (SND.WL1, SND.WL2). As Linux, one that acknowledges new data
-    /// is newer, too: a repetition of early data carries today's window.
+    /// Updates SND.WND from the newest segment (SND.WL1, SND.WL2). As in Linux, a segment that
+    /// acknowledges new data is newer too: a retransmission of early data carries the current
+    /// window.
     fn update_window(&mut self, segment: &Segment) {
         let newer = segment.ack.after(self.snd.una)
             || self.snd.wl1.before(segment.seq)
@@ -97,12 +99,12 @@ impl Connection {
         if self.snd.wnd > 0 {
             self.timers.stop(Timer::Persist);
         } else {
-            // The peer lives and says so; it may keep its window shut for ever (MUST-36).
+            // The peer is alive; it may keep its window closed for ever (MUST-36).
             self.retries = 0;
         }
     }
 
-    /// SND.UNA and the scoreboard.
+    /// Updates SND.UNA and the scoreboard.
     fn acknowledge(&mut self, segment: &Segment, window_before: u32, now: Instant) -> Progress {
         let mut progress = Progress {
             acked: if segment.ack.after(self.snd.una) {
@@ -152,7 +154,8 @@ impl Connection {
         let (mss, timeout) = (self.snd.mss, self.recovery.timeout());
         let blocks = segment.options.sack.as_slice();
         for (index, &(start, end)) in blocks.iter().enumerate() {
-            // RFC 2883 §4: the first block, below the ACK or inside the second, is a duplicate.
+            // RFC 2883 §4: the first block is a duplicate if it is below the ACK or inside the
+            // second.
             let inside = |outer: &(_, _)| start.at_or_after(outer.0) && end.at_or_before(outer.1);
             if index == 0 && (end.at_or_before(segment.ack) || blocks.get(1).is_some_and(inside)) {
                 progress.duplicate = Some((start, end));
@@ -174,8 +177,8 @@ impl Connection {
         }
     }
 
-    /// The sample is the oldest segment's that was sent once; else the timestamps', which know
-    /// which copy arrived (RFC 7323 §4.1).
+    /// Samples the round-trip time: from the oldest segment if it was sent once, else from the
+    /// timestamp echo, which identifies the copy that arrived (RFC 7323 §4.1).
     fn take_rtt(
         &mut self,
         segment: &Segment,
@@ -196,7 +199,7 @@ impl Connection {
         rtt
     }
 
-    /// What the progress means for probes, recovery, the window and the timers.
+    /// Applies the progress to probes, recovery, the window and the timers.
     fn on_ack_progress(&mut self, progress: &Progress, segment: &Segment, now: Instant) {
         if let Some(probe) = self.recovery.tail_probe {
             match probe.on_ack(
@@ -230,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Our FIN is acknowledged when everything is.
+    /// Handles the ACK of our FIN: the FIN is acknowledged if everything is.
     fn process_ack_of_fin(&mut self, now: Instant) -> ControlFlow<()> {
         if !self.snd.fin_sent || self.snd.una != self.snd.nxt {
             return ControlFlow::Continue(());
@@ -239,7 +242,8 @@ impl Connection {
             State::FinWait1 => {
                 self.become_state(State::FinWait2);
                 if self.rcv.abandoned {
-                    // Nobody waits for the peer's FIN; as Linux, neither do we for ever.
+                    // The application does not wait for the peer's FIN. As in Linux, we do not wait
+                    // for ever.
                     self.timers
                         .set(Timer::TimeWait, now + self.config.time_wait);
                 }

@@ -1,4 +1,4 @@
-//! The calls of the application (RFC 9293 §3.10.2 to §3.10.5).
+//! Calls of the application (RFC 9293 §3.10.2 to §3.10.5).
 
 use std::time::Instant;
 
@@ -8,21 +8,22 @@ use super::timers::Timer;
 use super::{Connection, Ended, State};
 use crate::Piece;
 
-/// Why nothing can be written.
+/// Reason why a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// It was closed for writing; or the peer, which had closed, wanted no more (EPIPE in Linux, too).
+    /// The application closed writing; or the peer closed and then reset the connection (EPIPE, as
+    /// in Linux).
     Closed,
     /// The connection ended.
     Ended(Ended),
 }
 
-/// Why there is nothing to read.
+/// Reason why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// Nothing has come yet.
+    /// No data is available yet.
     Empty,
-    /// The peer closed; nothing more will come.
+    /// The peer closed; no more data will arrive.
     Finished,
     /// The connection ended.
     Ended(Ended),
@@ -51,20 +52,20 @@ impl std::error::Error for WriteError {}
 impl std::error::Error for ReadError {}
 
 impl Connection {
-    /// Copies bytes into the send queue; returns how many fitted (0: full). Data written before
-    /// the connection is established waits for it.
+    /// Copies bytes into the send queue and returns how many fitted; 0 if the queue is full. Data
+    /// written before the connection is established is sent afterwards.
     ///
     /// # Errors
-    /// When nothing can be written any more.
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, WriteError> {
         self.write_more(bytes, false)
     }
 
-    /// As [`write`](Self::write); with `more`, a partial segment at the end waits for the next
-    /// write as if corked, but no longer than to the next acknowledgement, as in Linux (MSG_MORE).
+    /// Writes as [`write`](Self::write). With `more`, a partial segment at the end waits for the
+    /// next write, but no longer than until the next acknowledgement, as in Linux (MSG_MORE).
     ///
     /// # Errors
-    /// When nothing can be written any more.
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_more(&mut self, bytes: &[u8], more: bool) -> Result<usize, WriteError> {
         self.check_write()?;
         let space = self.writable() as u32;
@@ -78,18 +79,19 @@ impl Connection {
         Ok(written)
     }
 
-    /// Queues a piece without copying it; gives back what did not fit.
+    /// Queues a piece without copying it. Returns the part that did not fit; `None` if all fitted.
     ///
     /// # Errors
-    /// When nothing can be written any more.
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_piece(&mut self, piece: Piece) -> Result<Option<Piece>, WriteError> {
         self.write_piece_more(piece, false)
     }
 
-    /// As [`write_piece`](Self::write_piece), with `more` as in [`write_more`](Self::write_more).
+    /// Writes as [`write_piece`](Self::write_piece), with `more` as in
+    /// [`write_more`](Self::write_more).
     ///
     /// # Errors
-    /// When nothing can be written any more.
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_piece_more(
         &mut self,
         mut piece: Piece,
@@ -110,9 +112,9 @@ impl Connection {
         Ok(Some(piece))
     }
 
-    /// What was written so far is a record: no segment holds bytes of it and of what is written later
-    /// (MSG_EOR). Once more is written its last segment leaves, small or not; it has PSH unless
-    /// [`write_more`](Self::write_more) said that more follows.
+    /// Ends a record at the last byte written: no segment carries bytes from before and after this
+    /// point (MSG_EOR). Once more data is written, the record's last segment is sent even if it is
+    /// small. It has PSH unless [`write_more`](Self::write_more) announced more data.
     pub fn end_record(&mut self) {
         let (end, pushed) = (self.snd.queue.end(), !self.snd.more);
         self.snd.queue.end_record(end, pushed);
@@ -127,10 +129,10 @@ impl Connection {
         }
     }
 
-    /// Copies received bytes out; returns how many, at least 1 unless `to` is empty.
+    /// Copies received bytes into `to` and returns how many: at least 1 unless `to` is empty.
     ///
     /// # Errors
-    /// When there is nothing to read, and why.
+    /// [`ReadError`] if there is nothing to read.
     pub fn read(&mut self, to: &mut [u8], now: Instant) -> Result<usize, ReadError> {
         self.check_read()?;
         let read = self.rcv.queue.read(to);
@@ -138,19 +140,20 @@ impl Connection {
         Ok(read)
     }
 
-    /// Copies received bytes and leaves them to be read (MSG_PEEK); returns how many. Opens no window.
+    /// Copies received bytes without consuming them (MSG_PEEK) and returns how many. Does not open
+    /// the window.
     ///
     /// # Errors
-    /// When there is nothing to read, and why.
+    /// [`ReadError`] if there is nothing to read.
     pub fn peek(&self, to: &mut [u8]) -> Result<usize, ReadError> {
         self.check_read()?;
         Ok(self.rcv.queue.peek(to))
     }
 
-    /// Takes the next received bytes without copying them, at most `max`.
+    /// Takes the next received bytes without copying them, up to `max`.
     ///
     /// # Errors
-    /// When there is nothing to read, and why.
+    /// [`ReadError`] if there is nothing to read.
     pub fn read_piece(&mut self, max: usize, now: Instant) -> Result<Piece, ReadError> {
         self.check_read()?;
         let piece = self.rcv.queue.take_piece(max).unwrap_or_default();
@@ -190,7 +193,7 @@ impl Connection {
         self.follow(decision);
     }
 
-    /// Holds partial segments back, or lets them go (TCP_CORK).
+    /// Holds partial segments back, or releases them (TCP_CORK).
     pub fn cork(&mut self, cork: bool) {
         self.snd.cork = cork;
         if !cork {
@@ -200,32 +203,33 @@ impl Connection {
         }
     }
 
-    /// Lets what was written leave now, corked or not, small or not; what is written later is held
-    /// back as before.
+    /// Sends what was written now, even if it is small or corked. Later writes are held back as
+    /// before.
     pub fn push(&mut self) {
         self.snd.flush = self.unsent() > 0;
         self.timers.stop(Timer::Cork);
     }
 
-    /// No more will be written: a FIN follows what was. Reading goes on (half-close).
+    /// Closes writing: a FIN follows the data written so far. Reading continues (half-close).
     pub fn close(&mut self) {
         if self.snd.closed {
             return;
         }
         self.snd.closed = true;
         match self.state {
-            // RFC 9293 §3.10.4 drops what was written; it was promised, so it goes first.
+            // RFC 9293 §3.10.4 drops the written data here. We send it first, because `write`
+            // accepted it.
             State::SynSent if self.snd.queue.len() == 0 => self.end(None),
             State::Established => self.become_state(State::FinWait1),
             State::CloseWait => self.become_state(State::LastAck),
-            // From SYN-SENT and SYN-RECEIVED when the handshake is over.
+            // SYN-SENT and SYN-RECEIVED: the FIN follows after the handshake.
             _ => {}
         }
         self.debug_assert_invariants();
     }
 
-    /// Nobody will read any more: what is here is dropped and what comes is answered with a reset.
-    /// If something is dropped unread, so is the connection (RFC 9293 §3.6.1; RFC 2525 §2.17).
+    /// Ends reading for good: data that arrives later is answered with a reset. Resets the
+    /// connection now if received data was not read (RFC 9293 §3.6.1; RFC 2525 §2.17).
     pub fn abandon(&mut self, now: Instant) {
         self.rcv.abandoned = true;
         if self.readable() > 0 {
@@ -238,8 +242,8 @@ impl Connection {
         }
     }
 
-    /// Nobody will read any more, and the peer need not know (SHUT_RD): what is here and what comes is
-    /// acknowledged and dropped; reading says that nothing more will come. Writing goes on.
+    /// Ends reading without telling the peer (SHUT_RD): received and later data is acknowledged and
+    /// dropped, and a read returns "finished". Writing continues.
     pub fn stop_reading(&mut self, now: Instant) {
         self.rcv.discarded = true;
         self.discard(now);
@@ -253,16 +257,16 @@ impl Connection {
         }
     }
 
-    /// Acknowledges now what waits for its delay or for more (TCP_QUICKACK); nothing if nothing waits.
-    /// For good: [`configure`](Self::configure) with another policy.
+    /// Sends a delayed acknowledgement now (TCP_QUICKACK). Does nothing if all data is
+    /// acknowledged. To change the policy permanently use [`configure`](Self::configure).
     pub fn acknowledge_now(&mut self) {
         if self.state.is_synchronized() && self.rcv.acked != self.rcv.nxt {
             self.owe_ack();
         }
     }
 
-    /// From now on segments carry at most so many bytes of payload and options (TCP_MAXSEG), at least
-    /// 88 as in Linux; what is in flight stays as it is. It only ever falls.
+    /// Limits later segments to `bytes` of payload and options (TCP_MAXSEG), at least 88 as in
+    /// Linux. Segments in flight are not changed. The limit can only decrease.
     pub fn limit_mss(&mut self, bytes: u16) {
         let bytes = u32::from(bytes.max(MSS_LIMIT_MIN));
         if bytes < self.snd.mss_path {
@@ -272,7 +276,7 @@ impl Connection {
         self.debug_assert_invariants();
     }
 
-    /// Ends the connection at once, with a reset if the peer knows of it.
+    /// Ends the connection at once, with a reset if the peer knows the connection.
     pub fn abort(&mut self) {
         let known = self.state.is_synchronized() || self.state == State::SynReceived;
         let reset = (known && self.state != State::TimeWait).then_some((self.snd.nxt, true));
@@ -285,5 +289,5 @@ impl Connection {
     }
 }
 
-/// TCP_MIN_MSS.
+/// Linux's TCP_MIN_MSS.
 const MSS_LIMIT_MIN: u16 = 88;

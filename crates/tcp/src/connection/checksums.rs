@@ -1,16 +1,16 @@
-//! Checksums of what was copied into the send queue, taken in the same pass as the copy: bytes that
-//! a device leaves to us to sum are then read once, not twice.
+//! Checksums of data that is copied into the send queue, computed during the copy. If the device
+//! does not compute checksums, the bytes are then read once, not twice.
 //!
-//! A sum is of a cell of the stream, at most a segment long, so it serves only a segment whose ends
-//! are ends of cells. Those of bulk data are: cells are cut as full segments will be. Any other
-//! segment is summed when it leaves, as is payload that was never copied.
+//! A sum covers a cell of the stream, at most a segment long, so it serves only a segment that
+//! consists of whole cells. Segments of bulk data do: cells are cut where full-sized segments will
+//! be. Any other segment is summed when it is sent, as is payload that was not copied.
 
 use std::collections::VecDeque;
 
 use crate::SeqNum;
 use crate::wire::Sum;
 
-/// Sums of cells that have not been acknowledged, in order.
+/// Sums of the cells that are not acknowledged, in order.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     cells: VecDeque<Cell>,
@@ -23,18 +23,19 @@ struct Cell {
     sum: Sum,
 }
 
-/// What the segments will be like.
+/// Parameters for predicting the segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summing {
-    /// SND.NXT: what lies before has left.
+    /// SND.NXT: bytes before it were sent.
     pub sent: SeqNum,
-    /// Payload of a full segment.
+    /// Payload of a full-sized segment.
     pub mss: u32,
 }
 
 impl Sums {
-    /// Copies as much of `from` into `to` as fits and sums it, in cells that end where full segments
-    /// will; the queue ends at `at`. Returns how many bytes.
+    /// Copies as much of `from` into `to` as fits and sums it, in cells that end where full
+    /// segments will end. `at` is the sequence number of the first byte. Returns the number of
+    /// bytes copied.
     pub(super) fn copy(
         &mut self,
         to: &mut [u8],
@@ -45,7 +46,7 @@ impl Sums {
         let (mss, total) = (summing.mss.max(1), to.len().min(from.len()));
         let mut done = 0;
         while done < total {
-            // The last cell goes on if no part of it has left and it has not got too long meanwhile.
+            // Extend the last cell if no part of it was sent and it is shorter than `mss`.
             let last = self.cells.back_mut().filter(|last| {
                 last.end == at
                     && last.start.at_or_after(summing.sent)
@@ -72,7 +73,7 @@ impl Sums {
         total
     }
 
-    /// The sum over `[start, end)`, if whole cells are just that.
+    /// Returns the sum over `[start, end)`; `None` unless whole cells cover exactly that range.
     pub(super) fn of(&self, start: SeqNum, end: SeqNum) -> Option<Sum> {
         let first = self.find(start);
         let (mut at, mut all) = (start, Sum::new());
@@ -89,10 +90,10 @@ impl Sums {
         None
     }
 
-    /// The first cell that begins at `start` or behind it.
+    /// Index of the first cell that begins at or after `start`.
     fn find(&self, start: SeqNum) -> usize {
-        // Where it is if all before are as long as the first, as those of bulk data are: a search costs
-        // more than the segment's header.
+        // Guess the index from the length of the first cell, which is right for bulk data. A binary
+        // search costs more than the segment's header.
         if let Some(first) = self.cells.front()
             && start.at_or_after(first.start)
         {
@@ -105,7 +106,7 @@ impl Sums {
         self.cells.partition_point(|cell| cell.start.before(start))
     }
 
-    /// Everything before `una` is acknowledged.
+    /// Drops the cells before `una`, which are acknowledged.
     pub(super) fn acknowledge(&mut self, una: SeqNum) {
         while self
             .cells
@@ -120,5 +121,5 @@ impl Sums {
     }
 }
 
-/// Room for so many stays with an idle connection: requests and responses then allocate nothing.
+/// Capacity that an idle connection keeps, so that requests and responses do not allocate.
 const IDLE_CELLS: usize = 16;

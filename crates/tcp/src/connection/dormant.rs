@@ -1,10 +1,10 @@
-//! What is left of a connection that has nothing to do: less than a third of its memory, and nothing on the heap
-//! that an empty queue keeps.
+//! Compact form of an idle connection: less than a third of the memory, and no heap memory for
+//! empty queues.
 //!
-//! Everything that a peer or an application could tell comes back as it was. What is forgotten is
-//! what a second of silence makes worthless: the limit on challenges, and signs that a repair which is
-//! long over was for nothing. A connection that has learned of reordering, or whose ACK policy keeps
-//! a memory, stays as it is.
+//! Everything visible to the peer or the application is restored. Two things are lost because they
+//! do not matter after a second of silence: the count of the challenge limit, and evidence that a
+//! past repair was spurious. A connection that saw reordering, or whose ACK policy has a memory, is
+//! not compacted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::counters::Tally;
 use crate::wire::Unreachable;
 use crate::{Config, Pool, SeqNum};
 
-/// An `Option<Instant>` in half its memory: nanoseconds since another one.
+/// Compact `Option<Instant>`, half the size: nanoseconds since a base instant.
 #[derive(Clone, Copy, Debug)]
 struct Moment(u64);
 
@@ -34,7 +34,7 @@ impl Moment {
     fn new(instant: Option<Instant>, base: Instant) -> Self {
         instant.map_or(Self::NONE, |instant| {
             let since = instant.saturating_duration_since(base);
-            // 584 years fit.
+            // The largest value is 584 years.
             Self(since.as_nanos().min(u128::from(u64::MAX - 1)) as u64)
         })
     }
@@ -44,7 +44,7 @@ impl Moment {
     }
 }
 
-/// An established connection without anything in flight, written or unread.
+/// An established connection with nothing in flight, unsent or unread.
 #[derive(Debug)]
 pub(crate) struct Dormant {
     config: Arc<Config>,
@@ -54,7 +54,7 @@ pub(crate) struct Dormant {
     keepalive: Moment,
     rtt: RttEstimator,
     congestion: Congestion,
-    /// The sums of [`Chronograph`], and the counters.
+    /// Sums of [`Chronograph`] and the counters.
     counts: Tally<3>,
     fast_open: Option<Box<FastOpening>>,
     mtu_search: Option<Box<MtuSearch>>,
@@ -94,7 +94,7 @@ pub(crate) struct Dormant {
 }
 
 impl Connection {
-    /// Whether nothing is going on.
+    /// True if the connection is idle and can become [`Dormant`].
     pub(crate) fn may_rest(&self) -> bool {
         let (snd, rcv, owed) = (&self.snd, &self.rcv, &self.owed);
         self.state == State::Established
@@ -114,7 +114,7 @@ impl Connection {
             && self.timers.only(Timer::KeepAlive)
     }
 
-    /// What is left of one that [may rest](Self::may_rest).
+    /// Converts a connection that [may rest](Self::may_rest).
     pub(crate) fn rest(self) -> Dormant {
         let (snd, rcv) = (self.snd, self.rcv);
         let base = self.timers.base();
@@ -167,17 +167,17 @@ impl Connection {
 }
 
 impl Dormant {
-    /// As [`Connection::configure`].
+    /// Changes settings as [`Connection::configure`] does.
     pub(crate) fn configure(&mut self, change: impl FnOnce(&mut Config)) {
         change(Arc::make_mut(&mut self.config));
     }
 
-    /// When it has something to do, if nothing happens before.
+    /// Time of the next keepalive probe; `None` if there is none.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.keepalive.instant(self.base)
     }
 
-    /// It as it was.
+    /// Restores the connection.
     pub(crate) fn wake(&self) -> Connection {
         let snd = SendSpace {
             iss: self.iss,

@@ -1,4 +1,4 @@
-//! Data with the SYN (RFC 7413), at either end; cookies are the endpoint's.
+//! Data with the SYN (RFC 7413), for client and server. The endpoint keeps the cookies.
 
 use std::time::Instant;
 
@@ -7,41 +7,41 @@ use super::{Connection, State};
 use crate::Chain;
 use crate::wire::{FastOpen, Flags, Segment};
 
-/// Where a connection stands that begins so, or may.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FastOpening {
-    /// What is known of the server, at a client.
+    /// Client: knowledge about the server.
     known: Option<Known>,
-    /// What the SYN-ACK brought, at a client; what it is to bring, at a server.
+    /// Client: cookie from the SYN-ACK. Server: cookie to send with the SYN-ACK.
     cookie: Option<Box<FastOpen>>,
-    /// All data of the SYN was taken: by us at a server, by the peer at a client.
+    /// True if all data of the SYN was accepted, by us (server) or by the peer (client).
     taken: bool,
-    /// The cookie was right, so that the server need not wait for the end of the handshake.
+    /// Server: the cookie was valid, so data may be sent before the handshake ends.
     early: bool,
-    /// We are the server.
+    /// True if we are the server.
     answers: bool,
-    /// Our SYN had the option, and was not lost.
+    /// Client: our last SYN had the option.
     asked: bool,
-    /// From now on our SYN is as any.
+    /// Client: later SYNs have neither data nor option.
     plain: bool,
 }
 
-/// What was learned of a server.
+/// Knowledge about a server from an earlier connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// Its cookie; or, while there is none, how to ask for one the next time.
+    /// Cookie of the server; or the form of request to use next if there is no cookie.
     pub cookie: FastOpen,
-    /// Its MSS option.
+    /// MSS option of the server.
     pub mss: u32,
 }
 
 impl Connection {
-    /// The SYN asks for a cookie, or has one and carries what is written before it leaves.
+    /// Makes the SYN request a cookie, or carry `known`'s cookie and the data written before it
+    /// leaves.
     pub(crate) fn open_fast(&mut self, known: Option<Known>) {
         self.fast_open.get_or_insert_default().known = known;
     }
 
-    /// The SYN-ACK brings a cookie.
+    /// Makes the SYN-ACK carry `cookie`.
     pub(crate) fn answer_fast(&mut self, cookie: Option<Box<FastOpen>>) {
         if cookie.is_some() {
             let state = self.fast_open.get_or_insert_default();
@@ -49,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// The data of the peer's SYN is taken, and ours may follow before the handshake is over.
+    /// Accepts the data of the peer's SYN and allows sending before the handshake ends.
     pub(crate) fn take_early(&mut self, syn: &mut Segment, now: Instant) {
         let state = self.fast_open.get_or_insert_default();
         state.taken = !syn.payload.is_empty();
@@ -60,19 +60,19 @@ impl Connection {
         let _ = self.process_text(syn, now);
     }
 
-    /// A server whose handshake is not over, and that may send all the same.
+    /// True for a server in the handshake that may already send data.
     pub(super) fn is_early(&self) -> bool {
         self.state == State::SynReceived
             && self.fast_open.as_ref().is_some_and(|state| state.early)
             && self.snd.nxt.after(self.snd.iss)
     }
 
-    /// Our SYN left with data.
+    /// True if our SYN left with data.
     pub(super) fn carries_data_with_syn(&self) -> bool {
         self.fast_open.is_some() && self.snd.nxt.after(self.snd.iss + 1)
     }
 
-    /// If it leaves again, then without data and option.
+    /// Makes repetitions of the SYN leave without data and option.
     pub(super) fn send_plain_syn(&mut self) {
         if let Some(state) = &mut self.fast_open {
             state.plain = true;
@@ -83,7 +83,8 @@ impl Connection {
         self.fast_open.as_ref().is_some_and(|state| state.taken)
     }
 
-    /// What the SYN-ACK brought, once.
+    /// Returns the cookie and MSS of the server after the handshake, to be stored; `None` before
+    /// and at a server. A cookie is returned once.
     pub(crate) fn take_cookie(&mut self) -> Option<Known> {
         let state = self.fast_open.as_mut()?;
         if state.answers || !self.state.is_synchronized() {
@@ -92,14 +93,14 @@ impl Connection {
         let mss = self.snd.mss_peer;
         let cookie = match state.cookie.take() {
             Some(cookie) => *cookie,
-            // Not answered: the next one asks in the other form.
+            // The server ignored the request: use the experimental option next time.
             None if state.asked && state.known.is_none() => FastOpen::EXPERIMENTAL_REQUEST,
             None => FastOpen::REQUEST,
         };
         Some(Known { cookie, mss })
     }
 
-    /// Option and payload of the SYN or SYN-ACK that leaves.
+    /// Returns option and payload of the SYN or SYN-ACK that leaves now.
     pub(super) fn fast_open_part(&mut self, now: Instant) -> (Option<Box<FastOpen>>, Chain) {
         let nothing = (None, Chain::new());
         let Some(state) = &mut self.fast_open else {
@@ -108,7 +109,7 @@ impl Connection {
         if self.state == State::SynReceived {
             return (state.cookie.clone(), Chain::new());
         }
-        // A SYN that was lost may have been so for what was unusual about it.
+        // A repeated SYN is plain: the first may have been dropped because of the option.
         state.asked = self.retries == 0 && !state.plain;
         if !state.asked {
             return nothing;
@@ -131,7 +132,7 @@ impl Connection {
         let bytes = payload.len() as u32;
         if bytes > 0 {
             self.snd.nxt = start + bytes;
-            // As Linux: if it has to leave again, its segment has PSH.
+            // A retransmission of the SYN's data has PSH, as in Linux.
             self.snd.queue.end_record(self.snd.nxt, true);
             self.recovery.scoreboard.on_sent(start, self.snd.nxt, now);
             self.counters.payload_bytes_sent += u64::from(bytes);
@@ -139,33 +140,33 @@ impl Connection {
         (option, payload)
     }
 
-    /// The SYN-ACK of a connection that may have begun with data.
+    /// Client: processes the Fast Open part of a SYN-ACK.
     pub(super) fn settle_fast_open(&mut self, segment: &mut Segment, now: Instant) {
         let Some(state) = &mut self.fast_open else {
             return;
         };
-        // One that was not asked for is not kept.
+        // A cookie that was not requested is ignored.
         let trusts = self.config.fast_open.connect_without_cookie;
         let brought = segment.fast_open.clone().filter(|_| !trusts);
         state.cookie = brought.filter(|cookie| !cookie.is_request());
         let start = self.snd.una;
         if segment.ack.after(start) {
             state.taken = segment.ack == self.snd.nxt;
-            // No segment more: they came with the SYN.
+            // Counts no delivered segment: the data came with the SYN.
             self.recovery
                 .scoreboard
                 .on_acknowledged(segment.ack, |_| {});
             self.snd.una = segment.ack;
             self.snd.queue.acknowledge(segment.ack);
         }
-        // What the server left is sent again as if it had never been: no sign of congestion.
+        // Data that the server did not accept is sent again. That is no sign of congestion.
         self.recovery.scoreboard.mark_all_lost();
         if self.recovery.scoreboard.is_empty() {
             self.timers.stop(Timer::Retransmit);
         } else {
             self.timers.set(Timer::Retransmit, now + self.rtt.rto());
         }
-        // A server that takes data with a SYN may answer with its SYN-ACK.
+        // The SYN-ACK of a server with Fast Open may carry data.
         if !segment.payload.is_empty() || segment.flags.contains(Flags::FIN) {
             segment.seq += 1;
             segment.flags = segment.flags.without(Flags::SYN);
@@ -178,5 +179,5 @@ impl Connection {
     }
 }
 
-/// Room that is left for options in a segment whose MSS alone is known.
+/// Room for options in the SYN's payload, because only the server's MSS is known.
 pub(crate) const OPTION_BYTES_MAX: u32 = 40;

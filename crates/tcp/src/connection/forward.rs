@@ -1,4 +1,5 @@
-//! The two halves of a forward: received pieces are taken out, and put into the send queue of another connection.
+//! Forwarding inside the endpoint: takes received pieces out of one connection and queues them on
+//! another.
 
 use std::time::Instant;
 
@@ -8,7 +9,8 @@ use super::{Connection, ReadError, WriteError};
 use crate::Piece;
 
 impl Connection {
-    /// Takes out received bytes as pieces, at most `max` of them, as one read: how many, and why there is no more.
+    /// Takes up to `max` received bytes as pieces, as one read. Returns the number of bytes, and
+    /// why there is no more (`None` if more can be read).
     pub(crate) fn take_pieces(
         &mut self,
         max: usize,
@@ -28,23 +30,23 @@ impl Connection {
         (taken, self.check_read().err())
     }
 
-    /// Bytes that the send queue takes.
+    /// Returns the free bytes of the send queue.
     pub(crate) fn room(&self) -> Result<usize, WriteError> {
         self.check_write().map(|()| self.writable())
     }
 
-    /// Says that the application has more than there was room for, so that what limits the sender is known.
+    /// Notes that the application has more data than fits, for the accounting of limits.
     pub(crate) fn want_room(&mut self) {
         self.snd.wanted = true;
     }
 
-    /// Puts pieces into the send queue, which has room for them; how many bytes had to be copied.
+    /// Queues pieces; the caller checked that they fit. Returns how many bytes were copied.
     pub(crate) fn give_pieces(&mut self, pieces: impl Iterator<Item = Piece>) -> usize {
         (self.snd.more, self.snd.wanted) = (false, false);
         let mut copied = 0;
         for piece in pieces {
-            // As the receive queue has it: what waits must not pin many times its buffer in slabs that hold a few bytes
-            // each.
+            // Same rule as in the receive queue: waiting data must not pin many times its size in
+            // slabs that hold a few bytes each. Such pieces are copied.
             let wasteful = piece.held_bytes() > 4 * piece.len() + SMALL_BYTES;
             let held = self.snd.queue.pieces() * piece.held_bytes();
             if wasteful && held > 4 * self.config.send_buffer as usize {
@@ -56,7 +58,7 @@ impl Connection {
         copied
     }
 
-    /// Copies bytes into the send queue, which has room for them.
+    /// Copies bytes into the send queue; the caller checked that they fit.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let summing = self.config.sum_on_write.then_some(Summing {
             sent: self.snd.nxt.max(self.snd.queue.start()),

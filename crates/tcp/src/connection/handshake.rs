@@ -1,4 +1,5 @@
-//! Opening, from either side or from both at once (RFC 9293 §3.5, §3.10.7.2, §3.10.7.3).
+//! Opening of a connection, from either side or from both at once (RFC 9293 §3.5, §3.10.7.2,
+//! §3.10.7.3).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +14,8 @@ use crate::wire::{AckRate, Flags, Options, Segment, Timestamps};
 use crate::{Config, Counters, Pool, SeqNum};
 
 impl Connection {
-    /// Opens a connection: the first poll gives its SYN. `iss` must be hard to guess
-    /// (RFC 9293 §3.4.1).
+    /// Opens a connection: the first poll returns its SYN. `iss` must be hard to guess (RFC 9293
+    /// §3.4.1).
     pub fn connect(
         config: Arc<Config>,
         pool: Pool,
@@ -29,7 +30,7 @@ impl Connection {
         connection
     }
 
-    /// Answers `syn`: the first poll gives the SYN-ACK.
+    /// Answers `syn`: the first poll returns the SYN-ACK.
     pub fn accept(
         config: Arc<Config>,
         pool: Pool,
@@ -40,7 +41,7 @@ impl Connection {
     ) -> Self {
         let mut connection = Self::new(config, pool, iss, clock, now);
         connection.passive = true;
-        // RFC 3168 §6.1.1: an ECN-setup SYN has both bits.
+        // RFC 3168 §6.1.1: an ECN-setup SYN has both ECE and CWR.
         connection.ecn.on = connection.config.ecn && syn.flags.contains(Flags::ECE | Flags::CWR);
         connection.take_peer_syn(syn, now);
         connection.count_received(syn);
@@ -49,7 +50,7 @@ impl Connection {
         connection
     }
 
-    /// The SYN-ACK has left already, as a cookie.
+    /// Notes that the SYN-ACK was sent already, as a SYN cookie.
     pub(crate) fn consider_syn_sent(&mut self) {
         self.owed.syn = false;
         self.snd.nxt = self.snd.iss + 1;
@@ -119,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.10.7.3, in its order.
+    /// Follows the steps of RFC 9293 §3.10.7.3.
     pub(super) fn on_segment_in_syn_sent(&mut self, segment: &mut Segment, now: Instant) {
         let flags = segment.flags;
         // First, check the ACK bit.
@@ -139,20 +140,20 @@ impl Connection {
             }
             return;
         }
-        // Fourth, check the SYN bit; fifth, without it drop.
+        // Fourth, check the SYN bit; fifth, drop the segment if it has neither SYN nor RST.
         if !flags.contains(Flags::SYN) {
             self.counters.dropped_bad_ack += 1;
             return;
         }
         self.take_peer_syn(segment, now);
         if !flags.contains(Flags::ACK) {
-            // Both open at once: answer with a SYN-ACK, from the same ISS.
+            // Simultaneous open: answer with a SYN-ACK with the same ISS.
             self.ecn.on = false;
             self.become_state(State::SynReceived);
             self.owed.syn = true;
             return;
         }
-        // RFC 3168 §6.1.1: an ECN-setup SYN-ACK has ECE alone.
+        // RFC 3168 §6.1.1: an ECN-setup SYN-ACK has ECE only.
         self.ecn.on &= flags.contains(Flags::ECE) && !flags.contains(Flags::CWR);
         self.establish(segment, now);
         self.owe_ack();
@@ -163,7 +164,8 @@ impl Connection {
         }
     }
 
-    /// As Linux: a SYN-ACK echoes a timestamp of ours, if any, as an ACK field must be of our SYN.
+    /// True if the SYN-ACK's timestamp echo, if any, can be a value that we sent, as Linux checks
+    /// it. False for an echo from before this connection.
     fn is_echo_possible(&self, segment: &Segment, now: Instant) -> bool {
         let stamps = (segment.options.timestamps).filter(|stamps| stamps.echo != 0);
         let age = now.saturating_duration_since(self.timers.base());
@@ -174,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// IRS and the options of a SYN.
+    /// Takes IRS and the options of the peer's SYN.
     fn take_peer_syn(&mut self, syn: &Segment, now: Instant) {
         self.rcv.irs = syn.seq;
         self.rcv.nxt = syn.seq + 1;
@@ -195,14 +197,14 @@ impl Connection {
         self.snd.mss_peer = u32::from(options.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN));
         self.begin_mtu_search(now);
         self.set_mss();
-        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        // The window of a SYN is not scaled (RFC 7323 §2.2).
         self.snd.wnd = u32::from(syn.window);
         self.snd.wnd_max = self.snd.wnd;
         self.snd.wl1 = syn.seq;
         self.snd.wl2 = self.snd.iss;
     }
 
-    /// Our SYN is acknowledged by `segment`.
+    /// Enters ESTABLISHED: `segment` acknowledges our SYN.
     pub(super) fn establish(&mut self, segment: &Segment, now: Instant) {
         self.snd.una = self.snd.iss + 1;
         self.counters.segments_delivered += 1;
@@ -212,7 +214,7 @@ impl Connection {
             self.rtt.on_sample(now.saturating_duration_since(sent));
         }
         if self.retries > 0 {
-            // RFC 6928 §2: after a lost SYN, one segment.
+            // RFC 6928 §2: after a lost SYN the window is one segment.
             self.congestion.set_cwnd(self.snd.mss);
         }
         self.retries = 0;
@@ -240,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// The SYN or SYN-ACK.
+    /// Returns the SYN or SYN-ACK if one must be sent.
     pub(super) fn next_syn(&mut self, now: Instant) -> Option<Segment> {
         if !std::mem::take(&mut self.owed.syn) {
             return None;
@@ -259,7 +261,7 @@ impl Connection {
         self.count_sent(1, 0);
         let ack = self.rcv.nxt;
         self.rcv.acked = ack;
-        // Data that came with the peer's SYN is acknowledged with it.
+        // This ACK covers data that came with the peer's SYN.
         self.owed.acks = 0;
         self.ack.on_sent(false, true, now);
         self.timers.stop(Timer::Ack);
@@ -299,13 +301,14 @@ impl Connection {
         }
     }
 
-    /// What routers said of our SYN is likely to hold the other way, too.
+    /// MSS to announce: a path MTU that routers reported for our SYN probably holds in the other
+    /// direction too.
     fn mss_to_offer(&self) -> u16 {
         u16::try_from(self.snd.mss_path).unwrap_or(u16::MAX)
     }
 
-    /// Payload of a full segment: what the peer takes and the path carries, less the options that
-    /// every segment has (RFC 6691).
+    /// Sets the payload of a full-sized segment: the smaller of the peer's MSS and the path's, less
+    /// the options in every segment (RFC 6691).
     pub(super) fn set_mss(&mut self) {
         let options = self.option_bytes();
         let limit = self.segment_bytes_limit();
@@ -314,13 +317,14 @@ impl Connection {
             .on_mss(&self.config, self.snd.mss, !self.state.is_synchronized());
     }
 
-    /// Of options that every segment has.
+    /// Bytes of the options in every segment.
     pub(super) fn option_bytes(&self) -> u32 {
         if self.timestamps { 12 } else { 0 }
     }
 }
 
-/// RFC 9293 §3.7.1 (MUST-15), for IPv4; an IPv6 peer without the option loses a little.
+/// Assumed MSS of a peer without the option (RFC 9293 §3.7.1, MUST-15). The value is for IPv4; for
+/// IPv6 it is smaller than needed.
 const MSS_DEFAULT: u16 = 536;
-/// A peer that announces less asks for work without end.
+/// Smallest accepted MSS. A smaller one would cause unlimited work per byte.
 const MSS_MIN: u16 = 64;

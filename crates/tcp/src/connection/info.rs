@@ -1,4 +1,4 @@
-//! What a connection knows of itself and of its path: what Linux tells by `TCP_INFO`.
+//! Snapshot of a connection and its path: what Linux returns for `TCP_INFO`.
 
 use std::time::{Duration, Instant};
 
@@ -8,127 +8,128 @@ use super::mtu_search::MtuProbes;
 use super::recovery::Phase;
 use crate::wire::Unreachable;
 
-/// A look at a connection. Sizes are in bytes of payload.
+/// Snapshot of a connection. Sizes are in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Info {
-    /// What the sender is busy with.
+    /// State of loss recovery.
     pub loss: LossState,
-    /// What both ends agreed on.
+    /// Options that both ends agreed on.
     pub agreed: Agreed,
-    /// Retransmission timeout, with its doublings.
+    /// Retransmission timeout, including its doublings.
     pub rto: Duration,
-    /// Smoothed round-trip time, once measured.
+    /// Smoothed round-trip time; `None` before the first measurement.
     pub srtt: Option<Duration>,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time; `None` before the first measurement.
     pub rttvar: Option<Duration>,
-    /// The shortest.
+    /// Smallest round-trip time; `None` before the first measurement.
     pub rtt_min: Option<Duration>,
     /// Congestion window.
     pub cwnd_bytes: u32,
-    /// Slow-start threshold, once there was congestion.
+    /// Slow-start threshold; `None` before the first congestion.
     pub ssthresh_bytes: Option<u32>,
-    /// Payload of a full segment to the peer.
+    /// Payload of a full-sized segment to the peer.
     pub mss: u32,
-    /// Payload of a full segment of the peer's, by what was seen.
+    /// Payload of a full-sized segment from the peer, estimated from segments seen.
     pub mss_received: u32,
-    /// What probes found out of the path.
+    /// Result of path MTU probing.
     pub mtu_probes: MtuProbes,
-    /// What our MSS option said.
+    /// Value of our MSS option.
     pub mss_announced: u32,
-    /// Sent and not acknowledged, whatever its fate.
+    /// Bytes sent and not acknowledged, including lost and SACKed ones.
     pub unacked_bytes: u32,
-    /// Of these, reported as received.
+    /// Bytes in `unacked_bytes` that the peer reported by SACK.
     pub sacked_bytes: u32,
-    /// Of these, taken for lost and not yet sent again.
+    /// Bytes in `unacked_bytes` marked as lost and not yet retransmitted.
     pub lost_bytes: u32,
-    /// Of these, in the network for the second time or more.
+    /// Bytes in `unacked_bytes` that were retransmitted and are in the network.
     pub retransmitted_bytes: u32,
-    /// Written and never sent.
+    /// Bytes written and never sent.
     pub unsent_bytes: u32,
     /// The peer's window.
     pub send_window_bytes: u32,
-    /// The largest that it ever offered.
+    /// Largest window that the peer ever offered.
     pub send_window_bytes_max: u32,
-    /// Our window, as the peer knows it.
+    /// Our window as last announced to the peer.
     pub receive_window_bytes: u32,
     /// Size of our receive buffer.
     pub receive_buffer_bytes: u32,
-    /// Timeouts in a row.
+    /// Consecutive retransmission timeouts.
     pub timeouts_in_a_row: u8,
-    /// Probes of a shut window or of an idle peer without an answer.
+    /// Consecutive unanswered probes (zero window or keepalive).
     pub probes_unanswered: u8,
-    /// Time since the peer was last heard.
+    /// Time since the last segment from the peer.
     pub since_received: Option<Duration>,
-    /// Time since payload last came.
+    /// Time since payload last arrived, or since the establishment if none did; `None` before the
+    /// connection is established.
     pub since_data_received: Option<Duration>,
-    /// What a router said last of segments that did not get there, if the peer was not heard since.
+    /// Last ICMP error about our segments; `None` if there was none or the peer was heard since.
     pub soft_error: Option<Unreachable>,
-    /// By how much segments arrived in another order than they were sent in, at most: from the first
-    /// byte of a late one to the end of what had arrived. 0: they did not.
+    /// Largest reordering seen: bytes from the start of a late segment to the highest byte that had
+    /// arrived. 0 if there was none.
     pub reordering_bytes: u32,
-    /// What held the sender up since it began, and for how long.
+    /// Time for which each limit held the sender up since the connection was opened.
     pub limits: Limits,
-    /// How it acknowledges.
+    /// State of the acknowledgement policy.
     pub ack: AckState,
 }
 
-/// What the sender is busy with: Linux's `tcpi_ca_state`.
+/// State of loss recovery (Linux's `tcpi_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossState {
-    /// Nothing is known to be lost.
+    /// No loss is known.
     Open,
-    /// Something is missing and may merely be late.
+    /// Data is missing and may be lost or late.
     Disorder,
-    /// The window was reduced for a congestion mark.
+    /// The window was reduced because of an ECN congestion mark.
     Reduced,
-    /// What was lost is repaired.
+    /// Lost data is being retransmitted.
     Recovery,
-    /// A timeout said that all was lost.
+    /// A timeout marked all data in flight as lost.
     Loss,
 }
 
-/// What both ends agreed on when they opened the connection.
+/// Options that both ends agreed on when the connection was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Timestamps (RFC 7323).
     pub timestamps: bool,
     /// Selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// The peer's shift and ours, if windows are scaled.
+    /// Window shifts of the peer and of us; `None` if windows are not scaled.
     pub window_shifts: Option<(u8, u8)>,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// The data of the SYN was taken (RFC 7413).
+    /// The data of the SYN was accepted (RFC 7413).
     pub data_in_syn: bool,
 }
 
-/// What a sender waited for, and how long since the connection began: `tcpi_busy_time`,
+/// Time for which a sender waited, by reason, since the connection was opened: `tcpi_busy_time`,
 /// `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Something was written and not acknowledged, for whatever reason.
+    /// Time with unacknowledged data, including the two below.
     pub busy: Duration,
-    /// For the peer's window.
+    /// Time limited by the peer's window.
     pub by_window: Duration,
-    /// For room in the send buffer: the application had more.
+    /// Time limited by the send buffer: the application had more data.
     pub by_buffer: Duration,
 }
 
-/// What a sender waits for now.
+/// Reason for which a sender waits now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// Nothing: all is acknowledged.
+    /// All data is acknowledged.
     #[default]
     Idle,
-    /// Acknowledgements, or its turn.
+    /// Waits for acknowledgements, pacing or the congestion window.
     Busy,
-    /// The peer's window.
+    /// Waits for the peer's window.
     Window,
-    /// The application has more than the send buffer holds.
+    /// The application has more data than the send buffer holds.
     Buffer,
 }
 
-/// The running count of [`Limits`], in nanoseconds: a third of the memory of what they are told in.
+/// Running sums of [`Limits`], in nanoseconds. `busy_ns` excludes the two limited times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chronograph {
     limit: Limit,
@@ -153,12 +154,11 @@ impl Chronograph {
         self.limit == Limit::Idle
     }
 
-    /// What an idle one has told so far.
+    /// Returns the sums of an idle chronograph: busy, window, buffer.
     pub(super) fn sums_ns(&self) -> [u64; 3] {
         [self.busy_ns, self.window_ns, self.buffer_ns]
     }
 
-    /// An idle one that has told this much.
     pub(super) fn with_sums_ns([busy_ns, window_ns, buffer_ns]: [u64; 3]) -> Self {
         Self {
             busy_ns,
@@ -192,7 +192,7 @@ impl Chronograph {
 }
 
 impl Connection {
-    /// Looks at everything; `now` is for what is still going on.
+    /// Takes a snapshot. Times that still run are counted up to `now`.
     pub fn info(&self, now: Instant) -> Info {
         let (snd, rcv, recovery) = (&self.snd, &self.rcv, &self.recovery);
         let board = &recovery.scoreboard;
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// What it waits for when it has sent what it could.
+    /// Notes what limits the sender after it has sent what it could.
     #[inline]
     pub(super) fn note_limit(&mut self, now: Instant) {
         let unsent = self.unsent();
@@ -256,7 +256,7 @@ impl Connection {
                 .congestion
                 .cwnd()
                 .saturating_sub(self.recovery.flight(self.snd.mss));
-            // As Linux: what the congestion window holds back as well is not the peer's to blame.
+            // Not counted as the peer's window if the congestion window limits too, as in Linux.
             if short && cwnd_left >= self.snd.mss {
                 Limit::Window
             } else {

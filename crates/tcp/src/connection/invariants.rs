@@ -1,10 +1,10 @@
-//! What must hold of a connection between calls.
+//! Invariants of a connection between calls.
 
 use super::{Connection, State};
 use crate::wire::{Flags, Segment};
 
 impl Connection {
-    /// Checked in debug builds after every call that changes something.
+    /// Checks the invariants in debug builds, after every call that changes the connection.
     pub(super) fn debug_assert_invariants(&self) {
         if cfg!(debug_assertions) {
             self.check_send_space();
@@ -13,7 +13,7 @@ impl Connection {
         }
     }
 
-    /// What a segment tells of the window is kept: nothing that was advertised is ever outside it.
+    /// Checks that the window in `segment` ends within the right edge that we have offered.
     pub(super) fn debug_assert_promises(&self, segment: Option<&Segment>) {
         if cfg!(debug_assertions)
             && let Some(segment) = segment
@@ -42,7 +42,8 @@ impl Connection {
         if self.state == State::Closed || !self.state.is_synchronized() {
             return;
         }
-        // The SYN is acknowledged; ISS says nothing any more, half a circle on it lies "ahead".
+        // After the SYN is acknowledged ISS is not compared: after 2³¹ bytes it would seem to lie
+        // ahead.
         let data = snd.una;
         self.recovery
             .scoreboard
@@ -89,7 +90,7 @@ impl Connection {
         );
     }
 
-    /// Nothing can wait for ever: what is unacknowledged has a timer, what is lost can leave.
+    /// Checks that nothing can wait for ever: unacknowledged data has a timer.
     fn check_timers(&self) {
         use super::timers::Timer;
         let in_flight = self.state.is_synchronized() && self.recovery.scoreboard.flight() > 0;

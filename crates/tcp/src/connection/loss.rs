@@ -1,4 +1,4 @@
-//! From what was acknowledged to what is lost and how large the window is.
+//! Loss: from acknowledged data to lost data and the window.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::SeqNum;
 use crate::wire::Segment;
 
 impl Connection {
-    /// Loss detection, then the phase's view of the ACK.
+    /// Runs loss detection, then applies the ACK to the current phase.
     pub(super) fn repair(&mut self, progress: &Progress, ack: SeqNum, now: Instant) {
         let mss = self.snd.mss;
-        // Duplicate ACKs have let as much leave already.
+        // Duplicate ACKs already allowed this many bytes to leave.
         let reported = match self.sack {
             true => 0,
             false => self.recovery.duplicate_acks.saturating_mul(mss),
@@ -42,9 +42,9 @@ impl Connection {
                 self.congestion.on_ack(
                     growth,
                     Acked {
-                        // What was reported before it was acknowledged is not counted again, as in
-                        // Linux; nor is what ssthresh paid for, over which the ACK that ends a
-                        // recovery moves SND.UNA.
+                        // Data reported before it was acknowledged is not counted again, as in
+                        // Linux. Nor is data delivered during a recovery, which the recovery's last
+                        // ACK covers: ssthresh accounts for it.
                         bytes: (progress.delivered.saturating_sub(reported))
                             .max(progress.delivered.min(mss)),
                         flight: self.recovery.flight_at_send,
@@ -57,7 +57,7 @@ impl Connection {
                 );
             }
             Phase::Recovery { prr, .. } if progress.delivered > 0 || progress.repeats => {
-                // Without SACK a duplicate ACK is all there is to tell of a delivery.
+                // Without SACK a duplicate ACK is the only sign of a delivery.
                 let delivered = if self.sack || progress.acked > 0 {
                     progress.delivered
                 } else {
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Ends the phase if everything sent before it began has arrived.
+    /// Ends the phase if everything sent before its start is acknowledged.
     fn leave_phase(&mut self, ack: SeqNum) {
         match self.recovery.phase {
             Phase::Recovery { until, .. } if ack.at_or_after(until) => {
@@ -88,7 +88,8 @@ impl Connection {
         self.recovery.duplicate_acks = 0;
     }
 
-    /// RACK with SACK; three duplicate ACKs and partial ACKs without (RFC 5681, RFC 6582).
+    /// Detects loss: RACK if SACK is in use, else three duplicate ACKs and partial ACKs (RFC 5681,
+    /// RFC 6582).
     fn detect_loss(&mut self, progress: &Progress, now: Instant) {
         if self.sack {
             if progress.delivered > 0 && !self.recovery.scoreboard.is_empty() {
@@ -108,7 +109,8 @@ impl Connection {
                 recovery.scoreboard.mark_head_lost(mss);
             }
         } else if progress.repeats {
-            // No more than there are segments to have caused them: an attacker's do not count.
+            // Duplicates beyond the number of segments in flight are ignored: an attacker sent
+            // them.
             let segments = recovery.scoreboard.flight().div_ceil(mss);
             recovery.duplicate_acks = (recovery.duplicate_acks + 1).min(segments);
             if recovery.duplicate_acks == DUPLICATES
@@ -119,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 §6.2 step 5.
+    /// Runs RACK's time-based detection (RFC 8985 §6.2 step 5).
     pub(super) fn detect_loss_by_time(&mut self, now: Instant) {
         let repairing = self.recovery.is_repairing();
         let rtt = Rtts {
@@ -140,11 +142,11 @@ impl Connection {
     }
 
     pub(super) fn enter_recovery(&mut self, flight_before: u32, progress: &Progress) {
-        // Once a round trip: a congestion mark may have reduced the window already.
+        // One reduction per round trip: a congestion mark may have reduced the window already.
         self.recovery.undo = None;
         if matches!(self.recovery.phase, Phase::Open) {
             self.remember_window();
-            // FlightSize of RFC 5681: what is reported to have arrived is still in it.
+            // FlightSize of RFC 5681 includes data reported as arrived.
             let flight_size = self
                 .snd
                 .nxt
@@ -171,12 +173,12 @@ impl Connection {
         };
     }
 
-    /// Before a reduction that may turn out to be for nothing.
+    /// Saves the window before a reduction that may have to be undone.
     pub(super) fn remember_window(&mut self) {
         self.recovery.undo = Some(Box::new(Undo::new(self.congestion.clone(), self.snd.nxt)));
     }
 
-    /// Looks for signs that nothing was lost, and takes the reduction back.
+    /// Undoes the reduction if the ACK shows that nothing was lost.
     pub(super) fn check_spurious(&mut self, progress: &Progress, segment: &Segment) {
         let Some(undo) = &mut self.recovery.undo else {
             return;
@@ -190,14 +192,14 @@ impl Connection {
         let by_report = progress
             .duplicate
             .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
-        // After the repair an old echo proves nothing: it may be of data in between.
+        // After the repair an old echo proves nothing: it may be of data sent in between.
         let by_echo = by_echo && self.recovery.is_repairing();
         if by_echo || by_report {
             self.take_back();
         }
     }
 
-    /// What two ACKs say of a timeout (RFC 5682).
+    /// Decides from two ACKs whether a timeout was spurious (F-RTO, RFC 5682).
     pub(super) fn check_timeout(&mut self, progress: &Progress) {
         let new_data = self.unsent().min(self.window_left()) >= self.snd.mss;
         let Phase::Loss { frto, .. } = &mut self.recovery.phase else {
@@ -209,7 +211,7 @@ impl Connection {
         }
     }
 
-    /// The last reduction was for nothing (RFC 4015).
+    /// Undoes the last reduction (RFC 4015).
     fn take_back(&mut self) {
         if let Some(undo) = self.recovery.undo.take() {
             self.congestion.restore(undo.before);
@@ -223,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// The peer saw a congestion mark (RFC 3168 §6.1.2).
+    /// Handles ECE: the peer saw a congestion mark (RFC 3168 §6.1.2).
     pub(super) fn on_congestion_echo(&mut self) {
         if matches!(self.recovery.phase, Phase::Open) {
             self.counters.ecn_reductions += 1;
@@ -231,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Halves the window at once, once a round trip.
+    /// Reduces the window to ssthresh at once, at most once per round trip.
     pub(super) fn reduce_window(&mut self) {
         if !matches!(self.recovery.phase, Phase::Open) {
             return;
@@ -245,7 +247,7 @@ impl Connection {
         };
     }
 
-    /// RFC 6298 (5.2), (5.3): new data was acknowledged.
+    /// Restarts the timers after new data was acknowledged (RFC 6298 (5.2), (5.3)).
     pub(super) fn restart_retransmission_timers(&mut self, now: Instant) {
         if self.recovery.scoreboard.is_empty() {
             for timer in [Timer::Retransmit, Timer::TailProbe, Timer::Reorder] {
@@ -265,7 +267,8 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 §7.2: with SACK, outside of recovery, one probe at a time.
+    /// Arms the tail loss probe (RFC 8985 §7.2): with SACK, outside of recovery, one probe at a
+    /// time.
     pub(super) fn arm_tail_probe(&mut self, now: Instant) {
         let recovery = &self.recovery;
         let wanted = self.config.tail_loss_probe
@@ -288,5 +291,5 @@ impl Connection {
 
 /// DupThresh of RFC 5681 §3.2.
 const DUPLICATES: u32 = 3;
-/// `Fixed` has no ssthresh; its window is not touched anyhow.
+/// Largest window after a recovery. `Fixed` has no ssthresh; its window does not change anyway.
 const CWND_AFTER_MAX: u32 = 1 << 30;

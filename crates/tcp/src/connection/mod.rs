@@ -1,4 +1,4 @@
-//! One connection.
+//! State and methods of one connection.
 
 mod acceptability;
 mod ack;
@@ -75,16 +75,16 @@ pub use state::State;
 /// A TCP connection without its addresses.
 ///
 /// Its methods are of four kinds:
-/// - something happened: [`on_segment`](Self::on_segment), [`on_timeout`](Self::on_timeout),
+/// - events: [`on_segment`](Self::on_segment), [`on_timeout`](Self::on_timeout),
 ///   [`on_mtu`](Self::on_mtu);
-/// - the application calls: [`write`](Self::write), [`read`](Self::read), [`close`](Self::close)
-///   and their relatives;
-/// - what there is to do: [`poll_segment`](Self::poll_segment), until it gives `None`;
-/// - plain nouns look and change nothing.
+/// - calls of the application: [`write`](Self::write), [`read`](Self::read), [`close`](Self::close)
+///   and related methods;
+/// - output: [`poll_segment`](Self::poll_segment), until it returns `None`;
+/// - getters, named by nouns, change nothing.
 ///
-/// After calls of the first two kinds drain `poll_segment`, then ask
-/// [`next_timeout`](Self::next_timeout). Several segments may be taken in before polling: then one
-/// acknowledgement answers them all. `now` must never go back.
+/// After calls of the first two kinds call `poll_segment` until it returns `None`, then ask
+/// [`next_timeout`](Self::next_timeout). Several segments may be passed in before polling; then one
+/// acknowledgement answers all of them. `now` must never decrease.
 #[derive(Debug)]
 pub struct Connection {
     state: State,
@@ -92,11 +92,11 @@ pub struct Connection {
     pool: Pool,
     snd: SendSpace,
     rcv: ReceiveSpace,
-    /// Both sides understand SACK.
+    /// True if both sides agreed on SACK.
     sack: bool,
-    /// Both sides use timestamps.
+    /// True if both sides agreed on timestamps.
     timestamps: bool,
-    /// Of the timestamp clock, whose epoch is the timers'.
+    /// Value of the timestamp clock at its epoch, which is the epoch of `timers`.
     clock_offset: u32,
     ecn: EcnState,
     rtt: RttEstimator,
@@ -106,17 +106,17 @@ pub struct Connection {
     ack: AckScheduler,
     ack_rate: AckRateState,
     owed: Owed,
-    /// The peer opened it.
+    /// True if the peer opened the connection.
     passive: bool,
-    /// Timeouts in a row without new acknowledgement.
+    /// Consecutive timeouts without a new acknowledgement.
     retries: u8,
-    /// Probes of an idle or closed window without any answer.
+    /// Consecutive unanswered probes (keepalive or zero window).
     unanswered: u8,
-    /// When the peer was last heard, by the timers' clock.
+    /// Arrival time of the peer's last segment, in ns since the epoch of `timers`.
     heard_ns: u64,
     challenge_limit: ChallengeLimit,
     ended: Option<Ended>,
-    /// What routers say, and the peer has not disproved.
+    /// Last ICMP error, cleared when the peer is heard.
     soft_error: Option<Unreachable>,
     fast_open: Option<Box<FastOpening>>,
     mtu_search: Option<Box<MtuSearch>>,
@@ -124,81 +124,83 @@ pub struct Connection {
     counters: Counters,
 }
 
-/// What `poll_segment` has to send beside data.
+/// Segments other than data that `poll_segment` must send.
 #[derive(Debug, Default)]
 struct Owed {
     /// SYN or SYN-ACK.
     syn: bool,
-    /// Acknowledgements: more than one only to a peer that counts duplicates for want of SACK.
+    /// Number of acknowledgements. More than one only if the peer does not use SACK and so counts
+    /// duplicates.
     acks: u8,
-    /// A reset, with its sequence number; with the ACK flag unless it answers an ACK.
+    /// Sequence number of a reset, and true if the reset has the ACK flag.
     reset: Option<(SeqNum, bool)>,
-    /// An old sequence number that makes the peer say where it stands: for zero-window and
-    /// keepalive probes.
+    /// Segment with an old sequence number, which makes the peer answer with its current state.
+    /// Used as zero-window probe and keepalive probe.
     probe: bool,
     /// A tail loss probe.
     tail_probe: bool,
 }
 
-/// Why a connection ended other than by both sides closing it.
+/// Reason why a connection ended without both sides closing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer reset it.
+    /// The peer sent a reset.
     Reset,
     /// The peer answered our SYN with a reset.
     Refused,
-    /// The peer did not answer for too long.
+    /// The peer did not answer before the retries or the time ran out.
     TimedOut,
-    /// We aborted it.
+    /// The application aborted the connection.
     Aborted,
-    /// The SYN did not get there; or the peer did not answer for too long, and this was said last of
-    /// why.
+    /// A router reported this error for our SYN; or the peer stopped answering and this was the
+    /// last error reported.
     Unreachable(Unreachable),
 }
 
 impl Connection {
-    /// State by RFC 9293 §3.3.2.
+    /// State (RFC 9293 §3.3.2).
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Why it ended, if it did not end by both sides closing.
+    /// Reason of the end; `None` if the connection is open or both sides closed it.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// The earliest time at which [`on_timeout`](Self::on_timeout) has something to do.
+    /// The earliest time at which [`on_timeout`](Self::on_timeout) has work; `None` if no timer
+    /// runs.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// The same in nanoseconds since the epoch of its clock.
+    /// Earliest timeout in nanoseconds since the epoch of `timers`; `None` if no timer runs.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
         self.timers.next_ns()
     }
 
-    /// What it counted.
+    /// Totals since the connection was opened.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What was chosen for it.
+    /// Current settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Bytes that can be read.
+    /// Number of bytes that can be read.
     pub fn readable(&self) -> usize {
         self.rcv.queue.bytes() as usize
     }
 
-    /// Whether reading would say that nothing more will come.
+    /// True if no more bytes can ever be read.
     pub fn is_finished(&self) -> bool {
         self.readable() == 0
             && (self.rcv.finished || self.rcv.discarded || self.state == State::Closed)
     }
 
-    /// Bytes that can be written; 0 also when writing would fail.
+    /// Number of bytes that can be written; 0 also if a write would fail.
     pub fn writable(&self) -> usize {
         if !self.state.may_write() || self.snd.closed {
             return 0;
@@ -206,12 +208,12 @@ impl Connection {
         self.config.send_buffer.saturating_sub(self.snd.queue.len()) as usize
     }
 
-    /// Bytes written that the peer has not acknowledged.
+    /// Number of bytes written and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.snd.queue.len() as usize
     }
 
-    /// Sequence number behind the last byte written.
+    /// Sequence number after the last byte written.
     pub fn written(&self) -> SeqNum {
         self.snd.queue.end()
     }
@@ -226,27 +228,28 @@ impl Connection {
         self.congestion.cwnd()
     }
 
-    /// Bytes believed to be in the network.
+    /// Estimate of the bytes in the network.
     pub fn in_flight(&self) -> u32 {
         self.recovery.flight(self.snd.mss)
     }
 
-    /// Payload bytes of a full segment to the peer.
+    /// Payload bytes of a full-sized segment to the peer.
     pub fn mss(&self) -> u32 {
         self.snd.mss
     }
 
-    /// Smoothed round-trip time, once measured.
+    /// Smoothed round-trip time; `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtt.srtt()
     }
 
-    /// Retransmission timeout, with its doublings while nothing is acknowledged.
+    /// Retransmission timeout, including its doublings since the last acknowledgement.
     pub fn rto(&self) -> Duration {
         self.rtt.rto()
     }
 
-    /// The checksum's sum over payload that was written, if it was taken in the same pass.
+    /// Checksum sum over written payload, `bytes` from `start`; `None` if it was not computed with
+    /// the copy.
     pub(crate) fn sum_of(&self, start: SeqNum, bytes: usize) -> Option<Sum> {
         self.snd.queue.sum_of(start, bytes as u32)
     }
@@ -255,7 +258,7 @@ impl Connection {
         self.timers.base() + Duration::from_nanos(self.heard_ns)
     }
 
-    /// Time since the peer was last heard.
+    /// Time since the last segment from the peer.
     fn since_heard(&self, now: Instant) -> Duration {
         Duration::from_nanos(self.timers.ns(now).saturating_sub(self.heard_ns))
     }
@@ -267,13 +270,13 @@ impl Connection {
         }
     }
 
-    /// The only place that assigns the state.
+    /// Sets the state. The only function that does.
     fn become_state(&mut self, next: State) {
         debug_assert!(self.state.may_become(next), "{:?} to {next:?}", self.state);
         self.state = next;
     }
 
-    /// The end, for a reason; what the peer sent can still be read.
+    /// Ends the connection for `reason`. Received data can still be read.
     fn end(&mut self, reason: Option<Ended>) {
         self.become_state(State::Closed);
         self.ended = self.ended.or(reason);
@@ -284,9 +287,9 @@ impl Connection {
         self.snd.una = self.snd.nxt;
     }
 
-    /// Changes choices while it runs: acknowledgement, segmentation, timeouts and the send buffer
-    /// take effect for what comes. What was agreed on or set up at the beginning (options, MSS,
-    /// receive buffer, congestion control, whether there are keepalives) stays.
+    /// Changes settings of a running connection. Acknowledgement, segmentation, timeouts and the
+    /// send buffer take effect from now on. Settings used at the start (options, MSS, receive
+    /// buffer, congestion control, keepalive on or off) keep their effect.
     pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
         change(Arc::make_mut(&mut self.config));
     }

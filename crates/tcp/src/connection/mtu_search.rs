@@ -1,11 +1,12 @@
-//! Path MTU by probes (RFC 4821; RFC 8899 for TCP; Linux's `tcp_mtu_probing`): for paths on which
-//! what is too large vanishes and no router says so.
+//! Path MTU search with probes (RFC 4821; RFC 8899 for TCP; Linux's `tcp_mtu_probing`), for paths
+//! that drop packets that are too large without an ICMP error.
 //!
-//! A probe is a segment of new data that is larger than the others. If it gets there, segments become
-//! as large; if it alone is lost it was too large, and its data leave again in segments as they were,
-//! with the congestion window as it was (RFC 4821 §7.6.2). If others are lost with it, it says nothing.
+//! A probe is a segment of new data that is larger than the others. If it arrives, later segments
+//! get its size. If only the probe is lost, it was too large: its data is sent again in segments of
+//! the old size, and the congestion window does not change (RFC 4821 §7.6.2). If other segments are
+//! lost too, the probe decides nothing.
 //!
-//! All sizes are in bytes of payload and options, as the MSS option has them.
+//! All sizes are in bytes of payload and options, as in the MSS option.
 
 use std::time::{Duration, Instant};
 
@@ -15,42 +16,42 @@ use super::{Connection, State};
 use crate::SeqNum;
 use crate::wire::Segment;
 
-/// Whether a sender finds out by itself what the path carries.
+/// Choice of when a sender searches for the path MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuProbing {
-    /// No: it relies on routers that say what is too big.
+    /// No probing: the sender relies on ICMP errors of routers.
     #[default]
     Off,
-    /// Once four timeouts in a row say that full segments vanish: back to 1024 bytes, and up again by
-    /// probes.
+    /// After four timeouts in a row, which suggest that full-sized segments are lost. The size
+    /// falls to 1024 bytes and probes raise it again.
     BlackHole,
-    /// From the beginning: it starts with 1024 bytes.
+    /// Always, starting with 1024 bytes.
     Always,
 }
 
-/// The range in which the largest size that gets there lies.
+/// Range that contains the largest size that arrives.
 #[derive(Clone, Debug)]
 pub(super) struct MtuSearch {
-    /// Gets there: search_low.
+    /// Largest size known to arrive (search_low).
     low: u32,
-    /// May get there: search_high.
+    /// Largest size that may arrive (search_high).
     high: u32,
-    /// `high` is what both ends take, or what a router said: no probe of it was lost.
+    /// True if `high` is the limit of both ends or of a router: no probe of that size was lost.
     is_whole: bool,
     probe: Option<Probe>,
-    /// When it began, for beginning again.
+    /// Start of the current search.
     since: Instant,
     counts: MtuProbes,
 }
 
-/// What came of probing; in an [`Info`](crate::Info) of a connection.
+/// Counts of path MTU probing, in an [`Info`](crate::Info) of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MtuProbes {
-    /// Probes that got there.
+    /// Probes that arrived.
     pub arrived: u32,
     /// Probes that were too large.
     pub lost: u32,
-    /// Times segments were made smaller because full ones seemed to vanish.
+    /// Reductions of the segment size because full-sized segments seemed to be lost.
     pub black_holes: u32,
 }
 
@@ -59,17 +60,17 @@ struct Probe {
     start: SeqNum,
     end: SeqNum,
     size: u32,
-    /// It was too large; its data are on their way again.
+    /// True if the probe was too large; its data is being sent again.
     failed: bool,
 }
 
-/// What the search wants of the moment at which new data may leave.
+/// Decision of the search when new data may leave.
 pub(super) enum Turn {
-    /// A probe of this size leaves first.
+    /// Send a probe of this size first.
     Probe(u32),
-    /// So it will when acknowledgements have made room for it.
+    /// Wait until acknowledgements make room for a probe.
     Wait,
-    /// Nothing.
+    /// Send data as usual.
     Pass,
 }
 
@@ -85,8 +86,10 @@ impl MtuSearch {
         }
     }
 
-    /// The next size to try. The whole range first: where nothing is in the way one probe is the
-    /// search, and RFC 4821 §7.3 would have sizes that are common tried first. Then its middle, as Linux.
+    /// Returns the next size to try; `None` if a probe is in flight or the search has ended. The
+    /// first probe has the largest size: on a path without obstacles one probe is enough, and RFC
+    /// 4821 §7.3 recommends to try common sizes first. Later probes have the middle of the range,
+    /// as in Linux.
     fn next_size(&self) -> Option<u32> {
         let range = self.high - self.low;
         match self.probe {
@@ -108,7 +111,7 @@ impl MtuSearch {
         self.counts.lost += 1;
     }
 
-    /// Neither end nor the path takes more.
+    /// Lowers the upper limit to `most`, the limit of both ends and of routers.
     fn bound(&mut self, most: u32) {
         if most < self.high {
             (self.high, self.is_whole) = (most, true);
@@ -116,7 +119,7 @@ impl MtuSearch {
         }
     }
 
-    /// From `low` upwards again: the path may have changed.
+    /// Restarts the search from `low`, because the path may have changed.
     fn begin_again(&mut self, low: u32, high: u32, now: Instant) {
         *self = Self {
             counts: self.counts,
@@ -126,7 +129,7 @@ impl MtuSearch {
 }
 
 impl Connection {
-    /// The handshake has told what the peer takes.
+    /// Starts the search after the handshake, which gives the peer's MSS.
     pub(super) fn begin_mtu_search(&mut self, now: Instant) {
         if self.config.mtu_probing == MtuProbing::Always {
             let (low, high) = (BASE + self.option_bytes(), self.mss_limit());
@@ -134,12 +137,12 @@ impl Connection {
         }
     }
 
-    /// What both ends take, and the path as far as routers said.
+    /// Limit of the size by both ends and by what routers reported.
     fn mss_limit(&self) -> u32 {
         self.snd.mss_peer.min(self.snd.mss_path)
     }
 
-    /// The size of full segments: of what both ends take, what is known to get there.
+    /// Size of full-sized segments: the largest size known to arrive, within the limit.
     pub(super) fn segment_bytes_limit(&mut self) -> u32 {
         let limit = self.mss_limit();
         self.mtu_search.as_mut().map_or(limit, |search| {
@@ -148,15 +151,17 @@ impl Connection {
         })
     }
 
-    /// All is taken for lost, which says nothing of a probe.
+    /// Forgets the probe in flight, because a timeout marks everything as lost and decides nothing
+    /// about the probe.
     pub(super) fn forget_mtu_probe(&mut self) {
         if let Some(search) = &mut self.mtu_search {
             search.probe = None;
         }
     }
 
-    /// Nothing was heard for so many timeouts that full segments may never have got there (RFC 4821
-    /// §7.7): smaller ones from now on. Not if those that are lost are small.
+    /// Reduces the segment size after several timeouts without an answer, because full-sized
+    /// segments may never have arrived (RFC 4821 §7.7). Does nothing if the lost segments are
+    /// small.
     pub(super) fn suspect_black_hole(&mut self, now: Instant) {
         if self.config.mtu_probing == MtuProbing::Off || self.retries <= RETRIES {
             return;
@@ -179,14 +184,13 @@ impl Connection {
         self.set_mss();
     }
 
-    /// What came of it so far.
     pub(super) fn mtu_probes(&self) -> MtuProbes {
         let search = self.mtu_search.as_ref();
         search.map(|search| search.counts).unwrap_or_default()
     }
 
-    /// RFC 4821 §7.4, as Linux: nothing is being repaired, and enough follows that the loss of the probe
-    /// alone will show.
+    /// Decides whether a probe may leave (RFC 4821 §7.4, as in Linux): nothing is being repaired,
+    /// and enough data follows to show the loss of the probe alone.
     #[cold]
     pub(super) fn mtu_turn(&mut self, unsent: u32, now: Instant) -> Turn {
         let (options, limit, mss) = (self.option_bytes(), self.mss_limit(), self.snd.mss);
@@ -223,7 +227,7 @@ impl Connection {
     pub(super) fn send_mtu_probe(&mut self, size: u32, now: Instant) -> Segment {
         let (start, bytes) = (self.snd.nxt, size - self.option_bytes());
         self.pace(bytes, now);
-        // As if segments were as large already: no device is to cut it.
+        // Sets the MSS to the probe's size, so that the device does not cut the probe.
         let mss = std::mem::replace(&mut self.snd.mss, bytes);
         let segment = self.send_new(bytes, false, None, now);
         self.snd.mss = mss;
@@ -238,7 +242,7 @@ impl Connection {
         segment
     }
 
-    /// SND.UNA has moved.
+    /// Ends a probe that SND.UNA has passed.
     #[cold]
     pub(super) fn settle_mtu_probe(&mut self) {
         let una = self.snd.una;
@@ -256,7 +260,8 @@ impl Connection {
         }
     }
 
-    /// Whether all that is lost is a probe, which is no sign of congestion; then it is sent again in parts.
+    /// True if only the probe is lost, which is no sign of congestion. Its data is then sent again
+    /// in parts.
     pub(super) fn is_only_probe_lost(&mut self) -> bool {
         let Some(search) = &mut self.mtu_search else {
             return false;
@@ -272,7 +277,7 @@ impl Connection {
         true
     }
 
-    /// The probe that is out is too large.
+    /// Marks the probe in flight as too large.
     pub(super) fn lose_mtu_probe(&mut self) {
         let Some(search) = &mut self.mtu_search else {
             return;
@@ -295,20 +300,22 @@ impl Connection {
     }
 }
 
-/// Payload that nearly every path carries: Linux's `tcp_base_mss`, RFC 4821 §7.2.
+/// Start size without options, which nearly every path carries: Linux's `tcp_base_mss`, RFC 4821
+/// §7.2.
 const BASE: u32 = 1024;
-/// Never less, as for what routers say: RFC 9293 §3.7.1.
+/// Smallest size, as for limits that routers report: RFC 9293 §3.7.1.
 const SIZE_MIN: u32 = 536;
-/// A narrower range is not worth a probe: Linux's `tcp_probe_threshold`.
+/// Smallest range worth a probe (Linux's `tcp_probe_threshold`).
 const RANGE_MIN: u32 = 8;
-/// After so long a larger size is tried again: Linux's `tcp_probe_interval`, RFC 4821 §7.3.
+/// Time after which a larger size is tried again (Linux's `tcp_probe_interval`, RFC 4821 §7.3).
 const INTERVAL: Duration = Duration::from_secs(600);
-/// Repetitions without answer before the next timeout is a full-stop timeout: R1 of RFC 9293 §3.8.3,
-/// Linux's `tcp_retries1`.
+/// Retries without an answer, after which the next timeout is a full-stop timeout (R1 of RFC 9293
+/// §3.8.3, Linux's `tcp_retries1`).
 const RETRIES: u8 = 3;
-/// Full segments that follow a probe: one more than say that it is lost.
+/// Full-sized segments that must follow a probe: one more than are needed to detect its loss.
 const FOLLOWERS: u32 = 4;
-/// As Linux: with a smaller window a loss would cost more than larger segments bring.
+/// Smallest window for probes, in segments, as in Linux. With a smaller window a loss would cost
+/// more than larger segments gain.
 const CWND_SEGMENTS_MIN: u32 = 11;
 
 #[cfg(test)]
@@ -316,7 +323,8 @@ mod tests {
     use super::*;
     use crate::time::ms;
 
-    /// Probes until the search ends on a path that carries `path`; how many, and what was found.
+    /// Runs the search on a path that carries `path`. Returns the number of probes and the size
+    /// found.
     fn search(low: u32, high: u32, path: u32) -> (u32, u32) {
         let mut search = MtuSearch::new(low, high, ms(0));
         let mut probes = 0;

@@ -1,16 +1,16 @@
-//! Payload that arrived ahead of a gap.
+//! Reassembly of payload that arrived after a gap.
 
 use crate::wire::SackBlocks;
 use crate::{Chain, Piece, SeqNum};
 
-/// Disjoint ranges above RCV.NXT, in order, none touching the next. At most [`RANGES_MAX`]: what a
-/// peer scatters costs it, not us.
+/// Disjoint, non-adjacent ranges above RCV.NXT, in order. At most [`RANGES_MAX`], so that a peer
+/// that scatters its data slows only itself.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     ranges: Vec<Range>,
-    /// Grows with every insertion; the range with the highest was touched last.
+    /// Incremented by every insertion; the range with the highest stamp changed last.
     stamp: u32,
-    /// Ranges up to this stamp were reported to the peer since they last changed.
+    /// Ranges up to this stamp were reported to the peer after their last change.
     reported: u32,
 }
 
@@ -22,14 +22,14 @@ struct Range {
     stamp: u32,
 }
 
-/// What an insertion did.
+/// Result of an insertion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// Some of it was new.
+    /// Some bytes were new.
     New,
-    /// All of it was here already.
+    /// All bytes were present already.
     Duplicate,
-    /// It would have been a range too many and was dropped.
+    /// Dropped, because it would need one range too many.
     TooMany,
 }
 
@@ -38,7 +38,7 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// Bytes held.
+    /// Number of bytes held.
     pub(super) fn bytes(&self) -> u32 {
         self.ranges
             .iter()
@@ -46,18 +46,18 @@ impl Reassembly {
             .sum()
     }
 
-    /// The sequence number after the last byte held.
+    /// Sequence number after the last byte held; `None` if empty.
     pub(super) fn end(&self) -> Option<SeqNum> {
         self.ranges.last().map(|range| range.end)
     }
 
-    /// Takes in `chain`, which begins at `start`. Where it overlaps what is here, what came first
-    /// stays: nobody can change bytes already promised by a SACK.
+    /// Inserts `chain`, which begins at `start`. Bytes present already are kept, so that no segment
+    /// can change bytes already reported by SACK.
     pub(super) fn insert(&mut self, start: SeqNum, chain: &Chain) -> Inserted {
         let end = start + chain.len() as u32;
         self.stamp += 1;
         let stamp = self.stamp;
-        // Ranges first..last touch or overlap the new one.
+        // Ranges first..last are adjacent to the new range or overlap it.
         let first = self.ranges.partition_point(|range| range.end.before(start));
         let last = self
             .ranges
@@ -119,7 +119,8 @@ impl Reassembly {
         }
     }
 
-    /// Takes out the first range if it begins at or before `next`, without what lies before it.
+    /// Removes the first range if it begins at or before `next`, and returns its bytes from `next`
+    /// on.
     pub(super) fn take(&mut self, next: SeqNum) -> Option<Chain> {
         let first = self.ranges.first()?;
         if first.start.after(next) {
@@ -137,11 +138,11 @@ impl Reassembly {
         Some(chain)
     }
 
-    /// Adds at most `room` blocks to `blocks`, the range touched last in front (RFC 2018 §4). When
-    /// more ranges changed since the last report than fit, because many segments were taken in
-    /// together, the oldest changes come first and [`news`](Self::news) asks for another
-    /// report: what a peer is not told of it takes for lost. A range that is in `blocks` already is
-    /// not repeated.
+    /// Appends at most `room` blocks to `blocks`, the range that changed last first (RFC 2018 §4).
+    /// If more ranges changed since the last report than fit, because many segments were
+    /// processed together, the oldest changes are reported first and [`news`](Self::news) stays above 0: the
+    /// peer would treat a range that is never reported as lost. A range that is already in `blocks`
+    /// is not repeated.
     pub(super) fn sack_blocks(&mut self, blocks: &mut SackBlocks, room: usize) {
         let reported = self.reported;
         let told = *blocks;
@@ -182,13 +183,13 @@ impl Reassembly {
         }
     }
 
-    /// Ranges that changed since they were last reported.
+    /// Number of ranges that changed since they were last reported.
     pub(super) fn news(&self) -> usize {
         let news = |range: &&Range| range.stamp > self.reported;
         self.ranges.iter().filter(news).count()
     }
 
-    /// The range that contains `seq`, if one does.
+    /// Returns the range that contains `seq`; `None` if no range does.
     pub(super) fn range_around(&self, seq: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let index = self
             .ranges
@@ -200,7 +201,7 @@ impl Reassembly {
             .then_some((range.start, range.end))
     }
 
-    /// The first of what is here of `[start, end)`.
+    /// First part of `[start, end)` that is present; `None` if no byte is.
     pub(super) fn overlap(&self, start: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let first = self
             .ranges
@@ -234,8 +235,8 @@ fn add(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// Enough for one segment in ten lost of a window of 2500; a peer that needs more is slow, not
-/// broken: what is dropped here is retransmitted.
+/// Limit of ranges: enough for a window of 2500 segments with one in ten lost. A peer that needs
+/// more becomes slow, not broken: dropped data is retransmitted.
 pub(super) const RANGES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -253,11 +254,11 @@ mod tests {
             let mut reassembly = Reassembly::default();
             let mut model = vec![false; 300];
             for (at, len) in segments {
-                // Byte at offset n always has value n, so overlaps agree.
+                // The byte at offset n has value n, so overlapping segments agree.
                 let bytes: Vec<u8> = (at..at + len).map(|n| n as u8).collect();
                 let new = model[at..at + len].iter().any(|here| !here);
                 model[at..at + len].fill(true);
-                // Offset 0 is RCV.NXT + 1: a gap stays in front.
+                // Offset 0 is RCV.NXT + 1, so a gap stays in front.
                 let inserted = reassembly.insert(base + 1 + at as u32, &Piece::from(bytes).into());
                 prop_assert_eq!(inserted == Inserted::New, new);
                 reassembly.debug_assert_invariants(base);
@@ -291,7 +292,8 @@ mod tests {
                 .map(|block| block.0.value())
                 .collect::<Vec<u32>>()
         };
-        // Five changed: the first three changes, then the rest and the latest of the old.
+        // Five ranges changed: first the three oldest changes, then the others and the latest of
+        // the reported ones.
         assert_eq!(report(3), [40, 30, 10]);
         assert_eq!(report(3), [20, 50, 40]);
         assert_eq!(report(4), [20, 50, 40, 30]);

@@ -1,10 +1,10 @@
-//! Borders that no segment crosses (MSG_EOR).
+//! Record boundaries, which no segment crosses (MSG_EOR).
 
 use std::collections::VecDeque;
 
 use crate::SeqNum;
 
-/// Where records end, in order: a segment holds bytes of one record only.
+/// Ends of records, in order. A segment holds bytes of one record only.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     ends: VecDeque<RecordEnd>,
@@ -13,12 +13,12 @@ pub(super) struct Records {
 #[derive(Clone, Copy, Debug)]
 struct RecordEnd {
     at: SeqNum,
-    /// The segment that ends there has PSH.
+    /// True if the segment that ends here has PSH.
     pushed: bool,
 }
 
 impl Records {
-    /// What was written so far, up to `at`, is a record.
+    /// Ends a record at `at`.
     pub(super) fn end(&mut self, at: SeqNum, pushed: bool) {
         match self.ends.back_mut() {
             Some(last) if last.at == at => last.pushed |= pushed,
@@ -26,7 +26,7 @@ impl Records {
         }
     }
 
-    /// Of `bytes` from `seq` on those that are of one record.
+    /// Number of the `bytes` from `seq` on that belong to one record.
     pub(super) fn share(&self, seq: SeqNum, bytes: u32) -> u32 {
         let next = self
             .ends
@@ -34,7 +34,7 @@ impl Records {
         (self.ends.get(next)).map_or(bytes, |record| bytes.min(record.at.since(seq)))
     }
 
-    /// Whether a record ends at `seq` and is to be pushed.
+    /// True if a record with PSH ends at `seq`.
     pub(super) fn is_pushed(&self, seq: SeqNum) -> bool {
         let index = self.ends.partition_point(|record| record.at.before(seq));
         (self.ends.get(index)).is_some_and(|record| record.at == seq && record.pushed)

@@ -1,4 +1,5 @@
-//! Bytes received in order that the application has not read, and those that wait for a gap.
+//! Receive queue: bytes in order that the application has not read, and bytes that wait for a gap
+//! to fill.
 
 use std::collections::VecDeque;
 
@@ -6,30 +7,31 @@ use super::reassembly::{Inserted, Reassembly};
 use crate::payload::copy;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
-/// Payload from its arrival to its reader.
+/// Received payload until the application reads it.
 #[derive(Debug, Default)]
 pub(super) struct RecvQueue {
     pieces: VecDeque<Piece>,
     bytes: u32,
     pub(super) reassembly: Reassembly,
-    /// Sum of the memory each queued piece keeps alive, counting shared slabs once per piece.
+    /// Sum of the memory that each queued piece keeps allocated. A shared slab counts once per
+    /// piece.
     held_bytes: u32,
     writer: Writer,
 }
 
 impl RecvQueue {
-    /// Bytes that can be read.
+    /// Number of bytes that can be read.
     pub(super) fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Nothing is here.
+    /// True if the queue holds no byte at all.
     pub(super) fn is_quiet(&self) -> bool {
         self.bytes == 0 && self.reassembly.is_empty()
     }
 
-    /// Adds `chain`, which begins at RCV.NXT, and what was waiting for it; returns the new
-    /// RCV.NXT. `budget` is the receive buffer in bytes.
+    /// Appends `chain`, which begins at RCV.NXT, and the out-of-order data that now follows it.
+    /// Returns the new RCV.NXT. `budget` is the receive buffer in bytes.
     pub(super) fn push(
         &mut self,
         pool: &Pool,
@@ -46,8 +48,8 @@ impl RecvQueue {
         next
     }
 
-    /// Keeps `chain`, which begins at `start` above RCV.NXT. Always compact: a peer that scatters
-    /// single bytes must not pin a slab with each.
+    /// Stores `chain`, which begins at `start` above RCV.NXT. Small pieces are always copied
+    /// together, so that a peer that scatters single bytes does not pin a slab with each.
     pub(super) fn keep(&mut self, pool: &Pool, start: SeqNum, chain: &mut Chain) -> Inserted {
         let wasteful = chain
             .iter()
@@ -62,7 +64,7 @@ impl RecvQueue {
         self.reassembly.insert(start, &compact)
     }
 
-    /// Copies at most `to.len()` bytes out; returns how many.
+    /// Copies up to `to.len()` bytes out and returns how many.
     pub(super) fn read(&mut self, to: &mut [u8]) -> usize {
         let mut done = 0;
         while done < to.len() {
@@ -75,7 +77,7 @@ impl RecvQueue {
         done
     }
 
-    /// Copies at most `to.len()` bytes out and keeps them; returns how many.
+    /// Copies up to `to.len()` bytes without removing them and returns how many.
     pub(super) fn peek(&self, to: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in &self.pieces {
@@ -86,7 +88,7 @@ impl RecvQueue {
         done
     }
 
-    /// Drops all that can be read; returns how many bytes.
+    /// Drops all bytes that can be read and returns how many.
     pub(super) fn discard(&mut self) -> usize {
         let bytes = std::mem::take(&mut self.bytes);
         self.pieces.clear();
@@ -94,7 +96,7 @@ impl RecvQueue {
         bytes as usize
     }
 
-    /// Takes out the next piece, or its first `max` bytes.
+    /// Takes the next piece, or its first `max` bytes; `None` if nothing can be read.
     pub(super) fn take_piece(&mut self, max: usize) -> Option<Piece> {
         let first = self.pieces.front_mut()?;
         let piece = if first.len() <= max {
@@ -119,8 +121,8 @@ impl RecvQueue {
             if piece.is_empty() {
                 return;
             }
-            // A reader that keeps up never pays for this copy; one that does not must not pin
-            // many times its buffer in slabs that hold a few bytes each.
+            // Small pieces are copied only if unread data pins four times the buffer. An
+            // application that reads fast enough never pays for this copy.
             let full = self.held_bytes > budget.saturating_mul(4);
             if full && piece.held_bytes() > 4 * piece.len() + SMALL_BYTES {
                 self.compact(pool, piece)
@@ -143,7 +145,7 @@ impl RecvQueue {
         }
     }
 
-    /// Copies `piece` behind what was copied before.
+    /// Copies `piece` into the slab of earlier copies, and into new slabs if it is full.
     fn compact(&mut self, pool: &Pool, piece: Piece) -> Vec<Piece> {
         let mut copies = Vec::with_capacity(2);
         let mut bytes = piece.as_ref();
@@ -159,7 +161,7 @@ impl RecvQueue {
     }
 }
 
-/// A piece that keeps no more than this alive beside itself is not worth copying.
+/// A piece that pins at most this many more bytes is not worth copying.
 pub(super) const SMALL_BYTES: usize = 2048;
 
 #[cfg(test)]

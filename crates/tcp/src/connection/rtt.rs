@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Smoothed round-trip time, its variation, and the timeout made of them.
+/// Smoothed round-trip time, its variation, and the timeout computed from them.
 #[derive(Clone, Debug)]
 pub(super) struct RttEstimator {
     measured: Option<Measured>,
@@ -12,7 +12,7 @@ pub(super) struct RttEstimator {
     rto_max_ms: u32,
 }
 
-/// In nanoseconds: half the memory of a `Duration`.
+/// Measured values in nanoseconds; half the memory of a `Duration` each.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     srtt_ns: u64,
@@ -21,7 +21,7 @@ struct Measured {
 }
 
 impl RttEstimator {
-    /// `rto_min` (65 s at most), `rto_max`: the bounds of the timeout.
+    /// Makes an estimator without samples. `rto_min` is limited to 65 s.
     pub(super) fn new(rto_min: Duration, rto_max: Duration) -> Self {
         Self {
             measured: None,
@@ -31,8 +31,8 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample, never of a retransmitted segment unless timestamps tell which copy was
-    /// acknowledged (Karn's rule, RFC 6298 §3).
+    /// Adds a sample. The caller must not sample a retransmitted segment unless timestamps identify
+    /// the copy that was acknowledged (Karn's rule, RFC 6298 §3).
     pub(super) fn on_sample(&mut self, rtt: Duration) {
         let rtt_ns = rtt.as_nanos().min(1 << 58) as u64;
         let measured = match self.measured {
@@ -52,7 +52,7 @@ impl RttEstimator {
         self.measured = Some(measured);
     }
 
-    /// Forgets the doublings: new data was acknowledged.
+    /// Resets the doublings after new data was acknowledged.
     pub(super) fn on_progress(&mut self) {
         self.backoff = 0;
     }
@@ -67,7 +67,7 @@ impl RttEstimator {
             .map(|measured| Duration::from_nanos(measured.srtt_ns))
     }
 
-    /// RTTVAR.
+    /// RTTVAR; `None` before the first sample.
     pub(super) fn rttvar(&self) -> Option<Duration> {
         self.measured
             .map(|measured| Duration::from_nanos(measured.rttvar_ns))
@@ -78,8 +78,9 @@ impl RttEstimator {
             .map(|measured| Duration::from_nanos(measured.rtt_min_ns))
     }
 
-    /// The retransmission timeout with its doublings. As in Linux `rto_min` is the least share of the
-    /// variation, not of the whole: on a steady path, however long, an ACK may be late by so much.
+    /// Retransmission timeout including its doublings. As in Linux, `rto_min` is the lower limit of
+    /// the variation, not of the whole timeout: even on a long, steady path an ACK may be that
+    /// late.
     pub(super) fn rto(&self) -> Duration {
         let rto_min = Duration::from_millis(self.rto_min_ms.into());
         let base = match self.measured {
@@ -94,9 +95,9 @@ impl RttEstimator {
     }
 }
 
-/// RFC 6298 (2.1).
+/// Timeout before the first sample (RFC 6298 (2.1)).
 const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// G of RFC 6298: time here is exact, but whoever drives us wakes up late.
+/// G of RFC 6298. The time here is exact, but the driver may wake up late.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

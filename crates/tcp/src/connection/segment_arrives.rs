@@ -1,4 +1,4 @@
-//! SEGMENT ARRIVES (RFC 9293 §3.10.7): the list of steps; each is a leaf elsewhere.
+//! SEGMENT ARRIVES (RFC 9293 §3.10.7): the list of steps. Each step is a function in another file.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -7,26 +7,26 @@ use super::{Connection, State};
 use crate::wire::{Flags, Segment};
 
 impl Connection {
-    /// Takes in a segment, or a super-segment, of this connection.
+    /// Processes a received segment or super-segment of this connection.
     pub fn on_segment(&mut self, mut segment: Segment, now: Instant) {
         self.take_in(&mut segment, now);
     }
 
-    /// The same without moving it; its payload is taken out.
+    /// Processes a received segment without moving it. Its payload is taken out.
     pub(crate) fn take_in(&mut self, segment: &mut Segment, now: Instant) {
         self.count_received(segment);
         match self.state {
             State::Closed => {}
             State::SynSent => self.on_segment_in_syn_sent(segment, now),
             _ => {
-                // A step that breaks has dropped the segment and arranged for any answer.
+                // A step that returns `Break` has dropped the segment and arranged any answer.
                 let _ = self.on_segment_otherwise(segment, now);
             }
         }
         self.debug_assert_invariants();
     }
 
-    /// RFC 9293 §3.10.7.4.
+    /// Follows the steps of RFC 9293 §3.10.7.4.
     fn on_segment_otherwise(&mut self, segment: &mut Segment, now: Instant) -> ControlFlow<()> {
         // First, check the sequence number; RFC 7323 §5.3 puts PAWS before it.
         self.check_repeated_syn(segment)?;
@@ -34,7 +34,7 @@ impl Connection {
         self.check_sequence(segment, now)?;
         // Second, check the RST bit.
         self.check_reset(segment, now)?;
-        // Third, security: nobody uses it. Fourth, check the SYN bit.
+        // Third, security: not used in practice. Fourth, check the SYN bit.
         self.check_syn(segment, now)?;
         // Fifth, check the ACK field.
         self.check_ack(segment, now)?;
@@ -63,7 +63,7 @@ impl Connection {
         self.counters.pure_acks_received += u64::from(segment.is_empty());
     }
 
-    /// The peer lives.
+    /// Notes that the peer is alive.
     fn on_heard(&mut self, now: Instant) {
         self.heard_ns = self.timers.ns(now);
         self.unanswered = 0;

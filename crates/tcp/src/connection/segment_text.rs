@@ -1,4 +1,4 @@
-//! Seventh and eighth: the segment text and the FIN bit (RFC 9293 §3.10.7.4).
+//! Seventh and eighth steps: the segment text and the FIN bit (RFC 9293 §3.10.7.4).
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -11,7 +11,8 @@ use crate::wire::{Ecn, Flags, Segment};
 use crate::{Chain, SeqNum};
 
 impl Connection {
-    /// RFC 3168 §6.1.3: echo a mark in every ACK until the peer says that it slowed down.
+    /// Processes the ECN field (RFC 3168 §6.1.3): a mark is echoed in every ACK until the peer
+    /// sends CWR.
     pub(super) fn process_congestion_mark(&mut self, segment: &Segment) {
         if !self.ecn.on || segment.payload.is_empty() {
             return;
@@ -20,8 +21,8 @@ impl Connection {
         if segment.flags.contains(Flags::CWR) {
             self.ecn.echo = false;
         }
-        // The peer's window may be tiny: at a first mark, and (as Linux) where a segment that cannot
-        // be marked among others that can is likely to be a retransmission.
+        // Quick ACKs, because the peer's window may be tiny: at a first mark, and (as in Linux) for
+        // a segment without ECN among others with ECN, which is probably a retransmission.
         let hurry = match segment.ecn {
             Ecn::Congested => !std::mem::replace(&mut self.ecn.echo, true),
             Ecn::NotCapable => self.ecn.seen,
@@ -56,14 +57,16 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         if self.rcv.abandoned {
-            // RFC 9293 §3.6.1 (SHLD-3): data for nobody is lost, and the peer must know.
+            // RFC 9293 §3.6.1 (SHLD-3): data that no application will read is lost, and the peer
+            // must know.
             self.counters.dropped_payload += 1;
             self.end(Some(Ended::Aborted));
-            // At what the peer expects: beyond it, a reset would only be challenged (RFC 5961 §3).
+            // The reset has the sequence number that the peer expects. A later one would only be
+            // challenged (RFC 5961 §3).
             self.owed.reset = Some((segment.ack, false));
             return ControlFlow::Break(());
         }
-        // Just heard.
+        // `heard_ns` was set for this segment.
         self.rcv.data_ns = self.heard_ns;
         self.learn_full_segment(segment, bytes);
         let border = self
@@ -72,7 +75,7 @@ impl Connection {
             .map_or(self.rcv.edge, |fin| fin.min(self.rcv.edge));
         let (from, to) = (start.max(self.rcv.nxt), end.min(border));
         if from.at_or_after(to) {
-            // A probe of a closed window.
+            // The segment is a probe of a closed window.
             self.counters.dropped_payload += 1;
             self.owe_ack();
             self.note_unacceptable(Unacceptable::BeyondWindow);
@@ -118,7 +121,7 @@ impl Connection {
             if self.rcv.discarded {
                 self.discard(now);
             }
-            // RFC 5681 §4.2: a segment that fills all or part of a gap.
+            // RFC 5681 §4.2: the segment fills all or part of a gap.
             if self.rcv.queue.reassembly.is_empty() || !self.sack {
                 self.owe_ack();
             } else {
@@ -149,11 +152,12 @@ impl Connection {
         }
     }
 
-    /// Does what the policy decided.
+    /// Carries out the policy's decision.
     pub(super) fn follow(&mut self, decision: AckDecision) {
         match decision {
             AckDecision::Now => self.owed.acks = self.owed.acks.max(1),
-            // Linux moves its deadline forward; most others begin with the oldest segment.
+            // Linux and policies of other crates move the deadline earlier; for the others the
+            // oldest segment sets it.
             AckDecision::By(deadline) if self.config.ack.moves_deadline() => {
                 self.timers.advance(Timer::Ack, deadline);
             }
@@ -176,13 +180,13 @@ impl Connection {
         if self.sack {
             self.acknowledge_gap(unit, now);
         } else {
-            // Every one of them: duplicates are counted by a peer without SACK.
+            // One ACK per segment, because a peer without SACK counts duplicates.
             self.ack.on_mandatory();
             self.owed.acks = self.owed.acks.saturating_add(1);
         }
     }
 
-    /// There is a gap still, and the peer understands SACK.
+    /// Asks the policy for an ACK while a gap remains and SACK is in use.
     fn acknowledge_gap(&mut self, unit: &Unit, now: Instant) {
         let gap = Gap {
             nxt: self.rcv.nxt,
@@ -199,7 +203,7 @@ impl Connection {
         self.follow(decision);
     }
 
-    /// Notes where the peer's FIN lies; it may be ahead of a gap.
+    /// Stores the sequence number of the peer's FIN, which may be after a gap.
     pub(super) fn note_fin(&mut self, segment: &Segment) {
         if !segment.flags.contains(Flags::FIN) || self.rcv.fin.is_some() {
             return;
@@ -212,11 +216,11 @@ impl Connection {
             .end()
             .is_some_and(|end| end.after(fin))
         {
-            // A peer that has sent data beyond its end: one of the two is not its own.
+            // The peer has sent data beyond this FIN, so one of the two segments is forged.
             self.counters.dropped_unacceptable += 1;
             return;
         }
-        // One more than the window: a FIN needs no buffer.
+        // A FIN may lie one beyond the window, because it needs no buffer.
         if fin.at_or_after(self.rcv.nxt) && fin.at_or_before(self.rcv.edge) {
             self.rcv.fin = Some(fin);
             if segment.payload.is_empty() {
@@ -225,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Acts on the FIN when everything before it is here.
+    /// Processes the FIN once all data before it is here.
     pub(super) fn process_fin(&mut self, now: Instant) {
         if self.rcv.fin != Some(self.rcv.nxt) || self.rcv.finished {
             return;
@@ -242,38 +246,39 @@ impl Connection {
         }
     }
 
-    /// Reports with the next ACK what came twice (RFC 2883).
+    /// Makes the next ACK report a duplicate range (RFC 2883).
     pub(super) fn report_duplicate(&mut self, start: SeqNum, end: SeqNum) {
         self.rcv.duplicate = Some((start, end));
     }
 
-    /// RMSS as seen: the longest segment, within what we announced.
+    /// Learns the peer's full segment size (RMSS): the longest segment seen, at most the MSS that
+    /// we announced.
     fn learn_full_segment(&mut self, segment: &Segment, bytes: u32) {
         let size = segment_bytes(segment, bytes).min(u32::from(self.config.mss));
         self.rcv.full_segment = self.rcv.full_segment.max(size);
     }
 
-    /// A segment was of no use.
+    /// Tells the ACK policy of an unacceptable segment.
     pub(super) fn note_unacceptable(&mut self, unacceptable: Unacceptable) {
         self.ack
             .on_unacceptable(&self.config.ack, unacceptable, self.rcv.acked_window);
     }
 
-    /// An acknowledgement that no policy may delay.
+    /// Owes an acknowledgement that no policy may delay.
     pub(super) fn owe_ack(&mut self) {
         self.owed.acks = self.owed.acks.max(1);
         self.ack.on_mandatory();
     }
 }
 
-/// What a policy may know of a segment.
+/// Properties of a received segment that the ACK policy sees.
 struct Unit {
     wire_segments: u32,
     segment_bytes: u32,
     push: bool,
 }
 
-/// Payload of one wire segment.
+/// Payload of one wire segment of the unit.
 fn segment_bytes(segment: &Segment, bytes: u32) -> u32 {
     if segment.segment_size > 0 {
         u32::from(segment.segment_size)

@@ -1,4 +1,4 @@
-//! Bytes the application has written and the peer has not acknowledged.
+//! Send queue: bytes that the application has written and the peer has not acknowledged.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -8,22 +8,22 @@ use super::records::Records;
 use crate::wire::Sum;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
-/// The bytes from SND.UNA on, sent or not. Copying a range out of it copies references.
+/// Bytes from SND.UNA on, sent or not. A range copied out of the queue shares the bytes.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pieces: VecDeque<Piece>,
     /// Sequence number of the first byte.
     start: SeqNum,
     len: u32,
-    /// Where small writes are gathered; given up when the queue runs empty, so that an idle
-    /// connection holds no slab.
+    /// Slab for small writes. Released when the queue is empty, so that an idle connection holds no
+    /// slab.
     writer: Writer,
-    /// The piece last cut from and the offset of its first byte from `start`: new data is cut in
-    /// order, so the search for a piece nearly always ends where it starts.
+    /// Index of the piece last cut from, and the offset of its first byte from `start`. New data is
+    /// cut in order, so the search for a piece nearly always ends at its first step.
     cursor: (u32, u32),
-    /// Sums of what was copied in, where they are wanted.
+    /// Checksum sums of copied data; `None` if they are not computed.
     sums: Option<Box<Sums>>,
-    /// Where the application wants segments to end, while it does.
+    /// Record boundaries; `None` if there are none.
     records: Option<Box<Records>>,
 }
 
@@ -40,14 +40,14 @@ impl SendQueue {
         }
     }
 
-    /// What lies before `end` is a record: no segment holds bytes of it and of what follows.
+    /// Ends a record at `end`: no segment holds bytes from both sides of it.
     pub(super) fn end_record(&mut self, end: SeqNum, pushed: bool) {
         if self.len > 0 {
             self.records.get_or_insert_default().end(end, pushed);
         }
     }
 
-    /// Of `bytes` from `seq` on those that may be in one segment.
+    /// Number of the `bytes` from `seq` on that may be in one segment.
     #[inline]
     pub(super) fn share(&self, seq: SeqNum, bytes: u32) -> u32 {
         match &self.records {
@@ -56,13 +56,13 @@ impl SendQueue {
         }
     }
 
-    /// Whether a record ends at `seq` and its last segment has PSH.
+    /// True if a record ends at `seq` and its last segment has PSH.
     #[inline]
     pub(super) fn is_pushed(&self, seq: SeqNum) -> bool {
         (self.records.as_ref()).is_some_and(|records| records.is_pushed(seq))
     }
 
-    /// Sequence number of the first byte it holds.
+    /// Sequence number of the first byte held.
     pub(super) fn start(&self) -> SeqNum {
         self.start
     }
@@ -76,12 +76,12 @@ impl SendQueue {
         self.len
     }
 
-    /// Pieces that the bytes lie in.
     pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Copies in at most `space` bytes, and sums them if that is wanted; returns how many.
+    /// Copies up to `space` bytes, computes their checksum if `summing` is given, and returns how
+    /// many.
     pub(super) fn write(
         &mut self,
         pool: &Pool,
@@ -112,14 +112,14 @@ impl SendQueue {
         total
     }
 
-    /// The sum over the bytes from `seq` on, if it was taken as they were copied in.
+    /// Checksum sum over `bytes` bytes from `seq` on; `None` if it was not computed with the copy.
     pub(super) fn sum_of(&self, seq: SeqNum, bytes: u32) -> Option<Sum> {
         self.sums
             .as_ref()
             .and_then(|sums| sums.of(seq, seq + bytes))
     }
 
-    /// Adds a piece of the application's without copying it.
+    /// Appends a piece without copying.
     pub(super) fn push(&mut self, piece: Piece) {
         self.len += piece.len() as u32;
         if !self
@@ -131,7 +131,7 @@ impl SendQueue {
         }
     }
 
-    /// Drops what lies before `una`.
+    /// Drops the bytes before `una`.
     pub(super) fn acknowledge(&mut self, una: SeqNum) {
         if una.at_or_before(self.start) {
             return;
@@ -172,8 +172,8 @@ impl SendQueue {
         }
     }
 
-    /// Copies a few last bytes out of a slab that takes no more: the tails of a thousand connections that wait for
-    /// their acknowledgement would keep more slabs from being used again than a cache holds.
+    /// Copies a short tail out of a slab that is nearly full. Else the tails of a thousand
+    /// connections that wait for an acknowledgement would pin more slabs than fit in the cache.
     fn give_up_slab(&mut self) {
         if let (1, Some(tail)) = (self.pieces.len(), self.pieces.front_mut())
             && tail.held_bytes() > SHARE * tail.len()
@@ -183,7 +183,7 @@ impl SendQueue {
         }
     }
 
-    /// The bytes from `seq` on, `len` of them or as many as there are.
+    /// Returns up to `len` bytes from `seq` on.
     pub(super) fn chain(&mut self, seq: SeqNum, len: u32) -> Chain {
         let mut chain = Chain::new();
         if seq.before(self.start) || seq.at_or_after(self.end()) {
@@ -221,7 +221,8 @@ impl SendQueue {
     }
 }
 
-/// A smaller share of a slab is not worth keeping it: 4 KiB of 64.
+/// A tail of less than a sixteenth of a slab (4 KiB of 64 KiB) is copied instead of keeping the
+/// slab.
 const SHARE: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The variables of RFC 9293 §3.3.1, and what belongs to them.
+//! Variables of RFC 9293 §3.3.1 and related state.
 
 use std::time::{Duration, Instant};
 
@@ -6,90 +6,88 @@ use super::recv_queue::RecvQueue;
 use super::send_queue::SendQueue;
 use crate::SeqNum;
 
-/// Send sequence space.
 #[derive(Debug)]
 pub(super) struct SendSpace {
     pub iss: SeqNum,
     pub una: SeqNum,
     pub nxt: SeqNum,
-    /// SND.WND, scaled, in bytes.
+    /// SND.WND in bytes, after scaling.
     pub wnd: u32,
     pub wl1: SeqNum,
     pub wl2: SeqNum,
-    /// The largest window the peer ever offered: MAX.SND.WND.
+    /// MAX.SND.WND: the largest window that the peer ever offered.
     pub wnd_max: u32,
     /// Snd.Wind.Shift.
     pub shift: u8,
-    /// Payload of a full segment, options of ordinary segments taken off.
+    /// Payload of a full-sized segment, without the options of ordinary segments.
     pub mss: u32,
-    /// What the peer's MSS option allows.
+    /// Limit from the peer's MSS option.
     pub mss_peer: u32,
-    /// What the path allows.
+    /// Limit of the path.
     pub mss_path: u32,
-    /// End of the last partial segment sent: `snd_sml` of Minshall's rule.
+    /// End of the last partial segment sent (`snd_sml` of Minshall's rule).
     pub small_end: SeqNum,
     pub queue: SendQueue,
-    /// The application will write no more; a FIN follows the queue.
+    /// True if the application has closed writing; a FIN follows the queue.
     pub closed: bool,
-    /// The FIN was sent: it is the last sequence number before `nxt`.
+    /// True if the FIN was sent; its sequence number is the last before `nxt`.
     pub fin_sent: bool,
-    /// The application said that more follows (MSG_MORE).
+    /// True if the application announced more data (MSG_MORE).
     pub more: bool,
-    /// An acknowledgement has come since: what waits for more does so no longer.
+    /// True if an ACK arrived since `more` was set, which ends the wait for more data.
     pub more_over: bool,
-    /// The application wants full segments only (TCP_CORK).
+    /// True if the application wants only full-sized segments (TCP_CORK).
     pub cork: bool,
-    /// The application had more to write than the buffer had room for.
+    /// True if the application had more data than fitted into the send buffer.
     pub wanted: bool,
-    /// A partial segment may leave once, whatever holds it.
+    /// True if a partial segment may leave once, regardless of Nagle, cork and MSG_MORE.
     pub flush: bool,
-    /// SND.UP: behind the last urgent byte, while `urgent`.
+    /// SND.UP: sequence number after the last urgent byte; valid while `urgent`.
     pub up: SeqNum,
-    /// Urgent data was written and is not acknowledged.
+    /// True if urgent data was written and is not acknowledged.
     pub urgent: bool,
-    /// How long ago pacing would have let the next data go, in ns.
+    /// Time in ns since pacing allowed the next data to leave.
     pub pace_late_ns: u32,
 }
 
-/// Receive sequence space.
 #[derive(Debug)]
 pub(super) struct ReceiveSpace {
     pub irs: SeqNum,
     pub nxt: SeqNum,
-    /// The right edge offered, RCV.NXT + RCV.WND; never moves back.
+    /// Right edge of the window offered, RCV.NXT + RCV.WND; never decreases.
     pub edge: SeqNum,
-    /// The last acknowledgement sent: Last.ACK.sent of RFC 7323.
+    /// Last acknowledgement sent (Last.ACK.sent of RFC 7323).
     pub acked: SeqNum,
-    /// Window offered with it, in bytes.
+    /// Window announced with the last acknowledgement, in bytes.
     pub acked_window: u32,
     /// Rcv.Wind.Shift.
     pub shift: u8,
     pub queue: RecvQueue,
-    /// Sequence number of the peer's FIN, once seen.
+    /// Sequence number of the peer's FIN; `None` before it is seen.
     pub fin: Option<SeqNum>,
-    /// The FIN was reached: nothing more will come.
+    /// True if the FIN was reached: no more data will arrive.
     pub finished: bool,
-    /// Nobody will read, and the peer is to know.
+    /// True if the application reads no more and later data is answered with a reset.
     pub abandoned: bool,
-    /// Nobody will read; what comes is taken and dropped.
+    /// True if the application reads no more; data is acknowledged and dropped.
     pub discarded: bool,
     /// Receive buffer in bytes.
     pub buffer: u32,
-    /// Payload of a full segment of the peer's, by what was seen.
+    /// Payload of the peer's full-sized segment, estimated from segments seen.
     pub full_segment: u32,
-    /// RCV.UP: behind the last urgent byte, while `urgent`.
+    /// RCV.UP: sequence number after the last urgent byte; valid while `urgent`.
     pub up: SeqNum,
-    /// The peer has urgent data that nobody has read.
+    /// True if the peer sent urgent data that the application has not read.
     pub urgent: bool,
-    /// TS.Recent.
     pub ts_recent: u32,
-    /// A duplicate to report (RFC 2883).
+    /// Range to report as a duplicate (RFC 2883).
     pub duplicate: Option<(SeqNum, SeqNum)>,
-    /// When payload last came (before any, when the connection was opened), by the timers' clock.
+    /// Time at which payload last arrived, or of the establishment if none did, in ns since the
+    /// epoch of the timers; 0 before.
     pub data_ns: u64,
-    /// For auto-tuning: bytes read since the time beside it.
+    /// Bytes read since `tuning_ns`, for tuning of the receive buffer.
     pub tuning_bytes: u32,
-    /// By the timers' clock, whose zero is when the connection was opened.
+    /// Start of the current tuning interval, in ns since the epoch of the timers.
     pub tuning_ns: u64,
 }
 
@@ -119,42 +117,42 @@ impl ReceiveSpace {
         }
     }
 
-    /// RCV.WND in bytes.
+    /// Returns RCV.WND in bytes.
     pub(super) fn wnd(&self) -> u32 {
         self.edge.since(self.nxt)
     }
 }
 
-/// Where explicit congestion notification stands.
+/// State of explicit congestion notification.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
-    /// Both sides take part.
+    /// True if both sides use ECN.
     pub on: bool,
-    /// A mark arrived; ECE is set until the peer says CWR.
+    /// True if a mark arrived; ECE is set until the peer sends CWR.
     pub echo: bool,
-    /// We reduced the window and the next new data says so.
+    /// True if we reduced the window; the next new data carries CWR.
     pub reduced: bool,
-    /// Data came that could be marked.
+    /// True if a segment with an ECN-capable codepoint arrived.
     pub seen: bool,
 }
 
-/// The timestamp clock: milliseconds since `epoch`, plus `offset`.
+/// Clock of the timestamp option: milliseconds since `epoch`, plus `offset`.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// When it read `offset`.
+    /// Time at which the clock read `offset`.
     pub epoch: Instant,
-    /// Best unpredictable, and different for every peer (RFC 7323 §5.4).
+    /// Value at `epoch`. Should be unpredictable and different for every peer (RFC 7323 §5.4).
     pub offset: u32,
 }
 
 impl Clock {
-    /// TSval at `now`.
+    /// Returns TSval at `now`.
     pub(crate) fn at(&self, now: Instant) -> u32 {
         self.offset
             .wrapping_add(now.saturating_duration_since(self.epoch).as_millis() as u32)
     }
 
-    /// The time since it read `echo`, if that can be.
+    /// Time since the clock read `echo`; `None` if that is not plausible (2³⁰ ms or more).
     pub(super) fn since(&self, now: Instant, echo: u32) -> Option<Duration> {
         let elapsed = self.at(now).wrapping_sub(echo);
         (elapsed < 1 << 30).then(|| Duration::from_millis(elapsed.into()))
@@ -162,7 +160,7 @@ impl Clock {
 }
 
 impl SendSpace {
-    /// Nothing that was written or closed waits for an acknowledgement.
+    /// True if everything written, and any FIN, is acknowledged.
     pub(super) fn queue_is_quiet(&self) -> bool {
         self.queue.len() == 0 && self.una == self.nxt
     }

@@ -1,34 +1,34 @@
-//! The states of a connection and the steps between them (RFC 9293 §3.3.2, figure 5).
+//! States of a connection and the transitions between them (RFC 9293 §3.3.2, figure 5).
 
-/// A connection's state. LISTEN is missing: a listener is not a connection but makes them
+/// State of a connection. LISTEN is missing, because a listener is not a connection
 /// ([`Endpoint::listen`](crate::Endpoint::listen)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Our SYN is out, the peer's has not come.
+    /// We sent a SYN; no SYN of the peer arrived.
     SynSent,
-    /// Both SYNs were seen, ours is not acknowledged.
+    /// Both SYNs were exchanged; ours is not acknowledged.
     SynReceived,
-    /// Data flows.
+    /// Both directions are open for data.
     Established,
     /// We closed; our FIN is not acknowledged.
     FinWait1,
-    /// We closed and the peer knows; it may still send.
+    /// We closed and our FIN is acknowledged; the peer may still send.
     FinWait2,
     /// The peer closed; we may still send.
     CloseWait,
-    /// Both closed at once; our FIN is not acknowledged.
+    /// Both sides closed at the same time; our FIN is not acknowledged.
     Closing,
-    /// The peer closed, then we; our FIN is not acknowledged.
+    /// The peer closed, then we closed; our FIN is not acknowledged.
     LastAck,
-    /// All is said; waits until nothing old can arrive.
+    /// Both sides closed; waits until no old segment can arrive.
     TimeWait,
-    /// There is no connection.
+    /// The connection has ended.
     Closed,
 }
 
 impl State {
-    /// Whether the figure has an arrow from `self` to `next`. CLOSED can be reached from anywhere
-    /// (RST, timeout, abort).
+    /// True if RFC 9293 figure 5 has an arrow from `self` to `next`. CLOSED is reachable from every
+    /// state (RST, timeout, abort).
     pub(super) fn may_become(self, next: Self) -> bool {
         use State::{
             CloseWait, Closed, Closing, Established, FinWait1, FinWait2, LastAck, SynReceived,
@@ -48,12 +48,12 @@ impl State {
         }
     }
 
-    /// Both SYNs were exchanged: sequence numbers of both sides are known.
+    /// True if both SYNs were exchanged and ours is acknowledged.
     pub(super) fn is_synchronized(self) -> bool {
         !matches!(self, Self::SynSent | Self::SynReceived | Self::Closed)
     }
 
-    /// Our FIN is not yet due: the application may write.
+    /// True if the application may still write.
     pub(super) fn may_write(self) -> bool {
         matches!(
             self,
@@ -61,7 +61,7 @@ impl State {
         )
     }
 
-    /// The peer's FIN has not come: payload may.
+    /// True if payload may still arrive: the peer's FIN has not.
     pub(super) fn may_receive(self) -> bool {
         matches!(
             self,

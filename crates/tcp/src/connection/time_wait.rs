@@ -1,17 +1,17 @@
-//! What is left of a connection in TIME-WAIT, for the endpoint to keep.
+//! State of a connection in TIME-WAIT, which the endpoint keeps.
 
 use std::time::{Duration, Instant};
 
 use super::{Clock, Connection};
 use crate::SeqNum;
 use crate::wire::FourTuple;
-/// What is left of a connection.
+/// Compact form of a connection in TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct TimeWait {
     pub path: FourTuple,
     pub snd_nxt: SeqNum,
     pub rcv_nxt: SeqNum,
-    /// TS.Recent, if timestamps were used.
+    /// TS.Recent; `None` if timestamps were not agreed on.
     pub ts_recent: Option<u32>,
     pub clock: Clock,
     pub length: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct TimeWait {
 }
 
 impl Connection {
-    /// What is left of it.
+    /// Converts a connection in TIME-WAIT.
     pub(crate) fn time_wait(&self, path: FourTuple) -> TimeWait {
         TimeWait {
             path,

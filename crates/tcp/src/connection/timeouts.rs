@@ -1,4 +1,4 @@
-//! What happens when time passes, and when the path changes.
+//! Timeouts, and changes of the path MTU.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use super::{Connection, State};
 use crate::SeqNum;
 
 impl Connection {
-    /// Lets timers that are due at `now` fire.
+    /// Runs the timers that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some((timer, late)) = self.timers.expire(now) {
             match timer {
                 Timer::Retransmit => self.on_retransmission_timeout(now),
                 Timer::TailProbe => {
                     self.owed.tail_probe = true;
-                    // RFC 8985 §7.3: the timeout counts from the probe.
+                    // RFC 8985 §7.3: the retransmission timeout counts from the probe.
                     self.timers.set(Timer::Retransmit, now + self.rtt.rto());
                 }
                 Timer::Reorder => self.on_reordering_timeout(now),
@@ -29,7 +29,7 @@ impl Connection {
                     self.counters.delayed_acks_sent += u64::from(delayed);
                     self.follow(AckDecision::Now);
                 }
-                // More was announced and did not come in time.
+                // The announced data did not come in time.
                 Timer::Cork => (self.snd.more, self.snd.flush) = (false, true),
                 Timer::Pace => self.on_pace_timeout(late),
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
@@ -43,7 +43,7 @@ impl Connection {
         self.debug_assert_invariants();
     }
 
-    /// RFC 6298 (5.4) to (5.7), RFC 5681 §3.1.
+    /// Handles a retransmission timeout (RFC 6298 (5.4) to (5.7), RFC 5681 §3.1).
     fn on_retransmission_timeout(&mut self, now: Instant) {
         self.counters.timeouts += 1;
         self.retries = self.retries.saturating_add(1);
@@ -53,7 +53,7 @@ impl Connection {
                 self.end(Some(self.given_up()));
             } else {
                 self.owed.syn = true;
-                // RFC 3168 §6.1.1.1: a SYN that was lost may have been for its ECN bits.
+                // RFC 3168 §6.1.1.1: the SYN may have been dropped because of its ECN bits.
                 self.ecn.on = false;
             }
             return;
@@ -88,12 +88,13 @@ impl Connection {
         self.timers.start(Timer::Retransmit, now + self.rtt.rto());
     }
 
-    /// Recovery has lowered ssthresh already for this flight.
+    /// True if recovery has already lowered ssthresh for this flight.
     fn is_repaired_once(&self) -> bool {
         matches!(self.recovery.phase, Phase::Recovery { .. })
     }
 
-    /// RFC 8985 §6.2: what could have been late is lost.
+    /// Handles the end of the reordering window (RFC 8985 §6.2): segments that might have been late
+    /// are lost.
     fn on_reordering_timeout(&mut self, now: Instant) {
         let flight = self.recovery.flight(self.snd.mss);
         self.detect_loss_by_time(now);
@@ -110,7 +111,8 @@ impl Connection {
         }
     }
 
-    /// The peer's window is shut, or too small to be worth a segment: send what fits, or ask.
+    /// Handles the persist timer: the peer's window is closed or too small for a segment. Sends
+    /// what fits, or a probe.
     fn on_persist_timeout(&mut self, now: Instant) {
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.config.retries_max {
@@ -122,15 +124,16 @@ impl Connection {
             self.snd.flush = true;
             return;
         }
-        // As Linux: an old sequence number instead of a byte beyond the window. RFC 9293
-        // §3.10.7.4 has it answered all the same, and it leaves nothing to take back.
+        // The probe has an old sequence number, not a byte beyond the window, as in Linux. RFC 9293
+        // §3.10.7.4 requires an answer to it too, and no byte has to be taken back.
         self.owed.probe = true;
         self.counters.window_probes_sent += 1;
         self.timers.set(Timer::Persist, now + self.rtt.rto());
     }
 
-    /// RFC 9293 §3.8.4. The timer runs on through activity and looks back when it fires: a store
-    /// per probe instead of one per segment.
+    /// Handles the keepalive timer (RFC 9293 §3.8.4). Activity does not restart the timer; when it
+    /// fires it checks when the peer was last heard. That costs a store per probe, not one per
+    /// segment.
     fn on_keepalive_timeout(&mut self, now: Instant) {
         let Some(keepalive) = self.config.keepalive else {
             return;
@@ -159,9 +162,9 @@ impl Connection {
         self.timers.set(Timer::KeepAlive, now + keepalive.interval);
     }
 
-    /// A router said that a packet starting at `seq` was too big and carries `payload_bytes` of
-    /// payload and options (RFC 1191, RFC 8201). Believed only about what is in flight
-    /// (RFC 5927 §7), and never below 536 bytes.
+    /// Handles an ICMP error that a packet starting at `seq` was too big and that the path carries
+    /// `payload_bytes` of payload and options (RFC 1191, RFC 8201). Ignored unless `seq` is in
+    /// flight (RFC 5927 §7); limits below 536 bytes count as 536.
     pub fn on_mtu(&mut self, seq: SeqNum, payload_bytes: u32) {
         let in_flight = seq.at_or_after(self.snd.una) && seq.before(self.snd.nxt);
         let mss = payload_bytes.max(PATH_MSS_MIN);
@@ -177,7 +180,7 @@ impl Connection {
         }
         self.snd.mss_path = mss;
         if self.snd.mss + self.option_bytes() <= mss {
-            // Of all that is in flight only a probe can have been so large.
+            // Only a probe in flight can have been larger than the new limit.
             self.lose_mtu_probe();
             self.set_mss();
             self.debug_assert_invariants();
@@ -185,7 +188,7 @@ impl Connection {
         }
         self.set_mss();
         self.forget_mtu_probe();
-        // What is in flight and larger will not arrive; no sign of congestion.
+        // Larger segments in flight will not arrive; that is no sign of congestion.
         self.recovery.scoreboard.mark_all_lost();
         self.recovery.tail_probe = None;
         self.recovery.phase = Phase::Loss {
@@ -196,8 +199,9 @@ impl Connection {
         self.debug_assert_invariants();
     }
 
-    /// Only one that carries data can have been too big: it leaves again without, at once. As Linux it
-    /// offers no more than the path is known to carry.
+    /// Handles a path MTU error for our SYN. Only a SYN with data can have been too big: it is sent
+    /// again at once without the data. As in Linux, it announces no larger MSS than the path
+    /// carries.
     #[cold]
     fn on_mtu_of_syn(&mut self, mss: u32) {
         self.snd.mss_path = mss;
@@ -205,12 +209,13 @@ impl Connection {
         if self.carries_data_with_syn() {
             self.send_plain_syn();
             self.owed.syn = true;
-            // The first did not get there, so what comes back is the second's.
+            // The first SYN did not arrive, so the answer is to the second.
             self.recovery.last_sent = None;
         }
         self.debug_assert_invariants();
     }
 }
 
-/// What every path carries (RFC 9293 §3.7.1); a lie below it would only cost us segments.
+/// Size that every path carries (RFC 9293 §3.7.1). A forged smaller limit would only cost us
+/// segments.
 const PATH_MSS_MIN: u32 = 536;

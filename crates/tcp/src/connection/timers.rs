@@ -1,31 +1,32 @@
-//! The timers of a connection: a table with one slot a kind.
+//! Timers of a connection: a table with one slot for each kind.
 
 use std::time::{Duration, Instant};
 
-/// What a timer is for.
+/// Kinds of timers. Timers that are due fire in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Timer {
-    /// Tail loss probe (RFC 8985 §7). Before the timeout that bounds it: due at the same time, it
-    /// goes first.
+    /// Tail loss probe (RFC 8985 §7). First, so that it fires before the retransmission timeout if
+    /// both are due.
     TailProbe,
-    /// Retransmission timeout (RFC 6298), also of SYN and FIN.
+    /// Retransmission timeout (RFC 6298), also for SYN and FIN.
     Retransmit,
     /// End of the reordering window (RFC 8985 §6.2 step 5).
     Reorder,
-    /// Zero-window probe (RFC 9293 §3.8.6.1) and the override of RFC 9293 §3.8.6.2.1.
+    /// Zero-window probe (RFC 9293 §3.8.6.1) and the override timeout of RFC 9293 §3.8.6.2.1.
     Persist,
-    /// A delayed ACK falls due.
+    /// Deadline of a delayed ACK.
     Ack,
-    /// A corked partial segment leaves all the same.
+    /// Longest wait of a corked partial segment.
     Cork,
-    /// Pacing lets the next data go.
+    /// Time at which pacing allows the next data to leave.
     Pace,
     /// Keepalive (RFC 9293 §3.8.4).
     KeepAlive,
     /// User timeout (RFC 9293 §3.8.3).
     User,
-    /// 2 MSL in TIME-WAIT, or the wait for a FIN nobody will read the data before.
+    /// 2 MSL in TIME-WAIT; also the wait in FIN-WAIT-2 for a FIN after the application has stopped
+    /// reading.
     TimeWait,
 }
 
@@ -42,8 +43,8 @@ const KINDS: [Timer; 10] = [
     Timer::TimeWait,
 ];
 
-/// Nothing else in the crate knows how deadlines are kept: as nanoseconds since `base`, because
-/// ten `Option<Instant>` would be a seventh of a connection's memory.
+/// Deadlines of all timers, in nanoseconds since `base`, because ten `Option<Instant>` would be a
+/// seventh of a connection's memory.
 #[derive(Debug)]
 pub(super) struct Timers {
     base: Instant,
@@ -51,7 +52,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// No timer runs. No deadline before `base` will be told from `base`.
+    /// Makes timers of which none runs. A deadline before `base` counts as `base`.
     pub(super) fn new(base: Instant) -> Self {
         Self {
             base,
@@ -59,7 +60,7 @@ impl Timers {
         }
     }
 
-    /// What deadlines are told from.
+    /// Epoch of the deadlines.
     pub(super) fn base(&self) -> Instant {
         self.base
     }
@@ -68,27 +69,27 @@ impl Timers {
         self.deadlines_ns[timer as usize] = self.ns(deadline);
     }
 
-    /// The same, so much later than `now`.
+    /// Sets a timer to `delay` after `now`.
     pub(super) fn set_in(&mut self, timer: Timer, now: Instant, delay: Duration) {
         let delay_ns = delay.as_nanos().min(u128::from(STOPPED - 1)) as u64;
         let deadline_ns = self.ns(now).saturating_add(delay_ns);
         self.deadlines_ns[timer as usize] = deadline_ns.min(STOPPED - 1);
     }
 
-    /// Sets it unless it runs already.
+    /// Sets a timer unless it runs.
     pub(super) fn start(&mut self, timer: Timer, deadline: Instant) {
         if !self.is_running(timer) {
             self.set(timer, deadline);
         }
     }
 
-    /// Sets it unless it runs already and is due earlier.
+    /// Sets a timer unless it runs with an earlier deadline.
     pub(super) fn advance(&mut self, timer: Timer, deadline: Instant) {
         let slot = timer as usize;
         self.deadlines_ns[slot] = self.deadlines_ns[slot].min(self.ns(deadline));
     }
 
-    /// Makes it due no later than another, if that runs.
+    /// Limits the deadline of `timer` to that of `other`, if `other` runs.
     pub(super) fn bound(&mut self, timer: Timer, other: Timer) {
         let bound = self.deadlines_ns[other as usize];
         let deadline = &mut self.deadlines_ns[timer as usize];
@@ -107,24 +108,25 @@ impl Timers {
         self.deadlines_ns[timer as usize] != STOPPED
     }
 
-    /// Whether no other runs.
+    /// True if no timer other than `timer` runs.
     pub(super) fn only(&self, timer: Timer) -> bool {
         let stopped = |slot: usize| self.deadlines_ns[slot] == STOPPED;
         (0..KINDS.len()).all(|slot| slot == timer as usize || stopped(slot))
     }
 
-    /// The earliest deadline.
+    /// Earliest deadline; `None` if no timer runs.
     pub(super) fn next(&self) -> Option<Instant> {
         Some(self.base + Duration::from_nanos(self.next_ns()?))
     }
 
-    /// The same in nanoseconds from `base`.
+    /// Earliest deadline in nanoseconds since `base`; `None` if no timer runs.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let next = self.deadlines_ns.iter().copied().min();
         next.filter(|ns| *ns != STOPPED)
     }
 
-    /// Stops and returns one timer that is due, in the order of their declaration, and since when it is.
+    /// Stops and returns one due timer, in the order of the declaration, and how long it has been
+    /// due.
     pub(super) fn expire(&mut self, now: Instant) -> Option<(Timer, Duration)> {
         let now = self.ns(now);
         let timer = KINDS
@@ -135,7 +137,7 @@ impl Timers {
         Some((timer, late))
     }
 
-    /// Nanoseconds from `base` to `at`.
+    /// Nanoseconds from `base` to `at`; 0 if `at` is earlier.
     pub(super) fn ns(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.base)
             .as_nanos()
@@ -143,7 +145,7 @@ impl Timers {
     }
 }
 
-/// 584 years: no deadline.
+/// Marks a timer that does not run (584 years).
 const STOPPED: u64 = u64::MAX;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What leaves.
+//! Transmission: which segment leaves next.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
 use crate::{Chain, SeqNum, WindowGrowth};
 
 impl Connection {
-    /// The next segment to send, or `None` when there is nothing to send now.
+    /// Returns the next segment to send; `None` if there is nothing to send now.
     pub fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
-        // Whoever looks at it once more moves it once more.
+        // Fast path, because every further access to the segment moves it once more.
         if !(self.snd.urgent || cfg!(debug_assertions)) {
             return self.next_segment(now);
         }
@@ -45,8 +45,8 @@ impl Connection {
         if self.state == State::Closed {
             return None;
         }
-        // SACK blocks travel in segments without payload only, so that they never cost a segment
-        // its full size; those leave first.
+        // SACK blocks are sent only in segments without payload, so that a data segment keeps its
+        // full size. Those segments leave first.
         if self.owed.acks > 0 && self.has_sack_to_tell() {
             return Some(self.next_ack(now));
         }
@@ -73,7 +73,7 @@ impl Connection {
         let (seq, with_ack) = self.owed.reset.take()?;
         self.count_sent(1, 0);
         let flags = Flags::RST.with(Flags::ACK, with_ack);
-        // RFC 7323 §3.2, once agreed on.
+        // RFC 7323 §3.2: a reset has timestamps once they are agreed on.
         let timestamps = self.timestamps && self.state != State::SynSent;
         Some(Segment {
             seq,
@@ -94,8 +94,8 @@ impl Connection {
         let mut segment = self.segment(self.snd.nxt, Flags::ACK, Chain::new(), now);
         self.owed.acks = more;
         match partial {
-            // A duplicate is reported by the last of them: before an ACK that covers it the block would look like data
-            // behind a gap (RFC 2883 §4).
+            // A duplicate is reported in the last of several ACKs: before an ACK that covers it the
+            // block would look like data after a gap (RFC 2883 §4).
             Some(ack) => self.acknowledge_only(ack, whole, &mut segment, now),
             None => self.add_sack_blocks(&mut segment.options),
         }
@@ -103,7 +103,8 @@ impl Connection {
         segment
     }
 
-    /// How far the next ACK reaches if the policy wants more than one for what has arrived.
+    /// End of the next ACK's step if the policy wants several ACKs for the data that arrived;
+    /// `None` if the next ACK may cover all of it.
     fn partial_ack(&self) -> Option<SeqNum> {
         let step = self
             .ack
@@ -113,8 +114,8 @@ impl Connection {
         (in_order && ack.before(self.rcv.nxt)).then_some(ack)
     }
 
-    /// Lets `segment` acknowledge up to `ack` and sees to the rest: at once if all of it is owed or
-    /// while it is a whole step, else when its delay is over.
+    /// Makes `segment` acknowledge only up to `ack`, and arranges the next ACK: at once if `whole`
+    /// or if a whole step is left, else after the policy's delay.
     fn acknowledge_only(&mut self, ack: SeqNum, whole: bool, segment: &mut Segment, now: Instant) {
         let left = self.rcv.nxt.since(ack);
         let free = self.window_free().min(self.window_max()) + left;
@@ -134,7 +135,7 @@ impl Connection {
         });
     }
 
-    /// The first lost range, or as much of it as the congestion window lets out.
+    /// Retransmits the first lost range, or as much of it as the congestion window allows.
     fn next_retransmission(&mut self, now: Instant) -> Option<Segment> {
         let lost = self.recovery.scoreboard.next_lost()?;
         if self.recovery.is_probing() {
@@ -143,7 +144,8 @@ impl Connection {
         let (mss, flight) = (self.snd.mss, self.recovery.flight(self.snd.mss));
         let room = self.congestion.cwnd().saturating_sub(flight);
         let len = lost.end.since(lost.start);
-        // With nothing in flight nothing would ever come back to open the window.
+        // With nothing in flight no ACK would ever open the window, so one segment is always
+        // allowed.
         if room < len.min(mss) && flight > 0 {
             return None;
         }
@@ -151,7 +153,7 @@ impl Connection {
         let rate = self.sizing_rate().filter(|_| segmentation.is_linux());
         let sized = rate.map_or(u32::MAX, |rate| segmentation.paced_bytes_max(rate, mss));
         let ceiling = match self.snd.urgent {
-            // As Linux: a device that cuts would repeat the pointer.
+            // A device that cuts the segment would repeat the urgent pointer. Same limit as in Linux.
             true => mss,
             false => segmentation
                 .super_segment_bytes_max
@@ -192,7 +194,8 @@ impl Connection {
         )
     }
 
-    /// RFC 8985 §7.3: new data if there is any that the peer takes, else the last segment again.
+    /// Returns a tail loss probe (RFC 8985 §7.3): new data if there is any and the peer's window
+    /// allows it, else the last segment again.
     fn next_tail_probe(&mut self, now: Instant) -> Option<Segment> {
         if !std::mem::take(&mut self.owed.tail_probe) {
             return None;
@@ -228,7 +231,7 @@ impl Connection {
         Some(segment)
     }
 
-    /// New data, a FIN, or both.
+    /// Returns new data, a FIN, or both.
     fn next_data(&mut self, now: Instant) -> Option<Segment> {
         let may_send = matches!(
             self.state,
@@ -258,7 +261,7 @@ impl Connection {
             }
         }
         let mut queue = self.send_queue_view(record, now);
-        // A record that others follow will not grow any more.
+        // More data follows the record, so the record itself will not grow.
         queue.closed |= record < unsent;
         match self.config.segmentation.cut(&queue) {
             Cut::Send(bytes) => {
@@ -271,7 +274,7 @@ impl Connection {
                 let ask = self.ack_rate_to_ask();
                 let (bytes, small) = match ask {
                     None => (bytes, self.config.segmentation.is_small(bytes, &queue)),
-                    // Short for the option's sake, not for want of data: nothing for Nagle's rule.
+                    // The segment is short because of the option, so Nagle's rule does not apply.
                     Some(_) => (bytes.min(self.snd.mss - REQUEST_BYTES), false),
                 };
                 Some(self.send_new(bytes, small, ask, now))
@@ -310,8 +313,9 @@ impl Connection {
         }
     }
 
-    /// Linux's conditions for waiting: something was sent within a millisecond, nothing is being
-    /// repaired, and by the round-trip time the next ACK is due within half of it or a millisecond.
+    /// True if the next ACK is close, by Linux's conditions: data was sent within the last
+    /// millisecond, nothing is being repaired, and the round-trip time predicts the next ACK within
+    /// half of it or a millisecond.
     fn is_ack_near(&self, now: Instant) -> bool {
         let recent = |sent| now.saturating_duration_since(sent) <= NEAR;
         if self.recovery.is_repairing() || !self.recovery.last_sent.is_some_and(recent) {
@@ -324,8 +328,8 @@ impl Connection {
         expected.saturating_duration_since(now) <= NEAR.min(srtt / 2)
     }
 
-    /// Sends `bytes` new bytes, with the FIN if it is due right behind them. `small`: to be
-    /// remembered as a small segment (Minshall's `snd_sml`). `ask`: with a request for a rate of
+    /// Sends `bytes` new bytes, with the FIN if it follows directly. `small`: remember the segment
+    /// as a small one (Minshall's `snd_sml`). `ask`: carries this request for a rate of
     /// acknowledgements.
     pub(super) fn send_new(
         &mut self,
@@ -374,7 +378,7 @@ impl Connection {
         segment
     }
 
-    /// Something that occupies sequence numbers left.
+    /// Accounts for a segment that occupies sequence numbers.
     fn on_left(&mut self, bytes: u32) {
         if let Phase::Recovery { prr, .. } = &mut self.recovery.phase {
             prr.on_sent(bytes);
@@ -382,9 +386,10 @@ impl Connection {
         self.recovery.flight_at_send = self.recovery.flight(self.snd.mss);
     }
 
-    /// A segment with all that every segment carries: acknowledgement, window, timestamps, echo.
-    // It is made last: a segment that is looked at again is moved once more, a tenth of all at
-    // MTU 1500.
+    /// Makes a segment with the fields common to all segments: acknowledgement, window, timestamps,
+    /// ECN echo.
+    // The segment is built last: any later access moves it once more, which costs a tenth of all
+    // time at MTU 1500.
     #[inline]
     fn segment(&mut self, seq: SeqNum, flags: Flags, payload: Chain, now: Instant) -> Segment {
         let window = self.offer_window();
@@ -419,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// What our clock shows; as [`Clock::at`](super::Clock::at).
+    /// Returns our timestamp clock at `now`, as [`Clock::at`](super::Clock::at) does.
     fn stamp(&self, now: Instant) -> u32 {
         let elapsed_ms = self.timers.ns(now) / 1_000_000;
         self.clock_offset.wrapping_add(elapsed_ms as u32)
@@ -441,13 +446,14 @@ impl Connection {
         if !self.sack {
             return;
         }
-        // RFC 2018 §3: three beside timestamps.
+        // RFC 2018 §3: three blocks fit next to timestamps.
         let mut room = if self.timestamps { 3 } else { 4 };
         let reassembly = &mut self.rcv.queue.reassembly;
         if let Some((start, end)) = duplicate {
             options.sack.push(start, end);
             room -= 1;
-            // RFC 2883 §4.2: if it lies in a range we hold, that range comes second.
+            // RFC 2883 §4.2: if the duplicate lies in a range that we hold, that range comes
+            // second.
             if let Some((start, end)) = reassembly.range_around(start) {
                 options.sack.push(start, end);
                 room -= 1;
@@ -465,7 +471,7 @@ impl Connection {
         self.counters.payload_bytes_sent += u64::from(bytes);
     }
 
-    /// Bytes written and never sent.
+    /// Number of bytes written and never sent.
     pub(super) fn unsent(&self) -> u32 {
         if self.snd.fin_sent || (self.snd.nxt == self.snd.iss && !self.state.is_synchronized()) {
             return 0;
@@ -473,15 +479,15 @@ impl Connection {
         self.snd.queue.end().since(self.snd.nxt)
     }
 
-    /// What is left of the peer's window.
+    /// Bytes left in the peer's window.
     pub(super) fn window_left(&self) -> u32 {
-        // A SYN takes no room in the window, which counts from behind it.
+        // The SYN does not count against the window.
         let syn = u32::from(self.state == State::SynReceived);
         let sent = self.snd.nxt.since(self.snd.una).saturating_sub(syn);
         self.snd.wnd.saturating_sub(sent)
     }
 
-    /// RFC 5681 §4.1.
+    /// Restarts from the initial window after an idle time (RFC 5681 §4.1).
     fn restart_after_idle(&mut self, now: Instant) {
         if !self.config.restart_after_idle || !self.recovery.scoreboard.is_empty() {
             return;
@@ -494,7 +500,7 @@ impl Connection {
     }
 }
 
-/// Linux defers for no longer.
+/// Longest deferral in Linux.
 const NEAR: Duration = Duration::from_millis(1);
-/// As for new data: no more than an IP packet holds.
+/// Limit for retransmissions, as for new data: the payload of an IP packet.
 const SUPER_SEGMENT_MAX: u32 = 65_535 - 100;

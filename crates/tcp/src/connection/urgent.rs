@@ -1,18 +1,18 @@
-//! The urgent mechanism (RFC 9293 §3.8.5, RFC 6093): a pointer into the byte stream, in which urgent bytes
-//! stay where they are (RFC 6093 §3.1 has them read so; Linux with SO_OOBINLINE).
+//! Urgent mechanism (RFC 9293 §3.8.5, RFC 6093): a pointer into the byte stream. Urgent bytes stay
+//! in the stream, as RFC 6093 §3.1 recommends and as in Linux with SO_OOBINLINE.
 //!
-//! Not here: one byte out of band, as sockets take it out by default.
+//! Not implemented: reading one byte out of band, as sockets do by default.
 
 use super::{Connection, WriteError};
 use crate::wire::{Flags, Segment};
 
 impl Connection {
-    /// Copies bytes into the send queue and tells the peer that what is written up to their end is urgent
-    /// (MUST-31: however much that is); returns how many fitted. For applications that have it already:
-    /// new ones should not use it (RFC 6093 §5).
+    /// Copies bytes into the send queue and tells the peer that everything written up to their end
+    /// is urgent (MUST-31: any length). Returns how many bytes fitted. New applications should not
+    /// use urgent data (RFC 6093 §5).
     ///
     /// # Errors
-    /// When nothing can be written any more.
+    /// [`WriteError`] if the connection ended or is closed for writing.
     pub fn write_urgent(&mut self, bytes: &[u8]) -> Result<usize, WriteError> {
         let written = self.write(bytes)?;
         if written > 0 {
@@ -22,8 +22,9 @@ impl Connection {
         Ok(written)
     }
 
-    /// Bytes that can be read, or will come, up to the end of what the peer calls urgent (MUST-33); 0 where
-    /// nothing is. That there is some at all is told as readiness (MUST-32).
+    /// Number of bytes until the end of the peer's urgent data, whether they have arrived or not
+    /// (MUST-33); 0 if there is no urgent data. New urgent data makes the connection ready
+    /// (MUST-32).
     pub fn urgent(&self) -> u32 {
         if !self.rcv.urgent {
             return 0;
@@ -36,7 +37,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.10.7.4, sixth.
+    /// Processes the URG bit, sixth step of RFC 9293 §3.10.7.4.
     #[cold]
     pub(super) fn take_urgent(&mut self, segment: &Segment) {
         let up = segment.seq + u32::from(segment.urgent);
@@ -46,8 +47,8 @@ impl Connection {
         }
     }
 
-    /// Marks a segment on its way out (RFC 9293 §3.8.5) and forgets what is acknowledged. A pointer that
-    /// does not fit says the most it can.
+    /// Sets the urgent pointer of a segment that leaves (RFC 9293 §3.8.5). Ends urgent mode once
+    /// the urgent data is acknowledged. A pointer that does not fit is set to its maximum.
     #[cold]
     pub(super) fn mark_urgent(&mut self, segment: &mut Segment) {
         if self.snd.up.at_or_before(self.snd.una) {
@@ -59,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// What was urgent has been read.
+    /// Ends urgent mode once the application has read the urgent data.
     #[cold]
     pub(super) fn settle_urgent(&mut self) {
         self.rcv.urgent = self.urgent() > 0;

@@ -1,4 +1,4 @@
-//! The window we offer (RFC 9293 §3.8.6), and its growth with the path.
+//! Receive window that we offer (RFC 9293 §3.8.6), and growth of the receive buffer.
 
 use std::time::Instant;
 
@@ -6,12 +6,13 @@ use super::Connection;
 use crate::SeqNum;
 
 impl Connection {
-    /// The window field of a segment that leaves now. Never takes back what was offered.
+    /// Returns the window field of a segment that leaves now. The right edge never moves back.
     pub(super) fn offer_window(&mut self) -> u16 {
         let shift = self.rcv.shift;
         let current = self.rcv.wnd();
         let free = self.window_free().min(self.window_max());
-        // §3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
+        // RFC 9293 §3.8.6.2.2: the right edge stays until it can move by a segment or half the
+        // buffer.
         let step = self.rcv.full_segment.min(self.rcv.buffer / 2);
         let window = if free >= current.saturating_add(step) {
             free >> shift << shift
@@ -21,12 +22,12 @@ impl Connection {
         self.promise(self.rcv.nxt, window, free)
     }
 
-    /// The field that tells, beside the acknowledgement `ack`, of `window` bytes, where the buffer has
-    /// room for `free`; what it tells of is kept.
+    /// Returns the window field for `window` bytes after the acknowledgement `ack`, while the
+    /// buffer has room for `free`. Moves the right edge to the offered end.
     pub(super) fn promise(&mut self, ack: SeqNum, window: u32, free: u32) -> u16 {
         let shift = self.rcv.shift;
         // Rounded up, or the edge would move back by what the shift cuts off; but only while the
-        // buffer has room for it: rounding adds up from ACK to ACK while nobody reads.
+        // buffer has room: rounding accumulates over ACKs while the application does not read.
         let up = window.div_ceil(1 << shift);
         let field = if up << shift <= free {
             up
@@ -39,7 +40,7 @@ impl Connection {
         field as u16
     }
 
-    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2).
+    /// Returns the window field of a SYN, which is not scaled (RFC 7323 §2.2).
     pub(super) fn offer_window_unscaled(&mut self) -> u16 {
         let window = self.window_free().min(0xffff);
         self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + window);
@@ -47,13 +48,13 @@ impl Connection {
         window as u16
     }
 
-    /// Right edge of the window that was offered: it never moves back.
+    /// Right edge of the offered window; never decreases.
     #[inline]
     pub(crate) fn window_edge(&self) -> SeqNum {
         self.rcv.edge
     }
 
-    /// Bytes the buffer has room for.
+    /// Free bytes in the receive buffer.
     pub(super) fn window_free(&self) -> u32 {
         if self.rcv.abandoned {
             self.rcv.buffer
@@ -62,13 +63,13 @@ impl Connection {
         }
     }
 
-    /// The largest window the field can tell of.
+    /// Largest window that the field can express.
     pub(super) fn window_max(&self) -> u32 {
         0xffff << self.rcv.shift
     }
 
-    /// Dynamic right-sizing: if the reader took more than half the buffer in one round trip, the
-    /// buffer is what limits the peer; offer it twice what was read.
+    /// Grows the receive buffer (dynamic right-sizing): if the application read more than half the
+    /// buffer in one round trip, the buffer limits the peer, and becomes twice what was read.
     pub(super) fn tune_buffer(&mut self, read: usize, now: Instant) {
         let max = self.config.receive_buffer_max;
         let bytes = self.rcv.tuning_bytes;

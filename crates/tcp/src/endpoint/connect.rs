@@ -1,4 +1,4 @@
-//! Opening connections.
+//! Opening of connections by the application.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::Config;
 use crate::connection::Connection;
 use crate::wire::FourTuple;
 
-/// Why a connection cannot be opened.
+/// Reason why a connection cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The same two ends have a connection, or one in TIME-WAIT.
+    /// A connection between these two ends exists, open or in TIME-WAIT.
     InUse,
-    /// Every local port is taken.
+    /// No local port is free.
     NoPort,
-    /// The addresses are of different families, or there is no port to connect to.
+    /// The addresses are of different families, or the remote port is 0.
     BadAddress,
 }
 
@@ -34,10 +34,10 @@ impl std::fmt::Display for ConnectError {
 impl std::error::Error for ConnectError {}
 
 impl Endpoint {
-    /// Opens a connection. A local port of 0 asks for a free one.
+    /// Opens a connection. A local port of 0 selects a free port.
     ///
     /// # Errors
-    /// If the ends cannot have a connection.
+    /// [`ConnectError`] if the two ends cannot have a new connection.
     pub fn connect(
         &mut self,
         local: SocketAddr,
@@ -48,10 +48,10 @@ impl Endpoint {
         self.connect_as(config, local, remote, now)
     }
 
-    /// As [`connect`](Self::connect), with choices of its own.
+    /// Opens a connection with settings of its own.
     ///
     /// # Errors
-    /// If the ends cannot have a connection.
+    /// [`ConnectError`] if the two ends cannot have a new connection.
     pub fn connect_with(
         &mut self,
         config: Config,
@@ -101,7 +101,8 @@ impl Endpoint {
         ))
     }
 
-    /// RFC 6056 §3.3.3: begin somewhere that depends on the destination, go on with a counter.
+    /// Finds a free local port (RFC 6056 §3.3.3): starts at a hash of the destination and continues
+    /// with a counter. `None` if no port is free.
     fn free_port(&mut self, path: &FourTuple) -> Option<u16> {
         let begin = self.secret.hash(path, Purpose::Port, 0) as u16;
         for _ in 0..=u16::MAX - PORT_MIN {
@@ -121,5 +122,5 @@ impl Endpoint {
     }
 }
 
-/// RFC 6335 §6: dynamic ports.
+/// Lowest dynamic port (RFC 6335 §6).
 const PORT_MIN: u16 = 49_152;

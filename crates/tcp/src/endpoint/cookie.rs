@@ -1,9 +1,9 @@
-//! SYN cookies (RFC 4987 §3.6): when a listener's backlog is full, the connection's beginning is
+//! SYN cookies (RFC 4987 §3.6). When a listener's backlog is full, the state of a new connection is
 //! kept in the sequence number and the timestamp of the SYN-ACK instead of in memory.
 //!
-//! The sequence number is Bernstein's and Linux's: `F(path) + client's ISN + minute << 24 +
-//! (G(path, minute) + MSS index) mod 2²⁴`. What else a SYN says (window scale, SACK) travels in
-//! the low six bits of the timestamp if there is one, and is given up if not.
+//! The sequence number is as in Bernstein's design and in Linux: `F(path) + client's ISN + minute
+//! << 24 + (G(path, minute) + MSS index) mod 2²⁴`. The SYN's window scale and SACK option are kept
+//! in the low six bits of the timestamp. Without timestamps they are not used.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::connection::Clock;
 use crate::wire::{Flags, FourTuple, Options, Segment, Timestamps};
 use crate::{Config, SeqNum};
 
-/// A SYN-ACK for `syn` from which the connection can be made later.
+/// Makes a SYN-ACK for `syn` from which [`recover`] can restore the connection later.
 pub(super) fn answer(
     secret: &Secret,
     clock: &Clock,
@@ -62,8 +62,8 @@ pub(super) fn answer(
     }
 }
 
-/// The SYN that `ack` completes the handshake of, if its acknowledgement is a cookie of ours of
-/// the last two minutes.
+/// Restores the SYN from the `ack` that completes the handshake; `None` unless it acknowledges one
+/// of our cookies from this or the last period of 64 s.
 pub(super) fn recover(
     secret: &Secret,
     clock: &Clock,
@@ -105,7 +105,7 @@ pub(super) fn recover(
     })
 }
 
-/// What six bits of a timestamp remember.
+/// Options of a SYN kept in six bits of a timestamp.
 #[derive(Default)]
 struct Said {
     window_scale: Option<u8>,
@@ -113,7 +113,7 @@ struct Said {
 }
 
 impl Said {
-    /// The latest clock value not after `clock` whose low bits say this.
+    /// Returns the latest clock value at or before `clock` whose low six bits hold these options.
     fn hide(&self, clock: u32) -> u32 {
         let bits = u32::from(self.window_scale.unwrap_or(15)) | u32::from(self.sack) << 4;
         let value = clock & !63 | bits;
@@ -134,7 +134,8 @@ impl Said {
 }
 
 const LOW: u32 = 0xff_ffff;
-/// As Linux: usual values, the smallest for whatever is smaller.
+/// Announced MSS values that a cookie can encode, as in Linux. A smaller MSS becomes the first
+/// entry.
 const MSS_TABLE: [u16; 4] = [536, 1220, 1440, 1460];
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! TCP Fast Open (RFC 7413): cookies that a listener gives out, and those that it was given.
+//! TCP Fast Open (RFC 7413): cookies that listeners issue, and cookies received from servers.
 //!
-//! A cookie is SipHash-2-4 of the two addresses, as in Linux, so that hosts with one key take each
-//! other's. Not here: ageing of cookies (their key is changed), the record of paths that drop them.
+//! A cookie is the SipHash-2-4 of the two addresses, as in Linux, so that hosts with the same key
+//! accept each other's cookies. Not implemented: expiry of cookies (replace the key instead), and
+//! the record of paths that drop the option.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,22 +12,21 @@ use super::secret::siphash_with;
 use crate::connection::{Known, OPTION_BYTES_MAX};
 use crate::wire::{FastOpen, FourTuple, Segment};
 
-/// What an endpoint knows for it.
 #[derive(Default)]
 pub(super) struct FastOpens {
-    /// The key of the cookies it gives out, and an older one whose cookies are still taken.
+    /// Keys for cookies: the first issues, all are accepted.
     keys: Vec<[u8; 16]>,
     known: HashMap<IpAddr, Known>,
 }
 
 impl Endpoint {
-    /// From now on gives out cookies of the first of these keys, and takes those of all. Without any,
-    /// listeners take no data with a SYN.
+    /// Sets the keys: cookies are issued with the first and accepted with any. Without keys,
+    /// listeners accept data with a SYN only where no cookie is required.
     pub fn set_fast_open_keys(&mut self, keys: &[[u8; 16]]) {
         self.fast_opens.keys = keys.to_vec();
     }
 
-    /// Bytes that a SYN to this host can carry; none if there is no cookie for it.
+    /// Number of bytes that a SYN to `remote` can carry; `None` if no cookie is known for it.
     pub fn syn_payload_max(&self, remote: IpAddr) -> Option<u32> {
         let mss = u32::from(self.configs.for_address(remote).mss);
         let known = self
@@ -35,7 +35,7 @@ impl Endpoint {
         Some(known.mss.min(mss).saturating_sub(OPTION_BYTES_MAX))
     }
 
-    /// Forgets the cookies it was given.
+    /// Forgets all cookies received from servers.
     pub fn forget_cookies(&mut self) {
         self.fast_opens.known.clear();
     }
@@ -44,7 +44,7 @@ impl Endpoint {
         self.fast_opens.known.get(&remote).copied()
     }
 
-    /// The SYN-ACK of a connection of ours may have brought a cookie.
+    /// Stores the cookie that a SYN-ACK may have brought to a connection of ours.
     #[cold]
     pub(super) fn learn_cookie(&mut self, index: u32) {
         let Some(slot) = self.table.at_mut(index) else {
@@ -56,7 +56,7 @@ impl Endpoint {
         };
         let places = &mut self.fast_opens.known;
         if places.len() >= KNOWN_MAX && !places.contains_key(&remote) {
-            // Whichever: one more round trip for somebody.
+            // Removes any entry. That server costs one more round trip next time.
             if let Some(other) = places.keys().next().copied() {
                 places.remove(&other);
             }
@@ -68,7 +68,7 @@ impl Endpoint {
         }
     }
 
-    /// What the Fast Open option of a SYN to a listener comes to.
+    /// Decides about the Fast Open option and the data of a SYN to a listener.
     pub(super) fn judge_fast_open(&self, path: &FourTuple, syn: &Segment) -> FastOpenVerdict {
         let Some(listener) = self.listeners.at(path.local) else {
             return FastOpenVerdict::Ordinary(None);
@@ -112,15 +112,16 @@ impl Endpoint {
     }
 }
 
-/// What becomes of a SYN; with the cookie that its answer brings.
+/// Decision about a SYN, with the cookie to send in the answer.
 pub(super) enum FastOpenVerdict {
-    /// It begins a connection as ever; its data comes again.
+    /// Opens a connection without the SYN's data, which the client sends again.
     Ordinary(Option<Box<FastOpen>>),
-    /// Its data is taken at once.
+    /// Accepts the SYN's data at once.
     Take(Option<Box<FastOpen>>),
 }
 
-/// The cookie for a client at `path.remote`.
+/// Returns the cookie for a client at `path.remote`; `None` if the addresses are of different
+/// families.
 fn cookie(key: &[u8; 16], path: &FourTuple) -> Option<FastOpen> {
     let hash = match (path.remote.ip(), path.local.ip()) {
         (IpAddr::V4(client), IpAddr::V4(server)) => {
@@ -134,5 +135,5 @@ fn cookie(key: &[u8; 16], path: &FourTuple) -> Option<FastOpen> {
     FastOpen::cookie(&hash.to_le_bytes())
 }
 
-/// Servers whose cookies are kept.
+/// Limit of servers whose cookies are kept.
 const KNOWN_MAX: usize = 1024;

@@ -1,43 +1,45 @@
-//! What one connection received goes to another, by reference: a relay's work (OpenBSD's SO_SPLICE, Klemkow 2020).
+//! Forwarding of received data from one connection to another without copying, for a relay
+//! (OpenBSD's SO_SPLICE, Klemkow 2020).
 
 use std::time::Instant;
 
 use super::{ConnId, Endpoint};
 use crate::{Ended, ReadError, WriteError};
 
-/// What a forward moved, and why it stopped.
+/// Result of [`Endpoint::forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarded {
-    /// Bytes that are in the other's send queue now.
+    /// Bytes moved into the sink's send queue.
     pub bytes: usize,
-    /// Of these, bytes that were copied: those of small packets, each in a slab of its own, once a queue of them
-    /// pins four times the send buffer.
+    /// Part of `bytes` that was copied: small packets, each in a slab of its own, when the queue
+    /// pins more than four times the send buffer.
     pub copied: usize,
-    /// Why no more.
+    /// Reason why no more was moved.
     pub stopped: Stopped,
 }
 
-/// Why a forward stopped.
+/// Reason why a forward stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It moved as much as it was to, and there is more.
+    /// The limit was reached, and the source has more data.
     Most,
-    /// Nothing more has come: the source will be ready.
+    /// The source has no more data yet; it will become ready.
     Empty,
-    /// The other's send queue takes no more: the sink will be ready.
+    /// The sink's send queue is full; the sink will become ready.
     Full,
-    /// The source's peer has closed, and all it sent is moved.
+    /// The source's peer has closed, and all its data was moved.
     Finished,
-    /// The source ended, and all that could be read of it is moved. `None`: it is forgotten.
+    /// The source ended, and all its data was moved. `None`: the source does not exist any more.
     SourceEnded(Option<Ended>),
-    /// Nothing can be written any more; what was not moved is with the source. `None`: the sink is forgotten.
+    /// The sink cannot be written; data not moved stays in the source. `None`: the sink does not
+    /// exist any more.
     SinkEnded(Option<WriteError>),
 }
 
 impl Endpoint {
-    /// Moves received bytes of `from` into the send queue of `to`, at most `most` and what `to` has room for, in order
-    /// and without copying. It is one read of `from`: its window opens, and its ACK policy is asked, as by a reader
-    /// that takes so much. An end (FIN) is not passed on; `to` is closed by who forwards.
+    /// Moves received bytes of `from` into the send queue of `to`, in order and without copying: at
+    /// most `most`, and at most what `to` has room for. Counts as one read of `from`: its window
+    /// opens and its ACK policy is asked. A FIN is not forwarded; the caller closes `to`.
     pub fn forward(&mut self, from: ConnId, to: ConnId, most: usize, now: Instant) -> Forwarded {
         let stopped = |stopped| Forwarded {
             bytes: 0,

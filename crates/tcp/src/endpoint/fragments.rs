@@ -1,7 +1,7 @@
-//! Fragments until all of a packet have come (RFC 791 §3.2, RFC 8200 §4.5). Ours are never cut, and
-//! who discovers the path's MTU sends none: few are kept, and none for long.
+//! Reassembly of IP fragments (RFC 791 §3.2, RFC 8200 §4.5). Our packets are never fragmented, and
+//! a host with path MTU discovery sends no fragments, so few are kept, and for a short time only.
 //!
-//! Of those that overlap the whole packet is dropped (RFC 5722), of IPv4, too.
+//! Overlapping fragments drop the whole packet (RFC 5722), for IPv4 too.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use crate::wire::{self, Ecn, Fragment, FragmentKey, Packet};
 
-/// Packets that are not whole, oldest first.
+/// Incomplete packets, oldest first.
 #[derive(Default)]
 pub(super) struct Fragments {
     waiting: VecDeque<Datagram>,
@@ -19,18 +19,18 @@ pub(super) struct Fragments {
 struct Datagram {
     key: FragmentKey,
     since: Instant,
-    /// In their order.
+    /// Offset and bytes of each fragment, in order.
     parts: Vec<(usize, Vec<u8>)>,
-    /// Bytes of all of it, once the last came.
+    /// Number of bytes in the packet; `None` until the last fragment has come.
     end: Option<usize>,
     ecn: Ecn,
 }
 
-/// Nothing can become of the packet.
+/// Error: the fragments cannot form a packet.
 struct Impossible;
 
 impl Endpoint {
-    /// A fragment of TCP came, or of something else.
+    /// Processes a fragment of a TCP packet; other fragments are counted as dropped.
     #[cold]
     pub(super) fn on_fragment(&mut self, packet: &Packet, now: Instant) {
         let fragment = match Fragment::parse(packet) {
@@ -50,7 +50,8 @@ impl Endpoint {
 }
 
 impl Fragments {
-    /// Adds one; the packet, if that is whole now. Counts in `dropped` those that led to nothing.
+    /// Adds a fragment and returns the packet if it is complete now. Adds to `dropped` the
+    /// fragments that are discarded.
     fn add(&mut self, fragment: Fragment, now: Instant, dropped: &mut u64) -> Option<Packet> {
         while self.waiting.front().is_some_and(|oldest| {
             now.saturating_duration_since(oldest.since) >= LIFE
@@ -118,7 +119,7 @@ impl Datagram {
         self.parts.iter().map(|(_, part)| part.len()).sum()
     }
 
-    /// Whether it is new.
+    /// Adds a fragment. False if it is a duplicate.
     fn add(&mut self, fragment: Fragment) -> Result<bool, Impossible> {
         let (at, end) = (fragment.at, fragment.at + fragment.bytes.len());
         let index = self.parts.partition_point(|(from, _)| *from < at);
@@ -143,7 +144,7 @@ impl Datagram {
             return Err(Impossible);
         }
         self.end = last;
-        // RFC 3168 §5.3: one that was marked marks all.
+        // RFC 3168 §5.3: a mark on one fragment marks the packet.
         if fragment.ecn == Ecn::Congested {
             self.ecn = Ecn::Congested;
         }
@@ -156,10 +157,10 @@ impl Datagram {
     }
 }
 
-/// RFC 8200 §4.5, and the least of RFC 1122 §3.3.2.
+/// Longest wait for missing fragments (RFC 8200 §4.5; the minimum of RFC 1122 §3.3.2).
 const LIFE: Duration = Duration::from_secs(60);
 const DATAGRAMS_MAX: usize = 64;
-/// Sixteen packets of the largest size.
+/// Limit of bytes held: sixteen packets of the largest size.
 const BYTES_MAX: usize = 1 << 20;
-/// Of the largest packet in the smallest that IPv6 has: 52.
+/// Limit of fragments in a packet. The largest packet has 52 fragments of IPv6's minimum MTU.
 const PARTS_MAX: usize = 64;

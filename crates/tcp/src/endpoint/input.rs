@@ -1,4 +1,4 @@
-//! Packets in: to which connection, and what follows for it.
+//! Input: finds the connection of a packet and handles the consequences.
 
 use std::time::Instant;
 
@@ -9,20 +9,20 @@ use crate::connection::{Connection, State};
 use crate::wire::{self, DropReason, Flags, FourTuple, IcmpSays, Packet, Segment, Train};
 
 impl Endpoint {
-    /// Takes in a packet.
+    /// Processes a received packet.
     #[inline]
     pub fn on_packet(&mut self, mut packet: Packet, now: Instant) {
         self.on_new(&mut packet, now);
     }
 
-    /// Takes in packets, in their order. Segments of one connection that follow each other are one to
-    /// it, as from a device with receive offload: one pass for all of them.
+    /// Processes received packets in order. Consecutive segments of one connection are joined and
+    /// processed together, as by a device with receive offload.
     pub fn on_packets(&mut self, packets: impl IntoIterator<Item = Packet>, now: Instant) {
         let mut packets = packets.into_iter();
         let (mut first, mut second): (Option<Train>, Option<Train>) = (None, None);
         let (mut train, mut next) = (&mut first, &mut second);
         loop {
-            // Looked at where it was written: moving it costs more than to compare its headers.
+            // Used in place: a move costs more than the comparison of the headers.
             let mut packet = packets.next();
             let Some(packet) = &mut packet else { break };
             if self.answers_each {
@@ -104,7 +104,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a SYN may take the place of a connection in TIME-WAIT that somebody still holds.
+    /// Returns the last sequence number used if `segment` is a SYN that may replace a connection in
+    /// TIME-WAIT that the application has not released; else `None`.
     fn reopens(&self, index: u32, segment: &Segment) -> Option<SeqNum> {
         let slot = self.table.at(index)?;
         let reopens = slot.connection.state() == State::TimeWait
@@ -118,7 +119,7 @@ impl Endpoint {
         reopens.then(|| slot.connection.sequence().1)
     }
 
-    /// Gives a segment to its connection and sees to the consequences.
+    /// Passes a segment to its connection and handles the consequences.
     pub(super) fn deliver(&mut self, index: u32, segment: &mut Segment, now: Instant) {
         let Some(slot) = self.table.at_mut(index) else {
             return;
@@ -134,7 +135,7 @@ impl Endpoint {
         self.follow_up(index, before);
     }
 
-    /// Puts a connection on the lists it belongs on after something happened to it.
+    /// Puts a connection on the lists it belongs on after an event.
     pub(super) fn follow_up(&mut self, index: u32, before: ReadinessSnapshot) {
         if self.table.at(index).is_some_and(|slot| slot.half_open) {
             self.settle_half_open(index);
@@ -148,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// What is not TCP: only what is said about segments of ours matters.
+    /// Processes a packet that is not TCP. Only ICMP errors about our segments have an effect.
     fn on_other_packet(&mut self, packet: &Packet) {
         let Some(message) = wire::parse_icmp(packet) else {
             self.counters.dropped_protocol += 1;
@@ -197,7 +198,7 @@ impl Endpoint {
     }
 }
 
-/// What the application sees of a connection.
+/// State of a connection that matters to the application.
 pub(super) struct ReadinessSnapshot {
     state: State,
     readable: usize,
@@ -212,8 +213,8 @@ impl ReadinessSnapshot {
             state: connection.state(),
             readable: connection.readable(),
             finished: connection.is_finished(),
-            // As Linux (sk_stream_is_writeable): a third of the buffer, so that a writer that filled
-            // it is not woken for every acknowledgement.
+            // Linux's rule (sk_stream_is_writeable): writable from a third of the buffer on, so that
+            // a writer that filled the buffer is not woken by every acknowledgement.
             writable: connection.writable()
                 >= (connection.config().send_buffer as usize / 3).max(1),
             urgent: connection.urgent() > 0,

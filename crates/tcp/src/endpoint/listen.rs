@@ -1,4 +1,4 @@
-//! Listeners: SYNs in, connections to accept out.
+//! Listeners: receive SYNs and queue connections for `accept`.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +10,23 @@ use crate::connection::{Connection, State};
 use crate::wire::{Flags, FourTuple, Segment};
 use crate::{Config, SeqNum};
 
-/// Waits for connections on a port.
+/// Listener on a port.
 pub(super) struct Listener {
-    /// At this address of ours alone; none: at any.
+    /// Local address; `None` accepts connections to any address.
     address: Option<IpAddr>,
-    /// Most connections being opened, and most waiting for `accept`.
+    /// Limit of connections in the handshake, and of connections waiting for `accept`.
     pub backlog: usize,
     /// Connections in SYN-RECEIVED.
     pub half_open: usize,
-    /// Of these, begun with data.
+    /// Half-open connections that began with data (Fast Open).
     pub fast_open: usize,
-    /// Established and not yet accepted.
+    /// Connections waiting for `accept`.
     pub pending: VecDeque<ConnId>,
     pub configs: Configs,
-    /// Its port waits in the list of those the application should look at.
+    /// True if the port is in the list of ports with new connections.
     pub notified: bool,
-    /// When a cookie was last sent: an ACK can only be one for a while after that.
+    /// Time at which a cookie was last sent. Only for a while after that an ACK can return a
+    /// cookie.
     cookies_sent: Option<Instant>,
 }
 
@@ -35,26 +36,27 @@ impl Listener {
     }
 }
 
-/// All listeners: those of a port are at different addresses, or there is one for any.
+/// Listeners of an endpoint. A port has one listener for any address, or listeners at different
+/// addresses.
 #[derive(Default)]
 pub(super) struct Listeners {
     ports: HashMap<u16, Vec<Listener>>,
 }
 
 impl Listeners {
-    /// Who takes connections to `local`.
+    /// Returns the listener that accepts connections to `local`; `None` if there is none.
     pub(super) fn at(&self, local: SocketAddr) -> Option<&Listener> {
         let listeners = self.ports.get(&local.port())?;
         listeners.iter().find(|listener| listener.is_at(local.ip()))
     }
 
-    /// As [`at`](Self::at).
+    /// Returns the same listener as [`at`](Self::at), for changes.
     pub(super) fn at_mut(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         let listeners = self.ports.get_mut(&local.port())?;
         (listeners.iter_mut()).find(|listener| listener.is_at(local.ip()))
     }
 
-    /// Those of a port, in the order in which they began.
+    /// Listeners of a port, in the order in which they were added.
     pub(super) fn of_port(&mut self, port: u16) -> &mut [Listener] {
         self.ports.get_mut(&port).map_or(&mut [], Vec::as_mut_slice)
     }
@@ -63,7 +65,7 @@ impl Listeners {
         self.ports.values_mut().flatten()
     }
 
-    /// Takes those out for which `ends` says so.
+    /// Removes and returns the listeners of `port` for which `ends` is true.
     fn remove(&mut self, port: u16, ends: impl Fn(&Listener) -> bool) -> Vec<Listener> {
         let Some(listeners) = self.ports.get_mut(&port) else {
             return Vec::new();
@@ -78,12 +80,12 @@ impl Listeners {
     }
 }
 
-/// Why a port cannot be listened on.
+/// Reason why a port cannot be listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenError {
-    /// Somebody listens there already.
+    /// Another listener has this port and address.
     InUse,
-    /// Port 0 is none.
+    /// Port 0 was given.
     BadPort,
 }
 
@@ -99,20 +101,22 @@ impl std::fmt::Display for ListenError {
 impl std::error::Error for ListenError {}
 
 impl Endpoint {
-    /// Takes connections to `port`, whatever the address. At most `backlog` of them are kept while
-    /// they open (more get a SYN cookie) and at most `backlog` wait to be accepted (more SYNs are
-    /// dropped; their senders try again).
+    /// Accepts connections to `port` at any address. At most `backlog` connections may be in the
+    /// handshake (further SYNs get a SYN cookie), and at most `backlog` wait for `accept` (further
+    /// SYNs are dropped; their senders retry).
     ///
     /// # Errors
-    /// If the port cannot be had.
+    /// [`ListenError`] if the port is 0 or has a listener already.
     pub fn listen(&mut self, port: u16, backlog: usize, config: Config) -> Result<(), ListenError> {
         self.listen_at(None, port, backlog, config)
     }
 
-    /// The same at one of our addresses only: elsewhere the port is closed, or others listen there.
+    /// Accepts connections to one local address and port. At other addresses the port is closed or
+    /// has other listeners. `backlog` as in [`listen`](Self::listen).
     ///
     /// # Errors
-    /// If the port cannot be had: somebody listens at the same address or, as in Linux, at any.
+    /// [`ListenError`] if the port is 0, or if a listener for this address or, as in Linux, for any
+    /// address exists.
     pub fn listen_on(
         &mut self,
         local: SocketAddr,
@@ -154,8 +158,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes the choices of connections that the listeners of a port will have; those that they
-    /// have stay as they are. `false` if nobody listens on this port.
+    /// Changes the settings of future connections of a port's listeners. Existing connections keep
+    /// theirs. False if the port has no listener.
     pub fn configure_listener(&mut self, port: u16, change: impl Fn(&mut Config)) -> bool {
         let listeners = self.listeners.of_port(port);
         for listener in listeners.iter_mut() {
@@ -165,12 +169,13 @@ impl Endpoint {
         !listeners.is_empty()
     }
 
-    /// Listens no more on this port, at whatever address; connections that nobody accepted are aborted.
+    /// Removes all listeners of `port`. Connections that were not accepted are aborted.
     pub fn unlisten(&mut self, port: u16, now: Instant) {
         self.unlisten_if(port, |_| true, now);
     }
 
-    /// The same for what [`listen_on`](Self::listen_on) began at this address.
+    /// Removes the listener that [`listen_on`](Self::listen_on) added at this address. Connections
+    /// that were not accepted are aborted.
     pub fn unlisten_on(&mut self, local: SocketAddr, now: Instant) {
         let is_it = |listener: &Listener| listener.address == Some(local.ip());
         self.unlisten_if(local.port(), is_it, now);
@@ -184,7 +189,7 @@ impl Endpoint {
         }
     }
 
-    /// The next connection that is established on `port`, at whatever address.
+    /// Returns the next established connection on `port`, at any address; `None` if none waits.
     pub fn accept(&mut self, port: u16) -> Option<ConnId> {
         let listeners = self.listeners.of_port(port).iter_mut();
         let id = listeners.into_iter().find_map(|listener| {
@@ -195,7 +200,7 @@ impl Endpoint {
         Some(id)
     }
 
-    /// The same for the listener at this address.
+    /// Returns the next established connection of the listener at `local`; `None` if none waits.
     pub fn accept_on(&mut self, local: SocketAddr) -> Option<ConnId> {
         let listener = self.listeners.at_mut(local)?;
         let is_there = |id: &ConnId| self.table.get(*id).is_some();
@@ -204,8 +209,8 @@ impl Endpoint {
         Some(id)
     }
 
-    /// A segment for no connection: RFC 9293 §3.10.7.2 if somebody listens, else §3.10.7.1.
-    /// `above`: the sequence number an earlier connection of this path ended with.
+    /// Processes a segment without a connection: RFC 9293 §3.10.7.2 if the port has a listener,
+    /// else §3.10.7.1. `above`: the last sequence number of an earlier connection with this path.
     pub(super) fn on_segment_for_none(
         &mut self,
         path: FourTuple,
@@ -228,7 +233,7 @@ impl Endpoint {
             self.reset(&path, segment);
             return;
         };
-        // Second, an ACK is refused, unless it answers a cookie.
+        // Second, an ACK gets a reset, unless it returns a cookie.
         if flags.contains(Flags::ACK) {
             let recent = listener
                 .cookies_sent
@@ -293,7 +298,7 @@ impl Endpoint {
         }
     }
 
-    /// It waits for `accept` from now on.
+    /// Queues a connection for `accept`.
     fn hand_out(&mut self, local: SocketAddr, id: ConnId) {
         if let Some(listener) = self.listeners.at_mut(local) {
             listener.pending.push_back(id);
@@ -345,7 +350,8 @@ impl Endpoint {
         self.deliver(index, ack, now);
     }
 
-    /// A connection has left SYN-RECEIVED: to `accept`, or to nowhere.
+    /// Handles the end of SYN-RECEIVED: queues the connection for `accept`, or aborts it if the
+    /// listener has gone.
     pub(super) fn settle_half_open(&mut self, index: u32) {
         let id = self.table.id(index);
         let Some(slot) = self.table.at_mut(index) else {
@@ -381,5 +387,5 @@ impl Endpoint {
     }
 }
 
-/// Two turns of the cookies' minute.
+/// Life of a cookie: two periods of 64 s.
 const COOKIE_LIFE: Duration = Duration::from_secs(128);

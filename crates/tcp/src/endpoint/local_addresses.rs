@@ -1,31 +1,32 @@
-//! What an endpoint answers for: its own addresses, to hosts that can be, and nothing else, not even
-//! with a reset. A bridge floods, and a TUN is given whatever is routed to it.
+//! Address filter of an endpoint: it answers only for its own addresses, and only to possible
+//! hosts; other packets get no answer, not even a reset. A bridge floods frames, and a TUN receives
+//! whatever is routed to it.
 
 use std::net::IpAddr;
 
 use super::Endpoint;
 use crate::wire::FourTuple;
 
-/// Its own addresses, each with the length of its network's prefix; empty: any.
+/// Own addresses, each with the prefix length of its network; empty: any address.
 #[derive(Default)]
 pub(super) struct LocalAddresses(Vec<(IpAddr, u8)>);
 
 impl Endpoint {
-    /// From now on answers for these addresses only, each with the length of its network's prefix
-    /// (32 or 128 where it is not known), which tells the broadcast addresses. By default it answers
-    /// for any address, for users whose device brings nothing else.
+    /// Sets the own addresses, each with the prefix length of its network, which identifies
+    /// broadcast addresses (32 or 128 if not known). Packets to other addresses are dropped. By
+    /// default the endpoint answers for any address, for devices that receive nothing else.
     pub fn set_addresses(&mut self, addresses: &[(IpAddr, u8)]) {
         self.local_addresses = LocalAddresses(addresses.to_vec());
     }
 }
 
 impl LocalAddresses {
-    /// Whether somebody at `remote` may have anything to do with us at `local`.
+    /// True if a packet between these two ends is possible and for us.
     pub(super) fn may_meet(&self, path: &FourTuple) -> bool {
         let (local, remote) = (path.local.ip(), path.remote.ip());
         let ours = self.is_ours(local);
-        // RFC 1122 §3.2.1.3: 127/8 never leaves a host, nor does our own address come from outside
-        // (the LAND attack of 1997).
+        // RFC 1122 §3.2.1.3: addresses in 127/8 never appear outside a host, and our own address
+        // never arrives as a source (the LAND attack of 1997).
         ours && local != remote
             && !self.has(remote)
             && path.remote.port() != 0
@@ -34,7 +35,7 @@ impl LocalAddresses {
             && self.is_unicast(remote)
     }
 
-    /// Whether a packet to it is for us.
+    /// True if a packet to `local` is for us.
     pub(super) fn is_ours(&self, local: IpAddr) -> bool {
         self.0.is_empty() || self.has(local)
     }
@@ -43,7 +44,7 @@ impl LocalAddresses {
         self.0.iter().any(|(own, _)| *own == address)
     }
 
-    /// RFC 9293 MUST-57, MUST-63: neither a group nor everybody on a network.
+    /// True if the address is neither multicast nor broadcast (RFC 9293 MUST-57, MUST-63).
     fn is_unicast(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V6(address) => !(address.is_multicast() || address.is_unspecified()),

@@ -1,4 +1,4 @@
-//! Many connections behind one device: packets in, packets out.
+//! Endpoint: many connections on one device. Packets in, packets out.
 
 mod connect;
 mod cookie;
@@ -41,65 +41,67 @@ pub use forward::{Forwarded, Stopped};
 pub use listen::ListenError;
 pub use table::ConnId;
 
-/// All connections of one stack instance, found by hash, with their timers in a heap and those
-/// that have something to do in a list: an idle connection costs nothing but its memory, and after a
-/// second or two half a kibibyte of that, until something happens to it.
+/// All connections of one stack instance. They are found by hash; their timers are in a heap, and
+/// those with something to send are in a list. An idle connection costs only memory: half a KiB
+/// after one or two seconds, until the next event.
 ///
-/// Its methods are of the four kinds of [`Connection`]'s. After [`on_packet`](Self::on_packet) (of
-/// as many as the device had), [`on_timeout`](Self::on_timeout) and the application's calls, drain
-/// [`poll_packet`](Self::poll_packet), look at what [`poll_ready`](Self::poll_ready) names, and
-/// ask [`next_timeout`](Self::next_timeout) how long to wait.
+/// The methods are of the same four kinds as [`Connection`]'s. After [`on_packet`](Self::on_packet)
+/// (for all packets that the device had), [`on_timeout`](Self::on_timeout) and the application's
+/// calls, call [`poll_packet`](Self::poll_packet) until it returns `None`, serve the connections
+/// that [`poll_ready`](Self::poll_ready) returns, and wait as long as
+/// [`next_timeout`](Self::next_timeout) allows.
 pub struct Endpoint {
     configs: Configs,
     pool: Pool,
     secret: Secret,
     epoch: Instant,
     checksum: Checksum,
-    /// The device does not cut super-segments: they are cut here.
+    /// True if the device does not cut super-segments, so that they are cut here.
     cut: bool,
-    /// The one that is being cut, and whose it is.
+    /// Super-segment that is being cut, and its connection.
     cutting: Option<(ConnId, Cut)>,
-    /// What connections answer before their turn.
+    /// Packets to send before those of the connections in `work`: immediate answers.
     parts: VecDeque<Packet>,
-    /// Some connection may have to answer each segment by itself.
+    /// True if a connection may have to answer each segment separately.
     answers_each: bool,
     table: Table,
-    /// Where the last packet's connection is: the next is likely to be for the same, which spares
-    /// its hash.
+    /// Index of the connection of the last packet. The next packet is probably for the same, which
+    /// saves its hash.
     recent: u32,
     listeners: Listeners,
     time_waits: TimeWaits,
     timers: BinaryHeap<Reverse<Deadline>>,
     /// Connections that may have something to send.
     work: VecDeque<u32>,
-    /// Units the first of them has sent in this turn.
+    /// Units that the first connection in `work` has sent in this turn.
     turn: u32,
     ready: VecDeque<ConnId>,
     acceptable: VecDeque<u16>,
-    /// Answers that belong to no connection; bounded, the rest is dropped.
+    /// Answers that belong to no connection; beyond a limit they are dropped.
     answers: VecDeque<Packet>,
     next_port: u16,
     ports: Ports,
     local_addresses: LocalAddresses,
     fast_opens: FastOpens,
     fragments: Fragments,
-    /// On their way from one connection to another; empty but for its memory.
+    /// Buffer of [`forward`](Self::forward), empty between calls.
     forwarding: Vec<Piece>,
     counters: EndpointCounters,
 }
 
-/// Which local ports an endpoint may use: all, or its share where several endpoints have one address
-/// and packets are steered to them by port.
+/// Local ports that an endpoint may use: all, or a share, if several endpoints have one address and
+/// packets are steered to them by port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Number of endpoints, from 1. Default 1.
+    /// Number of endpoints that share the ports, at least 1. Default 1.
     pub every: u16,
-    /// Which of them this is, below `every`: it has the ports p with p % `every` = `offset`.
+    /// Number of this endpoint, below `every`: it uses the ports p with p % `every` = `offset`.
+    /// Default 0.
     pub offset: u16,
 }
 
 impl Ports {
-    /// Whether it may use this one.
+    /// True if the endpoint may use `port`.
     pub fn contain(self, port: u16) -> bool {
         port % self.every.max(1) == self.offset
     }
@@ -114,36 +116,37 @@ impl Default for Ports {
     }
 }
 
-/// What an endpoint counts beside its connections.
+/// Counters of an endpoint other than those of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounters {
-    /// Packets given to it.
+    /// Packets received from the device.
     pub packets_received: u64,
-    /// Packets it gave out.
+    /// Packets sent to the device.
     pub packets_sent: u64,
-    /// Bytes of them, IP headers included.
+    /// Bytes in the packets sent, including IP headers.
     pub octets_sent: u64,
-    /// Segments sent that carry nothing but an acknowledgement.
+    /// Segments sent that carry only an acknowledgement.
     pub pure_acks_sent: u64,
-    /// Of these, those that moved the right edge of the receive window; the others only acknowledged.
+    /// Part of `pure_acks_sent` that moved the right edge of the receive window; the others only
+    /// acknowledged.
     pub window_advancing_acks_sent: u64,
-    /// Dropped: neither IPv4 nor IPv6, or no TCP.
+    /// Packets dropped because they were neither IPv4 nor IPv6, or not TCP.
     pub dropped_protocol: u64,
-    /// Dropped: shorter than its headers say, or impossible.
+    /// Packets dropped because they were shorter than their headers say, or invalid.
     pub dropped_malformed: u64,
-    /// Dropped: a wrong checksum.
+    /// Packets dropped because of a wrong checksum.
     pub dropped_checksum: u64,
-    /// Dropped: fragments whose packet did not become whole within a minute, or that overlap.
+    /// Fragments dropped because they overlapped or their packet was not complete within a minute.
     pub dropped_fragment: u64,
-    /// Packets made of fragments.
+    /// Packets reassembled from fragments.
     pub packets_reassembled: u64,
-    /// Dropped: for a listener, but no SYN.
+    /// Segments dropped because they were for a listener but not a SYN.
     pub dropped_no_connection: u64,
-    /// Dropped: a listener's backlog was full.
+    /// Segments dropped because a listener's backlog was full.
     pub dropped_backlog: u64,
-    /// Dropped: for an address that is not its own, or from one that cannot be.
+    /// Packets dropped because they were for a foreign address or from an impossible one.
     pub dropped_foreign: u64,
-    /// Answered with a reset because nobody listened.
+    /// Segments answered with a reset because no listener has the port.
     pub refused: u64,
     /// Answers not sent because too many were waiting.
     pub answers_suppressed: u64,
@@ -151,17 +154,17 @@ pub struct EndpointCounters {
     pub cookies_sent: u64,
     /// Connections opened from a SYN cookie.
     pub cookies_accepted: u64,
-    /// "Packet too big" messages received.
+    /// ICMP "packet too big" errors received.
     pub too_big_received: u64,
-    /// Messages received that say that a segment did not get there.
+    /// ICMP "unreachable" errors received.
     pub unreachable_received: u64,
 }
 
 impl Endpoint {
-    /// An endpoint for connections of `config`, with payload from `pool`. `secret` must be random
-    /// and kept: initial sequence numbers, cookies and the connection table depend on it.
-    /// `checksum`: [`Checksum::Partial`] if the device completes TCP checksums, else
-    /// [`Checksum::Complete`].
+    /// Makes an endpoint whose connections use `config` and whose payload comes from `pool`.
+    /// `secret` must be random and kept secret: initial sequence numbers, cookies and the
+    /// connection table depend on it. `checksum` is [`Checksum::Partial`] if the device completes
+    /// TCP checksums, else [`Checksum::Complete`].
     pub fn new(
         config: Config,
         pool: Pool,
@@ -200,9 +203,9 @@ impl Endpoint {
         }
     }
 
-    /// What the device does of what was hoped for: complete checksums, cut super-segments. To be
-    /// called again when a device finds out that it cannot. What it does not do is done here; the
-    /// connections keep working in super-segments, which costs them less.
+    /// Sets what the device does: complete checksums, and cut super-segments. Call again when a
+    /// device turns out not to support one of them; the endpoint then does it. Connections still
+    /// make super-segments, which costs less.
     pub fn set_offloads(&mut self, checksum: bool, segmentation: bool) {
         self.checksum = if checksum {
             Checksum::Partial
@@ -214,13 +217,13 @@ impl Endpoint {
         self.configure(|config| config.sum_on_write = sum_on_write);
     }
 
-    /// From now on takes only these for connections that leave the choice of a port to it.
+    /// Sets the local ports to choose from for connections without a local port.
     pub fn set_ports(&mut self, ports: Ports) {
         self.ports = ports;
     }
 
-    /// A connection that the application should look at: there is more to read, a third of its
-    /// send buffer is free where it was not, or it changed its state.
+    /// Returns a connection that is ready: more data can be read, a third of its send buffer has
+    /// become free, urgent data arrived, or its state changed. `None` if none is.
     pub fn poll_ready(&mut self) -> Option<ConnId> {
         while let Some(id) = self.ready.pop_front() {
             if !self.table.is_current(id) {
@@ -229,7 +232,7 @@ impl Endpoint {
             if let Some(slot) = self.table.at_mut(id.index) {
                 slot.notified = false;
                 if slot.timer_ns == NO_TIMER {
-                    // It may rest from now on; whether it does is seen when it is its turn.
+                    // The connection may become dormant; its turn in `work` decides.
                     self.enqueue(id.index);
                 }
                 return Some(id);
@@ -238,7 +241,8 @@ impl Endpoint {
         None
     }
 
-    /// A port on which [`accept`](Self::accept) has something; call it until it has no more.
+    /// Returns a port with connections to [`accept`](Self::accept); call that until it returns
+    /// `None`. `None` if no port has any.
     pub fn poll_acceptable(&mut self) -> Option<u16> {
         let port = self.acceptable.pop_front()?;
         for listener in self.listeners.of_port(port) {
@@ -248,8 +252,8 @@ impl Endpoint {
     }
 
     /// Calls the application's methods of a connection ([`write`](Connection::write),
-    /// [`read`](Connection::read), [`close`](Connection::close), …) and sees to what they cause.
-    /// `None` if there is no such connection any more.
+    /// [`read`](Connection::read), [`close`](Connection::close), …) and handles the consequences.
+    /// `None` if the connection does not exist any more.
     pub fn apply<R>(&mut self, id: ConnId, call: impl FnOnce(&mut Connection) -> R) -> Option<R> {
         if !self.table.is_current(id) {
             return None;
@@ -260,8 +264,8 @@ impl Endpoint {
         Some(result)
     }
 
-    /// Changes the choices of every connection that there is and of those to come: for what turns
-    /// out about a device. Looks at each connection.
+    /// Changes the settings of all present and future connections, for example when a property of
+    /// the device turns out. Visits each connection.
     pub fn configure(&mut self, change: impl Fn(&mut Config)) {
         self.configs.change(&change);
         self.answers_each |= self.configs.v4.answers_each();
@@ -271,19 +275,19 @@ impl Endpoint {
         self.table.configure(change);
     }
 
-    /// Looks at a connection. One that has been idle for a while has its whole memory again from then on
-    /// until it has done something and has been idle anew.
+    /// Returns a connection for reading; `None` if it does not exist any more. A dormant connection
+    /// then takes its full memory until it has been active and idle again.
     pub fn connection(&self, id: ConnId) -> Option<&Connection> {
         self.table.get(id).map(|slot| &slot.connection)
     }
 
-    /// The two ends of a connection.
+    /// Returns the addresses of both ends; `None` if the connection does not exist any more.
     pub fn path(&self, id: ConnId) -> Option<FourTuple> {
         self.table.get(id).map(|slot| slot.path.into())
     }
 
-    /// The application has done with a connection: it is closed if it was not, read no more, and
-    /// forgotten when it has ended.
+    /// Releases a connection that the application no longer needs. It is closed if it was open, its
+    /// data is not read any more, and it is removed when it has ended.
     pub fn release(&mut self, id: ConnId, now: Instant) {
         if !self.table.is_current(id) {
             return;
@@ -297,22 +301,22 @@ impl Endpoint {
         self.enqueue(id.index);
     }
 
-    /// Connections it keeps, those in TIME-WAIT that were released not counted.
+    /// Number of connections, without those released and in TIME-WAIT.
     pub fn connections(&self) -> usize {
         self.table.len()
     }
 
-    /// Released connections in TIME-WAIT.
+    /// Number of released connections in TIME-WAIT.
     pub fn time_waits(&self) -> usize {
         self.time_waits.len()
     }
 
-    /// What it counted.
+    /// Totals since the endpoint was made.
     pub fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
 
-    /// Where its payload comes from: read packets into slabs of this.
+    /// Pool of payload slabs. Receive packets into slabs of this pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -323,7 +327,7 @@ impl Endpoint {
         id
     }
 
-    /// It may have something to send.
+    /// Puts a connection on the list of those that may have something to send.
     fn enqueue(&mut self, index: u32) {
         if let Some(slot) = self.table.at_mut(index)
             && !std::mem::replace(&mut slot.queued, true)
@@ -332,7 +336,7 @@ impl Endpoint {
         }
     }
 
-    /// The application should look at it.
+    /// Puts a connection on the list of those that are ready.
     fn notify(&mut self, index: u32) {
         let id = self.table.id(index);
         if let Some(slot) = self.table.at_mut(index)
@@ -342,7 +346,8 @@ impl Endpoint {
         }
     }
 
-    /// It has nothing to send for now.
+    /// Handles a connection that has nothing to send: removes it if it has ended and was released,
+    /// else arms its timer.
     fn rest(&mut self, index: u32, now: Instant) {
         let Some(slot) = self.table.at_mut(index) else {
             return;
@@ -381,7 +386,7 @@ impl Endpoint {
             .secret
             .initial_sequence(path, now.saturating_duration_since(self.epoch));
         match above {
-            // RFC 9293 §3.6.1: beyond what the earlier connection used.
+            // RFC 9293 §3.6.1: beyond the sequence numbers of the earlier connection.
             Some(above) if iss.at_or_before(above) => above + 65_536,
             _ => iss,
         }
@@ -404,7 +409,7 @@ impl Slot {
     }
 }
 
-/// The choices for IPv4 and, with its longer header, for IPv6: made once, shared by all.
+/// Settings for IPv4 and, with its longer header, for IPv6. Made once, shared by all connections.
 #[derive(Clone)]
 struct Configs {
     v4: Arc<Config>,

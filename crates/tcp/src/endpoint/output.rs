@@ -1,4 +1,4 @@
-//! Packets out: whose turn it is, and answers that belong to no connection.
+//! Output: which connection sends next, and answers that belong to no connection.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::{Endpoint, EndpointCounters};
 use crate::wire::{Cut, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
-    /// The next packet to send, or `None` when there is nothing to send now.
+    /// Returns the next packet to send; `None` if there is nothing to send now.
     #[inline]
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
         let mut packet = Some(Packet::default());
@@ -16,7 +16,8 @@ impl Endpoint {
         packet
     }
 
-    /// Writes it where it is to be, for the reason at [`Packet::write`]; whether there was one.
+    /// Writes the next packet into `packet`, in place for the reason given at [`Packet::write`].
+    /// False if there is none.
     fn next_packet(&mut self, packet: &mut Packet, now: Instant) -> bool {
         if !(self.parts.is_empty() && self.answers.is_empty()) {
             let waiting = self.parts.pop_front().or_else(|| self.answers.pop_front());
@@ -39,7 +40,7 @@ impl Endpoint {
                 continue;
             };
             let edge = slot.connection.window_edge();
-            // By reference, for the same reason.
+            // Used by reference, to avoid a move.
             let mut segment = slot.connection.poll_segment(now);
             let advances = slot.connection.window_edge() != edge;
             let Some(segment) = &mut segment else {
@@ -67,7 +68,7 @@ impl Endpoint {
         false
     }
 
-    /// The next part of what is being cut.
+    /// Writes the next part of the super-segment that is being cut.
     fn write_part(&mut self, packet: &mut Packet) {
         let Some((id, cut)) = &mut self.cutting else {
             return;
@@ -86,7 +87,7 @@ impl Endpoint {
             .extend(parts.map(|part| Packet::emit(path, part, checksum)));
     }
 
-    /// Lets a connection say all it has to say about the segment it has just taken in.
+    /// Collects all segments that a connection sends in answer to the one just received.
     #[cold]
     pub(super) fn answer_before_its_turn(&mut self, index: u32, now: Instant) {
         while self.parts.len() < ANSWERS_MAX {
@@ -108,7 +109,7 @@ impl Endpoint {
         }
     }
 
-    /// RFC 9293 §3.10.7.1.
+    /// Sends a reset for `segment` (RFC 9293 §3.10.7.1).
     pub(super) fn reset(&mut self, path: &FourTuple, segment: &Segment) {
         let answer = if segment.flags.contains(Flags::ACK) {
             Segment {
@@ -146,7 +147,7 @@ impl EndpointCounters {
     }
 }
 
-/// Units a connection sends before the next has its turn.
+/// Units that a connection sends before the next connection has its turn.
 const TURN_UNITS: u32 = 16;
-/// Resets and cookies waiting for the device; answers before their turn.
+/// Limit of waiting resets and cookies, and of immediate answers.
 const ANSWERS_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! Keyed hashes: where connections are found, which sequence numbers they begin with.
+//! Keyed hashes for the connection table, initial sequence numbers and other values that must not
+//! be guessed.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -6,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::SeqNum;
 use crate::wire::FourTuple;
 
-/// Two words nobody else knows. Everything a stranger must not guess is derived from them.
+/// Secret key of the hashes. All values that others must not guess are derived from it.
 #[derive(Clone, Copy)]
 pub(super) struct Secret {
     k0: u64,
     k1: u64,
 }
 
-/// What a hash is for: the same path gives unrelated values.
+/// Use of a hash. The same path gives unrelated values for different uses.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Table,
@@ -34,7 +35,7 @@ impl Secret {
         Self { k0, k1 }
     }
 
-    /// SipHash-2-4 of a path, a purpose and one word more.
+    /// SipHash-2-4 of a path, a purpose and one more word.
     pub(super) fn hash(&self, path: &FourTuple, purpose: Purpose, word: u32) -> u64 {
         let mut input = Input {
             bytes: [0; 41],
@@ -52,13 +53,13 @@ impl Secret {
         siphash(self.k0, self.k1, &input.bytes[..input.len])
     }
 
-    /// RFC 6528 §3: M + F(path, secret), with M ticking every 4 µs.
+    /// Initial sequence number (RFC 6528 §3): M + F(path, secret), where M increments every 4 µs.
     pub(super) fn initial_sequence(&self, path: &FourTuple, since_epoch: Duration) -> SeqNum {
         let ticks = (since_epoch.as_micros() / 4) as u32;
         SeqNum::new((self.hash(path, Purpose::InitialSequence, 0) as u32).wrapping_add(ticks))
     }
 
-    /// Offset of the timestamp clock towards one pair of hosts (RFC 7323 §5.4): the same for all
+    /// Offset of the timestamp clock for a pair of hosts (RFC 7323 §5.4). It is the same for all
     /// ports, so that the timestamps of a port's next connection are later than the last one's.
     pub(super) fn timestamp_offset(&self, path: &FourTuple) -> u32 {
         let mut hosts = *path;
@@ -68,7 +69,7 @@ impl Secret {
     }
 }
 
-/// Seconds of a counter that changes once a minute, for cookies.
+/// Counter that increments every 64 s, for cookies.
 pub(super) fn minutes(epoch: Instant, now: Instant) -> u32 {
     (now.saturating_duration_since(epoch).as_secs() / 64) as u32
 }
@@ -85,14 +86,14 @@ impl Input {
     }
 }
 
-/// SipHash-2-4 by a key of bytes.
+/// SipHash-2-4 with a key of 16 bytes.
 pub(super) fn siphash_with(key: &[u8; 16], input: &[u8]) -> u64 {
     let Secret { k0, k1 } = Secret::new(*key);
     siphash(k0, k1, input)
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein 2012). The standard library's is deprecated or of unstated
-/// rounds.
+/// SipHash-2-4 (Aumasson and Bernstein 2012). Not the standard library's hasher, because that is
+/// deprecated or has an unspecified number of rounds.
 fn siphash(k0: u64, k1: u64, input: &[u8]) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,

@@ -1,4 +1,4 @@
-//! Where connections are kept and how they are found.
+//! Table of connections and the search in it.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -10,7 +10,8 @@ use crate::Config;
 use crate::connection::{Connection, Dormant};
 use crate::wire::FourTuple;
 
-/// A connection of an endpoint. Never names another connection once its own is gone.
+/// Identifier of a connection of an endpoint. After the connection is removed, it never identifies
+/// another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnId {
     pub(super) index: u32,
@@ -18,42 +19,42 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// A small number that no other connection has at the same time: for an application's own
-    /// table.
+    /// Small number that no other connection has at the same time, for use as an index in the
+    /// application's own table.
     pub fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// A connection and its place in the endpoint's lists.
+/// Connection and its place in the endpoint's lists.
 pub(super) struct Slot {
     pub connection: Connection,
     pub path: CompactPath,
-    /// The listener still counts it as half open.
+    /// True while the listener counts it as half open.
     pub half_open: bool,
-    /// It began with data (RFC 7413) and was handed to the application before its handshake is over.
+    /// True if it began with data (RFC 7413) and the application got it before the end of the
+    /// handshake.
     pub early: bool,
-    /// The application has it, or will get it from `accept`.
+    /// True if the application has it or will get it from `accept`.
     pub owned: bool,
-    /// Waits in the list of those that may have something to send.
+    /// True if it is in the list of connections that may have something to send.
     pub queued: bool,
-    /// Waits in the list of those the application should look at.
+    /// True if it is in the list of ready connections.
     pub notified: bool,
-    /// The deadline in the heap by which it will be looked at.
+    /// Deadline in the heap; [`NO_TIMER`] if there is none.
     pub timer_ns: u64,
-    /// It has done something since it was last asked whether it may rest.
+    /// True if it was active since the last check whether it may become dormant.
     pub stirred: bool,
 }
 
 impl Slot {
-    /// Nothing is going on, and nobody waits for it.
+    /// True if the connection is idle and on no list.
     pub(super) fn may_rest(&self) -> bool {
         let listed = self.half_open || self.early || self.queued || self.notified;
         !listed && self.connection.may_rest()
     }
 }
 
-/// A place of the table.
 #[derive(Default)]
 enum Place {
     #[default]
@@ -62,13 +63,13 @@ enum Place {
     Resting(Box<Resting>),
 }
 
-/// A slot whose connection has had nothing to do for a while.
+/// Slot of a connection that has been idle for a while.
 struct Resting {
     dormant: Dormant,
     path: CompactPath,
     owned: bool,
     timer_ns: u64,
-    /// Somebody has looked at it.
+    /// The restored slot, once it was read.
     seen: OnceCell<Box<Slot>>,
 }
 
@@ -89,7 +90,7 @@ impl Resting {
 }
 
 impl Place {
-    /// The slot to change, which wakes it.
+    /// Returns the slot for a change, which restores a dormant connection; `None` if empty.
     #[cold]
     fn wake(&mut self) -> Option<&mut Slot> {
         if let Self::Resting(resting) = self {
@@ -105,8 +106,8 @@ impl Place {
     }
 }
 
-/// A [`FourTuple`] in little more than half its memory: without flow labels and scopes, which are
-/// no part of what names a connection. Addresses as words: compared in registers.
+/// Compact [`FourTuple`], little more than half its size: without flow labels and scopes, which do
+/// not identify a connection. Addresses are words, so that they are compared in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CompactPath {
     addresses: [[u64; 2]; 2],
@@ -164,7 +165,7 @@ impl Table {
         self.by_key.len()
     }
 
-    /// Changes the choices of all, without waking those that rest.
+    /// Changes the settings of all connections, without restoring dormant ones.
     pub(super) fn configure(&mut self, change: impl Fn(&mut Config)) {
         for (_, place) in &mut self.slots {
             match place {
@@ -178,21 +179,21 @@ impl Table {
         }
     }
 
-    /// Connections that rest.
+    /// Number of dormant connections.
     #[cfg(test)]
     pub(super) fn resting(&self) -> usize {
         let rests = |(_, place): &&(u32, Place)| matches!(place, Place::Resting(_));
         self.slots.iter().filter(rests).count()
     }
 
-    /// The key is a keyed 64-bit hash: two paths with the same cannot be sought, so the path is
-    /// compared once and there is no chain to walk.
+    /// Finds the connection with this path. The key is a keyed 64-bit hash, so no one can construct
+    /// collisions; one comparison of the path suffices and there is no chain.
     pub(super) fn find(&self, key: u64, path: &FourTuple) -> Option<u32> {
         let index = *self.by_key.get(&key)?;
         self.is_at(index, path).then_some(index)
     }
 
-    /// Whether the connection at this place has this path.
+    /// True if the connection at `index` has this path.
     #[inline]
     pub(super) fn is_at(&self, index: u32, path: &FourTuple) -> bool {
         let path = CompactPath::from(path);
@@ -246,8 +247,8 @@ impl Table {
         }
     }
 
-    /// Keeps of a connection that has nothing to do only what is needed to wake it; when it is to be
-    /// looked at again, if ever. `None`: it has something to do.
+    /// Converts the connection to its dormant form. Returns its next deadline, if any; `None` if
+    /// the connection is not idle.
     pub(super) fn rest(&mut self, index: u32) -> Option<Option<Instant>> {
         let (_, place) = self.slots.get_mut(index as usize)?;
         match place {
@@ -270,7 +271,7 @@ impl Table {
         Some(due)
     }
 
-    /// The deadline in the heap by which it will be looked at.
+    /// Deadline of a connection in the heap; `None` if the connection does not exist.
     pub(super) fn timer_ns(&self, id: ConnId) -> Option<u64> {
         match &self.slots.get(id.index as usize)? {
             (generation, Place::Awake(slot)) if *generation == id.generation => Some(slot.timer_ns),
@@ -281,7 +282,7 @@ impl Table {
         }
     }
 
-    /// The same of one that rests.
+    /// Sets the deadline of a dormant connection.
     pub(super) fn set_timer_of_resting(&mut self, index: u32, timer_ns: u64) {
         if let Some((_, Place::Resting(resting))) = self.slots.get_mut(index as usize) {
             resting.timer_ns = timer_ns;
@@ -307,12 +308,12 @@ impl Table {
     }
 }
 
-/// Later than any deadline.
+/// Later than any deadline: no timer.
 pub(super) const NO_TIMER: u64 = u64::MAX;
-/// The lower half of ::ffff:0:0/96.
+/// Lower half of ::ffff:0:0/96.
 const V4_MAPPED: u64 = 0xffff << 32;
 
-/// Keys are hashes already.
+/// Hasher for keys that are hashes already.
 pub(super) type Hashed = BuildHasherDefault<AlreadyHashed>;
 
 #[derive(Default)]
@@ -340,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_rests_takes_less_than_half_a_kibibyte() {
-        // Its counts, as many bytes as they need, come to these: 60 for one that was busy. The maps' share and malloc's are 64 more.
+        // 60 is the size of the counts of a busy connection. The share of the maps and of malloc is
+        // 64 more.
         let bytes = size_of::<Resting>() + size_of::<(u32, Place)>() + 60;
         assert!(bytes <= 448, "{bytes} bytes");
     }

@@ -1,4 +1,4 @@
-//! Two endpoints with a wire of 1 ms between them.
+//! Tests with two endpoints and a wire of 1 ms between them.
 
 mod fragments;
 mod icmp;
@@ -89,7 +89,8 @@ impl Net {
         self.now = until;
     }
 
-    /// How many rest at each end, for which the applications have looked at what there was.
+    /// Number of dormant connections at each end, after the applications have taken all readiness
+    /// and `milliseconds` have passed.
     fn resting_after(&mut self, milliseconds: u64) -> (usize, usize) {
         while self.client.poll_ready().is_some() || self.server.poll_ready().is_some() {}
         self.run_for(milliseconds);
@@ -147,7 +148,8 @@ fn a_connection_is_accepted_used_and_forgotten() {
     );
 }
 
-/// Pure ACKs that answer each of these batches of full segments, before anybody reads.
+/// Number of pure ACKs that answer each of these batches of full-sized segments, before the
+/// application reads.
 fn acks_of_batches(ack: AckPolicy, backlog_ack_defer: bool, batches: &[usize]) -> Vec<u64> {
     let mut net = Net::new(5);
     let mut config = Config {
@@ -186,7 +188,7 @@ fn a_batch_is_acknowledged_once_or_each_of_it_where_the_policy_says() {
     let table = [
         (linux_like, true, [1, 4, 10], [1, 1, 1]),
         (linux_like, false, [1, 4, 10], [1, 4, 10]),
-        // It is of Linux alone.
+        // The setting has an effect for Linux's policy only.
         (delayed, false, [1, 4, 10], [0, 1, 1]),
     ];
     for (ack, defer, batches, expected) in table {
@@ -217,7 +219,7 @@ fn nobody_listens_and_the_caller_learns_it() {
 #[test]
 fn a_full_backlog_answers_with_cookies_and_the_connections_work() {
     let mut net = Net::new(4);
-    // SYNs of callers that never answer fill the backlog.
+    // SYNs of clients that never answer fill the backlog.
     for port in 1..=4 {
         let path = FourTuple {
             local: SocketAddr::new(IpAddr::from([10, 9, 9, 9]), port),
@@ -256,7 +258,7 @@ fn connections_beyond_the_backlog_wait_for_accept_to_make_room() {
     let ids: Vec<ConnId> = (0..5).map(|_| net.connect(0)).collect();
     net.run_for(50);
     assert!(net.server.connections() <= 4);
-    // Of a cookie whose ACK found no room the server knows nothing until data comes.
+    // The ACK of a cookie found no room, so the server knows the connection only when data arrives.
     for id in &ids {
         net.client.apply(*id, |connection| connection.write(b"x"));
     }
@@ -281,7 +283,7 @@ fn the_same_ports_can_be_used_again_while_the_server_waits() {
         let id = net.connect(5000);
         net.run_for(5);
         let accepted = net.server.accept(80).unwrap();
-        // The server closes first and has the TIME-WAIT.
+        // The server closes first and so has the TIME-WAIT.
         net.server.release(accepted, net.now);
         net.run_for(5);
         net.client.release(id, net.now);
@@ -334,7 +336,7 @@ fn two_listen_at_one_port_each_at_its_address() {
     assert_eq!(net.server.poll_acceptable(), Some(81));
     let taken = net.server.accept_on(other).unwrap();
     assert_eq!(net.server.path(taken).unwrap().local, other);
-    // Who stops takes along what nobody accepted, and leaves the other's alone.
+    // Removal of a listener aborts its unaccepted connections and leaves the other's alone.
     net.server.unlisten_on(other, net.now);
     net.run_for(5);
     let ended = |id: ConnId| net.client.connection(id).unwrap().ended();
@@ -382,14 +384,14 @@ fn a_connection_that_rests_wakes_as_it_was() {
     assert_eq!(net.resting_after(3000), (1, 1));
     assert_eq!((told(&net.client, id), told(&net.server, accepted)), before);
     assert_eq!(net.server.next_timeout(), None);
-    // To look does not wake it; what is written and what arrives does, and then it rests again.
+    // Reading does not restore it; a write or a packet does, and later it becomes dormant again.
     assert_eq!(net.resting_after(0), (1, 1));
     net.write(id, b"again");
     net.run_for(5);
     assert_eq!(net.read_at_server(accepted), Ok(b"again".to_vec()));
     assert_eq!(net.resting_after(5), (0, 0));
     assert_eq!(net.resting_after(4000), (1, 1));
-    // Its timer wakes it, too.
+    // Its timer restores it, too.
     net.run_for(40_000);
     let probes = net
         .client
@@ -403,7 +405,7 @@ fn a_connection_that_rests_wakes_as_it_was() {
     assert_eq!(net.read_at_server(accepted), Err(ReadError::Finished));
 }
 
-/// It keeps its timers all the same.
+/// A connection that is not dormant keeps its timers.
 #[test]
 fn what_nobody_has_looked_at_does_not_rest() {
     let mut net = Net::new(5);
@@ -558,8 +560,8 @@ fn ipv6_works_with_smaller_segments() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Anybody's segments, near and far from the window, leave every invariant standing and do not
-    /// make the endpoint keep more than its backlog.
+    /// Arbitrary segments, near and far from the window, violate no invariant and do not make the
+    /// endpoint keep more than its backlog.
     #[test]
     fn strangers_cannot_break_it(
         segments in prop::collection::vec((0u8..4, any::<u8>(), 0u32..4, -70_000i32..70_000, -70_000i32..70_000, 0usize..200, any::<u16>()), 1..120),

@@ -1,4 +1,4 @@
-//! TIME-WAIT of connections that nobody holds any more, in a fraction of a connection's memory.
+//! Released connections in TIME-WAIT, in a fraction of a connection's memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -8,20 +8,20 @@ use crate::SeqNum;
 use crate::connection::TimeWait;
 use crate::wire::{Flags, FourTuple, Options, Segment, Timestamps};
 
-/// Connections in TIME-WAIT by the hash of their path. At most [`ENTRIES_MAX`]; the oldest makes
-/// room, as a peer that opens and closes must not fill our memory.
+/// Connections in TIME-WAIT by the hash of their path. At most [`ENTRIES_MAX`], so that a peer that
+/// opens and closes cannot fill our memory; the oldest is dropped.
 #[derive(Default)]
 pub(super) struct TimeWaits {
     entries: HashMap<u64, TimeWait, Hashed>,
-    /// In the order of their deadlines when they were added.
+    /// Deadlines at the time of insertion, in order.
     deadlines: VecDeque<(Instant, u64)>,
 }
 
-/// What to do about a segment for a connection in TIME-WAIT.
+/// Decision about a segment for a connection in TIME-WAIT.
 pub(super) enum TimeWaitVerdict {
-    /// Answer with this.
+    /// Send this answer.
     Answer(Segment),
-    /// A new incarnation may begin, with an ISN above this.
+    /// Open a new connection with an ISN above this number.
     Reopen(SeqNum),
     Drop,
 }
@@ -38,7 +38,7 @@ impl TimeWaits {
             self.entries.remove(&oldest);
         }
         if self.deadlines.len() > 2 * ENTRIES_MAX {
-            // Those reopened early have left their deadlines behind.
+            // Connections that were reopened early have left their deadlines.
             let entries = &self.entries;
             self.deadlines.retain(|(_, key)| entries.contains_key(key));
         }
@@ -52,7 +52,8 @@ impl TimeWaits {
             .is_some_and(|entry| entry.path == *path)
     }
 
-    /// RFC 9293 §3.10.7.4 in TIME-WAIT, with RFC 6191 for SYNs and RFC 1337 for RSTs.
+    /// Processes a segment in TIME-WAIT (RFC 9293 §3.10.7.4), with RFC 6191 for SYNs and RFC 1337
+    /// for RSTs.
     pub(super) fn on_segment(
         &mut self,
         key: u64,
@@ -75,8 +76,8 @@ impl TimeWaits {
             self.entries.remove(&key);
             return Some(TimeWaitVerdict::Reopen(above));
         }
-        // The peer's FIN again, or something old: say where we stand. A pure ACK is not answered,
-        // or two ends in TIME-WAIT could answer each other.
+        // Answer a repeated FIN or old data with our state. A pure ACK gets no answer, or two ends
+        // in TIME-WAIT could answer each other for ever.
         if segment.is_empty() {
             return Some(TimeWaitVerdict::Drop);
         }
@@ -86,7 +87,7 @@ impl TimeWaits {
         Some(TimeWaitVerdict::Answer(entry.ack(now)))
     }
 
-    /// Forgets those whose time is over.
+    /// Removes the connections whose time is over.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         while let Some(&(deadline, key)) = self.deadlines.front()
             && deadline <= now
@@ -108,7 +109,8 @@ impl TimeWaits {
 }
 
 impl TimeWait {
-    /// RFC 6191 §2: a later timestamp, or failing that a sequence number beyond the old ones.
+    /// True if the SYN has a later timestamp or, failing that, a sequence number beyond the old
+    /// ones (RFC 6191 §2).
     fn may_reopen(&self, syn: &Segment) -> bool {
         match (self.ts_recent, syn.options.timestamps) {
             (Some(recent), Some(theirs)) if theirs.value != recent => {
@@ -137,5 +139,6 @@ impl TimeWait {
     }
 }
 
-/// 32,768 of about 200 bytes; Linux allows more, on machines with more to lose.
+/// Limit of connections in TIME-WAIT: 32,768, about 200 bytes each. Linux allows more on machines
+/// with more memory.
 const ENTRIES_MAX: usize = 1 << 15;

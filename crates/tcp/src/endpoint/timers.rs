@@ -1,7 +1,8 @@
-//! Which connection's timers are due: a heap that is corrected lazily.
+//! Timers of all connections: a heap that is corrected lazily.
 //!
-//! A connection moves its deadlines with every segment; the heap only hears of it when the new one
-//! is earlier than the one it has. One that moved back is found out when its time comes.
+//! A connection changes its deadlines with every segment. The heap gets a new entry only if the new
+//! deadline is earlier than the entry it has. A deadline that moved back is detected when the entry
+//! comes due.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use super::input::ReadinessSnapshot;
 use super::table::NO_TIMER;
 use super::{ConnId, Endpoint};
 
-/// When to look at a connection: nanoseconds since the endpoint's beginning, index, generation.
+/// Entry of the heap: nanoseconds since the endpoint's epoch, index, generation.
 pub(super) type Deadline = (u64, u32, u32);
 
 impl Endpoint {
-    /// Lets timers that are due at `now` fire.
+    /// Runs the timers that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         self.time_waits.on_timeout(now);
         let now_ns = self.ns(now);
@@ -41,7 +42,7 @@ impl Endpoint {
         }
     }
 
-    /// One that has had nothing to do for a while needs little memory.
+    /// Makes a connection that has been idle for a while dormant.
     fn let_rest(&mut self, index: u32) {
         let generation = self.table.id(index).generation;
         let Some(Some(due)) = self.table.rest(index) else {
@@ -52,8 +53,9 @@ impl Endpoint {
         self.timers.push(Reverse((due_ns, index, generation)));
     }
 
-    /// The earliest time at which [`on_timeout`](Self::on_timeout) may have something to do.
-    /// Deadlines that moved back are found out when their time comes, so it can be early.
+    /// Earliest time at which [`on_timeout`](Self::on_timeout) may have work; `None` if no timer
+    /// runs. It may be too early, because deadlines that moved back are detected only when they
+    /// come due.
     pub fn next_timeout(&self) -> Option<Instant> {
         let first = self.timers.peek();
         let connections = first.map(|Reverse((ns, _, _))| self.epoch + Duration::from_nanos(*ns));
@@ -63,15 +65,15 @@ impl Endpoint {
             .min()
     }
 
-    /// Sees to it that the heap has a deadline no later than the connection's; without any, one to see
-    /// whether it may rest.
+    /// Makes sure that the heap has an entry no later than the connection's deadline. A connection
+    /// without a deadline gets one at which it is checked for dormancy.
     pub(super) fn arm(&mut self, index: u32, now: Instant) {
         let generation = self.table.id(index).generation;
         let epoch = self.epoch;
         let Some(slot) = self.table.at_mut(index) else {
             return;
         };
-        // Its clock's epoch is ours.
+        // The connection's timers have the endpoint's epoch.
         let mut next_ns = match slot.connection.next_timeout_ns() {
             Some(next_ns) => next_ns,
             None if slot.timer_ns != NO_TIMER => return,
@@ -96,9 +98,9 @@ impl Endpoint {
         }
     }
 
-    /// Deadlines of connections that ended or that have an earlier one would otherwise stay until
-    /// their time comes; this keeps the heap within twice the connections, at no cost to speak of
-    /// because it halves it.
+    /// Removes stale entries: those of connections that ended or that have an earlier entry. Keeps
+    /// the heap within twice the number of connections, at a small amortised cost, because each
+    /// pass halves the heap.
     fn forget_stale_timers(&mut self) {
         let table = &self.table;
         self.timers
@@ -118,8 +120,8 @@ fn ns_since(epoch: Instant, at: Instant) -> u64 {
         .min(u128::from(NO_TIMER - 1)) as u64
 }
 
-/// One that has had nothing to do for a second, and at most two, rests; in nanoseconds. So it is not made
-/// anew for each request of a busy peer.
+/// Idle time in ns before a connection becomes dormant; with the granularity of the check, one to
+/// two seconds. So a connection is not converted for each request of a busy peer.
 const REST_NS: u64 = 1_000_000_000;
-/// Stale deadlines that are not worth a search.
+/// Number of stale entries that are not worth a pass.
 pub(super) const SPARE_TIMERS: usize = 1024;

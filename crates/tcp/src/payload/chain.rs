@@ -1,40 +1,40 @@
-//! A short list of pieces: the payload of one segment.
+//! List of the pieces that make up the payload of one segment.
 
 use std::ops::Range;
 
 use super::Piece;
 use crate::wire::Sum;
 
-/// The payload of a segment or super-segment, in order. Up to two pieces take no
-/// allocation. 64 bytes, because it is moved with every segment.
+/// Payload of a segment or super-segment, in order. Up to two pieces need no allocation. The size
+/// is 64 bytes, because a chain is moved with every segment.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     inline: [Piece; INLINE],
     rest: Vec<Piece>,
     len: u32,
     inline_count: u8,
-    /// `sum` is the checksum's sum over all of it, folded; else nobody has taken it.
+    /// True if `sum` is the folded checksum sum over all bytes.
     is_summed: bool,
     sum: u16,
 }
 
 impl Chain {
-    /// No bytes.
+    /// Makes an empty chain.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes in all pieces.
+    /// Number of bytes in all pieces.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds `piece` at the end, joined to the piece before where they are neighbours in one slab.
+    /// Appends `piece`; extends the last piece instead if both are adjacent in one slab.
     pub fn push(&mut self, piece: Piece) {
         if piece.is_empty() {
             return;
@@ -54,13 +54,13 @@ impl Chain {
         }
     }
 
-    /// Says what the sum over all of it is.
+    /// Sets the known checksum sum over all bytes; `None` if it is not known.
     pub(crate) fn set_sum(&mut self, sum: Option<Sum>) {
         self.is_summed = sum.is_some();
         self.sum = sum.map_or(0, Sum::partial);
     }
 
-    /// The sum over all of it: the one that is known, or one taken now.
+    /// Returns the checksum sum over all bytes: the known one, or else computed now.
     pub(crate) fn sum(&self) -> Sum {
         if self.is_summed {
             return Sum::new().add_word(self.sum);
@@ -68,19 +68,19 @@ impl Chain {
         self.sum_of_bytes()
     }
 
-    /// The sum over all of it, whether one is known or not.
+    /// Computes the checksum sum over all bytes, even if it is known.
     pub(crate) fn sum_of_bytes(&self) -> Sum {
         Sum::new().add_pieces(self.iter().map(Piece::as_ref))
     }
 
-    /// The pieces, in order.
+    /// Iterates over the pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Piece> {
         self.inline[..self.inline_count as usize]
             .iter()
             .chain(&self.rest)
     }
 
-    /// The pieces, in order, leaving the chain empty.
+    /// Converts the chain into its pieces, in order.
     pub fn into_pieces(mut self) -> impl Iterator<Item = Piece> {
         let inline = std::mem::take(&mut self.inline);
         let rest = std::mem::take(&mut self.rest);
@@ -90,7 +90,8 @@ impl Chain {
             .chain(rest)
     }
 
-    /// The pieces, in order, one by one out of where they lie: the chain itself is not moved.
+    /// Passes each piece to `take`, in order, and leaves the chain empty. The chain itself is not
+    /// moved.
     pub(crate) fn drain(&mut self, mut take: impl FnMut(Piece)) {
         let count = usize::from(std::mem::take(&mut self.inline_count));
         (self.len, self.is_summed) = (0, false);
@@ -100,7 +101,7 @@ impl Chain {
         self.rest.drain(..).for_each(take);
     }
 
-    /// Moves the first `bytes` to the end of `front`.
+    /// Moves the first `bytes` bytes to the end of `front`.
     #[inline]
     pub(crate) fn move_front(&mut self, bytes: usize, front: &mut Self) {
         let first = &mut self.inline[0];
@@ -115,12 +116,12 @@ impl Chain {
         *self = self.slice(bytes..self.len());
     }
 
-    /// Adds all of `next` at the end.
+    /// Appends all of `next` and leaves `next` empty.
     pub(crate) fn append(&mut self, next: &mut Self) {
         next.drain(|piece| self.push(piece));
     }
 
-    /// The part of it in `range`; parts beyond its end are left out.
+    /// Returns the bytes in `range` without copying. A range beyond the end is cut.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut part = Self::new();
         let mut start = 0;
@@ -134,7 +135,7 @@ impl Chain {
         part
     }
 
-    /// Copies the bytes together: for tests and captures.
+    /// Copies all bytes into one vector, for tests and captures.
     pub fn to_vec(&self) -> Vec<u8> {
         self.iter()
             .flat_map(|piece| piece.as_ref().iter().copied())
@@ -158,7 +159,8 @@ impl FromIterator<Piece> for Chain {
     }
 }
 
-/// A super-segment cut from slabs of its own size touches at most two of them.
+/// Number of pieces that need no allocation. A super-segment cut from slabs of its own size
+/// spans at most two slabs.
 pub const INLINE: usize = 2;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Copies between an application's memory and slabs.
+//! Copy between an application's memory and slabs.
 
-/// Copies `from` into `to`, which is as long.
+/// Copies `from` into `to`. Both must have the same length.
 #[inline]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     if from.len() <= STEP_BYTES {
@@ -10,15 +10,16 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     in_steps(to, from);
 }
 
-// Not in line: who counts instructions (`bench/instructions.py`) leaves out copies by the names of functions.
+// Not inlined, because `bench/instructions.py` excludes copies by function name.
 #[inline(never)]
 fn in_steps(to: &mut [u8], from: &[u8]) {
-    // Of chunks that all have the same length the compiler would make one copy again.
+    // The compiler would turn chunks of one common length into a single copy.
     for (to, from) in to.chunks_mut(STEP_BYTES).zip(from.chunks(STEP_BYTES)) {
         to.copy_from_slice(from);
     }
 }
 
-/// Above 2 KiB glibc copies by `rep movsb`, which takes a tenth longer (Zen 4) unless both lie alike in their cache
-/// lines; an application's memory lies anywhere.
+/// Largest copy in one step. Above 2 KiB glibc uses `rep movsb`, which takes 10 % longer (Zen 4)
+/// unless source and destination have the same offset in their cache lines; an application's memory
+/// has any offset.
 const STEP_BYTES: usize = 2048;

@@ -1,8 +1,8 @@
-//! Slabs, the pool they come from, and the pieces that are parts of them.
+//! Slabs, the pool that owns unused slabs, and the pieces that are parts of slabs.
 //!
-//! All `unsafe` of the crate but vector instructions in `wire/checksum.rs` lives here. It buys one thing: the unfilled end of a slab can be
-//! written while pieces of its filled beginning are in flight, so that many small writes share one
-//! slab instead of pinning one each.
+//! All `unsafe` code of the crate is here, except the vector instructions in `wire/checksum.rs`. It
+//! allows one thing: the unfilled end of a slab can be written while pieces of its filled beginning
+//! are in flight. So many small writes share one slab instead of holding one slab each.
 
 #![allow(unsafe_code, reason = "hands out memory that is not yet written")]
 
@@ -11,9 +11,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Hands out slabs and takes them back when their last piece is gone: last in, first out, because
-/// the slab freed last is the one still in cache, and never cleared, because nobody can read what
-/// was not written.
+/// Provides slabs and takes each back after its last piece is dropped. Last in, first out, because
+/// the slab freed last is still in cache. Slabs are not cleared, because no piece covers bytes that
+/// were not written.
 #[derive(Clone)]
 pub struct Pool {
     free: Arc<FreeList>,
@@ -21,7 +21,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of slabs of `slab_bytes` each that keeps at most `spare_max` unused ones.
+    /// Makes a pool of slabs of `slab_bytes` each that keeps up to `spare_max` unused slabs.
     pub fn new(slab_bytes: usize, spare_max: usize) -> Self {
         let free = FreeList {
             slabs: Mutex::new(Vec::new()),
@@ -33,7 +33,7 @@ impl Pool {
         }
     }
 
-    /// An empty slab to write into.
+    /// Returns a writer of an unused slab.
     pub fn writer(&self) -> Writer {
         let spare = self
             .free
@@ -51,22 +51,24 @@ impl Pool {
         }
     }
 
-    /// One piece filled by `fill`, which says how many bytes it wrote into the slab it was lent.
+    /// Makes one piece that `fill` writes. `fill` gets the whole slab and returns how many bytes it
+    /// wrote, from the beginning.
     ///
     /// # Errors
-    /// What `fill` returns; the slab goes back.
+    /// The error of `fill`; the slab returns to the pool.
     pub fn fill<E>(&self, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Piece, E> {
         self.writer().fill(fill)
     }
 
-    /// Slabs waiting to be used.
+    /// Number of unused slabs in the pool.
     pub fn spare(&self) -> usize {
         self.free.slabs.lock().map_or(0, |slabs| slabs.len())
     }
 }
 
 impl Default for Pool {
-    /// Slabs of 64 KiB + 256 (a super-segment with its headers), 64 spare (4 MiB).
+    /// Slabs of 64 KiB + 256 bytes (a super-segment with its headers); up to 64 unused slabs (4
+    /// MiB).
     fn default() -> Self {
         Self::new((64 << 10) + 256, 64)
     }
@@ -89,14 +91,15 @@ struct FreeList {
 }
 
 struct Slab {
-    /// Of `memory`: asked for at each access, and so not behind a question whose it is.
+    /// Start of the bytes in `_memory`. Kept here, so that an access need not ask which variant
+    /// owns them.
     base: *mut u8,
     len: usize,
     home: Weak<FreeList>,
     _memory: Memory,
 }
 
-/// Whoever owns the bytes; nobody asks it for them again or changes them but through the slab's writer.
+/// Owner of a slab's bytes. Never read; only the slab's writer changes the bytes.
 enum Memory {
     Ours(#[allow(dead_code, reason = "it is kept")] Box<[UnsafeCell<u8>]>),
     Lent(#[allow(dead_code, reason = "it is kept")] Box<dyn Send + Sync>),
@@ -109,7 +112,7 @@ unsafe impl Sync for Slab {}
 unsafe impl Send for Slab {}
 
 impl Slab {
-    /// Takes the vector's memory.
+    /// Takes the vector's memory without copying.
     fn of(bytes: Vec<u8>, home: Weak<FreeList>) -> Slab {
         let bytes = shared(bytes.into_boxed_slice());
         Slab {
@@ -120,9 +123,9 @@ impl Slab {
         }
     }
 
-    /// Gives up one reference, and the slab to its pool if it was the last.
+    /// Drops one reference. If it was the last, returns the slab to its pool.
     fn release(mut slab: Arc<Self>) {
-        // `get_mut` also orders this thread after every other holder's last read.
+        // `get_mut` also orders this thread after the last read of every other holder.
         if Arc::strong_count(&slab) > 1 || Arc::get_mut(&mut slab).is_none() {
             return;
         }
@@ -142,7 +145,7 @@ fn shared(bytes: Box<[u8]>) -> Box<[UnsafeCell<u8>]> {
     unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) }
 }
 
-/// The one place that may write into a slab, from its beginning to its end.
+/// The only writer of a slab. It writes from the beginning to the end.
 #[derive(Default)]
 pub struct Writer {
     slab: Option<Arc<Slab>>,
@@ -150,17 +153,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Bytes that still fit.
+    /// Number of bytes that still fit.
     pub fn space(&self) -> usize {
         self.slab.as_ref().map_or(0, |slab| slab.len - self.filled)
     }
 
-    /// Whether there is a slab, with less than a sixteenth of it left.
+    /// True if there is a slab and less than a sixteenth of it is free.
     pub(crate) fn is_spent(&self) -> bool {
         (self.slab.as_ref()).is_some_and(|slab| slab.len - self.filled < slab.len / 16)
     }
 
-    /// Copies as much of `bytes` as fits and returns it as a piece.
+    /// Copies as many of `bytes` as fit and returns them as a piece.
     pub fn append(&mut self, bytes: &[u8]) -> Piece {
         let len = bytes.len().min(self.space());
         let copied: Result<Piece, std::convert::Infallible> = self.fill(|space| {
@@ -170,10 +173,11 @@ impl Writer {
         copied.unwrap_or_default()
     }
 
-    /// Lends the space left to `fill`, which says how many bytes it wrote from its beginning.
+    /// Passes the free space to `fill`, which returns how many bytes it wrote from the beginning.
+    /// The piece is empty if the writer has no slab.
     ///
     /// # Errors
-    /// What `fill` returns; then nothing was written.
+    /// The error of `fill`; then nothing counts as written.
     pub fn fill<E>(
         &mut self,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -210,7 +214,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// Some bytes that never change, shared by counting references. Cloning copies 16 bytes.
+/// Immutable bytes, shared by reference counting. A clone copies 16 bytes and increments the count.
 #[derive(Default)]
 pub struct Piece {
     slab: Option<Arc<Slab>>,
@@ -219,13 +223,13 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Memory that somebody else owns, such as a mapped file: nothing is copied, and the owner is dropped with the last
-    /// piece of it. Bytes beyond 4 GiB are left out.
+    /// Makes a piece of memory that `owner` holds, such as a mapped file, without copying. The
+    /// owner is dropped with the last piece. Bytes beyond 4 GiB are cut off.
     pub fn lend(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        // Boxed first, so that what it gives stays where it is.
+        // Boxed first, because the address that `as_ref` returns must stay valid.
         let owner = Box::new(owner);
         let bytes = (*owner).as_ref();
-        // Only a slab with a writer is written, and one that is lent never has any.
+        // Only a slab with a writer is written, and a slab made here never has a writer.
         let (base, len) = (bytes.as_ptr().cast_mut(), bytes.len());
         Self {
             slab: Some(Arc::new(Slab {
@@ -239,17 +243,17 @@ impl Piece {
         }
     }
 
-    /// Bytes in this piece.
+    /// Number of bytes in this piece.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The part of it in `range`; parts beyond its end are left out.
+    /// Returns the part in `range` without copying. A range beyond the end is cut.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
@@ -261,19 +265,19 @@ impl Piece {
         }
     }
 
-    /// Drops the first `bytes`.
+    /// Drops the first `bytes` bytes.
     pub fn trim_front(&mut self, bytes: usize) {
         let bytes = bytes.min(self.len()) as u32;
         self.start += bytes;
         self.len -= bytes;
     }
 
-    /// Keeps only the first `bytes`.
+    /// Keeps only the first `bytes` bytes.
     pub fn truncate(&mut self, bytes: usize) {
         self.len = self.len.min(bytes.min(u32::MAX as usize) as u32);
     }
 
-    /// Joins `next` to the end of `self` if it lies right behind it in the same slab.
+    /// Appends `next` if it directly follows `self` in the same slab. True if it did.
     pub fn try_extend(&mut self, next: &Self) -> bool {
         let adjacent = match (&self.slab, &next.slab) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b) && self.start + self.len == next.start,
@@ -285,7 +289,7 @@ impl Piece {
         adjacent
     }
 
-    /// Bytes of memory this piece keeps alive, whatever its own length.
+    /// Bytes of memory that this piece keeps allocated, at least its own length.
     pub fn held_bytes(&self) -> usize {
         self.slab.as_ref().map_or(0, |slab| slab.len)
     }
@@ -320,7 +324,7 @@ impl Drop for Piece {
 }
 
 impl From<Vec<u8>> for Piece {
-    /// Takes the vector's memory; nothing is copied. Bytes beyond 4 GiB are left out.
+    /// Takes the vector's memory without copying. Bytes beyond 4 GiB are cut off.
     fn from(bytes: Vec<u8>) -> Self {
         let len = bytes.len().min(u32::MAX as usize) as u32;
         Self {

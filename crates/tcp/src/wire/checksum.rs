@@ -1,50 +1,51 @@
-//! The Internet checksum (RFC 1071): the ones' complement of the ones' complement sum of 16-bit
-//! words.
+//! Internet checksum (RFC 1071): the ones' complement of the ones' complement sum of 16-bit words.
 
 #![allow(unsafe_code, reason = "vector instructions")]
 
-/// A sum in the making: congruent to it modulo 2⁶⁴ - 1, and so modulo 2¹⁶ - 1, and 0 only if all of it
-/// is. Adding is associative over pieces of even length; an odd piece is only right in front of a
-/// piece added with [`Sum::add_pieces`], which keeps track of the half word.
+/// Unfinished sum: congruent to the sum of the words modulo 2⁶⁴ - 1, and so modulo 2¹⁶ - 1. It is 0
+/// only if all added bytes are 0. Pieces of even length may be added in any order; pieces of odd
+/// length need [`Sum::add_pieces`] or [`Sum::followed_by`], which keep track of the half word.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum over nothing.
+    /// Makes the sum over no bytes.
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// Adds `bytes`, the last padded with a zero if they are odd.
+    /// Adds `bytes`. An odd length is padded with a zero byte.
     #[must_use]
     #[inline]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
         self.add(wide::sum(bytes))
     }
 
-    /// Copies `from` into `to`, which is as long, and adds it: one pass for both.
+    /// Copies `from` into `to`, which must have the same length, and adds the bytes, in one pass.
     #[must_use]
     #[inline]
     pub fn add_copied(self, to: &mut [u8], from: &[u8]) -> Self {
         self.add(wide::copy(to, from))
     }
 
-    /// The sum of a run of `bytes` bytes with this sum and of one right behind it.
+    /// Returns the sum of `bytes` bytes with this sum and directly following bytes with the sum
+    /// `next`.
     #[must_use]
     #[inline]
     pub fn followed_by(self, bytes: u32, next: Self) -> Self {
-        // RFC 1071 §2(B): the sum of swapped bytes is the swapped sum, and 2⁸ times it.
+        // RFC 1071 §2(B): the sum of byte-swapped words is the swapped sum, which is 2⁸ times the
+        // sum.
         self.add(next.0.rotate_left(8 * (bytes % 2)))
     }
 
-    /// Adds one 16-bit word given in host order.
+    /// Adds a 16-bit word given in host order.
     #[must_use]
     #[inline]
     pub fn add_word(self, word: u16) -> Self {
         self.add(u64::from(word.to_be()))
     }
 
-    /// Adds pieces as if they were one run of bytes, whatever their lengths.
+    /// Adds pieces as one run of bytes, whatever their lengths.
     #[must_use]
     #[inline]
     pub fn add_pieces<'a>(self, pieces: impl Iterator<Item = &'a [u8]>) -> Self {
@@ -56,20 +57,20 @@ impl Sum {
         sum
     }
 
-    /// The sum, not complemented, in host order: what a device that completes a checksum expects
-    /// to find in the field.
+    /// Returns the sum, not complemented, in host order. A device that completes a checksum expects
+    /// this value in the field.
     #[inline]
     pub fn partial(self) -> u16 {
         u16::from_be(fold(self.0))
     }
 
-    /// The checksum, in host order.
+    /// Returns the checksum in host order.
     #[inline]
     pub fn finish(self) -> u16 {
         !self.partial()
     }
 
-    /// Whether what was added included a right checksum.
+    /// True if the added bytes include their correct checksum.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.partial() == 0xffff
@@ -81,7 +82,7 @@ impl Sum {
     }
 }
 
-/// Modulo 2⁶⁴ - 1; 0 only if both are.
+/// Adds modulo 2⁶⁴ - 1. The result is 0 only if both are 0.
 #[inline]
 fn add(a: u64, b: u64) -> u64 {
     let (sum, carried) = a.overflowing_add(b);
@@ -91,14 +92,15 @@ fn add(a: u64, b: u64) -> u64 {
 #[inline]
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    // Of 33 bits, 18 and 17.
+    // 33 bits; then 18 bits; then 17 bits.
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
-/// Sums of bytes as words of eight, the last padded with zeroes. Without a carry, which no vector has: the sum of
-/// the words modulo 2⁶⁴ and that of their upper halves, which cannot overflow, tell that of the lower halves.
+/// Sums of bytes as 8-byte words, the last padded with zero bytes. Vectors have no carry, so two
+/// sums are kept: that of the words modulo 2⁶⁴, and that of their upper halves, which cannot
+/// overflow. Together they give the sum of the lower halves.
 mod wide {
     use super::add;
 
@@ -109,7 +111,7 @@ mod wide {
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: this CPU has AVX2.
+            // SAFETY: the check above found AVX2 on this CPU.
             return unsafe { sum_avx2(bytes) };
         }
         sum_by(bytes)
@@ -123,7 +125,7 @@ mod wide {
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: this CPU has AVX2.
+            // SAFETY: the check above found AVX2 on this CPU.
             return unsafe { copy_avx2(to, from) };
         }
         copy_by(to, from)
@@ -135,7 +137,7 @@ mod wide {
         sum_by(bytes)
     }
 
-    /// What the compiler would make two passes of.
+    /// Copies and sums with intrinsics, because the compiler would make two passes.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn copy_avx2(to: &mut [u8], from: &[u8]) -> u64 {
@@ -145,13 +147,14 @@ mod wide {
         };
         let ((to_blocks, to_tail), (blocks, tail)) =
             (to.as_chunks_mut::<64>(), from.as_chunks::<64>());
-        // Of either half of a block.
+        // One accumulator for each half of a block.
         let (mut all, mut upper) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
         for (to, block) in to_blocks.iter_mut().zip(blocks) {
             let to = to.as_mut_ptr().cast::<__m256i>();
             let block = block.as_ptr().cast::<__m256i>();
             for half in 0..2 {
-                // SAFETY: both are blocks of two vectors, of any alignment.
+                // SAFETY: each block holds two vectors, and these loads and stores need no
+                // alignment.
                 let vector = unsafe {
                     let vector = _mm256_loadu_si256(block.add(half));
                     _mm256_storeu_si256(to.add(half), vector);
@@ -164,14 +167,15 @@ mod wide {
         to_tail.copy_from_slice(tail);
         let lanes = |[a, b]: [__m256i; 2]| -> u64 {
             let mut lanes = [0u64; 4];
-            // SAFETY: it is as long as a vector.
+            // SAFETY: `lanes` has the size of a vector.
             unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_add_epi64(a, b)) };
             lanes.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
         };
         rest(both(lanes(all), lanes(upper)), tail)
     }
 
-    // Plain loops over words: of these the compiler makes vector code, of arrays of lanes it does not.
+    // Plain loops over words, because the compiler vectorises them but not loops over arrays of
+    // lanes.
     #[inline(always)]
     fn sum_by(bytes: &[u8]) -> u64 {
         let (words, tail) = bytes.as_chunks();
@@ -198,15 +202,16 @@ mod wide {
         rest(both(all, upper), tail)
     }
 
-    /// The sum of words whose sum modulo 2⁶⁴ is `all` and that of whose upper halves is `upper`.
+    /// Returns the sum of the words modulo 2⁶⁴ - 1. `all` is their sum modulo 2⁶⁴, `upper` the sum
+    /// of their upper halves.
     #[inline(always)]
     fn both(all: u64, upper: u64) -> u64 {
         let lower = all.wrapping_sub(upper << 32);
-        // 2³² times the upper ones is they turned by so much.
+        // Multiplication by 2³² is a rotation by 32 bits.
         add(lower, upper.rotate_left(32))
     }
 
-    /// Adds a few bytes word by word.
+    /// Adds a few bytes, word by word.
     #[inline(always)]
     fn rest(mut sum: u64, bytes: &[u8]) -> u64 {
         let (words, tail) = bytes.as_chunks();
@@ -221,7 +226,7 @@ mod wide {
         add(sum, u64::from_ne_bytes(last))
     }
 
-    /// Shorter ones, headers that is, are not worth a look at what the CPU can.
+    /// Shortest length for which the check of the CPU's features pays. Headers are shorter.
     const LONG: usize = 128;
 }
 

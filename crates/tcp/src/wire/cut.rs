@@ -1,21 +1,21 @@
-//! A super-segment cut as it leaves, for a device that does not.
+//! Cutting of a super-segment while it is sent, for a device that does not cut.
 
 use super::template::Template;
 use super::{Checksum, Flags, FourTuple, Packet, Segment, Sum};
 use crate::SeqNum;
 
-/// What is left of it.
+/// Remaining part of a super-segment.
 #[derive(Debug)]
 pub(crate) struct Cut {
     path: FourTuple,
     checksum: Checksum,
     rest: Segment,
-    /// Of the parts in the middle: neither the first, which may have CWR, nor the last.
+    /// Headers of the middle parts: not the first part, which may have CWR, nor the last.
     template: Option<Template>,
 }
 
 impl Cut {
-    /// Takes `segment` over, from `path.local` to `path.remote`.
+    /// Takes the contents of `segment`, which goes from `path.local` to `path.remote`.
     pub(crate) fn new(path: FourTuple, segment: &mut Segment, checksum: Checksum) -> Self {
         Self {
             path,
@@ -25,8 +25,8 @@ impl Cut {
         }
     }
 
-    /// Writes the next part into `packet`, an empty one; says whether there are more. `sum_of` tells the sum over
-    /// bytes of the stream if somebody has taken it.
+    /// Writes the next part into `packet`, which must be empty. True if more parts remain. `sum_of`
+    /// returns the checksum sum over bytes of the stream if it is known.
     pub(crate) fn write_next(
         &mut self,
         packet: &mut Packet,
@@ -49,7 +49,7 @@ impl Cut {
         let more = first.is_some();
         let mut part = first.unwrap_or_else(|| std::mem::take(&mut self.rest));
         if self.checksum == Checksum::Complete {
-            // Taken as it was copied in, for just this part.
+            // The sum was computed with the copy, for exactly these bytes.
             let sum = sum_of(part.seq, part.payload.len());
             part.payload.set_sum(sum);
         }
@@ -74,7 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     prop_compose! {
-        /// A super-segment in two pieces.
+        /// Super-segments with two pieces.
         fn super_segments()(
             payload in prop::collection::vec(any::<u8>(), 1..300), cut in 0usize..300, size in 1u16..80,
             seq: u32, push: bool, fin: bool, reduced: bool, timestamps in prop::option::of(any::<(u32, u32)>()),

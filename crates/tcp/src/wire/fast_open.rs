@@ -1,29 +1,30 @@
-//! The Fast Open option of SYNs (RFC 7413 §4.1.1), also in its experimental form (RFC 6994).
+//! Fast Open option of SYNs (RFC 7413 §4.1.1), also in its experimental form (RFC 6994).
 
-/// A request for a cookie, or a cookie.
+/// Request for a cookie, or a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastOpen {
     bytes: [u8; COOKIE_MAX],
     len: u8,
-    /// As kind 254 with an identifier, which came before kind 34: the answer has the same form.
+    /// True for the older form, kind 254 with an identifier, instead of kind 34. The answer has the
+    /// same form.
     pub experimental: bool,
 }
 
 impl FastOpen {
-    /// Asks for a cookie.
+    /// Request for a cookie.
     pub const REQUEST: Self = Self {
         bytes: [0; COOKIE_MAX],
         len: 0,
         experimental: false,
     };
 
-    /// The same in the form that came before.
+    /// Request for a cookie in the older, experimental form.
     pub const EXPERIMENTAL_REQUEST: Self = Self {
         experimental: true,
         ..Self::REQUEST
     };
 
-    /// A cookie of 4 to 16 bytes, an even number of them.
+    /// Makes a cookie; `None` unless it has 4 to 16 bytes and an even number of them.
     pub fn cookie(bytes: &[u8]) -> Option<Self> {
         if !matches!(bytes.len(), 4..=COOKIE_MAX) || !bytes.len().is_multiple_of(2) {
             return None;
@@ -34,7 +35,7 @@ impl FastOpen {
         Some(cookie)
     }
 
-    /// The same in the form of `asked`.
+    /// Returns this cookie in the form of `asked`.
     pub(crate) fn in_form_of(self, asked: &Self) -> Self {
         Self {
             experimental: asked.experimental,
@@ -42,17 +43,17 @@ impl FastOpen {
         }
     }
 
-    /// The cookie; empty if it asks for one.
+    /// Bytes of the cookie; empty for a request.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether it asks for a cookie.
+    /// True for a request.
     pub fn is_request(&self) -> bool {
         self.len == 0
     }
 
-    /// Finds it among the options of a SYN.
+    /// Finds the option among the options of a SYN; `None` if it is missing or malformed.
     pub(super) fn read(mut options: &[u8]) -> Option<Self> {
         while let [kind, after @ ..] = options {
             match (*kind, after) {
@@ -84,8 +85,8 @@ impl FastOpen {
         })
     }
 
-    /// Writes it behind the other options, `at` in `to`, with padding, if there is room; returns
-    /// where the options end.
+    /// Writes the option, with padding, at `at` in `to`, if there is room. Returns the end of the
+    /// options.
     pub(super) fn emit(&self, to: &mut [u8], at: usize) -> usize {
         let head: &[u8] = if self.experimental {
             &[EXPERIMENT, 0, 0xf9, 0x89]

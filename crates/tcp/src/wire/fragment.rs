@@ -1,4 +1,4 @@
-//! One fragment of a packet: what RFC 791 §3.2 and RFC 8200 §4.5 say of it.
+//! Fragment of a packet (RFC 791 §3.2, RFC 8200 §4.5).
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::ip::{self, Ecn, IpHeader};
 use super::packet::{Checksum, HEADER_BYTES_MAX, Header, TCP};
 use super::{DropReason, Packet};
 
-/// What all fragments of a packet have in common.
+/// Fields that identify the packet of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FragmentKey {
     pub source: IpAddr,
@@ -14,20 +14,21 @@ pub(crate) struct FragmentKey {
     id: u32,
 }
 
-/// A part of what the packet holds behind its IP header.
+/// Part of what follows the IP header of a packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub key: FragmentKey,
-    /// Where it begins.
+    /// Offset in bytes.
     pub at: usize,
-    /// It is not the last.
+    /// True if it is not the last fragment.
     pub more: bool,
     pub ecn: Ecn,
     pub bytes: Vec<u8>,
 }
 
 impl Fragment {
-    /// Reads a packet of which [`IpHeader::parse`] said that it is a fragment. Only those of TCP.
+    /// Reads a packet that [`IpHeader::parse`] found to be a fragment. Errors: not TCP, or invalid
+    /// lengths.
     pub(crate) fn parse(packet: &Packet) -> Result<Self, DropReason> {
         let whole = [packet.header.as_ref(), &packet.payload.to_vec()].concat();
         let place = ip::fragment_place(&whole)?;
@@ -38,7 +39,8 @@ impl Fragment {
             .get(place.body.clone())
             .ok_or(DropReason::Truncated)?
             .to_vec();
-        // All but the last are in units of eight bytes, and none is empty or reaches too far.
+        // All fragments but the last have a multiple of eight bytes. None is empty or reaches
+        // beyond 65,515 bytes.
         let uneven = place.more && !bytes.len().is_multiple_of(8);
         if uneven || bytes.is_empty() || place.at + bytes.len() > BODY_MAX {
             return Err(DropReason::BadIp);
@@ -57,7 +59,7 @@ impl Fragment {
     }
 }
 
-/// The packet that was cut, without its IP options.
+/// Makes the original packet, without its IP options.
 pub(crate) fn rebuild(key: &FragmentKey, ecn: Ecn, body: &[u8]) -> Packet {
     let header_bytes = IpHeader::emitted_bytes(key.dest);
     let mut header = [0; HEADER_BYTES_MAX];
@@ -79,5 +81,5 @@ pub(crate) fn rebuild(key: &FragmentKey, ecn: Ecn, body: &[u8]) -> Packet {
     }
 }
 
-/// A packet of 65,535 bytes less its header.
+/// 65,535 bytes less the IPv4 header.
 const BODY_MAX: usize = 65_515;

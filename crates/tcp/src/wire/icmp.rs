@@ -1,7 +1,7 @@
-//! What routers and hosts say by ICMP (RFC 792) and ICMPv6 (RFC 4443) about a segment of ours.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443) errors about segments of ours.
 //!
-//! Not here: redirects, source quench (RFC 6633: never acted on), the MTU of plateaus for routers
-//! that do not tell theirs (RFC 1191 §7.1).
+//! Not implemented: redirects, source quench (RFC 6633: must be ignored), the plateau table for
+//! routers that do not report their MTU (RFC 1191 §7.1).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,37 +10,36 @@ use super::packet::TCP;
 use super::{FourTuple, Packet, Sum};
 use crate::SeqNum;
 
-/// A message about one of our segments.
+/// Error about one of our segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Icmp {
-    /// The connection it is about.
+    /// Connection of the segment.
     pub path: FourTuple,
-    /// SEG.SEQ of the segment it is about.
+    /// SEG.SEQ of the segment.
     pub seq: SeqNum,
     pub says: IcmpSays,
 }
 
-/// What it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IcmpSays {
-    /// The packet was too big (RFC 1191 §4, RFC 4443 §3.2); the largest that the hop would have taken,
-    /// in bytes with headers.
+    /// The packet was too big (RFC 1191 §4, RFC 4443 §3.2). Holds the MTU of the next hop in bytes,
+    /// including headers.
     TooBig(u32),
     Unreachable(Unreachable),
 }
 
-/// Why a segment did not get there, by the host or router that dropped it.
+/// Reason why a segment did not arrive, reported by the host or router that dropped it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// No route to the network; also: it went in circles until its hops were used up.
+    /// No route to the network, or the hop limit was exceeded.
     Network,
-    /// Nobody there has the address.
+    /// No host answers at the address.
     Host,
-    /// The host there has no TCP.
+    /// The host has no TCP.
     Protocol,
-    /// Nobody listens on the port.
+    /// No process listens on the port.
     Port,
-    /// A filter forbids it.
+    /// A filter forbids the packet.
     Prohibited,
 }
 
@@ -54,7 +53,7 @@ impl IcmpSays {
             (ICMPV6, &[2, _, _, _, a, b, c, d]) => {
                 return Some(Self::TooBig(u32::from_be_bytes([a, b, c, d])));
             }
-            // RFC 792, and RFC 1122 §3.2.2.1 for what came later.
+            // RFC 792; RFC 1122 §3.2.2.1 for later codes.
             (ICMP, &[3, code, ..]) => match code {
                 0 | 6 | 11 => Network,
                 1 | 5 | 7 | 8 | 12 => Host,
@@ -71,7 +70,7 @@ impl IcmpSays {
                 4 => Port,
                 _ => return None,
             },
-            // Unrecognized next header.
+            // Code 1: unrecognized next header.
             (ICMPV6, &[4, 1, ..]) => Protocol,
             _ => return None,
         };
@@ -79,7 +78,7 @@ impl IcmpSays {
     }
 }
 
-/// Reads a message of the kinds above.
+/// Reads an ICMP error; `None` for other messages, a wrong checksum, or an error not about TCP.
 pub(crate) fn parse_icmp(packet: &Packet) -> Option<Icmp> {
     let head = packet.head();
     let ip = IpHeader::parse(head, packet.len()).ok()?;
@@ -93,7 +92,7 @@ pub(crate) fn parse_icmp(packet: &Packet) -> Option<Icmp> {
     if !sum.add_bytes(icmp).is_valid() {
         return None;
     }
-    // The beginning of the packet it is about: its IP header and at least eight bytes of TCP.
+    // The start of the dropped packet: its IP header and at least eight bytes of TCP.
     let inner = &icmp[8..];
     let inner_ip = IpHeader::parse_quoted(inner).ok()?;
     let tcp: &[u8; 8] = inner.get(inner_ip.header_bytes..)?.first_chunk()?;

@@ -1,23 +1,24 @@
-//! IPv4 and IPv6 headers, as much of them as TCP needs.
+//! IPv4 and IPv6 headers, as far as TCP needs them.
 //!
-//! IPv6's extension headers are walked: options are skipped, a routing header must be at its end.
+//! IPv6 extension headers are processed: options are skipped, and a routing header must have no
+//! segments left.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use super::{DropReason, Sum};
 
-/// The two ECN bits of an IP header (RFC 3168 §5).
+/// ECN field of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// The transport does not take part.
+    /// Not-ECT: the transport does not use ECN.
     #[default]
     NotCapable,
     /// ECT(1).
     Capable1,
     /// ECT(0).
     Capable0,
-    /// Congestion experienced.
+    /// CE: congestion experienced.
     Congested,
 }
 
@@ -41,7 +42,6 @@ impl Ecn {
     }
 }
 
-/// What an IP header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IpHeader {
     pub source: IpAddr,
@@ -50,15 +50,15 @@ pub(super) struct IpHeader {
     pub ecn: Ecn,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// Bytes of this header.
+    /// Number of bytes in this header, including IPv6 extension headers.
     pub header_bytes: usize,
-    /// Bytes after this header that belong to the packet.
+    /// Number of bytes in the packet after this header.
     pub body_bytes: usize,
 }
 
 impl IpHeader {
-    /// Reads the header at the beginning of `bytes`, of a packet of `total` bytes; bytes beyond
-    /// what the header claims are padding of the link.
+    /// Reads the header at the start of `bytes`. The packet has `total` bytes; bytes beyond the
+    /// length in the header are link padding.
     pub(super) fn parse(bytes: &[u8], total: usize) -> Result<Self, DropReason> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::parse_v4(bytes, total),
@@ -67,8 +67,8 @@ impl IpHeader {
         }
     }
 
-    /// Reads the header at the beginning of `bytes`, which an ICMP message quotes: the rest of the
-    /// packet is missing, and translators of addresses leave its checksum wrong.
+    /// Reads a header that an ICMP message quotes. The rest of the packet is missing, and address
+    /// translators leave its checksum wrong, so neither is checked.
     pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, DropReason> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::read_v4(bytes, usize::MAX),
@@ -87,7 +87,7 @@ impl IpHeader {
         Ok(header)
     }
 
-    /// All but the checksum.
+    /// Reads the header without checking the checksum.
     fn read_v4(bytes: &[u8], total: usize) -> Result<Self, DropReason> {
         let fixed: &[u8; 20] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
         let header_bytes = usize::from(fixed[0] & 15) * 4;
@@ -98,7 +98,7 @@ impl IpHeader {
         if packet_bytes > total {
             return Err(DropReason::Truncated);
         }
-        // More-fragments or a fragment offset.
+        // More-fragments flag or a fragment offset.
         if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
             return Err(DropReason::Fragment);
         }
@@ -135,7 +135,7 @@ impl IpHeader {
         }
     }
 
-    /// The same with its extension headers (RFC 8200 §4), up to what they precede.
+    /// Skips the extension headers (RFC 8200 §4).
     #[cold]
     fn behind_extensions(mut self, bytes: &[u8]) -> Result<Self, DropReason> {
         let end = self.header_bytes + self.body_bytes;
@@ -146,13 +146,14 @@ impl IpHeader {
                 .and_then(<[u8]>::first_chunk)
                 .ok_or(DropReason::Truncated)?;
             match self.protocol {
-                // Behind itself alone a packet in one piece (RFC 6946).
+                // A fragment header on an unfragmented packet (atomic fragment) is allowed (RFC
+                // 6946).
                 FRAGMENT if u16::from_be_bytes([fixed[2], fixed[3]]) & 0xfff9 != 0 => {
                     return Err(DropReason::Fragment);
                 }
-                // §4.4: of a type that is not known, with segments left.
+                // RFC 8200 §4.4: unknown routing type with segments left.
                 ROUTING if fixed[3] != 0 => return Err(DropReason::BadIp),
-                // §4.3: right behind the fixed header only.
+                // RFC 8200 §4.3: hop-by-hop options must follow the fixed header directly.
                 HOP_BY_HOP if at != 40 => return Err(DropReason::BadIp),
                 _ => {}
             }
@@ -170,22 +171,21 @@ impl IpHeader {
         Ok(self)
     }
 
-    /// Bytes of the header [`emit`](Self::emit) writes for `dest`.
+    /// Length of the header that [`emit`](Self::emit) writes for `dest`.
     pub(super) const fn emitted_bytes(dest: IpAddr) -> usize {
         if dest.is_ipv4() { 20 } else { 40 }
     }
 
-    /// Writes a header without options for `body_bytes` more. The lengths of a super-segment may
-    /// exceed nothing: callers keep packets under 64 KiB.
+    /// Writes a header without options. The caller keeps packets below 64 KiB.
     pub(super) fn emit(&self, to: &mut [u8]) {
-        // Type of service, or traffic class.
+        // Type of service (IPv4) or traffic class (IPv6).
         let class = self.dscp << 2 | self.ecn.bits();
         match (self.source, self.dest) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
                 let total = (20 + self.body_bytes).min(0xffff) as u16;
                 to[..4].copy_from_slice(&[0x45, class, (total >> 8) as u8, total as u8]);
                 let hops_and_protocol = u16::from_be_bytes([HOPS, self.protocol]);
-                // Of what is written, not of what lies there: a load from bytes just stored in
+                // Summed from the values, not from the bytes in `to`: a load that spans stores of
                 // other sizes waits for them.
                 let checksum = Sum::new()
                     .add_word(0x4500 | u16::from(class))
@@ -195,7 +195,7 @@ impl IpHeader {
                     .add_bytes(&source.octets())
                     .add_bytes(&dest.octets())
                     .finish();
-                // Identification 0: RFC 6864 §4.1, a packet that is never fragmented needs none.
+                // Identification 0: a packet that is never fragmented needs none (RFC 6864 §4.1).
                 to[4..6].fill(0);
                 to[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
                 to[8..10].copy_from_slice(&hops_and_protocol.to_be_bytes());
@@ -213,7 +213,7 @@ impl IpHeader {
         }
     }
 
-    /// The sum over the pseudo-header (RFC 9293 §3.1).
+    /// Returns the sum over the pseudo-header (RFC 9293 §3.1).
     pub(super) fn pseudo_sum(&self) -> Sum {
         let sum = match (self.source, self.dest) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => Sum::new()
@@ -230,18 +230,18 @@ impl IpHeader {
     }
 }
 
-/// Where a fragment belongs.
+/// Position of a fragment in its packet.
 pub(super) struct FragmentPlace {
     pub source: IpAddr,
     pub dest: IpAddr,
     pub protocol: u8,
     pub id: u32,
-    /// Where it begins in what was cut.
+    /// Offset of the fragment in the original packet's body, in bytes.
     pub at: usize,
-    /// It is not the last.
+    /// True if it is not the last fragment.
     pub more: bool,
     pub ecn: Ecn,
-    /// Its part of that.
+    /// Range of the fragment's body in its bytes.
     pub body: Range<usize>,
 }
 
@@ -258,7 +258,7 @@ pub(super) fn fragment_place(bytes: &[u8]) -> Result<FragmentPlace, DropReason> 
             if !Sum::new().add_bytes(header).is_valid() {
                 return Err(DropReason::BadIpChecksum);
             }
-            // As if it were whole, for the checks of everything else.
+            // Fragment fields cleared, so that the other checks treat it as a whole packet.
             whole[6..8].fill(0);
             let ip = IpHeader::read_v4(&whole, bytes.len())?;
             Ok(FragmentPlace {
@@ -305,7 +305,7 @@ fn fragment_place_v6(bytes: &[u8]) -> Result<FragmentPlace, DropReason> {
     }
 }
 
-/// Extension headers that a packet to us may have.
+/// True for extension headers that are processed.
 fn is_extension(protocol: u8) -> bool {
     matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION)
 }
@@ -332,5 +332,5 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Time to live and hop limit: the value RFC 1700 recommends.
+/// Time to live and hop limit, as recommended by RFC 1700.
 const HOPS: u8 = 64;

@@ -1,7 +1,7 @@
-//! What crosses the wire: views that parse bytes into plain values, and values that emit bytes.
+//! Wire formats: functions that parse bytes into values, and functions that write values as bytes.
 //!
-//! The TCP above works on [`Segment`]s and never sees bytes. What cannot be parsed is a
-//! [`DropReason`], to be counted. Not here: IP options beyond skipping them.
+//! The TCP code works on [`Segment`]s and does not see bytes. Input that cannot be parsed returns a
+//! [`DropReason`], which is counted. IP options are skipped.
 
 mod checksum;
 mod cut;
@@ -29,23 +29,23 @@ pub(crate) use fragment::{Fragment, FragmentKey, rebuild};
 pub(crate) use icmp::{IcmpSays, parse_icmp};
 pub(crate) use train::Train;
 
-/// Why a packet was dropped before it reached a connection.
+/// Reason why a packet was dropped before it reached a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// Neither IPv4 nor IPv6.
     NotIp,
     /// Shorter than its headers claim.
     Truncated,
-    /// An IP header that cannot be.
+    /// Invalid IP header.
     BadIp,
-    /// A wrong IPv4 header checksum.
+    /// Wrong IPv4 header checksum.
     BadIpChecksum,
     /// Part of a fragmented packet.
     Fragment,
     /// Not TCP.
     NotTcp,
-    /// A TCP header that cannot be.
+    /// Invalid TCP header.
     BadTcp,
-    /// A wrong TCP checksum.
+    /// Wrong TCP checksum.
     BadTcpChecksum,
 }

@@ -4,18 +4,18 @@ use std::num::NonZeroU8;
 
 use crate::SeqNum;
 
-/// The options of one segment that we know.
+/// Known options of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Largest segment the sender of this is willing to receive, in payload bytes. On SYNs only.
+    /// Largest payload that the sender can receive, in bytes. On SYNs only.
     pub mss: Option<u16>,
-    /// Shift of every later window field, 0..=14 (RFC 7323 §2.3). On SYNs only.
+    /// Shift of all later window fields, 0..=14 (RFC 7323 §2.3). On SYNs only.
     pub window_scale: Option<u8>,
-    /// SACK blocks are understood. On SYNs only.
+    /// True if the sender understands SACK blocks. On SYNs only.
     pub sack_permitted: bool,
-    /// The sender's clock, and the clock it echoes.
+    /// Timestamps.
     pub timestamps: Option<Timestamps>,
-    /// ACK rate request: announced on SYNs, asked for later.
+    /// ACK rate request: an announcement on SYNs, a request later.
     pub ack_rate: Option<AckRate>,
     /// Ranges received out of order, the latest first.
     pub sack: SackBlocks,
@@ -23,33 +23,35 @@ pub struct Options {
 
 /// The TCP ACK Rate Request option (draft-ietf-tcpm-ack-rate-request-11).
 ///
-/// One byte with a niche, because [`Options`] travel with every segment.
+/// Stored as a non-zero byte, so that `Option<AckRate>` is one byte too: [`Options`] are moved with
+/// every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckRate(NonZeroU8);
 
 impl AckRate {
-    /// It is understood: on SYNs.
+    /// Announcement of support, on SYNs.
     pub const ANNOUNCED: Self = Self(NonZeroU8::MAX);
 
-    /// One acknowledgement per so many full-sized segments, 0..=127; 0: for this segment, at once.
+    /// Request for one acknowledgement per `segments` full-sized segments, 0..=127. 0 requests one
+    /// ACK for this segment at once.
     pub const fn request(segments: u8) -> Self {
-        // Seven bits on the wire.
+        // The field has seven bits.
         let segments = segments & 0x7f;
         Self(NonZeroU8::MIN.saturating_add(segments))
     }
 
-    /// What is asked for, if it is not an announcement.
+    /// Requested number of segments; `None` for an announcement.
     pub fn requested(self) -> Option<u8> {
         (self != Self::ANNOUNCED).then(|| self.0.get() - 1)
     }
 }
 
-/// RFC 7323 §3.2.
+/// Timestamps option (RFC 7323 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
     /// TSval: the sender's clock.
     pub value: u32,
-    /// TSecr: the last clock the sender took over from us; 0 without the ACK flag.
+    /// TSecr: the latest of our clock values that the sender received; 0 without the ACK flag.
     pub echo: u32,
 }
 
@@ -61,7 +63,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block at the end if there is room for it; says whether there was.
+    /// Appends a block. False if there is no room.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
         let Some(slot) = self.blocks.get_mut(usize::from(self.count)) else {
             return false;
@@ -71,17 +73,17 @@ impl SackBlocks {
         true
     }
 
-    /// The blocks, in the order of the wire.
+    /// Blocks in the order on the wire.
     pub fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
         &self.blocks[..usize::from(self.count)]
     }
 
-    /// Keeps only the first `count`.
+    /// Keeps only the first `count` blocks.
     pub fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count as u8);
     }
 
-    /// Whether there is none.
+    /// True if there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -102,12 +104,12 @@ impl std::fmt::Debug for SackBlocks {
 }
 
 impl Options {
-    /// Reads the options between the fixed header and the payload. An option with an impossible
-    /// length ends the reading (MUST-7: it must not crash us); what came before it holds, as in
-    /// Linux. Unknown kinds are skipped by their length (MUST-6).
+    /// Reads the options between the fixed header and the payload. An option with an invalid length
+    /// ends the reading (MUST-7); earlier options remain valid, as in Linux. Unknown kinds are
+    /// skipped by their length (MUST-6).
     #[inline]
     pub(super) fn read(&mut self, bytes: &[u8]) {
-        // What nearly all segments have (`tcp_parse_aligned_timestamp` in Linux).
+        // Fast path for the options of nearly all segments (Linux's `tcp_parse_aligned_timestamp`).
         match bytes {
             [NOP, NOP, TIMESTAMPS, 10, body @ ..] if body.len() == 8 => self.take(TIMESTAMPS, body),
             _ => self.read_any(bytes),
@@ -144,13 +146,13 @@ impl Options {
                     echo: word(&body[4..]),
                 });
             }
-            // RFC 6994 §3: shared kinds, told apart by an identifier.
+            // RFC 6994 §3: experimental kinds are shared and distinguished by an identifier.
             (EXPERIMENT_1 | EXPERIMENT_2, &[a, b, ref rest @ ..])
                 if u16::from_be_bytes([a, b]) == ACK_RATE =>
             {
                 match *rest {
                     [] => self.ack_rate = Some(AckRate::ANNOUNCED),
-                    // Seven bits of rate and a reserved one.
+                    // Seven bits of rate and a reserved bit.
                     [rate] => self.ack_rate = Some(AckRate::request(rate >> 1)),
                     _ => {}
                 }
@@ -165,10 +167,9 @@ impl Options {
         }
     }
 
-    /// Writes them in the order and with the padding Linux uses, so that the same scripts fit both;
-    /// returns the length, a multiple of four and at most 40. SACK blocks that do not fit are left
-    /// out.
-    /// `to` has room for 40.
+    /// Writes the options in Linux's order and with Linux's padding, so that the same scripts fit
+    /// both. Returns the length, a multiple of four, at most 40. SACK blocks that do not fit are
+    /// omitted. `to` must have at least 40 bytes.
     pub(super) fn emit(&self, to: &mut [u8]) -> usize {
         match self.timestamps {
             Some(timestamps) if self.are_timestamps() => {
@@ -181,7 +182,7 @@ impl Options {
         }
     }
 
-    /// There are timestamps, and nothing else.
+    /// True if the only option is timestamps.
     fn are_timestamps(&self) -> bool {
         self.timestamps.is_some()
             && self.mss.is_none()
@@ -253,7 +254,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
-/// RFC 4727 §2.2.
+/// Experimental kinds (RFC 4727 §2.2).
 const EXPERIMENT_1: u8 = 253;
 const EXPERIMENT_2: u8 = 254;
 /// ExID of the ACK rate request.
@@ -301,7 +302,7 @@ mod tests {
             assert!(len.is_multiple_of(4));
             assert_eq!(parse(&bytes[..len]), options);
         }
-        // Another experiment, and a length that the draft does not have.
+        // Another experiment, and a length that the draft does not define.
         assert_eq!(parse(&[253, 4, 0xf9, 0x89]).ack_rate, None);
         assert_eq!(parse(&[254, 6, 0, 0xac, 1, 2]).ack_rate, None);
     }

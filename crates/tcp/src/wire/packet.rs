@@ -1,4 +1,4 @@
-//! A packet: header bytes, payload pieces, and what the device has to do or has done about it.
+//! Packet: header bytes, payload pieces, and the state of checksum and segmentation offload.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,8 @@ use super::tcp::TcpHeader;
 use super::{DropReason, Segment};
 use crate::{Chain, Piece};
 
-/// The two ends of a connection. In an arriving packet `local` is its destination.
+/// Addresses and ports of the two ends of a connection. In a received packet `local` is the
+/// destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FourTuple {
     /// Our end.
@@ -16,35 +17,34 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// One packet as a device carries it: IP and TCP headers, then payload. A packet from a device
-/// that reads everything into one buffer has an empty `header` and its headers at the beginning of
-/// the first piece.
+/// Packet as a device carries it: IP and TCP headers, then payload. A device that reads everything
+/// into one buffer leaves `header` empty, and the headers are at the start of the first piece.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
-    /// IP and TCP headers.
+    /// IP and TCP headers; empty if they are in `payload`.
     pub header: Header,
-    /// What follows them.
+    /// Bytes after `header`.
     pub payload: Chain,
     /// State of the TCP checksum.
     pub checksum: Checksum,
-    /// Payload bytes of each wire segment but the last, if this is a super-segment; else 0.
+    /// Payload bytes of each wire segment except the last, in a super-segment; else 0.
     pub segment_size: u16,
 }
 
 /// State of a TCP checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Is in the header, over everything: to be verified on arrival.
+    /// Full checksum in the header, which must be verified on arrival.
     #[default]
     Complete,
-    /// The header holds only the sum over the pseudo-header; the device completes it when it
-    /// leaves the machine. An arriving packet in this state has never been on a wire.
+    /// The header holds only the sum over the pseudo-header. The device completes it when the
+    /// packet leaves the machine. A received packet in this state was never on a wire.
     Partial,
-    /// Found right by the device.
+    /// Verified by the device.
     Verified,
 }
 
-/// IP and TCP header bytes in place: 40 + 60 at most.
+/// IP and TCP header bytes, stored inline: at most 40 + 60.
 #[derive(Clone)]
 pub struct Header {
     pub(super) bytes: [u8; HEADER_BYTES_MAX],
@@ -67,7 +67,7 @@ impl AsRef<[u8]> for Header {
 }
 
 impl From<&[u8]> for Header {
-    /// The first 100 bytes.
+    /// Takes the first 100 bytes.
     fn from(bytes: &[u8]) -> Self {
         let mut header = Self::default();
         let len = bytes.len().min(HEADER_BYTES_MAX);
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Header {
 }
 
 impl Packet {
-    /// A packet whose bytes are all in one piece.
+    /// Makes a packet whose bytes are all in one piece.
     pub fn from_piece(piece: Piece) -> Self {
         Self {
             payload: piece.into(),
@@ -92,17 +92,17 @@ impl Packet {
         }
     }
 
-    /// Bytes of the whole packet.
+    /// Number of bytes in the packet.
     pub fn len(&self) -> usize {
         self.header.as_ref().len() + self.payload.len()
     }
 
-    /// Whether it has no bytes.
+    /// True if the packet has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it claims to be TCP over IP; all else about it may still be wrong.
+    /// True if the IP header says TCP. Nothing else is checked.
     pub fn is_tcp(&self) -> bool {
         let head = self.head();
         match head.first().map(|first| first >> 4) {
@@ -112,16 +112,16 @@ impl Packet {
         }
     }
 
-    /// Writes the headers of `segment` from `path.local` to `path.remote`. With
-    /// [`Checksum::Partial`] asked for, the payload is not touched; otherwise it is summed here.
+    /// Makes the packet of `segment` from `path.local` to `path.remote`. With [`Checksum::Partial`]
+    /// the payload is not read; otherwise it is summed here.
     pub fn emit(path: &FourTuple, mut segment: Segment, checksum: Checksum) -> Self {
         let mut packet = Self::default();
         packet.write(path, &mut segment, checksum);
         packet
     }
 
-    /// The same where the packet lies; the segment's payload is taken out. Moving a packet that was
-    /// just written costs 20 ns: the loads of the move wait for the stores.
+    /// Writes the packet of `segment` in place and takes its payload. A move of a packet that was
+    /// just written costs 20 ns, because its loads wait for the stores.
     pub(crate) fn write(&mut self, path: &FourTuple, segment: &mut Segment, checksum: Checksum) {
         let header = &mut self.header;
         let ip_bytes = IpHeader::emitted_bytes(path.remote.ip());
@@ -153,22 +153,23 @@ impl Packet {
         };
         header.bytes[ip_bytes + 16..ip_bytes + 18].copy_from_slice(&field.to_be_bytes());
         header.len = (ip_bytes + tcp_bytes) as u8;
-        // Swapped with an empty one: nothing is to be dropped.
+        // Swapped with an empty chain, so that nothing is dropped here.
         std::mem::swap(&mut self.payload, &mut segment.payload);
         self.checksum = checksum;
         self.segment_size = segment.segment_size;
     }
 
-    /// Takes the packet apart. The headers must lie in one piece.
+    /// Parses the packet. The headers must lie in one piece.
     ///
     /// # Errors
-    /// Why it cannot be a segment for us.
+    /// [`DropReason`] if the packet is not a valid TCP segment.
     pub fn parse(mut self) -> Result<(FourTuple, Segment), DropReason> {
         let mut segment = Segment::default();
         Ok((self.take_apart(&mut segment)?, segment))
     }
 
-    /// The same without moving it: fills in `segment`, a default one, and takes the payload out.
+    /// Parses without moving the packet: fills `segment`, which must be a default one, and takes
+    /// the payload.
     pub(crate) fn take_apart(&mut self, segment: &mut Segment) -> Result<FourTuple, DropReason> {
         let total = self.len();
         let head = self.head();
@@ -183,7 +184,7 @@ impl Packet {
         }
         let headers = ip.header_bytes + tcp.header_bytes;
         let apart = self.header.as_ref().len();
-        // A header that came apart from its payload must end where it says it does.
+        // A separate header must end where its length fields say.
         if apart != 0 && apart != headers {
             return Err(DropReason::BadTcp);
         }
@@ -202,7 +203,7 @@ impl Packet {
         })
     }
 
-    /// The run of bytes that holds the headers.
+    /// Returns the bytes that start with the headers.
     pub(super) fn head(&self) -> &[u8] {
         match self.header.as_ref() {
             [] => self.payload.iter().next().map_or(&[], Piece::as_ref),
@@ -227,7 +228,7 @@ impl Packet {
     }
 }
 
-/// IPv6 without extension headers and TCP with 40 bytes of options.
+/// IPv6 without extension headers, and TCP with 40 bytes of options.
 pub const HEADER_BYTES_MAX: usize = 100;
 pub(super) const TCP: u8 = 6;
 
@@ -312,7 +313,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool, partial: bool, apart: bool) {
             if let Some(first) = bytes.first_mut() { *first = if v6 { 0x60 } else { 0x45 }; }
-            // Extension headers, in most cases that are long enough.
+            // Extension headers, in most inputs that are long enough.
             if let (true, Some(next)) = (v6, bytes.get_mut(6)) { *next = [0, 43, 44, 60][usize::from(*next % 4)]; }
             let mut packet = Packet::from_piece(bytes.as_slice().into());
             if apart {

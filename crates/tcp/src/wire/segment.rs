@@ -1,4 +1,4 @@
-//! A segment as a value.
+//! Segment as a value.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -6,61 +6,61 @@ use std::ops::BitOr;
 use super::{Ecn, FastOpen, Options};
 use crate::{Chain, SeqNum};
 
-/// One segment, or a super-segment standing for several on the wire. Ports and addresses are
-/// beside it ([`FourTuple`](super::FourTuple)): a connection does not look at them.
+/// A segment, or a super-segment that represents several on the wire. Ports and addresses are kept
+/// separately ([`FourTuple`](super::FourTuple)), because a connection does not use them.
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
-    /// SEG.SEQ: of the SYN if there is one, else of the first payload byte.
+    /// SEG.SEQ: number of the SYN if there is one, else of the first payload byte.
     pub seq: SeqNum,
-    /// SEG.ACK: meaningless without the ACK flag.
+    /// SEG.ACK: undefined without the ACK flag.
     pub ack: SeqNum,
     /// Control bits.
     pub flags: Flags,
     /// SEG.WND as on the wire, not scaled.
     pub window: u16,
-    /// Options we know.
+    /// Known options other than Fast Open.
     pub options: Options,
-    /// Payload.
+    /// Payload bytes.
     pub payload: Chain,
-    /// Payload bytes of each wire segment but the last, if this is a super-segment; 0 if it is an
-    /// ordinary segment.
+    /// Payload bytes of each wire segment except the last, in a super-segment; else 0.
     pub segment_size: u16,
-    /// Congestion marks of the IP header.
+    /// ECN field of the IP header.
     pub ecn: Ecn,
     /// Differentiated services code point of the IP header (RFC 2474), 0 to 63.
     pub dscp: u8,
-    /// Urgent pointer: bytes from `seq` to behind the last urgent one (RFC 6093 §4); meaningless without
-    /// the URG flag, which no super-segment has.
+    /// Urgent pointer: bytes from `seq` to the end of the urgent data (RFC 6093 §4). Undefined
+    /// without the URG flag, which no super-segment has.
     pub urgent: u16,
-    /// TCP Fast Open (RFC 7413), on SYNs. Apart from the options: those travel with every segment.
+    /// Fast Open option (RFC 7413), on SYNs. Not in `options`, because those are moved with every
+    /// segment.
     pub fast_open: Option<Box<FastOpen>>,
 }
 
 impl Segment {
-    /// SEG.LEN: sequence numbers it occupies, SYN and FIN included.
+    /// SEG.LEN: number of sequence numbers that it occupies, including SYN and FIN.
     pub fn len(&self) -> u32 {
         self.payload.len() as u32
             + u32::from(self.flags.contains(Flags::SYN))
             + u32::from(self.flags.contains(Flags::FIN))
     }
 
-    /// Whether it occupies no sequence number.
+    /// True if it occupies no sequence number.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it carries nothing but an acknowledgement.
+    /// True if it carries only an acknowledgement.
     pub fn is_pure_ack(&self) -> bool {
         self.is_empty() && !self.flags.contains(Flags::RST)
     }
 
-    /// The sequence number after its last.
+    /// Sequence number after its last.
     pub fn end(&self) -> SeqNum {
         self.seq + self.len()
     }
 
-    /// The segments on the wire that it stands for, as a device would cut them: PSH and FIN on the
-    /// last only, CWR on the first only.
+    /// Splits a super-segment into its wire segments, as a device would: PSH and FIN on the last
+    /// only, CWR on the first only.
     pub fn split(self) -> impl Iterator<Item = Self> {
         let (count, size) = (self.wire_segments(), u32::from(self.segment_size));
         (0..count).map(move |n| {
@@ -91,7 +91,7 @@ impl Segment {
         })
     }
 
-    /// Takes the first wire segment off a super-segment; `None` when it has become an ordinary one.
+    /// Removes and returns the first wire segment of a super-segment; `None` if only one is left.
     pub(crate) fn cut_first(&mut self) -> Option<Self> {
         let size = usize::from(self.segment_size);
         if size == 0 || self.payload.len() <= size {
@@ -118,9 +118,8 @@ impl Segment {
         Some(first)
     }
 
-    /// Makes `next` the end of it if that is what a device with receive offload would do: full
-    /// segments that follow each other and differ in nothing but their payload and a last PSH or FIN.
-    /// Says whether it did; `next` is then empty.
+    /// Appends `next` if receive offload would: consecutive full-sized segments that differ only in
+    /// their payload and a last PSH or FIN. True if appended; `next` is then empty.
     pub(crate) fn couple(&mut self, next: &mut Self) -> bool {
         let size = self.full_size();
         let follows = next.seq == self.seq + self.payload.len() as u32
@@ -151,18 +150,18 @@ impl Segment {
         }
     }
 
-    /// Whether segments may be coupled to it: the last was full and nothing was pushed.
+    /// True if segments may be appended: the last one was full-sized and not pushed.
     pub(super) fn may_go_on(&self) -> bool {
         self.flags.without(Flags::ECE) == Flags::ACK
             && self.payload.len().is_multiple_of(self.full_size().max(1))
     }
 
-    /// Whether it would still fit an IP packet with so much more payload.
+    /// True if `bytes` more payload still fit into an IP packet.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.payload.len() + bytes <= TRAIN_BYTES_MAX
     }
 
-    /// Segments on the wire that it stands for, at least 1.
+    /// Number of wire segments, at least 1.
     pub fn wire_segments(&self) -> u32 {
         match self.segment_size {
             0 => 1,
@@ -171,7 +170,7 @@ impl Segment {
     }
 }
 
-/// What fits an IP packet.
+/// Limit of the payload of an IP packet.
 const TRAIN_BYTES_MAX: usize = 65_535 - 100;
 
 /// Control bits (RFC 9293 §3.1), with ECE and CWR (RFC 3168).
@@ -185,7 +184,7 @@ impl Flags {
     pub const SYN: Self = Self(0x02);
     /// Reset the connection.
     pub const RST: Self = Self(0x04);
-    /// Push: nothing follows at once.
+    /// Push: deliver the data to the application without waiting for more.
     pub const PSH: Self = Self(0x08);
     /// The acknowledgement field is significant.
     pub const ACK: Self = Self(0x10);
@@ -196,38 +195,38 @@ impl Flags {
     /// Congestion window reduced.
     pub const CWR: Self = Self(0x80);
 
-    /// No flag.
+    /// Makes an empty set of flags.
     pub const fn none() -> Self {
         Self(0)
     }
 
-    /// The flags of byte 13 of a header.
+    /// Makes flags from byte 13 of a header.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Byte 13 of a header.
+    /// Returns byte 13 of a header.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether all of `other` are set.
+    /// True if all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is set.
+    /// True if any flag of `other` is set.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// `self` with `other` if `yes`.
+    /// Returns `self`, with the flags of `other` set if `yes`.
     #[must_use]
     pub const fn with(self, other: Self, yes: bool) -> Self {
         if yes { Self(self.0 | other.0) } else { self }
     }
 
-    /// `self` without `other`.
+    /// Returns `self` without the flags of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -242,7 +241,7 @@ impl BitOr for Flags {
 }
 
 impl fmt::Debug for Flags {
-    /// tcpdump's letters: `S.`, `F.`, `P.`, `R`, `.`, with `E` and `W`.
+    /// Writes tcpdump's letters: `S.`, `F.`, `P.`, `R`, `.`, with `E` and `W`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (flag, letter) in [
             (Self::FIN, 'F'),
@@ -330,7 +329,7 @@ mod tests {
         }
         assert_eq!((train.segment_size, train.flags), (4, whole.flags));
         assert_eq!(train.payload.to_vec(), whole.payload.to_vec());
-        // A short one ends it.
+        // A short segment ends the train.
         let mut next = Segment {
             seq: train.end(),
             flags: Flags::ACK,

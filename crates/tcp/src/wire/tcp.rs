@@ -3,7 +3,7 @@
 use super::{DropReason, FastOpen, Flags, Segment};
 use crate::SeqNum;
 
-/// What of a header is not of the segment.
+/// Fields of a TCP header that are not in [`Segment`].
 pub(super) struct TcpHeader {
     pub source: u16,
     pub dest: u16,
@@ -11,7 +11,7 @@ pub(super) struct TcpHeader {
 }
 
 impl TcpHeader {
-    /// Reads the header at the beginning of `bytes` into `segment`, all but its payload.
+    /// Reads the header at the start of `bytes` into `segment`, except the payload.
     #[inline]
     pub(super) fn parse(bytes: &[u8], segment: &mut Segment) -> Result<Self, DropReason> {
         let fixed: &[u8; 20] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
@@ -40,7 +40,7 @@ impl TcpHeader {
         })
     }
 
-    /// Writes the header of `segment` with a checksum of 0; returns its length.
+    /// Writes the header of `segment` with a checksum of 0 and returns its length.
     #[inline]
     pub(super) fn emit(source: u16, dest: u16, segment: &Segment, to: &mut [u8]) -> usize {
         let (to, options) = to.split_at_mut(20);

@@ -1,23 +1,25 @@
-//! The headers of segments in a row, which differ in nothing but sequence number and checksum: written once as a
-//! super-segment is cut, read once as segments are coupled.
+//! Header template for consecutive segments, whose headers differ only in sequence number and
+//! checksum. Made once when a super-segment is cut or when segments are joined.
 
 use super::Sum;
 use super::ip::IpHeader;
 use super::packet::{Header, TCP};
 use crate::SeqNum;
 
-/// Headers of one segment, of which others of the same length have all but two fields.
+/// Headers of one segment. The following segments of the same length differ in two fields only.
 #[derive(Debug)]
 pub(super) struct Template {
     header: Header,
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     tcp: usize,
-    /// Over what a TCP checksum is over, but for payload, sequence number and the checksum itself.
+    /// Checksum sum over the pseudo-header and the TCP header, without sequence number, checksum
+    /// field and payload.
     sum: Sum,
 }
 
 impl Template {
-    /// Of `header` at the beginning of a packet of `total` bytes; `None` if it is not plain IP and TCP.
+    /// Makes a template from `header`, at the start of a packet of `total` bytes; `None` if that is
+    /// not IP and TCP.
     pub(super) fn of(mut header: Header, total: usize) -> Option<Self> {
         let bytes = &header.bytes[..usize::from(header.len)];
         let ip = IpHeader::parse(bytes, total).ok()?;
@@ -36,17 +38,17 @@ impl Template {
         Some(Self { header, tcp, sum })
     }
 
-    /// Bytes of the headers.
+    /// Length of the headers in bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         usize::from(self.header.len)
     }
 
-    /// Sets the control bits of the segments to come.
+    /// Sets the control bits of the following segments.
     pub(super) fn set_flags(&mut self, flags: u8) {
         let at = self.tcp + FLAGS;
         let word = |flags| u16::from_be_bytes([self.header.bytes[at - 1], flags]);
-        // RFC 1624: out with the old word, in with the new.
+        // RFC 1624: subtract the old word, add the new one.
         self.sum = self
             .sum
             .add_word(!word(self.header.bytes[at]))
@@ -54,9 +56,10 @@ impl Template {
         self.header.bytes[at] = flags;
     }
 
-    /// Writes the headers of the segment at `seq` whose payload has this sum; `None`: the field stays as it is,
-    /// for a device that completes it.
-    // All of it, then the two: what was just written in parts is slow to read as a whole.
+    /// Writes the headers of the segment at `seq`. `payload` is the checksum sum of its payload;
+    /// `None` leaves the checksum field to the device.
+    // The whole header is copied first, then two fields are changed: bytes written in parts are
+    // slow to read as a whole.
     #[inline]
     pub(super) fn write(&self, header: &mut Header, seq: SeqNum, payload: Option<Sum>) {
         header.clone_from(&self.header);
@@ -70,21 +73,23 @@ impl Template {
         header.bytes[at..at + 4].copy_from_slice(&seq);
     }
 
-    /// Whether `head` begins with these headers, for the segment at `seq`; its checksum is not looked at.
+    /// True if `head` starts with these headers, for the segment at `seq`. The checksum is not
+    /// compared.
     #[inline]
     pub(super) fn matches(&self, head: &[u8], seq: SeqNum) -> bool {
         let own = self.header.as_ref();
         let Some(head) = head.get(..own.len()) else {
             return false;
         };
-        // Word by word: loads larger than the stores of who has just written them would wait for those.
+        // Compared in words of four bytes: loads larger than the preceding stores would wait for
+        // them.
         let (own, head) = (own.as_chunks::<4>().0, head.as_chunks::<4>().0);
         let (seq_at, checksum_at) = ((self.tcp + SEQ) / 4, (self.tcp + CHECKSUM) / 4);
         let alike = |from: usize, to: usize| {
             let pairs = own[from..to].iter().zip(&head[from..to]);
             pairs.into_iter().all(|(own, its)| own == its)
         };
-        // Beside the checksum is the urgent pointer.
+        // The urgent pointer is in the same word as the checksum.
         head[seq_at] == seq.value().to_be_bytes()
             && head[checksum_at][2..] == own[checksum_at][2..]
             && alike(0, seq_at)
@@ -92,7 +97,8 @@ impl Template {
             && alike(checksum_at + 1, own.len())
     }
 
-    /// Whether the checksum in `head`, which [`matches`](Self::matches), is right for this payload.
+    /// True if the checksum in `head`, which must [match](Self::matches), is correct for this
+    /// payload.
     #[inline]
     pub(super) fn is_valid(&self, head: &[u8], payload: Sum) -> bool {
         let (seq, checksum) = (self.tcp + SEQ, self.tcp + CHECKSUM);
@@ -104,7 +110,7 @@ impl Template {
     }
 }
 
-/// Places in a TCP header (RFC 9293 §3.1).
+/// Offsets in a TCP header (RFC 9293 §3.1).
 const SEQ: usize = 4;
 const FLAGS: usize = 13;
 const CHECKSUM: usize = 16;

@@ -1,22 +1,22 @@
-//! Segments that arrived in a row as one, as a device with receive offload makes them: the first is read, and those
-//! like it are only compared with it.
+//! Joining of received segments, as by a device with receive offload. The first segment is parsed;
+//! the following ones are only compared with it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::template::Template;
 use super::{Checksum, DropReason, FourTuple, Header, Packet, Segment};
 
-/// A segment and those that followed it.
+/// Segment with the segments that were joined to it.
 #[derive(Debug)]
 pub(crate) struct Train {
     pub path: FourTuple,
     pub segment: Segment,
-    /// While full segments with these headers may follow.
+    /// Headers of the next full-sized segment; `None` if none may follow.
     template: Option<Template>,
 }
 
 impl Train {
-    /// Takes a packet apart to begin with, where it is to be.
+    /// Parses a packet as the start of a train, in place.
     pub(crate) fn begin<'a>(
         place: &'a mut Option<Self>,
         packet: &mut Packet,
@@ -36,8 +36,8 @@ impl Train {
         Ok(train)
     }
 
-    /// Takes the payload of the next full segment if its headers are those that must follow; else nothing is changed,
-    /// and `packet` is to be read.
+    /// Takes the payload of the next full-sized segment if its headers match the template.
+    /// Otherwise false; then nothing is changed and `packet` must be parsed.
     #[inline]
     pub(crate) fn follow(&mut self, packet: &mut Packet) -> bool {
         let Some(template) = &self.template else {
@@ -47,7 +47,7 @@ impl Train {
         let size = self.segment.full_size();
         let head = packet.head();
         let apart = packet.header.as_ref().len();
-        // Where the headers came apart from their payload and where not.
+        // The headers are either separate from the payload or in front of it.
         let start = template.len().wrapping_sub(apart);
         let whole = (apart == 0 || start == 0) && packet.payload.len() == start + size;
         if !whole
@@ -60,7 +60,7 @@ impl Train {
         let sliced = (start > 0).then(|| packet.payload.slice(start..start + size));
         if packet.checksum == Checksum::Complete {
             let payload = sliced.as_ref().unwrap_or(&packet.payload);
-            // As it arrived, whatever who sent it knows.
+            // Computed from the received bytes, even if the sender's sum is known.
             if !template.is_valid(head, payload.sum_of_bytes()) {
                 return false;
             }
@@ -72,7 +72,7 @@ impl Train {
         true
     }
 
-    /// Makes `next` the end of it if that is of the same connection and follows; see [`Segment::couple`].
+    /// Appends `next` if it belongs to the same connection and follows; see [`Segment::couple`].
     pub(crate) fn couple(&mut self, next: &mut Self) -> bool {
         let coupled = self.path == next.path && self.segment.couple(&mut next.segment);
         if coupled && !self.segment.may_go_on() {
@@ -82,7 +82,7 @@ impl Train {
     }
 }
 
-/// Until the packet has been read.
+/// Placeholder until the packet is parsed.
 const NOWHERE: FourTuple = FourTuple {
     local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
     remote: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -97,7 +97,7 @@ mod tests {
 
     const SIZE: u16 = 50;
 
-    /// What five full segments become when they leave, each in one piece or with its header apart.
+    /// Packets of five full-sized segments, each in one piece or with a separate header.
     fn packets(v6: bool, apart: bool, checksum: Checksum) -> Vec<Packet> {
         let path = FourTuple {
             local: if v6 { "[fd00::1]:80" } else { "10.0.0.1:80" }

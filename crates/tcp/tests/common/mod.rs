@@ -1,4 +1,4 @@
-//! What the tests share: packets as frames of a device, and two endpoints in virtual time.
+//! Helpers shared by the tests: packets as frames of a device, and endpoints in virtual time.
 #![allow(dead_code, unused_imports, reason = "every test file uses its part")]
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ mod time;
 
 pub(crate) use time::ms;
 
-/// An endpoint at one end of a device.
+/// Endpoint at one end of a device.
 pub struct Host<D> {
     pub endpoint: Endpoint,
     pub device: D,
@@ -33,7 +33,7 @@ impl<D: Device<Wire>> Host<D> {
         }
     }
 
-    /// Sends what there is to send.
+    /// Sends all packets that the endpoint has.
     pub fn transmit(&mut self, now: Instant) {
         while let Some(packet) = self.endpoint.poll_packet(now) {
             self.out.push_back(Wire(packet));
@@ -41,7 +41,7 @@ impl<D: Device<Wire>> Host<D> {
         self.device.send(&mut self.out, now).unwrap();
     }
 
-    /// Takes in what has arrived and what time has brought; says whether anything arrived.
+    /// Processes received packets and due timers. True if a packet was received.
     pub fn receive(&mut self, now: Instant) -> bool {
         let mut arrived = VecDeque::new();
         self.device
@@ -63,7 +63,8 @@ impl<D: Device<Wire>> Host<D> {
     }
 }
 
-/// Bytes of a stream that repeats after a prime number: a lost, doubled or moved byte shows.
+/// Fills `to` with bytes of a stream that repeats after a product of primes, so that a lost,
+/// duplicated or moved byte is noticed.
 pub fn pattern(at: u64, mut to: &mut [u8]) {
     const PERIOD: u64 = 251 * 241;
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -80,7 +81,7 @@ pub fn pattern(at: u64, mut to: &mut [u8]) {
     }
 }
 
-/// SplitMix64: the same numbers from the same seed, everywhere.
+/// SplitMix64: the same seed gives the same numbers everywhere.
 pub struct Random(pub u64);
 
 impl Random {
@@ -96,7 +97,7 @@ impl Random {
         self.next() as u32
     }
 
-    /// 0 to `end` - 1.
+    /// Returns 0 to `end` - 1.
     pub fn below(&mut self, end: u32) -> u32 {
         self.word() % end.max(1)
     }

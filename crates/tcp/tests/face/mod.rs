@@ -1,5 +1,5 @@
-//! Two connections face to face in virtual time, one unit at a time: what a packet causes leaves
-//! before the next packet arrives, as on a host that takes packets in one by one.
+//! Two directly connected connections in virtual time, one unit at a time: the answers to a packet
+//! leave before the next packet arrives, as on a host that processes packets one by one.
 #![allow(dead_code, reason = "every test file uses its part")]
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use tcpcost_tcp::{Clock, Config, Connection, Pool, SeqNum};
 
 use crate::common::ms;
 
-/// An end.
+/// One end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Client,
@@ -27,7 +27,7 @@ impl Who {
     }
 }
 
-/// A unit as it leaves one end, or as it reaches the other.
+/// Unit that leaves one end, or reaches the other.
 #[derive(Clone, Debug)]
 pub struct Passed {
     pub from: Who,
@@ -39,17 +39,17 @@ pub struct Passed {
     pub wire_segments: u32,
 }
 
-/// A client, a server, and a wire between them that keeps order.
+/// Client, server, and a wire between them that preserves order.
 pub struct Face {
     ends: [Connection; 2],
     wires: [VecDeque<(Instant, Segment)>; 2],
     busy_until: [Instant; 2],
     latency: Duration,
-    /// Time each unit occupies the wire.
+    /// Time that each unit occupies the wire.
     spacing: Duration,
     pub now: Instant,
     pub log: Vec<Passed>,
-    /// So many of the server's next pure ACKs are lost.
+    /// Number of the server's next pure ACKs to lose.
     pub acks_to_lose: u32,
 }
 
@@ -57,7 +57,7 @@ const CLIENT_ISS: u32 = 1000;
 const SERVER_ISS: u32 = u32::MAX - 20_000;
 
 impl Face {
-    /// An established connection over a wire of this latency.
+    /// Makes an established connection over a wire with this latency.
     pub fn new(client: Config, server: Config, latency: Duration, spacing: Duration) -> Self {
         let (pool, now) = (Pool::default(), ms(0));
         let clock = Clock {
@@ -109,7 +109,7 @@ impl Face {
         });
     }
 
-    /// What there is to send leaves.
+    /// Sends all segments that the ends have.
     pub fn transmit(&mut self) {
         for who in [Who::Client, Who::Server] {
             let at = who as usize;
@@ -126,9 +126,9 @@ impl Face {
         }
     }
 
-    /// The next thing that happens by itself: a unit arrives or a timer fires. What it causes
-    /// leaves, then `application` has its turn at the end where it happened, and what that
-    /// causes leaves, too. False when nothing will ever happen again.
+    /// Runs the next event: a unit arrives or a timer fires. Its consequences leave; then
+    /// `application` runs at the end of the event, and its consequences leave too. False if no
+    /// event will ever happen again.
     pub fn step(&mut self, application: impl Fn(&mut Connection, Who, Instant)) -> bool {
         let arrival = |at: usize| self.wires[at].front().map(|(due, _)| *due);
         let events = [

@@ -1,12 +1,13 @@
-//! Runs exchanges in packetdrill's notation against an endpoint in virtual time.
+//! Runner of scripts in packetdrill's notation against an endpoint in virtual time.
 //!
-//! Understood: times (`0`, `+0.1`, `+.1`), segments in (`<`) and out (`>`) with flags, sequence
-//! numbers, `ack`, `win`, `<options>` (`<...>` for any), `[ce]` and `[ect0]`; a router's
-//! `< icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`; the calls in [`Runner::call`]. As
-//! packetdrill: sequence numbers are relative to each side's first, timestamps to the script's, and what is sent must be just what is expected, when it is expected, within
-//! [`TOLERANCE`]. Choices of ours that Linux makes by sysctl are in comments: `// config: sack=no`.
-//! So are `batch` (segments that come at once are taken in before anything is sent) and `first_iss`
-//! (sequence numbers of ours count from the first connection's).
+//! Supported: times (`0`, `+0.1`, `+.1`), segments in (`<`) and out (`>`) with flags, sequence
+//! numbers, `ack`, `win`, `<options>` (`<...>` for any), `[ce]` and `[ect0]`; a router's `< icmp
+//! unreachable frag_needed mtu 1200 [1:1461(1460)]`; the calls in [`Runner::call`]. As in
+//! packetdrill, sequence numbers are relative to each side's first, and timestamps to the script's.
+//! Exactly the expected segments must be sent, at the expected times, within [`TOLERANCE`].
+//! Settings that Linux makes by sysctl are in comments: `// config: sack=no`. Further words there
+//! are `batch` (segments that arrive at the same time are processed before anything is sent) and
+//! `first_iss` (our sequence numbers are relative to the first connection's).
 
 mod parse;
 
@@ -26,7 +27,7 @@ use tcpcost_tcp::{
 use crate::common::ms;
 use parse::{Call, Event, Expected, Line};
 
-/// Runs the script; the message of the first difference.
+/// Runs a script. Errors: the message of the first difference.
 pub fn run(text: &str) -> Result<(), String> {
     let is_set = |word| {
         text.lines()
@@ -84,7 +85,7 @@ fn config(text: &str) -> Result<Config, String> {
                     delay_max: Duration::from_millis(number()?.into()),
                 }
             }
-            // `every:4`, `avoidance:1` (its first limit): the policy and its number.
+            // Policy and its number: `every:4`, or `avoidance:1` (its initial limit).
             "ack" => config.ack = policy(value).ok_or(format!("config {word}"))?,
             "supers" => config.segmentation.super_segment_bytes_max = number()?,
             "tail" if value == "split" => config.segmentation.tail = TailRule::Split,
@@ -157,14 +158,14 @@ struct Runner {
     sent: VecDeque<(Duration, Segment)>,
     path: FourTuple,
     connections: Vec<(i64, ConnId)>,
-    /// Our first sequence number, once sent.
+    /// Our first sequence number; `None` before it is sent.
     iss: Option<SeqNum>,
-    /// What to add to the script's timestamps of ours to get the real ones.
+    /// Difference between our real timestamps and the script's.
     clock: Option<u32>,
     nodelay: bool,
-    /// Segments that come at the same time, one line after the other, are taken in together.
+    /// True if segments that arrive at the same time, in consecutive lines, are processed together.
     batch: bool,
-    /// Sequence numbers of ours are relative to those of the first connection for all.
+    /// True if our sequence numbers in all connections are relative to the first connection's.
     first_iss: bool,
 }
 
@@ -177,7 +178,7 @@ impl Runner {
             Checksum::Complete,
             ms(0),
         );
-        // Linux with tcp_fastopen_key a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4 gives out the same cookies.
+        // Linux with tcp_fastopen_key a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4 issues the same cookies.
         let key = [[0xa1; 4], [0xb2; 4], [0xc3; 4], [0xd4; 4]].concat();
         endpoint.set_fast_open_keys(&[key.try_into().unwrap()]);
         let (local, remote) = match v6 {
@@ -203,7 +204,8 @@ impl Runner {
         }
     }
 
-    /// Somebody else has begun a connection and gone: the one place of the backlog is taken.
+    /// Fills the backlog, which has one place, with a connection of another client that never
+    /// completes.
     fn fill_backlog(&mut self) {
         let port = self.path.local.port();
         self.endpoint.listen(port, 1, self.config.clone()).unwrap();
@@ -226,7 +228,7 @@ impl Runner {
         ms(0) + self.now
     }
 
-    /// Lets time pass to `until`, with all that happens on the way.
+    /// Lets time pass until `until`, with all events in between.
     fn advance(&mut self, until: Duration) {
         loop {
             while let Some(packet) = self.endpoint.poll_packet(self.at()) {
@@ -324,7 +326,7 @@ impl Runner {
         })
     }
 
-    /// IPv4 alone: type 3, code 4, with the first bytes of what was too big.
+    /// ICMP error for IPv4: type 3, code 4, with the first bytes of the packet that was too big.
     fn too_big(&self, mtu: u16, seq: u32) -> Packet {
         let ours = Segment {
             seq: self.iss.unwrap_or_default() + seq,
@@ -369,7 +371,7 @@ impl Runner {
             segment.flags.without(Flags::ACK) == expected.flags
                 && segment.flags.contains(Flags::ACK) == expected.ack.is_some(),
         )?;
-        // A reset of what never was has sequence numbers of the peer's choosing.
+        // A reset for an unknown connection has sequence numbers from the peer's segment.
         let iss = self.iss.unwrap_or_default();
         check(
             "another sequence number",
@@ -430,7 +432,7 @@ impl Runner {
         )
     }
 
-    /// The calls of a script; the result as packetdrill writes it.
+    /// Executes a call of a script. Returns the result in packetdrill's notation.
     fn call(&mut self, call: &Call) -> Result<String, String> {
         let ok = || Ok("0".into());
         let argument = |n: usize| {
@@ -474,7 +476,7 @@ impl Runner {
                     .endpoint
                     .listen(self.path.local.port(), backlog, self.config.clone())
                 {
-                    // `others` made it listen already.
+                    // `others` may have added the listener already.
                     Ok(()) | Err(ListenError::InUse) => ok(),
                     Err(error) => Err(error.to_string()),
                 }
@@ -497,7 +499,7 @@ impl Runner {
                     .connect(local, self.path.remote, at)
                     .map_err(|error| error.to_string())?;
                 self.connections.push((number(0)?, id));
-                // What is written now leaves with the SYN.
+                // Data written now leaves with the SYN.
                 if let Some(bytes) = call.arguments.get(3).and_then(|bytes| bytes.parse().ok()) {
                     self.apply(id, |connection| connection.write(&vec![7; bytes]))
                         .map_err(|error| error.to_string())?;
@@ -584,7 +586,7 @@ fn theirs(n: u32) -> SeqNum {
     SeqNum::new(PEER) + n
 }
 
-/// The peer's first sequence number: near the end of the circle.
+/// First sequence number of the peer, near 2³².
 const PEER: u32 = u32::MAX - 3000;
-/// As packetdrill's, but time here is exact.
+/// Tolerance of packetdrill, although time is exact here.
 const TOLERANCE: Duration = Duration::from_millis(1);

@@ -1,11 +1,11 @@
-//! Packetdrill's notation, as much of it as the scripts use.
+//! Parser of packetdrill's notation, as far as the scripts use it.
 
 use std::time::Duration;
 
 use tcpcost_tcp::SeqNum;
 use tcpcost_tcp::wire::{AckRate, Ecn, FastOpen, Flags, Options, Timestamps};
 
-/// A line of a script.
+/// Line of a script.
 pub struct Line {
     pub number: usize,
     pub text: String,
@@ -17,7 +17,7 @@ pub struct Line {
 pub enum Event {
     In(Expected),
     Out(Expected),
-    /// A router says that the packet with this sequence number of ours was larger than so many bytes.
+    /// ICMP error: our packet with this sequence number was larger than `mtu`.
     TooBig {
         mtu: u16,
         seq: u32,
@@ -25,16 +25,16 @@ pub enum Event {
     Call(Call),
 }
 
-/// A segment with relative numbers.
+/// Segment with relative numbers.
 pub struct Expected {
     pub ecn: Option<Ecn>,
-    /// Without ACK, which `ack` tells.
+    /// Flags without ACK, which `ack` represents.
     pub flags: Flags,
     pub seq: u32,
     pub bytes: u32,
     pub ack: Option<u32>,
     pub window: Option<u16>,
-    /// `None`: any.
+    /// Expected options; `None`: any.
     pub options: Option<Options>,
     pub fast_open: Option<FastOpen>,
 }
@@ -147,7 +147,7 @@ fn parse_segment(text: &str) -> Option<Expected> {
     Some(expected)
 }
 
-/// No options: any.
+/// Parses options. `None` options: any.
 fn parse_options(text: &str) -> Option<(Option<Options>, Option<FastOpen>)> {
     if text.trim() == "..." {
         return Some((None, None));
@@ -197,7 +197,7 @@ fn parse_call(text: &str) -> Option<Call> {
         .split(',')
         .map(|argument| argument.trim().into())
         .collect();
-    // `-1 EAGAIN (Try again)`: the parenthesis is for people.
+    // The text in parentheses, as in `-1 EAGAIN (Try again)`, is a comment.
     let result = result.split('(').next()?.trim().into();
     Some(Call {
         name: name.trim().into(),

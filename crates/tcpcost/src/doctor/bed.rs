@@ -1,5 +1,5 @@
-//! What a `netns` bed is made of: a veth pair, and tbf for a bottleneck. Tried for real in a namespace
-//! that goes away with its thread.
+//! Checks of the parts of a `netns` bed: a veth pair, and the qdisc tbf for a bottleneck. Both are
+//! made in a namespace that ends with its thread.
 
 use super::{Check, kernel};
 use tcpcost_host::error::SystemError;
@@ -23,7 +23,7 @@ struct Kind {
     consequence: &'static str,
 }
 
-/// `config` answers where nothing may be tried.
+/// Checks both parts. `config` decides if this process may not make a namespace.
 pub fn checks(config: Option<&str>) -> [Check; 2] {
     match tried() {
         Some((veth, tbf)) => [VETH.by_trial(&veth), TBF.by_trial(&tbf)],
@@ -33,12 +33,12 @@ pub fn checks(config: Option<&str>) -> [Check; 2] {
 
 type Tried = Result<(), SystemError>;
 
-/// `None` where this process may not make a namespace.
+/// Makes both parts in a new namespace. `None` if this process may not make one.
 fn tried() -> Option<(Tried, Tried)> {
     let thread = std::thread::spawn(|| {
         namespace::enter_new().ok()?;
         let thread_id = u32::try_from(rustix::thread::gettid().as_raw_pid()).ok()?;
-        // A bottleneck that is never reached, on a loopback that carries nothing.
+        // A rate that is never reached, on a loopback without traffic.
         let tbf = Tbf::new(1_000_000_000, 1 << 20, 65536);
         Some((
             link::create_veth("tcpcost0", "tcpcost1", thread_id),

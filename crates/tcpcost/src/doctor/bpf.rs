@@ -1,5 +1,5 @@
-//! Which BPF programs the kernel takes here: a program of two instructions of each type is given to
-//! bpf(2), and dropped again without being attached to anything.
+//! Types of BPF programs that the kernel loads here, of those that meters, the relay and the ACK filter use. A program of two
+//! instructions of each type is loaded by bpf(2) and dropped; nothing is attached.
 
 #![allow(unsafe_code, reason = "a program is loaded by bpf(2)")]
 
@@ -15,25 +15,12 @@ pub fn checks(root: &Path) -> Vec<Check> {
     let mut checks: Vec<Check> = TYPES
         .iter()
         .map(|kind| match load(kind.number, 0, 0) {
-            Ok(()) => loaded(kind, root),
+            Ok(()) => Check::ok(kind.name, "loads"),
             Err(error) => refused(kind.name, kind.purpose, &error),
         })
         .collect();
     checks.push(tracing(root));
     checks
-}
-
-fn loaded(kind: &Type, root: &Path) -> Check {
-    let kprobes = root.join("sys/bus/event_source/devices/kprobe");
-    if kind.name == "bpf_kprobe" && !kprobes.exists() {
-        return Check::degraded(
-            kind.name,
-            "loads, but this kernel has no kprobes to attach it to",
-            "functions without a tracepoint cannot be watched; no meter here needs it",
-            "use a kernel with CONFIG_KPROBES",
-        );
-    }
-    Check::ok(kind.name, "loads")
 }
 
 /// BTF-typed tracepoints (`tp_btf`): one that context switches need.
@@ -76,36 +63,26 @@ fn refused(name: &'static str, purpose: &str, error: &io::Error) -> Check {
 struct Type {
     name: &'static str,
     number: u32,
-    /// What there is not without it.
+    /// What is missing without it.
     purpose: &'static str,
 }
 
 /// linux/bpf.h: enum bpf_prog_type.
 const TYPES: &[Type] = &[
     Type {
-        name: "bpf_tracepoint",
-        number: 5,
-        purpose: "no counts from tracepoints",
-    },
-    Type {
-        name: "bpf_raw_tracepoint",
-        number: 17,
-        purpose: "no counts from raw tracepoints",
-    },
-    Type {
         name: "bpf_perf_event",
         number: 7,
         purpose: "no call-chain profile",
     },
     Type {
+        name: "bpf_cgroup_skb",
+        number: 8,
+        purpose: "no owners of softirq time",
+    },
+    Type {
         name: "bpf_sched_cls",
         number: 3,
         purpose: "no ACK filter at a device's egress",
-    },
-    Type {
-        name: "bpf_xdp",
-        number: 6,
-        purpose: "no packets below the stack; no meter here needs it",
     },
     Type {
         name: "bpf_sock_ops",
@@ -121,11 +98,6 @@ const TYPES: &[Type] = &[
         name: "bpf_sk_skb",
         number: 14,
         purpose: "no relay by sockmap",
-    },
-    Type {
-        name: "bpf_kprobe",
-        number: 2,
-        purpose: "functions without a tracepoint cannot be watched; no meter here needs it",
     },
 ];
 
@@ -219,20 +191,11 @@ mod tests {
             (libc::EINVAL, "CONFIG_BPF_EVENTS"),
         ] {
             let error = io::Error::from_raw_os_error(code);
-            let check = refused("bpf_xdp", "nothing", &error);
+            let check = refused("bpf_sk_msg", "nothing", &error);
             assert_eq!(check.verdict, Verdict::Missing);
             assert!(check.advice.unwrap().contains(part));
             assert!(!check.found.contains("os error"));
         }
-    }
-
-    #[test]
-    fn a_kprobe_without_kprobes_is_degraded() {
-        let kind = TYPES.last().unwrap();
-        let without = fake_root(&[]);
-        assert_eq!(loaded(kind, without.path()).verdict, Verdict::Degraded);
-        let with = fake_root(&[("sys/bus/event_source/devices/kprobe/type", "8\n")]);
-        assert_eq!(loaded(kind, with.path()).verdict, Verdict::Ok);
     }
 
     #[test]

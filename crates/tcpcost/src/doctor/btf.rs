@@ -1,7 +1,8 @@
-//! The kernel's own type information (Documentation/bpf/btf.rst), as far as to find a type by name.
+//! Parser of BTF, the kernel's type information (Documentation/bpf/btf.rst): finds a type by its
+//! name.
 
-/// Index of the first type of this kind and name; `None` where there is none, or where the data is
-/// not BTF of this machine's byte order.
+/// Returns the index of the first type of this kind and name. `None` if there is none, or if the
+/// data is not BTF of this machine's byte order.
 pub fn type_id(btf: &[u8], kind: u32, name: &str) -> Option<u32> {
     let half = |at: usize| Some(u16::from_ne_bytes(btf.get(at..at + 2)?.try_into().ok()?));
     let word = |at: usize| {
@@ -35,7 +36,7 @@ pub fn type_id(btf: &[u8], kind: u32, name: &str) -> Option<u32> {
     None
 }
 
-/// Bytes that follow the twelve common ones.
+/// Returns the bytes after the twelve that all types begin with. `None` for an unknown kind.
 fn tail(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // Integer, variable, declaration tag.
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An int, a structure of one member, and a typedef `ab`.
+    /// BTF with an int, a structure of one member, and a typedef `ab`.
     fn small() -> Vec<u8> {
         let strings = b"\0int\0s\0abc\0ab\0";
         let types: [u32; 13] = [

@@ -1,4 +1,4 @@
-//! The CPUs: counters, siblings, frequency, clock, and what the hypervisor takes.
+//! Checks of the CPUs: counters, core distance, siblings, frequency, clock, and stolen time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn proc_stat(root: &Path) -> Check {
 }
 
 fn snapshot(root: &Path) -> Result<Snapshot, MeterError> {
-    // Only ratios are made of it, so the length of a tick does not matter.
+    // The length of a tick does not matter, because only ratios are computed.
     Proc::at(&root.join("proc"), &[], 100).snapshot()
 }
 
@@ -35,7 +35,7 @@ pub fn pmu() -> Check {
         .ok()
         .and_then(|cpus| cpus.first().copied())
         .unwrap_or(0);
-    // Opening and reading run on that CPU, so that a counter that works has counted by then.
+    // Opening and reading run on that CPU, so a counter that works has counted by then.
     let counts = Perf::open(&[cpu]).and_then(|mut perf| {
         let snapshot = perf.snapshot()?;
         let totals = snapshot.totals.into_iter().next();
@@ -63,7 +63,7 @@ fn counted(counts: Result<Counts, String>) -> Check {
         Ok(counts) => counts,
         Err(why) => return missing(&why),
     };
-    // A hypervisor may show a PMU and let it stand still.
+    // A hypervisor may show a PMU whose counters do not count.
     if counts
         .get(&Quantity::CoreCycles)
         .is_none_or(|cycles| *cycles == 0)
@@ -103,7 +103,7 @@ pub fn count(root: &Path) -> Check {
     }
 }
 
-/// The distance of the first and the last CPU, and whether it stays the same.
+/// Measures the distance between the first and the last CPU, and checks if it changes.
 pub fn distance() -> Check {
     let cpus = tcpcost_host::cpus::allowed().unwrap_or_default();
     let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
@@ -112,7 +112,8 @@ pub fn distance() -> Check {
     if first == last {
         return distance_check([first, last], &[]);
     }
-    // Half a second: a state that lasts for seconds may be missed, one that comes and goes is not.
+    // Half a second in all. A state that comes and goes is seen; one that lasts for seconds may be
+    // missed.
     const LOOKS: usize = 25;
     let looks = (0..LOOKS).filter_map(|_| {
         std::thread::sleep(Duration::from_millis(20));
@@ -160,7 +161,7 @@ pub fn smt(root: &Path) -> Check {
             "keep siblings idle (client_cpus, server_cpus), or echo off > /sys/devices/system/cpu/smt/control",
         ),
         Some(_) => Check::ok(NAME, "off, or there is none"),
-        // A hypervisor may show two threads of one core as two cores.
+        // Cannot tell: a hypervisor may show two threads of one core as two cores.
         None => Check::ok(NAME, "this kernel does not say"),
     }
 }
@@ -183,7 +184,7 @@ pub fn clock_source(root: &Path) -> Check {
     const NAME: &str = "clock_source";
     let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
     match read(root, path) {
-        // Read without a system call.
+        // Clocks that are read without a system call.
         Some(source)
             if [
                 "tsc",
@@ -220,7 +221,7 @@ pub fn steal(root: &Path) -> Check {
     };
     let before = counts();
     if before.is_some() {
-        // Ten ticks: enough to see a neighbour that takes a CPU away now.
+        // Ten ticks show a neighbour that takes a CPU away now.
         std::thread::sleep(Duration::from_millis(100));
     }
     stolen(before, counts())
@@ -249,7 +250,7 @@ fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
             since_boot * 100.0,
             now * 100.0
         ),
-        // No tick in between.
+        // No tick passed between the two readings.
         None => format!("{:.2} % since boot", since_boot * 100.0),
     };
     if since_boot.max(now.unwrap_or(0.0)) > STEAL_MAX {
@@ -263,10 +264,11 @@ fn stolen(before: Option<Counts>, after: Option<Counts>) -> Check {
     Check::ok(NAME, found)
 }
 
-/// As much as a trial's own error by ticks.
+/// Limit of the stolen share: about the error that ticks cause in a trial.
 const STEAL_MAX: f64 = 0.01;
 
-/// Share of steal in the time counted since `before`, or since boot; `None` where nothing was.
+/// Returns the stolen share of the time that was counted since `before`, or since boot. `None` if
+/// no time was counted.
 fn ratio(after: &Counts, before: Option<&Counts>) -> Option<f64> {
     let grown = |quantity: &Quantity| {
         let earlier = before.and_then(|before| before.get(quantity)).unwrap_or(&0);
@@ -301,7 +303,7 @@ mod tests {
         for (seen, verdict) in [
             (&[50, 55, 61][..], Verdict::Ok),
             (&[500, 510], Verdict::Ok),
-            // One rare reading is no state.
+            // One rare reading does not make a second group.
             (&[50, 510, 52], Verdict::Ok),
             (&[50, 510, 52, 505, 51, 500], Verdict::Degraded),
             (&[], Verdict::Degraded),

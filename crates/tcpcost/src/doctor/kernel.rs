@@ -1,11 +1,11 @@
-//! The kernel: version, configuration, BTF, and how it accounts CPU time.
+//! Checks of the kernel: version, configuration, BTF, accounting of CPU time.
 
 use std::path::Path;
 
 use super::Check;
 use tcpcost_host::machine;
 
-/// The kernel's configuration, where it is kept.
+/// Returns the kernel's configuration. `None` if it is not readable.
 pub fn config(root: &Path) -> Option<String> {
     machine::kernel_config(root, &release(root)?)
 }
@@ -36,7 +36,7 @@ pub fn version(root: &Path) -> Check {
     }
 }
 
-/// The first with epoll_pwait2(2), and with BPF memory that RLIMIT_MEMLOCK does not limit.
+/// First version with epoll_pwait2(2) and with BPF memory that RLIMIT_MEMLOCK does not limit.
 const OLDEST: (u32, u32) = (5, 11);
 
 fn major_minor(release: &str) -> Option<(u32, u32)> {
@@ -71,7 +71,7 @@ pub fn configuration(config: Option<&str>) -> Check {
     )
 }
 
-/// Whether an option is built in or a module.
+/// True if an option is built in or a module.
 pub fn has(config: &str, option: &str) -> bool {
     config.lines().any(|line| {
         line.strip_prefix(option)
@@ -79,7 +79,7 @@ pub fn has(config: &str, option: &str) -> bool {
     })
 }
 
-/// Options and what they are for. Debian, Ubuntu, Fedora and RHEL set all of them.
+/// Options and their purposes. Debian, Ubuntu, Fedora and RHEL set all of them.
 const WANTED: &[(&str, &str)] = &[
     ("CONFIG_NET_NS", "netns beds"),
     ("CONFIG_USER_NS", "netns beds without root"),

@@ -1,7 +1,7 @@
-//! `tcpcost doctor`: what can and cannot be measured on this host, why, and what to do.
+//! `tcpcost doctor`: reports what can be measured on this host, what cannot, why, and what to do.
 //!
-//! A check looks and tries; it changes nothing that outlives it. What it reads comes from a root
-//! folder that tests replace; what it tries goes through the same code as a run.
+//! A check reads files and tries operations; it changes nothing that outlasts it. Files are read
+//! below a root folder, which tests replace. Operations use the same code as a run.
 
 mod bed;
 mod bpf;
@@ -18,29 +18,29 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 
-/// One thing that a measurement may need.
+/// Result of one check: a thing that a measurement may need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
-    /// Its name, which scripts may rely on.
+    /// Name of the check; scripts may rely on it.
     name: &'static str,
     verdict: Verdict,
-    /// What is there.
+    /// State of the host that the check found.
     found: String,
-    /// What that means for measurements; absent where all is well.
+    /// Consequence for measurements; `None` if the verdict is [`Verdict::Ok`].
     consequence: Option<String>,
-    /// What to do about it; absent where all is well.
+    /// Advice to the user; `None` if the verdict is [`Verdict::Ok`].
     advice: Option<String>,
 }
 
-/// How a check ended.
+/// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// As it should be.
+    /// Measurements have all that they need.
     Ok,
-    /// It goes, with less to see, or with noise.
+    /// Measurements work, with fewer figures or more noise.
     Degraded,
-    /// It does not go.
+    /// Measurements that need it do not work.
     Missing,
 }
 
@@ -83,10 +83,10 @@ impl Check {
     }
 }
 
-/// Checks without which no study runs at all.
+/// Checks that every study needs.
 const REQUIRED: [&str; 2] = ["tcp_loopback", "proc_stat"];
 
-/// `tcpcost doctor`: text or JSON, and [`Exit::Unavailable`] where no study can run.
+/// Runs all checks. Returns text or JSON, and [`Exit::Unavailable`] if no study can run.
 pub fn doctor(json: bool) -> (String, Exit) {
     let checks = checks(Path::new("/"));
     let text = if json {
@@ -180,7 +180,7 @@ fn text(checks: &[Check]) -> String {
 
 const INFALLIBLE: &str = "a String takes all";
 
-/// A folder of tests that stands for `/`.
+/// Makes a folder for tests that takes the place of `/`.
 #[cfg(test)]
 fn fake_root(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();

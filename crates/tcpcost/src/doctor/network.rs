@@ -1,4 +1,5 @@
-//! TCP itself: loopback, the default route's devices, congestion control, memory, descriptors.
+//! Checks of TCP itself: loopback, devices of the default route, congestion control, memory, open
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -25,7 +26,7 @@ pub fn loopback() -> Check {
 }
 
 fn echo() -> io::Result<()> {
-    // A firewall that drops must not hold us up.
+    // Limit for a firewall that drops the packets.
     const LONG: Duration = Duration::from_secs(2);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect_timeout(&listener.local_addr()?, LONG)?;
@@ -35,7 +36,7 @@ fn echo() -> io::Result<()> {
     server.read_exact(&mut [0])
 }
 
-/// Of each device that a default route goes through.
+/// Checks the offloads of each device of a default route.
 pub fn offloads(root: &Path) -> Check {
     let read = |file: &str| std::fs::read_to_string(root.join("proc/net").join(file));
     let devices = default_devices(
@@ -93,7 +94,7 @@ fn offloads_of(each: &[(String, BTreeMap<&str, bool>)]) -> Check {
     )
 }
 
-/// Devices of default routes, from /proc/net/route and /proc/net/ipv6_route.
+/// Returns the devices of the default routes in /proc/net/route and /proc/net/ipv6_route.
 fn default_devices(route: &str, ipv6_route: &str) -> BTreeSet<String> {
     let v4 = route.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -105,7 +106,7 @@ fn default_devices(route: &str, ipv6_route: &str) -> BTreeSet<String> {
         let destination = fields.first()?;
         let is_default =
             destination.bytes().all(|digit| digit == b'0') && fields.get(1) == Some(&"00");
-        // The kernel keeps one that refuses on lo.
+        // Column 9 is the device. The kernel keeps an unreachable default route on lo.
         is_default.then(|| fields.get(9).map(ToString::to_string))?
     });
     v4.chain(v6).filter(|device| device != "lo").collect()
@@ -124,7 +125,7 @@ pub fn congestion_control(root: &Path) -> Check {
     };
     let available = read("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
     let found = format!("{default}; available: {available}");
-    // Pacing needs no more than these; fq's own pacing is the application's choice.
+    // Only BBR paces by itself; fq paces if the application sets a rate.
     if default.starts_with("bbr") {
         return Check::degraded(
             NAME,
@@ -195,7 +196,7 @@ fn open_files_of(soft: u64, hard: u64) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Both ends of 4000 connections in one process, and what else it opens.
+/// Both ends of 4000 connections in one process, and some more.
 const OPEN_FILES_MIN: u64 = 8192;
 
 #[cfg(test)]

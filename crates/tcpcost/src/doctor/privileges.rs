@@ -1,4 +1,4 @@
-//! What this process may do.
+//! Checks of the privileges of this process.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub fn capabilities(root: &Path) -> Check {
             "mount /proc",
         );
     };
-    // In a user namespace of its own a process has all of them, over nothing of the host's.
+    // A process in its own user namespace has all capabilities, but none over the host.
     let map = read("proc/self/uid_map").unwrap_or_default();
     let is_host = map.split_whitespace().eq(["0", "0", "4294967295"]);
     let has = |bit: u32| effective >> bit & 1 == 1;
@@ -48,7 +48,7 @@ pub fn capabilities(root: &Path) -> Check {
     Check::ok(NAME, "all that are needed")
 }
 
-/// Which capabilities the commands need that give up the others, and whether this process has them.
+/// Checks that this process has the capabilities of each command that gives up all others.
 pub fn commands(root: &Path) -> Check {
     const NAME: &str = "command_capabilities";
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn commands(root: &Path) -> Check {
     )
 }
 
-/// The mask of CapEff.
+/// Returns the mask of CapEff.
 fn effective(status: &str) -> Option<u64> {
     let mask = status
         .lines()
@@ -87,10 +87,10 @@ fn effective(status: &str) -> Option<u64> {
 }
 
 const SYS_ADMIN: u32 = 21;
-/// CAP_PERFMON and CAP_BPF, for which CAP_SYS_ADMIN still stands (capabilities(7)).
+/// CAP_PERFMON and CAP_BPF. CAP_SYS_ADMIN includes both (capabilities(7)).
 const SPLIT_OFF: [u32; 2] = [38, 39];
 
-/// Bit and name, linux/capability.h.
+/// Bit and name (linux/capability.h).
 const CAPABILITIES: &[(u32, &str)] = &[
     (12, "CAP_NET_ADMIN"),
     (SYS_ADMIN, "CAP_SYS_ADMIN"),
@@ -142,19 +142,19 @@ mod tests {
     fn what_is_lacking_is_named() {
         let check = with("0000000000000000", HOST);
         assert!(check.found.contains("CAP_NET_ADMIN") && check.found.contains("CAP_BPF"));
-        // CAP_SYS_ADMIN and CAP_NET_ADMIN, as a kernel before 5.8 knows them.
+        // CAP_SYS_ADMIN and CAP_NET_ADMIN: a kernel before 5.8 has no CAP_PERFMON and CAP_BPF.
         assert_eq!(with("0000000000201000", HOST).verdict, Verdict::Ok);
         assert_eq!(with("not hex", HOST).verdict, Verdict::Degraded);
     }
 
     #[test]
     fn a_command_that_lacks_a_capability_is_named_with_it() {
-        // CAP_BPF and CAP_PERFMON alone.
+        // CAP_BPF and CAP_PERFMON only.
         let status = "CapEff:\t000000c000000000\n";
         let check = commands(fake_root(&[("proc/self/status", status)]).path());
         assert_eq!(check.verdict, Verdict::Degraded);
         assert!(check.found.contains("trace (-i): CAP_NET_RAW"), "{check:?}");
-        // Only what is lacking.
+        // The capability that is missing, and no other.
         assert!(check.found.contains("peer: CAP_NET_ADMIN;"), "{check:?}");
         assert!(!check.found.contains("CAP_BPF"), "{check:?}");
         let all = "CapEff:\t000001ffffffffff\n";

@@ -28,8 +28,6 @@ pub struct Configuration {
     connect: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     forward: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    socks: Option<String>,
     service: Option<&'static str>,
     tcp: Tcp,
     /// The knobs of our TCP by name, as they are.
@@ -113,7 +111,6 @@ impl Configuration {
                 .iter()
                 .map(|one| format!("{}={}", one.local, one.remote))
                 .collect(),
-            socks: flags.socks.map(|local| local.to_string()),
             service: services
                 .into_iter()
                 .find_map(|(on, name)| on.then_some(name)),

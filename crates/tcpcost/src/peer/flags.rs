@@ -18,7 +18,7 @@ use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 use super::policy::PolicyFlags;
 use crate::exit::usage;
 pub use local::Forward;
-pub use network::{Network, check as check_networks, check_remote, is_reachable};
+pub use network::{Network, check as check_networks, check_remote};
 pub use wire::WireFlags;
 
 /// A congestion control by name.
@@ -113,7 +113,7 @@ pub struct Flags {
     pub resolve: bool,
 
     /// Take connections to this port.
-    #[arg(long, value_name = "PORT", required_unless_present_any = ["connect", "forward", "socks"], value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", required_unless_present_any = ["connect", "forward"], value_parser = clap::value_parser!(u16).range(1..))]
     pub listen: Option<u16>,
     /// Run so many instances, each on a thread and a queue of the interface by itself, with as many
     /// ports in a row from --listen on: connections to one port are one instance's.
@@ -126,9 +126,6 @@ pub struct Flags {
     /// to HOST:PORT by ours: an application as it is uses our TCP. May be repeated.
     #[arg(long, value_name = "LOCAL:PORT=HOST:PORT")]
     pub forward: Vec<Forward>,
-    /// The same to wherever it says: a SOCKS 5 proxy (curl --socks5-hostname, a browser).
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub socks: Option<SocketAddr>,
 
     /// What to do with connections.
     #[command(flatten)]
@@ -241,7 +238,7 @@ pub struct ServiceFlags {
     pub serve: Option<Serve>,
     /// Send what standard input brings and write what comes to standard output: one connection, and the
     /// end with it. What else there is to say goes to standard error.
-    #[arg(long, conflicts_with_all = ["instances", "forward", "socks"])]
+    #[arg(long, conflicts_with_all = ["instances", "forward"])]
     pub stdio: bool,
     /// Be the server of iperf3 clients, of several at once: TCP, one way at a time (not --bidir).
     #[arg(long, conflicts_with = "connect")]

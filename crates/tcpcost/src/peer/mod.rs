@@ -8,8 +8,8 @@
 
 mod board;
 mod configuration;
-mod doors;
 mod flags;
+mod forward;
 mod iperf3;
 mod kernel_side;
 mod policy;
@@ -18,13 +18,14 @@ mod report;
 mod rows;
 mod service;
 mod serving;
-mod socks;
+mod stdio;
 mod turn;
+mod waits;
 mod web;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
@@ -42,7 +43,7 @@ use crate::output::say;
 
 use board::Board;
 use configuration::Configuration;
-use doors::{Hall, Porter};
+use forward::{Distributor, Queue};
 use serving::Serving;
 
 pub use flags::{Flags, Network, check_networks, check_remote, interface_name};
@@ -84,14 +85,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let configuration = Configuration::new(flags, taps[0].name(), mtu, &flags.settings(mtu));
     board.begin(&configuration)?;
     let capture = flags.pcap.as_deref().map(Capture::begin).transpose()?;
-    let halls = open_doors(flags)?;
+    let queues = open_forwards(flags)?;
     let mut instances = (0u16..)
         .zip(taps)
-        .zip(halls)
-        .map(|((index, tap), hall)| Instance {
+        .zip(queues)
+        .map(|((index, tap), applications)| Instance {
             index,
             tap,
-            hall,
+            applications,
             capture: capture.clone(),
             mtu,
             flags,
@@ -126,26 +127,20 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     })
 }
 
-/// Listens where applications of this host come in; who comes is distributed among as many halls as
-/// there are instances.
-fn open_doors(flags: &Flags) -> anyhow::Result<Vec<Option<Hall>>> {
-    if flags.forward.is_empty() && flags.socks.is_none() {
+/// Listens at the ports of `--forward`. Returns a queue of accepted applications for each instance, or `None`s without
+/// `--forward`.
+fn open_forwards(flags: &Flags) -> anyhow::Result<Vec<Option<Queue>>> {
+    if flags.forward.is_empty() {
         return Ok((0..flags.instances).map(|_| None).collect());
     }
-    let (porter, halls) = Porter::new(flags.instances.into())?;
-    let listen =
-        |local: SocketAddr| TcpListener::bind(local).with_context(|| format!("listen on {local}"));
+    let (distributor, queues) = Distributor::new(flags.instances.into())?;
     for forward in &flags.forward {
         let remote = forward.resolve(&flags.address)?;
-        porter.forward(listen(forward.local)?, remote)?;
+        let local = forward.local;
+        let listener = TcpListener::bind(local).with_context(|| format!("listen on {local}"))?;
+        distributor.forward(listener, remote)?;
     }
-    if let Some(local) = flags.socks {
-        let own = flags.address.clone();
-        porter.socks(listen(local)?, move |remote| {
-            flags::is_reachable(remote, &own)
-        })?;
-    }
-    Ok(halls.into_iter().map(Some).collect())
+    Ok(queues.into_iter().map(Some).collect())
 }
 
 /// A file that the instances share.
@@ -176,7 +171,7 @@ impl Capture {
 struct Instance<'a> {
     index: u16,
     tap: Tap,
-    hall: Option<Hall>,
+    applications: Option<Queue>,
     capture: Option<Capture>,
     mtu: u32,
     flags: &'a Flags,
@@ -211,7 +206,7 @@ impl Instance<'_> {
         let mut stack =
             UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?
                 .with_networks(&networks);
-        let mut serving = Serving::new(flags, self.board, &mut stack, self.hall)?;
+        let mut serving = Serving::new(flags, self.board, &mut stack, self.applications)?;
         if flags.instances > 1 {
             stack = stack.with_ports(Ports {
                 every: flags.instances,

@@ -10,12 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
-use tcpcost_tcp::{Connection, Ended, Piece, Pool, ReadError, State};
+use tcpcost_tcp::{Connection, Piece, Pool, ReadError, State};
 
 use super::turn::{NextStep, Step, turn};
-
-/// The words that an application waits for before its bytes: whether the connection came about.
-pub type Answer = fn(Result<(), Option<Ended>>) -> Vec<u8>;
 
 /// One of each.
 #[derive(Debug)]
@@ -28,32 +25,20 @@ pub struct Relay {
     heard_all: bool,
     /// The application was told that no more comes.
     told_all: bool,
-    answer: Option<Answer>,
     /// On its way to the application.
     pending: VecDeque<Piece>,
 }
 
 impl Relay {
-    /// `socket` does not block. `answer`: what to say to the application first.
-    pub fn new(socket: OwnedFd, answer: Option<Answer>) -> Self {
+    /// Relays `socket`, which is non-blocking.
+    pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
             readable: true,
             writable: true,
             heard_all: false,
             told_all: false,
-            answer,
             pending: VecDeque::new(),
-        }
-    }
-
-    /// There will be no connection.
-    pub fn refuse(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            self.pending.push_back(Piece::from(answer(Err(None))));
-            let _ = self.give();
-        } else {
-            self.reset();
         }
     }
 
@@ -69,19 +54,6 @@ impl Relay {
 
     /// Takes a turn.
     pub fn serve(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> NextStep {
-        if let Some(answer) = self.answer {
-            let outcome = match (connection.ended(), connection.state()) {
-                (Some(reason), _) => Err(Some(reason)),
-                (None, State::SynSent | State::SynReceived) => return NextStep::Wait,
-                (None, _) => Ok(()),
-            };
-            self.answer = None;
-            self.pending.push_back(Piece::from(answer(outcome)));
-            if outcome.is_err() {
-                let _ = self.give();
-                return NextStep::Over;
-            }
-        }
         turn(|| {
             self.step(connection, pool, now).unwrap_or_else(|_| {
                 // The application is gone: so is the connection.
@@ -204,8 +176,8 @@ impl Relay {
         Ok(given)
     }
 
-    /// The connection broke off: the application sees it do so, too.
-    fn reset(&self) {
+    /// Makes closing the socket a reset: the application sees what became of the connection.
+    pub fn reset(&self) {
         // Of a socket that has no such thing the end is an end.
         let _ =
             rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));

@@ -13,13 +13,15 @@ use tcpcost_stack::{Stack, UserConn};
 use tcpcost_tcp::{Connection, Piece, Pool, State};
 
 use super::board::Board;
-use super::doors::{Hall, Stdio, Visitor, Waits};
 use super::flags::{Flags, Serve, ServiceFlags};
+use super::forward::{Accepted, Queue};
 use super::relay::Relay;
 use super::report::Totals;
 use super::rows::{Look, Row};
 use super::service::{self, Service, Session};
+use super::stdio::Stdio;
 use super::turn::NextStep;
+use super::waits::Waits;
 use super::web::{Client, Files};
 use super::{STOPPED, TcpUnderTest, iperf3};
 
@@ -38,7 +40,7 @@ pub struct Serving<'a> {
     queue: VecDeque<u32>,
     /// What is waited for beside the interface.
     waits: Option<Waits>,
-    hall: Option<Hall>,
+    applications: Option<Queue>,
     stdio: Option<Stdio>,
     started: Instant,
     /// What connections counted that are no more.
@@ -85,11 +87,11 @@ impl<'a> Serving<'a> {
         flags: &'a Flags,
         board: &'a Board,
         stack: &mut TcpUnderTest,
-        hall: Option<Hall>,
+        applications: Option<Queue>,
     ) -> anyhow::Result<Self> {
-        let mut waits = hall
+        let mut waits = applications
             .as_ref()
-            .map(|hall| Waits::on(hall.bell()))
+            .map(|queue| Waits::on(queue.bell()))
             .transpose()?;
         let mut stdio = None;
         let task = match &flags.service {
@@ -111,7 +113,7 @@ impl<'a> Serving<'a> {
                 let (socket, ends) = Stdio::open()?;
                 stdio = Some(ends);
                 waits = Some(Waits::new()?);
-                Task::Stdio(Some(Relay::new(socket, None)))
+                Task::Stdio(Some(Relay::new(socket)))
             }
             _ => Task::Simple(Service::Sink { check: flags.check }),
         };
@@ -129,7 +131,7 @@ impl<'a> Serving<'a> {
             free: Vec::new(),
             queue: VecDeque::new(),
             waits,
-            hall,
+            applications,
             stdio,
             started: board.started,
             ended: Totals::default(),
@@ -280,7 +282,7 @@ impl<'a> Serving<'a> {
         };
         for change in waits.changes()? {
             match change {
-                None => self.let_in(stack)?,
+                None => self.connect_for_applications(stack)?,
                 Some(token) => {
                     if let Some(Some(Place {
                         work: Work::Relay(relay),
@@ -296,18 +298,13 @@ impl<'a> Serving<'a> {
         Ok(())
     }
 
-    fn let_in(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
-        let visitors: Vec<Visitor> = self.hall.iter().flat_map(Hall::visitors).collect();
-        for Visitor {
-            socket,
-            remote,
-            answer,
-        } in visitors
-        {
-            let mut relay = Relay::new(socket, answer);
+    fn connect_for_applications(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
+        let accepted: Vec<Accepted> = self.applications.iter().flat_map(Queue::take).collect();
+        for Accepted { socket, remote } in accepted {
+            let relay = Relay::new(socket);
             match stack.connect(remote, self.next_token()) {
                 Ok(conn) => self.add(conn, Work::Relay(relay))?,
-                Err(_) => relay.refuse(),
+                Err(_) => relay.reset(),
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The command line of `tcpcost relay`.
+//! Command line of `tcpcost relay`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -116,7 +116,8 @@ pub enum ProxyFlag {
 }
 
 impl Flags {
-    /// One for each CPU that was named, or one: a second thread is worth its CPU only where there is one to spare.
+    /// Number of worker threads: `--workers`, else one for each of `--cpus`, else one. A second
+    /// thread is worth its CPU only if a CPU is free.
     pub fn workers(&self) -> usize {
         match self.workers {
             Some(workers) => workers.into(),
@@ -124,7 +125,8 @@ impl Flags {
         }
     }
 
-    /// A worker that cannot run where it was told to would end a relay that takes connections already.
+    /// Checks that the workers may run on `--cpus`. A worker that cannot would end a relay that
+    /// already has connections.
     fn check_cpus(&self) -> anyhow::Result<()> {
         if self.cpus.is_empty() {
             return Ok(());
@@ -138,7 +140,7 @@ impl Flags {
         }
     }
 
-    /// What the relay is told. `is_handed`: the service manager gave sockets.
+    /// Returns the relay's configuration. `is_handed`: the service manager passed sockets.
     ///
     /// # Errors
     /// The first mistake on the command line.
@@ -187,7 +189,8 @@ fn address(text: &str) -> Result<Address, String> {
         .map_err(|error: tcpcost_relay::AddressError| error.to_string())
 }
 
-/// More than a year is as good as never, and fits every clock.
+/// Parses a time from 1 ms to a year. More than a year is as good as never, and would not fit every
+/// clock.
 fn time(text: &str) -> Result<Duration, String> {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     let time = units::duration(text).map_err(|error| error.to_string())?;
@@ -197,7 +200,7 @@ fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected 1ms to a year".to_string())
 }
 
-/// What the kernel takes: 1 to 32767 s (MAX_TCP_KEEPIDLE).
+/// Parses a time in whole seconds, 0 to 32767 s: the kernel's limit (MAX_TCP_KEEPIDLE).
 fn keepalive(text: &str) -> Result<Duration, String> {
     let time = units::duration(text).map_err(|error| error.to_string())?;
     (time.subsec_nanos() == 0 && time.as_secs() <= 32_767)
@@ -205,7 +208,7 @@ fn keepalive(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected whole seconds, at most 32767s; 0s for none".to_string())
 }
 
-/// Of buffers and pipes: a page to 1 GiB.
+/// Parses the size of a buffer or pipe: 4 KiB (a page) to 1 GiB.
 fn size(text: &str) -> Result<usize, String> {
     let bytes = units::bytes(text).map_err(|error| error.to_string())?;
     (4096..=1 << 30)

@@ -10,16 +10,16 @@ use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, Mode, To
 use super::{LOOK, sentence};
 use crate::output;
 
-/// What is told, and to whom connections went.
+/// Printer of the lines about connections and totals.
 pub struct Lines {
     pub upstreams: Vec<Address>,
     pub is_json: bool,
-    /// At each interval a line for each open connection.
+    /// True if each interval prints a line for each open connection. JSON only.
     pub each: bool,
 }
 
 impl Lines {
-    /// Tells until the relay has ended. Nobody who reads any more is no reason to end it.
+    /// Prints lines until the relay has ended. A closed standard output does not end the relay.
     pub fn tell(
         &self,
         reports: &Receiver<ConnectionReport>,
@@ -29,7 +29,8 @@ impl Lines {
     ) -> anyhow::Result<()> {
         let mut next = every.map(|every| Instant::now() + every);
         loop {
-            // Asked before the queue is emptied, or the last lines would be lost.
+            // Asked before the queue is read: connections that ended just before the relay are
+            // printed, too.
             let is_last = has_ended();
             let now = Instant::now();
             if next.is_some_and(|next| next <= now) {
@@ -48,7 +49,7 @@ impl Lines {
                 }
                 Err(RecvTimeoutError::Timeout) if is_last => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nobody was to tell of connections.
+                // The relay sends no reports of connections without `--json`.
                 Err(RecvTimeoutError::Disconnected) if is_last => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(wait),
             }
@@ -73,7 +74,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The last line.
+    /// Prints the last line: the totals.
     pub fn end(&self, totals: &Totals, mode: Mode) -> anyhow::Result<()> {
         let text = match self.is_json {
             true => totals_line("end", totals).to_string(),

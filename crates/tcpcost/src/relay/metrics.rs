@@ -1,4 +1,4 @@
-//! The relay's totals as Prometheus metrics. Nothing is by address or connection.
+//! Totals of the relay as Prometheus metrics. No metric has an address or a connection as a label.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use tcpcost_relay::{Counters, Ending, Way};
 
-/// Totals, read when they are asked for.
+/// Counters of the relay, read at each request.
 #[derive(Debug, Clone)]
 pub struct Metrics(Counters);
 
@@ -19,7 +19,7 @@ impl Metrics {
         Metrics(counters)
     }
 
-    /// The text that Prometheus reads (OpenMetrics 1.0).
+    /// Returns the text that Prometheus reads (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
         tcpcost_watch::metrics_text(self.clone())
     }

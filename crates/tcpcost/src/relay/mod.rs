@@ -1,6 +1,6 @@
-//! `tcpcost relay`: a TCP relay in front of a service, which tells what it moved and how.
+//! `tcpcost relay`: a TCP relay in front of a service, which reports what it moved and how.
 //!
-//! The relay itself is crates/relay; here are its command line, its lines and its metrics.
+//! The relay itself is crates/relay. This module has its command line, its lines and its metrics.
 
 mod flags;
 mod lines;
@@ -25,7 +25,8 @@ pub use flags::Flags;
 use lines::Lines;
 use metrics::Metrics;
 
-/// Relays until it is asked to stop: a first signal drains, a second one resets what is left.
+/// Relays until a request to stop. The first request drains the connections, the second one resets
+/// those that are left.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let handed = systemd::listen_fds().context("take the sockets of the service manager")?;
     let mut config = flags.config(!handed.is_empty())?;
@@ -40,7 +41,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     if flags.json {
         config.ended = Some(ended);
     }
-    // Sockets are bound, and metrics served, before the relay takes connections.
+    // Sockets are bound and metrics are served before the relay accepts connections.
     let listeners = match flags.mode {
         Mode::User => Vec::new(),
         _ => listen(flags, handed, workers, &config)?,
@@ -48,7 +49,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let server = flags.metrics.map(TcpListener::bind).transpose();
     let server = server.with_context(|| format!("serve metrics at {:?}", flags.metrics))?;
     let (mode, upstreams) = (config.mode, config.to.clone());
-    // Our side of an interface is put back when this ends.
+    // The guard of the interface's kernel side restores its settings when it is dropped.
     let (relay, local, _kernel_side) = match flags.mode {
         Mode::User => {
             let (relay, local, kernel_side) = flags.user.start(flags, config)?;
@@ -82,7 +83,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let asked = interrupt.clone();
     interrupt.on_each(move || {
         systemd::notify("STOPPING=1");
-        // The kernel would close what a process leaves behind as if it had come to its end.
+        // The second request resets the connections. If the process just ended, the kernel would
+        // send a FIN, as if all data had been sent.
         match asked.times() {
             ..2 => stopper.drain(),
             _ => stopper.end(),
@@ -109,7 +111,11 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     })
 }
 
-/// The kernel's sockets of each worker: bound here, or handed over by a service manager.
+/// Returns the kernel's listening sockets of each worker: those bound here, and those passed by a
+/// service manager.
+///
+/// # Errors
+/// A socket cannot be bound or used, or `--to` leads back to this relay.
 fn listen(
     flags: &Flags,
     handed: Vec<OwnedFd>,
@@ -136,13 +142,14 @@ fn listen(
     Ok(listeners)
 }
 
-/// Whether it is an address of this host.
+/// True for an address of this host.
 fn is_own(ip: IpAddr) -> bool {
     let own = address::all(ip.is_ipv6()).unwrap_or_default();
     ip.is_loopback() || own.iter().any(|one| one.address == ip)
 }
 
-/// What can be done about it is in the line.
+/// Converts the error. Its line says what the user can do; a mode that does not work here is
+/// [`Exit::Unavailable`].
 fn not_started(error: StartError) -> anyhow::Error {
     match error {
         StartError::Worker(error) => anyhow::Error::new(error).context("start the relay"),
@@ -153,7 +160,7 @@ fn not_started(error: StartError) -> anyhow::Error {
     }
 }
 
-/// Which share went by which way, for people.
+/// Returns the totals as a sentence, with the shares of copied, spliced and redirected bytes.
 fn sentence(totals: &Totals, mode: Mode) -> String {
     let all: u64 = totals.bytes.iter().map(|bytes| bytes.relayed()).sum();
     let share = |part: u64| match all {
@@ -187,9 +194,10 @@ fn sentence(totals: &Totals, mode: Mode) -> String {
     )
 }
 
-/// The first signal drains, the second resets. The third is for one whose standard output nobody reads.
+/// Signal that ends the process at once. The first one drains, the second one resets. The third one
+/// is for a relay whose standard output is not read.
 const ENDS_AT_ONCE: u32 = 3;
-/// Lines of ended connections that may wait for a slow reader of standard output.
+/// Limit of the reports of ended connections that wait for a slow reader of standard output.
 const REPORTS: usize = 4096;
-/// How often the end of the relay is looked for while no line is due.
+/// Longest time between two checks for the end of the relay.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! Mode `user` on the command line: our own TCP, with an interface and addresses of its own, as `tcpcost peer` has.
+//! Mode `user` on the command line: our own TCP, with its own interface and addresses, like
+//! `tcpcost peer`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -36,10 +37,11 @@ pub struct UserFlags {
 }
 
 impl UserFlags {
-    /// What of them is missing, or has no effect. `is_handed`: the service manager gave sockets.
+    /// Checks these flags: which are missing, and which have no effect. `is_handed`: the service
+    /// manager passed sockets.
     ///
     /// # Errors
-    /// The first thing that is wrong, as a mistake on the command line.
+    /// The first mistake on the command line.
     pub fn check(&self, flags: &Flags, is_handed: bool) -> anyhow::Result<()> {
         let has_interface = self.tap.is_some() || self.tun.is_some();
         let has_address = !self.address.is_empty() || !self.host_address.is_empty();
@@ -86,10 +88,11 @@ impl UserFlags {
         Ok(())
     }
 
-    /// Starts the relay over the interface, where it listens, and what is put back when it has ended.
+    /// Starts the relay over the interface. Returns the relay, its listening addresses, and the
+    /// guard that restores the interface when it is dropped.
     ///
     /// # Errors
-    /// The interface cannot be had, or the relay not be started.
+    /// The interface cannot be opened or set up, or the relay cannot be started.
     pub fn start(
         &self,
         flags: &Flags,
@@ -129,7 +132,7 @@ impl UserFlags {
     fn settings(&self, config: &Config, mtu: u32) -> UserSettings {
         let keepalive = config.keepalive.map(|idle| KeepAlive {
             idle,
-            // As with the kernel's sockets.
+            // Interval of the relay's kernel sockets, and the kernel's tcp_keepalive_probes.
             interval: (idle / 10).max(Duration::from_secs(1)),
             probes: 9,
         });

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use tcpcost_study::{Reach, Sides, Study};
 
 use super::directory::Overrides;
-use super::exact_instructions::ExactInstructions;
 use super::shell::for_a_shell;
 use crate::exit::usage;
 
@@ -82,20 +81,16 @@ fn of_reach(reach: &Reach) -> Option<String> {
     }
 }
 
-/// A kernel other than the running one, and a guest that sees the files of this host.
+/// Command that boots a kernel other than the running one; `None` without such a kernel.
 pub fn of_guests(overrides: &Overrides) -> Option<String> {
     let asked = overrides.exact_instructions.as_ref()?;
     let kernel = asked.kernel()?.map(|kernel| kernel.display().to_string());
-    match (asked, kernel) {
-        (ExactInstructions::ByVng(_), kernel) => {
-            Some(format!("vng --run {}", kernel.unwrap_or_default()))
-        }
-        (_, kernel) => kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {kernel}")),
-    }
+    kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {kernel}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::exact_instructions::ExactInstructions;
     use super::*;
 
     fn study(hosts: &str) -> Study {
@@ -135,7 +130,6 @@ mod tests {
         check(ExactInstructions::Here).unwrap();
         let kernel = ExactInstructions::InGuests(Some("/tmp/bzImage".into()));
         assert!(check(kernel.clone()).is_err());
-        assert!(check(ExactInstructions::ByVng(None)).is_err());
         let consent = Consent::new(false).with_typed(&with(kernel.clone()));
         consent.check(&study, &with(kernel)).unwrap();
     }

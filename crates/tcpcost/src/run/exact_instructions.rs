@@ -13,27 +13,15 @@ use super::placement::ONE_THREAD;
 pub enum ExactInstructions {
     /// In guests of this kernel, as the guest crate finds it; of the running one without.
     InGuests(Option<PathBuf>),
-    /// The same, started by virtme-ng.
-    ByVng(Option<PathBuf>),
     /// Here: this is a guest.
     Here,
 }
 
 impl ExactInstructions {
-    /// In guests of a kernel, started by virtme-ng or not.
-    pub fn in_guests(kernel: Option<PathBuf>, by_vng: bool) -> ExactInstructions {
-        match by_vng {
-            true => ExactInstructions::ByVng(kernel),
-            false => ExactInstructions::InGuests(kernel),
-        }
-    }
-
     /// The kernel of guests; `None` here.
     pub fn kernel(&self) -> Option<Option<&Path>> {
         match self {
-            ExactInstructions::InGuests(kernel) | ExactInstructions::ByVng(kernel) => {
-                Some(kernel.as_deref())
-            }
+            ExactInstructions::InGuests(kernel) => Some(kernel.as_deref()),
             ExactInstructions::Here => None,
         }
     }

@@ -75,9 +75,6 @@ impl<'a> Boots<'a> {
         let guest = Guest::check_host()
             .and_then(|()| Kernel::find(kernel))
             .and_then(|kernel| {
-                if let Some(ExactInstructions::ByVng(_)) = overrides.exact_instructions {
-                    return Guest::by_vng(kernel, program);
-                }
                 let image = Image::make(&program, &kernel, MODULES)?;
                 Guest::new(kernel, image)
             })

@@ -1,7 +1,5 @@
-//! What a process that a scheduler or mpirun may have started does of a run: submit a job, leave it to the first of its step, or
-//! run it on the nodes that were allocated.
-
-use std::path::{Path, PathBuf};
+//! The part of a run that a process has which a scheduler may have started: submit a job, leave the run to the first process of
+//! its step, or run it on the allocated nodes.
 
 use anyhow::Context;
 
@@ -10,7 +8,7 @@ use super::directory::{Directory, Made, Overrides, StoredRun};
 use crate::cli::RunArgs;
 use crate::exit::Exit;
 use crate::output;
-use crate::slurm::{self, Allocation, Job, Step};
+use crate::slurm::{self, Allocation, Job};
 use crate::uperf;
 
 /// What this process does of a run.
@@ -26,23 +24,12 @@ pub enum Part {
 /// The part of this process.
 ///
 /// # Errors
-/// Slurm does not tell the job's nodes, or mpirun's other processes do not tell theirs.
+/// Slurm does not name the job's nodes.
 pub fn part(args: &RunArgs) -> anyhow::Result<Part> {
     let other = slurm::other_rank();
-    let step = Step::of_mpirun();
-    let is_asked = args.slurm || (other.is_some() || step.is_some()) && is_on_nodes(args)?;
+    let is_asked = args.slurm || other.is_some() && is_on_nodes(args)?;
     if !is_asked || args.dry_run && !args.slurm {
         return Ok(Part::Run(None));
-    }
-    if let Some(step) = step {
-        let near = near(args);
-        return Ok(match other {
-            Some(rank) => {
-                step.tell(&near)?;
-                Part::None(rank)
-            }
-            None => Part::Run(Some(step.gather(&near)?)),
-        });
     }
     if let Some(rank) = other {
         return Ok(Part::None(rank));
@@ -64,17 +51,6 @@ fn is_on_nodes(args: &RunArgs) -> anyhow::Result<bool> {
         }
     };
     Ok(slurm::nodes(&study) != Some(0))
-}
-
-/// The folder in which the run's directory is, or will be: the same for all processes of a step.
-fn near(args: &RunArgs) -> PathBuf {
-    let directory = args.resume.as_ref().or(args.out.as_ref()).cloned();
-    let directory = directory.unwrap_or_else(|| super::default_directory("run"));
-    let parent = directory.parent().unwrap_or(Path::new(""));
-    match parent.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => parent.to_path_buf(),
-    }
 }
 
 /// Makes the run's directory, and submits a job that goes on with it.

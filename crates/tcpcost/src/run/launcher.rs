@@ -116,7 +116,7 @@ impl Launchers {
             (None, _) => Ok(()),
             (Some(_), Some(job)) => job.place(topology),
             (Some(host), None) => Err(usage(format!(
-                "{} is on a node of a job: --slurm submits one of Slurm's, or runs within one; mpirun has one of its own",
+                "{} is on a node of a job: --slurm submits a job, or runs within one",
                 host.name
             ))),
         }

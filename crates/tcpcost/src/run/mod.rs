@@ -383,7 +383,7 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
         time_max: None,
         exact_instructions: args
             .exact_instructions
-            .then(|| ExactInstructions::in_guests(args.kernel.clone(), args.vng)),
+            .then(|| ExactInstructions::InGuests(args.kernel.clone())),
     })
 }
 

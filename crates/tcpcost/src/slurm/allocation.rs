@@ -1,5 +1,4 @@
-//! What Slurm, or mpirun outside of it, has allocated to the job that this process is part of, and which host is on which node
-//! of it.
+//! Nodes that Slurm has allocated to the job of this process, and the host of each node.
 
 use std::env;
 use std::process::Command;
@@ -18,8 +17,6 @@ pub struct Allocation {
     pub nodes: Vec<String>,
     /// Of a heterogeneous job the group of each node, in the same order; empty of any other.
     pub groups: Vec<u32>,
-    /// Of a job of mpirun's the node that this process is on; the others are reached by ssh. Absent of one of Slurm's.
-    pub own: Option<String>,
 }
 
 impl Allocation {
@@ -51,7 +48,6 @@ impl Allocation {
             job,
             nodes,
             groups: of_groups,
-            own: None,
         }))
     }
 
@@ -75,15 +71,6 @@ impl Allocation {
             let numbered = |number| node.numbered(number).expect("eight digits are left");
             (1..=self.nodes.len()).map(numbered).collect()
         })
-    }
-
-    /// How a node is reached.
-    fn reach(&self, node: String) -> Reach {
-        match &self.own {
-            None => Reach::Slurm(Some(node)),
-            Some(own) if *own == node => Reach::Local,
-            Some(_) => Reach::Ssh(node),
-        }
     }
 
     /// Says of each host that is reached by Slurm on which node it is: on the one that the study says, else on the one that is
@@ -147,7 +134,7 @@ impl Allocation {
             if let Reach::Slurm(pinned) = &host.reach {
                 let placed = || places(host.name.half_of().unwrap_or(host.name), &nodes);
                 let node = pinned.clone().or_else(placed);
-                host.reach = self.reach(node.expect("each has got one"));
+                host.reach = Reach::Slurm(Some(node.expect("each has got one")));
             }
         }
         Ok(())
@@ -190,7 +177,6 @@ mod tests {
             job: "17".to_string(),
             nodes: names.iter().map(|name| name.to_string()).collect(),
             groups: Vec::new(),
-            own: None,
         }
     }
 
@@ -250,22 +236,6 @@ mod tests {
             "in-n2=slurm:n2",
         ];
         assert_eq!(placed(ring, &["n1", "n2"]).unwrap(), halves);
-    }
-
-    #[test]
-    fn nodes_of_mpirun_are_reached_by_ssh_but_for_ones_own() {
-        let of_mpirun = Allocation {
-            own: Some("a".to_string()),
-            ..allocation(&["a", "b.example", "c"])
-        };
-        let hosts = "[hosts]\nclient = \"slurm\"\nserver = \"slurm:c\"\nwatcher = \"slurm\"\n";
-        let hosts = hosts
-            .replace("watcher", "client2")
-            .replace("client =", "client1 =");
-        assert_eq!(
-            placed_in(&of_mpirun, &hosts).unwrap(),
-            ["client1=local", "client2=ssh:b.example", "server=ssh:c"]
-        );
     }
 
     #[test]

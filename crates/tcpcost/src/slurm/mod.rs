@@ -1,17 +1,15 @@
-//! Slurm: the nodes of a job as hosts, and jobs that run a study. And mpirun's nodes outside of it (`mpi.rs`).
+//! Slurm: the nodes of a job as hosts, and jobs that run a study.
 //!
 //! Slurm authenticates, places, limits and ends; its own commands are asked for all of it (sbatch, srun, scontrol). A host of a
 //! node is an agent that srun starts there, spoken to over srun's standard input and output.
 
 mod allocation;
-mod mpi;
 mod rank;
 mod script;
 
 use tcpcost_study::{Bed, Cell, Reach, Study, Topology};
 
 pub use self::allocation::Allocation;
-pub use self::mpi::Step;
 pub use self::rank::other_rank;
 pub use self::script::{Job, submit};
 

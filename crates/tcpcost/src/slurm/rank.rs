@@ -1,6 +1,7 @@
-//! Which of several processes of a step this is: started by mpirun or srun on several nodes, one of them is to run the study.
+//! Rank of this process in a step. If mpirun or srun starts several processes, only the first one
+//! runs the study.
 
-/// The variables that say so, of Open MPI, of a PMI and of Slurm.
+/// Environment variables with the rank: of Open MPI, of a PMI and of Slurm.
 const RANKS: [&str; 4] = [
     "OMPI_COMM_WORLD_RANK",
     "PMIX_RANK",
@@ -8,13 +9,15 @@ const RANKS: [&str; 4] = [
     "SLURM_PROCID",
 ];
 
-/// The variable that says that this is not the first process; `None` of the first, or the only one.
+/// Returns the variable and its value if this process is not the first. `None` for the first or
+/// only process.
 pub fn other_rank() -> Option<String> {
     other_rank_of(|name| std::env::var(name).ok())
 }
 
 fn other_rank_of(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    // The first that is set is of the inner launcher: mpirun starts its own daemons by srun.
+    // The first variable that is set belongs to the inner launcher: mpirun starts its daemons by
+    // srun.
     let (name, rank) = RANKS
         .into_iter()
         .find_map(|name| Some((name, variable(name)?)))?;
@@ -39,7 +42,8 @@ mod tests {
             rank(&[("SLURM_PROCID", "3")]).as_deref(),
             Some("SLURM_PROCID=3")
         );
-        // mpirun's daemon on the second node is process 1 of a step of Slurm's; what it starts is of mpirun.
+        // mpirun's daemon on the second node is process 1 of a Slurm step; the rank of the process
+        // that the daemon starts is mpirun's.
         let inner = [("OMPI_COMM_WORLD_RANK", "0"), ("SLURM_PROCID", "1")];
         assert_eq!(rank(&inner), None);
         let other = [("OMPI_COMM_WORLD_RANK", "1"), ("SLURM_PROCID", "0")];

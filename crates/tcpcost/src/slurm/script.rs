@@ -1,4 +1,4 @@
-//! The job that runs a study: its batch script, and sbatch.
+//! Job that runs a study: its batch script, and its submission by sbatch.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -11,30 +11,31 @@ use crate::output;
 /// A job to submit.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
-    /// The study's name.
+    /// Name of the study.
     pub study: &'a str,
-    /// The run's directory, absolute, which the nodes see, too.
+    /// Directory of the run: an absolute path that the nodes see, too.
     pub directory: &'a Path,
-    /// This program, absolute, which the nodes see, too.
+    /// Path of this program: an absolute path that the nodes see, too.
     pub program: &'a Path,
-    /// Nodes, as far as the study says how many.
+    /// Number of nodes; `None` if the study does not say.
     pub nodes: Option<usize>,
-    /// Whether the study has commands of its own, which may run.
+    /// True if the study's own commands may run.
     pub allows_exec: bool,
 }
 
 impl Job<'_> {
-    /// The batch script. All that it asks of Slurm is a default that an option of sbatch's command line overrides.
+    /// Returns the batch script. Its #SBATCH lines are defaults: options on sbatch's command line
+    /// override them.
     ///
-    /// A task of a job array does its share of the repetitions. A node that fails does not end the job: what the others have
-    /// changed is put back first. A job that is requeued goes on.
+    /// A task of a job array runs its share of the repetitions. A failed node does not end the job,
+    /// because changes on the other nodes must be restored first. A requeued job resumes its run.
     pub fn script(&self) -> String {
         let nodes = match self.nodes {
             Some(nodes) => format!("#SBATCH --nodes={}\n", nodes.max(1)),
             None => String::new(),
         };
         let directory = self.directory.to_string_lossy();
-        // sbatch takes % for a field of its own.
+        // sbatch replaces fields that begin with %; %% is a literal %.
         let log = directory.replace('%', "%%") + "/slurm-%j.out";
         format!(
             "\
@@ -59,7 +60,7 @@ exec {program} run --slurm{allow} --resume {directory} \"$@\"
     }
 }
 
-/// A text as one word of a shell, or of an #SBATCH line.
+/// Quotes a text as one word for a shell, or for an #SBATCH line.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./%,:+@".contains(c);
     match text.chars().all(is_plain) && !text.is_empty() {
@@ -68,11 +69,11 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Submits a script with these options of sbatch, says which job it is, and returns when sbatch does: with its option
-/// `--wait` when the job has ended. Tells whether it ended well.
+/// Submits a script with these options of sbatch, and prints the job's number. Returns when sbatch
+/// ends: with its option `--wait`, when the job has ended. True if sbatch exited with 0.
 ///
 /// # Errors
-/// There is no sbatch, or it refuses.
+/// sbatch cannot be started, or refuses the job.
 pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Result<bool> {
     let mut child = Command::new("sbatch")
         .arg("--parsable")
@@ -83,14 +84,15 @@ pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Res
         .spawn()
         .context("start sbatch")?;
     let mut stdin = child.stdin.take().expect("stdin is piped");
-    // One that refuses its options does not read; what it says tells more.
+    // A failed write is no error: sbatch does not read the script if it refuses its options. Its
+    // message on standard error has the reason.
     let _ = stdin.write_all(script.as_bytes());
     drop(stdin);
     let mut line = String::new();
     let stdout = child.stdout.take().expect("stdout is piped");
     let mut stdout = BufReader::new(stdout.take(SAID_BYTES_MAX));
     stdout.read_line(&mut line).context("read from sbatch")?;
-    // `JOB;CLUSTER`
+    // Format: `JOB;CLUSTER`.
     let job = line.trim().split(';').next().unwrap_or_default();
     if !job.is_empty() {
         output::say!(
@@ -113,7 +115,8 @@ pub fn submit(script: &str, options: &[String], directory: &Path) -> anyhow::Res
     Ok(status.success())
 }
 
-/// sbatch says a job's number, or why there is none.
+/// Limit of the bytes read from each of sbatch's outputs: the job's number, or the reason for
+/// refusal.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
 #[cfg(test)]
@@ -169,7 +172,7 @@ mod tests {
         }
     }
 
-    /// The script as a shell runs it, with `echo` in place of the program.
+    /// Runs the script in a shell, with `echo` in place of the program.
     #[test]
     fn a_task_of_an_array_does_its_share() {
         let job = Job {

@@ -1,4 +1,4 @@
-//! `tcpcost trace --compare A B`: two captures held against each other.
+//! `tcpcost trace --compare A B`: compares two captures.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use crate::cli;
 use crate::exit::{Exit, usage};
 use crate::output;
 
-/// Of one transfer at two places if a connection is in both, else of two that are to be told apart.
+/// Compares two captures of one transfer at two places if a connection is in both. Otherwise
+/// compares two transfers, and shows the causes of their difference.
 pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
     let [a, b] = &args.files[..] else {
         return Err(usage("--compare: wants two captures"));
@@ -39,7 +40,7 @@ pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// A capture that was read for both purposes.
+/// One capture, read for both kinds of comparison.
 struct Read {
     report: Report,
     passed: Passed,

@@ -1,7 +1,8 @@
-//! `tcpcost trace --follow`: a file or pipe that grows, or an interface, until Ctrl-C.
+//! `tcpcost trace --follow`: analyses a growing file, a pipe or an interface until Ctrl-C.
 //!
-//! One thread: a source is asked for more in steps of at most [`STEP`], and between two steps the
-//! looks are shown that are due. Files of one name that follow each other are pieces of one capture.
+//! One thread does all work. It waits for packets for at most [`STEP`] at a time, and shows a
+//! report between two waits when one is due. A file that replaces another of the same name
+//! continues the same capture.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -22,23 +23,24 @@ use tcpcost_host::libpcap::{CaptureError, Live};
 use tcpcost_signals::Interrupt;
 use tcpcost_watch::ticker::Clock;
 
-/// The first signal ends it with a report, the second without.
+/// Signal that ends the process at once. The first one ends the capture with a report.
 const ENDS_AT_ONCE: u32 = 2;
 
-/// The longest wait before signals and looks have their turn.
+/// Longest wait for packets before signals and due reports are handled.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A tunnel with all it may have: Ethernet (14), IPv6 (40), UDP and VXLAN (16), Ethernet, IPv6 and the
-/// longest TCP header (60), and two VLAN tags.
+/// Bytes of all headers of a tunnelled packet at their longest: Ethernet (14), IPv6 (40), UDP and
+/// VXLAN (16), Ethernet (14), IPv6 (40), TCP (60), and two VLAN tags (8).
 const SNAP_LEN: u32 = 192;
 
-/// The ring: with 192 bytes and their header for each packet some 40 ms of a million a second.
+/// Size of the ring. With 192 bytes and a header for each packet, it holds about 40 ms of a million
+/// packets per second.
 const RING_BYTES: usize = 12 << 20;
 
-/// Connections that are kept one by one: some 60 MiB of them.
+/// Limit of connections held at a time: about 60 MiB.
 const CONNECTIONS_MOST: usize = 4096;
 
-/// Follows what was asked for; the final report is printed at the end.
+/// Follows a file or an interface; prints the final report at the end.
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let options = Options::new(args)?;
@@ -114,7 +116,8 @@ fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> 
     let mut exit = Exit::Ok;
     loop {
         live.wait(STEP).context("poll the capture")?;
-        // An interface that goes down ends it; what was seen until then is reported.
+        // An error here (the interface goes down) ends the capture. The packets seen until then are
+        // reported.
         let taken = live.packets(|at_ns, wire, frame| {
             reading.packets += 1;
             reading.bytes += frame.len() as u64;
@@ -136,7 +139,7 @@ fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> 
     Ok(exit)
 }
 
-/// The analysis, and who looks at it.
+/// The analysis of the packets, and the state of the periodic reports.
 struct Looks<'a> {
     analysis: Analysis<Graph>,
     args: &'a cli::Trace,
@@ -146,7 +149,7 @@ struct Looks<'a> {
     left: Option<u64>,
     over: bool,
     on_terminal: bool,
-    /// Of earlier pieces.
+    /// Counts of the earlier files of the capture.
     before: Reading,
     broken: Option<Broken>,
 }
@@ -178,7 +181,7 @@ impl<'a> Looks<'a> {
         self.analysis.report(&self.name, &reading, outcome)
     }
 
-    /// Shows what was found so far; tells whether anybody reads it.
+    /// Shows a report of the packets so far. True unless the reader has closed its end.
     fn show(&self, so_far: &Reading) -> anyhow::Result<bool> {
         if self.args.format.csv {
             return Ok(true);
@@ -208,7 +211,7 @@ impl<'a> Looks<'a> {
         output::write_screen(&format!("{}\n", fits.join("\n")))
     }
 
-    /// One look as one line.
+    /// Returns a report as one line.
     fn line(&self, report: &Report) -> String {
         let dropped = report
             .dropped_by_capture
@@ -237,7 +240,7 @@ impl Sink for Looks<'_> {
 
     fn goes_on(&mut self, so_far: &Reading) -> bool {
         if !self.over && self.clock.due().is_some() {
-            // Nobody reads it any more, or cannot: there is no use in going on.
+            // No reader is left, or the write failed.
             self.over |= !self.show(so_far).unwrap_or(false);
             self.left = self.left.map(|left| left - 1);
             self.over |= self.left == Some(0);

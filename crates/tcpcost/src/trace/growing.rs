@@ -1,8 +1,8 @@
-//! A file that is still written, or a pipe, as a reader that says [`io::ErrorKind::WouldBlock`] where
-//! nothing more came for a while.
+//! Reader of a growing file or a pipe. Returns [`io::ErrorKind::WouldBlock`] if no data came within
+//! a step.
 //!
-//! The end of a regular file is looked at again and again, since only some file systems tell of
-//! growth (inotify sees no writes of other hosts on NFS).
+//! A regular file is polled at its end, because not every file system reports growth: inotify does
+//! not see the writes of other hosts on NFS.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,15 +14,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Why there will be no more.
+/// Reason why no more data will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileEnd {
-    /// Who wrote into the pipe closed it.
+    /// The last writer of the pipe closed it.
     Closed,
-    /// The name stands for another file now, as after a rotation.
+    /// Another file has the name now, as after a rotation.
     Replaced,
-    /// The file is shorter than what was read of it. One that was cut and grew beyond that within a
-    /// step is not told apart from one that only grew.
+    /// The file is shorter than the part that was read. A file that is cut and grows beyond that
+    /// part within one step is taken for one that only grew.
     Cut,
 }
 
@@ -31,19 +31,19 @@ pub enum FileEnd {
 pub struct Growing {
     file: File,
     step: Duration,
-    /// Of a regular file: its name.
+    /// Path of a regular file; `None` for a pipe.
     name: Option<PathBuf>,
     bytes_read: u64,
-    /// The name was seen to stand for another file: what its writer still added is read first.
+    /// True if another file has the name now. The old file's last data is still read.
     replaced: bool,
     ended: Option<FileEnd>,
 }
 
 impl Growing {
-    /// A file or FIFO of this name, or standard input for `-`; a read waits for one step at most.
+    /// Opens a file or FIFO, or standard input for `-`. A read waits for at most one `step`.
     ///
     /// # Errors
-    /// What opening it says.
+    /// See [`File::open`].
     pub fn open(path: &Path, step: Duration) -> io::Result<Growing> {
         let file = if path == Path::new("-") {
             File::from(io::stdin().as_fd().try_clone_to_owned()?)
@@ -61,12 +61,12 @@ impl Growing {
         })
     }
 
-    /// Why it gave no more; `None` as long as more may come.
+    /// Reason of the end; `None` while more data may come.
     pub fn ended(&self) -> Option<FileEnd> {
         self.ended
     }
 
-    /// At the end of what is there: whether that is the end of all.
+    /// Checks at the end of the data if more may come. `None` if so.
     fn look(&mut self) -> io::Result<Option<FileEnd>> {
         let Some(name) = &self.name else {
             return Ok(Some(FileEnd::Closed));
@@ -78,7 +78,7 @@ impl Growing {
         if self.replaced {
             return Ok(Some(FileEnd::Replaced));
         }
-        // Moved away and not yet there again: it may still be written.
+        // A file that was moved may still be written while no other file has its name.
         let named = std::fs::metadata(name).ok();
         self.replaced =
             named.is_some_and(|named| (named.dev(), named.ino()) != (own.dev(), own.ino()));
@@ -108,10 +108,10 @@ impl Read for Growing {
     }
 }
 
-/// Waits until there is something to read, or the other end is closed; tells whether.
+/// Waits until data is ready or the other end is closed. False if neither came within `most`.
 ///
 /// # Errors
-/// What poll(2) says.
+/// See poll(2).
 fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> io::Result<bool> {
     let most = Timespec::try_from(most).ok();
     match poll(&mut [PollFd::new(&fd, PollFlags::IN)], most.as_ref()) {

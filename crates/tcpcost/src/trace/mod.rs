@@ -1,4 +1,4 @@
-//! `tcpcost trace`: captures to findings, tables, JSON and CSV.
+//! `tcpcost trace`: analyses captures, and prints findings, tables, JSON or CSV.
 
 mod compare;
 mod follow;
@@ -22,8 +22,8 @@ use crate::cli;
 use crate::exit::{Exit, usage};
 use crate::output;
 
-/// Reads the captures and prints what they say. A broken one is a line on stderr and exit code 1,
-/// and what was read of it until then is reported with the others.
+/// Analyses the captures and prints their reports. A broken capture is a line on standard error and
+/// exit code 1; its packets before the break are reported like those of the others.
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     if args.follow || args.interface.is_some() {
         return follow::trace(args);
@@ -46,7 +46,8 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     for outcome in outcomes {
         let (report, mut graph) = outcome?;
         if let Some(path) = &args.html {
-            // The largest is known only now: what can be read again is.
+            // The largest connection is known only now. Files can be read again for its graph; a
+            // pipe cannot.
             let again = args.connection.is_empty() && args.files.iter().all(|file| file.is_file());
             if let Some(number) = report.largest().filter(|number| again && *number != 1) {
                 options.graphs_of = vec![number];
@@ -61,14 +62,14 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         reports.push(report);
         graphs.push(graph);
     }
-    // Connections are asked for of one capture.
+    // `--connection` needs one capture, so the first graph is the one it shows.
     let graph = graphs.first().cloned().unwrap_or_default();
     print(args, &reports, &graph)?;
     Ok(exit)
 }
 
 struct Options {
-    /// The connections whose graphs are wanted.
+    /// Numbers of the connections whose graphs are drawn.
     graphs_of: Vec<usize>,
     settings: Settings,
     filter: Filter,
@@ -135,7 +136,7 @@ impl Options {
     }
 }
 
-/// One capture, of one file or several that follow each other.
+/// Analyses one capture: one file, or several that continue each other.
 fn one(files: &[PathBuf], options: &Options) -> anyhow::Result<(Report, Graph)> {
     let mut analysis = options.analysis();
     let mut whole = Reading::default();
@@ -165,7 +166,8 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn Read>> {
     ))
 }
 
-/// Does all the work, as much of it at a time as there are CPUs; results in the order of the work.
+/// Runs `run` on each item of `work`, on as many threads as there are CPUs. Returns the results in
+/// the order of `work`.
 fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);

@@ -1,7 +1,7 @@
-//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus.
+//! Fuzz targets, which `cargo test` also runs over their corpus.
 //!
-//! Four targets read a capture (`pcap`, `pcapng`, `text`, `compressed`): they differ in their corpus,
-//! so that each form has its own share of the time.
+//! Four targets read a capture (`pcap`, `pcapng`, `text`, `compressed`). They differ only in their
+//! corpus, so that each format has its own share of the time.
 
 use std::io::Read;
 
@@ -11,8 +11,8 @@ use tcpcost_trace::{
     parse, read, text,
 };
 
-/// Any bytes as a capture: whole, and as a pipe gives them; both tell the same, but that a decompressor
-/// may give a little less of what was before the place where it broke.
+/// Reads any bytes as a capture, whole and in pieces as from a pipe. Both results must be equal,
+/// except that a decompressor may return a little less before the place where it broke.
 pub fn capture(data: &[u8]) {
     let mut analysis = watched();
     let mut whole = Vec::new();
@@ -37,8 +37,8 @@ pub fn capture(data: &[u8]) {
     told(&reading, outcome.as_ref().copied(), &connections, &graph);
 }
 
-/// Frames of one link type: its number, then each frame behind its time, length on the wire and
-/// captured length.
+/// Parses frames of one link type: its number, then each frame after its time, length on the wire
+/// and captured length.
 pub fn packets(data: &[u8]) {
     const LINKS: [u32; 13] = [1, 0, 101, 113, 276, 147, 9, 51, 105, 127, 239, 242, 10];
     let mut input = Input(data);
@@ -49,7 +49,7 @@ pub fn packets(data: &[u8]) {
     while !input.0.is_empty() {
         let time = input.byte();
         at_ns += u64::from(time) * 100_000;
-        // Some are BIG TCP's, beyond 64 KiB.
+        // Some packets are longer than 64 KiB, as in BIG TCP.
         let wire_len = u32::from(input.u16()) << if time > 250 { 4 } else { 0 };
         let captured = usize::from(input.byte()).min(input.0.len());
         let (frame, rest) = input.0.split_at(captured);
@@ -57,7 +57,7 @@ pub fn packets(data: &[u8]) {
         reading.packets += 1;
         let mut skipped = Skipped::default();
         let segment = parse(link, frame, wire_len, at_ns, &mut skipped);
-        // Each frame is a segment or counted as left out.
+        // Each frame is a segment or counted as skipped.
         assert_eq!(u64::from(segment.is_none()), skipped.total());
         if let Some(segment) = segment {
             analysis.segment(&segment);
@@ -67,7 +67,7 @@ pub fn packets(data: &[u8]) {
     told(&reading, Ok(()), &connections, &graph);
 }
 
-/// IP packets with what follows the header of a tunnel: its number, how the inner packet begins, and the rest.
+/// Parses IP packets that carry a tunnel: its number, the length of the rest, and the rest.
 pub fn tunnels(data: &[u8]) {
     const PROTOCOLS: [u8; 5] = [4, 41, 47, 51, 17];
     const PORTS: [u16; 4] = [4789, 8472, 6081, 2152];
@@ -89,7 +89,7 @@ pub fn tunnels(data: &[u8]) {
         input.0 = next;
         packet.extend(rest);
         if kind & 128 != 0 {
-            // An inner packet that is whole, where the tunnel's header ends.
+            // A whole inner packet, where the tunnel's header ends.
             packet.extend(INNER);
         }
         let wire_len = packet.len() as u32;
@@ -107,13 +107,13 @@ pub fn tunnels(data: &[u8]) {
     told(&reading, Ok(()), &connections, &graph);
 }
 
-/// IPv4 and TCP, a segment of one byte.
+/// IPv4 and TCP headers and one byte of payload.
 const INNER: [u8; 41] = [
     0x45, 0, 0, 41, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80, 0, 0, 0, 1,
     0, 0, 0, 1, 0x50, 0x18, 0, 9, 0, 0, 0, 0, 7,
 ];
 
-/// Two captures of any segments, held against each other: the first byte tells where the second begins.
+/// Compares two captures of any segments. The first byte decides where the second begins.
 pub fn pair(data: &[u8]) {
     let Some((&at, rest)) = data.split_first() else {
         return;
@@ -139,7 +139,7 @@ pub fn pair(data: &[u8]) {
     Causes::of(&reports[0], &reports[1]).text();
 }
 
-/// Any segments between two ends, their numbers near each other's.
+/// Analyses any segments between two ends, with numbers near each other.
 pub fn segments(data: &[u8]) {
     let mut analysis = watched();
     each_segment(data, &mut analysis);
@@ -206,7 +206,7 @@ fn watched() -> Analysis<Graph> {
     Analysis::watched(Settings::default(), Filter::default(), Graph::of(&[1]))
 }
 
-/// All forms of the result can be made, and its counts can be.
+/// Checks that all formats of the result can be made, and that its counts are possible.
 fn told(
     reading: &Reading,
     outcome: Result<(), &tcpcost_trace::Broken>,
@@ -248,7 +248,7 @@ fn told(
     }
     let report = Report::new("fuzz", reading, outcome, connections);
     text(&report);
-    // Most of a page's time goes into the charts' library, which is the same in each.
+    // Most of a page's time is spent on the charts' library, which is the same in each page.
     if report.total.captured_packets.is_multiple_of(16) {
         page(&report, graph);
     }
@@ -260,7 +260,7 @@ fn told(
     json(&reports);
 }
 
-/// Gives its bytes a few at a time.
+/// Reader that returns its bytes a few at a time.
 struct Pipe<'a>(&'a [u8], usize);
 
 impl Read for Pipe<'_> {
@@ -272,7 +272,7 @@ impl Read for Pipe<'_> {
     }
 }
 
-/// Bytes that give 0 once they are used up.
+/// Input bytes, followed by zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

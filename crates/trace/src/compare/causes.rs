@@ -1,4 +1,5 @@
-//! Before and after: what each MiB of payload took, cause by cause.
+//! Comparison of two captures, before and after a change: time and packets for each MiB of payload,
+//! cause by cause.
 
 use std::fmt::Write as _;
 
@@ -11,24 +12,24 @@ use crate::waits::Wait;
 /// One cause in two captures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CauseRow {
-    /// Its name for scripts; those of time end in `_ns_per_mib`.
+    /// Name for scripts. Causes of time end in `_ns_per_mib`.
     pub cause: String,
-    /// For each MiB of payload in the first capture; `None` if that has no payload.
+    /// Amount for each MiB of payload in the first capture. `None` if that capture has no payload.
     pub before: Option<f64>,
-    /// The same in the second.
+    /// Amount for each MiB of payload in the second capture. `None` if that capture has no payload.
     pub after: Option<f64>,
 }
 
 /// The differences between two captures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Causes {
-    /// Names of both.
+    /// Names of the two captures.
     pub files: [String; 2],
-    /// What the first finding of each is.
+    /// First finding of each capture. `None` if a capture has none.
     pub headlines: [Option<String>; 2],
-    /// Time by what it was waited for: the largest difference first.
+    /// Time by what the sender waited for, except idle time; the largest difference first.
     pub time: Vec<CauseRow>,
-    /// What passes the stack: the largest difference first.
+    /// Packets and segments of each kind; the largest difference first.
     pub packets: Vec<CauseRow>,
 }
 
@@ -39,7 +40,7 @@ impl CauseRow {
 }
 
 impl Causes {
-    /// Of two captures.
+    /// Compares two reports.
     pub fn of(before: &Report, after: &Report) -> Causes {
         let mib = |report: &Report| report.total.payload_bytes as f64 / 1_048_576.0;
         let per = |report: &Report, count: u64| {
@@ -87,7 +88,7 @@ impl Causes {
         }
     }
 
-    /// As a table.
+    /// Renders the comparison as a table.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (file, headline) in self.files.iter().zip(&self.headlines) {

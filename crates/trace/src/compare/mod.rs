@@ -1,5 +1,5 @@
-//! Two captures beside each other: of the same thing before and after a change, or of one transfer at
-//! both of its ends.
+//! Comparison of two captures: before and after a change ([`causes`]), or one transfer captured at
+//! both of its ends ([`pair`]).
 
 mod causes;
 mod pair;

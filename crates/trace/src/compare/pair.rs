@@ -1,8 +1,9 @@
-//! One transfer captured at two places: what left the one and came to the other, packet by packet.
+//! One transfer captured at two places, packet by packet: what passed the first place and what
+//! arrived at the second.
 //!
-//! Memory grows with packets here: 64 bytes each. The clocks of two hosts differ, so delays are told
-//! above the shortest of their direction, and the difference of the clocks only as far as both ways
-//! take equally long.
+//! Memory grows with packets: 64 bytes each. The clocks of two hosts differ. Delays are therefore
+//! reported above the shortest of their direction, and the clock difference on the assumption that
+//! both ways take equally long.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -16,11 +17,12 @@ use crate::segment::endpoint_name;
 use crate::segment::{Endpoint, Segment, flag};
 use crate::text::wrapped;
 
-/// The packets of a capture, as they are held against another's.
+/// Packets of one capture, for comparison with another capture.
 #[derive(Debug, Default)]
 pub struct Passed {
     connections: HashMap<(Endpoint, Endpoint), usize, foldhash::fast::RandomState>,
-    /// Places by the sequence number of the client's SYN: the first with each.
+    /// Index of a connection by the sequence number of its client's SYN: the first connection with
+    /// that number.
     by_number: HashMap<u32, usize>,
     all: Vec<SeenConnection>,
 }
@@ -95,47 +97,48 @@ impl Sink for Passed {
     }
 }
 
-/// Two captures of the same connections.
+/// Connections that two captures have in common.
 #[derive(Debug, Clone, Serialize)]
 pub struct Pair {
-    /// Names of both.
+    /// Names of the two captures.
     pub files: [String; 2],
-    /// The connections that are in both.
+    /// Connections that are in both captures and carry data.
     pub connections: Vec<PairedConnection>,
 }
 
-/// A connection that both hold.
+/// Connection that is in both captures.
 #[derive(Debug, Clone, Serialize)]
 pub struct PairedConnection {
-    /// Its ends in the first capture: the client, or who was seen first, and the other.
+    /// Ends in the first capture: the client, or the end seen first, then the other end.
     pub ends: [String; 2],
-    /// What each end sent.
+    /// Packets that each end sent.
     pub directions: [PairedDirection; 2],
-    /// Clock of the second capture less that of the first, ns, if both ways take equally long.
+    /// Clock of the second capture minus that of the first, ns, if both ways take equally long.
+    /// `None` if delays are known in only one direction.
     pub clock_difference_ns: Option<i64>,
-    /// What something between the two changed.
+    /// Differences between the two places that a middlebox made.
     pub changed: Vec<String>,
 }
 
-/// What one end sent, at both places.
+/// Packets that one end sent, at both places.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct PairedDirection {
-    /// Which capture it passed first: 0 or 1.
+    /// Capture that this direction passes first: 0 or 1.
     pub first: usize,
-    /// Captured packets with payload there, and their bytes.
+    /// Captured packets with payload at the first place.
     pub packets_first: u64,
-    /// Their payload.
+    /// Payload bytes at the first place.
     pub bytes_first: u64,
     /// Captured packets with payload at the other place.
     pub packets_second: u64,
-    /// Their payload.
+    /// Payload bytes at the other place.
     pub bytes_second: u64,
-    /// Payload bytes that passed the first place and not the second: lost in between.
+    /// Payload bytes that passed the first place and not the second, so were lost between.
     pub bytes_lost: u64,
-    /// Packets at the second place that were not followed to their end, because too many at the first place hold
-    /// the same bytes: what is lost is then an estimate.
+    /// Packets at the second place whose origin was not fully searched, because too many packets at
+    /// the first place hold the same bytes. The loss is then an estimate.
     pub not_followed: u64,
-    /// Frames of the first capture of which something was lost: the first 20.
+    /// Frame numbers in the first capture of packets with lost bytes: the first 20.
     pub frames_lost: Vec<u64>,
     /// Pure ACKs at the first place and at the second.
     pub pure_acks: [u64; 2],
@@ -144,7 +147,7 @@ pub struct PairedDirection {
 }
 
 impl Pair {
-    /// Of two captures; `None` if no connection is in both.
+    /// Pairs two captures. `None` if no connection with data is in both.
     pub fn of(files: [String; 2], a: &Passed, b: &Passed, names: &Names) -> Option<Pair> {
         let connections: Vec<PairedConnection> = a
             .all
@@ -155,7 +158,7 @@ impl Pair {
         (!connections.is_empty()).then_some(Pair { files, connections })
     }
 
-    /// As text.
+    /// Renders the pair as text.
     pub fn text(&self) -> String {
         let [a, b] = &self.files;
         let mut out = String::new();
@@ -223,8 +226,8 @@ impl Pair {
 }
 
 impl Passed {
-    /// The same connection here: between the same ends, or, behind a translator of addresses, the one
-    /// with the same first numbers.
+    /// Finds a connection of the other capture here: between the same ends, or, behind NAT, with
+    /// the same initial sequence number of the client.
     fn same_as(&self, one: &SeenConnection) -> Option<&SeenConnection> {
         if let Some(place) = self.connections.get(&(one.ends[0], one.ends[1])) {
             return self.all.get(*place);
@@ -235,7 +238,7 @@ impl Passed {
 }
 
 fn paired(a: &SeenConnection, b: &SeenConnection, names: &Names) -> PairedConnection {
-    // Who was seen first may be another end there.
+    // The end that was seen first may be the other one in the second capture.
     let is_turned = a.ends[0] == b.ends[1] && a.ends[1] == b.ends[0];
     let of_b = |from: usize| if is_turned { 1 - from } else { from };
     let mut delays = [None; 2];
@@ -243,7 +246,7 @@ fn paired(a: &SeenConnection, b: &SeenConnection, names: &Names) -> PairedConnec
         let sides = [&a.packets[from], &b.packets[of_b(from)]];
         let first = first_of(sides, from);
         let (direction, min_ns) = compared(sides[first], sides[1 - first]);
-        // Always from the first capture's clock to the second's.
+        // Delay from the first capture's clock to the second's, whichever place comes first.
         delays[from] = min_ns.map(|ns| if first == 0 { ns } else { -ns });
         PairedDirection { first, ..direction }
     });
@@ -261,8 +264,8 @@ fn paired(a: &SeenConnection, b: &SeenConnection, names: &Names) -> PairedConnec
     }
 }
 
-/// Which place a direction passes first: hop limits only go down; where none does, the one that holds
-/// more of it, or the first capture for what the client sent.
+/// Capture that a direction passes first. Hop limits only go down; if they are equal, the capture
+/// that holds more bytes of the direction; else the first capture for what the client sent.
 fn first_of(sides: [&Vec<SeenPacket>; 2], from: usize) -> usize {
     let hops = sides.map(|packets| packets.first().map_or(0, |packet| packet.hop_limit));
     let bytes = sides.map(|packets| packets.iter().map(|of| u64::from(of.payload)).sum::<u64>());
@@ -275,7 +278,8 @@ fn first_of(sides: [&Vec<SeenPacket>; 2], from: usize) -> usize {
     }
 }
 
-/// What of one place's packets came to the other, and the shortest delay by both clocks.
+/// Matches the packets of the second place with those of the first. Returns the shortest delay by
+/// both clocks, too.
 fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Option<i64>) {
     let data = |packets: &[SeenPacket]| {
         let with: Vec<SeenPacket> = packets
@@ -319,16 +323,16 @@ fn compared(first: &[SeenPacket], second: &[SeenPacket]) -> (PairedDirection, Op
     (direction, min.or_else(|| ack_delay(first, second)))
 }
 
-/// The packets of one place of which something did not come to the other one yet.
+/// Packets of the first place whose bytes have not all arrived at the second.
 struct Unmatched<'a> {
     sent: &'a [SeenPacket],
-    /// Bytes of each that did not come.
+    /// Bytes of each packet that have not arrived.
     left: Vec<u32>,
-    /// Those with bytes left: where it begins, when it passed, and its place in `sent`.
+    /// Packets with bytes left: offset of the first byte, time of passing, and index in `sent`.
     open: BTreeSet<(i64, u64, usize)>,
     longest: i64,
     not_followed: u64,
-    /// Packets that were looked at, all in all.
+    /// Packets examined in all.
     looked_at: u64,
 }
 
@@ -356,11 +360,12 @@ impl Unmatched<'_> {
         (self.offset(of.seq), of.at_ns, at)
     }
 
-    /// A packet came to the second place. Returns its delay; `None` if nothing at the first place begins it.
+    /// Handles a packet at the second place. Returns its delay, or `None` if no packet at the first
+    /// place holds its first byte.
     fn arrive(&mut self, packet: &SeenPacket) -> Option<i64> {
         let mut delay = None;
         let (mut rest, mut seq) = (packet.payload, packet.seq);
-        // Super-segments are cut and joined on the way: what starts within a packet is of it.
+        // Super-segments are split and merged on the way, so a packet may hold pieces of several.
         for _ in 0..PIECES_MOST {
             let start = self.offset(seq);
             let Some(at) = self.origin(packet, start) else {
@@ -384,8 +389,9 @@ impl Unmatched<'_> {
         delay
     }
 
-    /// The packet that brought the byte at `start`: of several transmissions the one with the same stamp, or
-    /// the earliest that did not come.
+    /// Index of the packet at the first place that carried the byte at `start`. If it was sent
+    /// several times: the transmission with the same TCP timestamp, then with the same IP id, then
+    /// the earliest, among those with bytes left.
     fn origin(&mut self, packet: &SeenPacket, start: i64) -> Option<usize> {
         let around = (start - self.longest, 0, 0)..=(start, u64::MAX, usize::MAX);
         let nearest = self.open.range(around).rev().take(CANDIDATES_MOST);
@@ -408,12 +414,12 @@ impl Unmatched<'_> {
     }
 }
 
-/// Packets at the first place that are looked at for each piece of one at the second, and pieces of one packet:
-/// those of a super-segment of 256 KiB.
+/// Limits: packets at the first place examined for each piece of a packet at the second, and pieces
+/// of one packet (as a super-segment of 256 KiB has).
 const CANDIDATES_MOST: usize = 64;
 const PIECES_MOST: usize = 512;
 
-/// The shortest delay of pure ACKs that are the same in all.
+/// Shortest delay of pure ACKs, matched by ACK number, timestamp, window and IP id.
 fn ack_delay(first: &[SeenPacket], second: &[SeenPacket]) -> Option<i64> {
     let key = |of: &SeenPacket| (of.ack, of.timestamp, of.window, of.ip_id);
     let mut sent = HashMap::new();
@@ -430,7 +436,7 @@ fn ack_delay(first: &[SeenPacket], second: &[SeenPacket]) -> Option<i64> {
     delays.min()
 }
 
-/// What a middlebox changed, as far as SYNs and the first packets tell.
+/// Changes that a middlebox made, as far as SYNs and the first packets show them.
 fn changes(a: &SeenConnection, b: &SeenConnection, of_b: impl Fn(usize) -> usize) -> Vec<String> {
     let mut changed = Vec::new();
     for from in [0, 1] {
@@ -508,7 +514,7 @@ mod tests {
         }
     }
 
-    /// Packets looked at for as many at the second place as at the first.
+    /// Packets examined when as many arrive at the second place as left the first.
     fn looked_at(count: u64, seq: fn(u64) -> u32, come: u32) -> u64 {
         let sent = (0..count).map(|number| match number {
             0 => packet(0, 0, 65_000),

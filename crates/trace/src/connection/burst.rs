@@ -1,9 +1,9 @@
-//! Packets of one kind and direction in a row.
+//! Bursts: successive packets of one kind and direction.
 
 use super::{Connection, sides};
 use crate::watch::{BurstEvent, Watch};
 
-/// The burst that goes on.
+/// Current burst.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Burst {
     from: usize,
@@ -12,23 +12,24 @@ pub(super) struct Burst {
     wire_segments: u64,
 }
 
-/// What a packet is to bursts.
+/// Kind of a packet for bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
     PureAck,
-    /// SYN, FIN or RST without payload: it ends a burst and begins none.
+    /// SYN, FIN or RST without payload: ends a burst and begins none.
     Other,
 }
 
 impl Connection {
-    /// Whether what this end sends now follows its last packet directly.
+    /// True if a packet that end `from` sends now follows its last packet within the burst gap.
     #[inline]
     pub(super) fn follows(&self, from: usize, silence_ns: u64) -> bool {
         self.burst.from == from && silence_ns <= self.settings.burst_gap_ns
     }
 
-    /// A packet of this kind; `follows` as before it.
+    /// Counts a packet of this kind. `follows` is the result of [`Connection::follows`] before the
+    /// packet.
     #[inline]
     pub(super) fn on_burst<W: Watch>(
         &mut self,
@@ -39,7 +40,7 @@ impl Connection {
         watch: &mut W,
     ) {
         let data = kind == Kind::Data;
-        // One without packets goes on as well as another begins.
+        // An empty burst can change direction and kind without an event.
         if !follows || self.burst.data != data || kind == Kind::Other {
             self.end_burst(watch);
             self.burst.from = from;

@@ -1,4 +1,4 @@
-//! Before the MSS is known packets are held back: until both SYNs told it, or enough payload sizes.
+//! Packets held until the MSS is known from both SYNs or from enough payload sizes.
 
 use super::Connection;
 use crate::direction::SynOptions;
@@ -6,7 +6,7 @@ use crate::mss::{Mss, MssSource, assume, by_syns, infer, is_of_ethernet};
 use crate::segment::{Segment, flag};
 use crate::watch::Watch;
 
-/// What is held back.
+/// Packets held so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     segments: Vec<Segment>,
@@ -32,7 +32,7 @@ impl Connection {
         held.data += usize::from(segment.payload > 0);
         let syns = self.directions.each_ref().map(|direction| direction.syn);
         let told = match syns.map(|syn| syn.and_then(|syn| syn.mss)) {
-            // Where they differ, sizes have a say.
+            // If the options of the SYNs differ, payload sizes decide, too.
             [Some(client), Some(server)] => client == server || held.data >= HELD_DATA / 4,
             _ => false,
         };
@@ -52,13 +52,13 @@ impl Connection {
         }
     }
 
-    /// Decides the MSS and takes what was held.
+    /// Decides the MSS and analyses the packets that were held.
     pub(super) fn release<W: Watch>(&mut self, watch: &mut W) {
         let Some(held) = self.held.take() else { return };
         let syns = self.directions.each_ref().map(|direction| direction.syn);
         if let [Some(a), Some(b)] = syns {
             self.timestamps = a.timestamps && b.timestamps;
-            // RFC 7323: both SYNs must have the option, else none scales.
+            // RFC 7323: windows are scaled only if both SYNs have the option.
             let scales = a.window_scale.zip(b.window_scale);
             self.directions[0].window_shift = Some(scales.map_or(0, |scales| scales.0));
             self.directions[1].window_shift = Some(scales.map_or(0, |scales| scales.1));
@@ -78,7 +78,8 @@ impl Connection {
             bytes: bytes.max(1),
             source: MssSource::Given,
         });
-        // What an end sends is bound by the other's option, less the options that it uses itself.
+        // An end's segments are limited by the other end's MSS option, less the option bytes that
+        // the sender itself uses.
         let option_bytes = [0, 1].map(|end| {
             let used = held.segments.iter().find(|segment| {
                 !segment.any(flag::SYN | flag::RST) && self.end_of(&segment.source) == end
@@ -97,7 +98,7 @@ impl Connection {
         });
         let by_size = [infer(&sizes[0], headers), infer(&sizes[1], headers)];
         for end in [0, 1] {
-            // A direction of small messages says nothing of the MSS: the other's may.
+            // A direction of small messages shows no MSS; the other direction may.
             let own = by_size[end].filter(|mss| mss.bytes >= 500);
             let other = by_size[1 - end].filter(|mss| mss.bytes >= 500);
             self.directions[end].mss = given
@@ -117,9 +118,11 @@ impl Connection {
     }
 }
 
-/// Whether packets came twice while they were held: half of them, or of the handshake, where the last
-/// one has no copy yet, two of five. One that is the same in all within 50 ms, or a SYN sooner than any
-/// is sent again (RFC 6298: 1 s), is no other one.
+/// True if every packet seems to be captured twice: half of the held packets are copies of others.
+/// Two of five are enough, because in a handshake the last packet has no copy yet.
+///
+/// A copy is equal in all fields within 50 ms. For SYNs the limit is 900 ms, because a
+/// retransmission comes after 1 s or later (RFC 6298).
 fn is_doubled(held: &[Segment]) -> bool {
     let same = |a: &Segment, b: &Segment| {
         let most_ns = if a.any(flag::SYN) {
@@ -156,7 +159,7 @@ fn header_bytes(ipv6: bool, timestamps: bool) -> u32 {
     ip_and_tcp + if timestamps { 12 } else { 0 }
 }
 
-/// Data packets that are looked at for inferring an MSS (a quarter of them where those are Ethernet's),
-/// and packets of any kind held at most: 8 KiB a connection.
+/// Limits of what is held for each connection: data packets for inferring an MSS (a quarter of them
+/// if their sizes are Ethernet's), and packets of any kind (8 KiB).
 const HELD_DATA: usize = 32;
 const HELD_MOST: usize = 64;

@@ -1,4 +1,4 @@
-//! One connection: both directions, and what only both together tell.
+//! One connection: both directions, and results that need both.
 
 mod burst;
 mod held;
@@ -19,68 +19,69 @@ use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::tunnels::Tunnel;
 use crate::watch::{AckEvent, PacketEvent, Watch};
 
-/// How a connection began, as far as the capture tells.
+/// Start of a connection, as far as the capture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Began {
     /// Both SYNs were captured.
     Handshake,
-    /// One SYN was.
+    /// One SYN was captured.
     OneSyn,
-    /// It was there before the capture.
+    /// No SYN was captured: the connection is older than the capture.
     BeforeCapture,
 }
 
-/// How a connection ended, as far as the capture tells.
+/// End of a connection, as far as the capture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// Both FINs were captured; this end's first.
+    /// Both FINs were captured.
     Fin {
-        /// 0 or 1.
+        /// End that sent the first FIN: 0 or 1.
         first: usize,
     },
-    /// One FIN was.
+    /// One FIN was captured.
     HalfClosed {
-        /// Whose, 0 or 1.
+        /// End that sent the FIN: 0 or 1.
         by: usize,
     },
-    /// A RST was.
+    /// A RST was captured.
     Reset {
-        /// Whose, 0 or 1.
+        /// End that sent the RST: 0 or 1.
         by: usize,
     },
-    /// It outlived the capture, or its end was not captured.
+    /// No FIN or RST was captured: the connection outlived the capture, or its end was not
+    /// captured.
     NotSeen,
 }
 
-/// What became of a handshake.
+/// Result of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handshake {
-    /// Something followed it.
+    /// An end sent a packet other than SYN or RST.
     Completed,
-    /// The client's SYN was answered, and the client never said more: a scan, a flood with the addresses
-    /// of others, or an answer that was lost.
+    /// The client's SYN was answered, and the client sent nothing more: a scan, a flood with
+    /// spoofed addresses, or a lost answer.
     HalfOpen,
     /// The server answered with a RST.
     Refused,
-    /// Nothing answered.
+    /// No packet answered the SYN.
     Unanswered,
 }
 
-/// Choices of an analysis.
+/// Settings of an analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// A pause that ends a burst, ns.
+    /// Pause that ends a burst, ns.
     pub burst_gap_ns: u64,
-    /// MSS of every connection, in place of what the capture tells.
+    /// MSS of every connection, bytes. `None`: the MSS that the capture shows.
     pub mss: Option<u32>,
 }
 
 impl Default for Settings {
-    /// 10 ms: longer than what a host's scheduler or GRO adds within a burst, shorter than the usual
-    /// delayed-ACK timer of 40 ms.
+    /// Burst gap of 10 ms: longer than the delay that a host's scheduler or GRO adds within a
+    /// burst, and shorter than the usual delayed-ACK timer of 40 ms.
     fn default() -> Settings {
         Settings {
             burst_gap_ns: 10_000_000,
@@ -89,26 +90,27 @@ impl Default for Settings {
     }
 }
 
-/// A connection.
+/// TCP connection of a capture.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// The ends: 0 is the client if a SYN was captured, or else who was seen first.
+    /// Ends: 0 is the client if a SYN was captured, else the end that was seen first.
     pub ends: [Endpoint; 2],
-    /// What each end sent.
+    /// Packets that each end sent.
     pub directions: [Direction; 2],
-    /// Time of the first packet, ns since the epoch; `None` if the capture tells no times.
+    /// Time of the first packet, ns since the epoch. `None` if the capture has no times.
     pub first_ns: Option<u64>,
-    /// Time of the last packet.
+    /// Time of the last packet, ns since the epoch. `None` if the capture has no times.
     pub last_ns: Option<u64>,
     /// Time without anything outstanding in either direction, ns.
     pub idle_ns: u64,
-    /// The longest time without a packet, ns.
+    /// Longest time without a packet, ns.
     pub longest_silence_ns: u64,
-    /// From the first SYN to the ACK of the other, ns.
+    /// Time from the client's SYN to its ACK of the server's SYN, ns. `None` if either was not
+    /// captured.
     pub handshake_ns: Option<u64>,
-    /// The innermost tunnel that carried its first packet.
+    /// Innermost tunnel that carried the first packet. `None` if there was no tunnel.
     pub tunnel: Option<Tunnel>,
-    /// Packets stamped earlier than the one before.
+    /// Packets whose timestamp is earlier than that of the packet before.
     pub clock_went_back: u64,
     first_fin: Option<usize>,
     reset_by: Option<usize>,
@@ -120,26 +122,26 @@ pub struct Connection {
     loopback: bool,
     burst: Burst,
     last_from: Option<usize>,
-    /// When the last packet passed, if it carried data; stamps that went back do not count.
+    /// Time of the last packet, ns, if it carried data. Timestamps that went back do not count.
     last_data_ns: Option<u64>,
-    /// A pause that an ACK ended, until it is known what came after it.
+    /// Pause that an ACK ended, until the next packet shows whether it was a stall.
     stall: Option<Pending>,
     /// Packets held back until the MSS is known; `None` once it is.
     held: Option<Box<Held>>,
     settings: Settings,
-    /// Whether several interfaces see each packet: then the first packet's alone is looked at.
+    /// True if several interfaces see each packet: then only the first packet seen is analysed.
     has_views: bool,
-    /// Sequence numbers of the SYNs, for telling a new connection on the same ports.
+    /// Sequence numbers of the SYNs, for recognising a new connection on the same ports.
     syn_numbers: [Option<u32>; 2],
     beyond_syn: bool,
-    /// Whether each end sent anything but SYN and RST.
+    /// True for each end that sent a packet other than SYN or RST.
     spoke: [bool; 2],
     time: Time,
 }
 
 impl Connection {
     pub(crate) fn new(first: &Segment, place: usize, settings: Settings) -> Connection {
-        // The SYN's sender is the client, and of a SYN-ACK the receiver.
+        // The client sends the SYN and receives the SYN-ACK.
         let swapped = first.has(flag::SYN | flag::ACK);
         let ends = if swapped {
             [first.destination, first.source]
@@ -179,12 +181,12 @@ impl Connection {
         }
     }
 
-    /// Its number, from 1 on in the order of first packets.
+    /// Number of the connection: from 1, in the order of first packets.
     pub fn number(&self) -> usize {
         self.place + 1
     }
 
-    /// How it began.
+    /// Start of the connection.
     pub fn began(&self) -> Began {
         match self
             .directions
@@ -197,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// How it ended.
+    /// End of the connection.
     pub fn ended(&self) -> Ended {
         match (self.reset_by, self.first_fin) {
             (Some(by), _) => Ended::Reset { by },
@@ -207,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// What became of its handshake; `None` if the client's SYN was not captured.
+    /// Result of the handshake. `None` if the client's SYN was not captured.
     pub fn handshake(&self) -> Option<Handshake> {
         let [client, server] = &self.directions;
         if !client.syn_seen {
@@ -224,12 +226,12 @@ impl Connection {
         })
     }
 
-    /// From the first packet to the last, ns; `None` if the capture tells no times.
+    /// Time from the first packet to the last, ns. `None` if the capture has no times.
     pub fn duration_ns(&self) -> Option<u64> {
         Some(self.last_ns?.saturating_sub(self.first_ns?))
     }
 
-    /// Whether only one direction was captured, though the other must have sent.
+    /// True if only one direction was captured, though the other end must have sent packets.
     pub fn is_one_sided(&self) -> bool {
         let packets = self
             .directions
@@ -238,7 +240,7 @@ impl Connection {
         packets.contains(&0) && packets.iter().sum::<u64>() > 3
     }
 
-    /// Whether this SYN opens another connection between the same ports.
+    /// True if this SYN opens another connection between the same ports.
     #[cold]
     pub(crate) fn is_followed_by(&self, syn: &Segment, from: usize) -> bool {
         match self.syn_numbers[from] {
@@ -247,13 +249,13 @@ impl Connection {
         }
     }
 
-    /// Which end sends from here to there.
+    /// Number of the end that sends from `source`: 0 or 1.
     #[inline]
     pub(crate) fn end_of(&self, source: &Endpoint) -> usize {
         usize::from(*source != self.ends[0])
     }
 
-    /// Which end sent this; `None` if it is not of this connection.
+    /// Number of the end that sent `segment`. `None` if it is not of this connection.
     #[inline(always)]
     pub(crate) fn sender_of(&self, segment: &Segment) -> Option<usize> {
         let [first, second] = &self.ends;
@@ -281,23 +283,23 @@ impl Connection {
         }
     }
 
-    /// Ends what is still open: the capture did.
+    /// Ends what is still open, at the end of the capture.
     pub(crate) fn finish<W: Watch>(&mut self, watch: &mut W) {
         self.release(watch);
         self.end_burst(watch);
         self.end_span();
     }
 
-    /// Takes a segment whose end's MSS is known.
+    /// Analyses a segment after the MSS is known.
     fn take<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
-        // There are two: without this each place below is checked.
+        // `from` is 0 or 1; the mask tells the compiler, so that indexing needs no bounds checks.
         let from = from & 1;
         let at_ns = segment.at_ns.unwrap_or(self.now_ns);
         let (here, there) = sides(&mut self.directions, from);
         let seq = here.sequence(segment.seq);
         let ack = there.acknowledged_by(segment);
         let control = u64::from(segment.any(flag::SYN)) + u64::from(segment.any(flag::FIN));
-        // Where data without a number stand is unknown.
+        // Data without a sequence number have no known place.
         let length = match segment.seq {
             Some(_) => u64::from(segment.payload) + control,
             None => 0,
@@ -319,7 +321,7 @@ impl Connection {
         let follows = self.follows(from, silence_ns);
         let directly = follows && self.burst.data;
 
-        // What it is.
+        // Kind and size of the packet.
         let (here, _) = sides(&mut self.directions, from);
         let payload = segment.payload;
         if payload > here.mss.bytes && !segment.any(flag::PSH) {
@@ -348,7 +350,7 @@ impl Connection {
             outcome = here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns);
         }
 
-        // What it acknowledges, and the window it offers.
+        // Data that it acknowledges, and the window that it offers.
         let pure = segment.is_pure_ack();
         let one_outstanding = there.has_one_segment_outstanding();
         let window_changed = here.on_window(segment);
@@ -372,9 +374,9 @@ impl Connection {
             }
         }
 
-        // Whether an end waited for it.
+        // Check whether an end waited for this packet.
         let gained = coverage.is_some();
-        // Without SACK a duplicate is all that tells.
+        // Without SACK only a duplicate ACK shows a gap.
         let is_duplicate = here.sent.duplicate_acks > duplicates && here.sent.sack_segments == 0;
         let tells_of_gap = segment.options.sack_blocks > 0 && !is_dsack(segment) || is_duplicate;
         if tells_of_gap {
@@ -419,7 +421,7 @@ impl Connection {
             });
         }
 
-        // What now keeps each end from sending.
+        // Limits that now keep each end from sending.
         let (here, there) = sides(&mut self.directions, from);
         let windows_known = [here.window_shift.is_some(), there.window_shift.is_some()];
         here.limit = here.limit_now(windows_known[1], there.window_closed());
@@ -480,7 +482,7 @@ impl Connection {
         debug_assert!(self.directions.iter().all(Direction::is_bounded));
     }
 
-    /// A SYN, FIN or RST passed.
+    /// Handles a SYN, FIN or RST.
     #[cold]
     fn on_control(&mut self, segment: &Segment, from: usize) {
         let here = &mut self.directions[from];
@@ -495,7 +497,8 @@ impl Connection {
         }
     }
 
-    /// Time passes until a packet with this stamp, under the limits that held; tells how much.
+    /// Accounts the time until a packet with this timestamp to the limits in force. Returns that
+    /// time, ns.
     #[inline]
     fn pass(&mut self, stamp: Option<u64>, at_ns: u64) -> u64 {
         let silence_ns = at_ns.saturating_sub(self.now_ns);
@@ -525,7 +528,7 @@ impl Connection {
     }
 }
 
-/// The direction of who sends, and the other one.
+/// Returns the sender's direction and the other one.
 #[inline]
 fn sides(directions: &mut [Direction; 2], from: usize) -> (&mut Direction, &mut Direction) {
     let [first, second] = directions;

@@ -1,27 +1,29 @@
-//! Delayed-ACK stalls: one segment outstanding, a pause, a lone ACK, and the sender goes on at once.
+//! Delayed-ACK stalls: one segment outstanding, a pause, a lone ACK, and data of the sender right
+//! after it.
 
 use crate::direction::{Direction, Limit};
 use crate::watch::StallEvent;
 
-/// A pause that a lone ACK ended; it was a stall if the sender goes on at once.
+/// Pause that a lone ACK ended. It is a stall if the sender sends again at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
-    /// Who waited.
+    /// End that waited.
     pub(super) from: usize,
     since_ns: u64,
     until_ns: u64,
-    /// The pause less the path's delay.
+    /// Pause minus the smallest RTT, ns.
     pub(super) lost_ns: u64,
-    /// Whether it passed as the application's: a last packet that is short looks as if it had no more.
+    /// True if the pause was counted as waiting for the application: a short last packet looks as
+    /// if the application had no more data.
     as_application: bool,
-    /// Of the ACK.
+    /// Frame number of the ACK.
     frame: u64,
 }
 
 impl Pending {
-    /// Of the segment that left at `since_ns` and was acknowledged now; `None` if that took no longer
-    /// than the path may. With one segment outstanding no queue of the connection's own is in the
-    /// way: half an RTT more than the smallest is left to that of others.
+    /// Pause from the segment sent at `since_ns` to its ACK at `at_ns`. `None` if the path may have
+    /// taken as long. With one segment outstanding the connection has no queue of its own, so
+    /// queues of others are allowed half of the smallest RTT.
     #[inline]
     pub(super) fn of(
         from: usize,
@@ -42,15 +44,15 @@ impl Pending {
         })
     }
 
-    /// Whether this packet shows that it was one: data of the end that waited, sent at once as far as
-    /// the way from the point of capture to that end and back (`rtt_ns`) allows.
+    /// True if this packet shows a stall: data of the end that waited, sent at once. The way from
+    /// the point of capture to that end and back (`rtt_ns`) is allowed for.
     #[inline]
     pub(super) fn ends_with(&self, from: usize, payload: u32, at_ns: u64, rtt_ns: u64) -> bool {
         let after_ns = at_ns.saturating_sub(self.until_ns);
         from == self.from && payload > 0 && after_ns <= AT_ONCE_NS.saturating_add(rtt_ns)
     }
 
-    /// It was one: what left right after the ACK shows that its sender waited for that.
+    /// Counts the stall: data sent right after the ACK show that the sender waited for it.
     pub(super) fn count(&self, waited: &mut Direction) {
         let sent = &mut waited.sent;
         sent.delayed_ack_stalls += 1;
@@ -72,11 +74,11 @@ impl Pending {
     }
 }
 
-/// Linux 6.18 at 250 Hz delays an ACK by 44 ms (median of 52; 48 at most), with TCP_DELACK_MAX_US at
-/// 20 ms by 24, and at 5 ms, the least that it takes, by 12: a timer has steps of 4 ms. Other
-/// systems' timers are longer.
+/// Linux 6.18 at 250 Hz delays an ACK by 44 ms (median of 52; 48 at most). With TCP_DELACK_MAX_US
+/// at 20 ms the delay is 24 ms, and at its minimum of 5 ms it is 12 ms, because a timer has steps
+/// of 4 ms. Other systems' timers are longer.
 const LEAST_NS: u64 = 5_000_000;
 
-/// Linux goes on in the softirq that brings the ACK: 8 to 17 µs later (median of 127 stalls; 25 at most).
-/// The rest is for a sender whose CPU is busy.
+/// Linux sends in the softirq that receives the ACK: 8 to 17 µs later (median of 127 stalls; 25 at
+/// most). The rest is for a sender whose CPU is busy.
 const AT_ONCE_NS: u64 = 1_000_000;

@@ -1,53 +1,55 @@
-//! What each moment of a connection was waited for, told when the data come that end the wait.
+//! Time of a connection, by what was waited for. The cause of a wait is decided when the data come
+//! that end the wait.
 //!
-//! A span is the time between two packets with data (SYN and FIN among them). What its end had to wait
-//! for is told by what that end knew when it sent: of ACKs that passed the point of capture the way to
-//! it and back ago.
+//! A span is the time between two packets with data (SYN and FIN included). Its cause depends on
+//! what its sender knew when it sent: the ACKs that passed the point of capture at least as long
+//! ago as the way from there to the sender and back takes.
 
 use super::Connection;
 use super::pace::{Pace, Rate};
 use crate::direction::{Data, Direction};
 use crate::waits::{CapturedAt, Wait, Waits};
 
-/// The span that goes on.
+/// Current span, and what was learned from the spans before.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Time {
     waits: Waits,
     since_ns: u64,
     begun: bool,
-    /// Who sent last, and what.
+    /// End that sent last, and whether that packet was a SYN.
     from: usize,
     was_syn: bool,
-    /// By end: whether its last data reached the edge of the window that it knew.
+    /// True if the end's last data reached the edge of the window that it knew.
     bound: [bool; 2],
-    /// Whether its last packet showed that it had no more: short, with PSH.
+    /// True if the end's last packet showed that it had no more data: short, with PSH.
     ran_out: [bool; 2],
-    /// Whether its last two packets were one message each: PSH, and no more than one segment.
+    /// True if the end's last two packets were one message each: PSH, and no more than one segment.
     messages: [bool; 2],
     was_message: [bool; 2],
-    /// By end: how soon it sends again without waiting for anything.
+    /// Time after which the end sends again without waiting for anything.
     pace: [Pace; 2],
     rate: [Rate; 2],
-    /// By end: where the data began by which it last asked a closed window.
+    /// First sequence number of the data by which the end last probed a closed window.
     probed: [Option<u64>; 2],
-    /// How long the windows had been closed when the span began, of both ends together.
+    /// Time that windows had been closed when the span began, both ends together, ns.
     closed_ns: u64,
-    /// Whether something else than data kept the span alive.
+    /// True if a keepalive was sent in the span.
     keepalive: bool,
     last: Option<Wait>,
     episode: Option<Box<Episode>>,
-    /// Whether a RST ended it with something in flight, or a request unanswered.
+    /// True if a RST ended the connection with data in flight, or with a request unanswered.
     pub(super) cut_off: bool,
 }
 
-/// From a loss, or what looks like one, until all that was in flight is acknowledged.
+/// Recovery: from a loss, or what looks like a loss, until all data in flight then are
+/// acknowledged.
 #[derive(Debug, Clone)]
 struct Episode {
     from: usize,
     recover: u64,
-    /// How the loss was found; `None` as long as nothing was sent again.
+    /// Way in which the loss was found. `None` as long as nothing was sent again.
     means: Option<Wait>,
-    /// What it would have been without.
+    /// Waits of the same time, had there been no loss.
     otherwise: Waits,
 }
 
@@ -55,18 +57,18 @@ struct Episode {
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
     pub(super) from: usize,
-    /// What its direction had sent before.
+    /// Highest sequence number that its direction had sent before.
     pub(super) nxt_before: u64,
     pub(super) seq: u64,
     pub(super) end: u64,
     pub(super) outcome: Data,
     pub(super) is_syn: bool,
     pub(super) is_reset: bool,
-    /// Whether it is short and has PSH.
+    /// True if the packet is short and has PSH.
     pub(super) ran_out: bool,
-    /// Whether it has PSH and is no more than one segment.
+    /// True if the packet has PSH and is no more than one segment.
     pub(super) is_message: bool,
-    /// Time lost in a delayed-ACK stall that it ended.
+    /// Time lost in a delayed-ACK stall that the packet ended, ns.
     pub(super) stalled_ns: Option<u64>,
 }
 
@@ -84,17 +86,18 @@ impl Time {
 }
 
 impl Connection {
-    /// What its time went into.
+    /// Time of the connection by what was waited for.
     pub fn waits(&self) -> Waits {
         let mut waits = self.waits_so_far();
         if self.is_one_sided() {
-            // Who waited for whom: what the other end said is not there.
+            // Which end waited for the other cannot be decided: the other end's packets are
+            // missing.
             for wait in [Wait::ClientApplication, Wait::ServerApplication] {
                 waits.shift(wait, Wait::Unclear);
             }
         }
-        // A window that is full while data wait in a queue of the path, and that never closes, limits
-        // nothing: a wider one would fill the queue.
+        // A full window limits nothing if data wait in a queue of the path and the window never
+        // closes: a larger window would only fill the queue.
         let closings = self.directions.iter().map(|of| of.sent.window_closings);
         if waits.of(Wait::ReceiverWindow) > 0
             && closings.sum::<u64>() == 0
@@ -108,8 +111,8 @@ impl Connection {
         waits
     }
 
-    /// Whether most ACKs of the larger direction cover a third of a window or more: they leave when a reader
-    /// makes room, while through a queue data come bit by bit, and so do their ACKs.
+    /// True if most ACKs of the larger direction cover a third of a window or more. A reader that
+    /// makes room sends such ACKs; through a queue data arrive bit by bit, and so do their ACKs.
     fn acks_cover_windows(&self) -> bool {
         let [client, server] = &self.directions;
         let acking = if client.sent.payload_bytes > server.sent.payload_bytes {
@@ -132,7 +135,8 @@ impl Connection {
         waits
     }
 
-    /// The median round trip and the shortest, of both parts of the path together, ns.
+    /// Median round trip and shortest round trip, each summed over both parts of the path, ns.
+    /// `None` only if no samples can be compared.
     pub(crate) fn round_trips(&self) -> Option<(u64, u64)> {
         let mut sums = (0u64, 0u64);
         for direction in &self.directions {
@@ -140,8 +144,8 @@ impl Connection {
             let by_data = [&rtt.by_ack_us, &rtt.by_timestamp_us];
             let most = by_data.into_iter().max_by_key(|of| of.n())?;
             let min_ns = rtt.min_ns.unwrap_or(0);
-            // Few samples, as of a handshake alone, are no median. Of ACKs one is taken at a time, so that
-            // long ones are few.
+            // Few samples, as those of a handshake alone, give no median. ACK timing takes one
+            // sample at a time, so long round trips give few samples; hence the median by weight.
             let of_acks = &rtt.of_acks_us;
             let median = if of_acks.n() > most.n() || most.n() < 8 {
                 of_acks.median_by_weight().filter(|_| of_acks.n() >= 4)
@@ -155,7 +159,7 @@ impl Connection {
         Some(sums)
     }
 
-    /// Where it was captured.
+    /// Place of the capture: near the client, near the server, near both, or between.
     pub fn captured_at(&self) -> CapturedAt {
         let [Some(client), Some(server)] = [0, 1].map(|end| self.way_to(end)) else {
             return CapturedAt::Unknown;
@@ -172,17 +176,17 @@ impl Connection {
         }
     }
 
-    /// The smallest time from the point of capture to this end and back, ns.
+    /// Smallest time from the point of capture to this end and back, ns.
     fn way_to(&self, end: usize) -> Option<u64> {
         self.directions[1 - end].rtt.min_ns
     }
 
-    /// Whether a RST ended it in the middle of something.
+    /// True if a RST ended the connection with data in flight, or with a request unanswered.
     pub fn is_cut_off(&self) -> bool {
         self.time.cut_off
     }
 
-    /// Data, SYN, FIN or RST passed.
+    /// Handles data, SYN, FIN or RST: charges the span that it ends.
     #[inline(always)]
     pub(super) fn on_span_end(&mut self, ending: Ending) {
         let span_ns = self.span_ns();
@@ -206,7 +210,7 @@ impl Connection {
             time.since_ns = self.now_ns;
             return;
         }
-        // The last quarter of a window is not always used: Linux defers super-segments.
+        // Linux defers super-segments, so the last quarter of a window is not always used.
         let slack = u64::from(here.mss.bytes).max(here.offered / 4);
         time.bound[ending.from] = shift.is_some() && edge > 0 && ending.end + slack > edge;
         time.ran_out[ending.from] = ending.ran_out;
@@ -217,7 +221,8 @@ impl Connection {
         time.closed_ns = closed_ns_of(&self.directions);
     }
 
-    /// Whether this follows directly what the same end sent, by time and by number: most data do.
+    /// True if this packet directly follows the same end's last one, in time and sequence number.
+    /// Most data do.
     #[inline]
     fn is_of_burst(&self, ending: &Ending, span_ns: u64) -> bool {
         let time = &self.time;
@@ -231,7 +236,7 @@ impl Connection {
             && !(ending.is_syn || ending.is_reset || ending.stalled_ns.is_some())
     }
 
-    /// What goes on within a burst.
+    /// Wait to which time within a burst is charged.
     #[inline]
     fn of_burst(&self) -> Wait {
         use Wait::{CongestionWindow, HeldUp, Paced, ReceiverWindow, Unclear};
@@ -241,15 +246,15 @@ impl Connection {
         }
     }
 
-    /// Charges a span of any kind; `false` if it goes on.
+    /// Charges a span of any kind. False if the span goes on.
     #[inline(never)]
     fn on_any_span(&mut self, ending: Ending, span_ns: u64) -> bool {
         let ending = &ending;
         if !self.time.begun {
-            // What came before the first data is not known.
+            // The wait before the first data is unknown.
             self.time.begun = true;
             self.time.rate[ending.from].begin = ending.seq;
-            // A closed window needs no scale.
+            // A window of 0 needs no scale to be known as closed.
             let closed_ns = self.closed_ns().min(span_ns);
             self.spend(Wait::ReceiverWindow, closed_ns);
             self.spend(Wait::Unclear, span_ns - closed_ns);
@@ -263,7 +268,7 @@ impl Connection {
         let opens =
             ending.outcome == Data::New && ending.nxt_before > 0 && ending.seq > ending.nxt_before;
         let beyond = self.is_beyond_closed_window(ending);
-        // What a probe had sent is sent again when the window opens: nothing was lost.
+        // Data of a window probe are sent again when the window opens: nothing was lost.
         let probes = is_again && (beyond || self.time.probed[ending.from] == Some(ending.seq));
         self.time.probed[ending.from] = beyond.then_some(ending.seq);
         if (is_again || opens) && !probes {
@@ -276,7 +281,8 @@ impl Connection {
                 (Wait::Network, 0),
             ]
         } else if is_again && !ending.is_syn {
-            // Of what was sent again the span is part of the recovery, whatever it was otherwise.
+            // The span before a retransmission is part of the recovery, whatever its cause would be
+            // otherwise.
             [
                 (Wait::CongestionWindow, span_ns),
                 (Wait::Network, 0),
@@ -298,7 +304,7 @@ impl Connection {
         true
     }
 
-    /// Whether this asks a closed window by data beyond it (RFC 9293 §3.8.6.1).
+    /// True if this packet probes a closed window by data beyond it (RFC 9293 §3.8.6.1).
     fn is_beyond_closed_window(&self, ending: &Ending) -> bool {
         let here = &self.directions[ending.from];
         here.allowed > 0 && here.offered == 0 && ending.seq >= here.allowed
@@ -309,7 +315,7 @@ impl Connection {
         self.now_ns.saturating_sub(self.time.since_ns)
     }
 
-    /// How long a window was closed in this span, ns.
+    /// Time that windows were closed in this span, ns.
     fn closed_ns(&self) -> u64 {
         closed_ns_of(&self.directions).saturating_sub(self.time.closed_ns)
     }
@@ -321,7 +327,7 @@ impl Connection {
         }
     }
 
-    /// A gap, or something that left again.
+    /// Handles a gap or a retransmission: begins or extends the recovery.
     fn on_loss(&mut self, ending: &Ending, span_ns: u64, is_again: bool) {
         if ending.is_syn {
             return;
@@ -352,7 +358,7 @@ impl Connection {
             })
         });
         if let Some(means) = means.filter(|_| episode.from == from) {
-            // A timeout is what costs most, then a probe.
+            // A timeout costs the most, then a tail loss probe.
             let worst = |a: Wait, b: Wait| match (a, b) {
                 (Wait::LossTimeout, _) | (_, Wait::LossTimeout) => Wait::LossTimeout,
                 (Wait::LossProbe, _) | (_, Wait::LossProbe) => Wait::LossProbe,
@@ -363,7 +369,7 @@ impl Connection {
         }
     }
 
-    /// The other end acknowledged something, or told of a gap.
+    /// Handles an ACK of new data, or a report of a gap, from end `from`.
     pub(super) fn on_recovery(&mut self, from: usize, tells_of_gap: bool) {
         let there = &self.directions[1 - from];
         let (una, nxt, has_gap) = (there.una, there.nxt, there.has_gap());
@@ -379,7 +385,7 @@ impl Connection {
             Some(episode)
                 if episode.from != from && una >= episode.recover && !has_gap && !tells_of_gap =>
             {
-                // What passed of the span is part of it.
+                // The part of the span so far belongs to the recovery.
                 let span_ns = self.span_ns();
                 self.spend(self.time.last.unwrap_or(Wait::Network), span_ns);
                 self.time.since_ns = self.now_ns;
@@ -390,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// What a span without a loss was waited for, the longest part first.
+    /// Causes of a span without a loss, the longest part first. The parts sum to `span_ns`.
     fn parts(&mut self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
         let all = |wait| [(wait, span_ns), (Wait::Network, 0), (Wait::Network, 0)];
         let x = ending.from;
@@ -404,7 +410,8 @@ impl Connection {
         let here = &self.directions[x];
         let way_ns = self.way_to(x).unwrap_or(0);
         let is_idle = time.keepalive || span_ns > IDLE_NS;
-        // Who asked, whole, and then ends it by a reset has waited for the answer.
+        // A client that sent a whole request and then resets the connection has waited for the
+        // answer.
         if ending.is_reset && x == 0 && time.from == 0 && time.ran_out[0] && !is_idle {
             let rtt_ns = here.rtt.min_ns.unwrap_or(0).saturating_add(way_ns);
             let network_ns = span_ns.min(rtt_ns);
@@ -423,13 +430,13 @@ impl Connection {
             };
             let application = match x {
                 1 if !time.keepalive => Wait::ServerApplication,
-                // Who connects does so in order to ask.
+                // A client connects in order to send a request.
                 0 if time.was_syn && !is_idle => Wait::ClientApplication,
-                // A client that has its answer makes nobody wait.
+                // A client that has its answer keeps no other end waiting.
                 _ => Wait::Idle,
             };
-            // An ACK of a part of the request was sent before the rest of it arrived: that waited for the
-            // path, since its sender had let it go.
+            // A partial ACK of the request was sent before the rest of the request arrived. That
+            // rest waited for the path, because its sender had already sent it.
             let arriving_ns = self.directions[1 - x]
                 .part_acked_ns
                 .saturating_sub(time.since_ns);
@@ -451,7 +458,8 @@ impl Connection {
                 (Wait::Network, 0),
             ];
         }
-        // It had said all, which was read, and the window had opened again: then nothing waited for it.
+        // All data were sent and read, and the window had opened again: then nothing waited for the
+        // window.
         let is_rest = is_idle
             && time.ran_out[x]
             && ending.nxt_before <= here.una
@@ -466,18 +474,20 @@ impl Connection {
         let knew_ns = self.now_ns.saturating_sub(way_ns);
         let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
         let had_in_flight = ending.nxt_before > learned.una;
-        // Near the sender an ACK that it did not answer for most of the span was not waited for.
+        // Near the sender: if the sender did not answer an ACK for most of the span, it did not
+        // wait for that ACK.
         let is_answer =
             since_ack_ns <= tolerance(way_ns) && (way_ns >= NEAR_NS || since_ack_ns <= span_ns / 2);
         if learned.at_ns > 0 && is_answer {
-            // RFC 896: a short one waits until nothing is in flight.
+            // RFC 896 (Nagle): a short segment waits until nothing is in flight.
             return all(if !had_in_flight && time.ran_out[x] {
                 Wait::Network
             } else {
                 self.of_sender(x, Wait::CongestionWindow)
             });
         }
-        // A full segment is not where a stream ends: there was more, though nothing was in flight.
+        // A full segment is not the end of a stream: there was more to send, though nothing was in
+        // flight.
         if time.ran_out[x] || !had_in_flight && time.messages[x] {
             return all(match x {
                 _ if is_idle => Wait::Idle,
@@ -492,7 +502,7 @@ impl Connection {
         if self.time.rate[x].keeps(span_ns, ending.nxt_before) {
             return all(self.of_sender(x, Wait::Paced));
         }
-        // Up to the last ACK it may have waited for that.
+        // Until the last ACK the sender may have waited for that ACK.
         let late_ns = if was_told {
             since_ack_ns.min(span_ns)
         } else {
@@ -507,7 +517,7 @@ impl Connection {
         parts
     }
 
-    /// It sent again with no ACK in between, and had more to send.
+    /// Updates the pace of an end that sent again with no ACK in between and had more to send.
     fn learn_pace(&mut self, ending: &Ending, span_ns: u64) {
         let x = ending.from;
         let way_ns = self.way_to(x).unwrap_or(0);
@@ -518,7 +528,8 @@ impl Connection {
         }
     }
 
-    /// This, if the capture stands where the sender's own doing is seen, and its window is known.
+    /// Returns `wait` if the capture is near the sender and the sender's window is known; else
+    /// `Unclear`.
     fn of_sender(&self, x: usize, wait: Wait) -> Wait {
         let is_known = self.directions[1 - x].window_shift.is_some();
         let is_near = match self.captured_at() {
@@ -534,13 +545,13 @@ impl Connection {
         }
     }
 
-    /// The capture ended: what is left is the way of the last ACK, and silence.
+    /// Charges the rest at the end of the capture: the way of the last ACK, then silence.
     pub(super) fn end_span(&mut self) {
         let span_ns = self.span_ns();
         let ways = [0, 1].map(|end| self.way_to(end).unwrap_or(0));
         let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
         let network_ns = span_ns.min(ways[0].saturating_add(ways[1]));
-        // Who asks a closed window has more to send.
+        // An end that probes a closed window has more to send.
         let is_shut = [0, 1].into_iter().any(|end| {
             let here = &self.directions[end];
             self.directions[1 - end].window_closed() && here.sent.keepalives > 0
@@ -563,24 +574,25 @@ fn closed_ns_of(directions: &[Direction; 2]) -> u64 {
     a.saturating_add(b)
 }
 
-/// Times within which one thing is the answer to another: Linux goes on some 10 µs after an ACK; a path
-/// varies by an eighth.
+/// Time within which an event counts as the answer to another: Linux reacts about 10 µs after an
+/// ACK, and a path varies by an eighth.
 fn tolerance(way_ns: u64) -> u64 {
     AT_ONCE_NS.max(way_ns / 8)
 }
 
 const AT_ONCE_NS: u64 = 500_000;
 
-/// Ends nearer than this are on one host or switch.
+/// Limit of the round trip below which ends are on one host or switch.
 const NEAR_NS: u64 = 200_000;
 
-/// Packets that follow each other this soon are of one burst: 1448 bytes take 116 µs at 100 Mbit/s.
+/// Limit of the time between packets of one burst: 1448 bytes take 116 µs at 100 Mbit/s.
 const BURST_NS: u64 = 120_000;
 
-/// The shortest tail loss probe (RFC 8985 §7.2: 2 RTT, and 2 ms in Linux), and retransmission timeout.
+/// Shortest tail loss probe (RFC 8985 §7.2: 2 RTT, and 2 ms in Linux), and shortest retransmission
+/// timeout.
 const PROBE_NS: u64 = 2_000_000;
 const TIMEOUT_NS: u64 = 190_000_000;
 
-/// An end that sends of its own accord after so long a silence had not begun anything that somebody
-/// waits for.
+/// Silence after which an end that sends unasked is taken to have been idle: no other end waited
+/// for it.
 const IDLE_NS: u64 = 3_000_000_000;

@@ -1,14 +1,16 @@
-//! A packet that several interfaces of the capturing host saw, or the captures of both ends: one of them
-//! is looked at, since times of two places cannot be put together.
+//! Packets that were captured at several interfaces of a host, or at both ends. Only one capture of
+//! each packet is analysed, because times of two places cannot be combined.
 
 use super::{Connection, sides};
 use crate::segment::{Segment, Way};
 
-/// Packets in a row that the chosen interface did not see: the connection takes another way now.
+/// Limit of successive packets that the chosen interface did not see. Beyond it the connection has
+/// changed to another interface.
 const ELSEWHERE_MOST: u16 = 256;
 
-/// The interface of a packet as seen by its connection: cooked captures of version 1 tell only the way,
-/// and what comes in on the one side of a router goes out for the other direction.
+/// Number of the interface that saw a packet. Cooked captures of version 1 tell only the way, in or
+/// out; a packet that comes in on one side of a router goes out on the other, so the way is turned
+/// for the other direction.
 #[inline]
 fn view(segment: &Segment, from: usize) -> u64 {
     let way = match (segment.way, from) {
@@ -20,10 +22,11 @@ fn view(segment: &Segment, from: usize) -> u64 {
 }
 
 impl Connection {
-    /// Whether another interface than the one looked at saw this packet.
+    /// True if an interface other than the chosen one saw this packet.
     ///
-    /// Each direction begins with the interface of its first packet: routes may differ. Once a packet of
-    /// one direction repeats what another interface saw, both are looked at where the first packet was.
+    /// Each direction begins with the interface of its first packet, because routes may differ.
+    /// Once a packet of one direction repeats what another interface saw, both directions use the
+    /// interface of that first packet.
     #[inline]
     pub(super) fn is_second_view(
         &mut self,
@@ -36,7 +39,7 @@ impl Connection {
         let copies = &mut here.copies;
         if *copies.view.get_or_insert(view) == view {
             copies.elsewhere = 0;
-            // What was taken before the view changed comes once more.
+            // Packets analysed before the change of interface are seen once more.
             copies.taken_elsewhere &= nothing_new;
             return copies.taken_elsewhere;
         }

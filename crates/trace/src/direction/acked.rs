@@ -1,11 +1,11 @@
-//! How far the other end acknowledged, and what each ACK covers.
+//! Progress of the other end's ACKs, and the data that each ACK covers.
 
 use super::{Coverage, Direction, Early};
 use crate::segment::{Segment, flag};
 use crate::sequence::{extend, first};
 
 impl Direction {
-    /// The number that a segment of the other end acknowledges, in 64 bits.
+    /// ACK number of a segment of the other end, in 64 bits. `None` without the ACK flag.
     #[inline]
     pub(crate) fn acknowledged_by(&self, segment: &Segment) -> Option<u64> {
         segment.any(flag::ACK).then(|| match self.nxt {
@@ -14,12 +14,15 @@ impl Direction {
         })
     }
 
-    /// The other end acknowledged all before `ack`; what that covers for the first time.
-    // Called at one place for nearly every packet; what it gives back is a hundred bytes.
+    /// Handles an ACK of all bytes before `ack`. Returns what it covers for the first time; `None`
+    /// if nothing.
+    // Inlined: called at one place for nearly every packet, and the result is about a hundred bytes
+    // long.
     #[inline(always)]
     pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> Option<Coverage> {
         if self.una == 0 || !self.seen {
-            // A capture that began in the middle, or holds the other direction alone.
+            // The capture began in the middle of the connection, or holds the other direction
+            // alone.
             self.una = self.una.max(ack);
             if !self.seen {
                 self.nxt = self.una;
@@ -46,7 +49,7 @@ impl Direction {
             let missing = front.start.saturating_sub(counted_to);
             counted_to = front.end.min(ack);
             if missing > 0 {
-                // Not captured: taken as full segments.
+                // Bytes that were not captured count as full segments.
                 coverage.wire_segments += missing.div_ceil(mss);
                 coverage.full_segments += missing / mss;
             }
@@ -82,7 +85,7 @@ impl Direction {
         if !self.holes.is_empty() || ack > self.nxt {
             coverage.wire_segments += self.on_missing(ack, at_ns, echo);
         }
-        // SYN and FIN are acknowledged as one byte each.
+        // SYN and FIN take one sequence number each.
         coverage.of_syn = self.syn_seen && coverage.from == self.base;
         let of_fin = self.fin_seen && ack == self.nxt;
         coverage.bytes = coverage
@@ -93,8 +96,8 @@ impl Direction {
         Some(coverage)
     }
 
-    /// Acknowledged gaps were lost by the capture, or come behind their ACK. Returns the wire segments
-    /// behind the last packet.
+    /// Handles acknowledged gaps: the capture lost the data, or holds them after their ACK. Returns
+    /// the wire segments after the last packet.
     #[cold]
     fn on_missing(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> u64 {
         let mut acked = Vec::new();

@@ -1,26 +1,27 @@
-//! An ACK that this end sends: what it is, what it covers, and the window that it offers.
+//! ACKs that this end sends: their kind, the data that they cover, and the window that they offer.
 
 use super::{Coverage, Direction};
 use crate::policy::{Covered, Window};
 use crate::segment::{Segment, flag};
 
-/// What is known of a segment with the ACK flag beside itself.
+/// Facts about a segment with the ACK flag that are not in the segment itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acking {
     pub(crate) seq: u64,
     pub(crate) ack: u64,
     pub(crate) at_ns: u64,
-    /// Since the packet before.
+    /// Time since the packet before, ns.
     pub(crate) silence_ns: u64,
-    /// Whether the capture tells times.
+    /// True if the capture has times.
     pub(crate) timed: bool,
     pub(crate) window_changed: bool,
-    /// Whether it carries sequence numbers that were not sent before.
+    /// True if the segment carries sequence numbers that were not sent before.
     pub(crate) new: bool,
 }
 
 impl Direction {
-    /// This end acknowledges what `there` sent; what that covers for the first time.
+    /// Handles an ACK that this end sends for data of `there`. Returns what it covers for the first
+    /// time; `None` if nothing.
     #[inline]
     pub(crate) fn on_ack(
         &mut self,
@@ -53,7 +54,7 @@ impl Direction {
         let una = there.una;
         let echo = segment.options.timestamps.map(|(_, echo)| echo);
         let coverage = there.on_acked(ack, at_ns, echo);
-        // An older ACK's window is out of date.
+        // The window of an older ACK is out of date.
         if ack >= there.una {
             there.allowed = allowed;
             there.offered = window_bytes;
@@ -70,10 +71,10 @@ impl Direction {
                 sent.keepalives += 1;
             } else {
                 sent.pure_acks += 1;
-                // Of a capture of one way nothing is covered, though ACKs go on.
+                // In a capture of one direction ACKs advance but cover no data.
                 if repeats && una > 0 && ack == una {
                     sent.window_updates += u64::from(acking.window_changed);
-                    // A closed window is told again for each probe: nothing was lost.
+                    // A closed window is repeated for each probe: nothing was lost.
                     let duplicate =
                         !acking.window_changed && was_in_flight > 0 && segment.window > 0;
                     sent.duplicate_acks += u64::from(duplicate);
@@ -127,8 +128,8 @@ impl Direction {
 }
 
 impl Coverage {
-    /// Whether an ACK at this time left neither with the newest packet that it covers nor after a
-    /// pause: a reader keeps no step with what arrives.
+    /// True if an ACK at this time left neither with the newest packet that it covers nor after a
+    /// pause. ACKs that a reader triggers have no fixed relation to arrivals.
     fn is_between_arrivals(&self, at_ns: u64) -> bool {
         let (Some(oldest), Some(newest)) = (self.oldest_at_ns, self.newest_at_ns) else {
             return false;
@@ -139,15 +140,16 @@ impl Coverage {
     }
 }
 
-/// The point of capture is at the end that acknowledges if the way there and back is this much shorter
-/// than the other one: only there the times of ACKs are its own.
+/// Ratio of the two round trips from which the point of capture is taken to be at the end that
+/// acknowledges. Only there are the times of ACKs those at which they were sent.
 const NEAR: u64 = 4;
 
-/// Linux acknowledges in the softirq that brings the segment, within some µs; what comes this much later
-/// waited for something else.
+/// Limit of the delay of an ACK that an arrival triggered. Linux acknowledges within some µs, in
+/// the softirq that brings the segment; a later ACK waited for something else.
 const WITH_IT_NS: u64 = 20_000;
 
-/// RFC 2883: the first block is below the ACK, or within the second block.
+/// True if the segment has a DSACK block. RFC 2883: the first block is below the ACK, or within the
+/// second block.
 pub(crate) fn is_dsack(segment: &Segment) -> bool {
     if segment.options.sack_blocks == 0 {
         return false;

@@ -1,60 +1,63 @@
-//! Whether a packet that brings nothing new is a second capture of one before, or was sent again.
+//! Decision whether a packet without new data is a second capture or a retransmission.
 //!
-//! What tells, in this order: the datagram's id, which a copy keeps and a retransmission does not;
-//! TSval, which a later packet has another of; the hop limit, which a router lowers; and, where all are
-//! equal or missing, whether it follows the other directly, or this capture holds every packet twice.
-//! Time alone tells nothing: a copy that waited in a queue comes late, and RACK sends again sooner than
-//! some captures hold the copy.
+//! These fields decide, in this order: the IP id, which a copy keeps and a retransmission does not;
+//! TSval, which differs in a later packet; the hop limit, which a router lowers. If all are equal
+//! or missing, the packet is a copy if it directly follows the other, or if this capture holds
+//! every packet twice.
+//!
+//! Time alone does not decide: a copy that waited in a queue comes late, and RACK retransmits
+//! sooner than some captures hold the copy.
 
 use super::acking::is_dsack;
 use super::{Direction, Stamp};
 use crate::segment::Segment;
 
-/// What is known of copies in one direction.
+/// State for recognising copies in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Copies {
-    /// Whether each packet was captured twice when the connection began: decides where nothing else does.
+    /// True if each packet was captured twice when the connection began. Decides if nothing else
+    /// does.
     pub(crate) doubled: bool,
-    /// The interface that the first packet passed.
+    /// Interface of the first packet.
     pub(crate) view: Option<u64>,
-    /// Packets in a row that other interfaces alone saw.
+    /// Successive packets that only other interfaces saw.
     pub(crate) elsewhere: u16,
-    /// What was taken so far, another interface saw than the one now looked at.
+    /// True if the packets analysed so far were seen by another interface than the one now chosen.
     pub(crate) taken_elsewhere: bool,
     ids: Ids,
-    /// Numbers and time of the last packet with any.
+    /// First sequence number, length and time of the last packet with data.
     last: (u64, u64, u64),
-    /// What the last ACK with a DSACK or SACK block said.
+    /// Fingerprint of the last ACK with a DSACK or SACK block.
     last_sack: u64,
 }
 
-/// The ids that passed: the last ones bit by bit, as RFC 6479 keeps them against replays.
+/// IP ids that passed: the last ones in a bitmap, like that of RFC 6479 against replays.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ids {
     newest: u16,
-    /// How far they are to be trusted to count on; drawn at random they do not.
+    /// Confidence, 0 to `2 * COUNTING`, that the ids count up. Random ids do not.
     counting: u8,
     seen: [u64; WORDS],
-    /// The last ones where they do not count on.
+    /// Last ids, for hosts whose ids do not count up.
     recent: [u16; 8],
     recent_next: u8,
 }
 
-/// Words of 64 ids: two are being left or entered.
+/// Size of the bitmap in words of 64 ids. Two words are being left or entered.
 const WORDS: usize = 16;
 const WINDOW: u16 = (WORDS as u16 - 2) * 64;
 
-/// Ids that went on in small steps so often in a row count on.
+/// Confidence from which the ids are taken to count up: this many small steps in a row.
 const COUNTING: u8 = 4;
 
-/// The longest step: what other connections of the host may take in between.
+/// Longest small step: ids that other connections of the host may use in between.
 const STEP_MOST: u16 = 4096;
 
 impl Ids {
-    /// A packet was taken: its id, and how many its sender used for it.
+    /// Records a packet: its id, and the number of ids that its sender used for it.
     #[inline]
     fn on_taken(&mut self, first: u16, count: u32) {
-        // What most hosts do: one after the other.
+        // Most hosts use one id after the other.
         if count == 1 && self.counting == 2 * COUNTING && first == self.newest.wrapping_add(1) {
             let word = &mut self.seen[usize::from(first >> 6) % WORDS];
             let before = if first & 63 == 0 { 0 } else { *word };
@@ -101,7 +104,7 @@ impl Ids {
         self.counting >= COUNTING
     }
 
-    /// Whether a packet with this id passed before.
+    /// True if a packet with this id passed before.
     fn passed(&self, id: u16) -> bool {
         let age = self.newest.wrapping_sub(id);
         if !self.count_on() {
@@ -109,14 +112,14 @@ impl Ids {
         }
         match age {
             0..WINDOW => self.seen[usize::from(id >> 6) % WORDS] >> (id & 63) & 1 != 0,
-            // Beyond what is kept: half of the numbers are behind the newest.
+            // Beyond the bitmap: half of the numbers are older than the newest.
             _ => age.cast_signed() > 0,
         }
     }
 }
 
 impl Copies {
-    /// A packet was taken, with `length` sequence numbers from `seq` on.
+    /// Records a packet with `length` sequence numbers from `seq` on.
     #[inline]
     pub(crate) fn on_taken(
         &mut self,
@@ -135,20 +138,20 @@ impl Copies {
 }
 
 impl Direction {
-    /// Whether this packet, which brings nothing new, is one that was captured before.
+    /// True if this packet, which has no new data, was captured before.
     #[cold]
     pub(crate) fn is_copy(&mut self, segment: &Segment, seq: u64, length: u64, at_ns: u64) -> bool {
         let stamp = Stamp::of(segment);
         let end = seq + length;
         if length == 0 {
             return match stamp.ip_id {
-                // Each duplicate is told of once (RFC 2883 §4).
+                // Each duplicate is reported once (RFC 2883 §4).
                 0 if is_dsack(segment) && self.copies.last_sack == ack_print(segment) => true,
                 0 => self.copies.doubled && self.repeats_ack(segment),
                 id => self.copies.ids.passed(id),
             };
         }
-        // What the capture does not hold yet is no copy.
+        // Data that the capture does not hold yet are no copy.
         let fills = |start: u64, stop: u64| seq < stop && end > start;
         if self.holes.iter().any(|hole| fills(hole.start, hole.end))
             || self.early.iter().any(|early| fills(early.start, early.end))
@@ -173,14 +176,14 @@ impl Direction {
             .chain(first_of)
             .peekable();
         if stamp.ip_id != 0 {
-            // Pieces of a super-segment have its id and those after it.
+            // Pieces of a super-segment have its id and the following ids.
             let is_of = |(other, segments): (Stamp, u32)| {
                 other.ip_id != 0
                     && u32::from(stamp.ip_id.wrapping_sub(other.ip_id)) < segments.max(1)
             };
             return originals.any(is_of) || self.copies.ids.passed(stamp.ip_id);
         }
-        // What leaves again waits for something that comes behind it, or for a timer.
+        // A retransmission waits for a later packet, or for a timer.
         let (last_seq, last_length, last_ns) = self.copies.last;
         let is_last = (last_seq, last_length) == (seq, length);
         if is_last && at_ns.saturating_sub(last_ns) < DIRECTLY_NS {
@@ -203,7 +206,7 @@ impl Direction {
         is_unclear && (is_lower || self.copies.doubled)
     }
 
-    /// Whether this ACK stands beside one that is the same in all: each has one copy.
+    /// True if an equal ACK was remembered. That ACK is forgotten, because each has one copy.
     fn repeats_ack(&mut self, segment: &Segment) -> bool {
         let print = ack_print(segment);
         match self.acks_seen.iter().position(|seen| *seen == print) {
@@ -215,7 +218,7 @@ impl Direction {
         }
     }
 
-    /// Keeps what an ACK says, for its copy.
+    /// Remembers an ACK, to recognise its copy.
     #[cold]
     pub(crate) fn remember_ack(&mut self, segment: &Segment) {
         self.copies.last_sack = ack_print(segment);
@@ -229,10 +232,11 @@ impl Direction {
     }
 }
 
-/// Sooner than a tail loss probe, which waits 2 ms or more.
+/// Limit of the time between a packet and its copy: shorter than a tail loss probe, which waits 2
+/// ms or more.
 const DIRECTLY_NS: u64 = 500_000;
 
-/// ACKs that are remembered where every packet comes twice and has no id: those of a queue's length.
+/// Limit of ACKs remembered if every packet comes twice and has no id: the length of a queue.
 pub(super) const ACKS_SEEN_MOST: usize = 256;
 
 fn ack_print(segment: &Segment) -> u64 {

@@ -1,4 +1,4 @@
-//! Sequence numbers that pass: new, late, or sent again.
+//! Data, SYN and FIN that pass: new, late, or sent again.
 
 use super::{
     Data, Direction, EARLY_MOST, Early, HOLES_MOST, Hole, LATE_NS, OUTSTANDING_MOST, Outstanding,
@@ -25,7 +25,8 @@ impl Direction {
         }
     }
 
-    /// Counts payload, SYN or FIN by what it is; `silence_ns` is the connection's before it.
+    /// Counts payload, SYN or FIN by its kind. `silence_ns` is the connection's silence before the
+    /// packet.
     #[inline]
     pub(crate) fn on_sequence(
         &mut self,
@@ -104,7 +105,7 @@ impl Direction {
         Data::Retransmitted
     }
 
-    /// Payload, SYN or FIN passed that does not begin where the last ended.
+    /// Handles payload, SYN or FIN that does not begin where the last ended.
     fn on_data_out_of_order(
         &mut self,
         seq: u64,
@@ -139,7 +140,7 @@ impl Direction {
             if end <= self.nxt {
                 return Data::Behind;
             }
-            // A super-segment of which a part was acknowledged: its rest is new.
+            // An acknowledged part of a super-segment: its rest is new.
             self.push_rest(end, at_ns, wire_segments, stamp);
             return Data::New;
         }
@@ -186,7 +187,7 @@ impl Direction {
             outstanding.vague |= outstanding.start < end && outstanding.end > seq;
         }
         if end > self.nxt {
-            // Old and new together.
+            // Old and new data in one packet.
             self.push_rest(end, at_ns, wire_segments, stamp);
         }
         self.remember_resent(seq, end, stamp, None);
@@ -201,8 +202,8 @@ impl Direction {
         }
     }
 
-    /// Remembers bytes that were acknowledged before the capture held them. If there are too many, the
-    /// oldest are forgotten, and counted unless their time was over anyway.
+    /// Remembers bytes that were acknowledged before the capture held them. Beyond the limit the
+    /// oldest are forgotten; they count in `gaps_not_followed` unless they were out of date anyway.
     pub(super) fn remember_early(&mut self, early: Early, now_ns: u64) {
         if self.early.len() == EARLY_MOST
             && let Some(oldest) = self.early.pop_front()
@@ -213,7 +214,8 @@ impl Direction {
         self.early.push_back(early);
     }
 
-    /// `before` is of what was sent directly after the original, where the capture misses that.
+    /// Remembers a retransmission. `before` is the stamp of the packet sent directly after the
+    /// original, if the capture misses the original.
     fn remember_resent(&mut self, start: u64, end: u64, stamp: Stamp, before: Option<Stamp>) {
         if self.resent.len() == RESENT_MOST {
             self.resent.pop_front();
@@ -226,8 +228,8 @@ impl Direction {
         });
     }
 
-    /// Whether these data, which the capture holds already, are the original that their retransmission
-    /// overtook: sent before what opened the gap.
+    /// True if these data, which the capture holds already, are the original that a retransmission
+    /// overtook: sent before the packet that opened the gap.
     fn was_overtaken(&self, start: u64, end: u64, stamp: Stamp) -> bool {
         self.resent.iter().any(|resent| {
             let is_before = |other| stamp.is_after(other) == Some(false);
@@ -235,8 +237,8 @@ impl Direction {
         })
     }
 
-    /// Whether the capture holds these data, as far as they are old, behind their ACK, as where several
-    /// CPUs take in what passes: then they are not missing.
+    /// True if the capture holds these data after their ACK, as far as they are old. That happens
+    /// if several CPUs capture. The bytes are then no longer counted as missing.
     #[cold]
     fn is_behind_its_ack(&mut self, seq: u64, end: u64, at_ns: u64, stamp: Stamp) -> bool {
         let end = end.min(self.nxt);
@@ -263,7 +265,7 @@ impl Direction {
                     ..*early
                 });
             }
-            // What is before or behind stays missing.
+            // Bytes before and after stay missing.
             if early.start < seq {
                 early.end = seq;
             } else {
@@ -279,7 +281,7 @@ impl Direction {
         true
     }
 
-    /// Sends on from the highest number on, in a packet that holds old data as well.
+    /// Appends the new bytes of a packet that holds old data as well.
     fn push_rest(&mut self, end: u64, at_ns: u64, wire_segments: u32, stamp: Stamp) {
         self.push(Outstanding {
             start: self.nxt,

@@ -1,26 +1,29 @@
-//! What an end knew of ACKs when it sent: seen elsewhere than at that end, what passed a while ago.
+//! ACKs that an end knew when it sent: at a capture away from that end, those that passed some time
+//! ago.
 
 use super::Direction;
 
-/// What an ACK told the end that it went to.
+/// State that an ACK reported to the end that received it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Learned {
-    /// When it passed the capture, ns.
+    /// Time when the ACK passed the capture, ns.
     pub(crate) at_ns: u64,
-    /// All before was acknowledged.
+    /// Acknowledged sequence number: all before it.
     pub(crate) una: u64,
-    /// The edge of the window.
+    /// Right edge of the window.
     edge: u64,
 }
 
-/// ACKs that are remembered, a sixteenth of the way apart or more: two ways.
+/// Limit of ACKs remembered. Between two there is at least a sixteenth of the way, so 32 span two
+/// ways.
 pub(super) const LEARNED_MOST: usize = 32;
 
-/// Where the way to the end is shorter the newest ACK is what it knows.
+/// Limit of the way to an end below which the end knows the newest ACK.
 const NEAR_NS: u64 = 500_000;
 
 impl Direction {
-    /// An ACK told this end something new; the way to it and back is so long.
+    /// Records the state after an ACK to this end. `advanced`: the ACK covers new data. `way_ns`:
+    /// time from the capture to this end and back.
     #[inline]
     pub(crate) fn learn(&mut self, at_ns: u64, advanced: bool, way_ns: u64) {
         let now = Learned {
@@ -53,7 +56,8 @@ impl Direction {
         self.learned.push_back(now);
     }
 
-    /// The newest ACK that this end knew of when it sent what passes now, and the edge of its window then.
+    /// Newest ACK that this end knew when it sent the packet that passes now, and the right edge of
+    /// its window then.
     pub(crate) fn knew_of_ack(
         &self,
         now_ns: u64,
@@ -69,7 +73,7 @@ impl Direction {
         (known, known.edge)
     }
 
-    /// The same without leave for a path that varies.
+    /// Calls [`Self::knew_of_ack`] without tolerance for a path that varies.
     pub(crate) fn knew(&self, now_ns: u64, way_ns: u64) -> (Learned, u64) {
         self.knew_of_ack(now_ns, way_ns, 0)
     }

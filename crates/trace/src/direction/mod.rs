@@ -1,4 +1,5 @@
-//! One direction of a connection: what one end sent, and how far the other acknowledged it.
+//! One direction of a connection: the data that one end sent, and how far the other end
+//! acknowledged them.
 
 mod acked;
 mod acking;
@@ -23,7 +24,7 @@ use crate::rtt::Rtt;
 use crate::segment::{Segment, flag};
 use crate::sequence::{extend, first};
 
-/// What keeps an end from sending.
+/// Limit that keeps an end from sending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Limit {
     #[default]
@@ -33,7 +34,7 @@ pub(crate) enum Limit {
     Receiver,
 }
 
-/// A captured packet that is not acknowledged.
+/// Captured packet that is not acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct Outstanding {
     start: u64,
@@ -41,22 +42,22 @@ struct Outstanding {
     at_ns: u64,
     wire_segments: u32,
     stamp: Stamp,
-    /// Sent twice, or several packets taken together: no RTT sample.
+    /// True if the packet gives no RTT sample: sent twice, or merged of several packets.
     vague: bool,
 }
 
-/// A gap in what was captured.
+/// Gap in the captured data.
 #[derive(Debug, Clone, Copy)]
 struct Hole {
     start: u64,
     end: u64,
     at_ns: u64,
-    /// Of the packet behind it.
+    /// Stamp of the packet after the gap.
     stamp: Stamp,
 }
 
-/// What tells whether a packet was sent before another, or is the same: the datagram's id, 0 for none,
-/// and TSval; and how far it had come.
+/// Fields that decide whether a packet was sent before another or is the same: IP id (0 for none),
+/// hop limit and TSval.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stamp {
     pub(crate) ip_id: u16,
@@ -74,8 +75,8 @@ impl Stamp {
         }
     }
 
-    /// Whether this one was sent after the other; `None` if neither stamp tells. Ids count on within
-    /// a connection of Linux; where they are drawn at random timestamps usually tell first.
+    /// True if this packet was sent after the other. `None` if neither field decides. Linux counts
+    /// IP ids up within a connection; if ids are random, timestamps usually decide first.
     fn is_after(self, other: Stamp) -> Option<bool> {
         let ticks = self
             .timestamp
@@ -94,62 +95,64 @@ impl Stamp {
 /// Options of a SYN.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SynOptions {
-    /// Maximum segment size.
+    /// Maximum segment size, bytes. `None` without the option.
     pub mss: Option<u16>,
-    /// Window scale.
+    /// Window scale, as a shift. `None` without the option.
     pub window_scale: Option<u8>,
-    /// SACK permitted.
+    /// True if SACK is permitted.
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// True if the SYN has timestamps.
     pub timestamps: bool,
-    /// ECN asked for or agreed to.
+    /// True if ECN is requested or accepted.
     pub ecn: bool,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Clone)]
 pub struct Direction {
-    /// Counts.
+    /// Counts of what this end sent.
     pub sent: DirectionCounts,
-    /// What this end's ACKs cover of the other's data.
+    /// Coverage of this end's ACKs.
     pub acks: AckCoverage,
     /// RTT from the point of capture to the other end and back.
     pub rtt: Rtt,
-    /// Payload bytes of captured packets.
+    /// Payload bytes of each captured packet.
     pub packet_bytes: Histogram,
-    /// Wire segments of captured packets with payload.
+    /// Wire segments of each captured packet with payload.
     pub wire_segments_per_packet: Histogram,
-    /// Wire segments of this end's data in a row: until another kind or direction, or a pause.
+    /// Wire segments of each burst of this end's data. A packet of another kind or direction, or a
+    /// pause, ends a burst.
     pub data_burst_wire_segments: Histogram,
-    /// Pure ACKs of this end in a row.
+    /// Pure ACKs of each burst of this end's pure ACKs.
     pub ack_burst: Histogram,
-    /// Payload of a full-sized wire segment of this end.
+    /// Payload bytes of a full-sized wire segment of this end.
     pub mss: Mss,
     oversized: Oversized,
-    /// Options of its SYN; `None` if that was not captured whole.
+    /// Options of this end's SYN. `None` if it was not captured whole.
     pub syn: Option<SynOptions>,
-    /// Whether its SYN was captured.
+    /// True if this end's SYN was captured.
     pub syn_seen: bool,
-    /// How often its SYN was sent again.
+    /// Retransmissions of this end's SYN.
     pub syns_retransmitted: u64,
-    /// Whether its FIN was captured.
+    /// True if this end's FIN was captured.
     pub fin_seen: bool,
-    /// Whether it sent a RST.
+    /// True if this end sent a RST.
     pub reset: bool,
-    /// Shift of its window field; `None` if the handshake does not tell.
+    /// Window scale of this end's window field, as a shift. `None` if the handshake does not show
+    /// it.
     pub(crate) window_shift: Option<u8>,
-    /// Highest sequence number sent, and highest that the other acknowledged; 0 while unknown.
+    /// Next sequence number to send, lowest unacknowledged one, and first one. 0 while unknown.
     pub(crate) nxt: u64,
     pub(crate) una: u64,
     pub(crate) base: u64,
-    /// Whether a sequence number of this end was seen; until then nothing is missing.
+    /// True if a sequence number of this end was seen. Until then nothing is missing.
     seen: bool,
-    /// Highest sequence number that the other end's window allows.
+    /// Right edge of the other end's window.
     pub(crate) allowed: u64,
     pub(crate) limit: Limit,
-    /// As it stood in its last segment.
+    /// Window field of this end's last segment.
     window: Option<u16>,
-    /// The widest window that it offered, bytes.
+    /// Largest window that this end offered, bytes.
     window_most: u32,
     window_closed: bool,
     outstanding: VecDeque<Outstanding>,
@@ -157,88 +160,94 @@ pub struct Direction {
     last_data_full: bool,
     small_end: u64,
     ran_out: bool,
-    /// Payload of the small packets that followed each other without a pause or another packet.
+    /// Payload bytes of the current run of small packets, without a pause or another packet in
+    /// between.
     small_run_bytes: u64,
-    /// What was sent again last.
+    /// Last retransmissions.
     resent: VecDeque<Resent>,
-    /// The last ACK of this end was a duplicate or told of a gap: the next one fills that.
+    /// True if the last ACK of this end was a duplicate or reported a gap: the next one covers that
+    /// gap.
     answers_disturbed: bool,
-    /// The last number that no window offered; 0 for none.
+    /// Last sequence number that no window offered. 0 for none.
     doubted: u64,
     pub(crate) copies: Copies,
-    /// What ACKs without ids said, where every packet was captured twice.
+    /// Fingerprints of ACKs without ids, if every packet was captured twice.
     acks_seen: VecDeque<u64>,
-    /// What the other end acknowledged before the capture held it, the newest last.
+    /// Data that the other end acknowledged before the capture held them; the newest last.
     early: VecDeque<Early>,
-    /// What this end was told by ACKs, and when, where the capture is away from it.
+    /// ACKs that this end received, with their times, if the capture is away from this end.
     learned: VecDeque<Learned>,
     newest: Learned,
-    /// When an ACK last covered something new, but not all that was in flight.
+    /// Time when an ACK last covered new data, but not all in flight.
     pub(crate) part_acked_ns: u64,
-    /// When an ACK last told of a gap in what this end sent.
+    /// Time when an ACK last reported a gap in what this end sent.
     pub(crate) told_of_gap_ns: u64,
-    /// The window that it was last offered, bytes.
+    /// Last window that was offered to this end, bytes.
     pub(crate) offered: u64,
-    /// Payload that it sent before any of it was acknowledged, and whether that is over.
+    /// Payload bytes that this end sent before any of them was acknowledged, and whether that phase
+    /// is over.
     pub(crate) initial_bytes: u64,
     initial_over: bool,
 }
 
-/// Numbers that were sent again.
+/// Sequence numbers that were sent again.
 #[derive(Debug, Clone, Copy)]
 struct Resent {
     start: u64,
     end: u64,
     stamp: Stamp,
-    /// Where it filled a gap: the stamp of what opened that. The original is of before.
+    /// Stamp of the packet that opened the gap, if the retransmission filled one. The original was
+    /// sent before that packet.
     before: Option<Stamp>,
 }
 
-/// What was acknowledged behind the highest number seen: the capture missed it, or holds the ACK
+/// Bytes acknowledged beyond the highest number seen: the capture missed them, or holds the ACK
 /// before the data.
 #[derive(Debug, Clone, Copy, Default)]
 struct Early {
     start: u64,
     end: u64,
     at_ns: u64,
-    /// The timestamp that the ACK echoed.
+    /// Timestamp that the ACK echoed.
     echo: Option<u32>,
 }
 
-/// Entries of the queue of unacknowledged packets; beyond, the two oldest are taken together.
+/// Limit of the queue of unacknowledged packets. Beyond it the two oldest are merged.
 const OUTSTANDING_MOST: usize = 512;
 
-/// Retransmissions that are remembered: for their copies, and for what DSACK tells of them.
+/// Limit of retransmissions remembered, for recognising their copies and for DSACK.
 const RESENT_MOST: usize = 64;
 
-/// Gaps that are followed at a time. A peer can open or split one with every packet.
+/// Limit of gaps followed at a time. A peer can open or split a gap with every packet.
 const HOLES_MOST: usize = 64;
 
-/// ACKs before their data that are remembered: those of a super-segment of 64 KiB, and more.
+/// Limit of remembered bytes ranges that were acknowledged before the capture held them: more than
+/// a super-segment of 64 KiB needs.
 const EARLY_MOST: usize = 64;
 
-/// Where no stamp tells: a packet that fills a gap within this time, or within the smallest RTT if
-/// that is more, came late; after it, it is a retransmission (Wireshark's rule).
+/// Limit of lateness if no stamp decides. A packet that fills a gap within this time, or within the
+/// smallest RTT if that is longer, came late; after it, it is a retransmission (Wireshark's rule).
 const LATE_NS: u64 = 3_000_000;
 
-/// Two numbers this near to each other are of the same stream, not two damaged ones: a flipped bit is
-/// within that of the truth only in the lower half, and there mostly within a window.
+/// Distance below which two doubtful numbers belong to the same stream. Two damaged numbers are
+/// rarely this near: a flipped bit changes less only in the lower half of the number, and there
+/// usually stays within a window.
 const NEAR_BYTES: u64 = 1 << 20;
 
-/// What data were to the direction.
+/// Kind of a packet with data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     New,
-    /// Captured behind its ACK: new all the same.
+    /// New data that were captured after their ACK.
     Behind,
     Late,
     Retransmitted,
     Keepalive,
-    /// No window offered its numbers.
+    /// Data with sequence numbers that no window offered.
     Doubtful,
 }
 
-/// What an ACK covered for the first time.
+/// Data that an ACK covers for the first time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Coverage {
     pub(crate) from: u64,
@@ -249,9 +258,9 @@ pub(crate) struct Coverage {
     pub(crate) full_segments: u64,
     pub(crate) packets: u64,
     pub(crate) on_boundary: bool,
-    /// Whether the SYN is in it.
+    /// True if the SYN is covered.
     pub(crate) of_syn: bool,
-    /// From the newest packet that it covers, if that was sent once.
+    /// Time since the newest covered packet that was sent once, ns. `None` if there is none.
     pub(crate) rtt_ns: Option<u64>,
     pub(crate) oldest_at_ns: Option<u64>,
     pub(crate) newest_at_ns: Option<u64>,
@@ -309,7 +318,7 @@ impl Direction {
         }
     }
 
-    /// The sequence number in 64 bits. Older texts leave it out of pure ACKs: then it is the next.
+    /// Sequence number in 64 bits. Older text formats omit it in pure ACKs: then it is the next.
     #[inline]
     pub(crate) fn sequence(&mut self, number: Option<u32>) -> u64 {
         match number {
@@ -323,7 +332,7 @@ impl Direction {
                 self.seen = true;
                 self.nxt = number;
                 self.base = number;
-                // What was acknowledged so far was sent before the capture.
+                // Bytes acknowledged so far were sent before the capture.
                 self.una = if self.una == 0 {
                     0
                 } else {
@@ -335,12 +344,12 @@ impl Direction {
         }
     }
 
-    /// A number of this direction as a place in its byte stream.
+    /// Converts a sequence number of this direction into an offset in its byte stream.
     pub(crate) fn place_of(&self, number: u32) -> u64 {
         extend(self.nxt, number).saturating_sub(self.base)
     }
 
-    /// Bytes sent that are not acknowledged, SYN and FIN counting as one.
+    /// Bytes sent and not acknowledged. SYN and FIN count as one each.
     #[inline]
     pub(crate) fn in_flight(&self) -> u64 {
         if self.una == 0 {
@@ -350,7 +359,7 @@ impl Direction {
         }
     }
 
-    /// Whether this might be a packet seen before: it brings nothing new.
+    /// True if this packet has nothing new, so that it may be a second capture.
     #[inline]
     pub(crate) fn brings_nothing_new(&self, seq: u64, length: u64, ack: u64, acked: u64) -> bool {
         if length > 0 {
@@ -360,11 +369,13 @@ impl Direction {
         }
     }
 
-    /// A packet with payload, for the detector of sub-MSS tails; tells whether it is one.
+    /// Handles a packet with payload for the detector of tail splits. True if the packet is a split
+    /// tail.
     ///
-    /// A packet of whole segments, directly followed by a contiguous shorter one with PSH, while no
-    /// other small one was unacknowledged (which Nagle's and Minshall's rules would wait for), in a
-    /// direction that has super-segments: without them every tail is a packet of its own.
+    /// A split tail is a short packet with PSH that directly follows a packet of whole segments,
+    /// while no other small packet is unacknowledged (which Nagle's and Minshall's rules would wait
+    /// for). The direction must have super-segments: without them every tail is a packet of its
+    /// own.
     #[inline]
     pub(crate) fn on_tail(&mut self, seq: u64, payload: u32, push: bool, directly: bool) -> bool {
         let mss = self.mss.bytes;
@@ -392,7 +403,7 @@ impl Direction {
             };
             let after = before + u64::from(payload);
             let mss = u64::from(mss);
-            // Their bytes need no packet more than those before.
+            // The joined bytes need no more packets than the bytes before.
             let saved = before > 0 && after.div_ceil(mss) == before.div_ceil(mss);
             self.sent.joinable_packets += u64::from(saved);
             self.small_run_bytes = after;
@@ -402,7 +413,7 @@ impl Direction {
         tail
     }
 
-    /// This end announced a window; tells whether it changed.
+    /// Handles a window that this end announced. True if it changed.
     #[inline]
     pub(crate) fn on_window(&mut self, segment: &Segment) -> bool {
         let changed = self.window.is_some_and(|window| window != segment.window);
@@ -421,8 +432,8 @@ impl Direction {
         self.window_closed = closed;
     }
 
-    /// A packet of more than one MSS, without PSH. Where several of one size show that the MSS is that, the
-    /// few before them are counted again.
+    /// Handles a packet longer than the MSS, without PSH. If several packets of one size show that
+    /// this size is the MSS, the few before are counted again.
     pub(crate) fn on_oversized(&mut self, payload: u32) {
         if self.mss.source == MssSource::Given {
             return;
@@ -446,12 +457,12 @@ impl Direction {
         }
     }
 
-    /// The widest window that it offered, bytes.
+    /// Largest window that this end offered, bytes.
     pub(crate) fn window_most(&self) -> u32 {
         self.window_most
     }
 
-    /// Time passed under the limit that held.
+    /// Charges `ns` of time to the limit in force.
     #[inline]
     pub(crate) fn pass(&mut self, ns: u64) {
         let counted = match self.limit {
@@ -470,7 +481,8 @@ impl Direction {
         self.window_closed
     }
 
-    /// What keeps this end from sending now. `window_known`: whether `allowed` is to be trusted.
+    /// Limit that keeps this end from sending now. `window_known`: true if the scale of the other
+    /// end's window is known, so that `allowed` is right.
     #[inline]
     pub(crate) fn limit_now(&self, window_known: bool, window_closed: bool) -> Limit {
         if window_closed {
@@ -492,9 +504,9 @@ impl Direction {
         }
     }
 
-    /// Whether a number beyond all that was seen cannot be, since no window offered it: a damaged
-    /// header, whose checksum is not looked at. Where the next one is as far ahead, the capture
-    /// missed what offered it.
+    /// True if a number beyond all seen numbers is impossible, because no window offered it: a
+    /// damaged header, as checksums are not verified. If the next number is as far ahead, the
+    /// capture missed the window that offered it, and the result is false.
     #[cold]
     pub(crate) fn is_doubtful(&mut self, number: u64) -> bool {
         let most = self.allowed + u64::from(self.mss.bytes);
@@ -504,14 +516,14 @@ impl Direction {
         is_beyond && (before == 0 || number.abs_diff(before) > NEAR_BYTES)
     }
 
-    /// Whether the capture misses something behind the last ACK.
+    /// True if the capture misses data before the highest number.
     #[inline]
     pub(crate) fn has_gap(&self) -> bool {
         !self.holes.is_empty()
     }
 
-    /// The other end got what begins here twice. Where this end did not send it again, the network
-    /// doubled it.
+    /// Handles a DSACK: the other end received the byte at `left` twice. If this end did not send
+    /// it again, the network duplicated it.
     #[cold]
     pub(crate) fn on_dsack(&mut self, left: u32) {
         let left = extend(self.nxt, left);
@@ -523,7 +535,8 @@ impl Direction {
         self.sent.spurious_by_dsack += u64::from(again);
     }
 
-    /// True if every list is within its limit: a packet costs no more than that, whatever came before it.
+    /// True if every list is within its limit. The cost of a packet is bounded by these limits,
+    /// whatever came before it.
     pub(crate) fn is_bounded(&self) -> bool {
         self.outstanding.len() <= OUTSTANDING_MOST
             && self.holes.len() <= HOLES_MOST
@@ -533,7 +546,7 @@ impl Direction {
             && self.acks_seen.len() <= ACKS_SEEN_MOST
     }
 
-    /// Whether one wire segment is outstanding, and no more.
+    /// True if exactly one wire segment is outstanding.
     #[inline]
     pub(crate) fn has_one_segment_outstanding(&self) -> bool {
         self.outstanding.len() == 1 && self.outstanding[0].wire_segments == 1

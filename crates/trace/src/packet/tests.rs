@@ -63,7 +63,7 @@ fn every_link_type_leads_to_the_same_segment() {
             [&ether[..], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat(),
         ),
         (Link::Null, vec![2, 0, 0, 0]),
-        // Neither in nor out: to all.
+        // Packet type neither in nor out: broadcast.
         (Link::Cooked1, [&[0, 1][..], &[0; 12], &[8, 0]].concat()),
         (Link::Cooked2, [&[8, 0][..], &[0; 18]].concat()),
         (
@@ -208,10 +208,10 @@ fn the_first_fragment_of_a_tunnels_packet_tells_what_is_within_and_others_do_not
         (segment.payload, segment.tunnel),
         (1400, Some(Tunnel::Ipip))
     );
-    // The second one begins in the middle, whatever it looks like.
+    // The second fragment begins in the middle of the packet, whatever its bytes look like.
     outer[7] = 0xb9;
     assert_eq!(read(Link::Raw, &framed(&outer, &inner)).0, None);
-    // A fragment of TCP itself stays out: how much it carries is not told.
+    // A fragment of TCP itself is skipped: the length of its payload is unknown.
     outer[7] = 0;
     outer[9] = 6;
     let (none, skipped) = read(Link::Raw, &framed(&outer, &inner[20..]));
@@ -242,7 +242,7 @@ fn a_snap_length_that_cuts_the_options_is_noticed_and_one_that_cuts_headers_skip
 
 #[test]
 fn a_length_field_of_zero_means_the_length_on_the_wire() {
-    // BIG TCP: a super-segment of 190 wire segments, its headers as a snap length of 96 leaves them.
+    // BIG TCP: a super-segment of 190 wire segments, cut by a snap length of 96 to its headers.
     const PAYLOAD: u32 = 190 * 1448;
     let big = |link, frame: &[u8], headers: u32| {
         let mut skipped = Skipped::default();
@@ -256,7 +256,7 @@ fn a_length_field_of_zero_means_the_length_on_the_wire() {
     big(Link::Raw, &ip, 40);
     let vlan = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x81, 0, 0, 5, 8, 0];
     big(Link::Ethernet, &framed(&vlan, &ip), 40);
-    // IPv6, with the jumbo payload option (RFC 2675), and without, as newer kernels.
+    // IPv6, with the jumbo payload option (RFC 2675), and without it, as newer kernels send.
     let tcp = &ip[20..];
     let mut jumbo = vec![0x60, 0, 0, 0, 0, 0, 0, 64];
     jumbo.extend([0; 32]);

@@ -1,26 +1,28 @@
-//! The stamps of tcpdump's lines, in each of its formats.
+//! Timestamps of tcpdump's lines, in each of its formats.
 
-/// The stamps of lines, whichever of tcpdump's -t options printed them.
+/// Time of the lines, whichever of tcpdump's -t options printed it.
 #[derive(Default)]
 pub(super) struct Clock {
-    /// Sum of the deltas, or the last stamp.
+    /// Sum of the deltas, or the last timestamp, ns.
     pub(super) now_ns: u64,
     seen: bool,
     pub(super) counts: Counts,
-    /// Of stamps behind a space: the largest so far.
+    /// Largest timestamp that followed a space, ns.
     largest_ns: u64,
 }
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
 impl Clock {
-    /// The time of a line, and the clock moves there; of a line that counts from another what it says.
+    /// Reads the time of a line and advances the clock. Returns ns, or the printed delta if its
+    /// origin is another line. `None` if the line has no timestamp.
     pub(super) fn read(&mut self, line: &str) -> Option<u64> {
         let mut words = line.split(' ').filter(|word| !word.is_empty());
         let first = words.next()?;
         let delta = line.starts_with(' ');
         if let Some(of_day) = time_of_day(first) {
-            // -ttt and -ttttt since 4.0 print a space, then the time since the line before or the first.
+            // Since 4.0, -ttt and -ttttt print a space, then the time since the line before or
+            // since the first.
             if delta {
                 if self.counts == Counts::Absolute {
                     self.counts = Counts::Unknown;
@@ -42,7 +44,8 @@ impl Clock {
                 .checked_mul(DAY_NS)?
                 .checked_add(time_of_day(words.next()?)?)?;
         } else if first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()) {
-            // -ttt before 4.0: µs since the line before, behind whole seconds if there are any.
+            // Before 4.0, -ttt prints µs since the line before, after whole seconds if there are
+            // any.
             self.now_ns = self
                 .now_ns
                 .saturating_add(first.parse::<u64>().ok()? * 1000);
@@ -69,7 +72,7 @@ impl Clock {
     }
 }
 
-/// `12:34:56.789012` as ns.
+/// Parses `12:34:56.789012` to ns. `None` if the word is no time.
 fn time_of_day(word: &str) -> Option<u64> {
     let (clock, fraction) = word.split_once('.')?;
     let mut parts = clock
@@ -89,7 +92,7 @@ fn fraction_ns(digits: &str) -> Option<u64> {
     Some(digits.parse::<u64>().ok()? * 10u64.pow(9 - digits.len() as u32))
 }
 
-/// `2024-05-17` as days since 1970 (Howard Hinnant's days_from_civil).
+/// Parses `2024-05-17` to days since 1970 (Howard Hinnant's days_from_civil).
 fn date(word: &str) -> Option<u64> {
     let mut parts = word.split('-').map(|part| part.parse::<u64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
@@ -102,16 +105,16 @@ fn date(word: &str) -> Option<u64> {
     (year / 400 * 146_097 + day_of_era).checked_sub(719_468)
 }
 
-/// What the stamps behind a space count from: -ttt and -ttttt print the same form.
+/// Origin of timestamps that follow a space: -ttt and -ttttt print the same form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Counts {
-    /// No line has one.
+    /// No line has such a timestamp.
     #[default]
     Absolute,
-    /// None went down yet.
+    /// No timestamp decreased yet.
     Unknown,
-    /// The line before (-ttt): one went down.
+    /// Line before (-ttt), because a timestamp decreased.
     SinceLast,
-    /// The first line (-ttttt).
+    /// First line (-ttttt).
     SinceFirst,
 }

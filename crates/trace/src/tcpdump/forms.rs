@@ -1,4 +1,4 @@
-//! The two forms of a segment in tcpdump's lines, and its options.
+//! Parsers of the two forms of a segment in tcpdump's lines, and of its options.
 
 use super::{after, leading};
 use crate::segment::{Options, flag};
@@ -14,7 +14,7 @@ pub(super) struct Numbers {
     pub(super) options: Options,
 }
 
-/// `Flags [P.], seq 1:257, ack 1, win 502, options [nop,nop,TS val 1 ecr 2], length 256`.
+/// Parses `Flags [P.], seq 1:257, ack 1, win 502, options [nop,nop,TS val 1 ecr 2], length 256`.
 pub(super) fn new_form(text: &str) -> Option<Numbers> {
     let letters = after(text, "Flags [")?.split(']').next()?;
     let mut numbers = Numbers {
@@ -45,7 +45,7 @@ pub(super) fn new_form(text: &str) -> Option<Numbers> {
     Some(numbers)
 }
 
-/// `P 1:257(256) ack 1 win 502 <nop,nop,timestamp 1 2> (DF)`.
+/// Parses `P 1:257(256) ack 1 win 502 <nop,nop,timestamp 1 2> (DF)`.
 pub(super) fn old_form(text: &str) -> Option<Numbers> {
     let letters = text.split(' ').next()?;
     let mut numbers = Numbers {
@@ -71,13 +71,13 @@ pub(super) fn old_form(text: &str) -> Option<Numbers> {
         (numbers.options, numbers.option_bytes) = read_options(options);
         numbers.options.complete = true;
     } else {
-        // Published texts often leave the options out; only a segment that is no SYN may have none.
+        // Published texts often omit the options. Only a segment that is no SYN may have none.
         numbers.options.complete = numbers.flags & flag::SYN == 0;
     }
     Some(numbers)
 }
 
-/// `S`, `P.`, `.`, `FP`, `none`; `None` if another letter is among them.
+/// Parses flags: `S`, `P.`, `.`, `FP`, `none`. `None` if another letter is among them.
 fn flags(letters: &str) -> Option<u8> {
     if letters == "none" {
         return Some(0);
@@ -99,7 +99,7 @@ fn flags(letters: &str) -> Option<u8> {
     Some(flags)
 }
 
-/// The options between their brackets, and the bytes they take in the header.
+/// Parses the options between their brackets. Returns the bytes that they take in the header, too.
 fn read_options(text: &str) -> (Options, u32) {
     let mut options = Options {
         complete: true,
@@ -135,7 +135,8 @@ fn read_options(text: &str) -> (Options, u32) {
     (options, bytes.div_ceil(4) * 4)
 }
 
-/// `sack 1 {1:1449}` and the older `sack sack 1 {1:1449} `; the bytes it takes.
+/// Parses `sack 1 {1:1449}` and the older `sack sack 1 {1:1449} `. Returns the bytes that the
+/// option takes.
 fn sack(text: &str, options: &mut Options) -> u32 {
     let mut blocks = 0;
     for block in text.split('{').skip(1) {
@@ -157,7 +158,7 @@ fn sack(text: &str, options: &mut Options) -> u32 {
     2 + 8 * u32::from(blocks)
 }
 
-/// The number that -# prints before a line, and the rest of it: `    1  12:00:00.5 IP`.
+/// Splits off the number that -# prints before a line: `    1  12:00:00.5 IP`.
 pub(super) fn numbered(line: &str) -> (Option<u64>, &str) {
     let trimmed = line.trim_start_matches(' ');
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! One connection in depth: its ends line by line, over time, and its events.
+//! Text of one connection in depth: its ends line by line, over time, and its events.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ use crate::mss::MssSource;
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
 use crate::waits::{CapturedAt, Wait};
 
-/// One connection in depth.
+/// Renders one connection in depth. Without `graph`, the parts "over time" and "events" are
+/// omitted.
 pub fn connection_text(
     report: &Report,
     connection: &ConnectionReport,
@@ -22,10 +23,10 @@ pub fn connection_text(
     out
 }
 
-/// Steps that a text shows.
+/// Limit of steps in a text.
 const STEPS_SHOWN: usize = 60;
 
-/// Second by second: what each end that sent payload did.
+/// Renders what each end that sent payload did, step by step.
 fn over_time(out: &mut String, connection: &ConnectionReport, graph: &ConnectionGraph) {
     let steps = &graph.steps;
     let seconds = steps.step_ns as f64 / 1e9;
@@ -65,7 +66,7 @@ fn over_time(out: &mut String, connection: &ConnectionReport, graph: &Connection
     }
 }
 
-/// Events that a text shows.
+/// Limit of events in a text.
 const EVENTS_SHOWN: usize = 20;
 
 fn events(
@@ -366,7 +367,7 @@ fn distribution(out: &mut String, name: &str, of: &Distribution) {
     }
 }
 
-/// The commonest values, each with a bar.
+/// Renders the most frequent values, each with a bar.
 fn bars(out: &mut String, of: &Distribution) {
     let mut steps = of.steps.clone();
     steps.sort_by_key(|step| std::cmp::Reverse(step.1));

@@ -1,9 +1,9 @@
-//! Lines of at most 100 columns: a terminal beside another window, or a mail.
+//! Wrapping of text at 100 columns, which fit a terminal next to another window, or a mail.
 
 const COLUMNS: usize = 100;
 
-/// Puts `first` and the text behind it, broken between words; what does not fit goes on behind so many
-/// spaces. A word that is longer than a line has one of its own.
+/// Appends `first` and `text`, broken between words. Further lines begin with `indent` spaces. A
+/// word longer than a line gets a line of its own.
 pub(crate) fn wrapped(out: &mut String, first: &str, indent: usize, text: &str) {
     *out += first;
     let mut column = first.chars().count();
@@ -33,7 +33,7 @@ mod tests {
         let mut out = String::new();
         wrapped(&mut out, "  1. ", 5, &"abcdefghi ".repeat(20));
         let lines: Vec<&str> = out.lines().map(str::trim_end).collect();
-        // Nine words of nine and the spaces between fill 89 of 95 columns.
+        // Nine words of nine letters and the spaces between them fill 89 of 95 columns.
         assert_eq!(lines[0].len(), 94);
         assert_eq!(lines.len(), 3);
         assert!(lines[1].starts_with("     abc"), "{out}");

@@ -1,26 +1,26 @@
-//! Segments that a peer, or a stranger, may send to cost the analysis more than others do.
+//! Segments that a peer or any other host may send to make the analysis expensive.
 
 use tcpcost_trace::flag::{ACK, PSH, SYN};
 use tcpcost_trace::{Endpoint, Host, Options, Segment, Way};
 
-/// What is sent.
+/// Kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attack {
     /// Segments at random places of one connection: each opens a gap, or splits one.
     Gaps,
-    /// One ACK far ahead, then segments within what it covers: each splits that.
+    /// One ACK far ahead, then segments within what it covers: each splits that range.
     Early,
-    /// The same few bytes again and again.
+    /// Retransmissions of the same few bytes.
     Again,
-    /// ACKs with SACK blocks at random places, data in between.
+    /// ACKs with SACK blocks at random places, with data in between.
     Sacks,
-    /// Timestamps at random.
+    /// Random timestamps.
     Timestamps,
-    /// Each packet is of another connection that began before the capture.
+    /// Packets of connections that began before the capture, each of another one.
     Strangers,
-    /// Each packet is a SYN of another connection.
+    /// SYNs, each of another connection.
     Syns,
-    /// All fields at random.
+    /// Random values in all fields.
     Anything,
 }
 
@@ -36,7 +36,7 @@ impl Attack {
         Attack::Anything,
     ];
 
-    /// So many segments, 10 µs apart.
+    /// Makes `count` segments, one every 10 µs.
     pub fn segments(self, count: u64) -> impl Iterator<Item = Segment> {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         (0..count).map(move |number| {

@@ -1,4 +1,4 @@
-//! Captures made of a few numbers.
+//! Captures made from short scripts of packets.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -9,7 +9,7 @@ use tcpcost_trace::{Analysis, Connection, DirectionCounts, Reading, Report, Sett
 #[derive(Debug, Clone, Default)]
 pub struct Packet {
     pub at_us: u64,
-    /// 0 is the client.
+    /// End that sends it; 0 is the client.
     pub from: usize,
     pub flags: u8,
     pub seq: u32,
@@ -19,16 +19,16 @@ pub struct Packet {
     pub ip_id: u16,
     pub client_port: u16,
     pub options: Vec<u8>,
-    /// Routers passed.
+    /// Number of routers passed.
     pub hops: u8,
-    /// In an IPv6 datagram.
+    /// True for an IPv6 datagram.
     pub ipv6: bool,
-    /// For cooked captures: the interface, and whether this host sent it.
+    /// Interface, and true if this host sent the packet; for cooked captures.
     pub interface: u16,
     pub outgoing: bool,
 }
 
-/// Packets between one client and one server, ids counted on.
+/// Packets between one client and one server, with ids that count up.
 #[derive(Default)]
 pub struct Script {
     pub packets: Vec<Packet>,
@@ -41,7 +41,8 @@ pub const SERVER: usize = 1;
 pub const ISN: [u32; 2] = [1000, 5000];
 
 impl Script {
-    /// A connection with an MSS of 1460 in both SYNs and windows that do not scale, 100 µs away.
+    /// Opens a connection with an MSS of 1460 in both SYNs and windows without scale; the server's
+    /// answer takes 100 µs.
     pub fn open() -> Script {
         let mut script = Script::default();
         let mss = vec![2, 4, 0x05, 0xb4];
@@ -59,7 +60,7 @@ impl Script {
         self
     }
 
-    /// Any packet.
+    /// Adds any packet.
     pub fn raw(&mut self, from: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> &mut Packet {
         self.ids[from] += 1;
         self.packets.push(Packet {
@@ -78,7 +79,8 @@ impl Script {
         self.packets.last_mut().unwrap()
     }
 
-    /// Payload at this place of the client's byte stream, nothing of the server's acknowledged.
+    /// Adds payload at `offset` in the sender's byte stream. None of the other end's data are
+    /// acknowledged.
     pub fn data(&mut self, from: usize, offset: u32, payload: u32) -> &mut Packet {
         self.raw(
             from,
@@ -89,12 +91,13 @@ impl Script {
         )
     }
 
-    /// A pure ACK of all before this place in the other's stream, nothing sent before.
+    /// Adds a pure ACK of all before `offset` in the other end's stream, from an end that sent no
+    /// data.
     pub fn ack(&mut self, from: usize, offset: u32) -> &mut Packet {
         self.raw(from, ACK, ISN[from] + 1, ISN[1 - from] + 1 + offset, 0)
     }
 
-    /// A FIN at this place.
+    /// Adds a FIN at `offset`.
     pub fn fin(&mut self, from: usize, offset: u32, acked: u32) -> &mut Packet {
         self.raw(
             from,
@@ -109,7 +112,7 @@ impl Script {
         self.analyse_of(101)
     }
 
-    /// As captured on this link type.
+    /// Analyses the packets as captured on this link type.
     pub fn analyse_of(&self, link: u32) -> Vec<Connection> {
         let mut analysis = Analysis::new(Settings::default());
         let (_, outcome) = read(&pcap_of(&self.packets, false, link)[..], &mut analysis);
@@ -117,7 +120,7 @@ impl Script {
         analysis.finish().0
     }
 
-    /// What was sent, in the one connection that it must be.
+    /// Counts of what an end sent, in the only connection that there must be.
     pub fn sent(&self, from: usize) -> DirectionCounts {
         self.one().directions[from].sent.clone()
     }
@@ -129,7 +132,7 @@ impl Script {
     }
 }
 
-/// An IPv4 datagram with its headers alone, as a snap length leaves it.
+/// IP datagram with headers only, as a snap length cuts it.
 pub fn datagram(packet: &Packet) -> Vec<u8> {
     let header = 20 + packet.options.len();
     if packet.ipv6 {
@@ -148,7 +151,7 @@ pub fn datagram(packet: &Packet) -> Vec<u8> {
     ip
 }
 
-/// The same in IPv6, which has no id.
+/// IPv6 datagram with headers only. It has no id.
 fn datagram6(packet: &Packet) -> Vec<u8> {
     let length = (20 + packet.options.len()) as u32 + packet.payload;
     let mut ip = vec![0x60, 0, 0, 0];
@@ -176,12 +179,13 @@ fn tcp(packet: &Packet, source: u16, destination: u16) -> Vec<u8> {
     ip
 }
 
-/// A pcap file of raw IP with stamps in µs.
+/// Makes a pcap file of raw IP with timestamps in µs.
 pub fn pcap(packets: &[Packet], big: bool) -> Vec<u8> {
     pcap_of(packets, big, 101)
 }
 
-/// The same of raw IP, or Linux cooked of either version.
+/// Makes a pcap file of raw IP, or of Linux cooked packets of either version, with timestamps in
+/// µs.
 pub fn pcap_of(packets: &[Packet], big: bool, link: u32) -> Vec<u8> {
     let u32 = |value: u32| {
         if big {
@@ -222,7 +226,8 @@ pub fn pcap_of(packets: &[Packet], big: bool, link: u32) -> Vec<u8> {
     file
 }
 
-/// A pcapng file: one interface of raw IP, stamps in ns, and as many of statistics as drops.
+/// Makes a pcapng file: one used interface of raw IP, timestamps in ns, and a block of statistics
+/// if `dropped` is given.
 pub fn pcapng(packets: &[Packet], big: bool, dropped: Option<u64>) -> Vec<u8> {
     let u32 = |value: u32| {
         if big {
@@ -281,12 +286,12 @@ pub fn pcapng(packets: &[Packet], big: bool, dropped: Option<u64>) -> Vec<u8> {
     file
 }
 
-/// What a capture's report says, without its form and length; and whether it is whole.
+/// Report of a capture as JSON, without its format and length; and true if the capture is whole.
 pub fn told(capture: &[u8]) -> (String, bool) {
     told_of(&[capture])
 }
 
-/// The same of the pieces of one capture.
+/// Report of several pieces of one capture, as [`told`] makes it.
 pub fn told_of(pieces: &[&[u8]]) -> (String, bool) {
     let mut analysis = Analysis::new(Settings::default());
     let mut whole = Reading::default();

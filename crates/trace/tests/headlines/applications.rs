@@ -1,4 +1,4 @@
-//! Scenes in which the applications do something else than send, ask and answer.
+//! Scenes in which the applications do more than send, request and answer.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub fn scenes() -> Vec<Scene> {
     let mut scenes = Vec::new();
     let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
 
-    // 2 s with a closed window, then 16 round trips.
+    // Window closed for 2 s, then 16 round trips.
     let late = [
         vec![Op::Send(MB), Op::Receive(10)],
         vec![Op::Wait(millis(2000)), Op::Receive(MB), Op::Send(10)],
@@ -21,7 +21,7 @@ pub fn scenes() -> Vec<Scene> {
         Play::new(path(5000, 100), late).fixed_buffers(65_536),
         everywhere(&["receiver_window"]),
     );
-    // 1.5 s, then 0.6 s of round trips.
+    // Wait of 1.5 s, then 0.6 s of round trips.
     let mut first = exchanges(1, &[Op::Wait(millis(1500))], Op::Send(2000), None);
     for (all, quick) in first
         .iter_mut()
@@ -34,7 +34,7 @@ pub fn scenes() -> Vec<Scene> {
         Play::new(path(5000, 100), first),
         everywhere(&["server_application"]),
     );
-    // 3 s of waits, 0.5 s of round trips.
+    // Waits of 3 s, and 0.5 s of round trips.
     let mut fifth = [Vec::new(), Vec::new()];
     for _ in 0..10 {
         let waits = exchanges(1, &[Op::Wait(millis(300))], Op::Send(2000), None);
@@ -80,7 +80,8 @@ pub fn scenes() -> Vec<Scene> {
         Play::new(path(1000, 100), header).nagle(Nagle::Classic),
         everywhere(&["delayed_ack_stalls"]),
     );
-    // Each answer begins with one segment, whose ACK takes 40 ms, and takes three round trips of 4 ms.
+    // Each answer begins with one segment, whose ACK takes 40 ms, and needs three round trips of 4
+    // ms.
     let rests = exchanges(10, &[], Op::Send(5000), Some(millis(1000)));
     add(
         "an initial window of one segment",

@@ -1,4 +1,4 @@
-//! A wire that nothing passes for a while.
+//! Device that loses every frame for some time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tcpcost_link::{Device, Frame, Offloads, Source};
 
-/// What is sent or arrives between these times is lost.
+/// Wrapper that loses frames sent or received between the two times.
 pub struct Cut<D> {
     pub inner: D,
     pub times: [Instant; 2],

@@ -1,4 +1,4 @@
-//! Scenes in which the path is a strange one, and whether it costs anything.
+//! Scenes with unusual paths, harmful or harmless.
 
 use tcpcost_link::Impairment;
 
@@ -10,7 +10,7 @@ pub fn scenes() -> Vec<Scene> {
     let mut scenes = harmless();
     let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
 
-    // 0.8 ms for each ACK, and one for two segments that take 0.24 ms: they wait in a queue of their own.
+    // Each ACK takes 0.8 ms, and two segments take 0.24 ms: the ACKs wait in a queue of their own.
     add(
         "a slow way back",
         Play::new(path(5000, 100), upload(8 * MB))
@@ -21,7 +21,8 @@ pub fn scenes() -> Vec<Scene> {
             .send_buffer(400_000),
         everywhere(&["queueing"]),
     );
-    // Behind the cut nothing tells that anything was lost: the first that comes is the next in order.
+    // After the cut nothing shows at the server that data were lost: the first packet that arrives
+    // is the next in order.
     add(
         "a link that is cut for three seconds",
         Play::new(path(10_000, 100), upload(8 * MB))
@@ -29,7 +30,7 @@ pub fn scenes() -> Vec<Scene> {
             .cut(millis(200), millis(3200)),
         Expected([&["loss"], &["loss"], &["loss", "sender_or_path"]]),
     );
-    // Of a SYN that never came its server knows nothing.
+    // The server knows nothing of a SYN that never came.
     add(
         "a SYN that is lost",
         Play::new(path(10_000, 100), exchanges(3, &[], Op::Send(1000), None))
@@ -53,14 +54,16 @@ pub fn scenes() -> Vec<Scene> {
         loss,
         ..path(delay_us, 100)
     };
-    // 10 s of thinking; some 150 packets, of which four or five are lost, for a quarter of a second each at most.
+    // Waits of 10 s in all; about 150 packets, of which four or five are lost, for a quarter of a
+    // second each at most.
     let thinking = exchanges(20, &[Op::Wait(millis(500))], Op::Send(5000), None);
     add(
         "a slow server on a lossy path",
         Play::new(lossy(0.03, 10_000), thinking),
         everywhere(&["server_application"]),
     );
-    // 0.8 s of thinking and as much of round trips; some 30 losses, most of a flight's last packets.
+    // Waits of 0.8 s in all, and as much of round trips; about 30 losses, most of a flight's last
+    // packets.
     let quick = exchanges(40, &[Op::Wait(millis(20))], Op::Send(8000), None);
     add(
         "a quick server on a lossy path",
@@ -70,7 +73,7 @@ pub fn scenes() -> Vec<Scene> {
     scenes
 }
 
-/// Nothing is lost, and nothing waits.
+/// Scenes in which nothing is lost and nothing waits.
 fn harmless() -> Vec<Scene> {
     let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
     let mut scenes = Vec::new();
@@ -84,7 +87,7 @@ fn harmless() -> Vec<Scene> {
         path(1000, 200),
         path(40_000, 200),
     );
-    // One or two packets of 60 us pass it: fewer than the three of RFC 5681.
+    // One or two packets of 60 µs overtake it: fewer than the three of RFC 5681.
     let reordered = Impairment {
         reorder: 0.02,
         reorder_delay: std::time::Duration::from_micros(100),
@@ -101,7 +104,7 @@ fn harmless() -> Vec<Scene> {
         ..usual
     };
     add("clean, a delay that varies", uneven, uneven);
-    // The next ACK says what the lost one said.
+    // The next ACK covers what the lost one covered.
     let without = Impairment { loss: 0.1, ..usual };
     add("clean, ACKs lost", usual, without);
     scenes

@@ -1,4 +1,4 @@
-//! Two applications, each a list of what it does, over a path whose middle is captured as well.
+//! Two applications, each a list of operations, over a path whose middle is captured as well.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -15,35 +15,35 @@ use tcpcost_trace::{Analysis, Report, Settings, read};
 use super::cut::Cut;
 use super::ends::{Host, Wire, ms};
 
-/// What an application does next.
+/// Operation of an application.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
-    /// Writes so many bytes as soon as there is room.
+    /// Writes this many bytes as soon as there is room.
     Send(usize),
-    /// The same, a piece now and then.
+    /// Writes `bytes` bytes, a chunk at each interval.
     SendSlowly {
         bytes: usize,
         chunk: usize,
         every: Duration,
     },
-    /// Reads so many bytes as they come.
+    /// Reads this many bytes as they come.
     Receive(usize),
-    /// The same, a piece now and then.
+    /// Reads `bytes` bytes, a chunk at each interval.
     ReceiveSlowly {
         bytes: usize,
         chunk: usize,
         every: Duration,
     },
-    /// Does nothing.
+    /// Waits.
     Wait(Duration),
-    /// Ends the connection by a reset.
+    /// Resets the connection.
     Abort,
-    /// Reads what comes until the other end has reset the connection.
+    /// Reads until the other end resets the connection.
     ReceiveUntilReset,
 }
 
 impl Op {
-    /// What it sends or receives in all.
+    /// Bytes that the operation sends or receives in all.
     pub fn bytes(&self) -> usize {
         match *self {
             Op::Send(bytes) | Op::Receive(bytes) => bytes,
@@ -53,7 +53,7 @@ impl Op {
     }
 }
 
-/// Where a capture was taken.
+/// Point of a capture.
 #[derive(Debug, Clone, Copy)]
 pub enum Point {
     Client,
@@ -61,18 +61,18 @@ pub enum Point {
     Server,
 }
 
-/// What a capture says.
+/// Report of a capture.
 pub struct Seen {
     pub point: Point,
     pub report: Report,
 }
 
-/// A client and a server that do these things, over this path.
+/// Client and server that run programs over a path.
 pub struct Play {
     path: Impairment,
-    /// What is wrong with the way from the server to the client.
+    /// Impairment of the way from the server to the client.
     back: Impairment,
-    /// Between these times nothing passes behind the middle.
+    /// Times between which nothing passes beyond the middle.
     cut: [Duration; 2],
     config: Config,
     programs: [Vec<Op>; 2],
@@ -98,19 +98,19 @@ impl Play {
         }
     }
 
-    /// A receive buffer that does not grow.
+    /// Sets a receive buffer that does not grow.
     pub fn fixed_buffers(mut self, bytes: u32) -> Play {
         (self.config.receive_buffer, self.config.receive_buffer_max) = (bytes, bytes);
         self
     }
 
-    /// Another path from the server to the client.
+    /// Sets another path from the server to the client.
     pub fn back(mut self, back: Impairment) -> Play {
         self.back = back;
         self
     }
 
-    /// Nothing passes behind the middle between these times.
+    /// Loses all frames beyond the middle between these times.
     pub fn cut(mut self, from: Duration, until: Duration) -> Play {
         self.cut = [from, until];
         self
@@ -141,9 +141,9 @@ impl Play {
         self
     }
 
-    /// The captures at the client, in the middle and at the server. What is wrong with the path is so
-    /// behind the middle on the way to the server, and before it on the way back: half of the delay is
-    /// on either side.
+    /// Runs the programs and analyses the captures at the client, in the middle and at the server.
+    /// Impairments act after the middle on the way to the server, and before it on the way back;
+    /// half of the delay is on either side.
     pub fn run(&self) -> Vec<Seen> {
         [Point::Client, Point::Middle, Point::Server]
             .into_iter()
@@ -152,7 +152,7 @@ impl Play {
             .collect()
     }
 
-    /// The same, as files.
+    /// Runs the programs and returns the three captures as files.
     pub fn run_files(&self) -> Vec<Vec<u8>> {
         let delay = |of: Impairment| Impairment {
             delay: of.delay / 2,
@@ -218,7 +218,7 @@ impl Play {
     }
 }
 
-/// All that is due leaves and arrives: what an end sent is taken by the wire of the other one.
+/// Transmits and receives all frames that are due. The other end's wire takes what an end sends.
 fn pass<C: Device<Wire>, S: Device<Wire>>(
     client: &mut Host<C>,
     server: &mut Host<S>,
@@ -232,7 +232,7 @@ fn pass<C: Device<Wire>, S: Device<Wire>>(
     }
 }
 
-/// A file in memory that is read while it is still open.
+/// File in memory that is read while it is still open.
 #[derive(Clone, Default)]
 struct File(Rc<RefCell<Vec<u8>>>);
 
@@ -254,7 +254,7 @@ fn seen(point: Point, capture: &[u8]) -> Seen {
     Seen { point, report }
 }
 
-/// One application.
+/// Application that runs a program.
 struct Player {
     id: Option<ConnId>,
     program: Vec<Op>,
@@ -278,7 +278,7 @@ impl Player {
         self.at == self.program.len()
     }
 
-    /// Does what it can now; tells when it goes on by itself.
+    /// Does what is possible now. Returns the time when the program goes on by itself.
     fn play(&mut self, endpoint: &mut Endpoint, now: Instant) -> Option<Instant> {
         let id = self.id?;
         while let Some(&op) = self.program.get(self.at) {
@@ -353,7 +353,7 @@ fn take(endpoint: &mut Endpoint, id: ConnId, bytes: usize, now: Instant) -> usiz
     taken
 }
 
-/// Reads what there is; says whether the connection is no more.
+/// Reads what is available. True if the connection has ended.
 fn drain(endpoint: &mut Endpoint, id: ConnId, now: Instant) -> bool {
     let is_over = endpoint.apply(id, |connection| {
         let mut buffer = [0; 1 << 14];

@@ -1,4 +1,4 @@
-//! What the two ends do: sockets of the kernel, and curl and nginx.
+//! Two ends: sockets of the kernel, or curl and nginx.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -16,18 +16,18 @@ use tcpcost_trace::{Segment, flag, read};
 
 use super::wire::{Carried, SERVER, over_wire};
 
-/// What an application does next, each after the other.
+/// Operation of an application; each begins after the one before.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
     Send(usize),
-    /// A piece now and then.
+    /// Sends bytes, in chunks of a size, one at each interval.
     SendSlowly(usize, usize, Duration),
     Receive(usize),
     ReceiveSlowly(usize, usize, Duration),
     Wait(Duration),
 }
 
-/// What the kernels of both ends are told: buffers as in tcp_rmem and tcp_wmem, bytes at most.
+/// Limits of buffers in the kernels of both ends, as in tcp_rmem and tcp_wmem, bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
     pub receive: u32,
@@ -44,32 +44,33 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// In the namespace of the calling thread.
+    /// Sets the limits in the namespace of the calling thread.
     fn set(self) {
         let set = |name: &str, value: &str| {
             fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
         };
         let three = |usual: u32, most: u32| format!("4096 {usual} {most}");
-        // As wide as it may be from the start: one that grows is what a short transfer waits for.
+        // The receive buffer has its full size from the start, because a short transfer would wait
+        // for one that grows.
         set("tcp_rmem", &three(self.receive, self.receive));
         set("tcp_wmem", &three(self.send / 2, self.send));
-        // In every kernel; others pace, or are not there.
+        // Reno is in every kernel; others pace, or are missing.
         set("tcp_congestion_control", "reno");
     }
 }
 
-/// Two programs of the kernel's sockets, the client's first.
+/// Two programs over the kernel's sockets, the client's first.
 #[derive(Clone, Copy)]
 pub struct Sockets<'a> {
     pub buffers: Buffers,
     pub programs: &'a [Vec<Op>; 2],
-    /// Whether a small segment waits for the ACK of the one before.
+    /// True if Nagle's rule applies.
     pub nagle: bool,
 }
 
 impl Sockets<'_> {
-    /// Over a wire in user space.
+    /// Runs both programs over a wire in user space.
     pub fn over_wire(self, path: Impairment) -> Carried {
         let (ready_sender, ready) = mpsc::channel();
         let (over_sender, over) = mpsc::channel::<()>();
@@ -82,14 +83,14 @@ impl Sockets<'_> {
             },
             move || {
                 self.server(SERVER, &ready_sender);
-                // Both ends have all of it before the wire ends.
+                // Both ends have all data before the wire ends.
                 let _ = over.recv();
             },
         )
     }
 
-    /// Over a veth, with super-segments: what tcpdump captured at the client and at the server. `None` where
-    /// namespaces cannot be had.
+    /// Runs both programs over a veth, with super-segments. Returns the captures of tcpdump at the
+    /// client and at the server. `None` if namespaces cannot be made.
     pub fn over_veth(self) -> Option<[Vec<u8>; 2]> {
         let (ready_sender, ready) = mpsc::channel();
         let at = tcpcost_testbed::SERVER;
@@ -129,7 +130,7 @@ impl Sockets<'_> {
     }
 }
 
-/// A capture of a device of the calling thread's namespace.
+/// Capture by tcpdump of a device in the calling thread's namespace.
 struct Tcpdump {
     child: Child,
     file: tempfile::NamedTempFile,
@@ -159,7 +160,7 @@ impl Tcpdump {
         }
     }
 
-    /// What it captured, once both FINs are in it.
+    /// Returns the capture once both FINs are in it.
     fn end(mut self) -> Vec<u8> {
         let path = self.file.path().to_path_buf();
         let captured = until("both FINs in the capture", || {
@@ -214,7 +215,7 @@ fn play(stream: &mut TcpStream, program: &[Op]) {
     }
 }
 
-/// What a slow application does: no wait for something.
+/// Pauses like a slow application; nothing is waited for.
 fn pause(time: Duration) {
     let begin = Instant::now();
     while let Some(left) = time
@@ -227,20 +228,21 @@ fn pause(time: Duration) {
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What nginx serves, and to which curl.
+/// Settings of nginx and curl.
 #[derive(Debug, Clone, Copy)]
 pub struct Web {
     /// Bytes of the file `/file`.
     pub file_bytes: usize,
-    /// What curl is told beside the addresses.
+    /// Further arguments of curl.
     pub curl: &'static [&'static str],
-    /// How often it asks, on one connection.
+    /// Number of requests, on one connection.
     pub times: usize,
-    /// The application behind nginx that answers instead: after this time, in so many pieces.
+    /// Application behind nginx that answers instead of the file: after this time, in this many
+    /// pieces.
     pub backend: Option<(Duration, usize)>,
-    /// Whether nginx sends small segments at once.
+    /// True if nginx sends small segments at once.
     pub nodelay: bool,
-    /// curl is kept from its CPU for so long, then has it for a quarter of that.
+    /// Time for which curl is stopped again and again; between, it runs for a quarter of that time.
     pub stopped: Option<Duration>,
 }
 
@@ -257,7 +259,7 @@ impl Default for Web {
     }
 }
 
-/// curl at the client, nginx at the server.
+/// Runs curl at the client and nginx at the server.
 pub fn web(path: Impairment, client: Buffers, web: &Web) -> Carried {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -343,7 +345,7 @@ fn configuration(folder: &Path, web: &Web) -> String {
     )
 }
 
-/// The application behind nginx: one request, one answer of 100 bytes a piece, 3 ms between two.
+/// Answers one request as the application behind nginx: 100 bytes a piece, 3 ms between pieces.
 fn answer(listener: &TcpListener, time: Duration, pieces: usize) {
     let (mut stream, _) = accept(listener);
     let mut asked = Vec::new();
@@ -367,14 +369,14 @@ fn answer(listener: &TcpListener, time: Duration, pieces: usize) {
     }
 }
 
-/// Lets a program run a fifth of the time.
+/// Lets a program run for a fifth of the time.
 fn now_and_then(child: &mut Child, time: Duration) -> std::process::ExitStatus {
     let id = Pid::from_child(child);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        // Not waited for yet, so the id is its own.
+        // The child was not waited for yet, so its id is not reused.
         kill_process(id, Signal::STOP).unwrap();
         pause(time);
         kill_process(id, Signal::CONT).unwrap();

@@ -1,5 +1,5 @@
-//! Two network namespaces whose kernels are joined by a wire in user space: late, narrow or lossy as no
-//! veth is, and captured at both ends and in the middle.
+//! Two network namespaces whose kernels are connected by a wire in user space. Unlike a veth it
+//! delays, limits or loses packets, and it is captured at both ends and in the middle.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,17 +18,18 @@ use tcpcost_link::{
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 212, 0, 1);
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 212, 0, 2);
 
-/// What passed, as pcapng: at the client, in the middle, at the server.
+/// Result of a run: captures as pcapng, at the client, in the middle and at the server.
 pub struct Carried {
     pub files: [Vec<u8>; 3],
-    /// By how much the wire was late at worst, for want of a CPU.
+    /// Longest delay of the wire for lack of a CPU.
     pub late: Duration,
-    /// How much of the time an end's program waited for a CPU, the one that waited longer: 0 to 1.
+    /// Share of the time that an end's program waited for a CPU, 0 to 1; of the end that waited
+    /// longer.
     pub waited_ratio: f64,
 }
 
-/// Runs one closure in each namespace, until both are done. What is wrong with the path is so behind the
-/// middle on the way to the server, and before it on the way back; half of the delay is on either side.
+/// Runs one closure in each namespace until both end. Impairments act after the middle on the way
+/// to the server, and before it on the way back; half of the delay is on either side.
 pub fn over_wire(
     path: Impairment,
     client: impl FnOnce() + Send,
@@ -49,7 +50,8 @@ pub fn over_wire(
                 namespace::enter_new().unwrap();
                 let tap = Tap::open("wire", Layer::Ip, Offloads::NONE).unwrap();
                 link::add_address("wire", address, 24).unwrap();
-                // Beside other work the wire reads late: what it does not lose nobody else may.
+                // The wire reads late if the machine is busy: the device must not lose what the
+                // wire does not lose.
                 std::fs::write("/sys/class/net/wire/tx_queue_len", "10000").unwrap();
                 link::set_up("wire").unwrap();
                 tap_sender.send(tap).unwrap();
@@ -72,14 +74,15 @@ pub fn over_wire(
     })
 }
 
-/// How long this thread was ready to run and did not (sched-stats.rst); 0 where the kernel does not tell.
+/// Time that this thread was ready to run and did not (sched-stats.rst), ns. 0 if the kernel does
+/// not report it.
 fn waited_for_a_cpu_ns() -> u64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = told.split_ascii_whitespace().nth(1);
     waited.and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Counts a closure that ended, however it did.
+/// Guard that counts a closure that ended, even by a panic.
 struct Ends<'a>(&'a AtomicUsize);
 
 impl Drop for Ends<'_> {
@@ -136,11 +139,11 @@ fn carry([client, server]: [Tap; 2], path: Impairment, ended: &AtomicUsize) -> i
     })
 }
 
-/// How often it is looked at whether both ends are done.
+/// Interval for checking whether both ends are done.
 const IDLE: Duration = Duration::from_millis(5);
 const AT_ONCE: usize = 64;
 
-/// A buffer for packets that are copied out of it.
+/// Buffer for packets that are copied out of it.
 struct Buffer(Vec<u8>);
 
 impl Source<Copied> for Buffer {
@@ -156,7 +159,7 @@ impl Source<Copied> for Buffer {
     }
 }
 
-/// A file in memory.
+/// File in memory.
 #[derive(Clone, Default)]
 struct File(Arc<Mutex<Vec<u8>>>);
 

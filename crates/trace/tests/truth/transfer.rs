@@ -1,4 +1,4 @@
-//! A transfer between two ends of our own TCP in virtual time, captured at both.
+//! Transfer between two ends of our own TCP in virtual time, captured at both.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -15,7 +15,7 @@ use super::ends::{Host, Wire, ms};
 type Wired = Impaired<memory::Memory<Wire>, Wire>;
 type End = Host<Captured<Wired, Vec<u8>>>;
 
-/// What is sent over which wire, and how it is acknowledged.
+/// Transfer: its data, paths, and settings of both ends.
 #[derive(Clone)]
 pub struct Scene {
     pub to_server: Impairment,
@@ -23,28 +23,28 @@ pub struct Scene {
     pub client: Config,
     pub server: Config,
     pub bytes: u64,
-    /// The reader takes what is there when this long has passed since it last did.
+    /// Interval of the reads.
     pub reads_every: Duration,
-    /// How much of it at most.
+    /// Limit of a read, bytes.
     pub read_bytes: usize,
-    /// It reads before what arrived is answered, as under a stack that is polled; else after that, as a
-    /// reader that has to be woken.
+    /// True if a read comes before arrived data are acknowledged, as in a stack that is polled;
+    /// false if after that, as by a reader that must be woken.
     pub reads_first: bool,
     pub seed: u64,
 }
 
-/// What one end counted, and what a capture at that end tells.
+/// Result at one end: its counters, and the analysis of a capture there.
 pub struct Seen {
     pub counted: Counters,
     pub traced: Connection,
     pub report: Report,
-    /// Pure ACKs that a read made leave.
+    /// Pure ACKs that a read triggered.
     pub acks_by_read: u64,
-    /// What became of the packets that it sent.
+    /// Counters of the path for the packets that this end sent.
     pub lane: LaneCounters,
 }
 
-/// 10 ms away at 200 Mbit/s, packets of one segment each.
+/// Default scene: 10 ms each way at 200 Mbit/s, packets of one segment each.
 pub fn scene() -> Scene {
     let path = Impairment {
         delay: Duration::from_millis(10),
@@ -71,7 +71,7 @@ pub fn scene() -> Scene {
     }
 }
 
-/// Every impairment over this path.
+/// All impairments on this path.
 pub fn impairments(path: Impairment) -> Vec<(&'static str, Impairment)> {
     vec![
         ("none", path),
@@ -125,7 +125,7 @@ pub fn impairments(path: Impairment) -> Vec<(&'static str, Impairment)> {
 }
 
 impl Scene {
-    /// Sender and receiver.
+    /// Runs the transfer. Returns the results of the sender and of the receiver.
     pub fn run(&self) -> [Seen; 2] {
         let (a, b) = memory::pair(1 << 20);
         let end = |config: &Config, near, impairment, seed: u64| -> End {
@@ -202,7 +202,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Until all is read and acknowledged: neither end will ever do anything more.
+    /// Runs until all data are read and acknowledged, so that neither end has anything left to do.
     fn run(&mut self, scene: &Scene) {
         loop {
             self.write();
@@ -225,7 +225,7 @@ impl Transfer {
             };
             self.now = self.now.max(next);
             assert!(self.now < ms(10_000_000), "it stalls at {}", self.read);
-            // What is due leaves the wire first.
+            // Frames that are due leave the wire first.
             self.transmit();
             for end in &mut self.ends {
                 end.receive(self.now);

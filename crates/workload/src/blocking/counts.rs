@@ -1,10 +1,10 @@
-//! What a thread counts, for another to read at any time.
+//! Counts of a thread, which other threads may read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tally::Tally;
 
-/// Written by one thread alone, in a cache line of its own or two.
+/// Counts that one thread writes, in cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct ThreadCounts {
@@ -23,7 +23,7 @@ pub(super) struct ThreadCounts {
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// No read-modify-write: nobody else writes.
+    /// Adds without an atomic read-modify-write, because there is one writer.
     #[inline]
     pub(super) fn add(&self, more: u64) {
         let before = self.0.load(Ordering::Relaxed);

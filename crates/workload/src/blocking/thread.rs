@@ -18,7 +18,7 @@ use crate::pattern::Checker;
 use crate::plan::Plan;
 use crate::program::{Code, Instruction, Running, Timed};
 
-/// What the threads of a group share, and only read but for the histograms.
+/// State that the threads of a group share; only the histograms change.
 pub(crate) struct OfGroup {
     plan: Plan,
     code: Code,
@@ -49,29 +49,29 @@ impl OfGroup {
     }
 }
 
-/// To within a thousandth.
+/// Precision of response times: a thousandth.
 const STEPS_LOG2: u32 = 10;
 
-/// How a thread comes by its connections.
+/// Source of a thread's connections.
 pub(crate) enum Way {
-    /// They are there.
+    /// The connections are open already.
     Stands,
-    /// It opens one after the other, to here.
+    /// The thread opens connections to this address, one after the other.
     Connects(BlockingConnector, SocketAddr),
-    /// It takes one after the other, from these addresses.
+    /// The thread accepts connections from these addresses, one after the other.
     Accepts(BlockingListener, Vec<IpAddr>),
 }
 
-/// What a thread executes, on which connections.
+/// Connections of a thread, and its place in the program.
 pub(crate) struct Strand {
     pub(crate) streams: Vec<Stream>,
     pub(crate) running: Running,
 }
 
-/// Where a connection is.
+/// State of a connection.
 pub(crate) struct Stream {
     pub(crate) index: u32,
-    /// `None` where it is not open.
+    /// `None` while it is not open.
     pub(crate) socket: Option<BlockingSocket>,
     pub(crate) send_at: u64,
     pub(crate) received: u64,
@@ -95,7 +95,7 @@ impl Stream {
         self.socket.as_ref().ok_or(Leave::Ended)
     }
 
-    /// Takes what there is of a message.
+    /// Takes bytes that were received ahead, and `more` new ones, for a message.
     fn take(&mut self, left: &mut u32, more: u64) {
         self.ahead += more;
         let part = self.ahead.min(u64::from(*left));
@@ -112,9 +112,9 @@ pub(super) struct Thread {
     pub(super) way: Way,
 }
 
-/// Why a thread leaves its program.
+/// Reason to leave the program.
 enum Leave {
-    /// It is to stop.
+    /// The thread must stop.
     Stopped,
     /// The peer has ended the connection.
     Ended,
@@ -122,8 +122,8 @@ enum Leave {
 }
 
 impl Thread {
-    /// Executes until it is to stop, or fails. Returns the connections open, so that the peer, which stops by a clock of its
-    /// own, sees no end of them.
+    /// Executes the program until the thread must stop, or fails. Returns the connections open, so
+    /// that the peer, which stops by a clock of its own, does not see their end.
     pub(super) fn run(mut self) -> Strand {
         let mut buffer = vec![0; self.group.read_bytes];
         let first = self.strand.streams[0].index;
@@ -135,7 +135,7 @@ impl Thread {
                 return self.strand;
             }
             match self.program(&mut buffer, &mut clock) {
-                // The next one, where others come.
+                // The next connection is accepted.
                 Ok(()) | Err(Leave::Ended) if takes => {}
                 Ok(()) => {}
                 Err(leave) => {
@@ -160,7 +160,7 @@ impl Thread {
         }
     }
 
-    /// Takes the next connection, for which the program begins anew.
+    /// Accepts the next connection, for which the program begins again.
     fn take(&mut self, clock: &Rounds) -> Result<(), Leave> {
         let Way::Accepts(listener, peers) = &self.way else {
             return Ok(());
@@ -203,10 +203,11 @@ impl Thread {
         }
     }
 
-    /// Executes until the connection ends; `Ok` where this side has closed what it had taken, or begins again.
+    /// Executes until the connection ends. `Ok` if this side closed an accepted connection, or if
+    /// the program begins again.
     fn program(&mut self, buffer: &mut [u8], rounds: &mut Rounds) -> Result<(), Leave> {
         let group = Arc::clone(&self.group);
-        // One clock read serves the end of an operation and the next one's start.
+        // One clock read serves as the end of an operation and the start of the next one.
         let mut now_ns = None;
         loop {
             if self.is_stopped() {
@@ -324,7 +325,8 @@ impl Thread {
         }
     }
 
-    /// An operation is over; `false` where it failed and may: then the program begins again.
+    /// Handles the end of an operation. False if it failed and is allowed to: then the program
+    /// begins again.
     fn end(
         &mut self,
         timed: Timed,
@@ -411,7 +413,7 @@ impl Thread {
         Ok(())
     }
 
-    /// 0 at the end of the stream.
+    /// Bytes received by one call; 0 at the end of the stream.
     fn receive_once(&mut self, conn: usize, buffer: &mut [u8]) -> Result<usize, Leave> {
         loop {
             self.counts.receive_calls.add(1);
@@ -452,7 +454,7 @@ impl Thread {
         }
     }
 
-    /// After a call that failed: goes on if it only waited.
+    /// Handles an error of a call: `Ok` if the call must be repeated.
     fn waited(&self, conn: usize, error: io::Error, doing: &'static str) -> Result<(), Leave> {
         if self.is_stopped() {
             return Err(Leave::Stopped);
@@ -461,7 +463,7 @@ impl Thread {
             self.counts.would_block_calls.add(1);
             return Ok(());
         }
-        // As of crr: who came and is gone may have been stopped.
+        // A client that has gone may have been stopped, as with `crr`.
         if let Way::Accepts(..) = self.way {
             return Err(Leave::Ended);
         }
@@ -490,7 +492,7 @@ impl Thread {
     }
 }
 
-/// When rounds begin.
+/// Times at which rounds begin.
 struct Rounds {
     zero: Instant,
     period: Option<Duration>,
@@ -498,10 +500,10 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Connections begin at different places of the first period.
+    /// Connections begin at different points of the first period.
     fn new(period: Option<Duration>, connection: u32) -> Rounds {
         let zero = Instant::now();
-        // The top bits of a multiplicative hash: neighbours are far from each other.
+        // The top bits of a multiplicative hash: neighbours get distant points.
         let hash = connection.wrapping_add(1).wrapping_mul(0x9E37_79B9);
         let share = f64::from(hash) / f64::from(u32::MAX);
         let due = zero + period.unwrap_or_default().mul_f64(share);
@@ -512,7 +514,7 @@ impl Rounds {
         nanos(self.zero.elapsed())
     }
 
-    /// When an operation begins whose time is taken.
+    /// Time at which an operation begins; 0 if the operation is not timed.
     fn begin(&self, timed: Timed, now_ns: &mut Option<u64>) -> u64 {
         let at_ns = now_ns.take();
         match timed {
@@ -521,7 +523,7 @@ impl Rounds {
         }
     }
 
-    /// The next one's due time; `None` where it begins at once.
+    /// Due time of the next round; `None` if it begins at once.
     fn next(&mut self) -> Option<Instant> {
         let due = self.due;
         self.due += self.period?;

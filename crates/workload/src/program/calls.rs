@@ -1,8 +1,8 @@
-//! The calls by which a side of a group sends and receives.
+//! Calls by which a side of a group sends and receives.
 
 use tcpcost_study::{Operation, ReceiveWith, SendWith, Side, WorkloadSettings};
 
-/// Each call once, in the order of the program.
+/// Calls without repetition, in the order of the program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Calls {
     pub(crate) sends: Vec<SendWith>,
@@ -10,8 +10,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Of a program: at its author's side its operations' own; at the other the group's, since an operation's `with` is of
-    /// the side that it is written for.
+    /// Calls of one side. At the author's side of a program these are its operations' own; at the
+    /// other side the group's, because an operation's `with` applies to the author's side.
     pub(crate) fn of(settings: &WorkloadSettings, side: Side) -> Calls {
         let own = settings.program.as_ref();
         let own = own.filter(|program| side == program.author());
@@ -37,7 +37,7 @@ impl Calls {
     }
 }
 
-/// Keeps the first of equal ones.
+/// Removes repeated items; keeps the first of each.
 fn once<T: PartialEq + Copy>(items: &mut Vec<T>) {
     let all = std::mem::take(items);
     for item in all {

@@ -1,4 +1,4 @@
-//! Operations as instructions in a row, with jumps: what a turn executes.
+//! Operations as a list of instructions with jumps, which a turn executes.
 
 use tcpcost_study::{
     CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Side, Times,
@@ -7,7 +7,7 @@ use tcpcost_study::{
 
 use super::Calls;
 
-/// Loops under way at a time: those inside each other, and a message that is repeated.
+/// Loops that can be active at a time: nested loops, and a repeated message.
 pub(crate) const SLOTS: usize = Program::DEPTH_MAX + 1;
 
 /// One step of a connection.
@@ -15,14 +15,14 @@ pub(crate) const SLOTS: usize = Program::DEPTH_MAX + 1;
 pub(crate) enum Instruction {
     /// Opens the connection.
     Connect { timed: Timed },
-    /// Sends a message out of one of the sources, on one of the flow's connections.
+    /// Sends a message from a source, on one of the flow's connections.
     Send {
         size: MessageSize,
         source: u8,
         conn: u8,
         timed: Timed,
     },
-    /// Receives a message into one of the sinks.
+    /// Receives a message into a sink, on one of the flow's connections.
     Receive {
         size: MessageSize,
         sink: u8,
@@ -33,19 +33,19 @@ pub(crate) enum Instruction {
     Think(u64),
     /// Waits, ns.
     Sleep(u64),
-    /// Closes first.
+    /// Closes; this side is the first to close.
     Close { timed: Timed },
     /// Waits for the other side to close, then closes.
     AwaitEnd { timed: Timed },
-    /// A round begins: at once, or when it is due.
+    /// Begins a round: at once, or when it is due.
     Round,
-    /// A round is over.
+    /// Ends a round.
     Done,
-    /// A loop of so many passes begins.
+    /// Begins a loop with a number of passes.
     Begin { slot: u8, passes: u32 },
-    /// A loop begins that ends after so many ns.
+    /// Begins a loop with a duration, ns.
     BeginFor(u64),
-    /// Waits until the loop's pass is due, so many ns after the one before.
+    /// Waits until the loop's pass is due, `period_ns` after the one before.
     Pace { slot: u8, period_ns: u64 },
     /// Goes back to the loop's first instruction if passes are left.
     Again { slot: u8, to: u32 },
@@ -55,23 +55,25 @@ pub(crate) enum Instruction {
     Jump { to: u32 },
 }
 
-/// Under which of the program's operations the time of an instruction is taken; `None` of one that nobody wrote.
+/// Number of the program's operation whose duration an instruction records; `None` if it records
+/// none.
 pub(crate) type Timed = Option<u16>;
 
-/// The instructions of a group; none where it has no program.
+/// Instructions of a group; empty if it has no program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Code {
     instructions: Vec<Instruction>,
     calls: Calls,
     waits: bool,
-    /// Operations whose times are taken.
+    /// Number of timed operations.
     timed: u16,
-    /// Among them the one that takes the connection.
+    /// Number of the timed operation that accepts the connection.
     accepts: Timed,
 }
 
 impl Code {
-    /// Of one side; of a workload of this kind, which is executed as a program.
+    /// Compiles the program for one side. `kind`: kind of the workload before it was converted to a
+    /// program.
     pub(crate) fn new(settings: &WorkloadSettings, side: Side, kind: WorkloadKind) -> Code {
         let calls = Calls::of(settings, side);
         let Some(program) = &settings.program else {
@@ -102,18 +104,19 @@ impl Code {
         }
     }
 
-    /// Operations whose times are taken: those of [`Program::timed`], in that order; none at the side that mirrors them.
+    /// Number of timed operations: those of [`Program::timed`], in that order; 0 at the side that
+    /// mirrors them.
     pub(crate) fn timed(&self) -> u16 {
         self.timed
     }
 
-    /// Whether it waits for the other side to close.
+    /// True if the program waits for the other side to close.
     pub(crate) fn awaits_end(&self) -> bool {
         let mut all = self.instructions.iter();
         all.any(|one| matches!(one, Instruction::AwaitEnd { .. }))
     }
 
-    /// The one that takes the connection.
+    /// Number of the timed operation that accepts the connection.
     pub(crate) fn accepts(&self) -> Timed {
         self.accepts
     }
@@ -127,12 +130,12 @@ impl Code {
         self.instructions.is_empty()
     }
 
-    /// The calls that send, by number of the source.
+    /// Calls of the program, in the order of source and sink numbers.
     pub(crate) fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// Whether it ever waits for a time.
+    /// True if the program ever waits for a time.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
@@ -159,21 +162,21 @@ impl Compiler<'_> {
         u32::try_from(self.out.len()).expect("a program has a thousand operations at most")
     }
 
-    /// At the author's side only.
+    /// Adds an instruction at the author's side only.
     fn own(&mut self, instruction: Instruction) {
         if self.is_author {
             self.out.push(instruction);
         }
     }
 
-    /// Rounds are counted by who connects, and timed by the author.
+    /// Adds an instruction for rounds: the connecting side counts them, and the author times them.
     fn round(&mut self, instruction: Instruction) {
         if self.is_author || self.is_client() {
             self.out.push(instruction);
         }
     }
 
-    /// The number of an operation, if its time is taken.
+    /// Number of an operation, if it is timed.
     fn number(&mut self, operation: &Operation) -> Timed {
         if !self.takes_times || !operation.is_timed(self.stands) {
             return None;
@@ -190,10 +193,10 @@ impl Compiler<'_> {
         }
         for operation in operations {
             match operation {
-                // Set-up has made it.
+                // Set-up has opened the connection.
                 Operation::Connect { .. } | Operation::Accept { .. } if self.stands => {}
                 Operation::Close { .. } if !unbounded => {
-                    // As of crr, a round is over with its last response.
+                    // A round ends with its last response, as with `crr`.
                     self.round(Instruction::Done);
                     self.operation(operation, 0);
                 }

@@ -1,8 +1,8 @@
-//! The kinds of workload as programs, for who executes programs alone.
+//! The kinds of workload as programs, for threads, which execute nothing else.
 
 use tcpcost_study::{CloseBy, MessageSize, Operation, Program, WorkloadKind, WorkloadSettings};
 
-/// The same work as a program; `None` of what is none.
+/// Converts settings to those of an equivalent program; `None` for `bidirectional`.
 pub(crate) fn as_program(settings: &WorkloadSettings) -> Option<WorkloadSettings> {
     let size = |bytes: usize| MessageSize::exactly(u32::try_from(bytes).unwrap_or(u32::MAX));
     let send = |bytes| Operation::Send {

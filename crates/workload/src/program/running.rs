@@ -1,4 +1,4 @@
-//! Where a connection is in its program.
+//! State of a connection in its program.
 
 use std::time::{Duration, Instant};
 
@@ -6,41 +6,42 @@ use tcpcost_study::{MessageSize, Program};
 
 use super::code::SLOTS;
 
-/// Where a connection is in its program. Beside `Flow`, which every kind of traffic has: most need none of this.
+/// State of a connection in its program. Separate from `Flow`, which every kind of traffic has,
+/// because most kinds need none of this.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running {
-    /// The next instruction.
+    /// Index of the next instruction.
     pub(crate) at: u32,
-    /// The place of the flow's first connection: where it is in the program is kept there, for all of them.
+    /// Index of the flow's first connection, which keeps the program state for all of them.
     pub(crate) head: u32,
-    /// Of the first one, the places of the others.
+    /// Indices of the flow's other connections; set at the first one.
     pub(crate) others: [u32; Program::CONNECTIONS_MAX as usize - 1],
-    /// Whether it has begun.
+    /// True once the current instruction has begun.
     pub(crate) begun: bool,
-    /// Passes left of each loop that is under way.
+    /// Passes left of each active loop.
     pub(crate) passes: [u32; SLOTS],
-    /// When the next pass of each is due.
+    /// Due time of the next pass of each loop; 0 before the first.
     pub(crate) due_ns: [u64; SLOTS],
-    /// When the loop ends that time ends.
+    /// Time at which the loop ends that has a duration.
     pub(crate) until_ns: u64,
     /// Bytes received that no operation has asked for yet.
     pub(crate) ahead: u64,
-    /// When the round began, or was due.
+    /// Time at which the round began, or was due.
     pub(crate) started_ns: u64,
-    /// How long it has thought and slept since.
+    /// Time spent thinking and sleeping in this round.
     pub(crate) idle_ns: u64,
-    /// When the instruction that waits has waited enough, or what is left of one that thinks.
+    /// Time at which a waiting instruction ends; for `Think`, the time left.
     pub(crate) pause_ns: u64,
-    /// When it began to wait.
+    /// Time at which the wait began.
     pub(crate) paused_at_ns: u64,
-    /// When the operation under way began.
+    /// Time at which the current operation began; 0 if there is none.
     pub(crate) operation_ns: u64,
-    /// State of what draws sizes.
+    /// State of the generator of sizes.
     pub(crate) random: u64,
 }
 
 impl Running {
-    /// At the first instruction, of the connection at this place.
+    /// State at the first instruction, for the connection with this index.
     pub(crate) fn new(index: usize, seed: u64) -> Running {
         Running {
             head: index as u32,
@@ -49,7 +50,7 @@ impl Running {
         }
     }
 
-    /// The place of one of the flow's connections, asked of the first one.
+    /// Index of one of the flow's connections; call this on the first one's state.
     #[inline]
     pub(crate) fn place(&self, conn: u8) -> usize {
         match conn {
@@ -67,7 +68,7 @@ impl Running {
         size.least + (draw(&mut self.random) % sizes) as u32
     }
 
-    /// Takes what there is of the message, with `more` that has just come.
+    /// Takes bytes that were received ahead, and `more` new ones, for a message.
     pub(crate) fn take(&mut self, left: &mut u32, more: u64) {
         self.ahead += more;
         let part = self.ahead.min(u64::from(*left));
@@ -75,7 +76,8 @@ impl Running {
         *left -= part as u32;
     }
 
-    /// Keeps the CPU busy for a while; gives whether that was all, and how many bytes that counts as, so that others have their turns.
+    /// Keeps the CPU busy, at most for [`THOUGHT`]. Returns true if the whole time is over, and the
+    /// bytes that the time counts as, so that other connections have their turns.
     pub(crate) fn think(&mut self, time_ns: u64) -> (bool, usize) {
         if !self.begun {
             self.begun = true;
@@ -95,7 +97,7 @@ impl Running {
     }
 }
 
-/// The next number of a sequence (SplitMix64): both ends draw the same ones.
+/// Next number of a SplitMix64 sequence. Both ends draw the same numbers.
 pub(crate) fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
@@ -104,8 +106,9 @@ pub(crate) fn draw(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Longest thought between two looks at the clock's other users: snapshots are taken on this thread.
+/// Longest piece of thinking at a time, because snapshots are taken on this thread.
 const THOUGHT: Duration = Duration::from_millis(1);
 
-/// What thinking counts as: 4 MiB in a millisecond, after which the worker polls.
+/// Bytes that a nanosecond of thinking counts as: 4 MiB in a millisecond, after which the worker
+/// polls.
 const BYTES_PER_NS: usize = 4;

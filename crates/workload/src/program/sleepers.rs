@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Each at most once, so that room for all connections is room enough.
+/// Wake-up times. Each connection is in it at most once, so that room for all connections suffices.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers(BinaryHeap<Reverse<(u64, u32)>>);
 
@@ -16,7 +16,7 @@ impl Sleepers {
         self.0.push(Reverse((until_ns, index)));
     }
 
-    /// One whose time has come.
+    /// Removes a connection whose wake-up time has come. `None` if there is none.
     pub(crate) fn wake(&mut self, now_ns: u64) -> Option<u32> {
         let Reverse((until_ns, index)) = *self.0.peek()?;
         (until_ns <= now_ns).then(|| {
@@ -25,7 +25,7 @@ impl Sleepers {
         })
     }
 
-    /// When the next one's time comes.
+    /// Earliest wake-up time.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.0.peek().map(|Reverse((until_ns, _))| *until_ns)
     }

@@ -12,7 +12,7 @@ use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
 pub const TOKEN: [u8; 16] = *b"a trial of tests";
 
-/// A test that hangs is a failure, after a minute.
+/// Returns the time, a minute from now, at which a test has hung and fails.
 pub fn limit() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -33,7 +33,7 @@ pub fn client(settings: &WorkloadSettings, targets: &[SocketAddr]) -> Worker<Ker
     client_of(std::slice::from_ref(settings), targets)
 }
 
-/// Of several groups, each with so many ports.
+/// Makes a server with several groups, each with `ports` ports.
 pub fn server_of(groups: &[WorkloadSettings], ports: usize) -> Worker<KernelStack> {
     let (first, more) = groups.split_first().unwrap();
     let stack = KernelStack::new(&socket_options(first)).unwrap();
@@ -45,7 +45,7 @@ pub fn server_of(groups: &[WorkloadSettings], ports: usize) -> Worker<KernelStac
     worker
 }
 
-/// Its partner.
+/// Makes the client of [`server_of`].
 pub fn client_of(groups: &[WorkloadSettings], targets: &[SocketAddr]) -> Worker<KernelStack> {
     let (first, more) = groups.split_first().unwrap();
     let mut targets = targets.chunks(targets.len() / groups.len());
@@ -58,7 +58,7 @@ pub fn client_of(groups: &[WorkloadSettings], targets: &[SocketAddr]) -> Worker<
     worker
 }
 
-/// Runs in short slices until `enough`.
+/// Runs in short slices while `more` is true.
 pub fn run_while(
     worker: &mut Worker<KernelStack>,
     mut more: impl FnMut(&Counts) -> bool,
@@ -76,15 +76,15 @@ pub struct Ends {
     pub server: Worker<KernelStack>,
 }
 
-/// Sets both up, runs both until the client has `bytes` of payload moved (or `transactions`), then
-/// the server alone until it has all that the client sent.
+/// Sets both up, runs both until the client's `count` is `least`, then the server alone until it
+/// has received all that the client sent.
 pub fn exchange(settings: &WorkloadSettings, ports: usize, count: Quantity, least: u64) -> Ends {
     exchange_of(std::slice::from_ref(settings), ports, |client| {
         client.totals()[&count] < least
     })
 }
 
-/// The same of several groups, as long as the client has to do `more`.
+/// Does the same with several groups, while `more` is true of the client.
 pub fn exchange_of(
     groups: &[WorkloadSettings],
     ports: usize,

@@ -1,7 +1,7 @@
-//! Who is at which link-layer address: asked for, answered, told unasked.
+//! Neighbour cache: link-layer addresses learned from answers, requests and announcements.
 //!
-//! Not here: NUD's probes of an address that has been silent (RFC 4861 §7.3); an entry that is older
-//! than [`REACHABLE`] is used on while it is asked for anew.
+//! Not here: NUD's probes of an address that has been silent (RFC 4861 §7.3). An entry older than
+//! [`REACHABLE`] remains in use while it is requested again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::messages::Mac;
 
-/// Neighbours by address.
+/// Neighbours by IP address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     entries: HashMap<IpAddr, Entry>,
@@ -18,22 +18,22 @@ pub(super) struct Cache {
 #[derive(Clone, Debug)]
 struct Entry {
     mac: Option<Mac>,
-    /// When it was last told.
+    /// Time at which the address was last learned; `None` before.
     told: Option<Instant>,
-    /// How often it was asked for since.
+    /// Requests sent since the address was last learned.
     asked: u32,
-    /// When it may be asked for again.
+    /// Earliest time of the next request.
     ask_at: Instant,
-    /// Frames that wait for it, the newest at the end; their destination is still to be written.
+    /// Frames that wait for the address, the newest last. Their destination is not filled in yet.
     waiting: Vec<Vec<u8>>,
 }
 
 impl Cache {
-    /// Where it is, as far as is known, and whether it is to be asked for now. None: there are too
-    /// many.
+    /// Returns the link-layer address, if known, and true if a request must be sent now. `None` if
+    /// the cache is full.
     pub(super) fn look(&mut self, address: IpAddr, now: Instant) -> Option<(Option<Mac>, bool)> {
         if !self.entries.contains_key(&address) && self.entries.len() >= ENTRIES_MAX {
-            // What nobody waits for makes room.
+            // Entries that no frame waits for are removed.
             self.entries
                 .retain(|_, entry| entry.mac.is_none() && !entry.waiting.is_empty());
             if self.entries.len() >= ENTRIES_MAX {
@@ -51,12 +51,12 @@ impl Cache {
         Some((entry.mac, !fresh && entry.ask(now)))
     }
 
-    /// Keeps a frame until its neighbour is known. Says whether an older one had to go for it.
+    /// Keeps a frame until its neighbour is known. True if a frame was dropped for it.
     pub(super) fn keep(&mut self, address: IpAddr, frame: Vec<u8>) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else {
             return true;
         };
-        // RFC 1122 §2.3.2.2: the latest one at least.
+        // RFC 1122 §2.3.2.2: keep at least the latest packet.
         let full = entry.waiting.len() >= WAITING_MAX;
         if full {
             entry.waiting.remove(0);
@@ -65,9 +65,10 @@ impl Cache {
         full
     }
 
-    /// `address` is at `mac`: the frames that waited for that. `asked`: by an answer to a question,
-    /// or by a question for us. Nobody is taken in who only told of himself (RFC 4861 §7.2.5,
-    /// RFC 826), and what is known is not replaced by one who does not say that he does.
+    /// Notes that `address` is at `mac` and returns the frames that waited for it. `asks_us`: the
+    /// message was a request for one of our addresses, which adds an entry; other messages only
+    /// update entries (RFC 4861 §7.2.5, RFC 826). A known address is changed only if the message
+    /// `replaces` it.
     pub(super) fn tell(
         &mut self,
         address: IpAddr,
@@ -90,9 +91,9 @@ impl Cache {
         std::mem::take(&mut entry.waiting)
     }
 
-    /// The neighbours that frames wait for and that are to be asked for again now; and how many
-    /// frames have waited in vain: three questions are enough (RFC 4861 §7.2.2), the next is asked
-    /// when there is something new to send.
+    /// Returns the neighbours to request again now because frames wait for them, and the number of
+    /// frames given up. After three requests the frames are dropped (RFC 4861 §7.2.2), and the next
+    /// request is sent for a new frame.
     pub(super) fn due(&mut self, now: Instant) -> (Vec<IpAddr>, usize) {
         let (mut due, mut in_vain) = (Vec::new(), 0);
         for (address, entry) in &mut self.entries {
@@ -108,7 +109,7 @@ impl Cache {
         (due, in_vain)
     }
 
-    /// When [`due`](Self::due) will have something.
+    /// Time at which [`due`](Self::due) has work; `None` if no frame waits.
     pub(super) fn next(&self) -> Option<Instant> {
         let wanted = self.entries.values().filter(|entry| entry.is_wanted());
         wanted.map(|entry| entry.ask_at).min()
@@ -120,8 +121,8 @@ impl Entry {
         self.mac.is_none() && !self.waiting.is_empty()
     }
 
-    /// Whether to ask now; if so the next time is set, each three times later than the one before
-    /// (RFC 7048 §3; no more than one a second: RFC 1122 §2.3.2.1).
+    /// True if a request may be sent now. Then sets the time of the next one: each interval is
+    /// three times the previous (RFC 7048 §3), and at least a second (RFC 1122 §2.3.2.1).
     fn ask(&mut self, now: Instant) -> bool {
         if now < self.ask_at {
             return false;
@@ -140,7 +141,8 @@ const RETRANSMIT_MAX: Duration = Duration::from_secs(60);
 const QUESTIONS: u32 = 3;
 /// RFC 4861 §10: REACHABLE_TIME.
 const REACHABLE: Duration = Duration::from_secs(30);
-/// Frames that wait for one neighbour: super-segments may be among them, and TCP sends again.
+/// Limit of frames that wait for one neighbour. Kept small because super-segments may be among
+/// them, and TCP retransmits.
 const WAITING_MAX: usize = 4;
-/// Linux's gc_thresh3.
+/// Limit of entries (Linux's gc_thresh3).
 const ENTRIES_MAX: usize = 1024;

@@ -1,34 +1,33 @@
-//! The messages of ARP (RFC 826) and neighbour discovery (RFC 4861 §4.3, §4.4), as bytes.
+//! Messages of ARP (RFC 826) and neighbour discovery (RFC 4861 §4.3, §4.4), as bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(super) type Mac = [u8; 6];
 
-/// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Who has `target`? `sender`, who asks, is at `mac`; one without address only looks whether it
-    /// may have it (RFC 5227, RFC 4862).
+    /// Request for the link-layer address of `target`, from `sender` at `mac`. An unspecified
+    /// `sender` tests whether `target` is in use (RFC 5227, RFC 4862).
     Request {
         target: IpAddr,
         sender: IpAddr,
         mac: Option<Mac>,
     },
-    /// `sender` is at `mac`.
+    /// Report that `sender` is at `mac`.
     Reply {
         sender: IpAddr,
         mac: Mac,
-        /// It was asked.
+        /// True if it answers a request.
         solicited: bool,
-        /// It takes the place of what was known.
+        /// True if it replaces a known address.
         replaces: bool,
     },
 }
 
-/// Reads the body of an ARP frame.
+/// Reads the body of an ARP frame; `None` if malformed or of another kind.
 pub(super) fn read_arp(body: &[u8]) -> Option<Message> {
     let body: &[u8; 28] = body.first_chunk()?;
-    // Ethernet, IPv4, lengths.
+    // Ethernet, IPv4, and address lengths.
     if body[..6] != [0, 1, 8, 0, 6, 4] {
         return None;
     }
@@ -58,7 +57,7 @@ pub(super) fn read_arp(body: &[u8]) -> Option<Message> {
     }
 }
 
-/// The body of an ARP frame; none for addresses that are not of IPv4.
+/// Makes the body of an ARP frame; `None` if an address is not IPv4.
 pub(super) fn arp(request: bool, from: (Mac, IpAddr), to: (Mac, IpAddr)) -> Option<Vec<u8>> {
     let (IpAddr::V4(sender), IpAddr::V4(target)) = (from.1, to.1) else {
         return None;
@@ -74,9 +73,10 @@ pub(super) fn arp(request: bool, from: (Mac, IpAddr), to: (Mac, IpAddr)) -> Opti
     Some(body.concat())
 }
 
-/// Reads an IPv6 packet with a solicitation or an advertisement.
+/// Reads an IPv6 packet with a solicitation or advertisement; `None` for others and for malformed
+/// ones.
 pub(super) fn read_discovery(packet: &[u8]) -> Option<Message> {
-    // IPv6, hop limit 255 (§7.1.1: it was not forwarded), ICMPv6, code 0, target at 48.
+    // IPv6, hop limit 255 (RFC 4861 §7.1.1: not forwarded), ICMPv6, code 0, target at offset 48.
     if packet.len() < 64 || packet[6..8] != [58, 255] || packet[41] != 0 {
         return None;
     }
@@ -116,7 +116,8 @@ fn link_layer_option(mut options: &[u8], wanted: u8) -> Option<Mac> {
     None
 }
 
-/// An IPv6 packet that asks who has `target`, for its solicited-node address (RFC 4291 §2.7.1).
+/// Makes an IPv6 packet that requests the address of `target`, to its solicited-node address (RFC
+/// 4291 §2.7.1).
 pub(super) fn solicitation(mac: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let message = [
         &[SOLICITATION, 0, 0, 0, 0, 0, 0, 0],
@@ -127,7 +128,7 @@ pub(super) fn solicitation(mac: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Vec<
     packet(source, solicited_node(target), message.concat())
 }
 
-/// The answer to a solicitation: solicited and override, with our link-layer address.
+/// Makes the answer to a solicitation: solicited and override flags, with our link-layer address.
 pub(super) fn advertisement(mac: Mac, target: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
     let message = [
         &[ADVERTISEMENT, 0, 0, 0, 0x60, 0, 0, 0],
@@ -143,7 +144,7 @@ fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// Where Ethernet sends what is for many (RFC 2464 §7).
+/// Ethernet address for the solicited-node multicast address of `target` (RFC 2464 §7).
 pub(super) fn multicast_mac(target: Ipv6Addr) -> Mac {
     let [.., a, b, c] = target.octets();
     [0x33, 0x33, 0xff, a, b, c]
@@ -165,13 +166,13 @@ fn packet(source: Ipv6Addr, dest: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
     .concat()
 }
 
-/// RFC 8200 §8.1.
+/// Pseudo-header (RFC 8200 §8.1).
 fn pseudo(addresses: [u8; 32], bytes: usize) -> Vec<u8> {
     let len = (bytes as u32).to_be_bytes();
     [&addresses[..], &len, &[0, 0, 0, 58]].concat()
 }
 
-/// Over parts of even length, but the last.
+/// Internet checksum of consecutive parts. All parts except the last must have an even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u32 = words

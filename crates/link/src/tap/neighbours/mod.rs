@@ -1,10 +1,10 @@
-//! Ethernet: headers, ARP (RFC 826) and neighbour discovery (RFC 4861), without input or output:
-//! frames in, frames out, time as an argument.
+//! Ethernet headers, ARP (RFC 826) and neighbour discovery (RFC 4861), without I/O: frames in,
+//! frames out, time as an argument.
 //!
-//! The kernel's address is known from the interface, so by default everything goes there and only
-//! questions are answered. In networks that it was told of ([`Ethernet::networks`]) it asks itself,
-//! as a host on a bridge must. Not here: duplicate address detection, router advertisements; a
-//! gateway is the kernel.
+//! The kernel's address is known from the interface, so by default all packets go to the kernel and
+//! only requests are answered. In the networks of [`Ethernet::networks`] neighbours are requested,
+//! as by a host on a bridge. Not here: duplicate address detection and router advertisements; the
+//! kernel is the gateway.
 
 mod cache;
 mod messages;
@@ -21,29 +21,28 @@ use crate::network::{contains, destination};
 use cache::Cache;
 use messages::{Mac, Message, advertisement, arp, multicast_mac, read_arp, read_discovery};
 
-/// The link between us and the kernel, and whoever else is on it.
+/// State of the link: our address, the kernel's, and the neighbours.
 #[derive(Clone, Debug)]
 pub(super) struct Ethernet {
     ours: Mac,
     kernels: Mac,
-    /// Addresses we answer for.
+    /// IP addresses that we answer for.
     pub addresses: Vec<IpAddr>,
-    /// Networks, by an address and bits, whose hosts are asked for.
+    /// Networks whose hosts are requested, as an address and a prefix length.
     pub networks: Vec<(IpAddr, u8)>,
     cache: Cache,
-    /// Frames of its own to send, with their virtio headers.
+    /// Frames of our own to send, with their virtio headers.
     pub out: VecDeque<Vec<u8>>,
-    /// Questions for us that were answered.
     pub answered: u64,
-    /// Packets given up because nobody said where their destination is.
+    /// Packets dropped because no host answered for their destination.
     pub unresolved: u64,
-    /// Frames that were for another host.
+    /// Frames dropped because they were for another host.
     pub foreign: u64,
 }
 
 impl Ethernet {
     pub(super) fn new(kernels: Mac) -> Self {
-        // Locally administered, and different from the kernel's.
+        // Locally administered, and different from the kernel's address.
         let mut ours = kernels;
         ours[0] = (ours[0] | 2) & !1;
         ours[5] ^= 1;
@@ -60,8 +59,8 @@ impl Ethernet {
         }
     }
 
-    /// The Ethernet header of a packet whose first bytes these are; none if it has to wait until
-    /// its neighbour is known: then [`keep`](Self::keep) it.
+    /// Returns the Ethernet header for the packet that starts with these bytes; `None` if its
+    /// neighbour is not known yet. Then pass it to [`keep`](Self::keep).
     pub(super) fn header_for(
         &mut self,
         packet: &[u8],
@@ -72,7 +71,7 @@ impl Ethernet {
         } else {
             IPV4
         };
-        // Nobody to ask for is the rule.
+        // Usual case: no neighbours to request.
         if self.networks.is_empty() {
             return Some(header(self.kernels, self.ours, kind));
         }
@@ -95,7 +94,7 @@ impl Ethernet {
         mac
     }
 
-    /// Keeps a packet that waits, with its virtio header and payload.
+    /// Keeps a packet that waits for its neighbour, with its virtio header.
     pub(super) fn keep(&mut self, virtio: &[u8], packet: &[u8]) {
         let Some(address) = destination(packet) else {
             return;
@@ -105,7 +104,7 @@ impl Ethernet {
         self.unresolved += u64::from(self.cache.keep(address, frame));
     }
 
-    /// Asks again for those that packets wait for.
+    /// Repeats requests for neighbours that packets wait for.
     pub(super) fn on_time(&mut self, now: Instant) {
         if self.networks.is_empty() {
             return;
@@ -115,7 +114,7 @@ impl Ethernet {
         self.unresolved += in_vain as u64;
     }
 
-    /// When [`on_time`](Self::on_time) has something to do.
+    /// Time at which [`on_time`](Self::on_time) has work; `None` if no packet waits.
     pub(super) fn next_event(&self) -> Option<Instant> {
         self.cache.next()
     }
@@ -139,7 +138,7 @@ impl Ethernet {
     }
 
     fn send(&mut self, to: Mac, kind: u16, body: &[u8]) {
-        // What a device does not take is asked for, or asked, again.
+        // Beyond the limit the frame is dropped; requests are repeated by both sides.
         if self.out.len() < OUT_MAX {
             let header = header(to, self.ours, kind);
             self.out
@@ -147,20 +146,20 @@ impl Ethernet {
         }
     }
 
-    /// Whether a frame is for us, alone or among others.
+    /// True if a frame is addressed to us or to a group. Counts others as foreign.
     pub(super) fn is_for_us(&mut self, header: &[u8; ETHERNET_BYTES]) -> bool {
         let ours = header[..6] == self.ours || header[0] & GROUP != 0;
         self.foreign += u64::from(!ours);
         ours
     }
 
-    /// Whether it carries an IP packet for us alone: TCP has nothing to do with groups.
+    /// True if the frame carries an IP packet addressed to us alone. TCP does not use groups.
     pub(super) fn is_ip_for_us(&self, header: &[u8; ETHERNET_BYTES]) -> bool {
         header[..6] == self.ours
             && matches!(u16::from_be_bytes([header[12], header[13]]), IPV4 | IPV6)
     }
 
-    /// Takes in a frame; whether it was about neighbours, so that nobody else needs to see it.
+    /// Processes a frame. True if it was about neighbours and so needs no further processing.
     pub(super) fn on_frame(
         &mut self,
         header: &[u8; ETHERNET_BYTES],
@@ -201,8 +200,8 @@ impl Ethernet {
         }
         let to = mac.unwrap_or(self.kernels);
         let answer = match (target, sender) {
-            // §7.2.4 has an answer to all nodes for one that has no address yet: it is not ours to
-            // have, and we were here before.
+            // RFC 4861 §7.2.4 answers a host without an address to all nodes. We do not answer: the
+            // address is ours.
             (IpAddr::V6(_), IpAddr::V6(sender)) if sender.is_unspecified() => None,
             (IpAddr::V6(target), IpAddr::V6(sender)) => {
                 Some((IPV6, advertisement(self.ours, target, sender)))
@@ -238,11 +237,11 @@ fn header(to: Mac, from: Mac, kind: u16) -> [u8; ETHERNET_BYTES] {
     header
 }
 
-/// In the first byte of an address: of many hosts.
+/// Bit in the first byte of a group address.
 const GROUP: u8 = 1;
 pub(super) const ETHERNET_BYTES: usize = 14;
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
-/// Questions and answers that wait for the device.
+/// Limit of requests and answers that wait for the device.
 const OUT_MAX: usize = 256;

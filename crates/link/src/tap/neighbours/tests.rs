@@ -1,15 +1,16 @@
-//! Exchanges in a notation like packetdrill's, in virtual time: `exchanges/*.pkt`.
+//! Tests of ARP and neighbour discovery by scripts in virtual time, in a notation like
+//! packetdrill's: `exchanges/*.pkt`.
 //!
-//! `> FRAME` is sent then, `< FRAME` comes, `send ADDRESS` is a packet of ours. What is sent must be
-//! just what is expected, when it is expected. We are 10.0.0.2 and fd00::2 at 02:00:00:00:00:09, the
-//! kernel is at 02:00:00:00:00:08.
+//! `> FRAME` is sent at that time, `< FRAME` is received, `send ADDRESS` is a packet of ours.
+//! Exactly the expected frames must be sent, at the expected times. We are 10.0.0.2 and fd00::2 at
+//! 02:00:00:00:00:09; the kernel is at 02:00:00:00:00:08.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::*;
 
-/// As a script writes it.
+/// Reads an address from a script.
 fn mac(text: &str) -> Mac {
     let bytes: Vec<u8> = text
         .split(':')
@@ -48,7 +49,7 @@ fn what_a_bridge_floods_is_not_for_us() {
     assert_eq!(ethernet.foreign, 1);
 }
 
-/// A packet with nothing but addresses.
+/// Packet with nothing but addresses.
 fn packet(to: IpAddr) -> Vec<u8> {
     match to {
         IpAddr::V4(to) => [&[0x45; 16][..], &to.octets()].concat(),
@@ -56,7 +57,7 @@ fn packet(to: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A frame we sent, as a script writes it.
+/// Describes a frame we sent in the scripts' notation.
 fn describe(frame: &[u8]) -> String {
     let frame = &frame[HEADER_BYTES..];
     let body = &frame[ETHERNET_BYTES..];
@@ -85,7 +86,7 @@ fn described(kind: &str, message: Option<Message>) -> String {
     }
 }
 
-/// A frame that comes: its kind and its body.
+/// Kind and body of a received frame, from the words of a script.
 fn frame(words: &[&str]) -> (u16, Vec<u8>) {
     let ip = |at: usize| -> IpAddr { words[at].parse().unwrap() };
     let v6 = |at: usize| -> Ipv6Addr { words[at].parse().unwrap() };
@@ -109,7 +110,8 @@ fn frame(words: &[&str]) -> (u16, Vec<u8>) {
                 .filter(|(flag, _)| flags.contains(flag))
                 .map(|(_, bit)| bit)
                 .sum();
-            // The flags are in a word of their own: the sum changes by as much.
+            // The flags are the only bits of their word, so the checksum changes by the same
+            // amount.
             let sum = u16::from_be_bytes([packet[42], packet[43]]);
             let sum = u32::from(sum) + u32::from(0x60 - bits) * 256;
             let sum = (sum & 0xffff) + (sum >> 16);
@@ -129,7 +131,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Lets time pass, with all that happens on the way.
+    /// Lets time pass until `until`, with all events in between.
     fn advance(&mut self, until: Duration) {
         loop {
             let out = std::mem::take(&mut self.ethernet.out);
@@ -237,7 +239,7 @@ fn of_packets_that_wait_the_latest_are_kept_and_neighbours_are_bounded() {
     for to in 10..3000 {
         send(to, &mut ethernet);
     }
-    // 1024 neighbours are asked for; packets to the others are gone.
+    // 1024 neighbours are requested; packets to the others are dropped.
     assert_eq!(ethernet.unresolved, 6 + 2990 - 1023);
 }
 

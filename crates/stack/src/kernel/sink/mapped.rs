@@ -1,7 +1,9 @@
-//! TCP_ZEROCOPY_RECEIVE: whole pages of payload are mapped instead of copied (net/ipv4/tcp.c, tcp_zerocopy_receive).
+//! TCP_ZEROCOPY_RECEIVE: whole pages of payload are mapped instead of copied (net/ipv4/tcp.c,
+//! tcp_zerocopy_receive).
 //!
-//! A page is mapped where a fragment of an skb is all of it: payload that arrived in pages of its own, from a device that
-//! parts headers from data and an MTU that carries whole pages. All else is read by copy, and the counts tell how much.
+//! A page is mapped if it is a whole fragment of an skb: payload that arrived in pages of its own,
+//! from a device that splits headers from data, with an MTU that carries whole pages. All other
+//! payload is read by copy; the counts show how much.
 
 #![allow(
     unsafe_code,
@@ -15,10 +17,10 @@ use std::ptr;
 
 use crate::stack::{Completions, Moved};
 
-// linux/tcp.h; the crate libc has neither.
+// linux/tcp.h; the crate libc does not have it.
 const TCP_ZEROCOPY_RECEIVE: libc::c_int = 35;
 
-/// struct tcp_zerocopy_receive as of Linux 5.12; an older kernel fills the head that it knows.
+/// struct tcp_zerocopy_receive as of Linux 5.12; an older kernel fills the first fields.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -36,33 +38,34 @@ struct Request {
     reserved: u32,
 }
 
-/// One mapping, whatever the number of connections: its pages are given back after each call.
+/// One mapping, whatever the number of connections: its pages are released after each call.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    /// Absent until there is a socket to make it of.
+    /// `None` until there is a socket to map.
     window: Option<Window>,
     len: usize,
-    /// For what cannot be mapped.
+    /// Buffer for bytes that cannot be mapped.
     buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Window {
-    /// As a number, since whoever has the sink may move it to another thread.
+    /// A number, not a pointer, because the owner of the sink may move it to another thread.
     address: usize,
     len: usize,
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody else knows where it is.
+        // SAFETY: the mapping is ours, and no other code has its address.
         unsafe { libc::munmap(self.address as *mut libc::c_void, self.len) };
     }
 }
 
 impl Window {
     fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Window> {
-        // SAFETY: a new mapping where the kernel chooses; sockets of TCP can be mapped to be read.
+        // SAFETY: a new mapping at an address that the kernel chooses; TCP sockets can be mapped
+        // for reading.
         let address = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -108,7 +111,8 @@ impl Mapped {
             ..Request::default()
         };
         let mut len = mem::size_of::<Request>() as libc::socklen_t;
-        // SAFETY: the request is plain data of the length told, and its address is a mapping of ours that nobody reads.
+        // SAFETY: the request is plain data of the length passed, and its address is a mapping of
+        // ours that no code reads.
         let result = unsafe {
             libc::getsockopt(
                 fd.as_raw_fd(),
@@ -120,7 +124,7 @@ impl Mapped {
         };
         if result != 0 {
             let error = io::Error::last_os_error();
-            // That is how it tells the end of the stream; read(2) then tells it as usual.
+            // EIO is the end of the stream; read(2) then reports it as usual.
             if error.raw_os_error() != Some(libc::EIO) {
                 return Err(error);
             }
@@ -128,7 +132,8 @@ impl Mapped {
         }
         let mapped = request.length as usize;
         if mapped > 0 {
-            // SAFETY: the pages just mapped, at the start of our mapping, which nobody refers to.
+            // SAFETY: the pages just mapped, at the start of our mapping, to which there are no
+            // references.
             unsafe {
                 libc::madvise(
                     window.address as *mut libc::c_void,
@@ -138,8 +143,8 @@ impl Mapped {
             };
             completions.mapped_bytes += mapped as u64;
         }
-        // The hint is what stands in the way of the next page; 0 where nothing was in the queue: the read tells whether
-        // that is the end.
+        // The hint is the number of bytes that must be read before the next page can be mapped. 0
+        // means that the queue was empty; the read shows whether that is the end.
         let hint = request.recv_skip_hint as usize;
         if mapped > 0 && hint == 0 {
             return Ok(Moved {
@@ -152,7 +157,7 @@ impl Mapped {
             hint => hint.min(self.buffer.len()),
         };
         match rustix::io::read(fd, &mut self.buffer[..wanted]) {
-            // An end of stream behind mapped bytes is told by the next call.
+            // An end of stream after mapped bytes is reported by the next call.
             Ok(read) => Ok(Moved {
                 bytes: mapped + read,
                 again: mapped > 0 || read == wanted,

@@ -1,4 +1,4 @@
-//! The ways to receive.
+//! Sinks of the kernel's TCP.
 
 use std::fs::File;
 use std::io;
@@ -14,15 +14,15 @@ use crate::stack::{Completions, Moved};
 
 mod mapped;
 
-/// What a [`super::KernelStack`] receives into. One per worker: its buffer stays in the cache,
-/// whatever the number of connections.
+/// Destination of payload that a [`super::KernelStack`] receives. One per worker: its buffer stays
+/// in the cache, whatever the number of connections.
 #[derive(Debug)]
 pub struct KernelSink(Sink);
 
 #[derive(Debug)]
 enum Sink {
     Read(Vec<u8>),
-    /// The buffer only gives the length: TCP throws the bytes away and never writes to it.
+    /// The buffer only gives the length: TCP drops the bytes and never writes to it.
     Trunc(Vec<u8>),
     Zerocopy(mapped::Mapped),
     Splice {
@@ -55,8 +55,9 @@ impl KernelSink {
         }))
     }
 
-    /// A buffer that was not filled says that the socket is empty now: what comes later is a new
-    /// edge. Only a FIN that came with those bytes is not; [`crate::Ready::peer_closed`] tells it.
+    /// Receives once. A buffer that was not filled means that the socket is empty now: later bytes
+    /// are a new edge. A FIN that came with those bytes is no new edge;
+    /// [`crate::Ready::peer_closed`] reports it.
     #[inline]
     pub(super) fn receive(
         &mut self,

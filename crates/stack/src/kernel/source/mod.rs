@@ -1,4 +1,4 @@
-//! The ways to send: a file for each mechanism, and here which is which.
+//! Sources of the kernel's TCP; the larger mechanisms have files of their own.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ mod uring;
 use splice::Splice;
 use uring::{UringSend, UringSplice};
 
-/// What a [`super::KernelStack`] sends from; its content never changes once made.
+/// Payload that a [`super::KernelStack`] sends; its content never changes once made.
 #[derive(Debug)]
 pub struct KernelSource(Source);
 
@@ -28,11 +28,11 @@ pub struct KernelSource(Source);
 enum Source {
     Write(Mmap),
     Send(Mmap),
-    /// MSG_ZEROCOPY lends pages to the kernel until it says that it is done, and whoever writes to
-    /// them before that changes what is sent or retransmitted. These are mapped read-only and
-    /// always hold the same bytes, so they may be lent any number of times at once. They are a
-    /// mapping of their own, not heap: after it is unmapped the kernel still holds its own
-    /// references, and no allocator can give the pages to somebody who writes.
+    /// MSG_ZEROCOPY lends pages to the kernel until their completion, and a write to them before
+    /// that changes what is sent or retransmitted. These pages are mapped read-only and always hold
+    /// the same bytes, so they may be lent any number of times at once. They are a separate
+    /// mapping, not heap: after it is unmapped the kernel still holds its own references, and no
+    /// allocator can reuse the pages.
     Zerocopy(Mmap),
     ReadWrite(Reader),
     ReadSend(Reader),
@@ -44,7 +44,7 @@ enum Source {
     UringSplice(Box<UringSplice>),
 }
 
-/// A pipe that holds `bytes` if the kernel allows (fs.pipe-max-size, 1 MiB), or what it does.
+/// Makes a pipe for `bytes`, or as many as the kernel allows (fs.pipe-max-size, 1 MiB).
 pub(super) fn pipe(bytes: usize) -> Result<(OwnedFd, OwnedFd), StackError> {
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (from, into) = rustix::pipe::pipe_with(flags).map_err(call("pipe2"))?;
@@ -55,7 +55,7 @@ pub(super) fn pipe(bytes: usize) -> Result<(OwnedFd, OwnedFd), StackError> {
     Ok((from, into))
 }
 
-/// A mapping of its own that holds the content.
+/// Makes a separate mapping that holds the content.
 pub(crate) fn memory(content: &mut Content<'_>) -> Result<Mmap, StackError> {
     writable(content)?
         .make_read_only()
@@ -108,8 +108,8 @@ impl KernelSource {
         if more {
             flags |= SendFlags::MORE;
         }
-        // A short count means that the send buffer is full; the kernel has then noted that it must
-        // tell when there is room (SOCK_NOSPACE), just as it does with EAGAIN.
+        // A short count means that the send buffer is full. The kernel has then noted that it must
+        // report room (SOCK_NOSPACE), as it does with EAGAIN.
         let short_is_full = |bytes: usize| Moved {
             bytes,
             again: bytes == len,
@@ -140,7 +140,7 @@ impl KernelSource {
                 let send = |bytes: &[u8]| Ok(rustix::net::send(&socket.fd, bytes, flags)?);
                 return reader.send(at, len, send).map(short_is_full);
             }
-            // Inside sendfile and splice a short count has other reasons too (a pipe's slots).
+            // In sendfile and splice a short count has other reasons, too (a pipe's slots).
             Source::Sendfile(files) => {
                 let (file, mut offset) = files.file(at)?;
                 rustix::fs::sendfile(&socket.fd, file, Some(&mut offset), len)
@@ -159,7 +159,7 @@ impl KernelSource {
         .map_err(io::Error::from)
     }
 
-    /// Of the files that it sends from; `None` where it sends from memory, or the kernel does not tell.
+    /// Pages of the files sent from; `None` for a source in memory, or if mincore(2) fails.
     pub(super) fn pages(&self) -> Option<Pages> {
         let files = match &self.0 {
             Source::Write(_) | Source::Send(_) | Source::Zerocopy(_) | Source::UringSend(_) => {

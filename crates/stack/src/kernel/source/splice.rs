@@ -17,14 +17,15 @@ pub(super) struct Splice {
     pipe: HeldPipe,
 }
 
-/// A pipe, and which bytes are in it.
+/// A pipe, and the position of the bytes in it.
 #[derive(Debug)]
 pub(super) struct HeldPipe {
     pub(super) from: OwnedFd,
     pub(super) into: OwnedFd,
     null: File,
-    /// What the last socket did not take, still in the pipe: bytes of the content from `held_at`.
-    /// It serves any connection that goes on from there, as the content depends on the offset alone.
+    /// Bytes that the last socket did not take and that are still in the pipe: content from
+    /// `held_at`. They serve any connection that continues there, because the content depends on
+    /// the offset alone.
     pub(super) held: usize,
     pub(super) held_at: u64,
 }
@@ -45,7 +46,7 @@ impl HeldPipe {
         })
     }
 
-    /// Empties it unless what it holds is the head of the `len` bytes from `at`.
+    /// Empties the pipe unless it holds the first bytes of the `len` bytes from `at`.
     pub(super) fn make_ready(&mut self, at: u64, len: usize) -> io::Result<()> {
         if self.held_at != at || self.held > len {
             while self.held > 0 {
@@ -56,11 +57,11 @@ impl HeldPipe {
         Ok(())
     }
 
-    /// `bytes` of what it held went on.
+    /// Notes that `bytes` of the pipe were sent.
     pub(super) fn gave(&mut self, bytes: usize) -> Moved {
         self.held -= bytes;
         self.held_at += bytes as u64;
-        // Here a short count has other reasons than a full send buffer, too: a pipe's slots.
+        // A short count has other reasons than a full send buffer, too: a pipe's slots.
         Moved { bytes, again: true }
     }
 }

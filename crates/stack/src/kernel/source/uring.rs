@@ -1,5 +1,6 @@
-//! io_uring: a submission and its completion for each call, so that a call is the same work as by any other way.
-//! A server that submits for many connections at once saves system calls; that is not measured here.
+//! io_uring: a submission and its completion for each call, so that a call is the same work as with
+//! other sources. A server that submits for many connections at once saves system calls; that is
+//! not measured here.
 
 #![allow(
     unsafe_code,
@@ -19,12 +20,14 @@ use crate::error::{StackError, call};
 use crate::files::{Files, slice};
 use crate::stack::{Completions, Content, Moved};
 
-/// IORING_SEND_ZC_REPORT_USAGE (linux/io_uring.h): the notification tells whether the data was copied.
+/// IORING_SEND_ZC_REPORT_USAGE (linux/io_uring.h): the notification reports whether the data was
+/// copied.
 const REPORT_USAGE: u16 = 1 << 3;
 /// IORING_NOTIF_USAGE_ZC_COPIED.
 const COPIED: u32 = 1 << 31;
 
-/// Notifications of sends by reference come when the peer has acknowledged; the completion queue has room for many.
+/// Makes a ring. Notifications of sends by reference come when the peer has acknowledged, so the
+/// completion queue may need many entries.
 fn ring(entries: u32, completions: u32) -> Result<IoUring, StackError> {
     IoUring::builder()
         .setup_cqsize(completions)
@@ -32,10 +35,10 @@ fn ring(entries: u32, completions: u32) -> Result<IoUring, StackError> {
         .map_err(call("io_uring_setup"))
 }
 
-/// IORING_OP_SEND or IORING_OP_SEND_ZC out of memory.
+/// IORING_OP_SEND or IORING_OP_SEND_ZC from memory.
 #[derive(Debug)]
 pub(super) struct UringSend {
-    // Before the memory: its registered buffers end first.
+    // Declared before the memory, so that its registered buffers are dropped first.
     ring: Ring,
     map: MmapMut,
     is_by_reference: bool,
@@ -52,7 +55,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl UringSend {
-    /// IORING_OP_SEND.
+    /// Makes a source that sends by IORING_OP_SEND.
     pub(super) fn copying(map: MmapMut) -> Result<Box<UringSend>, StackError> {
         Ok(Box::new(UringSend {
             ring: Ring(ring(2, 4)?),
@@ -62,15 +65,16 @@ impl UringSend {
         }))
     }
 
-    /// IORING_OP_SEND_ZC (Linux 6.0) of a registered buffer, whose pages are looked up once.
+    /// Makes a source that sends by IORING_OP_SEND_ZC (Linux 6.0) from a registered buffer, whose
+    /// pages are looked up once.
     pub(super) fn by_reference(map: MmapMut) -> Result<Box<UringSend>, StackError> {
         let ring = ring(2, 4096)?;
         let buffer = libc::iovec {
             iov_base: map.as_ptr().cast_mut().cast(),
             iov_len: map.len(),
         };
-        // SAFETY: the memory never changes (it is writable because the kernel asks for that) and outlives the ring: see the
-        // order of the fields.
+        // SAFETY: the memory never changes (it is writable because the kernel requires that) and
+        // outlives the ring: see the order of the fields.
         unsafe { ring.submitter().register_buffers(&[buffer]) }
             .map_err(call("io_uring_register of the buffer (RLIMIT_MEMLOCK?)"))?;
         Ok(Box::new(UringSend {
@@ -92,7 +96,7 @@ impl UringSend {
         let bytes = slice(&self.map, at, len)?;
         let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
         let fd = types::Fd(socket.as_raw_fd());
-        // A full send buffer is an answer, not a reason to wait within the ring.
+        // A full send buffer must return an error, not wait in the ring.
         let flags = (flags | SendFlags::DONTWAIT).bits() as i32;
         let copying = || opcode::Send::new(fd, start, len).flags(flags).build();
         let entry = match self.is_by_reference {
@@ -104,7 +108,8 @@ impl UringSend {
                 .build(),
         };
         let mut result = self.complete(&entry, completions)?;
-        // As with MSG_ZEROCOPY (`zerocopy::send`): with none outstanding nothing would ever tell, and the bytes go by copy.
+        // Same rule as in `zerocopy::send`: with none outstanding no notification would
+        // come, so the bytes are sent by copy.
         if result == -libc::ENOBUFS || result == -libc::ENOMEM {
             if self.outstanding > 0 {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -114,15 +119,15 @@ impl UringSend {
         usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
     }
 
-    /// Submits and gives the send's own result; notifications that came are counted.
+    /// Submits and returns the send's own result; counts notifications that came.
     fn complete(
         &mut self,
         entry: &squeue::Entry,
         completions: &mut Completions,
     ) -> io::Result<i32> {
         let ring = &mut self.ring.0;
-        // SAFETY: the memory lives as long as the ring and never changes; the descriptor is open until the send's own
-        // completion, which is waited for.
+        // SAFETY: the memory lives as long as the ring and never changes; the descriptor is open
+        // until the send's own completion, which is waited for.
         unsafe { ring.submission().push(entry) }.map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut result = None;
         loop {
@@ -144,8 +149,8 @@ impl UringSend {
     }
 }
 
-/// IORING_OP_SPLICE twice, linked: file to pipe, pipe to socket. The kernel gives each to a thread of its own
-/// (REQ_F_FORCE_ASYNC in io_uring/splice.c).
+/// Two linked IORING_OP_SPLICE: file to pipe, pipe to socket. The kernel runs each on a worker
+/// thread (REQ_F_FORCE_ASYNC in io_uring/splice.c).
 #[derive(Debug)]
 pub(super) struct UringSplice {
     ring: Ring,
@@ -220,7 +225,7 @@ fn one(ring: &mut IoUring, entry: squeue::Entry) -> io::Result<i32> {
     }
 }
 
-/// Their results, by place.
+/// Submits two entries and returns their results in the same order.
 fn both(ring: &mut IoUring, entries: [squeue::Entry; 2]) -> io::Result<[i32; 2]> {
     for (place, entry) in (0..).zip(entries) {
         // SAFETY: as in `one`.

@@ -174,7 +174,7 @@ fn timed_operations_have_the_places_that_messages_tell() {
         timed,
         ["1 connect", "2.2 send 1KiB", "3 receive 2B", "4 close"]
     );
-    // Set-up has connected, and nobody timed it.
+    // The set-up connected, and that is not timed.
     let stands = r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ sendfile = "1KiB", conn = 2 }] }]"#;
     let program = Program::from_text(stands).unwrap();
     assert_eq!(program.connections(), 2);

@@ -1,32 +1,32 @@
 //! ACK avoidance of Mentat's TCP: HP-UX, Solaris and illumos (`tcp_input_data` at `update_ack`,
 //! `tcp_ack_timer`, `tcp_rwnd_reopen` in illumos's usr/src/uts/common/inet/tcp).
 //!
-//! It does not measure the sender's window. It assumes that slow start gives the sender a segment
-//! more per ACK and raises its own limit by one per ACK, so the limit trails the window; where the
-//! delay is over first it has overtaken it. Not here: the larger caps for neighbours, which are
-//! the caller's to choose.
+//! The policy does not measure the sender's window. It assumes that slow start adds one segment to
+//! the window per ACK, and raises its own limit by one per ACK. If the delay expires first, the
+//! limit has overtaken the window. Not here: the larger limits that illumos uses for neighbours;
+//! the caller chooses `limit_max`.
 
 use super::{Arrival, Read};
 
-/// What is due after a segment.
+/// Reason why an acknowledgement is due after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     No,
-    /// The limit is reached.
+    /// The limit of segments is reached.
     ByLimit,
-    /// A partial segment behind another: the end of something.
+    /// Two partial segments in a row: probably the end of a message.
     ByLength,
 }
 
-/// illumos's `tcp_rack_cur_max` and `tcp_rack_abs_max`.
+/// State of illumos's `tcp_rack_cur_max` and `tcp_rack_abs_max`.
 #[derive(Clone, Debug)]
 pub(super) struct Avoidance {
     limit: u32,
     limit_max: u32,
-    /// As it was configured: what decays does not rise again, and what falls to two does not rise
-    /// above a smaller choice.
+    /// Configured `limit_max`. `limit_max` never rises again after it falls, and its minimum of 2
+    /// does not exceed a smaller configured value.
     limit_chosen: u32,
-    /// Segments of the acknowledgement that is due and has not left.
+    /// Segments covered by the acknowledgement that is due and not yet sent; `None` if none is due.
     due: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Avoidance {
         }
     }
 
-    /// The limit, and the most it grows to.
+    /// Returns the current limit and its maximum, in segments.
     pub(super) fn limits(&self) -> (u32, u32) {
         (self.limit, self.limit_max)
     }
@@ -59,8 +59,8 @@ impl Avoidance {
         Due::No
     }
 
-    /// Whether so many segments reach the limit, which then grows. Never more than half the window
-    /// (`tcp_rwnd_set`), told in segments.
+    /// True if `segments` reach the limit; the limit then grows by one. The limit is at most half
+    /// of `window_segments` (`tcp_rwnd_set`).
     pub(super) fn is_due(&mut self, segments: u32, window_segments: u32) -> bool {
         let limit = self.limit.min(window_segments / 2).max(1);
         if segments < limit {
@@ -71,20 +71,20 @@ impl Avoidance {
         true
     }
 
-    /// Segments that the acknowledgement that is due covers, as each would have been counted when
-    /// it arrived.
+    /// Segments that the due acknowledgement covers: as many as if each segment had arrived alone.
+    /// `None` if none is due.
     pub(super) fn step(&self) -> Option<u32> {
         self.due
     }
 
-    /// More than a segment was waiting when the delay was over: for the rest of the connection a
-    /// step back, and on from two.
+    /// Called when more than a segment waited until the delay expired. Lowers the maximum by one
+    /// for the rest of the connection and restarts the limit at two.
     pub(super) fn on_timer(&mut self) {
         self.step_back();
         self.limit = self.limit_chosen.min(2);
     }
 
-    /// An old segment: perhaps our ACK came too late.
+    /// Called for an old segment, which may mean that our ACK came too late.
     pub(super) fn on_unacceptable(&mut self, any_unacked: bool) {
         if any_unacked {
             self.step_back();
@@ -96,7 +96,8 @@ impl Avoidance {
         self.limit_max = (self.limit_max - 1).max(2).min(self.limit_chosen);
     }
 
-    /// `tcp_rwnd_reopen`: when the peer could not send what the limit waits for.
+    /// True if a read makes an acknowledgement due (`tcp_rwnd_reopen`): the window that the peer
+    /// knows is smaller than the limit and has grown by a segment, or the window has reopened.
     pub(super) fn is_due_on_read(&self, read: &Read) -> bool {
         let full = read.full_segment_bytes;
         let short = read.window_known < self.limit.saturating_mul(full);
@@ -104,7 +105,7 @@ impl Avoidance {
         (short && growth >= full) || read.has_reopened()
     }
 
-    /// An acknowledgement left; one that data carried does not move the limit.
+    /// Called when an acknowledgement was sent. An ACK sent with data does not change the limit.
     pub(super) fn on_sent(&mut self) {
         self.due = None;
     }

@@ -1,34 +1,36 @@
-//! Compressed SACKs, the last part of Linux's `__tcp_ack_snd_check` (tcp_input.c): behind a gap the
-//! first three segments are acknowledged at once, as a sender that counts duplicates needs them; of
-//! the rest one acknowledgement after a moment tells all. Flushed by the timer
-//! (`tcp_compressed_ack_kick`, tcp_timer.c) or by any segment that leaves (`tcp_event_ack_sent`).
+//! Compressed SACKs, the last part of Linux's `__tcp_ack_snd_check` (tcp_input.c). After a gap the
+//! first three segments are acknowledged at once, because a sender that counts duplicates needs
+//! them. One delayed acknowledgement then covers the following segments. It is sent when the
+//! timer fires (`tcp_compressed_ack_kick`, tcp_timer.c) or any segment leaves
+//! (`tcp_event_ack_sent`).
 //!
-//! Not here: the receiver's own estimate of the round trip; the sender's, which is the smaller of
-//! the two wherever Linux has both, stands for it.
+//! Not here: the receiver's own estimate of the round-trip time. The sender's estimate is used
+//! instead; Linux uses the smaller of the two.
 
 use std::time::{Duration, Instant};
 
 use super::AckDecision;
 use crate::SeqNum;
 
-/// What [`AckPolicy::LinuxLike`](super::AckPolicy::LinuxLike) has beside its delay: sysctls of the
-/// same names.
+/// Settings of [`AckPolicy::LinuxLike`](super::AckPolicy::LinuxLike) other than its delay, named
+/// like Linux's sysctls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinuxAcks {
-    /// Acknowledgements of segments behind a gap that are left out in a row before one leaves all
-    /// the same. 0: none is left out. Default 44.
+    /// Limit of acknowledgements omitted in a row for segments after a gap. 0: none is omitted.
+    /// Default 44.
     pub comp_sack_nr: u8,
-    /// How long the first one left out waits at most. Default 1 ms (`tcp_comp_sack_delay_ns`).
+    /// Longest delay of the first omitted acknowledgement. Default 1 ms (`tcp_comp_sack_delay_ns`).
     pub comp_sack_delay: Duration,
-    /// The same as a share of the round-trip time, in percent; the smaller counts. Default 5, which
-    /// Linux had fixed before it made it a sysctl.
+    /// Longest delay of the first omitted acknowledgement as a share of the round-trip time, in
+    /// percent; the smaller of both limits counts. Default 5, a constant in Linux before it became
+    /// a sysctl.
     pub comp_sack_rtt_percent: u8,
-    /// How much later the timer may fire, so that timers can fire together: an hrtimer by itself
-    /// fires at the end. Default 100 µs (`tcp_comp_sack_slack_ns`).
+    /// Slack of the timer, added to the delay: an hrtimer that no other timer shares fires at the
+    /// end of its slack. Default 100 µs (`tcp_comp_sack_slack_ns`).
     pub comp_sack_slack: Duration,
-    /// Whether segments that came while the application had its turn (the kernel's backlog; here,
-    /// all that are taken in before the next poll) are acknowledged once. If not, an
-    /// [`Endpoint`](crate::Endpoint) answers each by itself. Default yes (Linux 6.7).
+    /// Acknowledge a batch once: all segments that are processed before the next poll (in Linux:
+    /// the socket's backlog). If false, an [`Endpoint`](crate::Endpoint) answers each segment
+    /// separately. Default true (Linux 6.7).
     pub backlog_ack_defer: bool,
 }
 
@@ -44,32 +46,31 @@ impl Default for LinuxAcks {
     }
 }
 
-/// A segment came behind a gap, or filled a part of one, and the peer understands SACK: what a policy may look at.
+/// Inputs of a policy when a segment arrives after a gap, or fills a part of one, and SACK is in
+/// use.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::connection) struct Gap {
-    /// RCV.NXT.
     pub nxt: SeqNum,
-    /// Payload of one of its wire segments.
+    /// Payload bytes of each of its wire segments.
     pub segment_bytes: u32,
-    /// It has the PSH flag.
+    /// True if the segment has the PSH flag.
     pub push: bool,
     /// Bytes received in order since the last acknowledgement left.
     pub unacked_bytes: u32,
-    /// The window we could announce now is no smaller than the one the peer knows.
+    /// True if the window we could announce now is at least the window that the peer knows.
     pub reader_keeps_up: bool,
-    /// Ranges that changed and of which the peer has not been told, this one included.
+    /// Changed ranges not yet reported to the peer, including this segment's.
     pub untold_ranges: usize,
-    /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     pub now: Instant,
 }
 
-/// `compressed_ack`, `dup_ack_counter` and `compressed_ack_rcv_nxt` of a socket.
+/// Linux's `compressed_ack`, `dup_ack_counter` and `compressed_ack_rcv_nxt`.
 #[derive(Debug, Default)]
 pub(super) struct Compressed {
-    /// Acknowledgements left out since one left.
+    /// Acknowledgements omitted since the last one was sent.
     count: u8,
-    /// Of those for `nxt`, how many left at once.
+    /// Acknowledgements sent at once for the gap at `nxt`.
     duplicates: u8,
     nxt: SeqNum,
 }
@@ -95,18 +96,19 @@ impl Compressed {
         AckDecision::By(gap.now + delay + settings.comp_sack_slack)
     }
 
-    /// Some have been left out.
+    /// True if acknowledgements were omitted since the last one was sent.
     pub(super) fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// An acknowledgement left. Whether some had been left out.
+    /// Called when an acknowledgement was sent. True if some had been omitted before.
     pub(super) fn on_sent(&mut self) -> bool {
         std::mem::take(&mut self.count) > 0
     }
 }
 
-/// `TCP_FASTRETRANS_THRESH`.
+/// Linux's `TCP_FASTRETRANS_THRESH`.
 const DUPLICATES: u8 = 3;
-/// `TCP_SACK_BLOCKS_EXPECTED`: what one acknowledgement is to tell, since it may be lost.
+/// Ranges that one acknowledgement should report, since it may be lost (Linux's
+/// `TCP_SACK_BLOCKS_EXPECTED`).
 const SACK_BLOCKS_EXPECTED: usize = 2;

@@ -1,9 +1,9 @@
-//! As Linux 6 acknowledges: `tcp_event_data_recv`, `tcp_measure_rcv_mss`, `__tcp_ack_snd_check`
-//! (tcp_input.c), `tcp_send_delayed_ack` (tcp_output.c), `__tcp_cleanup_rbuf` (tcp.c),
-//! `tcp_delack_timer_handler` (tcp_timer.c). What it does about gaps is `compress.rs`.
+//! Acknowledgement as in Linux 6: `tcp_event_data_recv`, `tcp_measure_rcv_mss`,
+//! `__tcp_ack_snd_check` (tcp_input.c), `tcp_send_delayed_ack` (tcp_output.c), `__tcp_cleanup_rbuf`
+//! (tcp.c), `tcp_delack_timer_handler` (tcp_timer.c). `compress.rs` handles gaps.
 //!
-//! Not here: the RTO as a bound of the timeout (`delay_max` is smaller), and the quick ACK for each
-//! step of `rcv_ssthresh`, which we do not have. What a backlog is to the kernel is a batch to us:
+//! Not here: the RTO as a limit of the delay (`delay_max` is smaller), and the quick ACK for each
+//! step of `rcv_ssthresh`, which we do not have. A batch here corresponds to the kernel's backlog:
 //! [`LinuxAcks::backlog_ack_defer`].
 
 use std::time::{Duration, Instant};
@@ -11,20 +11,21 @@ use std::time::{Duration, Instant};
 use super::compress::Compressed;
 use super::{AckDecision, Arrival, Gap, LinuxAcks, Read};
 
-/// `icsk_ack` of a socket.
+/// State that Linux keeps in `icsk_ack`.
 #[derive(Debug)]
 pub(super) struct LinuxLike {
-    /// Acknowledgements that leave at once before delaying begins.
+    /// Remaining acknowledgements to send at once before delaying begins.
     quick: u8,
-    /// The connection goes to and fro: an answer is likely to carry the acknowledgement.
+    /// True if the connection alternates requests and responses: a response is likely to carry the
+    /// acknowledgement.
     pub(super) pingpong: bool,
-    /// The adaptive timeout; zero before the first data.
+    /// Adaptive delay (`ato`); zero before the first data.
     ato: Duration,
     received: Option<Instant>,
-    /// Size of the segments that the peer sends, by what was seen.
+    /// Estimate of the peer's segment size from segments seen.
     rcv_mss: u32,
     last_segment: u32,
-    /// Short or pushed segments since the last acknowledgement: 0, 1, 2 or more.
+    /// Short or pushed segments since the last acknowledgement; 2 means two or more.
     pushed: u8,
     deadline: Option<Instant>,
     compressed: Compressed,
@@ -47,12 +48,12 @@ impl Default for LinuxLike {
 }
 
 impl LinuxLike {
-    /// Acknowledgements that will leave at once.
+    /// Number of acknowledgements that will be sent at once.
     pub(super) fn quick(&self) -> u8 {
         if self.pingpong { 0 } else { self.quick }
     }
 
-    /// The timeout as it has adapted.
+    /// Current adaptive delay.
     pub(super) fn delay_adapted(&self) -> Duration {
         self.ato
     }
@@ -67,7 +68,7 @@ impl LinuxLike {
         self.delay(arrival, delay_max)
     }
 
-    /// There is a gap, and what came is behind it or filled a part of it.
+    /// Called for a segment after a gap or one that fills a part of it.
     pub(super) fn on_gap(&mut self, gap: &Gap, settings: &LinuxAcks) -> AckDecision {
         self.measure_mss(gap.segment_bytes, gap.push);
         if self.is_due(gap.unacked_bytes, gap.reader_keeps_up) {
@@ -76,13 +77,13 @@ impl LinuxLike {
         self.compressed.on_gap(gap, settings)
     }
 
-    /// The first condition of `__tcp_ack_snd_check`.
+    /// First condition of `__tcp_ack_snd_check`.
     fn is_due(&self, unacked_bytes: u32, reader_keeps_up: bool) -> bool {
         let many = unacked_bytes > self.rcv_mss && reader_keeps_up;
         many || (self.quick > 0 && !self.pingpong)
     }
 
-    /// `tcp_measure_rcv_mss`.
+    /// Estimates the peer's segment size (`tcp_measure_rcv_mss`).
     fn measure_mss(&mut self, bytes: u32, push: bool) {
         let last_segment = std::mem::take(&mut self.last_segment);
         if bytes >= self.rcv_mss {
@@ -92,8 +93,8 @@ impl LinuxLike {
             }
             return;
         }
-        // A short segment is the peer's size only if two of it follow each other, and only where
-        // it is not the end of a write.
+        // A short size is taken only if two segments of it follow each other, and a very short one
+        // only if it is not pushed, i.e. not the end of a write.
         if bytes >= MSS_DEFAULT || (bytes >= MSS_MIN && !push) {
             self.last_segment = bytes;
             if bytes == last_segment {
@@ -104,7 +105,7 @@ impl LinuxLike {
         self.pushed = (self.pushed + 1).min(2);
     }
 
-    /// `tcp_event_data_recv`: the timeout follows the time between segments.
+    /// Adapts the delay to the time between segments (`tcp_event_data_recv`).
     fn adapt(&mut self, arrival: &Arrival) {
         let since = self
             .received
@@ -120,12 +121,12 @@ impl LinuxLike {
         } else if since < self.ato {
             self.ato = self.ato / 2 + since;
         } else if since > RESTART {
-            // The sender restarts after idling and needs its ACKs to open its window.
+            // The sender was idle and needs quick ACKs to open its window.
             self.grow_quick(QUICK_MAX, arrival.window_bytes);
         }
     }
 
-    /// `tcp_incr_quickack`: half the window's worth of segments.
+    /// Raises `quick` to half the window in segments (`tcp_incr_quickack`).
     fn grow_quick(&mut self, max: u8, window: u32) {
         let segments = match window / (2 * self.rcv_mss.max(1)) {
             0 => 2,
@@ -135,21 +136,22 @@ impl LinuxLike {
         self.quick = self.quick.max(segments);
     }
 
-    /// `tcp_enter_quickack_mode`.
+    /// Enters quick-ACK mode (`tcp_enter_quickack_mode`).
     pub(super) fn enter_quick_mode(&mut self, max: u8, window: u32) {
         self.grow_quick(max, window);
         self.pingpong = false;
         self.ato = ATO_MIN;
     }
 
-    /// `tcp_rcv_synsent_state_process` with a writer that waits: its data take the SYN-ACK's
-    /// acknowledgement along, and are an answer.
+    /// Called when our SYN is acknowledged and data waits to be sent
+    /// (`tcp_rcv_synsent_state_process`): the data carries the ACK of the SYN-ACK and counts as a
+    /// response.
     pub(super) fn on_opened_by_writer(&mut self, window: u32, now: Instant) {
         self.enter_quick_mode(QUICK_MAX, window);
         self.received = Some(now);
     }
 
-    /// `tcp_send_delayed_ack`.
+    /// Sets the deadline of a delayed ACK (`tcp_send_delayed_ack`).
     fn delay(&mut self, arrival: &Arrival, delay_max: Duration) -> AckDecision {
         let mut ato = self.ato;
         if ato > ATO_MIN {
@@ -176,15 +178,15 @@ impl LinuxLike {
         AckDecision::By(deadline)
     }
 
-    /// `__tcp_cleanup_rbuf`.
+    /// True if a read makes an acknowledgement due (`__tcp_cleanup_rbuf`).
     pub(super) fn is_due_on_read(&self, read: &Read) -> bool {
         let many = read.unacked_bytes > self.rcv_mss;
         let end = self.pushed > 1 || (self.pushed == 1 && !self.pingpong);
         many || (read.unacked_bytes > 0 && end && read.drained) || read.has_opened()
     }
 
-    /// `tcp_delack_timer_handler`: nobody answered in time; or, which says nothing about answers,
-    /// the time of compressed SACKs is over. Whether it was the former.
+    /// Called when the timer fires (`tcp_delack_timer_handler`). True if the delayed ACK was due:
+    /// no response carried it. False if only the delay of compressed SACKs expired.
     pub(super) fn on_timer(&mut self, now: Instant) -> bool {
         if self.compressed.any() && self.deadline.is_none_or(|deadline| deadline > now) {
             return false;
@@ -198,8 +200,9 @@ impl LinuxLike {
         true
     }
 
-    /// `tcp_event_ack_sent` and `tcp_event_data_sent`; `scheduled`: there was something to
-    /// acknowledge. Whether SACK blocks are still to be told.
+    /// Called when a segment was sent (`tcp_event_ack_sent`, `tcp_event_data_sent`). `scheduled` is
+    /// true if there was something to acknowledge. True if SACK blocks were omitted and must still
+    /// be sent.
     pub(super) fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         if scheduled {
             if self.quick == 1 {
@@ -217,19 +220,20 @@ impl LinuxLike {
     }
 }
 
-/// `TCP_MAX_QUICKACKS`: at first, after a pause, and (`tcp_data_queue`, `tcp_send_dupack`) for data
-/// that is old or beyond the window.
+/// Quick ACKs at the start, after a pause, and for old data or data beyond the window
+/// (`TCP_MAX_QUICKACKS`; `tcp_data_queue`, `tcp_send_dupack`).
 pub(super) const QUICK_MAX: u8 = 16;
-/// `tcp_data_ecn_check`.
+/// Quick ACKs after a congestion mark (`tcp_data_ecn_check`).
 pub(super) const QUICK_ECN: u8 = 2;
-/// `TCP_ATO_MIN`, `TCP_DELACK_MIN`: HZ / 25.
+/// Linux's `TCP_ATO_MIN` and `TCP_DELACK_MIN`: HZ / 25.
 const ATO_MIN: Duration = Duration::from_millis(40);
-/// `TCP_DELACK_MAX`.
+/// Linux's `TCP_DELACK_MAX`.
 const DELAY_MAX: Duration = Duration::from_millis(200);
-/// HZ / 2, when the sender streams.
+/// Limit of the delay while the sender streams: HZ / 2.
 const DELAY_MAX_BULK: Duration = Duration::from_millis(500);
-/// Linux compares with the RTO of the other direction, which is 200 ms where the path is short.
+/// Pause after which the sender restarts. Linux uses the RTO of the other direction, which is 200
+/// ms on a short path.
 const RESTART: Duration = Duration::from_millis(200);
-/// `TCP_MSS_DEFAULT`, `TCP_MIN_MSS`.
+/// Linux's `TCP_MSS_DEFAULT` and `TCP_MIN_MSS`.
 const MSS_DEFAULT: u32 = 536;
 const MSS_MIN: u32 = 88;

@@ -1,10 +1,10 @@
-//! When to acknowledge: a policy is data, the scheduler applies it; each policy has a file.
+//! Acknowledgement: an [`AckPolicy`] is data, the scheduler applies it. Each policy has a file.
 //!
-//! Asked at three places (a segment arrived in order, the application read, the timer fired) and
-//! told at a fourth (something was sent: every segment carries the acknowledgement). What must be
-//! acknowledged at once whatever the policy (gaps, duplicates, FIN, probes, changed congestion
-//! marks; RFC 5681 §4.2) never gets here to be decided: those steps owe the acknowledgement
-//! themselves and only tell the scheduler, so that it reaches as far as it can.
+//! The scheduler decides on three events: a segment arrived in order, the application read, the
+//! timer fired. A fourth call, `on_sent`, notes that a segment left, since every segment carries
+//! the acknowledgement. Acknowledgements that are mandatory under any policy (gaps, duplicates,
+//! FIN, probes, congestion marks; RFC 5681 §4.2) are not decided here: those steps owe the
+//! acknowledgement themselves and only notify the scheduler, so that the ACK covers all data.
 
 mod avoidance;
 mod compress;
@@ -28,76 +28,77 @@ pub(super) use compress::Gap;
 pub use compress::LinuxAcks;
 pub use own::{AckRule, OwnAckPolicy, OwnAcks};
 
-/// When an acknowledgement of data in order leaves.
+/// Rule for acknowledging data that arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckPolicy {
-    /// At least every second full-sized segment, counted in bytes, else after `delay_max`
-    /// (RFC 9293 §3.8.6.3, SHLD-18, SHLD-19; MUST-40: under 500 ms).
+    /// At least every second full-sized segment, counted in bytes, else after `delay_max` (RFC 9293
+    /// §3.8.6.3, SHLD-18, SHLD-19; MUST-40: below 500 ms).
     Delayed {
         /// Longest wait for a second segment.
         delay_max: Duration,
     },
-    /// As Linux: at once while it is in quick-ACK mode; else when more than one segment has come
-    /// and the reader keeps up; else after a timeout that adapts to how often segments come. Behind
-    /// a gap it compresses. Both by [`Config::linux_acks`](crate::Config::linux_acks).
+    /// Linux's rule: at once in quick-ACK mode; else when more than one segment arrived and the
+    /// application reads fast enough; else after a delay that adapts to the time between segments.
+    /// After a gap ACKs are compressed. Details: [`Config::linux_acks`](crate::Config::linux_acks).
     LinuxLike {
-        /// Longest wait: `TCP_DELACK_MAX`, 200 ms there.
+        /// Longest wait. Linux has `TCP_DELACK_MAX`, 200 ms.
         delay_max: Duration,
     },
-    /// Every `segments` wire segments, however many arrive at once, else after `delay_max`. Never
-    /// leaves more than half the window unacknowledged: a sender without window could not send the
-    /// segment that is waited for.
+    /// Every `segments` wire segments, however many arrive together, else after `delay_max`. At
+    /// most half the window stays unacknowledged, because a sender without window could not send
+    /// the segment that completes the count.
     Every {
-        /// Wire segments per acknowledgement, from 1.
+        /// Wire segments per acknowledgement, at least 1.
         segments: u32,
-        /// Longest wait for the last of them.
+        /// Longest wait for the last of the segments.
         delay_max: Duration,
     },
-    /// One for each `segments` full-sized segments, counted in bytes, also when they arrive
-    /// together: a super-segment then gets several, as its parts would have. For studies that need
-    /// a certain number of ACKs at any speed. Else as `Every`.
+    /// One ACK for each `segments` full-sized segments, counted in bytes, also inside a
+    /// super-segment, which then gets several ACKs. For studies that need a fixed ratio of ACKs at
+    /// any speed. Otherwise like `Every`.
     Exactly {
-        /// Full-sized segments per acknowledgement, from 1.
+        /// Full-sized segments per acknowledgement, at least 1.
         segments: u32,
-        /// Longest wait for the last of them.
+        /// Longest wait for the last of the segments.
         delay_max: Duration,
     },
-    /// ACK avoidance of Mentat's TCP (HP-UX, Solaris, illumos): a limit that grows by one with
-    /// each acknowledgement it causes, as the sender's window does in slow start, and falls back
-    /// when the delay is over first. As those, for which each segment arrived by itself, it
-    /// acknowledges within what arrives together.
+    /// ACK avoidance of Mentat's TCP (HP-UX, Solaris, illumos). The limit grows by one with each
+    /// ACK that it causes, as the sender's window does in slow start, and falls back when the delay
+    /// expires first. Segments that arrive together get the ACKs that they would get if each had
+    /// arrived alone.
     Avoidance {
-        /// Limit of a new connection, in segments: 1 reproduces HP-UX of 2005, illumos has 0.
+        /// Initial limit in segments: 1 as in HP-UX of 2005, 0 as in illumos.
         limit_initial: u32,
-        /// The limit never exceeds this: 22 on HP-UX; 8 (neighbours) or 2 in illumos.
+        /// Maximum of the limit: 22 in HP-UX; 8 (neighbours) or 2 in illumos.
         limit_max: u32,
-        /// Longest wait: 50 ms for neighbours, 100 ms through a router in illumos.
+        /// Longest wait. illumos: 50 ms for neighbours, 100 ms through a router.
         delay_max: Duration,
     },
-    /// None of its own for data in order: the read that opens the window acknowledges (Klemkow
-    /// 2020). OpenBSD took the unguarded form back, so here `segments`, half the window and
-    /// `delay_max` bound what a slow reader leaves unacknowledged.
+    /// The read that opens the window acknowledges (Klemkow 2020). OpenBSD reverted the version
+    /// without limits, so here `segments`, half the window and `delay_max` limit what a slow reader
+    /// leaves unacknowledged.
     OnRead {
-        /// Wire segments after which a reader is not waited for, from 1.
+        /// Wire segments after which an ACK does not wait for a read, at least 1.
         segments: u32,
-        /// Longest wait for a reader.
+        /// Longest wait for a read.
         delay_max: Duration,
     },
-    /// As the sender asks by the TCP ACK Rate Request option (draft-ietf-tcpm-ack-rate-request),
-    /// and as `Delayed` while it has not. For what this end sends, it asks the peer for one
-    /// acknowledgement per `segments`. Without effect unless both ends have it.
+    /// The rate that the sender requests by the TCP ACK Rate Request option
+    /// (draft-ietf-tcpm-ack-rate-request); like `Delayed` until a request arrives. For data of this
+    /// end, requests one ACK per `segments` from the peer. Behaves like `Delayed` unless both ends
+    /// use it.
     Requested {
-        /// Full-sized segments per acknowledgement to ask for, 1..=127.
+        /// Full-sized segments per acknowledgement to request, 1..=127.
         segments: u32,
-        /// Longest wait for the last of them.
+        /// Longest wait for the last of the segments.
         delay_max: Duration,
     },
-    /// One from another crate. Only it costs a virtual call.
+    /// Policy of another crate. Each decision is a virtual call.
     Own(OwnAckPolicy),
 }
 
 impl AckPolicy {
-    /// Longest wait for the segment that makes an acknowledgement due.
+    /// Longest wait for the segment that makes an acknowledgement due; at most 499 ms.
     pub(super) fn delay_max(&self) -> Duration {
         match *self {
             Self::Delayed { delay_max }
@@ -111,81 +112,86 @@ impl AckPolicy {
         }
     }
 
-    /// Whether a deadline is the policy's to bring forward; else the oldest segment's stands.
+    /// True if the policy may move a running deadline. Otherwise the deadline set by the oldest
+    /// segment does not change.
     pub(super) fn moves_deadline(&self) -> bool {
         matches!(self, Self::LinuxLike { .. } | Self::Own(_))
     }
 
-    /// Whether it looks at the round-trip time.
+    /// True if the policy reads the round-trip time.
     pub(super) fn wants_rtt(&self) -> bool {
         matches!(self, Self::LinuxLike { .. } | Self::Own(_))
     }
 }
 
-/// What to do about an acknowledgement.
+/// Decision about an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckDecision {
     /// Send it with the next poll.
     Now,
-    /// Send it at this time, or earlier if so decided before, unless another segment carries it.
+    /// Send it at this time, or at an earlier time decided before, unless another segment carries
+    /// it first.
     By(Instant),
-    /// Leave things as they are.
+    /// Change nothing.
     Nothing,
 }
 
-/// A segment arrived in order: what a policy may look at. Sizes are bytes of payload.
+/// Inputs of a policy when a segment arrives in order. Sizes are bytes of payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Wire segments it stands for. Not units: receive offload would change the meaning of a count.
+    /// Number of wire segments in the unit. Not units, because receive offload would change what a
+    /// count means.
     pub wire_segments: u32,
-    /// Payload it brought.
+    /// Payload of the unit.
     pub bytes: u32,
-    /// Payload of one of its wire segments, the last one apart.
+    /// Payload of each wire segment in the unit except the last.
     pub segment_bytes: u32,
-    /// It has the PSH flag.
+    /// True if the segment has the PSH flag.
     pub push: bool,
-    /// Payload of a full-sized segment of this peer, by what was seen.
+    /// Payload of a full-sized segment of this peer, estimated from segments seen.
     pub full_segment_bytes: u32,
-    /// Bytes received in order since the last acknowledgement left, these included.
+    /// Bytes received in order since the last acknowledgement left, including `bytes`.
     pub unacked_bytes: u32,
-    /// Window the peer knew when the last acknowledgement left.
+    /// Window that the peer knew when the last acknowledgement left.
     pub window_bytes: u32,
-    /// Window we could announce now.
+    /// Window that we could announce now.
     pub window_new: u32,
-    /// Smoothed round-trip time, for the policies that look: it is kept in other units.
+    /// Smoothed round-trip time; `None` if not measured, or if the policy does not read it.
     pub srtt: Option<Duration>,
-    /// The time.
+    /// Time of arrival.
     pub now: Instant,
 }
 
 impl Arrival {
-    /// More would leave the sender without window for the segment that is waited for.
+    /// True if at least half the window is unacknowledged. With more, the sender might lack window
+    /// for the segment that is waited for.
     pub fn is_half_the_window(&self) -> bool {
         self.unacked_bytes >= self.window_bytes / 2
     }
 }
 
-/// The application read: what a policy may look at. Sizes are bytes.
+/// Inputs of a policy when the application reads. Sizes are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// Bytes received in order since the last acknowledgement left.
     pub unacked_bytes: u32,
-    /// Nothing is left to read.
+    /// True if no data is left to read.
     pub drained: bool,
-    /// Window the peer knows.
+    /// Window that the peer knows.
     pub window_known: u32,
-    /// Window we would announce now.
+    /// Window that we would announce now.
     pub window_new: u32,
     /// Size of the receive buffer.
     pub buffer: u32,
-    /// A full-sized segment.
+    /// Payload of a full-sized segment of this peer.
     pub full_segment_bytes: u32,
 }
 
 impl Read {
-    /// Whether the window has opened enough to tell: from nothing, by a segment; else when it
-    /// doubles, and then only if the peer knows of less than half the buffer (as Linux). This is
-    /// also the receiver's silly-window avoidance (RFC 9293 §3.8.6.2.2).
+    /// True if the window has opened enough to be announced. From less than a segment (or half the
+    /// buffer, if smaller): when it reaches a segment. Else: when it doubles, and only if the peer
+    /// knows of at most half the buffer (as in Linux). This is also the receiver's silly-window
+    /// avoidance (RFC 9293 §3.8.6.2.2).
     pub fn has_opened(&self) -> bool {
         let segment = self.full_segment_bytes.min(self.buffer / 2);
         if self.window_known < segment {
@@ -196,25 +202,26 @@ impl Read {
         }
     }
 
-    /// From nothing, or as good as nothing, to a segment: no policy may wait with that.
+    /// True if the window has opened from less than a segment to a segment. Every policy announces
+    /// that at once.
     pub fn has_reopened(&self) -> bool {
         self.window_known < self.full_segment_bytes.min(self.buffer / 2) && self.has_opened()
     }
 }
 
-/// How a segment was not acceptable.
+/// Kind of an unacceptable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unacceptable {
-    /// It brought data that was here, or that was too old.
+    /// Segment with data that was received before.
     OldData,
-    /// It brought data for which there is no room: a probe.
+    /// Segment with data for which there is no room: a window probe.
     BeyondWindow,
-    /// It brought none.
+    /// Segment without data.
     Other,
 }
 
 impl Memory {
-    /// Cold, so that its caller, which every segment passes, stays small.
+    /// Marked cold, so that its caller, which runs for every segment, stays small.
     #[cold]
     fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         if let Some(avoidance) = &mut self.avoidance {
@@ -229,23 +236,24 @@ impl Memory {
     }
 }
 
-/// Where the acknowledging end of a connection stands: what has arrived since the last acknowledgement,
-/// and what its policy has learned. What a policy does not know is `None`.
+/// State of the acknowledging side: what arrived since the last acknowledgement, and what the
+/// policy has learned. Fields that the policy does not use are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckState {
-    /// Wire segments in order since the last acknowledgement left.
+    /// Wire segments received in order since the last acknowledgement left.
     pub unacked_segments: u32,
-    /// Segments after which `avoidance` acknowledges now.
+    /// `avoidance`: segments after which it acknowledges.
     pub limit: Option<u32>,
-    /// The most that its limit grows to.
+    /// `avoidance`: maximum of `limit`.
     pub limit_max: Option<u32>,
-    /// Acknowledgements that `linux-like` sends at once before it delays any.
+    /// `linux-like`: remaining acknowledgements that are sent at once.
     pub quick: Option<u8>,
-    /// `linux-like` takes the connection for one that goes to and fro.
+    /// `linux-like`: true if the connection alternates requests and responses.
     pub pingpong: Option<bool>,
-    /// Its adaptive delay.
+    /// `linux-like`: adaptive delay.
     pub delay: Option<Duration>,
-    /// Full-sized segments per acknowledgement that the peer asked for.
+    /// Full-sized segments per acknowledgement that the peer requested; `None` if no request
+    /// arrived.
     pub requested: Option<u8>,
 }
 
@@ -253,16 +261,16 @@ pub struct AckState {
 #[derive(Debug, Default)]
 pub(super) struct AckScheduler {
     unacked_segments: u32,
-    /// What the peer asked for: full-sized segments per acknowledgement; 0: nothing.
+    /// Full-sized segments per acknowledgement that the peer requested; 0: no request.
     requested: u8,
-    /// Something of what has arrived must be acknowledged at once, so all of it is: no step of a
-    /// policy ends before.
+    /// True if the next acknowledgements must cover all data: the policy's steps do not end before
+    /// that.
     whole: bool,
-    /// Only under the policies that need it; apart because most connections do not.
+    /// State of the policies that have one. Boxed, because most connections have none.
     memory: Option<Box<Memory>>,
 }
 
-/// What a policy knows beside the counts.
+/// State of a policy other than the counts.
 #[derive(Debug, Default)]
 struct Memory {
     linux_like: Option<LinuxLike>,
@@ -271,7 +279,7 @@ struct Memory {
 }
 
 impl AckScheduler {
-    /// One that knows nothing but what the peer asked for.
+    /// Makes a scheduler whose only state is the peer's request.
     pub(super) fn asked_for(requested: u8) -> Self {
         Self {
             requested,
@@ -283,12 +291,12 @@ impl AckScheduler {
         self.requested
     }
 
-    /// Whether [`asked_for`](Self::asked_for) would be the same, once all is acknowledged.
+    /// True if [`asked_for`](Self::asked_for) restores this scheduler, once all data is
+    /// acknowledged.
     pub(super) fn has_no_memory(&self) -> bool {
         self.memory.is_none()
     }
 
-    /// What there is to see.
     pub(super) fn state(&self) -> AckState {
         let memory = self.memory.as_deref();
         let linux = memory.and_then(|memory| memory.linux_like.as_ref());
@@ -368,7 +376,7 @@ impl AckScheduler {
         }
     }
 
-    /// The delay is over. Whether it was that of an acknowledgement that waited for more to come.
+    /// Called when the delay expired. True if a delayed acknowledgement was due.
     pub(super) fn on_timer(
         &mut self,
         policy: &AckPolicy,
@@ -394,8 +402,8 @@ impl AckScheduler {
         true
     }
 
-    /// A segment came behind a gap or filled a part of one: all but Linux acknowledge it at once
-    /// (RFC 5681 §4.2).
+    /// Decides about a segment after a gap or one that fills a part of it. All policies but
+    /// `LinuxLike` acknowledge at once (RFC 5681 §4.2).
     pub(super) fn on_gap(
         &mut self,
         policy: &AckPolicy,
@@ -409,12 +417,11 @@ impl AckScheduler {
         AckDecision::Now
     }
 
-    /// An acknowledgement is owed whatever the policy.
+    /// Called when an acknowledgement is mandatory under any policy.
     pub(super) fn on_mandatory(&mut self) {
         self.whole = true;
     }
 
-    /// A segment came that was of no use.
     pub(super) fn on_unacceptable(
         &mut self,
         policy: &AckPolicy,
@@ -438,14 +445,14 @@ impl AckScheduler {
         }
     }
 
-    /// The peer took our SYN, and data wait to leave.
+    /// Called when the peer acknowledged our SYN and data waits to be sent.
     pub(super) fn on_opened_by_writer(&mut self, policy: &AckPolicy, window: u32, now: Instant) {
         if let AckPolicy::LinuxLike { .. } = policy {
             self.linux_like().on_opened_by_writer(window, now);
         }
     }
 
-    /// The path is congested: the sender has to hear soon.
+    /// Called for a congestion mark, which the sender must learn soon.
     pub(super) fn on_congestion_mark(&mut self, policy: &AckPolicy, window: u32) {
         if let AckPolicy::LinuxLike { .. } = policy {
             self.linux_like()
@@ -453,18 +460,19 @@ impl AckScheduler {
         }
     }
 
-    /// The peer asks for an acknowledgement per so many full-sized segments.
+    /// Sets the peer's request of one acknowledgement per `segments` full-sized segments.
     pub(super) fn on_request(&mut self, segments: u8) {
         self.requested = segments;
     }
 
-    /// Whether all that has arrived is to be acknowledged at once.
+    /// True if all data that has arrived must be acknowledged at once.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// A segment left and carried the acknowledgement; `scheduled`: there was something to
-    /// acknowledge. Whether SACK blocks had been waiting, which a segment with data does not carry.
+    /// Called when a segment with the acknowledgement was sent. `scheduled` is true if there was
+    /// something to acknowledge. True if omitted SACK blocks must still be sent, which a segment
+    /// with data does not carry.
     #[inline]
     pub(super) fn on_sent(&mut self, data: bool, scheduled: bool, now: Instant) -> bool {
         self.unacked_segments = 0;
@@ -475,7 +483,7 @@ impl AckScheduler {
         }
     }
 
-    /// Bytes that the next acknowledgement advances by at most. `None` if it may cover all that has arrived.
+    /// Limit of bytes by which the next acknowledgement advances. `None` if it may cover all data.
     pub(super) fn step_bytes(&self, policy: &AckPolicy, full_segment_bytes: u32) -> Option<u32> {
         let segments = match *policy {
             AckPolicy::Exactly { segments, .. } => segments,
@@ -486,7 +494,7 @@ impl AckScheduler {
         Some(segments.max(1).saturating_mul(full_segment_bytes))
     }
 
-    /// Full-sized segments in order that make an acknowledgement due, of a policy that counts.
+    /// Full-sized segments in order that make an acknowledgement due, for policies that count.
     fn segments_wanted(&self, policy: &AckPolicy) -> u32 {
         match *policy {
             AckPolicy::Every { segments, .. }
@@ -497,7 +505,7 @@ impl AckScheduler {
         }
     }
 
-    /// A step was acknowledged and `bytes_left` more have arrived: whether they are due, too.
+    /// Called after an acknowledgement of a step. True if the `bytes_left` are due too.
     pub(super) fn on_step(
         &mut self,
         policy: &AckPolicy,
@@ -516,7 +524,7 @@ impl AckScheduler {
             } => self
                 .avoidance(limit_initial, limit_max)
                 .is_due(segments_left, window_bytes / full),
-            // The read that was to acknowledge has been made.
+            // The read that causes the acknowledgement has happened.
             AckPolicy::OnRead { .. } => bytes_left > 0,
             _ => {
                 let wanted = self.segments_wanted(policy).saturating_mul(full);
@@ -525,7 +533,7 @@ impl AckScheduler {
         }
     }
 
-    /// Another policy's rule knows nothing of this one's.
+    /// Returns the rule of `policy`, a new one if the policy changed.
     #[cold]
     fn own(&mut self, policy: OwnAckPolicy) -> &mut Own {
         let own = &mut self.memory.get_or_insert_default().own;
@@ -548,9 +556,10 @@ impl AckScheduler {
     }
 }
 
-/// Full-sized segments that one acknowledgement covers at most, where more have arrived in order together, unless the
-/// policy counts to more. 45 are a super-segment, which a Linux receiver with receive offload acknowledges at once. BBR, CUBIC
-/// and Reno bear it; from 64 on a sender with a smaller window waits for the receiver's delay (docs/policies.md has the figures).
+/// Limit of full-sized segments that one acknowledgement covers when more arrived in order
+/// together, unless the policy counts to more. 45 make up a super-segment, which a Linux receiver
+/// with receive offload acknowledges at once. BBR, CUBIC and Reno tolerate it. From 64 on, a sender
+/// with a smaller window waits for the receiver's delay (figures: docs/policies.md).
 const DISTANCE_MAX: u32 = 45;
-/// RFC 9293 MUST-40.
+/// RFC 9293 MUST-40: below 500 ms.
 const DELAY_MAX: Duration = Duration::from_millis(499);

@@ -1,27 +1,28 @@
-//! A policy of somebody else's, from another crate.
+//! Acknowledgement policy of another crate.
 //!
-//! The built-in ones are told apart by a `match` and inlined; this one costs a virtual call a segment.
-//! What no policy may do it cannot do either: wait for longer than 499 ms (RFC 9293 MUST-40), leave more
-//! than half the window unacknowledged, or keep a window that was shut and opens to itself.
+//! Built-in policies are selected by a `match` and inlined; a policy of another crate costs a
+//! virtual call per segment. Limits hold for it too: it cannot wait longer than 499 ms (RFC 9293
+//! MUST-40), leave more than half the window unacknowledged, or hide that a closed window has
+//! opened.
 
 use std::fmt;
 
 use super::{AckDecision, Arrival, DELAY_MAX, Read};
 
-/// A policy as it is chosen: it makes a [`AckRule`] for each connection.
+/// Factory of rules: makes an [`AckRule`] for each connection.
 pub trait OwnAcks: fmt::Debug + Send + Sync {
-    /// What decides for a connection, from its first segment on.
+    /// Makes the rule of a connection. Called at the first segment.
     fn rule(&self) -> Box<dyn AckRule>;
 }
 
-/// When one connection acknowledges data that came in order. Gaps, duplicates, FIN, probes and
-/// congestion marks are acknowledged at once without asking (RFC 5681 §4.2).
+/// Decisions of one connection about data that arrived in order. Gaps, duplicates, FIN, probes and
+/// congestion marks are acknowledged at once, without a call (RFC 5681 §4.2).
 pub trait AckRule: fmt::Debug + Send {
-    /// Data arrived. `By(time)` counts from the first that is not acknowledged: a later time does not
-    /// move an earlier one; `Nothing` is after 499 ms.
+    /// Decides when data arrived. `By(time)` applies from the first unacknowledged segment on: a
+    /// later time does not move an earlier one. `Nothing` means after 499 ms.
     fn on_segment(&mut self, arrival: &Arrival) -> AckDecision;
 
-    /// The application read. By default at once if the window has opened enough to tell
+    /// Decides when the application read. Default: at once if the window has opened enough
     /// ([`Read::has_opened`]).
     fn on_read(&mut self, read: &Read) -> AckDecision {
         if read.has_opened() {
@@ -31,14 +32,15 @@ pub trait AckRule: fmt::Debug + Send {
         }
     }
 
-    /// The time that was asked for is over: an acknowledgement leaves. By default nothing.
+    /// Called when the time of `By` has come and an acknowledgement leaves. Default: does nothing.
     fn on_timer(&mut self) {}
 
-    /// A segment left and carried the acknowledgement of all that had arrived. By default nothing.
+    /// Called when a segment left and carried the acknowledgement of all data. Default: does
+    /// nothing.
     fn on_sent(&mut self) {}
 }
 
-/// One [`OwnAcks`], compared by where it is.
+/// Policy of another crate. Two are equal if they have the same address.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnAckPolicy(pub &'static dyn OwnAcks);
 
@@ -50,7 +52,7 @@ impl PartialEq for OwnAckPolicy {
 
 impl Eq for OwnAckPolicy {}
 
-/// A connection's rule, and whose it is.
+/// Rule of a connection and the policy that made it.
 #[derive(Debug)]
 pub(super) struct Own {
     pub policy: OwnAckPolicy,

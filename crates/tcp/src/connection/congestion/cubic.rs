@@ -8,23 +8,23 @@ use super::Acked;
 pub(super) struct Cubic {
     /// W_max: the window before the last reduction, in segments.
     w_max: f64,
-    /// Begin of the current congestion avoidance stage, with its K and its W_est.
+    /// Current congestion avoidance stage; `None` until its first ACK.
     epoch: Option<Epoch>,
 }
 
 #[derive(Clone, Debug)]
 struct Epoch {
     start: Instant,
-    /// Seconds until the curve is back at `w_max`.
+    /// Seconds until the curve reaches `w_max`.
     k: f64,
-    /// What Reno would have.
+    /// W_est: the window that Reno would have, in segments.
     w_est: f64,
-    /// Growth too small to be a byte yet.
+    /// Growth below one byte, kept for the next ACK.
     fraction: f64,
 }
 
 impl Cubic {
-    /// The window after an ACK in congestion avoidance (RFC 9438 §4.2 to §4.5).
+    /// Returns the window in bytes after an ACK in congestion avoidance (RFC 9438 §4.2 to §4.5).
     pub(super) fn on_ack(&mut self, cwnd: u32, mss: u32, acked: &Acked) -> u32 {
         let mss = f64::from(mss);
         let window = f64::from(cwnd) / mss;
@@ -39,7 +39,8 @@ impl Cubic {
         let t =
             acked.now.saturating_duration_since(epoch.start) + acked.srtt.unwrap_or(Duration::ZERO);
         let target = C * (t.as_secs_f64() - epoch.k).powi(3) + w_max;
-        // §4.3: Reno's slope with our smaller reduction; its own slope once it has caught up.
+        // RFC 9438 §4.3: alpha compensates for our smaller reduction; after W_max is reached it is
+        // 1, as in Reno.
         let alpha = if epoch.w_est < w_max {
             3.0 * (1.0 - BETA) / (1.0 + BETA)
         } else {
@@ -52,10 +53,10 @@ impl Cubic {
         bytes as u32
     }
 
-    /// Remembers where congestion began; the new ssthresh in bytes (§4.6, §4.7).
+    /// Stores W_max and returns the new ssthresh in bytes (§4.6, §4.7).
     pub(super) fn on_congestion(&mut self, cwnd: u32, mss: u32) -> u32 {
         let window = f64::from(cwnd) / f64::from(mss);
-        // Fast convergence: a window that fell twice in a row makes room for newcomers.
+        // Fast convergence: a second reduction in a row leaves room for new flows.
         self.w_max = if window < self.w_max {
             window * (1.0 + BETA) / 2.0
         } else {
@@ -65,15 +66,15 @@ impl Cubic {
         (f64::from(cwnd) * BETA) as u32
     }
 
-    /// The curve begins anew with the next stage.
+    /// Starts a new stage with the next ACK.
     pub(super) fn restart(&mut self) {
         self.epoch = None;
     }
 }
 
-/// RFC 9438 §5: C in segments/s³.
+/// Constant C in segments/s³ (RFC 9438 §5).
 const C: f64 = 0.4;
-/// RFC 9438 §4.6.
+/// Factor by which congestion reduces the window (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
     use crate::time::ms;
 
-    /// Drives a window of `mss` 1000 through `rounds` of 100 ms.
+    /// Returns the window after `rounds` of 100 ms, with an MSS of 1000.
     fn after(rounds: u64, mut cwnd: u32, cubic: &mut Cubic) -> u32 {
         for round in 1..=rounds {
             let acked = Acked {

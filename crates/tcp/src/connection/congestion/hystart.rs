@@ -1,19 +1,19 @@
-//! HyStart++ (RFC 9406): out of slow start before it overflows a queue, by the round-trip time's growth.
+//! HyStart++ (RFC 9406): ends slow start when the round-trip time grows, before a queue overflows.
 //!
-//! Only in the first slow start, as §4.3 asks. L, the segments that one ACK may add, is without limit
-//! as in the rest of slow start here: the RFC's 8 would hold back a sender whose peer acknowledges
-//! super-segments. A round with fewer than eight samples decides nothing, so where ACKs are that
-//! rare the window grows as without.
+//! Used only in the first slow start, as §4.3 requires. L, the limit of segments that one ACK may
+//! add, is unlimited as elsewhere in slow start here: the RFC's 8 would slow a sender whose peer
+//! acknowledges super-segments. A round with fewer than eight samples decides nothing, so with such
+//! rare ACKs the window grows as without HyStart++.
 
 use std::time::Duration;
 
 use super::Acked;
 use crate::SeqNum;
 
-/// Rounds of slow start and what their round-trip times were.
+/// Round-trip times of the rounds of slow start.
 #[derive(Clone, Debug)]
 pub(super) struct HyStart {
-    /// windowEnd: SND.NXT when the round began; none before the first.
+    /// windowEnd: SND.NXT when the round began; `None` before the first round.
     round_end: Option<SeqNum>,
     /// lastRoundMinRTT.
     last: Option<Duration>,
@@ -24,23 +24,23 @@ pub(super) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// Conservative slow start: it may have been a false alarm.
+/// Conservative slow start, until it is clear that the delay really grew.
 #[derive(Clone, Debug)]
 struct Conservative {
     /// cssBaselineMinRtt.
     baseline: Duration,
-    /// Rounds that ended since, that in which it began included.
+    /// Rounds that ended since, including the round in which it began.
     rounds: u32,
 }
 
-/// How the window goes on.
+/// Growth of the window after an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// By what was acknowledged.
+    /// Growth by all acknowledged bytes.
     Slow,
-    /// By a [`GROWTH_DIVISOR`]th of it.
+    /// Growth by the acknowledged bytes divided by [`GROWTH_DIVISOR`].
     Conservative,
-    /// Congestion avoidance.
+    /// Slow start is over: congestion avoidance.
     Over,
 }
 
@@ -55,7 +55,7 @@ impl HyStart {
         }
     }
 
-    /// An ACK in slow start (§4.2).
+    /// Processes an ACK in slow start (§4.2).
     pub(super) fn on_ack(&mut self, acked: &Acked) -> Start {
         if self.round_end.is_none_or(|end| acked.una.at_or_after(end)) {
             self.begin_round(acked.nxt);
@@ -119,7 +119,8 @@ mod tests {
     use super::*;
     use crate::time::ms;
 
-    /// A round of ten ACKs for 100 bytes each at these round-trip times; what the last was told.
+    /// Runs a round of ten ACKs of 100 bytes each with these round-trip times. Returns the last
+    /// result.
     fn round(hystart: &mut HyStart, number: u32, rtt_ms: impl Fn(u32) -> u64) -> Start {
         let mut start = Start::Slow;
         for n in 0..10 {
@@ -169,7 +170,7 @@ mod tests {
         round(&mut hystart, 0, |_| 40);
         let jitter = |n| if n % 4 == 0 { 41 } else { 90 };
         assert_eq!(round(&mut hystart, 1, jitter), Start::Slow);
-        // The threshold is 4 ms at the least, 16 ms at the most.
+        // The threshold is at least 4 ms and at most 16 ms.
         let mut short = HyStart::new();
         round(&mut short, 0, |_| 1);
         assert_eq!(round(&mut short, 1, |_| 4), Start::Slow);

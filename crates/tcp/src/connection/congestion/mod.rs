@@ -1,8 +1,9 @@
-//! Congestion control: how much may be in flight.
+//! Congestion control: limits the bytes in flight.
 //!
-//! An enum matched statically, not a trait object: it is asked once per ACK. All of it counts
-//! bytes acknowledged, never ACKs (RFC 3465), so that a receiver that acknowledges rarely does not
-//! slow its sender down. Not here: pacing, rate-based control.
+//! The algorithm is an enum, not a trait object, because it runs once per ACK. Growth counts
+//! acknowledged bytes, not ACKs (RFC 3465), so that a receiver that acknowledges rarely does not
+//! slow its sender ([`WindowGrowth::PerAck`] is the exception). Not here: pacing and rate-based
+//! control.
 
 mod cubic;
 mod hystart;
@@ -15,14 +16,14 @@ use hystart::{GROWTH_DIVISOR, HyStart, Start};
 use super::config::{Config, CongestionControl, WindowGrowth};
 use crate::SeqNum;
 
-/// The congestion window and what moves it.
+/// Congestion window and the algorithm that changes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
     cwnd: u32,
     ssthresh: u32,
     mss: u32,
     algorithm: Algorithm,
-    /// No further segment would have fitted when the sender had last sent what it could.
+    /// True if the sender stopped because no further segment fitted into the window.
     is_full: bool,
 }
 
@@ -31,9 +32,9 @@ enum Algorithm {
     NewReno {
         bytes_acked: u32,
     },
-    /// Apart, and only once there was congestion: most connections are too short for any.
+    /// Boxed, and allocated at the first congestion, which most connections are too short to see.
     Cubic(Option<Box<Cubic>>),
-    /// The first slow start, where HyStart++ was chosen; then CUBIC or Reno.
+    /// First slow start with HyStart++, followed by CUBIC (if `cubic`) or Reno.
     Starting {
         hystart: Box<HyStart>,
         cubic: bool,
@@ -41,19 +42,17 @@ enum Algorithm {
     Fixed,
 }
 
-/// What an ACK says to congestion control.
+/// Information from an ACK for congestion control.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
     /// Bytes newly acknowledged.
     pub bytes: u32,
-    /// Bytes in flight when the sender last sent: less than the window if the application is what
-    /// limits it, and then the window must not grow (RFC 9293 has no rule; RFC 7661 argues it).
+    /// Bytes in flight when the sender last sent. Less than the window if the application is the
+    /// limit; then the window must not grow (RFC 9293 has no rule; RFC 7661 argues for it).
     pub flight: u32,
-    /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
-    /// That of what this ACK is for, if it could be measured.
+    /// Round-trip time of the newly acknowledged data; `None` if it could not be measured.
     pub rtt: Option<Duration>,
-    /// SND.UNA and SND.NXT.
     pub una: SeqNum,
     pub nxt: SeqNum,
     pub now: Instant,
@@ -81,13 +80,13 @@ impl Congestion {
         }
     }
 
-    /// The sender has sent what it could and waits. Noted then and not when an ACK arrives: of
-    /// several that are taken in together each is to find what it would have found alone.
+    /// Notes whether the window is full when the sender stops. Noted here and not at an ACK,
+    /// because each of several ACKs processed together must see the same state as an ACK alone.
     pub(crate) fn on_rest(&mut self, flight: u32) {
         self.is_full = u64::from(flight) + u64::from(self.mss) > u64::from(self.cwnd);
     }
 
-    /// Bytes that may be in flight.
+    /// Congestion window: limit of bytes in flight.
     pub(crate) fn cwnd(&self) -> u32 {
         self.cwnd
     }
@@ -96,13 +95,13 @@ impl Congestion {
         self.ssthresh
     }
 
-    /// Whether the window stays what it is told to be through losses.
+    /// True for [`CongestionControl::Fixed`]: losses do not change the window.
     pub(crate) fn is_fixed(&self) -> bool {
         matches!(self.algorithm, Algorithm::Fixed)
     }
 
-    /// The segment size changed: at the handshake, or with the path. Keeps the initial window
-    /// right if nothing was sent yet.
+    /// Sets a new segment size, at the handshake or when the path changes. Recomputes the initial
+    /// window if nothing was sent yet.
     pub(crate) fn on_mss(&mut self, config: &Config, mss: u32, nothing_sent: bool) {
         self.mss = mss;
         if self.is_fixed() {
@@ -114,7 +113,7 @@ impl Congestion {
         }
     }
 
-    /// New data was acknowledged outside of recovery.
+    /// Grows the window after an ACK of new data outside of recovery.
     pub(crate) fn on_ack(&mut self, growth: WindowGrowth, mut acked: Acked) {
         let slow_start = self.cwnd < self.ssthresh;
         let mut start = Start::Slow;
@@ -122,13 +121,13 @@ impl Congestion {
             start = hystart.on_ack(&acked);
         }
         if start == Start::Over {
-            // RFC 9406 §4.2: the window is large enough.
+            // RFC 9406 §4.2: slow start ends at this window.
             self.ssthresh = self.cwnd;
             self.end_start();
             return;
         }
         let is_used = match (growth, slow_start) {
-            // 2.6.11, `tcp_ack`: packets in flight before it >= snd_cwnd.
+            // Linux 2.6.11 `tcp_ack`: packets in flight before the ACK >= snd_cwnd.
             (WindowGrowth::PerAck, _) => self.is_full,
             (WindowGrowth::Bytes, true) => 2 * u64::from(acked.flight) > u64::from(self.cwnd),
             (WindowGrowth::Bytes, false) => {
@@ -142,8 +141,8 @@ impl Congestion {
             acked.bytes = self.mss;
         }
         if slow_start {
-            // RFC 3465 §2.2 with L unlimited, as Linux: an ACK for forty segments opens the
-            // window as forty ACKs would.
+            // RFC 3465 §2.2 with L unlimited, as in Linux: an ACK of forty segments opens the
+            // window as much as forty ACKs would.
             let room = self.ssthresh - self.cwnd;
             if start == Start::Conservative {
                 acked.bytes /= GROWTH_DIVISOR;
@@ -173,7 +172,7 @@ impl Congestion {
         }
     }
 
-    /// From now on it is CUBIC or Reno.
+    /// Switches from HyStart++ to CUBIC or Reno.
     #[cold]
     fn end_start(&mut self) {
         if let Algorithm::Starting { cubic, .. } = self.algorithm {
@@ -185,8 +184,8 @@ impl Congestion {
         }
     }
 
-    /// A loss or a congestion mark: ssthresh falls (RFC 5681 (4), RFC 9438 §4.6). The window
-    /// follows at once for a mark and step by step, by proportional rate reduction, for a loss.
+    /// Reduces ssthresh after a loss or a congestion mark (RFC 5681 (4), RFC 9438 §4.6). The caller
+    /// then reduces the window: at once for a mark, by proportional rate reduction for a loss.
     pub(crate) fn on_congestion(&mut self, flight: u32) {
         self.end_start();
         self.ssthresh = match &mut self.algorithm {
@@ -202,7 +201,8 @@ impl Congestion {
         .max(2 * self.mss);
     }
 
-    /// The retransmission timer fired: from the beginning (RFC 5681 §3.1).
+    /// Sets the window to one segment after a retransmission timeout (RFC 5681 §3.1). `first` is
+    /// false for a repeated timeout, which does not reduce ssthresh again.
     pub(crate) fn on_timeout(&mut self, flight: u32, first: bool) {
         if self.is_fixed() {
             return;
@@ -216,7 +216,7 @@ impl Congestion {
         self.cwnd = self.mss;
     }
 
-    /// Idle for longer than a timeout: what the window knew is stale (RFC 5681 §4.1).
+    /// Returns to the initial window after an idle time longer than a timeout (RFC 5681 §4.1).
     pub(crate) fn on_idle(&mut self, config: &Config) {
         if self.is_fixed() {
             return;
@@ -227,7 +227,7 @@ impl Congestion {
         self.cwnd = self.cwnd.min(initial_window(config, self.mss));
     }
 
-    /// Back to what it was `before`, or stays if it has grown beyond.
+    /// Restores the state `before`; keeps a window or ssthresh that is larger now.
     pub(crate) fn restore(&mut self, before: Self) {
         let cwnd = self.cwnd.max(before.cwnd);
         *self = Self {
@@ -238,7 +238,7 @@ impl Congestion {
         };
     }
 
-    /// Recovery sets the window itself while it lasts.
+    /// Sets the window; used by recovery.
     pub(crate) fn set_cwnd(&mut self, bytes: u32) {
         if !self.is_fixed() {
             self.cwnd = bytes.max(self.mss);
@@ -246,7 +246,7 @@ impl Congestion {
     }
 }
 
-/// RFC 6928 §2.
+/// Initial window in bytes (RFC 6928 §2, or `config.initial_window`).
 fn initial_window(config: &Config, mss: u32) -> u32 {
     match config.initial_window {
         None => (10 * mss).min(14600.max(2 * mss)),
@@ -254,7 +254,7 @@ fn initial_window(config: &Config, mss: u32) -> u32 {
     }
 }
 
-/// The largest window that can be advertised to us (RFC 7323 §2.2).
+/// Largest window that a peer can announce (RFC 7323 §2.2).
 const CWND_MAX: u32 = 1 << 30;
 
 #[cfg(test)]
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(ack(3000, 3000), 4000, "one segment for three");
         assert_eq!(ack(3000, 1000), 4000, "another would have fitted");
         assert_eq!(ack(3400, 1000), 5000, "none would have fitted");
-        // Two that arrive together, before the sender could fill the window again.
+        // Two ACKs that arrive together, before the sender could fill the window again.
         reno.on_ack(WindowGrowth::PerAck, acked(1000, 3400));
         assert_eq!(reno.cwnd(), 6000, "each counts");
     }
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// The delay grows by what the window is more than the path holds, 40 segments.
+    /// The round-trip time grows as the window exceeds the path's 40 segments.
     #[test]
     fn hystart_ends_slow_start_before_the_queue_is_many_times_the_path() {
         for control in [CongestionControl::NewReno, CongestionControl::Cubic] {

@@ -1,32 +1,32 @@
-//! F-RTO (RFC 5682): whether a timeout was for nothing, by what the next two ACKs say.
+//! F-RTO (RFC 5682): decides from two ACKs after a timeout whether the timeout was spurious.
 //!
-//! The first makes the sender go on with new data instead of repeating more (step 2b); if the second
-//! is for what was never repeated, the originals are arriving. Only without timestamps: with them the
-//! first ACK tells by itself (Eifel, `undo.rs`).
+//! After the first ACK the sender sends new data instead of more retransmissions (step 2b). If the
+//! second ACK covers data that was never retransmitted, the originals are arriving. Used only
+//! without timestamps: with timestamps the first ACK decides (Eifel, `undo.rs`).
 
-/// How far it is, after a timeout.
+/// Progress of F-RTO after a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::connection) enum Frto {
-    /// Nothing is to be found out: repeat.
+    /// Not active: retransmit.
     Off,
-    /// The first segment was sent again.
+    /// The first segment was retransmitted.
     Armed,
-    /// Its ACK came; up to two segments of new data leave, and nothing is repeated.
+    /// The first ACK arrived; up to two segments of new data leave and nothing is retransmitted.
     Probing,
 }
 
-/// What an ACK means for it.
+/// Result of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::connection) enum Verdict {
-    /// Go on so.
+    /// Continue in this state.
     Next(Frto),
-    /// Step 3b: the timeout was for nothing.
+    /// The timeout was spurious (step 3b).
     Spurious,
 }
 
 impl Frto {
-    /// An ACK that `advances` SND.UNA, or not; `originals`: it is the first to tell of data that was sent
-    /// once, before the timeout; `new_data`: there is some to send, and window for it.
+    /// Processes an ACK. `advances`: SND.UNA moves. `originals`: the ACK newly covers data sent
+    /// once, before the timeout. `new_data`: there is new data to send and window for it.
     pub(in crate::connection) fn on_ack(
         self,
         advances: bool,
@@ -36,13 +36,13 @@ impl Frto {
         match self {
             Self::Probing if originals => Verdict::Spurious,
             Self::Armed if advances && new_data => Verdict::Next(Self::Probing),
-            // 2a, 3a: a duplicate, or nothing to probe with.
+            // Steps 2a and 3a: a duplicate ACK, or no new data to probe with.
             _ => Verdict::Next(Self::Off),
         }
     }
 }
 
-/// Step 2b.
+/// Segments of new data after the first ACK (step 2b).
 pub(in crate::connection) const NEW_SEGMENTS: u32 = 2;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
             [true, false, true],
             Verdict::Next(Frto::Probing),
         );
-        // The repetition may have filled a gap before them.
+        // The retransmission may have filled a gap before these originals.
         check(
             Frto::Armed,
             [true, true, true],

@@ -1,4 +1,4 @@
-//! Finding out what was lost and how fast to send while repairing it.
+//! Loss recovery: what was lost, and how fast to send during the repair.
 
 pub(super) mod frto;
 pub(super) mod prr;
@@ -17,45 +17,44 @@ use scoreboard::Scoreboard;
 use tail_probe::TailProbe;
 use undo::Undo;
 
-/// Everything about loss.
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) scoreboard: Scoreboard,
     pub(super) rack: Rack,
     pub(super) phase: Phase,
     pub(super) tail_probe: Option<TailProbe>,
-    /// What to go back to if the last reduction was for nothing; kept until the next one, because
+    /// State to restore if the last reduction was spurious. Kept until the next reduction, because
     /// the proof can come after the repair.
     pub(super) undo: Option<Box<Undo>>,
-    /// Duplicate ACKs in a row, where the peer does not say what it has (no SACK).
+    /// Consecutive duplicate ACKs; used only without SACK.
     pub(super) duplicate_acks: u32,
-    /// Bytes in flight when we last sent.
+    /// Bytes in flight when the last segment was sent.
     pub(super) flight_at_send: u32,
-    /// When we last sent something that occupies sequence numbers.
+    /// Time of the last segment that occupies sequence numbers; `None` before the first.
     pub(super) last_sent: Option<Instant>,
 }
 
-/// What the sender is busy with.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Nothing is known to be lost.
+    /// No loss is known.
     Open,
-    /// Repairing what was lost before `until` (RecoveryPoint of RFC 6675), at PRR's pace.
+    /// Repairs losses before `until` (RecoveryPoint of RFC 6675) at PRR's rate.
     Recovery {
-        /// SND.NXT when it began.
+        /// SND.NXT at the start of recovery.
         until: SeqNum,
         prr: Prr,
     },
-    /// After a timeout, repairing in slow start what was sent before `until`.
+    /// Repairs losses before `until` in slow start, after a timeout.
     Loss {
-        /// SND.NXT when the timer fired.
+        /// SND.NXT at the timeout.
         until: SeqNum,
-        /// Whether it should have.
+        /// State of the test whether the timeout was spurious.
         frto: Frto,
     },
-    /// The window was reduced for a congestion mark; not again before `until` is acknowledged.
+    /// The window was reduced for a congestion mark, and is not reduced again before `until` is
+    /// acknowledged.
     Reduced {
-        /// SND.NXT when it was.
+        /// SND.NXT at the reduction.
         until: SeqNum,
     },
 }
@@ -74,15 +73,15 @@ impl Recovery {
         }
     }
 
-    /// Bytes in the network as far as is known: "pipe" of RFC 6675. Without SACK every duplicate
-    /// ACK says that one segment left it.
+    /// Estimate of the bytes in the network ("pipe" of RFC 6675). Without SACK every duplicate ACK
+    /// means that one segment left the network.
     pub(super) fn flight(&self, mss: u32) -> u32 {
         self.scoreboard
             .flight()
             .saturating_sub(self.duplicate_acks.saturating_mul(mss))
     }
 
-    /// SND.NXT at the timeout whose losses are being repaired.
+    /// SND.NXT at the timeout whose losses are being repaired; `None` in other phases.
     #[inline]
     pub(super) fn timeout(&self) -> Option<SeqNum> {
         match self.phase {
@@ -91,7 +90,7 @@ impl Recovery {
         }
     }
 
-    /// What was lost waits: F-RTO sends new data first.
+    /// True while F-RTO sends new data and retransmissions wait.
     pub(super) fn is_probing(&self) -> bool {
         matches!(
             self.phase,

@@ -1,7 +1,7 @@
 //! Proportional rate reduction (RFC 9937): how much to send while the window shrinks.
 
-/// Spreads the reduction from the flight at the beginning to ssthresh over the ACKs of one round
-/// trip. All in bytes.
+/// Spreads the reduction from the flight at the start to ssthresh over the ACKs of one round trip.
+/// All in bytes.
 #[derive(Clone, Debug)]
 pub(in crate::connection) struct Prr {
     /// RecoverFS.
@@ -21,8 +21,8 @@ impl Prr {
         }
     }
 
-    /// The congestion window after an ACK that delivered `delivered` bytes and moved SND.UNA or
-    /// not, while `flight` are in the network.
+    /// Returns the congestion window after an ACK that delivered `delivered` bytes, with `flight`
+    /// bytes in the network. `progress`: the ACK moved SND.UNA.
     pub(in crate::connection) fn on_ack(
         &mut self,
         delivered: u32,
@@ -39,7 +39,7 @@ impl Prr {
                 .min(u64::from(u32::MAX)) as u32;
             share.saturating_sub(self.sent)
         } else {
-            // Slow start reduction bound while SND.UNA moves, else conservative.
+            // Slow start reduction bound if SND.UNA moves, else the conservative bound.
             let extra = if progress { mss } else { 0 };
             let limit = self.delivered.saturating_sub(self.sent).max(delivered) + extra;
             (ssthresh - flight).min(limit)

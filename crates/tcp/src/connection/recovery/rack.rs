@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 use super::scoreboard::{Fate, RangeState, Scoreboard, Sent};
 use crate::SeqNum;
 
-/// The most recently sent segment that has arrived, and how much reordering to expect.
+/// Most recently sent segment that has arrived, and the reordering to expect.
 #[derive(Debug)]
 pub(in crate::connection) struct Rack {
     newest: Option<Newest>,
     /// RACK.fack: the highest sequence number that has arrived.
     highest: SeqNum,
-    /// From the first byte of what arrived late to the end of what had arrived, at most; 0: none was.
+    /// Largest reordering seen: bytes from the start of a late segment to the highest byte that had
+    /// arrived. 0 if there was none.
     reordering: u32,
     /// RACK.reo_wnd_mult.
     window_multiplier: u32,
-    /// RACK.reo_wnd_persist: recoveries until the multiplier falls back.
+    /// RACK.reo_wnd_persist: recoveries until the multiplier returns to 1.
     window_persist: u8,
     /// RACK.dsack_round.
     dsack_round: Option<SeqNum>,
@@ -40,13 +41,13 @@ impl Rack {
         }
     }
 
-    /// Neither reordering nor needless repairs were seen, so that it need not be kept once all is
-    /// acknowledged.
+    /// True if neither reordering nor spurious repairs were seen. Then the state need not be kept
+    /// once all data is acknowledged.
     pub(in crate::connection) fn has_nothing_learned(&self) -> bool {
         self.reordering == 0 && self.window_multiplier == 1 && self.window_persist == 0
     }
 
-    /// Steps 2 and 3 of RFC 8985 §6.2: `sent` has arrived.
+    /// Processes the arrival of `sent` (RFC 8985 §6.2, steps 2 and 3).
     pub(in crate::connection) fn on_delivered(
         &mut self,
         sent: &Sent,
@@ -59,7 +60,7 @@ impl Rack {
             self.reordering = self.reordering.max(self.highest.since(sent.start));
         }
         let rtt = now.saturating_duration_since(sent.sent_at);
-        // An ACK sooner than a round trip after a retransmission is for the original.
+        // An ACK within less than a round trip after a retransmission is for the original.
         if sent.retransmitted && rtt_min.is_some_and(|min| rtt < min) {
             return;
         }
@@ -75,7 +76,8 @@ impl Rack {
         }
     }
 
-    /// Step 4: a DSACK says that a retransmission was spurious; widen the window once a round trip.
+    /// Processes a DSACK (step 4): a retransmission was spurious, so the reordering window grows,
+    /// once per round trip.
     pub(in crate::connection) fn on_dsack(&mut self, una: SeqNum, nxt: SeqNum) {
         if self.dsack_round.is_some_and(|round| una.before(round)) {
             return;
@@ -85,19 +87,19 @@ impl Rack {
         self.window_persist = WINDOW_PERSIST;
     }
 
-    /// What was taken for lost was late: from now on expect it. What the repetitions' ACKs said of
-    /// time is forgotten, as they were the originals'.
+    /// Notes that data marked lost was only late, so that reordering is expected from now on.
+    /// Forgets the newest delivery, whose time came from ACKs of originals, not of retransmissions.
     pub(in crate::connection) fn on_spurious(&mut self) {
         self.reordering = self.reordering.max(1);
         self.newest = None;
     }
 
-    /// How many bytes what arrived after what had left later was behind it at most; 0 if nothing did.
+    /// Largest reordering seen, in bytes; 0 if there was none.
     pub(in crate::connection) fn reordering(&self) -> u32 {
         self.reordering
     }
 
-    /// A recovery ended.
+    /// Called when a recovery ends.
     pub(in crate::connection) fn on_recovered(&mut self) {
         if self.window_persist > 0 {
             self.window_persist -= 1;
@@ -107,9 +109,9 @@ impl Rack {
         }
     }
 
-    /// How much later than its successor a segment may arrive.
+    /// Returns how much later than its successor a segment may arrive.
     fn window(&self, scoreboard: &Scoreboard, repairing: bool, rtt: &Rtts, mss: u32) -> Duration {
-        // RACK_update_reo_wnd: without reordering seen, three segments decide as they always did.
+        // RACK_update_reo_wnd: while no reordering was seen, three later segments suffice.
         if self.reordering == 0 && (repairing || scoreboard.sacked_bytes() >= 3 * mss) {
             return Duration::ZERO;
         }
@@ -119,8 +121,8 @@ impl Rack {
         (rtt_min / 4 * self.window_multiplier).min(rtt.smoothed.unwrap_or(rtt_min))
     }
 
-    /// Step 5: marks what is lost; returns how long to wait before asking again, if some segment
-    /// may merely be late.
+    /// Marks lost segments (step 5). Returns the time until the next check; `None` if no check is
+    /// needed.
     pub(in crate::connection) fn detect_loss(
         &self,
         scoreboard: &mut Scoreboard,
@@ -135,7 +137,7 @@ impl Rack {
         scoreboard.mark_lost(|sent| {
             debug_assert_eq!(sent.fate, Fate::InFlight);
             if !sent_after(newest.sent_at, newest.end, sent.sent_at, sent.end) {
-                // Originals leave in order: all behind an original left later still.
+                // Originals leave in order, so every later original was sent later still.
                 return if sent.retransmitted {
                     RangeState::InFlight
                 } else {
@@ -153,7 +155,7 @@ impl Rack {
     }
 }
 
-/// Round-trip times RACK looks at.
+/// Round-trip times that RACK uses.
 pub(in crate::connection) struct Rtts {
     pub min: Option<Duration>,
     pub smoothed: Option<Duration>,
@@ -164,9 +166,10 @@ fn sent_after(a: Instant, a_end: SeqNum, b: Instant, b_end: SeqNum) -> bool {
     a > b || (a == b && a_end.after(b_end))
 }
 
-/// RFC 8985 §6.2 step 4 keeps a widened window for 16 recoveries.
+/// Recoveries for which a widened window is kept (RFC 8985 §6.2 step 4).
 const WINDOW_PERSIST: u8 = 16;
-/// The window is bounded by the smoothed round-trip time anyhow; this keeps the product small.
+/// Limit of the multiplier, which keeps the product small. The smoothed round-trip time limits the
+/// window anyway.
 const WINDOW_MULTIPLIER_MAX: u32 = 255;
 
 #[cfg(test)]
@@ -179,7 +182,7 @@ mod tests {
         smoothed: Some(Duration::from_millis(40)),
     };
 
-    /// Ten segments of 100 bytes, a millisecond apart.
+    /// Scoreboard with ten segments of 100 bytes, sent 1 ms apart.
     fn ten() -> Scoreboard {
         let mut board = Scoreboard::default();
         for n in 0..10 {

@@ -1,12 +1,12 @@
-//! What was sent and not acknowledged, and what is known of it (RFC 6675, RFC 8985 §5).
+//! Scoreboard: the data sent and not acknowledged, and its state (RFC 6675, RFC 8985 §5).
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::SeqNum;
 
-/// Ranges from SND.UNA to SND.NXT without gaps, one per transmission of a unit; cut finer, at
-/// segment borders, when parts of one meet different fates. The number of ranges is bounded by the
+/// Ranges from SND.UNA to SND.NXT without gaps, one per transmission of a unit. A range is split at
+/// segment borders when its parts have different fates. The number of ranges is limited by the
 /// number of segments in flight, whatever a peer acknowledges.
 #[derive(Debug, Default)]
 pub(in crate::connection) struct Scoreboard {
@@ -18,15 +18,14 @@ pub(in crate::connection) struct Scoreboard {
     lost_bytes: u32,
 }
 
-/// One range and what is known of it.
+/// Range that was sent in one transmission, and its state.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::connection) struct Sent {
     pub start: SeqNum,
     pub end: SeqNum,
-    /// When it was last sent.
+    /// Time of the last transmission.
     pub sent_at: Instant,
     pub fate: Fate,
-    /// Sent more than once.
     pub retransmitted: bool,
 }
 
@@ -38,7 +37,7 @@ pub(in crate::connection) enum Fate {
 }
 
 impl Sent {
-    /// Sent once, before the timeout when SND.NXT was `timeout`.
+    /// True if sent only once, and before the timeout at which SND.NXT was `timeout`.
     #[inline]
     pub(in crate::connection) fn is_original(&self, timeout: Option<SeqNum>) -> bool {
         timeout.is_some_and(|until| !self.retransmitted && self.start.before(until))
@@ -54,7 +53,7 @@ impl Scoreboard {
         self.sent.is_empty()
     }
 
-    /// Bytes neither acknowledged in any way nor lost.
+    /// Number of bytes neither acknowledged, nor SACKed, nor lost.
     pub(in crate::connection) fn flight(&self) -> u32 {
         self.bytes - self.sacked_bytes - self.lost_bytes
     }
@@ -67,13 +66,13 @@ impl Scoreboard {
         self.lost_bytes
     }
 
-    /// Bytes in flight that were sent more than once. Looks at every range.
+    /// Number of bytes in flight that were sent more than once. Visits every range.
     pub(in crate::connection) fn retransmitted_bytes(&self) -> u32 {
         let again = |sent: &&Sent| sent.retransmitted && sent.fate == Fate::InFlight;
         self.sent.iter().filter(again).map(Sent::len).sum()
     }
 
-    /// A unit left for the first time.
+    /// Adds a unit that was sent for the first time.
     pub(in crate::connection) fn on_sent(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let sent = Sent {
             start,
@@ -86,8 +85,8 @@ impl Scoreboard {
         self.sent.push_back(sent);
     }
 
-    /// Everything before `una` arrived. Calls `delivered` for each range that had not been
-    /// acknowledged selectively before.
+    /// Removes everything before `una`. Calls `delivered` for each removed range that was not
+    /// SACKed before.
     pub(in crate::connection) fn on_acknowledged(
         &mut self,
         una: SeqNum,
@@ -115,9 +114,9 @@ impl Scoreboard {
         }
     }
 
-    /// The peer holds `[start, end)`. Calls `delivered` for each range of whole segments of `mss`
-    /// bytes that is new to us. Parts of segments are left alone, as in Linux: a peer that reports
-    /// single bytes does not get a range for each.
+    /// Marks `[start, end)` as SACKed. Calls `delivered` for each range of whole segments of `mss`
+    /// bytes that is newly SACKed. Parts of segments are ignored, as in Linux, so that a peer that
+    /// reports single bytes does not cause a range for each.
     pub(in crate::connection) fn on_sacked(
         &mut self,
         start: SeqNum,
@@ -154,7 +153,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks every range in flight for which `is_lost` says so.
+    /// Marks the ranges in flight for which `is_lost` returns `Lost`.
     pub(in crate::connection) fn mark_lost(
         &mut self,
         mut is_lost: impl FnMut(&Sent) -> RangeState,
@@ -171,8 +170,8 @@ impl Scoreboard {
         }
     }
 
-    /// The first `bytes` are lost, if they are in flight: without SACK, the only thing a duplicate
-    /// or partial ACK tells.
+    /// Marks the first `bytes` as lost if they are in flight. Without SACK, duplicate and partial
+    /// ACKs say no more.
     pub(in crate::connection) fn mark_head_lost(&mut self, bytes: u32) {
         let Some(first) = self.sent.front() else {
             return;
@@ -186,8 +185,8 @@ impl Scoreboard {
         self.set_fate(0, Fate::Lost);
     }
 
-    /// A timeout: nothing in flight is believed in, and if the first range was acknowledged
-    /// selectively the peer took that back (RFC 2018 §8), so that is forgotten too.
+    /// Marks everything in flight as lost, at a timeout. If the first range was SACKed, the peer
+    /// has reneged (RFC 2018 §8), and all SACKed ranges count as lost too.
     pub(in crate::connection) fn mark_all_lost(&mut self) {
         let reneged = self
             .sent
@@ -200,7 +199,7 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing is lost after all.
+    /// Marks all lost ranges as in flight again.
     pub(in crate::connection) fn mark_none_lost(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].fate == Fate::Lost {
@@ -209,8 +208,8 @@ impl Scoreboard {
         }
     }
 
-    /// Whether anything is lost outside of `[start, end)`, or inside for the second time. Looks at
-    /// every range.
+    /// True if any byte is lost outside of `[start, end)`, or lost inside after a retransmission.
+    /// Visits every range.
     pub(in crate::connection) fn is_lost_beside(&self, start: SeqNum, end: SeqNum) -> bool {
         self.sent.iter().any(|sent| {
             let inside = sent.start.at_or_after(start) && sent.end.at_or_before(end);
@@ -218,7 +217,7 @@ impl Scoreboard {
         })
     }
 
-    /// The first lost range.
+    /// Returns the first lost range; `None` if nothing is lost.
     pub(in crate::connection) fn next_lost(&mut self) -> Option<Sent> {
         if self.lost_bytes == 0 {
             return None;
@@ -230,7 +229,7 @@ impl Scoreboard {
         self.sent.get(index).copied()
     }
 
-    /// `[start, end)`, inside one range, was sent again.
+    /// Notes a retransmission of `[start, end)`, which lies inside one range.
     pub(in crate::connection) fn on_retransmitted(
         &mut self,
         start: SeqNum,
@@ -255,12 +254,12 @@ impl Scoreboard {
         self.sent[index].retransmitted = true;
     }
 
-    /// The first range, whatever its fate.
+    /// First range; `None` if nothing was sent.
     pub(in crate::connection) fn first(&self) -> Option<&Sent> {
         self.sent.front()
     }
 
-    /// The last range, whatever its fate.
+    /// Last range; `None` if nothing was sent.
     pub(in crate::connection) fn last(&self) -> Option<&Sent> {
         self.sent.back()
     }
@@ -272,8 +271,8 @@ impl Scoreboard {
         self.sent.insert(index + 1, second);
     }
 
-    /// Joins neighbours that are all acknowledged selectively: nothing more will be asked of them
-    /// apart, and a long run costs later ACKs one step. Returns where the joined range is.
+    /// Joins adjacent SACKed ranges, so that a later ACK visits a long run in one step. Returns the
+    /// index of the joined range.
     fn join(&mut self, mut index: usize) -> usize {
         if self
             .sent
@@ -288,7 +287,7 @@ impl Scoreboard {
             self.sent.remove(index);
             index -= 1;
         }
-        // Indices behind moved down by at most two.
+        // Later indices moved down by at most two.
         self.lost_from = self.lost_from.min(index as u32);
         index
     }
@@ -327,11 +326,11 @@ impl Scoreboard {
     }
 }
 
-/// What is known of a range in flight.
+/// Result of the loss check of a range in flight.
 pub(in crate::connection) enum RangeState {
     Lost,
     InFlight,
-    /// As are all behind it: no need to ask.
+    /// In flight, and so are all later ranges: no need to check them.
     AllLaterInFlight,
 }
 
@@ -378,7 +377,7 @@ mod tests {
     const MSS: u32 = 10;
 
     proptest! {
-        /// The model keeps the fate of every segment by itself.
+        /// The model keeps the fate of each segment separately.
         #[test]
         fn equals_a_naive_list_of_segments(base: u32, ops in prop::collection::vec(ops(), 1..80)) {
             let (mut una, mut nxt) = (SeqNum::new(base), SeqNum::new(base));
@@ -402,7 +401,7 @@ mod tests {
                     Op::Sack(at, n) => {
                         let (at, end) = (at.min(model.len() as u32), (at + n).min(model.len() as u32));
                         let mut delivered = 0;
-                        // Ragged ends round inwards to the same segments.
+                        // Ends inside a segment are rounded to whole segments.
                         board.on_sacked(una + at * MSS - 3, una + end * MSS + 3, MSS, |sent| delivered += sent.len());
                         let mut expected = 0;
                         for fate in model.range_mut(at as usize..end as usize).filter(|fate| **fate != Fate::Sacked) {
@@ -413,7 +412,7 @@ mod tests {
                     }
                     Op::LoseOlder(n) => {
                         let border = una + n * MSS;
-                        // A range reaching over the border is not lost as a whole.
+                        // A range that reaches over the border is not lost as a whole.
                         let mut lost = Vec::new();
                         board.mark_lost(|sent| if sent.end.at_or_before(border) { lost.push(*sent); RangeState::Lost } else { RangeState::InFlight });
                         for sent in lost {

@@ -1,23 +1,22 @@
-//! Taking back a reduction that was for nothing: what was taken for lost was late.
+//! Undo of a spurious reduction: data marked lost was only late.
 //!
-//! Two signs: an ACK of the first retransmission that echoes a timestamp from before it (Eifel,
-//! RFC 3522), and a report of a duplicate for every retransmission (RFC 3708); of a timeout without
-//! timestamps also F-RTO (`frto.rs`). The answer is
-//! RFC 4015's in full: the window as it was.
+//! Two signs: an ACK of the first retransmission that echoes a timestamp from before it (Eifel, RFC
+//! 3522), and a DSACK for every retransmission (RFC 3708). For a timeout without timestamps also
+//! F-RTO (`frto.rs`). The response is the full one of RFC 4015: the window is restored.
 
 use crate::SeqNum;
 use crate::connection::congestion::Congestion;
 
-/// What to go back to.
+/// State before a reduction.
 #[derive(Debug)]
 pub(in crate::connection) struct Undo {
     /// Congestion control before the reduction.
     pub before: Congestion,
-    /// Where the first retransmission began, and our timestamp clock when it left.
+    /// Start of the first retransmission, and our timestamp clock when it left.
     first: Option<(SeqNum, u32)>,
-    /// SND.NXT at the reduction: what is sent again beyond it is another story.
+    /// SND.NXT at the reduction: retransmissions beyond it belong to a later one.
     until: SeqNum,
-    /// Bytes sent again and not reported as duplicates.
+    /// Bytes retransmitted and not reported as duplicates.
     unreported_bytes: u32,
 }
 
@@ -41,13 +40,15 @@ impl Undo {
         self.unreported_bytes = self.unreported_bytes.saturating_add(bytes);
     }
 
-    /// `ack` moved SND.UNA and echoes `echo`: was it for the original of the first retransmission?
+    /// True if `ack`, which moved SND.UNA and echoes `echo`, was for the original of the first
+    /// retransmission.
     pub(in crate::connection) fn is_spurious_by_echo(&self, ack: SeqNum, echo: u32) -> bool {
         self.first
             .is_some_and(|(start, clock)| ack.after(start) && (echo.wrapping_sub(clock) as i32) < 0)
     }
 
-    /// The peer got `[start, end)` twice: were all retransmissions duplicates?
+    /// True if the DSACK of `[start, end)` completes the reports: every retransmission was a
+    /// duplicate.
     pub(in crate::connection) fn is_spurious_by_report(
         &mut self,
         start: SeqNum,

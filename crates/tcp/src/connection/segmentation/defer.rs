@@ -1,10 +1,11 @@
-//! Waiting for a larger super-segment: `tcp_tso_should_defer` with `tcp_tso_win_divisor`.
+//! Deferral of a segment in favour of a larger super-segment: `tcp_tso_should_defer` with
+//! `tcp_tso_win_divisor`.
 
 use super::{Segmentation, SendView};
 
 impl Segmentation {
-    /// Whether `full` bytes, less than a whole super-segment although more is unsent, wait for the
-    /// next ACK. Without anything in flight none would come.
+    /// True if `full` bytes, less than a whole super-segment although more data is unsent, should
+    /// wait for the next ACK. Always false if nothing is in flight, because no ACK would come.
     pub(super) fn defers(&self, queue: &SendView, full: u32, ceiling: u32) -> bool {
         let Some(divisor) = self.window_divisor else {
             return false;
@@ -21,5 +22,5 @@ impl Segmentation {
     }
 }
 
-/// `tcp_max_tso_deferred_mss`.
+/// Linux's `tcp_max_tso_deferred_mss`.
 const DEFERRED_SEGMENTS_MAX: u32 = 3;

@@ -1,5 +1,5 @@
-//! How much of the queued data the next segment takes: a pure function of what is known. Each
-//! policy beside the plain cut has a file.
+//! Segmentation: how much of the queued data the next segment takes, as a pure function of a
+//! [`SendView`]. Each policy other than the plain cut has a file.
 
 mod defer;
 mod own;
@@ -16,56 +16,61 @@ pub use own::{OwnCut, OwnSegmentation};
 pub use pacing::Pacing;
 pub use tail::TailRule;
 
-/// How to cut segments.
+/// Rules for cutting the stream into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Most payload bytes handed to the device at once; rounded down to whole segments, at least
-    /// one. 0 or up to one segment: no segmentation offload. Default 65,160 (45 segments of 1448),
-    /// and never more than fits an IP packet.
+    /// Limit of payload bytes passed to the device at once, rounded down to whole segments, at
+    /// least one. 0 to one segment: no segmentation offload. Default 65,160 (45 segments of 1448).
+    /// The payload of an IP packet is a further limit.
     pub super_segment_bytes_max: u32,
-    /// What becomes of a partial segment at the end of a super-segment. Default [`TailRule::Keep`].
+    /// Treatment of a partial segment at the end of a super-segment. Default [`TailRule::Keep`].
     pub tail: TailRule,
-    /// Whether a partial segment waits for the acknowledgement of others. Default [`Nagle::Minshall`].
+    /// Condition under which a partial segment waits for an acknowledgement. Default
+    /// [`Nagle::Minshall`].
     pub nagle: Nagle,
-    /// Let the window open to this fraction before sending less than a whole super-segment, as
-    /// Linux's `tcp_tso_win_divisor` (3 there); 0: to three segments. Default none: send what fits.
+    /// Wait until the window divided by this number is free before sending less than a whole
+    /// super-segment, as Linux's `tcp_tso_win_divisor` (3 in Linux). 0: wait until more than three
+    /// segments fit. Default `None`: send what fits.
     pub window_divisor: Option<u32>,
-    /// Send super-segments whole or not at all, as Linux did until 2.6.12; their size is then at
-    /// most the congestion window over `window_divisor` (8 if none). Default no.
+    /// Send only whole super-segments, as Linux did until 2.6.12. Their size is then at most the
+    /// congestion window divided by `window_divisor` (8 if `None`). Default false.
     pub whole_only: bool,
-    /// Which rules bound a super-segment beside these choices. Default [`SegmentationRules::Plain`];
-    /// [`Segmentation::linux`] has Linux's, with Linux's `window_divisor`.
+    /// Further limits of a super-segment. Default [`SegmentationRules::Plain`].
+    /// [`Segmentation::linux`] has Linux's rules and Linux's `window_divisor`.
     pub rules: SegmentationRules,
-    /// Whether a timer spreads what is sent. Default [`Pacing::Off`].
+    /// Pacing of new data by a timer. Default [`Pacing::Off`].
     pub pacing: Pacing,
-    /// Segments that pacing leaves a super-segment at least: Linux's `tcp_min_tso_segs`. Default 2.
+    /// Minimum of segments in a super-segment that pacing or Linux's rules limit (Linux's
+    /// `tcp_min_tso_segs`). Default 2.
     pub paced_segments_min: u32,
-    /// How long a corked partial segment waits at most. Default 200 ms as in Linux.
+    /// Longest wait of a corked partial segment. Default 200 ms as in Linux.
     pub cork_max: Duration,
-    /// A rule of another crate's that sends less of what these would. Default none.
+    /// Rule of another crate that may send less than the built-in rules. Default `None`.
     pub own: Option<OwnSegmentation>,
 }
 
-/// What bounds a super-segment, and where PSH is set.
+/// Limits of a super-segment, and segments that carry PSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentationRules {
-    /// A super-segment takes what the windows leave, and PSH is where the queue ends.
+    /// A super-segment takes what the windows leave; PSH is set at the end of the queue.
     Plain,
-    /// As Linux 6.18. A super-segment takes at most half the congestion window, so that two are in flight, and half of the
-    /// largest window of the peer's (`tcp_cwnd_test`, `tcp_bound_to_half_wnd`). It takes no more than a millisecond of what
-    /// pacing would send, more on short paths, and `paced_segments_min` at least, even where no timer paces
-    /// (`tcp_tso_autosize`). Each has PSH, so that a receiver's offload hands on what it has at once.
+    /// Linux 6.18. A super-segment takes at most half the congestion window, so that two are in
+    /// flight, and at most half of the peer's largest window (`tcp_cwnd_test`,
+    /// `tcp_bound_to_half_wnd`). It takes at most what the pacing rate sends in a millisecond, more
+    /// on short paths, but at least `paced_segments_min`, even if no timer paces
+    /// (`tcp_tso_autosize`). Each super-segment has PSH, so that the receiver's offload delivers it
+    /// at once.
     Linux,
 }
 
-/// Whether a partial segment waits.
+/// Condition under which a partial segment waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nagle {
-    /// Never: TCP_NODELAY.
+    /// Never waits: TCP_NODELAY.
     Off,
-    /// While another partial segment is unacknowledged (Minshall 1999): Linux.
+    /// Waits while another partial segment is unacknowledged (Minshall 1999), as in Linux.
     Minshall,
-    /// While anything is unacknowledged (RFC 9293 §3.7.4).
+    /// Waits while any data is unacknowledged (RFC 9293 §3.7.4).
     Classic,
 }
 
@@ -86,56 +91,57 @@ impl Default for Segmentation {
     }
 }
 
-/// What the cut depends on, all in bytes.
+/// Inputs of the decision how much to send. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct SendView {
-    /// Written and not sent.
+    /// Bytes written and not sent.
     pub unsent: u32,
-    /// Left of the peer's window.
+    /// Free part of the peer's window.
     pub window_left: u32,
-    /// Largest window the peer ever offered.
+    /// Largest window that the peer ever offered.
     pub window_max: u32,
-    /// Left of the congestion window.
+    /// Free part of the congestion window.
     pub cwnd_left: u32,
-    /// Smaller of the two windows, whole.
+    /// Smaller of the peer's window and the congestion window, including the used part.
     pub window: u32,
-    /// Congestion window, whole.
+    /// Congestion window, including the used part.
     pub cwnd: u32,
-    /// Payload bytes per second that pacing allows, or that super-segments are sized by.
+    /// Payload bytes per second that pacing allows, or that determine the size of super-segments;
+    /// `None` if there is no such rate.
     pub paced_rate: Option<u64>,
-    /// The next ACK is expected so soon that it is worth waiting for.
+    /// True if the next ACK is expected so soon that waiting for it is worth while.
     pub ack_is_near: bool,
-    /// Payload of a full segment.
+    /// Payload of a full-sized segment.
     pub mss: u32,
-    /// Something is unacknowledged.
+    /// True if data is unacknowledged.
     pub in_flight: bool,
-    /// A partial segment is unacknowledged.
+    /// True if a partial segment is unacknowledged.
     pub small_in_flight: bool,
-    /// More was announced (MSG_MORE, TCP_CORK): keep partial segments.
+    /// True if more data was announced (MSG_MORE, TCP_CORK): partial segments wait.
     pub corked: bool,
-    /// Nothing will follow (FIN): the last partial segment may leave.
+    /// True if nothing follows the queue (FIN): its last partial segment may leave.
     pub closed: bool,
-    /// The wait is over: a partial segment may leave.
+    /// True if the wait is over: a partial segment may leave.
     pub flush: bool,
 }
 
-/// What to do with the queue.
+/// Decision about the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Send so many bytes.
+    /// Send this many bytes.
     Send(u32),
-    /// An acknowledgement will change things.
+    /// Wait for an acknowledgement.
     Wait,
-    /// A corked partial segment waits for more, or for its time.
+    /// Hold a corked partial segment until more data comes or its time is over.
     Corked,
     /// The peer's window has no room for the next segment.
     WindowFull,
-    /// The congestion window has none.
+    /// The congestion window has no room for the next segment.
     CwndFull,
 }
 
 impl Segmentation {
-    /// Linux 6.18's: its rules, and its default of `tcp_tso_win_divisor`, 3.
+    /// Segmentation of Linux 6.18: its rules, and its default `tcp_tso_win_divisor` of 3.
     pub fn linux() -> Self {
         Self {
             rules: SegmentationRules::Linux,
@@ -144,7 +150,7 @@ impl Segmentation {
         }
     }
 
-    /// Whether it has Linux's rules.
+    /// True for [`SegmentationRules::Linux`].
     pub(super) fn is_linux(&self) -> bool {
         self.rules == SegmentationRules::Linux
     }
@@ -184,7 +190,7 @@ impl Segmentation {
         }
     }
 
-    /// Most bytes of a super-segment now: whole segments, at least one.
+    /// Current limit of a super-segment in bytes: whole segments, at least one.
     fn ceiling(&self, queue: &SendView, mss: u32) -> u32 {
         let mut bytes = self.super_segment_bytes_max.min(PAYLOAD_MAX);
         if let Some(rate) = queue.paced_rate {
@@ -199,7 +205,7 @@ impl Segmentation {
         (bytes / mss).max(1) * mss
     }
 
-    /// Whether bytes that left together end what Nagle's rule calls a small segment.
+    /// True if `bytes` sent together end in a small segment by Nagle's rule.
     pub(super) fn is_small(&self, bytes: u32, queue: &SendView) -> bool {
         let mss = queue.mss.max(1);
         if self.whole_only {
@@ -209,7 +215,7 @@ impl Segmentation {
         }
     }
 
-    /// Everything unsent fits.
+    /// Decides when all unsent data fits.
     fn cut_last(&self, queue: &SendView, full: u32, fits: u32, mss: u32) -> Cut {
         let partial = !fits.is_multiple_of(mss);
         let held = partial && !queue.flush && !queue.closed && self.holds_partial(queue);
@@ -223,13 +229,13 @@ impl Segmentation {
         }
     }
 
-    /// Less than a segment fits, and more is waiting.
+    /// Decides when less than a segment fits and more data is waiting.
     fn cut_short(&self, queue: &SendView, fits: u32) -> Cut {
         if queue.window_left.min(queue.unsent) > queue.cwnd_left {
             return Cut::CwndFull;
         }
         // RFC 9293 §3.8.6.2.1 (3): half the largest window seen is worth sending; less waits for
-        // the persist timer, the override.
+        // the override timeout (the persist timer).
         let worth = fits > 0 && fits >= queue.window_max / 2;
         if worth || (fits > 0 && queue.flush) {
             Cut::Send(fits)
@@ -248,5 +254,5 @@ impl Segmentation {
     }
 }
 
-/// A packet of 65,535 bytes less IPv6 and TCP headers with all their options.
+/// Payload of a packet of 65,535 bytes, less IPv6 and TCP headers with all options.
 const PAYLOAD_MAX: u32 = 65_535 - 100;

@@ -1,18 +1,19 @@
-//! A rule of somebody else's, from another crate, about what the built-in ones would send.
+//! Segmentation rule of another crate, applied after the built-in rules.
 
 use std::fmt;
 
 use super::{Cut, SendView};
 
-/// How much less leaves at once, or that it waits for an acknowledgement.
+/// Rule that sends less than the built-in rules, or waits for an acknowledgement.
 pub trait OwnCut: fmt::Debug + Send + Sync {
-    /// The others would send `bytes`, whole segments but for the end of the queue: how many of them
-    /// leave now as one unit. More than `bytes` is `bytes`; less than one segment is one, except
-    /// that 0 waits for the next acknowledgement, if anything is in flight that will bring one.
+    /// Returns how many of `bytes` leave now as one unit. `bytes` is what the built-in rules would
+    /// send: whole segments, except at the end of the queue. A larger result counts as `bytes`; a
+    /// smaller one is rounded down to whole segments, at least one. 0 waits for the next
+    /// acknowledgement; if nothing is in flight, 0 sends one segment.
     fn cut(&self, bytes: u32, view: &SendView) -> u32;
 }
 
-/// One [`OwnCut`], compared by where it is.
+/// Rule of another crate. Two are equal if they have the same address.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnSegmentation(pub &'static dyn OwnCut);
 

@@ -1,8 +1,9 @@
-//! Spreading what is sent over the round trip by a timer, as Linux's internal pacing
+//! Pacing: a timer spreads new data over the round trip, like Linux's internal pacing
 //! (`tcp_update_pacing_rate`, `tcp_tso_autosize`).
 //!
-//! Not here: Linux's allowance for larger super-segments on short paths (`tcp_tso_rtt_log`), which
-//! would take the effect away where it is measured; pacing of retransmissions.
+//! Not here: Linux's allowance for larger super-segments on short paths (`tcp_tso_rtt_log`) in the
+//! size of paced super-segments, which would hide the effect where it is measured; pacing of
+//! retransmissions.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +11,21 @@ use super::Segmentation;
 use crate::connection::Connection;
 use crate::connection::timers::Timer;
 
-/// Whether a timer spreads new data.
+/// Rate at which a timer spreads new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// It leaves as soon as the windows allow.
+    /// No pacing: data leaves as soon as the windows allow.
     Off,
-    /// At the congestion window over the smoothed round-trip time, times 2 in slow start and 1.2
-    /// later, so that the window is still what limits.
+    /// The congestion window per smoothed round-trip time, times 2 in slow start and 1.2 later, so
+    /// that the window remains the limit.
     Window,
-    /// At so many payload bytes per second.
+    /// This many payload bytes per second.
     BytesPerSecond(u64),
 }
 
 impl Segmentation {
-    /// A millisecond of the rate, as Linux (`sk_pacing_shift` 10), but some segments.
+    /// Limit of a super-segment in bytes: a millisecond (2⁻¹⁰ s) of the rate, as in Linux
+    /// (`sk_pacing_shift` 10), but at least `paced_segments_min`.
     pub(in crate::connection) fn paced_bytes_max(&self, rate: u64, mss: u32) -> u32 {
         let millisecond = (rate >> 10).min(u64::from(u32::MAX)) as u32;
         millisecond.max(self.paced_segments_min.saturating_mul(mss))
@@ -31,7 +33,7 @@ impl Segmentation {
 }
 
 impl Connection {
-    /// Payload bytes per second, where pacing is on and a rate is known.
+    /// Payload bytes per second; `None` if pacing is off or no rate is known.
     #[inline]
     pub(in crate::connection) fn paced_rate(&self) -> Option<u64> {
         match self.config.segmentation.pacing {
@@ -41,8 +43,10 @@ impl Connection {
         }
     }
 
-    /// The same, or by what super-segments are sized without pacing: with Linux's allowance for short
-    /// paths (`tcp_tso_rtt_log`), 64 KiB that half for each 512 µs of the shortest round-trip time.
+    /// Payload bytes per second that determine the size of super-segments:
+    /// [`paced_rate`](Self::paced_rate), or with Linux's rules the window's rate plus an allowance
+    /// for short paths (`tcp_tso_rtt_log`): 64 KiB per millisecond, halved for each 512 µs of the
+    /// smallest round-trip time.
     #[inline]
     pub(in crate::connection) fn sizing_rate(&self) -> Option<u64> {
         if !self.config.segmentation.is_linux() {
@@ -62,13 +66,13 @@ impl Connection {
         Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Whether new data has to wait; the timer that is running says until when.
+    /// True if new data must wait for the pacing timer.
     pub(in crate::connection) fn is_paced_out(&self) -> bool {
         self.timers.is_running(Timer::Pace)
     }
 
-    /// `bytes` leave: the next may when they have had their time. It counts from when they were due, not
-    /// from when the timer was seen to: else every late wake-up would lower the rate.
+    /// Starts the pause after `bytes` have left. The pause counts from the time at which they were
+    /// due, not from when the timer was handled; else every late wake-up would lower the rate.
     #[inline]
     pub(in crate::connection) fn pace(&mut self, bytes: u32, now: Instant) {
         let Some(rate) = self.paced_rate() else {
@@ -83,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// New data may leave, and might have so long ago. If none waited, nothing is late.
+    /// Handles the pacing timer, which was due `late` ago. If no data waited, nothing is late.
     pub(in crate::connection) fn on_pace_timeout(&mut self, late: Duration) {
         self.snd.pace_late_ns = if self.unsent() > 0 { nanos(late) } else { 0 };
     }
@@ -93,7 +97,8 @@ fn nanos(late: Duration) -> u32 {
     u32::try_from(late.as_nanos()).unwrap_or(u32::MAX)
 }
 
-/// A rate of next to nothing must not look like a stall for ever.
+/// Longest pause, so that a very low rate does not look like a stall.
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// What is made up for at most, if a gap is not longer: as much as leaves as one super-segment anyway.
+/// Limit of lateness that is made up for, unless the pause itself is longer: about one
+/// super-segment.
 const LATE_MAX: Duration = Duration::from_millis(1);

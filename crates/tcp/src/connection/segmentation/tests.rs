@@ -1,4 +1,4 @@
-//! Each policy's decisions.
+//! Tests of the decisions of each policy.
 
 use super::*;
 
@@ -19,7 +19,7 @@ const OPEN: SendView = SendView {
     flush: false,
 };
 
-/// At most two segments at once, and only while no more than four are in flight.
+/// Rule that sends at most two segments at once, and only while no more than four are in flight.
 #[derive(Debug)]
 struct Pairs;
 

@@ -1,20 +1,20 @@
 //! Super-segments that leave whole or not at all: Linux until 2.6.12 (`tcp_current_mss`,
-//! `tcp_snd_test`), and the cause of Jones's throughput anomaly of 2005: up to a super-segment less
-//! one segment of window stays unused, and a receiver that waits for its n-th segment waits for
-//! its timer.
+//! `tcp_snd_test`). They caused Jones's throughput anomaly of 2005: up to one segment less than a
+//! super-segment of the window stays unused, and a receiver that waits for its n-th segment waits
+//! for its timer.
 
 use super::{Cut, Segmentation, SendView};
 
 impl Segmentation {
-    /// Most bytes of a super-segment: half the largest window seen, and the congestion window
-    /// over the divisor.
+    /// Limit of a super-segment in bytes: half the largest window seen, and the congestion window
+    /// divided by the divisor.
     pub(super) fn whole_bytes(&self, bytes: u32, window_max: u32, cwnd: u32) -> u32 {
         let divisor = self.window_divisor.unwrap_or(DIVISOR).max(1);
         bytes.min(window_max / 2).min(cwnd / divisor)
     }
 
-    /// `unit` is a whole super-segment; less of one counts as a small segment. `None` where
-    /// nothing is in flight and it does not fit: no ACK would come to make room.
+    /// Decides with `unit` as the size of a whole super-segment; anything smaller counts as a small
+    /// segment. `None` if nothing is in flight and the data does not fit: no ACK would make room.
     pub(super) fn cut_whole(&self, queue: &SendView, unit: u32) -> Option<Cut> {
         let bytes = queue.unsent.min(unit);
         let partial = bytes < unit;
@@ -28,5 +28,5 @@ impl Segmentation {
     }
 }
 
-/// `tcp_tso_win_divisor` of 2005.
+/// Default of `tcp_tso_win_divisor` in 2005.
 const DIVISOR: u32 = 8;

@@ -1,4 +1,4 @@
-//! Calls of the application beside reading and writing.
+//! Tests of application calls other than read and write.
 
 use super::*;
 use crate::WriteError;
@@ -31,7 +31,7 @@ fn who_stops_reading_still_takes_what_comes_and_may_write() {
     let now = pair.now;
     pair.server().stop_reading(now);
     assert!(pair.server().is_finished());
-    // Twice what the buffer could ever hold.
+    // 8 MiB, twice the largest receive buffer.
     let piece = Piece::from(vec![1; 1 << 20]);
     for _ in 0..8 {
         assert!(pair.client.write_piece(piece.clone()).unwrap().is_none());
@@ -50,7 +50,7 @@ fn who_stops_reading_still_takes_what_comes_and_may_write() {
     assert_eq!((pair.client.ended(), pair.server().ended()), (None, None));
 }
 
-/// The delay is 40 ms.
+/// The ACK would leave after 40 ms without the call.
 #[test]
 fn an_acknowledgement_that_waits_can_be_asked_for() {
     let mut pair = pair();
@@ -92,7 +92,7 @@ fn every_segment_has_the_service_that_was_chosen() {
     assert!(pair.log.iter().all(|(_, _, segment)| segment.dscp == 46));
 }
 
-/// As Linux: EPIPE, not ECONNRESET.
+/// The error is EPIPE as in Linux, not ECONNRESET.
 #[test]
 fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
     let mut pair = Pair::connected(plain(), plain());
@@ -108,7 +108,7 @@ fn a_peer_that_had_closed_and_resets_what_comes_is_one_who_wants_no_more() {
     assert_eq!(pair.client.read(&mut [0; 9], now), Err(ReadError::Finished));
 }
 
-/// Each packet that a device read is a slab.
+/// Each packet that a device reads is a slab of its own.
 #[test]
 fn forwarded_packets_are_copied_before_they_pin_many_times_the_send_buffer() {
     let config = Config {
@@ -129,7 +129,7 @@ fn forwarded_packets_are_copied_before_they_pin_many_times_the_send_buffer() {
     let copied = pair.client.give_pieces(pieces.into_iter());
     let kept = 60 * 1460 - copied;
     assert!(copied > 0 && kept > 0, "{copied} copied, {kept} kept");
-    // One more, since each is looked at before it is there.
+    // One slab more than the limit, because each piece is checked before it is counted.
     assert!(kept / 1460 * slab <= 4 * 100_000 + slab, "{kept} kept");
     pair.run_for(1000);
     let mut received = vec![0; 60 * 1460];

@@ -1,4 +1,4 @@
-//! Data, its acknowledgement, loss and repair.
+//! Tests of data transfer, acknowledgement, loss and repair.
 
 use super::*;
 
@@ -35,8 +35,8 @@ fn bytes_arrive_whole_over_a_perfect_wire() {
     }
 }
 
-/// Half a circle from the first number everything that is compared with it changes sides; a whole
-/// circle on, SND.NXT is ISS again.
+/// After 2³¹ bytes, comparisons with the first sequence number change sign; after 2³² bytes SND.NXT
+/// equals ISS again.
 #[test]
 fn sequence_numbers_go_round_the_whole_circle() {
     let config = Config {
@@ -162,7 +162,7 @@ fn a_timeout_backs_off_and_starts_over() {
     pair.client.write(b"anybody there?").unwrap();
     pair.run_for(3000);
     let at: Vec<u64> = pair.log.iter().map(|(at, _, _)| at - 100).collect();
-    // The first repetition is the tail loss probe, due with the timeout.
+    // The first retransmission is the tail loss probe, which is due with the timeout.
     assert_eq!(at, [0, 220, 440, 880, 1760]);
     assert_eq!(pair.client.cwnd(), pair.client.mss());
     pair.meddle = Box::new(|_, _| false);
@@ -185,7 +185,7 @@ fn an_ack_for_every_second_segment_and_the_last_after_the_delay() {
         },
         plain(),
     );
-    // One delivery at a time, polled in between: each ACK answers what arrived before it.
+    // One delivery at a time, polled in between: each ACK answers the data that arrived before it.
     for _ in 0..5 {
         pair.client.write(&[1; 1460]).unwrap();
         pair.run_for(1);
@@ -257,7 +257,7 @@ fn a_super_segment_gets_as_many_acks_as_its_segments_if_so_chosen() {
     );
     pair.transfer(2_000_000);
     pair.run_for(100);
-    // One for every two segments, the last, and at most two window updates.
+    // One ACK for every two segments, one for the last, and at most two window updates.
     let acks = pair.server().counters().pure_acks_sent;
     assert!((691..=693).contains(&acks), "{acks}");
 }
@@ -533,7 +533,7 @@ fn a_window_reduced_for_a_late_segment_is_given_back() {
         pair.client.write(&[1; 10_000]).unwrap();
         pair.transmit();
         let late = pair.wire.pop_front().unwrap().2;
-        // The others arrive, their ACKs show a gap, and what is late is sent again.
+        // The other segments arrive, their ACKs show a gap, and the late segment is sent again.
         pair.run_for(20);
         assert_eq!(pair.client.counters().segments_retransmitted, 1);
         assert!(pair.client.cwnd() < before);
@@ -551,7 +551,7 @@ fn a_window_reduced_for_a_late_segment_is_given_back() {
 
 #[test]
 fn a_window_is_never_larger_than_the_buffer_however_often_it_is_rounded() {
-    // Shifts of 7 and more; segments of a size that no window is a multiple of.
+    // Shifts of 7 and more; a segment size that divides no window.
     let server = Config {
         receive_buffer: 60_000,
         receive_buffer_max: 8 << 20,
@@ -580,7 +580,8 @@ fn a_window_comes_with_new_acknowledgements_whatever_they_ride_on() {
     assert_eq!(una, nxt);
     pair.client.write(&[7; 3000]).unwrap();
     while pair.client.poll_segment(now).is_some() {}
-    // Later data comes first; then a repetition of earlier data acknowledges and shuts the window.
+    // Later data comes first; then a retransmission of earlier data acknowledges and closes the
+    // window.
     let ahead = Segment {
         seq: rcv_nxt + 1000,
         ack: una,

@@ -1,12 +1,12 @@
-//! What must be acknowledged at once whatever the policy (RFC 5681 §4.2; RFC 9293 §3.8.6.3 and
-//! §3.10.7.4; RFC 3168 §6.1.3), each case under each policy.
+//! Tests of the acknowledgements that are mandatory under every policy (RFC 5681 §4.2; RFC 9293
+//! §3.8.6.3 and §3.10.7.4; RFC 3168 §6.1.3). Each case runs under each policy.
 
 use super::*;
 
 const DELAY: Duration = Duration::from_millis(40);
 const SIZE: u32 = 1000;
 
-/// Every policy, as patient as it can be.
+/// Every policy, with its longest wait.
 fn policies() -> [AckPolicy; 7] {
     let (segments, delay_max) = (64, DELAY);
     [
@@ -36,7 +36,7 @@ fn policies() -> [AckPolicy; 7] {
     ]
 }
 
-/// A receiver, and what its peer sends next.
+/// Receiver, and the state of its peer.
 struct Receiver {
     connection: Connection,
     start: SeqNum,
@@ -45,7 +45,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// One segment has come and its acknowledgement waits.
+    /// Makes a receiver with one segment whose acknowledgement waits.
     fn waiting(ack: AckPolicy, receive_buffer: u32) -> Self {
         let config = Config {
             ack,
@@ -69,7 +69,7 @@ impl Receiver {
             peer_ack,
             now: pair.now,
         };
-        // Linux's quick mode is over after sixteen.
+        // Linux's quick-ACK mode is over after sixteen segments.
         for _ in 0..20 {
             receiver.text(0, SIZE);
             receiver.start += SIZE;
@@ -108,7 +108,7 @@ impl Receiver {
         self.connection.on_segment(segment, self.now);
     }
 
-    /// How far from `start` the acknowledgements reach that leave now.
+    /// Sends what is due. Returns how far beyond `start` each acknowledgement reaches.
     fn acks(&mut self) -> Vec<i64> {
         let mut acks = Vec::new();
         while let Some(segment) = self.connection.poll_segment(self.now) {
@@ -211,7 +211,7 @@ fn a_probe_of_a_closed_window_and_its_reopening() {
     }
 }
 
-/// Every segment carries the acknowledgement, so what waits for it waits no longer.
+/// Every segment carries the acknowledgement, so data of ours ends the wait.
 #[test]
 fn data_of_ours_carries_it() {
     for policy in policies() {

@@ -1,4 +1,4 @@
-//! Two connections face to face in virtual time, and what must be true of them.
+//! Tests of two directly connected connections in virtual time.
 
 mod application;
 mod flow;
@@ -20,14 +20,14 @@ use crate::time::ms;
 use crate::wire::{Ecn, Flags, Segment};
 use crate::{Config, CongestionControl, KeepAlive, Piece, Pool, SeqNum};
 
-/// Which way a segment goes.
+/// Direction of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     ToServer,
     ToClient,
 }
 
-/// A client and a server with a wire of 10 ms between them.
+/// Client and server with a wire of 10 ms between them.
 struct Pair {
     client: Connection,
     server: Option<Connection>,
@@ -35,7 +35,7 @@ struct Pair {
     pool: Pool,
     now: Instant,
     wire: VecDeque<(Instant, Way, Segment)>,
-    /// Says whether a segment is lost; may change it.
+    /// Returns true if a segment is lost; may change the segment.
     meddle: Meddle,
     log: Vec<(u64, Way, Segment)>,
 }
@@ -135,7 +135,7 @@ impl Pair {
         }
     }
 
-    /// The next thing that happens by itself.
+    /// Time of the next event without outside action: an arrival or a timer.
     fn next_event(&self) -> Option<Instant> {
         let wire = self.wire.front().map(|(at, _, _)| *at);
         let server = self.server.as_ref().and_then(Connection::next_timeout);
@@ -166,7 +166,7 @@ impl Pair {
         self.transmit();
     }
 
-    /// Writes `bytes` at the client and reads them at the server; returns the milliseconds it took.
+    /// Writes `bytes` at the client and reads them at the server. Returns the time taken in ms.
     fn transfer(&mut self, bytes: usize) -> u64 {
         let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
         let begun = self.elapsed();
@@ -185,7 +185,7 @@ impl Pair {
         self.elapsed() - begun
     }
 
-    /// What was sent since the log was cleared, one line each.
+    /// Segments sent since the log was cleared, one line each.
     fn sent(&self, wanted: Way) -> Vec<String> {
         let lines = self.log.iter().filter(|(_, way, _)| *way == wanted);
         lines

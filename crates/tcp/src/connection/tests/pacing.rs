@@ -1,9 +1,9 @@
-//! Pacing by a timer.
+//! Tests of pacing by a timer.
 
 use super::*;
 
-/// Milliseconds for 2 MB over a round trip of 20 ms with a window of 100 segments, and the most
-/// that left within a millisecond after the first round trip.
+/// Transfers 2 MB over a round trip of 20 ms with a window of 100 segments. Returns the time in ms,
+/// and the largest number of bytes that left within a millisecond after the first round trip.
 fn transfer(pacing: Pacing) -> (u64, u64) {
     let client = Config {
         segmentation: Segmentation {
@@ -30,7 +30,7 @@ fn a_paced_window_leaves_evenly_and_no_slower() {
     let (took, burst) = transfer(Pacing::Off);
     let (took_paced, burst_paced) = transfer(Pacing::Window);
     assert_eq!(burst, 100 * 1460, "all of it at once");
-    // 146,000 bytes in 20 ms, times two in slow start, are 14.6 kB a millisecond.
+    // 146,000 bytes in 20 ms, times two in slow start, are 14.6 kB per millisecond.
     assert!(burst_paced <= 2 * 14_600, "{burst_paced}");
     assert!(took_paced <= took + 40, "{took_paced} after {took}");
 }
@@ -40,11 +40,11 @@ fn a_set_rate_is_kept() {
     // 2 MB at 1 MB/s.
     let (took, burst) = transfer(Pacing::BytesPerSecond(1_000_000));
     assert!((1990..2020).contains(&took), "{took}");
-    // Two segments at least make a super-segment.
+    // A super-segment has at least two segments.
     assert!(burst <= 2 * 2920, "{burst}");
 }
 
-/// Bytes a second that leave over ten seconds if each wake-up comes so much later than it was asked for.
+/// Bytes per second that leave over ten seconds if each wake-up is late by `late(round)`.
 fn rate_with_wakeups_late_by(late: impl Fn(u64) -> Duration, rate: u64) -> u64 {
     let client = Config {
         segmentation: Segmentation {
@@ -69,7 +69,7 @@ fn rate_with_wakeups_late_by(late: impl Fn(u64) -> Duration, rate: u64) -> u64 {
         }
         while let Some(segment) = pair.client.poll_segment(now) {
             sent += segment.payload.len() as u64;
-            // All of it arrives, and the window never shuts.
+            // All of it arrives, and the window never closes.
             pair.server().on_segment(segment, now);
             while let Ok(piece) = pair.server().read_piece(usize::MAX, now) {
                 assert!(!piece.is_empty());
@@ -90,7 +90,7 @@ fn rate_with_wakeups_late_by(late: impl Fn(u64) -> Duration, rate: u64) -> u64 {
 
 #[test]
 fn a_set_rate_is_kept_by_a_timer_that_fires_late() {
-    // From a segment a second time to super-segments of 64 KiB.
+    // From a segment at a time to super-segments of 64 KiB.
     for rate in [100_000, 10_000_000, 125_000_000, 1_000_000_000] {
         for most_us in [0, 7, 60, 400] {
             let late = |round: u64| Duration::from_micros(round * 31 % (most_us + 1));

@@ -1,9 +1,9 @@
-//! What is refused changes nothing: a forged segment must not shut the peer out.
+//! Tests that a refused segment changes nothing: a forged segment must not shut the peer out.
 
 use super::*;
 use crate::wire::Timestamps;
 
-/// Segments that a connection refuses although they begin where the next one would.
+/// Segments that a connection refuses although they begin at RCV.NXT.
 fn forgeries(connection: &Connection) -> Vec<(&'static str, Segment)> {
     let (una, nxt, rcv) = connection.sequence();
     let ordinary = Segment {
@@ -86,8 +86,8 @@ fn a_reset_of_ours_carries_timestamps() {
     assert_eq!(pair.server().ended(), Some(Ended::Reset));
 }
 
-/// A peer that probed a shut window with a byte goes on behind it; RFC 9293 §3.10.7.4: "special
-/// allowance should be made to accept valid ACKs".
+/// A peer that probed a closed window with one byte continues after that byte. RFC 9293 §3.10.7.4:
+/// "special allowance should be made to accept valid ACKs".
 #[test]
 fn while_the_window_is_shut_an_acknowledgement_beyond_it_counts() {
     let narrow = Config {

@@ -1,4 +1,4 @@
-//! Opening, closing, and what must not end a connection.
+//! Tests of opening and closing, and of events that must not end a connection.
 
 use super::*;
 

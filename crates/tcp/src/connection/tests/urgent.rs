@@ -1,8 +1,9 @@
-//! Urgent data.
+//! Tests of urgent data.
 
 use super::*;
 
-/// A pair in which the client has written so many bytes, the last of them urgent, and then more.
+/// Makes a pair whose client has written `before` bytes, then `urgent` urgent bytes, then `after`
+/// bytes.
 fn pair(before: usize, urgent: usize, after: usize) -> Pair {
     let mut pair = Pair::connected(plain(), plain());
     pair.client.write(&vec![1; before]).unwrap();
@@ -53,7 +54,7 @@ fn a_pointer_to_what_was_read_says_nothing() {
     pair.run_for(15);
     let now = pair.now;
     assert_eq!(pair.server().read(&mut [0; 20], now), Ok(11));
-    // The same segment again.
+    // The first segment arrives again.
     let again = pair.log[0].2.clone();
     assert!(again.flags.contains(Flags::URG));
     pair.server().on_segment(again, now);

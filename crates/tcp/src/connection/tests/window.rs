@@ -1,15 +1,15 @@
-//! Nothing that was advertised is ever outside the window: a peer that uses all of it is taken at
-//! its word, whatever the policy, the batches and the reader.
+//! Tests that the window is never taken back: a peer that uses all of the announced window is
+//! accepted, under every policy, batch size and reading speed.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::LinuxAcks;
 
-/// A receiver, and a peer that fills its window to the last byte.
+/// Receiver, and a peer that fills its window to the last byte.
 struct Greedy {
     receiver: Connection,
-    /// The end of what was advertised, and of what was sent.
+    /// End of the window announced; `sent` is the end of the data sent.
     edge: SeqNum,
     sent: SeqNum,
     now: Instant,
@@ -17,13 +17,13 @@ struct Greedy {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many segments of at most so many bytes, taken in together.
+    /// Sends this many segments of at most this many bytes, processed together.
     Send(u8, u16),
-    /// All that the window has room for.
+    /// Sends as much as the window has room for.
     Fill,
-    /// The application reads so much.
+    /// Lets the application read this many bytes.
     Read(u32),
-    /// So many milliseconds pass.
+    /// Lets this many ms pass.
     Wait(u8),
 }
 
@@ -87,7 +87,7 @@ impl Greedy {
         greedy
     }
 
-    /// Takes note of what the receiver's segments tell of the window.
+    /// Notes the windows that the receiver's segments announce.
     fn hear(&mut self) {
         let shift = self.receiver.rcv.shift;
         while let Some(segment) = self.receiver.poll_segment(self.now) {
@@ -124,7 +124,7 @@ impl Greedy {
                     let bytes = left(self).min(1460);
                     self.give(bytes);
                 }
-                // What it says from there counts, too.
+                // An ACK from the edge must count too.
                 self.receiver.write(&[2; 10]).unwrap();
                 self.hear();
                 self.give(0);

@@ -1,15 +1,15 @@
-//! Packets that come in parts, and those with IPv6 extension headers.
+//! Tests of fragmented packets and of IPv6 extension headers.
 
 use super::*;
 
-/// The bytes of the next packet that the client sends: 1000 of payload.
+/// Returns the bytes of the client's next packet, with 1000 bytes of payload.
 fn packet(net: &mut Net, id: ConnId) -> Vec<u8> {
     net.write(id, &[7; 1000]);
     let packet = net.client.poll_packet(net.now).unwrap();
     [packet.header.as_ref(), &packet.payload.to_vec()].concat()
 }
 
-/// Parts of an IPv4 packet's body from these offsets on, each to the next.
+/// Fragments of an IPv4 packet, cut at these offsets of its body.
 fn parts(packet: &[u8], id: u16, at: &[usize]) -> Vec<Vec<u8>> {
     let body = &packet[20..];
     let ends = at[1..].iter().copied().chain([body.len()]);
@@ -75,7 +75,7 @@ fn of_parts_that_overlap_nothing_is_believed() {
     parts.insert(1, part(&whole, 7, 392, 800));
     give(&mut net, &parts);
     assert_eq!(readable(&net, accepted), 0);
-    // Nor of an end that lies elsewhere.
+    // Two last fragments with different ends do not form a packet either.
     let mut parts = vec![part(&whole, 8, 0, 400), part(&whole, 8, 800, 1032)];
     parts.push(part(&whole[..20 + 600], 8, 400, 600));
     give(&mut net, &parts);
@@ -116,7 +116,7 @@ fn who_sends_parts_without_end_takes_no_more_than_a_mebibyte() {
     give(&mut net, &parts);
     assert_eq!(readable(&net, accepted), 1000, "and shuts nobody out");
     assert!(net.server.counters().dropped_fragment >= 2000 - 65);
-    // Not for us: not kept at all.
+    // Fragments for another address are not kept.
     net.server
         .set_addresses(&[("10.0.0.99".parse().unwrap(), 24)]);
     let before = net.server.counters().dropped_foreign;
@@ -124,7 +124,7 @@ fn who_sends_parts_without_end_takes_no_more_than_a_mebibyte() {
     assert_eq!(net.server.counters().dropped_foreign, before + 1);
 }
 
-/// A SYN to port 80 over IPv6 with these extension headers, of types in `chain`, eight bytes each.
+/// SYN to port 80 over IPv6 with these extension headers of eight bytes each: type and contents.
 fn syn_behind(chain: &[(u8, [u8; 7])]) -> Vec<u8> {
     let path = wire::FourTuple {
         local: "[fd00::1]:5000".parse().unwrap(),
@@ -158,13 +158,13 @@ fn extension_headers_of_ipv6_are_walked() {
         assert_eq!(answer.is_some(), answered, "{chain:?}");
     };
     check(&[], true);
-    // Hop-by-hop, destination options, a routing header at its end.
+    // Hop-by-hop, destination options, and a routing header without segments left.
     check(&[(0, NONE), (60, NONE), (43, NONE), (60, NONE)], true);
-    // Segments left; hop-by-hop elsewhere; longer than the packet.
+    // Segments left; hop-by-hop not first; longer than the packet.
     check(&[(43, [0, 0, 1, 0, 0, 0, 0])], false);
     check(&[(60, NONE), (0, NONE)], false);
     check(&[(60, [200, 0, 0, 0, 0, 0, 0])], false);
-    // A fragment that is all of the packet (RFC 6946), and one that is not.
+    // A fragment header on a whole packet (RFC 6946), and one on a part.
     check(&[(44, NONE)], true);
     check(&[(44, [0, 0, 1, 0, 0, 0, 9])], false);
 }

@@ -1,10 +1,10 @@
-//! What routers say of segments.
+//! Tests of ICMP errors.
 
 use super::*;
 use crate::wire::Unreachable;
 
-/// An ICMP message of this type and code (with an MTU of 1000) about a packet, as the router got
-/// that: with fewer hops left, and from a translator of addresses with a checksum that is wrong.
+/// ICMP message of this type and code (with an MTU of 1000) about a packet as a router received it:
+/// with a lower hop limit, and with a wrong checksum if an address translator changed it.
 fn icmp(kind: u8, code: u8, about: &Packet) -> Packet {
     let mut inner = about.header.as_ref()[..28].to_vec();
     inner[8] -= 1;
@@ -54,7 +54,8 @@ fn who_does_not_know_the_sequence_number_ends_no_attempt() {
     assert_eq!(net.client.connection(id).unwrap().ended(), None);
 }
 
-/// Not even port unreachable, which RFC 1122 calls hard: RFC 5927 §5.2.
+/// Port unreachable does not end the connection either, although RFC 1122 calls it a hard error:
+/// RFC 5927 §5.2.
 #[test]
 fn a_connection_that_stands_goes_on_and_remembers_until_its_peer_is_heard() {
     let mut net = Net::new(5);
@@ -80,7 +81,7 @@ fn a_peer_that_is_given_up_is_given_up_for_what_was_said() {
     net.write(id, &[1; 1000]);
     let packet = net.client.poll_packet(net.now).unwrap();
     net.client.on_packet(icmp(11, 0, &packet), net.now);
-    // Nothing arrives any more.
+    // From here on nothing arrives.
     while let Some(due) = net.client.next_timeout() {
         net.now = due;
         net.client.on_timeout(due);

@@ -47,7 +47,7 @@ impl Forward {
             .to_socket_addrs()
             .map_err(|error| usage(format!("--forward {name}: {error}")))?
             .collect();
-        let fits = |address: &&SocketAddr| network::is_reachable(address, own);
+        let fits = |address: &&SocketAddr| network::fault_of_remote(address, own).is_none();
         match (found.iter().find(fits), found.first()) {
             (Some(address), _) => Ok(*address),
             (None, Some(address)) => {

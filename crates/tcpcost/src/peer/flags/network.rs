@@ -107,12 +107,8 @@ pub fn check_remote(flag: &str, remote: SocketAddr, own: &[Network]) -> anyhow::
     }
 }
 
-/// Whether a connection can reach it.
-pub fn is_reachable(remote: &SocketAddr, own: &[Network]) -> bool {
-    fault_of_remote(remote, own).is_none()
-}
-
-fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
+/// Reason why a connection cannot reach `remote`; `None` if it can.
+pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
     let address = remote.ip();
     let same_family = |own: &Network| own.address.is_ipv4() == address.is_ipv4();
     if remote.port() == 0 {
@@ -174,7 +170,7 @@ mod tests {
     #[test]
     fn whom_it_can_connect_to() {
         let own = [network("10.9.0.2/24")];
-        let check = |remote: &str| is_reachable(&remote.parse().unwrap(), &own);
+        let check = |remote: &str| fault_of_remote(&remote.parse().unwrap(), &own).is_none();
         assert!(check("10.9.0.1:80"));
         for wrong in [
             "10.9.0.1:0",

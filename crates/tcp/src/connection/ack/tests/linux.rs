@@ -1,4 +1,5 @@
-//! `linux-like`: quick mode, pingpong, the adaptive timeout, and compression behind a gap.
+//! Tests of `linux-like`: quick-ACK mode, pingpong, the adaptive delay, and compression after a
+//! gap.
 
 use super::*;
 
@@ -49,7 +50,7 @@ fn linux_waits_for_the_answer_of_a_connection_that_goes_to_and_fro() {
     table.unacked_bytes = 0;
     table.now_ms = 10;
     assert_eq!(table.unit(1000), AckDecision::By(ms(50)), "pingpong");
-    // Nobody answers: out of pingpong, and what is left of quick mode counts again.
+    // No response: pingpong ends and the remaining quick ACKs count again.
     table.timer(1000);
     table.send();
     assert_eq!(table.unit(1000), AckDecision::Now);
@@ -107,9 +108,9 @@ fn linux_is_quick_again_for_data_that_is_of_no_use_and_for_nothing_else() {
 #[test]
 fn linux_counts_in_quick_mode_only_what_acknowledges_something() {
     let mut table = Table::new(AckPolicy::LinuxLike { delay_max: DELAY });
-    table.window_bytes = 6000; // Three quick ones.
+    table.window_bytes = 6000; // Three quick ACKs.
     assert_eq!(table.run(&[1000]), [1]);
-    // Requests, too late after what came to be answers to it.
+    // Requests, too late to be responses to the segment before.
     for _ in 0..5 {
         table.scheduler.on_sent(true, false, ms(150));
     }
@@ -133,7 +134,7 @@ fn linux_believes_short_segments_when_two_follow_each_other() {
     assert_eq!(table.run(&[300]), [1], "900 bytes are more than one of 600");
 }
 
-/// A receiver out of quick mode, of segments of 1000 bytes, behind a gap.
+/// Receiver after a gap, out of quick-ACK mode, with segments of 1000 bytes.
 struct Behind {
     scheduler: AckScheduler,
     settings: LinuxAcks,
@@ -172,7 +173,7 @@ impl Behind {
         decision
     }
 
-    /// What is decided about so many segments: Now, By a time, or nothing.
+    /// Decisions about `count` segments as letters: N for `Now`, B for `By`, - for `Nothing`.
     fn run(&mut self, count: usize) -> String {
         let letter = |decision| match decision {
             AckDecision::Now => 'N',

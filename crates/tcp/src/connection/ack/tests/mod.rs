@@ -1,4 +1,4 @@
-//! Each policy's decisions, as tables.
+//! Tables of the decisions of each policy.
 
 mod linux;
 mod own;
@@ -8,7 +8,7 @@ use crate::time::ms;
 
 const DELAY: Duration = Duration::from_millis(40);
 
-/// A receiver of segments of 1000 bytes whose reader takes all at once.
+/// Receiver of segments of 1000 bytes whose application reads all data at once.
 struct Table {
     policy: AckPolicy,
     scheduler: AckScheduler,
@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    /// A unit of so many bytes; an acknowledgement that is due leaves at once, step by step.
+    /// Receives a unit of `bytes`.
     fn unit(&mut self, bytes: u32) -> AckDecision {
         self.unacked_bytes += bytes;
         let arrival = Arrival {
@@ -57,7 +57,7 @@ impl Table {
             .on_unacceptable(&self.policy, unacceptable, 1 << 20);
     }
 
-    /// Sends what is due; the segments that each acknowledgement covers.
+    /// Sends what is due. Returns the number of segments that each acknowledgement covers.
     fn send(&mut self) -> Vec<u32> {
         let mut covered = Vec::new();
         loop {
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// The segments that each acknowledgement covers while units of so many bytes arrive.
+    /// Receives `units` and returns the number of segments that each acknowledgement covers.
     fn run(&mut self, units: &[u32]) -> Vec<u32> {
         let mut covered = Vec::new();
         for bytes in units {
@@ -141,7 +141,7 @@ fn no_ack_covers_more_than_kernel_senders_bear() {
         assert_eq!(covered[..11], [45; 11], "{policy:?}");
         assert_eq!(covered[11..], [5], "{policy:?}");
     }
-    // Who counts to more gets it, and Linux has no such bound.
+    // A policy that counts to more is not limited, and Linux has no such limit.
     check(every(64), &late, &[64; 7]);
     check(every(100), &late, &[100; 5]);
     check(AckPolicy::LinuxLike { delay_max }, &late, &[500]);
@@ -170,7 +170,7 @@ fn avoidance_grows_with_each_ack_that_it_causes() {
     check(avoidance(1, 22), &[1000; 10], &[1, 2, 3, 4]);
     check(avoidance(0, 22), &[1000; 7], &[1, 1, 2, 3]);
     check(avoidance(1, 3), &[1000; 12], &[1, 2, 3, 3, 3]);
-    // As if each had come by itself.
+    // Same result as if each segment had arrived alone.
     check(avoidance(1, 22), &[11_000, 4000], &[1, 2, 3, 4, 5]);
 }
 
@@ -206,7 +206,7 @@ fn avoidance_falls_back_when_its_timer_fires() {
         [2, 3, 4, 5, 6, 7, 7],
         "up to one less than before"
     );
-    // One segment is not a sign of having overtaken.
+    // One segment does not mean that the limit has overtaken the window.
     table.run(&[1000]);
     table.timer(1000);
     table.send();

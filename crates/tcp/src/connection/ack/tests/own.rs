@@ -1,8 +1,8 @@
-//! A policy from another crate: what it decides, and what it cannot.
+//! Tests of a policy of another crate: its decisions and its limits.
 
 use super::*;
 
-/// Acknowledges the `first`, then never by itself.
+/// Policy that acknowledges one segment at once if `first`, then none.
 #[derive(Debug)]
 struct Once {
     first: bool,
