@@ -230,7 +230,7 @@ fn to_decide(
             "tcpcost kernels OLD NEW {study} (instructions in guests of both kernels, on any machine)"
         ),
         Some(runs) if are_several => format!(
-            "for a change of 20 % about {runs} runs of each, in turn: tcpcost run {study}{for_run} --runs {runs} --in-turn-with {directory}"
+            "for a change of 20 % about {runs} runs of each, in turn: tcpcost run {study}{for_run} --runs {runs} --baseline {directory} --with tcpcost=OLD"
         ),
         _ => format!(
             "tcpcost compare {study}{for_compare} --cell \"{cell}\" --with tcpcost=OLD (2 minutes, in turn; of a setting: --b KNOB=VALUE)"

@@ -137,6 +137,7 @@ pub enum Command {
 
 /// `tcpcost run`.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("earlier").args(["baseline", "in_turn_with"])))]
 pub struct RunArgs {
     /// Name of a built-in study, or path of a study file or of a profile of uperf.
     #[arg(required_unless_present = "resume")]
@@ -180,19 +181,14 @@ pub struct RunArgs {
     /// Compare each cell with earlier runs of the same study, against the other cells: the directory of a run, or a folder of runs. Exits with 3 if a cell costs more; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]
     pub baseline: Option<PathBuf>,
-    /// Run the study so many times, each run in a folder of its own within --out.
+    /// Run the study so many times, each run in a folder of its own within --out. The same command goes on after an interruption.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=999), conflicts_with_all = ["resume", "share", "slurm", "exact_instructions", "dry_run"])]
     pub runs: Option<u32>,
     /// With --runs: alternate with K new runs of what this directory holds, a run or a folder of runs, and compare the two (out/before, out/after).
-    #[arg(
-        long,
-        value_name = "DIR",
-        requires = "runs",
-        conflicts_with = "baseline"
-    )]
+    #[arg(long, value_name = "DIR", requires = "runs")]
     pub in_turn_with: Option<PathBuf>,
-    /// With --in-turn-with: the build that makes those runs: tcpcost=PATH [default: this one].
-    #[arg(long, value_name = "tcpcost=PATH", requires = "in_turn_with")]
+    /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs says; with --in-turn-with [default: this one].
+    #[arg(long, value_name = "tcpcost=PATH", requires = "earlier", conflicts_with_all = ["resume", "share", "slurm", "exact_instructions", "dry_run"])]
     pub with: Option<String>,
     /// With --baseline or --in-turn-with: the smallest difference that matters, in percent [default: the study's, or 1].
     #[arg(long, value_name = "PERCENT")]
@@ -235,7 +231,7 @@ pub struct HostArgs {
     /// Let commands run that the study names, not this command line: `exec:…`, `attach:…`, a program or a kernel of a stored run. --dry-run prints them.
     #[arg(long)]
     pub allow_exec: bool,
-    /// A host that does not answer for so long is given up, and one that hears nothing for so long puts back what was changed [default: 60s].
+    /// A host that does not answer for so long is given up, and one behind another program that hears nothing for so long puts back what was changed [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub silence_max: Option<String>,
     /// Start the agent of a host by another program: its arguments, then tcpcost's own.

@@ -253,7 +253,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let build = format!("tcpcost={}", env!("CARGO_BIN_EXE_tcpcost"));
-    let args = [
+    let args_of_turn = [
         "run",
         "mine.toml",
         "--runs",
@@ -269,7 +269,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
         "--json",
         "-q",
     ];
-    let ran = place.run(&args);
+    let ran = place.run(&args_of_turn);
     assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
     let document = document(&ran);
     let comparisons = document["comparisons"].as_array().unwrap();
@@ -298,6 +298,18 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     assert!(ran.stdout.contains("other kernels: "), "{ran:?}");
     assert!(ran.stdout.contains("9.9.9"), "{ran:?}");
     assert!(ran.stdout.contains("the last of the 3 runs"), "{ran:?}");
+    // The same by --baseline: all runs are there, so they are judged once more.
+    let records = std::fs::read_to_string(&file).unwrap();
+    let args = args_of_turn.map(|arg| match arg {
+        "--in-turn-with" => "--baseline",
+        arg => arg,
+    });
+    let ran = place.run(&args);
+    assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(document["comparisons"][6]["to"], "all cells");
+    assert_eq!(document["comparisons"][0]["runs"]["before"], 3);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), records);
     let again = place.run(&[
         "run",
         "mine.toml",

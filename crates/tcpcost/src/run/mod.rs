@@ -81,8 +81,8 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         Some(directory) => Some(Baseline::load(std::slice::from_ref(directory))?),
         None => None,
     };
-    if let Some(runs) = args.runs {
-        return several::several(args, runs);
+    if args.runs.is_some() || args.with.is_some() {
+        return several::several(args);
     }
     let mut launchers = Launchers::new(&args.hosts)?;
     match job::part(args)? {
