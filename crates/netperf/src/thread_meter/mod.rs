@@ -42,7 +42,7 @@ impl Request {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Request> {
-        let &[kind, ref tid @ ..] = bytes.as_array::<5>()?;
+        let &[kind, ref tid @ ..] = <&[u8; 5]>::try_from(bytes).ok()?;
         let tid = u32::from_le_bytes(*tid);
         match kind {
             0 => Some(Request::Hello),
@@ -62,7 +62,10 @@ fn answer_to_bytes(answer: &Answer) -> Vec<u8> {
         Ok(number) => format!("ok {number}"),
         Err(why) => format!("no {why}"),
     };
-    let end = text.floor_char_boundary(ANSWER_MAX);
+    let mut end = text.len().min(ANSWER_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
     text[..end].into()
 }
 
