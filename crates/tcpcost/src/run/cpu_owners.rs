@@ -49,8 +49,8 @@ impl OfMachine<'_> {
     /// sender's CPU.
     fn needs_owners(&self, steers: impl Fn(HostName) -> bool) -> bool {
         let mut cpus = BTreeSet::new();
-        let of_hosts = self.hosts.iter().flat_map(|host| &self.placed[host]);
-        let shares_cpu = !of_hosts.fold(true, |alone, cpu| cpus.insert(cpu) && alone);
+        let mut of_hosts = self.hosts.iter().flat_map(|host| &self.placed[host]);
+        let shares_cpu = !of_hosts.all(|cpu| cpus.insert(cpu));
         let works_elsewhere = |host| self.is_local(host) || !steers(host);
         let mut kernels = self.of_stack(StackKind::Kernel);
         self.hosts.len() > 1 && (shares_cpu || kernels.any(works_elsewhere))
