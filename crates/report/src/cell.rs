@@ -450,6 +450,18 @@ fn stands_in(estimates: &BTreeMap<Derived, Estimate>, asked: Derived) -> Option<
         .then_some(both)
 }
 
+/// Names of knobs whose values differ between two cells, sorted.
+pub(crate) fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<Item = &'a str> {
+    let names: BTreeSet<&str> = one
+        .iter()
+        .chain(other.iter())
+        .map(|(name, _)| name)
+        .collect();
+    names
+        .into_iter()
+        .filter(|name| one.value(name) != other.value(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,7 @@ use std::collections::BTreeSet;
 
 use tcpcost_study::{Derived, Figure, ReceiveWith, RelayMode, SendWith};
 
-use crate::cell::CellSummary;
-use crate::effects::differing;
+use crate::cell::{CellSummary, differing};
 
 /// Name of a knob by which two cells copy a different number of times, such as `client.send_with`.
 pub(crate) fn differs<'a>(from: &'a CellSummary, to: &'a CellSummary) -> Option<&'a str> {

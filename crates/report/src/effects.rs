@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{Derived, Figure, Knobs, Scope, Value};
 
-use crate::cell::{CellSummary, Load};
+use crate::cell::{CellSummary, Load, differing};
 use crate::comparable;
 use crate::conclusions::{Finding, FindingKind, Sign};
 use crate::contrast::Contrast;
@@ -178,18 +178,6 @@ fn effect_at(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Opt
 /// Whether the interval tells the direction of a change.
 pub(crate) fn is_established(percent: &Estimate) -> bool {
     matches!(Sign::of(percent), Sign::Below | Sign::Above)
-}
-
-/// Names of knobs that hold otherwise in two cells.
-pub(crate) fn differing<'a>(one: &'a Knobs, other: &'a Knobs) -> impl Iterator<Item = &'a str> {
-    let names: BTreeSet<&str> = one
-        .iter()
-        .chain(other.iter())
-        .map(|(name, _)| name)
-        .collect();
-    names
-        .into_iter()
-        .filter(|name| one.value(name) != other.value(name))
 }
 
 /// The load of a group's cells, and in what else the groups of a knob differ: in the names that the study gave its cells,

@@ -3,7 +3,7 @@
 
 use tcpcost_study::{Derived, Knobs, Study};
 
-use crate::cell::CellSummary;
+use crate::cell::{CellSummary, differing};
 use crate::conclusions;
 use crate::contrast::Contrast;
 use crate::decision::{Decision, pairs_needed};
@@ -105,7 +105,7 @@ pub fn families(study: &Study, of: impl IntoIterator<Item = usize>) -> Vec<Vec<u
         true => !is_concluded(name),
         false => effects::is_of_the_load(name),
     };
-    let alike = |one: &Knobs, other: &Knobs| !effects::differing(one, other).any(sets_apart);
+    let alike = |one: &Knobs, other: &Knobs| !differing(one, other).any(sets_apart);
     let is_family = |one: usize, other: usize| {
         let (one, other) = (&study.cells[one], &study.cells[other]);
         if study.comparisons.is_empty() {

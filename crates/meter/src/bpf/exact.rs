@@ -33,8 +33,7 @@ use super::layout::exact::{
     OWNERS, Owned, Place, TASK_NS, USER_NS,
 };
 use super::object::{Attached, Listing, Room, Table};
-use super::owned_rows::{OWNED, OwnedRows};
-use super::threads::THREADS_MAX;
+use super::owned_rows::{OWNED, OwnedRows, THREADS_MAX};
 use super::{Idle, Pausable, symbols};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};

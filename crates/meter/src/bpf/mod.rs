@@ -76,7 +76,9 @@ pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower)
 #[cfg(feature = "bpf")]
 pub use exact::Follower;
 #[cfg(feature = "bpf")]
-pub use threads::{THREADS_MAX, Thread, Threads};
+pub use owned_rows::THREADS_MAX;
+#[cfg(feature = "bpf")]
+pub use threads::{Thread, Threads};
 
 /// Makes processes own while `exact` counts: there is none without eBPF.
 #[cfg(not(feature = "bpf"))]

@@ -54,3 +54,6 @@ impl OwnedRows {
 
 /// The map of owner.h.
 pub(super) const OWNED: &str = "owned";
+
+/// Limit on threads that are owners at the same time: 128 KiB of kernel memory for each CPU.
+pub const THREADS_MAX: usize = 1024;

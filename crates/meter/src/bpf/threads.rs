@@ -8,11 +8,8 @@ use std::fmt;
 use super::exact::Exact;
 use super::layout::exact::{OWNED_CONTEXTS, OWNERS, TASK_NS, USER_NS};
 use super::object::Table;
-use super::owned_rows::OwnedRows;
+use super::owned_rows::{OwnedRows, THREADS_MAX};
 use crate::{MeterError, Owners, Scope};
-
-/// Threads at once: 128 KiB of kernel memory for each CPU.
-pub const THREADS_MAX: usize = 1024;
 
 /// The programs of `exact`, and the threads whose time they tell.
 pub struct Threads {
