@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_study::{Derived, Figure, Knobs, Scope, Value};
+use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::cell::{CellSummary, Load, differing};
 use crate::comparable;
