@@ -85,16 +85,16 @@ pub trait Meter {
     }
 }
 
-/// Whose softirq time is told.
+/// Owners of softirq time that `exact` counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Owners {
-    /// Nobody's.
+    /// No owners.
     #[default]
     None,
-    /// That of the sockets of processes that are followed, of the other ends of their connections, and of all other sockets
-    /// ([`tcpcost_counts::Quantity::EXACT_OWNED`]). It takes [`Scope::follows`].
+    /// Three owners: sockets of followed processes, the other ends of their connections, and all other sockets
+    /// ([`tcpcost_counts::Quantity::EXACT_OWNED`]). Needs [`Scope::follows`].
     Command,
-    /// That of each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
+    /// Each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
     Holders,
     /// This process, one of several that share the programs, with the time of its tasks
     /// ([`tcpcost_counts::Quantity::EXACT_OF_HOST`] of [`Whose::Process`]).
@@ -106,7 +106,7 @@ pub enum Owners {
         /// Limit on open sockets of all these processes; at least 65,536 are known in any case.
         sockets: u32,
     },
-    /// That of the sockets of threads that are named, with the time of these threads ([`bpf::Threads`]).
+    /// Named threads with their own time and their sockets ([`bpf::Threads`]).
     Threads,
 }
 

@@ -89,7 +89,7 @@ impl Repetitions {
                     && within(self.width(|one| one.remote_cpu)))
     }
 
-    /// Of those that were measured; `None`: none was.
+    /// Mean over the tests that have a value. `None` if no test has one.
     fn mean_of(&self, of: fn(&Measured) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.measured.iter().filter_map(of).collect();
         let sum: f64 = values.iter().sum();

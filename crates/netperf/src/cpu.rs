@@ -1,10 +1,10 @@
-//! CPU of a test: of the machine, as netperf tells it, and of this instance alone.
+//! CPU of a test: of the whole machine, as netperf reports it, and of this instance alone.
 //!
-//! netperf divides all that ran on the machine by the bytes of one instance, so of n concurrent ones each is told n times
-//! its cost. Here a service demand is of the instance. With eBPF: its thread and the softirqs for its sockets ([`crate::thread_meter`]).
-//! Without: its thread's user and system time, in which softirqs that hit it are not, and of the machine's interrupts by /proc/stat its
-//! share of the TCP segments that the machine sent. (Segments received are not used: the kernel counts those of all after GRO and those of
-//! a connection before it.)
+//! netperf divides all CPU time of the machine by the bytes of one instance, so each of n concurrent instances reports n times its
+//! cost. Here a service demand is that of the instance. With eBPF it is the time of its thread and of the softirqs for its sockets
+//! ([`crate::thread_meter`]). Without eBPF it is its thread's user and system time, without softirqs that hit the thread, and a share
+//! of the machine's interrupts (/proc/stat): the instance's share of the TCP segments that the machine sent. (Received segments are not
+//! used, because the kernel counts the machine's after GRO and a connection's before it.)
 
 use std::sync::Once;
 
@@ -19,18 +19,18 @@ use crate::thread_meter::Named;
 /// CPU figures of one end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cpu {
-    /// Of the whole machine; `None` if nobody asked.
+    /// Utilization of the whole machine. `None` if the test did not ask for it.
     pub utilization: Option<Utilization>,
     pub cpus: u32,
     /// µs per KiB or per transaction.
     pub service_demand: Option<f64>,
-    /// Whose CPU the service demand is of.
+    /// Method by which the instance's CPU time was measured.
     pub method: Option<Method>,
-    /// That CPU, ns.
+    /// CPU time of the instance, ns.
     pub cpu_ns: Option<u64>,
 }
 
-/// What CPUs did, percent of all together.
+/// Utilization of the machine, percent of all CPUs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Utilization {
     pub all: f64,
@@ -39,29 +39,29 @@ pub struct Utilization {
     pub iowait: f64,
     pub irq: f64,
     pub softirq: f64,
-    /// Of the CPU that had most to do.
+    /// Utilization of the busiest CPU.
     pub peak: f64,
-    /// That CPU. netperf's protocol has −1 for none.
+    /// Number of the busiest CPU. −1 if there is none, as in netperf's protocol.
     pub peak_id: i32,
 }
 
 impl Cpu {
-    /// How the utilization was measured: S is /proc/stat, U unknown.
+    /// Letter of the method of the utilization: S is /proc/stat, U unknown.
     pub fn method_letter(&self) -> &'static str {
         if self.utilization.is_some() { "S" } else { "U" }
     }
 
-    /// A part of the utilization as netperf prints it: −1 where it is not known.
+    /// A part of the utilization as netperf prints it: −1 if it is unknown.
     pub fn percent(&self, part: fn(&Utilization) -> f64) -> f64 {
         self.utilization.as_ref().map_or(-1.0, part)
     }
 
-    /// The CPU that had most to do.
+    /// Number of the busiest CPU. `None` without a utilization.
     pub fn peak_id(&self) -> Option<i32> {
         self.utilization.map(|cpu| cpu.peak_id)
     }
 
-    /// Takes the means of all repetitions in place of the last one's.
+    /// Replaces the last repetition's values by the means of all repetitions.
     pub fn set_means(&mut self, utilization: Option<f64>, service_demand: Option<f64>) {
         if let (Some(cpu), Some(all)) = (&mut self.utilization, utilization) {
             cpu.all = all;
@@ -77,25 +77,25 @@ pub struct Meters {
     cpus: Vec<usize>,
 }
 
-/// What tells this instance from others.
+/// Method that separates this instance from others.
 enum Own {
-    /// eBPF.
+    /// CPU time of the thread and its sockets, by eBPF.
     Exact(Named),
-    /// Its share of the segments.
+    /// Share of the machine's segments.
     Share,
 }
 
-/// All of them at one time.
+/// Readings of all meters at one time.
 pub struct Reading {
     proc: Snapshot,
-    /// Only for the share.
+    /// Segments of the machine; only with [`Own::Share`].
     segments: Option<Segments>,
-    /// The instance's CPU, for the share without interrupts, ns. `None`: the process that has the eBPF programs is gone.
+    /// CPU time of the instance, ns; with [`Own::Share`] without interrupts. `None` if the process with the eBPF programs is gone.
     own_ns: Option<u64>,
 }
 
 impl Meters {
-    /// Opens what can be had. Of sockets that were made before, softirqs are not counted.
+    /// Opens the available meters. Softirqs for sockets that exist already are not counted.
     pub fn open() -> Meters {
         let cpus = tcpcost_host::cpus::online();
         Meters {
@@ -105,10 +105,10 @@ impl Meters {
         }
     }
 
-    /// Reads them before the traffic: what is read last is the instance's own.
+    /// Reads the meters before the traffic, the instance's own last.
     ///
     /// # Errors
-    /// /proc is not there.
+    /// /proc cannot be read.
     pub fn begin(&mut self) -> Result<Reading, Failure> {
         let (proc, segments) = self.machine()?;
         let own_ns = self.own.ns()?;
@@ -119,7 +119,7 @@ impl Meters {
         })
     }
 
-    /// Reads them after the traffic: what is read first is the instance's own.
+    /// Reads the meters after the traffic, the instance's own first.
     ///
     /// # Errors
     /// See [`Meters::begin`].
@@ -141,7 +141,7 @@ impl Meters {
         Ok((self.proc.snapshot().map_err(failed)?, segments))
     }
 
-    /// What was used between two readings by a test whose connections had so many segments.
+    /// CPU time between two readings. `segments`: wire segments of the test's connections, for [`Own::Share`].
     pub fn between(&self, before: &Reading, after: &Reading, segments: u64) -> Cpu {
         let own = before.own_ns.zip(after.own_ns);
         let own_ns = own.map(|(before, after)| after.saturating_sub(before));
@@ -168,8 +168,8 @@ fn failed(error: tcpcost_meter::MeterError) -> Failure {
 }
 
 impl Own {
-    /// By eBPF. Where that could be had and cannot now, the first time a line on standard error says why: figures by the share are less
-    /// exact.
+    /// Uses eBPF if possible. If the privilege for it is there and it fails, one line on standard error gives the reason, because
+    /// the share is less exact.
     fn of_this_thread() -> Own {
         static SAID: Once = Once::new();
         match Named::this_thread() {
@@ -182,7 +182,7 @@ impl Own {
                 });
                 Own::Share
             }
-            // Without the capabilities it is never exact; the documents say so.
+            // Without the capabilities the share is the documented method.
             None => Own::Share,
         }
     }
@@ -201,7 +201,7 @@ impl Own {
     }
 }
 
-/// What grew on all CPUs together.
+/// Growth on all CPUs together.
 fn of_all(before: &Snapshot, after: &Snapshot) -> Option<Counts> {
     let readings = after.since(before).ok()?;
     let all = readings
@@ -210,7 +210,7 @@ fn of_all(before: &Snapshot, after: &Snapshot) -> Option<Counts> {
     Some(all.counts)
 }
 
-/// Of hard and soft interrupts on all CPUs.
+/// Time of hard and soft interrupts on all CPUs, ns.
 fn interrupts_ns(before: &Snapshot, after: &Snapshot) -> f64 {
     let Some(counts) = of_all(before, after) else {
         return 0.0;
@@ -220,7 +220,7 @@ fn interrupts_ns(before: &Snapshot, after: &Snapshot) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// Percentages as netperf has them: of each CPU what it was not idle, and their mean.
+/// Percentages as netperf computes them: the mean over CPUs of the time that each was not idle.
 fn utilization(before: &Snapshot, after: &Snapshot) -> Option<Utilization> {
     let mut sum = Utilization {
         peak_id: -1,

@@ -1,4 +1,4 @@
-//! Which quantities of two cells may be related. Tables, findings and verdicts ask this one predicate.
+//! Check that a quantity of two cells can be compared. Tables, findings and verdicts use it.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use tcpcost_study::{Derived, Figure, Knobs};
 use crate::cell::{CellSummary, Load};
 use crate::copy_path;
 
-/// Largest difference of the rates that cells at a fixed rate reached, over the larger one.
+/// Limit on the difference of the reached rates of two cells at a fixed rate, over the larger rate.
 const DIFFERENCE_MAX: f64 = 0.05;
 
-/// Why a quantity of two cells must not be related.
+/// Reason why a quantity of two cells cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incomparable {
-    /// The quantity is per transaction, and their transactions carry other numbers of bytes.
+    /// The quantity is per transaction, and their transactions carry different numbers of bytes.
     Transactions,
     /// The quantity is a cost, and one cell did clearly less of the work that a fixed rate sets.
     UnequalWork,
@@ -22,7 +22,7 @@ pub enum Incomparable {
 }
 
 impl Incomparable {
-    /// The reason for a quantity of these cells; `None` if it may be related.
+    /// Reason for this quantity of two cells. `None` if it can be compared.
     pub fn of(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Incomparable> {
         if is_per_transaction(of.kind) && transactions_differ(&from.knobs, &to.knobs) {
             return Some(Incomparable::Transactions);
@@ -36,7 +36,7 @@ impl Incomparable {
             .map(|knob| Incomparable::Copies(knob.to_string()))
     }
 
-    /// The reason for costs by layer and by function, which are per KiB or per transaction.
+    /// Reason for costs by layer and by function, which are per KiB or per transaction. `None` if they can be compared.
     pub(crate) fn by_profile(from: &CellSummary, to: &CellSummary) -> Option<Incomparable> {
         let unit = |cell: &CellSummary| match cell.has_transactions() {
             true => Figure::ExactUsPerTransaction,
@@ -49,7 +49,7 @@ impl Incomparable {
         }
     }
 
-    /// A few words for a cell of a table.
+    /// Reason in two words, for a cell of a table.
     pub fn in_short(&self) -> &'static str {
         match self {
             Incomparable::Transactions => "other sizes",
@@ -60,11 +60,11 @@ impl Incomparable {
 }
 
 impl fmt::Display for Incomparable {
-    /// The part of a sentence after "not comparable: ".
+    /// Part of a sentence after "not comparable: ".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Incomparable::Transactions => {
-                write!(f, "their transactions carry other numbers of bytes")
+                write!(f, "their transactions carry different numbers of bytes")
             }
             Incomparable::UnequalWork => write!(f, "they did unequal work at a fixed rate"),
             Incomparable::Copies(knob) => write!(
@@ -75,14 +75,13 @@ impl fmt::Display for Incomparable {
     }
 }
 
-/// True if a transaction of one carries other numbers of bytes than one of the other: of requests or of responses.
+/// True if requests or responses of the two settings have different numbers of bytes. False if either has no transactions.
 pub fn transactions_differ(from: &Knobs, to: &Knobs) -> bool {
     let (from, to) = (from.transaction_bytes(), to.transaction_bytes());
-    // Without transactions there is nothing to relate.
     !from.is_empty() && !to.is_empty() && from != to
 }
 
-/// True if a figure is a share of a transaction: it grows with the bytes that one carries.
+/// True if a figure is per transaction, so that it grows with a transaction's bytes.
 pub fn is_per_transaction(kind: Figure) -> bool {
     kind.name().ends_with("_per_transaction")
 }
@@ -94,7 +93,7 @@ fn is_cost(kind: Figure) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// True if both have a fixed rate of work and one did clearly less: a bottleneck that only one of them filled, say.
+/// True if both cells have the same fixed rate and one did clearly less work, for example because it did not fill a bottleneck.
 pub(crate) fn is_unequal(from: &CellSummary, to: &CellSummary) -> bool {
     let is_fixed = |cell: &CellSummary| matches!(cell.load, Load::FixedRate(_));
     if from.load != to.load || !is_fixed(from) {
@@ -113,7 +112,7 @@ pub(crate) fn is_unequal(from: &CellSummary, to: &CellSummary) -> bool {
     (one - other).abs() > DIFFERENCE_MAX * one.max(other)
 }
 
-/// A line of the report that names cells which are not compared for their work.
+/// Line of the report that names cells that did unequal work. `None` if there are none.
 pub(crate) fn note(cells: &[CellSummary]) -> Option<String> {
     let measured: Vec<&CellSummary> = cells.iter().filter(|cell| cell.n > 0).collect();
     let pairs = measured.iter().enumerate();

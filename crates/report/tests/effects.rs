@@ -209,9 +209,10 @@ fn transactions_of_other_sizes_are_not_related_in_tables_and_conclusions() {
     assert_eq!(reason, Some(Incomparable::Transactions));
     let plain = text(&summary, TextStyle::default());
     let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "response_size 64KiB instead of 1B is not comparable: their transactions carry other numbers of bytes";
+    let said = "response_size 64KiB instead of 1B is not comparable: their transactions carry different numbers of bytes";
     assert!(words.contains(said), "{plain}");
-    let crossing = "by flows, is not comparable: their transactions carry other numbers of bytes";
+    let crossing =
+        "by flows, is not comparable: their transactions carry different numbers of bytes";
     assert!(words.contains(crossing), "{plain}");
     assert!(markdown(std::slice::from_ref(&summary)).contains("– (other sizes)"));
     let document: serde_json::Value = serde_json::from_str(&json(&summary)).unwrap();

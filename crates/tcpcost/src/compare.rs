@@ -113,7 +113,10 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
     Ok(exit.into())
 }
 
-/// Refuses cells whose main quantity must not be related, before any trial.
+/// Checks before any trial that the cells' main quantity can be compared.
+///
+/// # Errors
+/// The quantity is per transaction, and the transactions carry different numbers of bytes.
 fn check_comparable(study: &Study) -> anyhow::Result<()> {
     let named = |name: &str| study.cells.iter().find(|cell| cell.name == name);
     for pair in &study.comparisons {

@@ -298,7 +298,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     assert!(ran.stdout.contains("other kernels: "), "{ran:?}");
     assert!(ran.stdout.contains("9.9.9"), "{ran:?}");
     assert!(ran.stdout.contains("the last of the 3 runs"), "{ran:?}");
-    // The same by --baseline: all runs are there, so they are judged once more.
+    // With --baseline all runs exist already, so they are only judged again.
     let records = std::fs::read_to_string(&file).unwrap();
     let args = args_of_turn.map(|arg| match arg {
         "--in-turn-with" => "--baseline",
@@ -422,7 +422,7 @@ fn mistakes_are_one_line() {
                 "--b",
                 "response_size=64KiB",
             ],
-            "their transactions carry other numbers of bytes",
+            "their transactions carry different numbers of bytes",
         ),
         (
             &[

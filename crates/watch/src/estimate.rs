@@ -5,9 +5,9 @@
 //! one interval alone would not do: the ratio of a few small counts is biased, and that bias adds up.
 //!
 //! TCP's arithmetic is where the regression starts: payload is octets of IP less headers, and headers are nearly alike.
-//! CPU time of interrupts and softirqs is what one of a kind takes, times how many there were, which /proc/stat counts exactly:
-//! a window ends by an interrupt of its own, so interrupts per time are more in windows than between them. What the programs
-//! themselves add to an interrupt in a window is taken off. Tasks have the rest of the time that /proc/stat does not call idle, which
+//! CPU time of interrupts and softirqs is the mean time of one, times their number, which /proc/stat counts exactly. A window ends
+//! with an interrupt of its own, so windows have more interrupts per time than the time between them. The time that the programs
+//! add to an interrupt is subtracted. Tasks have the rest of the time that /proc/stat does not call idle, which
 //! the kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ pub struct Window {
     pub known: Counts,
     /// Interrupts of the host.
     pub events: Events,
-    /// CPU time of one run of one of the programs, ns, in the mean.
+    /// Mean CPU time of one run of a program, ns.
     pub run_ns: f64,
 }
 
@@ -273,10 +273,11 @@ fn exact(
     Some(())
 }
 
-/// A window's time in softirqs of a kind or in hard interrupts, without the programs': by how many there were, or by time.
+/// Point of a regression: a window's time in hard interrupts or in one kind of softirq, without the programs' time. The base is
+/// their number if it is counted, else the window's time.
 ///
-/// `exact` runs at the beginning and at the end, and reads the clock in the middle of each: one run is inside. `segments` runs
-/// once for a packet received.
+/// `exact` runs at an interrupt's start and end and reads the clock in the middle of each run, so the interrupt includes the time
+/// of one run. `segments` runs once for each received packet.
 fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Point {
     let packets = mixed(RECEIVED, &window.known).unwrap_or(0.0);
     let events = window.events.0.get(&context).copied().unwrap_or(0) as f64;
@@ -291,7 +292,7 @@ fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Poin
             false => of(&window.seen, Quantity::EXACT_CONTEXTS) as f64,
         },
         control: mixed(OCTETS_RECEIVED, &window.known).unwrap_or(0.0),
-        // Events are the host's, and not all pass the tracepoints: the programs took at most half.
+        // Not all counted interrupts pass the tracepoints, so at most half of the time is subtracted.
         count: (seen - runs * window.run_ns).max(seen / 2.0),
     }
 }
@@ -649,7 +650,7 @@ mod tests {
         assert_eq!(low[1], 1800);
     }
 
-    /// What the meters `netstat`, `proc` and `self` say.
+    /// Snapshots of the meters `netstat`, `proc` and `self`.
     fn kernel(at_ns: u64, idle: u64, steal: u64, own: u64) -> [Snapshot; 3] {
         let proc = [
             (Quantity::CpuIdleNs, idle),
@@ -685,7 +686,7 @@ mod tests {
         let counts = estimated.unwrap().totals;
         // 20 times the time of the window has 20 times its timers; no packet came in.
         assert_eq!(counts[&Quantity::ExactSoftirqTimerNs], 200);
-        // What was stolen is in what it hit.
+        // Stolen time is in the context that it hit.
         assert_eq!(counts[&Quantity::ExactTaskOthersNs], 525);
         assert_eq!(counts[&Quantity::ExactKworkerNs], 175);
         assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
@@ -696,7 +697,7 @@ mod tests {
     fn interrupts_that_end_windows_are_not_taken_for_the_loads() {
         let hardirqs = |count| Events(BTreeMap::from([(Quantity::ExactHardirqNs, count)]));
         let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
-        // Of four interrupts in a twentieth of the time two were a window's own; between windows there were 19.
+        // The window is a twentieth of the time. Two of its four interrupts are its own; 19 more ran outside of it.
         seen.insert(Quantity::ExactHardirqNs, 40);
         seen.insert(Quantity::ExactIdleNs, 60);
         let mut estimate = Estimate::of_exact(2);

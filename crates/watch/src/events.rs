@@ -1,23 +1,23 @@
-//! How often each kind of interrupt ran on the host, by /proc/stat: exact at all times, whether programs run or not.
+//! Counts of each kind of interrupt and softirq on the host, from /proc/stat. They are exact whether eBPF programs run or not.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use tcpcost_counts::Quantity;
 
-/// Interrupts and softirqs since boot, or over a window, by the quantity that is their time. A kind that the kernel does not
-/// count is absent.
+/// Number of interrupts and softirqs since boot, or over a window. The key is the quantity of their time. A kind that the kernel
+/// does not count is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Events(pub BTreeMap<Quantity, u64>);
 
 impl Events {
-    /// The host's, now. Empty if /proc/stat cannot be read.
+    /// Reads the host's counts since boot. Empty if /proc/stat cannot be read.
     pub fn now() -> Events {
         let text = fs::read_to_string("/proc/stat");
         Events::parse(&text.unwrap_or_default())
     }
 
-    /// proc_stat(5): the lines `intr` and `softirq` begin with their totals.
+    /// Parses /proc/stat (proc_stat(5)): the lines `intr` and `softirq` begin with their totals.
     fn parse(text: &str) -> Events {
         let numbers = |name: &str| -> Vec<u64> {
             let mut lines = text.lines();

@@ -87,7 +87,7 @@ struct World {
     has_programs: bool,
 }
 
-/// What a run of a program takes: 5 to 10 % of an interrupt.
+/// Time of one run of a program: 5 to 10 % of an interrupt.
 const RUN_NS: u64 = 250;
 
 impl World {
@@ -400,7 +400,7 @@ impl Watcher {
                 continue;
             }
             if is_sampling {
-                // What wakes the thread is in the window.
+                // The interrupt that wakes the thread is in the window.
                 self.world.interrupt(Q::ExactHardirqNs, 4_000, 1);
                 self.close();
                 self.idle();

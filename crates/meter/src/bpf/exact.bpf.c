@@ -15,10 +15,10 @@ const volatile struct {
 	u32 cpus; /* CPUs that there can be */
 	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
-	u64 hosts; /* whether holders are processes of a trial's hosts, which readers enter into `followed` with their rows */
+	u64 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
 } targ = {};
 
-/* Process ids; of OF_THREADS those of threads. Left out where nobody is followed. */
+/* Process ids, or thread ids with OF_THREADS. The map is left out if no process is followed. */
 #define BPF_MAP_TYPE_HASH 1
 struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);

@@ -107,7 +107,7 @@ impl Exact {
     /// The programs were loaded for other owners, or this process is not in the first PID namespace.
     fn own(&mut self, scope: &Scope) -> Result<(), MeterError> {
         match scope.owners {
-            // Of threads the reader has the rows.
+            // `Threads` maps the rows of its threads.
             Owners::None | Owners::Threads => {}
             Owners::Command => {
                 self.owned = Some(OwnedRows::new(&self.attached, OWNERS)?);
@@ -178,10 +178,10 @@ impl Exact {
         })
     }
 
-    /// Where threads are named, and their rows, with [`Owners::Threads`].
+    /// Table in which threads are named, and their rows. Needs [`Owners::Threads`].
     ///
     /// # Errors
-    /// It was loaded without, or there are no descriptors left.
+    /// The programs were loaded for other owners, or no descriptors are left.
     pub(super) fn threads(&self) -> Result<(Table, OwnedRows), MeterError> {
         let rows = OwnedRows::new(&self.attached, OWNERS + THREADS_MAX)?;
         Ok((self.attached.table(FOLLOWED)?, rows))
@@ -408,7 +408,7 @@ impl Pausable for Exact {
     }
 }
 
-/// Rows of a host's process in the map `owned`.
+/// Rows of this process in the map `owned`.
 struct OfHost {
     rows: OwnedRows,
     /// Place of this process among the rows of a CPU.
@@ -564,22 +564,22 @@ fn in_first_pid_namespace() -> Result<(), MeterError> {
     Ok(())
 }
 
-/// Where the kernel's function of pacing's timer is; 0 where that is hidden or not there: pacing is then the host's.
+/// Address of the kernel's function for the pacing timer. 0 if it is hidden or missing: pacing then has no owner.
 fn pace_kick() -> u64 {
     symbols::address_of("tcp_pace_kick")
         .or_else(listed_pace_kick)
         .unwrap_or(0)
 }
 
-/// The same by the list of all symbols, for kernels before 5.16. It takes 50 ms.
+/// Address of `tcp_pace_kick` from the list of all symbols, for kernels before 5.16. Takes 50 ms.
 fn listed_pace_kick() -> Option<u64> {
     let symbols = fs::File::open("/proc/kallsyms").ok()?;
-    // Some 5 MB of text, line by line: stop at the line.
+    // The list has some 5 MB of text, so reading stops at the line.
     let lines = BufReader::with_capacity(1 << 16, symbols).lines();
     let mut lines = lines.map_while(Result::ok);
     lines.find_map(|line| {
         let (address, kind_and_name) = line.split_once(' ')?;
-        // The kind is T where it is not static.
+        // The kind is `T` if the function is not static.
         let is_found = matches!(kind_and_name, "t tcp_pace_kick" | "T tcp_pace_kick");
         is_found.then(|| u64::from_str_radix(address, 16).ok())?
     })

@@ -52,7 +52,7 @@ static inline struct Holder *holder_at(u32 place)
 	return bpf_map_lookup_elem(&owned_holder, &place);
 }
 
-/* Of a task: 0 if its process has no sockets, or if it is not a named thread. */
+/* Place of a task's process, or of a named thread. 0 if there is none. */
 static inline u32 holder_of(struct task_struct *task)
 {
 	u32 id = targ.owns == OF_THREADS ? task->pid : task->tgid, *place;

@@ -55,8 +55,8 @@ pub mod exact {
         const COMMAND = 1;
         const PEER = 2;
         const NEIGHBOUR = 3;
-        // What `owns` is: nobody; a command, the other ends of its connections and its neighbours; each process with sockets; threads
-        // that the reader names.
+        // Values of `owns`: 0 for no owners; a command, the other ends of its connections and its neighbours; each process with
+        // sockets; threads that the reader names.
         const OF_COMMAND = 1;
         const OF_HOLDERS = 2;
         const OF_THREADS = 3;
@@ -173,7 +173,7 @@ pub mod calls {
     }
 }
 
-/// Of `symbols`.
+/// Layout of `symbols`.
 pub mod symbols {
     layout! {
         // Bytes of a name, with a 0 at the end.

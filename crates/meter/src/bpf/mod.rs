@@ -112,19 +112,19 @@ impl Follower {
     }
 }
 
-/// CPU time of threads that are named: there is none without eBPF.
+/// CPU time of named threads. No value exists without eBPF.
 #[cfg(not(feature = "bpf"))]
 #[derive(Debug)]
 pub enum Threads {}
 
-/// A thread whose time is told: there is none without eBPF.
+/// A thread that is measured. No value exists without eBPF.
 #[cfg(not(feature = "bpf"))]
 #[derive(Debug)]
 pub enum Thread {}
 
 #[cfg(not(feature = "bpf"))]
 impl Threads {
-    /// As with eBPF, but that it cannot be had.
+    /// Fails, because this build has no eBPF.
     ///
     /// # Errors
     /// Always.

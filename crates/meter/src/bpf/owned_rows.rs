@@ -13,17 +13,17 @@ use crate::MeterError;
 /// The rows of loaded programs.
 pub(super) struct OwnedRows {
     rows: MmapMut,
-    /// Rows that there are, of all CPUs.
+    /// Number of rows of all CPUs together.
     room: usize,
-    /// Of them those of each CPU.
+    /// Number of rows of each CPU.
     owners: usize,
 }
 
 impl OwnedRows {
-    /// Maps the rows of programs that were loaded with so many owners.
+    /// Maps the rows of programs that were loaded with room for `owners`.
     ///
     /// # Errors
-    /// The map is not what this reader knows.
+    /// The map's layout is not the one that this reader knows.
     pub(super) fn new(attached: &Attached, owners: usize) -> Result<OwnedRows, MeterError> {
         let (rows, room) = attached.array(OWNED, size_of::<Owned>())?;
         Ok(OwnedRows { rows, room, owners })
@@ -34,7 +34,7 @@ impl OwnedRows {
         (self.room / self.owners).min(MAX_CPUS)
     }
 
-    /// The sum of an owner's rows on these CPUs, ns by context.
+    /// Sum of an owner's rows on these CPUs, ns by context.
     pub(super) fn sum(&self, owner: usize, cpus: &[usize]) -> Owned {
         let rows = self.rows.as_ptr().cast::<Owned>();
         let mut sum = Owned { ns: [0; _] };
@@ -52,7 +52,7 @@ impl OwnedRows {
     }
 }
 
-/// The map of owner.h.
+/// Name of the map in owner.h.
 pub(super) const OWNED: &str = "owned";
 
 /// Limit on threads that are owners at the same time: 128 KiB of kernel memory for each CPU.

@@ -4,7 +4,7 @@
  * An owner's time is part of the contexts' (exact.bpf.c), never beside it. A softirq of a vector is one context, and the
  * rows of `owned` are by context from HARDIRQ on. */
 #define NOBODY 0
-/* True where the time of tasks is told by holder, too (holder.h). */
+/* True if tasks' time is counted by holder, too (holder.h). */
 #define TASKS_HAVE_HOLDERS (targ.owns == OF_HOLDERS || targ.owns == OF_THREADS)
 
 /* A row for each CPU and owner. */

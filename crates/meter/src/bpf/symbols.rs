@@ -1,4 +1,4 @@
-//! Addresses of kernel symbols by name, without the list of all of them: the kernel takes 45 ms of CPU to write that.
+//! Addresses of kernel symbols by name. The list of all symbols would take the kernel 45 ms of CPU time.
 
 use std::mem::offset_of;
 
@@ -6,7 +6,7 @@ use libbpf_rs::{ObjectBuilder, ProgramInput};
 
 use super::layout::symbols::{Asked, NAME};
 
-/// Where a kernel symbol is. `None`: there is no such symbol, no privilege, or a kernel older than 5.16.
+/// Address of a kernel symbol. `None` if the symbol or the privilege is missing, or the kernel is older than 5.16.
 pub(super) fn address_of(name: &str) -> Option<u64> {
     if name.len() >= NAME {
         return None;

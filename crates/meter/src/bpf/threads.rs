@@ -1,6 +1,6 @@
-//! CPU time of threads that are named while `exact` counts: of the thread itself, and of softirqs and hard interrupts for the sockets
-//! that it made since then and for the connections that they accepted. So instances of a load generator are told apart, one a process or
-//! many in one, without a program for each.
+//! CPU time of named threads by the meter `exact`: of the thread itself, and of softirqs and hard interrupts for the sockets that
+//! it made after it was named and for the connections that these sockets accepted. Instances of a load generator share one copy of
+//! the programs, whether each is a process or several are threads of one process.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,22 +11,22 @@ use super::object::Table;
 use super::owned_rows::{OwnedRows, THREADS_MAX};
 use crate::{MeterError, Owners, Scope};
 
-/// The programs of `exact`, and the threads whose time they tell.
+/// Programs of `exact`, and the threads that they measure.
 pub struct Threads {
     cpus: Vec<usize>,
     followed: Table,
     rows: OwnedRows,
-    /// Owners that no thread is. The one that was freed first is taken first: packets of its former thread may be on their way.
+    /// Free owners. The owner that was freed first is reused first, because packets of its former thread may still arrive.
     free: VecDeque<usize>,
     _programs: Exact,
 }
 
-/// A thread whose time is told.
+/// A thread that is measured.
 #[derive(Debug)]
 pub struct Thread {
     tid: u32,
     owner: usize,
-    /// What the owner had when it became this thread.
+    /// Time of the owner's rows when the thread was named.
     base_ns: u64,
 }
 
@@ -34,7 +34,7 @@ impl Threads {
     /// Loads the programs.
     ///
     /// # Errors
-    /// Those of `exact` with owners: no privilege (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN), no BTF, no cgroup v2, a PID namespace of our own.
+    /// CAP_BPF, CAP_PERFMON or CAP_NET_ADMIN, BTF or cgroup v2 is missing, or this process is not in the first PID namespace.
     pub fn load(cpus: &[usize]) -> Result<Threads, MeterError> {
         let scope = Scope {
             cpus: cpus.to_vec(),
@@ -53,10 +53,10 @@ impl Threads {
         })
     }
 
-    /// From when this thread sleeps next its time is told, until it ends or [`Threads::forget`] is called.
+    /// Measures a thread from the next time that it sleeps until it ends or [`Threads::forget`] is called.
     ///
     /// # Errors
-    /// There are [`THREADS_MAX`].
+    /// [`THREADS_MAX`] threads are measured already.
     pub fn name(&mut self, tid: u32) -> Result<Thread, MeterError> {
         let room = self.free.pop_front();
         let owner = room.ok_or_else(|| {
@@ -75,14 +75,14 @@ impl Threads {
         named.map(|()| thread)
     }
 
-    /// CPU time of a thread since it was named, ns: its own until it slept last, and that of interrupts for its sockets.
+    /// CPU time of a thread since it was named, ns: its own time up to its last sleep, and interrupts for its sockets up to now.
     pub fn ns(&self, thread: &Thread) -> u64 {
         self.sum_ns(thread.owner).saturating_sub(thread.base_ns)
     }
 
     /// Frees the thread's place.
     pub fn forget(&mut self, thread: &Thread) {
-        // Nothing but an owner without time comes of a thread that stays named.
+        // If this fails the thread stays named, and its owner's time grows without a reader.
         let _ = self.set(thread.tid, None);
         self.free.push_back(thread.owner);
     }

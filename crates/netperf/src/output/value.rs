@@ -53,7 +53,7 @@ pub fn three(number: f64) -> Value {
     Value::Decimal(number, 3)
 }
 
-/// What netperf prints of a figure that is not known: −1.
+/// Value as netperf prints it: −1 if it is unknown.
 pub fn printed(figure: Option<f64>) -> f64 {
     figure.unwrap_or(-1.0)
 }

@@ -1,4 +1,4 @@
-//! An instance's end of the connection to the process that has the programs.
+//! Connection of an instance to the process with the programs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,14 +21,14 @@ use super::process::ASKED;
 use super::{ANSWER_MAX, Answer, Request, answer_from_bytes, path};
 use crate::started::own_program;
 
-/// The connection of this process: it is made before the process becomes another user. `None`: this process may not have it.
+/// Connection of this process, made before the process changes its user. `None` if the process has no privilege for eBPF.
 static CONNECTION: OnceLock<Option<Result<Mutex<Connection>, String>>> = OnceLock::new();
 
-/// A connection, until an answer fails to come.
+/// A connection; `None` after an answer failed.
 struct Connection(Option<OwnedFd>);
 
-/// Connects this process to the process that has the programs, which is started if need be. It has no effect where this process may
-/// not have eBPF programs.
+/// Connects this process to the process with the programs, and starts that process if none answers. Does nothing without the
+/// privilege for eBPF.
 pub(crate) fn connect() {
     CONNECTION.get_or_init(|| {
         let made = may_meter().then(joined_or_started)?;
@@ -57,7 +57,7 @@ fn joined(path: &Path) -> Result<OwnedFd, String> {
     greeted(connected().map_err(|error| error.to_string())?)
 }
 
-/// Starts the process; its standard input is the connection.
+/// Starts the process with the programs; its standard input is the connection.
 fn started() -> Result<OwnedFd, String> {
     let failed = |error: io::Error| format!("start the process that has it: {error}");
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -97,21 +97,21 @@ impl Connection {
     fn ask(&mut self, request: Request) -> Answer {
         let socket = self.0.as_ref().ok_or("the process that has it is gone")?;
         ask_at(socket, request).unwrap_or_else(|error| {
-            // An answer that comes late would be taken for that of the next request.
+            // A late answer would be read as the answer to the next request.
             self.0 = None;
             Err(format!("the process that has it: {error}"))
         })
     }
 }
 
-/// A thread whose CPU time is measured.
+/// A thread of this process that is measured.
 #[derive(Debug)]
 pub(crate) struct Named {
     tid: u32,
 }
 
 impl Named {
-    /// The calling thread, from now on. `None`: this process may not have eBPF programs, or was never [`connect`]ed.
+    /// Measures the calling thread from now on. `None` if this process has no privilege for eBPF, or did not [`connect`].
     pub(crate) fn this_thread() -> Option<Result<Named, String>> {
         CONNECTION.get()?.as_ref()?;
         let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
@@ -120,10 +120,10 @@ impl Named {
         Some(named)
     }
 
-    /// Its CPU time so far, ns.
+    /// CPU time of the thread so far, ns.
     ///
     /// # Errors
-    /// The process that has the programs is gone.
+    /// The process with the programs is gone.
     pub(crate) fn ns(&self) -> Result<u64, String> {
         sleep();
         ask(Request::Read(self.tid))
@@ -147,10 +147,10 @@ fn ask(request: Request) -> Answer {
     }
 }
 
-/// Lets the programs see this thread switched away from: they charge its time then, and look whose it is when it is switched to.
+/// Sleeps once, because the programs charge a thread's time and look up its owner when the CPU switches tasks.
 fn sleep() {
     std::thread::sleep(Duration::from_micros(1));
 }
 
-/// Limit for an answer. The first one takes the programs' load, some 100 ms.
+/// Limit on the wait for an answer. The first answer includes the load of the programs, some 100 ms.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,9 +1,9 @@
-//! CPU time of one thread with the softirqs for its sockets ([`tcpcost_meter::bpf::Threads`]), by eBPF programs that all instances of
-//! a host share: each copy would cost at every softirq.
+//! CPU time of one thread with the softirqs for its sockets ([`tcpcost_meter::bpf::Threads`]), by eBPF programs that all instances on
+//! a host share, because each copy of the programs costs time at every softirq.
 //!
-//! A process of its own has the programs. The first instance starts it, others join it, and it ends with the last. So no instance
-//! depends on another one, and a netserver keeps no privilege for its meter. Its socket is in the folder of the journals, which only its
-//! user may enter. A name that anybody can take, such as an abstract socket's, would let anybody keep root from its better meter.
+//! A separate process loads the programs. The first instance starts this process, further instances connect to it, and it ends after
+//! the last instance. So no instance depends on another instance, and netserver keeps no privilege. The socket is in the folder of the
+//! journals, which only the user can enter. An abstract socket's name could be taken by any user, which would deny root the meter.
 
 mod client;
 mod process;
@@ -13,20 +13,20 @@ use std::path::PathBuf;
 pub(crate) use client::{Named, connect};
 pub(crate) use process::{is_asked, run};
 
-/// What a client asks for. Each request has one [`Answer`].
+/// A client's request. Each request gets one [`Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
-    /// Whether the process is there.
+    /// Checks that the process answers.
     Hello,
-    /// To measure a thread of the client from now on, by its id.
+    /// Measures a thread of the client from now on, by its id.
     Name(u32),
-    /// The thread's CPU time since then, ns.
+    /// Reads the thread's CPU time since it was named, ns.
     Read(u32),
-    /// To measure it no more.
+    /// Stops measuring a thread.
     Forget(u32),
 }
 
-/// A number, which is 0 unless time is asked for, or why there is none.
+/// CPU time in ns, 0 unless the request reads it; or the reason for a failure.
 type Answer = Result<u64, String>;
 
 impl Request {
@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// An answer has at most so many bytes.
+/// Limit on the bytes of an answer.
 const ANSWER_MAX: usize = 512;
 
 fn answer_to_bytes(answer: &Answer) -> Vec<u8> {
@@ -79,7 +79,7 @@ fn answer_from_bytes(bytes: &[u8]) -> Answer {
     }
 }
 
-/// A file of it in the journals' folder.
+/// Path of the process' file with this extension, in the journals' folder.
 fn path(extension: &str) -> Result<PathBuf, String> {
     Ok(tcpcost_host::journal::folder()?.join(format!("netperf-meter.{extension}")))
 }

@@ -1,4 +1,4 @@
-//! The process that has the programs. It loads them for the first thread, takes them out after the last one, and ends with its last
+//! The process with the programs. It loads them for the first thread, unloads them after the last thread, and ends after its last
 //! client.
 
 use std::collections::HashMap;
@@ -18,21 +18,21 @@ use tcpcost_meter::bpf::{Thread, Threads};
 use super::{Answer, Request, answer_to_bytes, path};
 use crate::Failure;
 
-/// The variable that tells a netserver that it is this process.
+/// Environment variable that makes a netserver this process.
 pub(super) const ASKED: &str = "TCPCOST_NETPERF_METER";
 
-/// True if this process was started to have the programs.
+/// True if this process was started to load the programs.
 pub(crate) fn is_asked() -> bool {
     std::env::var_os(ASKED).is_some()
 }
 
-/// Answers clients until the last one leaves. The first is at standard input.
+/// Answers clients until the last one closes its connection. The first client is at standard input.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub(crate) fn run() -> Result<u8, Failure> {
     let failed = |error: io::Error| Failure::usage(format!("netperf's meter: {error}"));
-    // A terminal's Ctrl-C is for the instance that started it alone.
+    // Ctrl-C of a terminal must end only the instance.
     let _ = rustix::process::setsid();
     let path = path("sock").map_err(Failure::usage)?;
     let listener = listener(&path).map_err(failed)?;
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<u8, Failure> {
             }
             stays
         });
-        // Also one that came while the last client left.
+        // A client may have connected while the last one left.
         while let Ok(socket) = accept_with(&listener, SocketFlags::CLOEXEC) {
             clients.push(Client::new(socket));
         }
@@ -56,7 +56,8 @@ pub(crate) fn run() -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The socket at which others join. Who starts this process holds the lock, and no process answers at the path.
+/// Socket for further clients. The starter of this process holds the lock, and no process answers at the path, so the old file is
+/// removed.
 fn listener(path: &Path) -> io::Result<OwnedFd> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -72,7 +73,7 @@ fn listener(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits, and tells of each client if it has sent something or left.
+/// Waits for an event. True for each client that has sent a request or closed its connection.
 fn ready(listener: &OwnedFd, clients: &[Client]) -> io::Result<Vec<bool>> {
     let sockets = clients.iter().map(|client| &client.socket);
     let mut polled: Vec<PollFd<'_>> = [listener]
@@ -88,7 +89,7 @@ fn ready(listener: &OwnedFd, clients: &[Client]) -> io::Result<Vec<bool>> {
     Ok(clients.map(|client| !client.revents().is_empty()).collect())
 }
 
-/// The programs, while a thread is measured.
+/// The programs; loaded while a thread is measured.
 #[derive(Default)]
 struct Programs {
     loaded: Option<Threads>,
@@ -123,7 +124,7 @@ impl Programs {
         self.rest();
     }
 
-    /// Without a thread there is nothing to measure, and programs cost at every softirq.
+    /// Unloads the programs if no thread is measured, because they cost time at every softirq.
     fn rest(&mut self) {
         if self.threads == 0 {
             self.loaded = None;
@@ -131,7 +132,7 @@ impl Programs {
     }
 }
 
-/// An instance, and its threads that are measured.
+/// A connected instance and its measured threads.
 struct Client {
     socket: OwnedFd,
     named: HashMap<u32, Thread>,
@@ -145,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Answers one request. False if the client has left.
+    /// Answers one request. False if the client has closed its connection.
     fn serve(&mut self, programs: &mut Programs) -> bool {
         let mut bytes = [0; 16];
         let Ok((length @ 1.., _)) = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) else {
@@ -198,5 +199,5 @@ impl Client {
     }
 }
 
-/// Instances that may wait for their first answer.
+/// Listen backlog: instances that wait for their first answer.
 const BACKLOG: i32 = 1024;

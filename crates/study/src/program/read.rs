@@ -29,7 +29,7 @@ impl Program {
     /// Parses a program from its text, as [`Display`](std::fmt::Display) writes it.
     ///
     /// # Errors
-    /// Those of a program in a study file; or the text is not TOML.
+    /// The text is not TOML, or a program in a study file would be refused for the same reason.
     pub fn from_text(text: &str) -> Result<Program, String> {
         let raw = crate::raw::raw_text(text).ok_or_else(|| LIST.to_string())?;
         Program::read(&raw)

@@ -63,7 +63,7 @@ fn refused(name: &'static str, purpose: &str, error: &io::Error) -> Check {
 struct Type {
     name: &'static str,
     number: u32,
-    /// What is missing without it.
+    /// Effect of its absence.
     purpose: &'static str,
 }
 

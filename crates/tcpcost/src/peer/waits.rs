@@ -1,4 +1,4 @@
-//! What an instance sleeps on next to its interface: the bell of new applications and the sockets of its relays.
+//! Descriptors that an instance waits for, besides its interface: the bell of new applications and the sockets of its relays.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

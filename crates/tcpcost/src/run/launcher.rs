@@ -31,7 +31,7 @@ pub struct Launchers {
     program: Option<Vec<String>>,
     /// Whether this program is copied to the hosts, and where it was.
     pub(super) pushed: Option<Mutex<BTreeMap<String, String>>>,
-    /// How long a host may be silent.
+    /// Limit on the time that a host may be silent.
     pub silence_max: Duration,
     /// The job of Slurm that this process is part of.
     pub job: Option<Allocation>,

@@ -145,7 +145,7 @@ const HOLD_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// An agent that runs already has a lease that this command does not know: it hears of the command as often as by the default.
 const BEAT_MAX: Duration = Duration::from_secs(15);
-/// A wait that ends so much later than it should was no wait: this process was stopped, say by Ctrl-Z.
+/// Delay of a wait from which on this process counts as stopped, for example by Ctrl-Z.
 const LATE_LEAST: Duration = Duration::from_secs(1);
 /// How long a write waits before it looks for a request to stop.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
@@ -172,7 +172,7 @@ struct Node {
     /// Questions that it has not answered.
     asked: usize,
     hello: Option<Hello>,
-    /// When it is given up, if it has not answered until then; `None` before the first question.
+    /// Time at which a host without an answer is given up. `None` before the first question.
     due: Option<Instant>,
     /// Whether it was asked to run and has not answered.
     runs: bool,
@@ -234,7 +234,7 @@ impl Hearing {
 /// What a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
-/// The time within which a trial must end.
+/// Time limit of a trial.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     began: Instant,
@@ -249,9 +249,9 @@ pub struct Nodes {
     interrupt: Interrupt,
     /// Hosts that said of the last question to all that they failed, as they said it.
     failed: Vec<HostName>,
-    /// How long a host may be silent.
+    /// Limit on the time that a host may be silent.
     silence_max: Duration,
-    /// The trial that must end, if the run has a limit on its time.
+    /// Limit of the running trial. `None` if the run has no time limit.
     bound: Option<Bound>,
     /// When such hosts are told again that the command is there.
     next_beat: Instant,
@@ -456,8 +456,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Bounds the next trial: a host that has not answered by then is given up. `None` leaves it to the time that a host may
-    /// be silent.
+    /// Sets the time limit of the next trial: a host that has not answered by then is given up. With `None` only the limit on
+    /// silence holds.
     pub fn bound(&mut self, time: Option<Duration>) {
         let began = Instant::now();
         let end = time.and_then(|time| began.checked_add(time));
@@ -684,7 +684,7 @@ impl Nodes {
         }
     }
 
-    /// Gives all hosts as much more time as this process itself was stopped, or had no CPU.
+    /// Extends all limits by the time for which this process was stopped or had no CPU.
     fn forgive(&mut self, late: Duration) {
         if late < LATE_LEAST {
             return;

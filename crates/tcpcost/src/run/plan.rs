@@ -68,7 +68,7 @@ const CAPTURE: Duration = Duration::from_millis(120);
 /// Per connection.
 const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 
-/// The least time that a trial has to end: on a busy machine a host may have no CPU for seconds.
+/// Shortest time limit of a trial, because a host may get no CPU for seconds on a busy machine.
 const END_LEAST: Duration = Duration::from_secs(10);
 
 impl Plan {
@@ -198,8 +198,8 @@ impl Plan {
         records.is_empty() || spent + expected(study, cell, records) <= limit
     }
 
-    /// The time within which a trial must end in a study with a limit, `since` its run's last trial: what is left of the limit,
-    /// and on any machine several times as long as such a trial takes.
+    /// Time limit of the next trial in a study with a limit: what is left of that limit, but at least [`END_LEAST`] and twice the
+    /// expected time. `since`: time since the run's last trial. `None` if the study has no limit.
     pub fn trial_limit(
         study: &Study,
         cell: &Cell,
@@ -231,7 +231,7 @@ fn trial_time(study: &Study, cell: &Cell) -> Duration {
     warm_up + duration + OVERHEAD + OVERHEAD_PER_FLOW * flows
 }
 
-/// What a trial of a cell will take: as many times longer than planned as the trials so far.
+/// Expected time of a trial: the planned time, scaled by how much longer than planned the trials so far took.
 fn expected(study: &Study, cell: &Cell, records: &[Record]) -> Duration {
     let planned: Duration = records
         .iter()

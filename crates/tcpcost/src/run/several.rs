@@ -27,11 +27,11 @@ struct Side {
     folder: PathBuf,
 }
 
-/// Runs of each of two builds without `--runs`: in turn they find a change of 30 % in some 8 of 10 cases (docs/method.md).
+/// Runs of each build if `--runs` is not given. Five runs in turn find a change of 30 % in some 8 of 10 cases (docs/method.md).
 const RUNS_IN_TURN: u32 = 5;
 
-/// `tcpcost run STUDY` with `--runs K`, `--in-turn-with DIR`, or `--baseline DIR --with tcpcost=PATH`. Runs that are in the
-/// folders already, of the same study and command line, are gone on with.
+/// `tcpcost run STUDY` with `--runs K`, `--in-turn-with DIR`, or `--baseline DIR --with tcpcost=PATH`. Continues runs of the
+/// same study and command line that are in the folders already.
 pub fn several(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     let runs = args.runs.unwrap_or(RUNS_IN_TURN);
     let named = args.study.as_deref().expect("clap asks for a study");
@@ -107,7 +107,7 @@ pub fn several(args: &cli::RunArgs) -> anyhow::Result<Exit> {
 const BEFORE: &str = "before";
 const AFTER: &str = "after";
 
-/// Makes one run's directory, or finds it there, and has a process conduct what is left of it.
+/// Makes the directory of one run, or opens an existing one, and starts a process that conducts the remaining trials.
 fn once(
     args: &cli::RunArgs,
     side: &Side,
