@@ -83,7 +83,7 @@ impl Kernel {
 /// Image in a build tree.
 const BUILT: &str = "arch/x86/boot/bzImage";
 
-/// Image and modules below a root: of this release, or of the last release in alphabetical order.
+/// Image and modules below a root: of this release, or of the newest one.
 fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBuf>)> {
     let images = fs::read_dir(root.join("boot")).ok()?;
     let mut releases: Vec<String> = images
@@ -93,7 +93,7 @@ fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBu
         })
         .filter(|name| release.is_none_or(|release| release == name))
         .collect();
-    releases.sort();
+    releases.sort_by_cached_key(|release| (numbers(release), release.clone()));
     let release = releases.pop()?;
     let image = root.join(format!("boot/vmlinuz-{release}"));
     fs::File::open(&image).ok()?; // Some distributions let only root read it.
@@ -102,6 +102,12 @@ fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBu
         .into_iter()
         .find(|folder| folder.is_dir());
     Some((image, modules))
+}
+
+/// Numbers in a release's name, in order: 6.12 is newer than 6.9.
+fn numbers(release: &str) -> Vec<u64> {
+    let words = release.split(|c: char| !c.is_ascii_digit());
+    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 fn unpack(package: &Path) -> Result<TempDir, GuestError> {
@@ -153,6 +159,10 @@ mod tests {
             (kernel.image.clone(), kernel.modules),
             (tree.join(BUILT), Some(tree))
         );
+        fs::write(root.join("boot/vmlinuz-6.12.0-x"), "").unwrap();
+        fs::write(root.join("boot/vmlinuz-6.9.0-x"), "").unwrap();
+        let newest = Kernel::find(Some(root)).unwrap();
+        assert_eq!(newest.image, root.join("boot/vmlinuz-6.12.0-x"));
         let alone = Kernel::find(Some(&kernel.image)).unwrap();
         assert_eq!(alone.modules, None);
     }

@@ -193,9 +193,9 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     assert_eq!(of_run["thresholds"].as_array().unwrap().len(), 6);
     assert_eq!(of_run["comparisons"][0]["paired"], false);
     assert_eq!(of_run["comparisons"][0]["runs"]["before"], 1);
-    // A run of which one cell costs a million times as much as in a copy of it is missed by that cell, by limit and by verdict.
+    // A run of which one cell costs a billion times as much as in a copy of it is missed by that cell, by limit and by verdict.
     let dearer = |record: &str| match record.contains("\"cell\":\"write_size=64B\"") {
-        true => times(record, 1_000_000),
+        true => times(record, 1_000_000_000),
         false => record.to_string(),
     };
     copy(&place, "before", "after", dearer);
