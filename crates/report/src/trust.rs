@@ -49,7 +49,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
         .filter_map(|cell| cell.main_estimate()?.half_width_ratio());
     if let Some(width) = Estimate::new(widths) {
         line += &format!(
-            "; the cells' intervals are \u{b1}{} % wide in the median",
+            "; median half-width of the cells' intervals: \u{b1}{} %",
             show(width.median * 100.0)
         );
     }
@@ -60,7 +60,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
     }
 }
 
-/// `2 of 7 contrasts are not decided to ±5 points: about 60 repetitions would, for 12.`
+/// `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would decide them, 5.0 times as many as now.`
 fn undecided(summary: &Summary) -> Option<String> {
     // A comparison's verdict says so itself.
     let target = summary.study.measure.contrast_target?;
@@ -76,12 +76,12 @@ fn undecided(summary: &Summary) -> Option<String> {
         .max();
     let more = needed.map_or(String::new(), |needed| {
         format!(
-            ": about {needed} repetitions would, {:.1} times as many as now",
+            ": about {needed} repetitions would decide them, {:.1} times as many as now",
             needed as f64 / done.max(1) as f64
         )
     });
     Some(format!(
-        "{} of {all} contrasts are not decided to \u{b1}{} points{more}.",
+        "{} of {all} contrasts are undecided at \u{b1}{} points{more}.",
         undecided.len(),
         show(target * 100.0)
     ))
