@@ -148,7 +148,7 @@ fn a_study_runs_from_file_to_report() {
         assert!(goodput["median"].as_f64().unwrap() > 0.0, "{cell}");
         assert_eq!(goodput["unit"], "bit/s");
     }
-    let records = place.records("out");
+    let records = place.records_of_work("out");
     assert_eq!(records.len(), 4);
     for record in &records {
         assert_eq!(record["outcome"], "measured", "{record}");

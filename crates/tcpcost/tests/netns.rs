@@ -44,7 +44,7 @@ retries = 0
     let study = place.write("knobs.toml", text);
     let ran = place.run(&["run", &study, "--out", "out"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let records = place.records("out");
+    let records = place.records_of_work("out");
     assert_eq!(records.len(), 6);
     for record in &records {
         let end = |end: &str| environment(record, end).clone();

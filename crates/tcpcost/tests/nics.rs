@@ -92,7 +92,7 @@ fn what_a_device_has_not_is_refused_by_host_and_knob() {
         })
         .collect();
     let ran = lab.run(&format!("{HOSTS}{cells}{MEASURE}"), &[]);
-    let records = lab.place.records("out");
+    let records = lab.place.records_of_work("out");
     assert_eq!(records.len(), knobs.len(), "{ran:?}");
     for (knob, _, expected) in knobs {
         let record = records

@@ -51,7 +51,7 @@ fn two_ends_of_one_thread_have_their_turns_by_time_and_by_work() {
     for (study, out) in [(timed, "timed"), (work, "work")] {
         let ran = place.run(&["run", &study, "--out", out]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        let records = place.records(out);
+        let records = place.records_of_work(out);
         assert_eq!(records.len(), 5);
         for record in &records {
             if record["cell"] == "over a TAP" {

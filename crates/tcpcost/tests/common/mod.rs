@@ -110,6 +110,13 @@ impl Place {
     pub fn records(&self, directory: &str) -> Vec<serde_json::Value> {
         records(&self.path(directory))
     }
+
+    /// The same without trials that did no work: on a busy machine a short trial may fail, and is made again.
+    pub fn records_of_work(&self, directory: &str) -> Vec<serde_json::Value> {
+        let mut records = self.records(directory);
+        records.retain(|record| !did_no_work(record));
+        records
+    }
 }
 
 /// Of a run that goes on, too: what has no line end yet is being written.
