@@ -24,6 +24,7 @@ mod chains;
 mod figure;
 mod guard;
 mod interval;
+mod machine;
 mod meter_name;
 mod opening;
 mod printable;
@@ -36,6 +37,7 @@ pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use figure::{Figure, FigureOf, figure_table};
 pub use guard::{Guard, TextForm};
 pub use interval::Interval;
+pub use machine::{Environment, Machine, Nic};
 pub use meter_name::{Asked, Loaded, MeterName, Of};
 pub use opening::{Opening, Sequences};
 pub use printable::{

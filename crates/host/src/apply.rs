@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use tcpcost_study::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Segmentation};
+use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Segmentation};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;

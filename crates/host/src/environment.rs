@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use tcpcost_study::{DeviceName, Environment, Segmentation};
+use tcpcost_counts::Environment;
+use tcpcost_knobs::{DeviceName, Segmentation};
 
 use crate::error::SystemError;
 use crate::{ethtool, link, qdisc, route, rps, sysctl};

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::DeviceName;
+use tcpcost_knobs::DeviceName;
 
 use crate::error::{SystemError, read_trimmed, write};
 

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-use tcpcost_study::DeviceName;
+use tcpcost_knobs::DeviceName;
 
 use crate::error::SystemError;
 use crate::journal::{self, Journal};

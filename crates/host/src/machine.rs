@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tcpcost_study::Machine;
+use tcpcost_counts::Machine;
 
 use crate::cpus::Cpus;
 use crate::error::read_trimmed;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::TcAttribute;
-use tcpcost_study::WireSettings;
+use tcpcost_knobs::WireSettings;
 
 use crate::error::SystemError;
 use crate::netlink::ask;

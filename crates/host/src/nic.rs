@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use tcpcost_study::{DeviceName, Nic};
+use tcpcost_counts::Nic;
+use tcpcost_knobs::DeviceName;
 
 use crate::channels::{Channels, Rss};
 use crate::error::read_trimmed;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::DeviceName;
+use tcpcost_knobs::DeviceName;
 
 use crate::error::{SystemError, read_trimmed, write};
 

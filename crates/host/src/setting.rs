@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use tcpcost_study::{DeviceName, SysctlName};
+use tcpcost_knobs::{DeviceName, SysctlName};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tcpcost_study::nearest;
+use tcpcost_knobs::nearest;
 
 use crate::error::{SystemError, read_trimmed, write};
 

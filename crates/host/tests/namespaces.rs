@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
-use tcpcost_study::{DeviceName, DeviceOwner, DeviceSettings, Segmentation};
+use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, Segmentation};
 
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::{Journal, restore};
@@ -40,7 +40,7 @@ fn every_knob_is_set_read_back_and_taken_back() {
         let mut journal = Journal::in_memory();
         let mut check =
             |change: &dyn Fn(&mut DeviceSettings),
-             seen: &dyn Fn(&tcpcost_study::Environment) -> bool| {
+             seen: &dyn Fn(&tcpcost_counts::Environment) -> bool| {
                 let settings = settings(change);
                 apply(
                     &settings,

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_knobs::{ReceiveWith, SendWith};
 
 use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::StackError;

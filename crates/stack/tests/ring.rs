@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
+use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_stack::{
     Content, Ready, RingConn, RingSink, RingSource, RingStack, SocketOptions, Stack, uring_refusal,
 };
-use tcpcost_study::{ReceiveWith, SendWith};
 
 /// A test that hangs fails after a minute.
 const LIMIT: Duration = Duration::from_secs(60);

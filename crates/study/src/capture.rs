@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::Opening;
 use toml::de::DeValue;
 
-use crate::knob::Knobs;
 use crate::parse::{Section, StudyError, matching, required};
 use crate::raw::Raw;
 use crate::raw::raw;
-use crate::units;
+use tcpcost_knobs::{Knobs, units};
 
 /// Settings of `[measure.capture]`.
 #[derive(Debug, Clone, PartialEq)]

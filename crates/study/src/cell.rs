@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tcpcost_counts::MeterName;
 
-use crate::knob::Knobs;
+use tcpcost_knobs::Knobs;
 
 /// Combination of knobs. One run of it is a trial.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,15 +1,12 @@
 //! Conclusions of a study: `[[conclusion]]` and `[[fit]]`. Their arithmetic and sentences are in
 //! `report`.
 
-use crate::choices::Expects;
 use crate::derived::Derived;
-use crate::knob::{Knobs, find_full};
 use crate::parse::{Section, StudyError, matching, matching_in, number, quantity, required};
 use crate::raw::Raw;
 use crate::raw::raw;
-use crate::row::Knob;
 use crate::statement::Statement;
-use crate::value::Value;
+use tcpcost_knobs::{Expects, Knob, Knobs, Value, find_full};
 
 /// `[[conclusion]]`: a sentence about cells, or about the effect of a knob between cells.
 #[derive(Debug, Clone, PartialEq)]

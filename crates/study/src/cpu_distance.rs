@@ -127,9 +127,9 @@ impl CpuDistance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_name::HostName;
     use crate::record::CpuId;
     use crate::record::HostRecord;
+    use tcpcost_knobs::HostName;
 
     fn record(cpus: [usize; 2], before_ns: Option<u64>, after_ns: Option<u64>) -> Record {
         of_machine("a", cpus, before_ns, after_ns)

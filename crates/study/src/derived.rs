@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tcpcost_counts::{Figure, FigureOf};
 
-use crate::host_name::HostName;
+use tcpcost_knobs::HostName;
 
 /// Scope of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,7 +113,7 @@ impl FromStr for Derived {
         let names: Vec<String> = Derived::of_pair()
             .map(|derived| derived.to_string())
             .collect();
-        let near = crate::nearest::nearest(name, names.iter().map(String::as_str));
+        let near = tcpcost_knobs::nearest(name, names.iter().map(String::as_str));
         Err(match near {
             Some(near) => format!("no such quantity; nearest is \"{near}\""),
             None => "no such quantity; see docs/quantities.md".to_string(),

@@ -82,8 +82,8 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_name::HostName;
     use crate::record::HostRecord;
+    use tcpcost_knobs::HostName;
 
     /// Trial of 100 ms. For each host: bytes received, and the time for which it counted, ms.
     fn record(hosts: [(u64, u64); 2]) -> Record {

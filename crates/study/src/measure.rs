@@ -6,14 +6,9 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::{Asked, MeterName};
 
 use crate::capture::CaptureSettings;
-use crate::choices::{WaitsBy, WorkloadKind};
 use crate::conclusion::Change;
 use crate::derived::Derived;
-use crate::host_name::HostName;
-use crate::knob::Knobs;
-use crate::settings::WorkloadSettings;
-use crate::share::Share;
-use crate::value::Value;
+use tcpcost_knobs::{HostName, Knobs, Share, Value, WaitsBy, WorkloadKind, WorkloadSettings};
 
 /// `[measure]`: meters, duration, and number of repetitions.
 #[derive(Debug, Clone, PartialEq)]

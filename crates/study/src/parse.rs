@@ -7,9 +7,8 @@ use tcpcost_counts::{is_unprintable, printable};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::knob::{Knobs, find_full, instead};
-use crate::nearest::nearest;
 use crate::raw::{Raw, raw};
+use tcpcost_knobs::{Knobs, find_full, instead, nearest};
 
 /// Error in a study file: its place, its key, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

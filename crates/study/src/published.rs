@@ -6,13 +6,11 @@ use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::conclusion::change;
-use crate::host_name::HostName;
-use crate::knob::find_full;
 use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
 use crate::parse::{Section, StudyError, matching, number, quantity, required};
 use crate::raw::Raw;
 use crate::raw::raw;
-use crate::value::Value;
+use tcpcost_knobs::{HostName, Value, find_full};
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
     let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;

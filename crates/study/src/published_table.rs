@@ -4,10 +4,9 @@
 use toml::de::DeValue;
 
 use crate::derived::Derived;
-use crate::knob::{Knobs, find_full};
 use crate::parse::{Section, StudyError, matching, number, quantity, required};
 use crate::raw::{Raw, raw};
-use crate::value::Value;
+use tcpcost_knobs::{Knobs, Value, find_full};
 
 /// A published table.
 #[derive(Debug, Clone, PartialEq)]

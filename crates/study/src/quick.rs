@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use crate::conclusion::values;
-use crate::knob::find_full;
 use crate::parse::{Section, StudyError};
 use crate::raw::Raw;
 use crate::raw::raw;
-use crate::units;
-use crate::value::Value;
+use tcpcost_knobs::{Value, find_full, units};
 
 /// Changes for a quick run. `None` and an empty list stand for the defaults of
 /// [`crate::Study::make_quick`].

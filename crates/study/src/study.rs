@@ -11,22 +11,17 @@ use crate::capture::{CaptureSettings, PublishedOpening};
 use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
-use crate::flow_group::group_of;
-use crate::host_name::HostName;
-use crate::host_reach::Reach;
-use crate::knob::{Knobs, UnknownKnob, new_name};
 use crate::measure::{FixedWork, Measure, Published, PublishedFunctions, Threshold};
-use crate::nearest::nearest;
 use crate::parse::{Section, Source, StudyError, quantity};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
-use crate::raw::Raw;
-use crate::raw::raw;
-use crate::row::Group;
+use crate::raw::{Raw, raw, raw_text};
 use crate::statement::Statement;
-use crate::topology::{Bed, Topology};
-use crate::units;
+use crate::topology::Topology;
+use tcpcost_knobs::{
+    Bed, Group, HostName, Knobs, Reach, UnknownKnob, group_of, nearest, new_name, units,
+};
 
 pub use self::comparison::{CellPair, Sides};
 
@@ -343,7 +338,12 @@ impl Study {
                     expected: "varies in this study; take it out of the study file first".into(),
                 });
             }
-            set.set(name, text)?;
+            match raw_text(text) {
+                Some(program @ Raw::List(_)) if text.contains('{') => {
+                    set.set_raw(name, &program)?
+                }
+                _ => set.set(name, text)?,
+            }
         }
         let mut useless = Useless::of(&set);
         for cell in &mut self.cells {

@@ -9,12 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::host_name::HostName;
-use crate::host_reach::Reach;
-use crate::knob::Knobs;
-use crate::side::Side;
-use crate::traffic::Traffic;
-use crate::words::words;
+use tcpcost_knobs::{Bed, HostName, Knobs, Reach, Side, Traffic};
 
 /// TCP of a host's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,22 +115,6 @@ pub struct Route {
     pub via: IpAddr,
 }
 
-words! {
-    /// Bed: description of hosts and links.
-    Bed {
-        /// Network namespaces connected by veth pairs.
-        Netns = "netns",
-        /// Loopback of the command's own namespace.
-        Loopback = "loopback",
-        /// Two namespaces connected by a TAP, with our TCP in one of them.
-        Tap = "tap",
-        /// Our TCP at both ends, in one process.
-        Memory = "memory",
-        /// Devices of hosts that the study names, as they are.
-        Hosts = "hosts",
-    }
-}
-
 /// Hosts, links and traffic of a trial. The hosts are in the order in which the phases of a trial
 /// go through them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,46 +128,6 @@ pub struct Topology {
     /// Hosts that terminate the connections that go through them, and make their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<HostName>,
-}
-
-/// Owner of a trial's devices, which decides what may be set and how it is restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceOwner {
-    /// Bed: the devices end with it.
-    Bed,
-    /// Loopback of the command's machine, which serves all.
-    Loopback,
-    /// Host: its own device, which other programs on the host may use, too.
-    Host,
-}
-
-impl Bed {
-    /// Bed of the hosts that a study names: `netns` if all are in namespaces of their own, else
-    /// `hosts`. A host in a namespace of its own with a `device` gets a device of the command's
-    /// machine, which is moved there.
-    ///
-    /// # Errors
-    /// One line: only some hosts are in namespaces; or no host exists that the device could come
-    /// from.
-    pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
-        let hosts = knobs.named_hosts();
-        let is_netns = |host: &&HostName| knobs.reach(**host) == Some(Reach::Netns);
-        let has_device = |host: &&HostName| {
-            let device = knobs.value_at(**host, "device");
-            device.is_some_and(|word| word.to_string() != "auto")
-        };
-        let is_local = |host: &HostName| knobs.reach(*host) == Some(Reach::Local);
-        let moved = hosts.iter().filter(is_netns).filter(has_device).count();
-        if moved > 0 && !hosts.iter().any(is_local) {
-            return Err("reach: a device is moved into a namespace (netns with device) of the machine of another host, which is reached by local".to_string());
-        }
-        match hosts.iter().filter(is_netns).count() - moved {
-            0 => Ok(Bed::Hosts),
-            count if count == hosts.len() => Ok(Bed::Netns),
-            _ => Err("reach: either all hosts are in namespaces that are made for the trial (netns) or none: a namespace that is there already is reached by exec:ip netns exec NAME".to_string()),
-        }
-    }
 }
 
 impl Topology {

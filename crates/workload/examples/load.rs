@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use tcpcost_counts::{Counts, Quantity};
+use tcpcost_knobs::{Knobs, WorkloadSettings};
 use tcpcost_stack::{KernelStack, limits};
-use tcpcost_study::{Counts, Knobs, Quantity, WorkloadSettings};
 use tcpcost_workload::{Worker, flows_of, socket_options};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

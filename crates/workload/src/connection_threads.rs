@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use tcpcost_knobs::Side;
 use tcpcost_stack::{Stack, StackError};
-use tcpcost_study::Side;
 
 use crate::blocking::{OfGroup, OnStart, Strand, Stream, Threads, Way};
 use crate::error::call;

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
+use tcpcost_counts::Counts;
+use tcpcost_knobs::{SendWith, Side, WaitsBy, WorkloadSettings};
 use tcpcost_stack::{Content, Pages, Stack, StackError};
-use tcpcost_study::{Counts, SendWith, Side, WaitsBy, WorkloadSettings};
 
 use crate::hello::Token;
 use crate::histogram::response_times;

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use tcpcost_knobs::{Cork, Side};
 use tcpcost_stack::Stack;
-use tcpcost_study::{Cork, Side};
 
 use crate::error::{Mismatch, WorkloadError};
 use crate::flow::Flow;
@@ -268,7 +268,7 @@ pub(crate) const CALL_LEAST: usize = 16 * 1024;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tcpcost_study::{Knobs, WorkloadSettings};
+    use tcpcost_knobs::{Knobs, WorkloadSettings};
 
     use super::*;
     use crate::pattern::Checker;

@@ -11,7 +11,8 @@
 //! use std::sync::atomic::AtomicBool;
 //! use std::time::{Duration, Instant};
 //! use tcpcost_stack::KernelStack;
-//! use tcpcost_study::{Knobs, Quantity, WorkloadSettings};
+//! use tcpcost_counts::Quantity;
+//! use tcpcost_knobs::{Knobs, WorkloadSettings};
 //! use tcpcost_workload::{Worker, socket_options};
 //!
 //! let mut knobs = Knobs::default();

@@ -1,7 +1,7 @@
 //! The bytes of payload: a pattern whose period is prime, so that no buffer, page or segment size
 //! divides it and bytes that are lost, doubled or moved show up as a mismatch.
 
-use tcpcost_study::Side;
+use tcpcost_knobs::Side;
 
 use crate::error::Mismatch;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use tcpcost_knobs::{Cork, ReceiveWith, SendWith, Side, WaitsBy, WorkloadKind, WorkloadSettings};
 use tcpcost_stack::SocketOptions;
-use tcpcost_study::{Cork, ReceiveWith, SendWith, Side, WaitsBy, WorkloadKind, WorkloadSettings};
 
 use crate::hello::{TOKEN_BYTES, Token};
 use crate::pattern::{self, PERIOD};
@@ -246,7 +246,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use tcpcost_study::Knobs;
+    use tcpcost_knobs::Knobs;
 
     use super::*;
 

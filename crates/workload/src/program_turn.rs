@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use tcpcost_knobs::{MessageSize, Side};
 use tcpcost_stack::Stack;
-use tcpcost_study::{MessageSize, Side};
 
 use crate::error::WorkloadError;
 use crate::flow::State;

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::Side;
 use tcpcost_stack::Stack;
-use tcpcost_study::Side;
 
 use crate::error::WorkloadError;
 use crate::flow::State;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::Side;
 use tcpcost_stack::{Ready, Stack, StackError};
-use tcpcost_study::Side;
 
 use crate::error::{SetupError, call};
 use crate::flow::State;

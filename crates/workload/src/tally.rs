@@ -1,7 +1,7 @@
 //! A worker's own counts.
 
+use tcpcost_counts::{Counts, Quantity};
 use tcpcost_stack::Pages;
-use tcpcost_study::{Counts, Quantity};
 
 use crate::plan::Plan;
 

@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
+use tcpcost_counts::{Counts, Quantity};
+use tcpcost_knobs::{Side, WorkloadSettings};
 use tcpcost_stack::{Stack, StackError};
-use tcpcost_study::{Counts, Quantity, Side, WorkloadSettings};
 
 use crate::blocking::{OnStart, Threads};
 use crate::clock::Clock;
@@ -330,7 +331,7 @@ impl<S: Stack> Worker<S> {
     }
 
     /// Durations of each operation of a group's program since the last call, in the order of
-    /// [`Program::timed`](tcpcost_study::Program::timed). Empty if the workload is no program, or
+    /// [`Program::timed`](tcpcost_knobs::Program::timed). Empty if the workload is no program, or
     /// if this end executes the mirror image of one.
     pub fn take_operations(&mut self, group: usize) -> Vec<OperationFound> {
         if let Some(threads) = &self.threads {

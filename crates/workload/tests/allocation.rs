@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{client, limit, run_while, server, settings};
-use tcpcost_study::Quantity as Q;
+use tcpcost_counts::Quantity as Q;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TOKEN, limit, settings};
+use tcpcost_counts::Counts;
+use tcpcost_counts::Quantity as Q;
+use tcpcost_knobs::WorkloadSettings;
 use tcpcost_stack::{KernelStack, Stack};
-use tcpcost_study::{Counts, Quantity as Q, WorkloadSettings};
 use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
 /// Counter of threads that were started.

@@ -6,12 +6,12 @@ mod common;
 use std::fs;
 
 use common::{exchange, settings};
-use tcpcost_study::Quantity as Q;
+use tcpcost_counts::Quantity as Q;
 use tcpcost_testbed::{in_namespace, skip};
 
 /// Sends by reference, with `room` bytes for notifications, until this count of the sender is
 /// `least`. Returns the sender's counts; `None` if the namespace or the sysctl is not available.
-fn send_with_room(room: &'static str, count: Q, least: u64) -> Option<tcpcost_study::Counts> {
+fn send_with_room(room: &'static str, count: Q, least: u64) -> Option<tcpcost_counts::Counts> {
     in_namespace(|| {
         if let Err(error) = fs::write("/proc/sys/net/core/optmem_max", room) {
             skip(&format!(

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TOKEN, limit, settings};
+use tcpcost_counts::Counts;
+use tcpcost_counts::Quantity as Q;
 use tcpcost_stack::{RingStack, uring_refusal};
-use tcpcost_study::{Counts, Quantity as Q};
 use tcpcost_testbed::skip;
 use tcpcost_workload::{Worker, socket_options};
 

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::{TOKEN, client, limit, run_while, server, settings};
+use tcpcost_counts::Quantity as Q;
 use tcpcost_stack::{KernelStack, Stack, StackError};
-use tcpcost_study::Quantity as Q;
 use tcpcost_testbed::until;
 use tcpcost_workload::{Worker, WorkloadError, socket_options};
 

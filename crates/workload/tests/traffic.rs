@@ -6,8 +6,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{TOKEN, exchange, limit, run_while, settings};
+use tcpcost_counts::Quantity as Q;
+use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith};
 use tcpcost_workload::{Worker, flows_of, socket_options};
 
 /// Runs one kind by all pairs of calls; bytes are checked where the receive call shows them.

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use common::{client, exchange, limit, server, settings};
+use tcpcost_counts::Quantity as Q;
+use tcpcost_knobs::WorkloadSettings;
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{Quantity as Q, WorkloadSettings};
 use tcpcost_workload::Worker;
 
 /// Sets up both ends of a workload in this thread.

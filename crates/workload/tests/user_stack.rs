@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TOKEN, limit, settings};
+use tcpcost_counts::Quantity as Q;
+use tcpcost_knobs::{ReceiveWith, SendWith, WorkloadSettings};
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Frame, Impaired, Impairment, Offloads, Source};
 use tcpcost_stack::{Stack, UserStack, Wire};
-use tcpcost_study::{Quantity as Q, ReceiveWith, SendWith, WorkloadSettings};
 use tcpcost_tcp::Config;
 use tcpcost_workload::{Worker, socket_options};
 

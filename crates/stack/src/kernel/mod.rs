@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{SocketFlags, SocketType, sockopt};
-use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_knobs::{ReceiveWith, SendWith};
 
 use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::{StackError, call};

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, sockopt};
-use tcpcost_study::Value;
+use tcpcost_knobs::Value;
 
 use crate::error::{StackError, call};
 use crate::kernel::{acks, tls, zerocopy};
@@ -54,7 +54,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
 }
 
 /// Sets a knob on the socket of an open connection: a knob whose row has
-/// [`Kernel::SocketOption`](tcpcost_study::Kernel).
+/// [`Kernel::SocketOption`](tcpcost_knobs::Kernel).
 ///
 /// # Errors
 /// Errors of setsockopt; EINVAL if the knob is not a socket's, or the value is not of the knob's

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
-use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_knobs::{ReceiveWith, SendWith};
 
 use super::ring::{Kind, Ring};
 use super::{Listening, Place, RingConn, RingListener, RingSink, RingSource, RingStack, Sending};

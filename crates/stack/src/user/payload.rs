@@ -8,7 +8,7 @@
 use std::io;
 use std::time::Instant;
 
-use tcpcost_study::{ReceiveWith, SendWith};
+use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_tcp::wire::Unreachable;
 use tcpcost_tcp::{Connection, Ended, Piece, ReadError, WriteError};
 

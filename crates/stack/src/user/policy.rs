@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use tcpcost_study::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
+use tcpcost_knobs::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
 use tcpcost_tcp::{
     AckPolicy, Config, MtuProbing, Pacing, Segmentation, SegmentationRules, TailRule,
 };
@@ -248,7 +248,7 @@ impl Acks {
 
 #[cfg(test)]
 mod tests {
-    use tcpcost_study::{HostName, KNOBS, Kind, Knob, Knobs, Of, User};
+    use tcpcost_knobs::{HostName, KNOBS, Kind, Knob, Knobs, Of, User};
     use tcpcost_tcp::LinuxAcks;
 
     use super::*;

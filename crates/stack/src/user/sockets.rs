@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_link::Device;
-use tcpcost_study::{ReceiveWith, SendWith};
 use tcpcost_tcp::{self as tcp, ConnectError, Connection, ListenError, State};
 
 use super::payload::{ended, read_result, write_error};

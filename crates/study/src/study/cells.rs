@@ -6,12 +6,8 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
-use crate::host_name::HostName;
-use crate::knob::{Knobs, find_full, instead, new_name};
-use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError, set};
-use crate::reach::Unmet;
-use crate::row::Group;
+use tcpcost_knobs::{Group, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
 /// it.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
-use crate::knob::UnknownKnob;
 use crate::study::Study;
+use tcpcost_knobs::UnknownKnob;
 
 /// Two cells that are compared, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]

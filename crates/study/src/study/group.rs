@@ -1,11 +1,8 @@
 //! `[[group]]` of a study file. Its keys are knobs of the group: `flows` of the group `small` is
 //! `small.flows`.
 
-use crate::host_name::HostName;
-use crate::knob::instead;
-use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError, required, set};
-use crate::value::Value;
+use tcpcost_knobs::{HostName, KNOBS, Value, instead};
 
 use super::cells::{Base, KnobPlace};
 

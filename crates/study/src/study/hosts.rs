@@ -6,12 +6,9 @@ use std::ops::RangeInclusive;
 
 use toml::de::DeValue;
 
-use crate::host_name::HostName;
-use crate::host_reach::Reach;
-use crate::knobs::KNOBS;
 use crate::parse::{Section, StudyError};
 use crate::raw::{Raw, raw};
-use crate::row::Group;
+use tcpcost_knobs::{Group, HostName, KNOBS, Reach};
 
 use super::cells::{Base, KnobPlace};
 

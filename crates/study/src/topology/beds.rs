@@ -3,13 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Host, Link, LinkKind, Port, StackKind, Topology};
-use crate::choices::RelayMode;
-use crate::host_name::HostName;
-use crate::host_reach::Reach;
-use crate::knob::Knobs;
-use crate::traffic::Traffic;
-use crate::value::Value;
-use crate::wire::WireSettings;
+use tcpcost_knobs::{HostName, Knobs, Reach, RelayMode, Traffic, Value, WireSettings};
 
 impl Topology {
     /// Two hosts in namespaces of their own.

@@ -1,4 +1,5 @@
 use super::*;
+use tcpcost_knobs::DeviceOwner;
 
 fn of(pairs: &[(&str, &str)]) -> Topology {
     Topology::of(Bed::Netns, &knobs(pairs)).unwrap()

@@ -1,8 +1,7 @@
 //! Check of whether two ends can take turns in one thread.
 
 use super::{LinkKind, Topology};
-use crate::host_reach::Reach;
-use crate::side::Side;
+use tcpcost_knobs::{Reach, Side};
 
 impl Topology {
     /// Checks that one thread can have both ends: one host that connects and one that listens, in

@@ -7,7 +7,7 @@ use super::UperfSurroundings;
 use super::element::{Attribute, Element, Word, Wrong};
 use super::number::{time, whole};
 use super::rows::{self, Is, UperfHandling};
-use crate::program::{MessageSize, Program};
+use tcpcost_knobs::{MessageSize, Program};
 
 /// Difference from uperf, at a line.
 #[derive(Debug, Clone, PartialEq, Eq)]

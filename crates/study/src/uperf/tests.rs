@@ -4,8 +4,8 @@ use std::io;
 use proptest::prelude::*;
 
 use super::*;
-use crate::side::Side;
 use crate::study::Study;
+use tcpcost_knobs::Side;
 
 /// Environment variables of these tests.
 fn variable(name: &str) -> Option<String> {
@@ -190,7 +190,7 @@ fn a_profile_that_accepts_is_the_listening_sides() {
         text,
         r#"[{ accept = {} }, { repeat = "forever", do = [{ send = "90B" }] }]"#
     );
-    let program = crate::program::Program::from_text(&text).unwrap();
+    let program = crate::program_tests::from_text(&text).unwrap();
     assert_eq!(program.author(), Side::Listens);
     assert!(program.sends(Side::Listens) && !program.sends(Side::Connects));
 }

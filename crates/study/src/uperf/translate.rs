@@ -12,11 +12,10 @@ use std::time::Duration;
 use super::UperfSurroundings;
 use super::element::Wrong;
 use super::profile::{self, Flowop, Kind, Note, Profile, Transaction, Value};
-use crate::choices::SendWith;
-use crate::host_name::HostName;
-use crate::knob::Knobs;
-use crate::program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
-use crate::topology::{Bed, Topology};
+use crate::topology::Topology;
+use tcpcost_knobs::{
+    Bed, CloseBy, HostName, Knobs, MessageSize, Operation, PauseAt, Program, SendWith, Times,
+};
 
 /// Contents of the study file for a profile.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use tcpcost_counts::printable;
 
-use crate::program::Operation;
-use crate::units;
+use tcpcost_knobs::{Operation, units};
 
 use super::translate::{Group, Study};
 

@@ -1,6 +1,6 @@
 //! Calls by which a side of a group sends and receives.
 
-use tcpcost_study::{Operation, ReceiveWith, SendWith, Side, WorkloadSettings};
+use tcpcost_knobs::{Operation, ReceiveWith, SendWith, Side, WorkloadSettings};
 
 /// Calls without repetition, in the order of the program.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,6 @@
 //! Operations as a list of instructions with jumps, which a turn executes.
 
-use tcpcost_study::{
+use tcpcost_knobs::{
     CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Side, Times,
     WorkloadKind, WorkloadSettings,
 };

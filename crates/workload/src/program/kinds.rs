@@ -1,6 +1,6 @@
 //! The kinds of workload as programs, for threads, which execute nothing else.
 
-use tcpcost_study::{CloseBy, MessageSize, Operation, Program, WorkloadKind, WorkloadSettings};
+use tcpcost_knobs::{CloseBy, MessageSize, Operation, Program, WorkloadKind, WorkloadSettings};
 
 /// Converts settings to those of an equivalent program; `None` for `bidirectional`.
 pub(crate) fn as_program(settings: &WorkloadSettings) -> Option<WorkloadSettings> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tcpcost_study::{MessageSize, Program};
+use tcpcost_knobs::{MessageSize, Program};
 
 use super::code::SLOTS;
 

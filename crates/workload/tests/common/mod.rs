@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tcpcost_counts::{Counts, Quantity};
+use tcpcost_knobs::{Knobs, WorkloadSettings};
 use tcpcost_stack::KernelStack;
-use tcpcost_study::{Counts, Knobs, Quantity, WorkloadSettings};
 use tcpcost_workload::{Worker, WorkloadError, socket_options};
 
 pub const TOKEN: [u8; 16] = *b"a trial of tests";

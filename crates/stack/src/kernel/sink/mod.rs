@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::RecvFlags;
 use rustix::pipe::SpliceFlags;
-use tcpcost_study::ReceiveWith;
+use tcpcost_knobs::ReceiveWith;
 
 use crate::error::{StackError, call};
 use crate::kernel::source::pipe;

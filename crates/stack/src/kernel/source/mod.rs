@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use memmap2::{Mmap, MmapMut};
 use rustix::net::SendFlags;
 use rustix::pipe::PipeFlags;
-use tcpcost_study::SendWith;
+use tcpcost_knobs::SendWith;
 
 use crate::error::{StackError, call};
 use crate::files::{Files, slice};

@@ -197,6 +197,3 @@ fn begins_with_send(operations: &[Operation]) -> bool {
     let first = all(operations).into_iter().find(|one| moves(one));
     matches!(first, Some(Operation::Send { .. }))
 }
-
-#[cfg(test)]
-mod tests;

@@ -74,7 +74,7 @@ impl HostName {
 
     /// True if a topology gives this name to hosts or to a set of them, so that nothing else may
     /// have it.
-    pub(crate) fn is_of_topology(self) -> bool {
+    pub fn is_of_topology(self) -> bool {
         let (stem, number) = self.split();
         let hosts = [HostName::CLIENT, HostName::SERVER, HostName::RELAY];
         hosts.iter().any(|host| {
@@ -84,7 +84,7 @@ impl HostName {
     }
 
     /// True if it is this name, or this name with a number.
-    pub(crate) fn is_one_of(self, host: HostName) -> bool {
+    pub fn is_one_of(self, host: HostName) -> bool {
         self.split().0 == host.as_str()
     }
 

@@ -240,7 +240,7 @@ impl Knob {
 
     /// Error message for a value that the knob does not accept, with the accepted ones. `name`:
     /// full name of the knob.
-    pub(crate) fn refusal(&self, name: &str, raw: &Raw) -> String {
+    pub fn refusal(&self, name: &str, raw: &Raw) -> String {
         if let (Kind::Program, Raw::List(_)) = (self.kind, raw)
             && let Err(wrong) = Program::read(raw)
         {
@@ -270,7 +270,7 @@ impl Knob {
 
     /// Parses a value. `None` if the knob does not accept it; [`Knob::expected`] describes the
     /// accepted values.
-    pub(crate) fn read(&self, raw: &Raw) -> Option<Value> {
+    pub fn read(&self, raw: &Raw) -> Option<Value> {
         if let (Raw::Text(text), Some(word)) = (raw, self.or_word)
             && text == word
         {

@@ -262,7 +262,7 @@ impl Program {
 
 impl Operation {
     /// True if it begins a connection.
-    pub(crate) fn opens(&self) -> bool {
+    pub fn opens(&self) -> bool {
         matches!(self, Operation::Connect { .. } | Operation::Accept { .. })
     }
 
@@ -323,7 +323,7 @@ impl Operation {
     }
 
     /// Copy of the operation; a loop without its body.
-    pub(crate) fn without_body(&self) -> Operation {
+    pub fn without_body(&self) -> Operation {
         match self {
             Operation::Loop { times, at_rate, .. } => Operation::Loop {
                 times: *times,

@@ -29,9 +29,11 @@ words! {
 /// Hosts of a trial in the order of its phases, and their traffic. A machine that both connects and
 /// listens is two hosts: itself, and a listening half, whose name begins with [`LISTENING`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Arranged {
-    pub(crate) hosts: Vec<HostName>,
-    pub(crate) traffic: Vec<Traffic>,
+pub struct Arranged {
+    /// Hosts, in the order in which the phases of a trial go through them.
+    pub hosts: Vec<HostName>,
+    /// Pairs of hosts that talk.
+    pub traffic: Vec<Traffic>,
 }
 
 /// Prefix of the name of a machine's listening half.
@@ -56,7 +58,7 @@ impl Arranged {
     ///
     /// # Errors
     /// One line: the pattern does not allow this number of hosts.
-    pub(crate) fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, String> {
+    pub fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, String> {
         let of = |host: HostName| named.iter().filter(move |name| name.is_one_of(host));
         let clients: Vec<HostName> = of(HostName::CLIENT).copied().collect();
         let servers: Vec<HostName> = of(HostName::SERVER).copied().collect();
@@ -150,7 +152,7 @@ impl Arranged {
     }
 
     /// Arranges the pairs of a round. If the number of hosts is odd, one has no traffic.
-    pub(crate) fn in_round(named: &[HostName], number: usize) -> Arranged {
+    pub fn in_round(named: &[HostName], number: usize) -> Arranged {
         let pairs = round(named.len(), number).into_iter();
         Arranged {
             hosts: named.to_vec(),
@@ -164,7 +166,7 @@ impl Arranged {
     }
 
     /// Side of a host. `None` if it has no traffic.
-    pub(crate) fn side(&self, host: HostName) -> Option<Side> {
+    pub fn side(&self, host: HostName) -> Option<Side> {
         self.traffic.iter().find_map(|traffic| match host {
             _ if traffic.on == host => Some(Side::Connects),
             _ if traffic.to == host => Some(Side::Listens),

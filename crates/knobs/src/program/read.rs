@@ -22,17 +22,8 @@ impl Program {
     ///
     /// # Errors
     /// One line: the operation, its mistake, and what was expected.
-    pub(crate) fn read(raw: &Raw) -> Result<Program, String> {
+    pub fn read(raw: &Raw) -> Result<Program, String> {
         Program::new(operations(raw, "", 0)?)
-    }
-
-    /// Parses a program from its text, as [`Display`](std::fmt::Display) writes it.
-    ///
-    /// # Errors
-    /// The text is not TOML, or a program in a study file would be refused for the same reason.
-    pub fn from_text(text: &str) -> Result<Program, String> {
-        let raw = crate::raw::raw_text(text).ok_or_else(|| LIST.to_string())?;
-        Program::read(&raw)
     }
 }
 

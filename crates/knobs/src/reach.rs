@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ack_policies::AckKind;
 use crate::choices::{Carrier, RelayMode};
 use crate::flow_group::group_of;
@@ -15,9 +17,20 @@ use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
-use crate::topology::DeviceOwner;
 use crate::value::Value;
 use crate::wire::WireSettings;
+
+/// Owner of a trial's devices, which decides what may be set and how it is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceOwner {
+    /// Bed: the devices end with it.
+    Bed,
+    /// Loopback of the command's machine, which serves all.
+    Loopback,
+    /// Host: its own device, which other programs on the host may use, too.
+    Host,
+}
 
 impl Need {
     /// Text of the need for a table, with the ends and values that it is for.

@@ -10,14 +10,14 @@ use crate::host_reach::Reach;
 use crate::knobs::{KNOBS, find};
 use crate::nearest::nearest;
 use crate::pattern::{Arranged, Pattern};
-use crate::raw::{Raw, raw_text};
+use crate::raw::Raw;
 use crate::row::Knob;
 use crate::side::Side;
 use crate::synonyms::synonym;
 use crate::value::Value;
 
 /// Splits `client.NAME` into its host, set of hosts or group of connections, and the rest.
-pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
+pub fn split_host(name: &str) -> (Option<HostName>, &str) {
     let split = name.split_once('.').filter(|(host, _)| *host != "sysctl");
     match split.map(|(host, rest)| (host.parse(), rest)) {
         Some((Ok(host), rest)) => (Some(host), rest),
@@ -26,7 +26,7 @@ pub(crate) fn split_host(name: &str) -> (Option<HostName>, &str) {
 }
 
 /// Row of a knob by its full name. A host may precede the name if each host has the knob.
-pub(crate) fn find_full(name: &str) -> Option<Knob> {
+pub fn find_full(name: &str) -> Option<Knob> {
     let (host, rest) = split_host(new_name(name));
     let is_of =
         |knob: &Knob, name: HostName| knob.per_end || (knob.per_group && !name.is_of_topology());
@@ -40,7 +40,7 @@ const OLD_NAMES: [(&str, &str); 2] = [
 ];
 
 /// New name of a knob.
-pub(crate) fn new_name(name: &str) -> &str {
+pub fn new_name(name: &str) -> &str {
     let old = OLD_NAMES.iter().find(|(old, _)| *old == name);
     old.map_or(name, |(_, new)| new)
 }
@@ -52,7 +52,7 @@ fn reached(name: &str) -> Option<HostName> {
 }
 
 /// Suggestion for a name that is no knob: the synonym's knob, else the nearest name.
-pub(crate) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let name = split_host(name).1;
     match synonym(name) {
         Some(here) => Some(format!("it is {here}")),
@@ -84,7 +84,7 @@ pub struct Knobs(BTreeMap<String, Value>);
 
 impl Knobs {
     /// Sets a knob from a value in the file's syntax.
-    pub(crate) fn set_raw(&mut self, name: &str, raw: &Raw) -> Result<(), UnknownKnob> {
+    pub fn set_raw(&mut self, name: &str, raw: &Raw) -> Result<(), UnknownKnob> {
         let name = new_name(name);
         let Some(knob) = find_full(name) else {
             let known = KNOBS.iter().map(|knob| knob.name);
@@ -103,7 +103,8 @@ impl Knobs {
         Ok(())
     }
 
-    /// Sets a knob from text, as on a command line: `flows=8`, `write_size=64KiB`.
+    /// Sets a knob from text, as on a command line: `flows=8`, `write_size=64KiB`, `cpus=[0,1]`.
+    /// Not a program: its text is of a study file.
     ///
     /// # Errors
     /// An unknown name, or a value that the knob does not accept.
@@ -113,9 +114,6 @@ impl Knobs {
             text.strip_prefix('[').and_then(|t| t.strip_suffix(']')),
         ) {
             (Ok(number), _) => Raw::Integer(number),
-            (_, Some(list)) if list.contains('{') => {
-                raw_text(text).unwrap_or_else(|| Raw::Text(text.to_string()))
-            }
             (_, Some(list)) => Raw::List(
                 list.split(',')
                     .map(|item| number_or_text(item.trim()))
@@ -127,12 +125,12 @@ impl Knobs {
     }
 
     /// Sets a knob of this full name to a value from another set of knobs.
-    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+    pub fn insert(&mut self, name: &str, value: Value) {
         self.0.insert(name.to_string(), value);
     }
 
     /// Removes a knob.
-    pub(crate) fn remove(&mut self, name: &str) {
+    pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
 
@@ -169,7 +167,7 @@ impl Knobs {
     }
 
     /// Names by which knobs are set for a host and not for all hosts, the narrowest first.
-    pub(crate) fn narrow(host: HostName) -> Vec<HostName> {
+    pub fn narrow(host: HostName) -> Vec<HostName> {
         // The listening half of a machine has the machine's settings.
         let half = host.half_of();
         let narrow = [Some(host), host.set(), half, half.and_then(HostName::set)];
@@ -177,7 +175,7 @@ impl Knobs {
     }
 
     /// Narrowest name by which a knob is set for a host. `None` if it is not set.
-    pub(crate) fn name_for(&self, host: HostName, name: &str) -> Option<String> {
+    pub fn name_for(&self, host: HostName, name: &str) -> Option<String> {
         let mut names = Knobs::narrow(host)
             .into_iter()
             .map(|of| format!("{of}.{name}"))
@@ -236,7 +234,7 @@ impl Knobs {
     ///
     /// # Errors
     /// One line: the pattern does not allow this number of hosts.
-    pub(crate) fn arranged(&self) -> Result<Arranged, String> {
+    pub fn arranged(&self) -> Result<Arranged, String> {
         let word = self.word("pattern").expect("a choice has a default");
         let pattern = Pattern::from_word(&word).expect("the row has the words");
         Arranged::new(pattern, &self.named_hosts())
@@ -251,7 +249,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Those of [`Knobs::arranged`].
-    pub(crate) fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
+    pub fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
         match self.go_round() {
             true => Ok(Arranged::in_round(&self.named_hosts(), repetition as usize)),
             false => self.arranged(),
@@ -259,7 +257,7 @@ impl Knobs {
     }
 
     /// Replaces the two hosts `first` by `hosts`, each with the settings of the first.
-    pub(crate) fn expand_hosts(&mut self, first: [HostName; 2], hosts: &[HostName]) {
+    pub fn expand_hosts(&mut self, first: [HostName; 2], hosts: &[HostName]) {
         let prefix = format!("{}.", first[0]);
         let of_first = self.0.iter().filter_map(|(name, value)| {
             let knob = name.strip_prefix(&prefix)?;
@@ -279,7 +277,7 @@ impl Knobs {
 
     /// Names the existing hosts, each reached in this way, in place of a bed and topology of the
     /// command.
-    pub(crate) fn reach_hosts(&mut self, reach: &Reach) {
+    pub fn reach_hosts(&mut self, reach: &Reach) {
         for host in self.host_names() {
             self.insert(&format!("{host}.reach"), Value::Word(reach.to_string()));
         }
@@ -289,7 +287,7 @@ impl Knobs {
     }
 
     /// Side of a host. `None` for a host that forwards.
-    pub(crate) fn side(&self, host: HostName) -> Option<Side> {
+    pub fn side(&self, host: HostName) -> Option<Side> {
         if self.names_hosts() {
             return self.arranged().ok()?.side(host);
         }

@@ -1,4 +1,7 @@
-use crate::{Derived, Scope, Side, Study, WorkloadKind};
+//! Groups of connections as a study file contains them.
+
+use crate::{Derived, Scope, Study};
+use tcpcost_knobs::{Side, WorkloadKind};
 
 fn parse(text: &str) -> Study {
     Study::parse("s", text, "s.toml").unwrap_or_else(|error| panic!("{error}"))

@@ -45,7 +45,7 @@ impl Knobs {
     }
 
     /// Names of the groups whose workload is set: only those are made.
-    pub(crate) fn made_groups(&self) -> BTreeSet<HostName> {
+    pub fn made_groups(&self) -> BTreeSet<HostName> {
         let mut names = self.group_names();
         names.retain(|name| self.get(&format!("{name}.workload")).is_some());
         names
@@ -53,7 +53,7 @@ impl Knobs {
 
     /// Knobs of one group, under names without the group's, including knobs that do not apply to
     /// it.
-    pub(crate) fn at_group(&self, group: HostName) -> Knobs {
+    pub fn at_group(&self, group: HostName) -> Knobs {
         let (mut all, mut own) = (self.clone(), Knobs::default());
         for (name, value) in self.iter() {
             let Some((of, rest)) = group_of(name) else {
@@ -192,7 +192,7 @@ impl Knobs {
     }
 
     /// True if all connections are made before the traffic and stay open.
-    pub(crate) fn all_stand(&self) -> bool {
+    pub fn all_stand(&self) -> bool {
         let of = |knobs: &Knobs| {
             let word = knobs.word("workload").unwrap_or_default();
             let program = knobs.value("program");
@@ -214,7 +214,7 @@ impl Knobs {
 
     /// Word of a group's workload that is no stream, if there is one, else `stream`: only if all
     /// are streams do rules for streams apply.
-    pub(crate) fn least_stream(&self) -> &'static str {
+    pub fn least_stream(&self) -> &'static str {
         let of = |knobs: &Knobs| WorkloadKind::from_word(&knobs.word("workload")?);
         let mut kinds = self.each_group(&of).flatten();
         let other = kinds.find(|kind| kind.has_transactions());
@@ -300,7 +300,7 @@ impl Knobs {
 
     /// Pairs of hosts that talk: for named hosts by the pattern, else each connecting host with the
     /// server.
-    pub(crate) fn traffic(&self) -> Vec<Traffic> {
+    pub fn traffic(&self) -> Vec<Traffic> {
         if self.names_hosts() {
             return self
                 .arranged()
@@ -329,11 +329,8 @@ impl Knobs {
 }
 
 /// Splits a knob's name into its group and the rest. `None` if it is not set for a group.
-pub(crate) fn group_of(name: &str) -> Option<(HostName, &str)> {
+pub fn group_of(name: &str) -> Option<(HostName, &str)> {
     let (group, rest) = split_host(name);
     let group = group.filter(|_| find(rest).is_some_and(|knob| knob.per_group))?;
     Some((group, rest))
 }
-
-#[cfg(test)]
-mod tests;

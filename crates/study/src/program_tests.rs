@@ -1,12 +1,21 @@
-use proptest::prelude::*;
+//! Programs as a study file contains them.
 
-use crate::choices::{ReceiveWith, SendWith};
-use crate::program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
-use crate::raw::Raw;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
+use crate::raw::{Raw, raw_text};
+use tcpcost_knobs::{
+    CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Times,
+};
+
+/// Parses a program from its text in a study file.
+pub(crate) fn from_text(text: &str) -> Result<Program, String> {
+    Program::read(&raw_text(text).expect("TOML"))
+}
+
 fn wrong(text: &str) -> String {
-    Program::from_text(text).unwrap_err()
+    from_text(text).unwrap_err()
 }
 
 #[test]
@@ -24,10 +33,10 @@ fn a_program_is_printed_as_it_can_be_written() {
         r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ send = "1B" }, { receive = "1B", conn = 2 }] }]"#,
         r#"[{ send = "1B", count = 2, conn = 3 }, { receive = "1B" }]"#,
     ] {
-        let program = Program::from_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let program = from_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(program.to_string(), text);
     }
-    let sugar = Program::from_text(r#"[{ sendfile = 1024 }]"#).unwrap();
+    let sugar = from_text(r#"[{ sendfile = 1024 }]"#).unwrap();
     assert_eq!(
         sugar.to_string(),
         r#"[{ send = "1KiB", with = "sendfile" }]"#
@@ -164,7 +173,7 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
 #[test]
 fn timed_operations_have_the_places_that_messages_tell() {
     let text = r#"[{ connect = {} }, { repeat = 2, do = [{ think = "1ms" }, { send = "1KiB", count = 3 }] }, { receive = "2B", conn = 1 }, { close = {} }]"#;
-    let program = Program::from_text(text).unwrap();
+    let program = from_text(text).unwrap();
     let timed = program.timed();
     let timed: Vec<String> = timed
         .iter()
@@ -176,7 +185,7 @@ fn timed_operations_have_the_places_that_messages_tell() {
     );
     // The set-up connected, and that is not timed.
     let stands = r#"[{ connect = {} }, { connect = { conn = 2 } }, { repeat = "forever", do = [{ sendfile = "1KiB", conn = 2 }] }]"#;
-    let program = Program::from_text(stands).unwrap();
+    let program = from_text(stands).unwrap();
     assert_eq!(program.connections(), 2);
     let timed = program.timed();
     assert_eq!(timed.len(), 1);
@@ -190,7 +199,7 @@ fn timed_operations_have_the_places_that_messages_tell() {
 fn loops_and_operations_have_a_limit() {
     let deep = |depth: usize| {
         let (open, close) = ("[{ repeat = 2, do = ".repeat(depth), "}]".repeat(depth));
-        Program::from_text(&format!("{open}[{{ send = \"1B\" }}]{close}"))
+        from_text(&format!("{open}[{{ send = \"1B\" }}]{close}"))
     };
     assert!(deep(Program::DEPTH_MAX).is_ok());
     assert!(deep(Program::DEPTH_MAX + 1).unwrap_err().contains("4 deep"));
@@ -286,7 +295,7 @@ proptest! {
     #[test]
     fn whatever_may_be_is_read_back_as_it_was(operations in prop::collection::vec(operation(), 0..5)) {
         if let Ok(program) = Program::new(operations) {
-            prop_assert_eq!(Program::from_text(&program.to_string()), Ok(program.clone()));
+            prop_assert_eq!(from_text(&program.to_string()), Ok(program.clone()));
             let json = serde_json::to_value(&program).unwrap();
             prop_assert_eq!(Program::read(&Raw::from(&json)), Ok(program));
         }
@@ -295,7 +304,7 @@ proptest! {
     #[test]
     fn nothing_makes_it_panic_or_write_two_lines(raw in raw()) {
         match Program::read(&raw) {
-            Ok(program) => prop_assert_eq!(Program::from_text(&program.to_string()), Ok(program)),
+            Ok(program) => prop_assert_eq!(from_text(&program.to_string()), Ok(program)),
             Err(reason) => prop_assert!(!reason.contains('\n'), "{}", reason),
         }
     }
