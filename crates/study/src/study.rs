@@ -2,32 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
 
-use tcpcost_counts::MeterName;
-use toml::de::DeValue;
-
-use crate::capture::{CaptureSettings, PublishedOpening};
+use crate::capture::PublishedOpening;
 use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
-use crate::measure::{FixedWork, Measure, Published, PublishedFunctions, Threshold};
-use crate::parse::{Section, Source, StudyError, quantity};
+use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
+use crate::parse::{Section, Source, StudyError};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
-use crate::raw::{Raw, raw, raw_text};
+use crate::raw::{Raw, raw_text};
 use crate::statement::Statement;
 use crate::topology::Topology;
-use tcpcost_knobs::{
-    Bed, Group, HostName, Knobs, Reach, UnknownKnob, group_of, nearest, new_name, units,
-};
+use tcpcost_knobs::{Bed, Group, HostName, Knobs, Reach, UnknownKnob, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides};
 
 use self::cells::{Base, Useless, cells, knobs_of_group};
 use self::group::group;
 use self::hosts::hosts;
+use self::measure::measure;
 
 /// Parsed study file.
 #[derive(Debug, Clone, PartialEq)]
@@ -366,176 +361,6 @@ impl Study {
     }
 }
 
-/// Limit of repetitions in a study that runs until its contrasts are decided; `time_max` ends it
-/// long before.
-const REPETITIONS_MOST: u32 = 1000;
-
-/// Limits of the interval between samples. A sample takes a tenth of a microsecond, but the
-/// traffic's loop returns for it.
-const SERIES_LEAST: Duration = Duration::from_micros(100);
-const SERIES_MOST: Duration = Duration::from_secs(1);
-
-fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
-    let mut measure = Measure::default();
-    if let Some(value) = section.take("meters") {
-        let Raw::List(items) = raw(value.get_ref()) else {
-            return Err(section.error(value.span(), "meters", "expected a list of meters"));
-        };
-        if items.is_empty() {
-            let least = "expected at least one meter; leave the key out for the default ones";
-            return Err(section.error(value.span(), "meters", least));
-        }
-        measure.meters.clear();
-        for item in items {
-            let known = || MeterName::choices().map(MeterName::name);
-            let Raw::Text(name) = item else {
-                return Err(section.error(
-                    value.span(),
-                    "meters",
-                    "expected names of meters in quotes",
-                ));
-            };
-            let Some(meter) = MeterName::asked_as(&name) else {
-                let near = nearest(&name, known()).map_or_else(
-                    || format!("; known: {}", known().collect::<Vec<_>>().join(", ")),
-                    |near| format!("; nearest is \"{near}\""),
-                );
-                return Err(section.error(
-                    value.span(),
-                    "meters",
-                    format!("no such meter \"{name}\"{near}"),
-                ));
-            };
-            if !measure.meters.contains(&meter) {
-                measure.meters.push(meter);
-            }
-        }
-    }
-    let count = |value: &DeValue<'_>| match raw(value) {
-        Raw::Integer(n) => u32::try_from(n).ok(),
-        _ => None,
-    };
-    let one_or_more = |value: &DeValue<'_>| count(value).filter(|&n| n >= 1);
-    if let Some(n) = section.read("repetitions", "a whole number from 1", one_or_more)? {
-        measure.repetitions = n;
-    }
-    measure.target = section
-        .text("target", units::ratio)?
-        .filter(|target| *target > 0.0);
-    measure.repetitions_max = measure.repetitions;
-    if measure.target.is_some() {
-        measure.repetitions_max = measure.repetitions.max(30);
-    }
-    measure.contrast_target = section
-        .text("contrast_target", units::ratio)?
-        .filter(|target| *target > 0.0);
-    if let Some(time) = section.text("time_max", units::duration)? {
-        measure.time_max = Some(time);
-    }
-    if let Some(ratio) = section.text("min_effect", units::ratio)? {
-        measure.min_effect = ratio;
-    }
-    if measure.contrast_target.is_some() {
-        measure.repetitions_max = measure.repetitions.max(REPETITIONS_MOST);
-    }
-    if let Some(value) = section.take("repetitions_max") {
-        match one_or_more(value.get_ref()) {
-            Some(n) if n >= measure.repetitions => measure.repetitions_max = n,
-            _ => {
-                let expected = format!(
-                    "expected a whole number from {} (repetitions)",
-                    measure.repetitions
-                );
-                return Err(section.error(value.span(), "repetitions_max", expected));
-            }
-        }
-    }
-    measure.quantity = section
-        .text("quantity", |text| {
-            if text == "auto" {
-                Ok(None)
-            } else {
-                quantity(text).map(Some)
-            }
-        })?
-        .flatten();
-    if let Some(time) = section.text("warm_up", units::duration)? {
-        measure.warm_up = time;
-    }
-    if let Some(value) = section.take("duration") {
-        measure.duration = match raw(value.get_ref()) {
-            Raw::Text(text) => units::duration(&text).ok(),
-            _ => None,
-        }
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| {
-            section.error(
-                value.span(),
-                "duration",
-                "expected a time such as \"2s\" (ns, us, ms, s, min), more than 0",
-            )
-        })?;
-    }
-    let bytes = section.text("bytes", |text| match units::bytes(text) {
-        Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => Err("a size such as \"32MiB\", more than 0"),
-    })?;
-    let transactions = section.read("transactions", "a whole number from 1", |value| {
-        one_or_more(value).map(u64::from)
-    })?;
-    if bytes.is_some() || transactions.is_some() {
-        let default = FixedWork::default();
-        measure.work = Some(FixedWork {
-            bytes: bytes.unwrap_or(default.bytes),
-            transactions: transactions.unwrap_or(default.transactions),
-        });
-    }
-    if let Some(n) = section.read("seed", "a whole number from 0", |value| match raw(value) {
-        Raw::Integer(n) => u64::try_from(n).ok(),
-        _ => None,
-    })? {
-        measure.seed = n;
-    }
-    if let Some(ratio) = section.text("others_max", units::ratio)? {
-        measure.others_max = ratio;
-    }
-    if let Some(n) = section.read("retries", "a whole number from 0", count)? {
-        measure.retries = n;
-    }
-    let hz =
-        |value: &DeValue<'_>| count(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
-    if let Some(n) = section.read("profile_hz", "a whole number from 1 to 10000", hz)? {
-        measure.profile_hz = n;
-    }
-    let switch = |value: &DeValue<'_>| match raw(value) {
-        Raw::Boolean(on) => Some(on),
-        _ => None,
-    };
-    if let Some(on) = section.read("meter_cost", "true or false", switch)? {
-        measure.meter_cost = on;
-    }
-    measure.series = section.text("series", |text| match units::duration(text) {
-        Ok(time) if (SERIES_LEAST..=SERIES_MOST).contains(&time) => Ok(time),
-        _ => Err("a time such as \"2ms\", 100us to 1s"),
-    })?;
-    if let Some(value) = section.take("by_connection") {
-        let has_segments = measure.meters.contains(&MeterName::Segments);
-        measure.by_connection = match switch(value.get_ref()) {
-            Some(true) if !has_segments => {
-                Err(format!("needs the meter \"{}\"", MeterName::Segments))
-            }
-            Some(on) => Ok(on),
-            None => Err("expected true or false".to_string()),
-        }
-        .map_err(|expected| section.error(value.span(), "by_connection", expected))?;
-    }
-    if let Some(inner) = section.section("capture")? {
-        measure.capture = CaptureSettings::parse(inner)?;
-    }
-    section.end()?;
-    Ok(measure)
-}
-
 /// Place of the first mention of a name in a file, or of the name's last part. The start if there
 /// is none.
 fn place_of(text: &str, name: &str) -> Range<usize> {
@@ -549,6 +374,7 @@ mod cells;
 mod comparison;
 mod group;
 mod hosts;
+mod measure;
 mod quick;
 #[cfg(test)]
 mod tests;

@@ -144,46 +144,62 @@ pub(super) fn knobs_of_group(
 /// each of 10 knobs are 10^10 cells.
 const CELLS_MAX: usize = 10_000;
 
-/// Makes the cells: each of the explicit `[[cells]]` with every combination of `[vary]`.
-pub(super) fn cells(
-    top: &mut Section<'_>,
-    study: &str,
-    base: &Base,
-) -> Result<(Vec<Cell>, Vec<String>), StudyError> {
-    let mut vary: Vec<String> = Vec::new();
-    let mut places: Vec<KnobPlace> = Vec::new();
-    let mut explicit = Vec::new();
-    for mut section in top.sections("cells")? {
-        let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
-        let mut own = Knobs::default();
-        for (key, span, value) in section.rest() {
-            let name = new_name(&key).to_string();
-            set(&section, &mut own, &key, &key, value, span.clone())?;
-            places.push(KnobPlace {
-                knob: name.clone(),
-                key: section.full(&key),
-                span,
-            });
-            if !vary.contains(&name) {
-                vary.push(name);
-            }
+/// Knobs that cells set, as `[[cells]]` and `[vary]` have them.
+#[derive(Default)]
+struct Asked {
+    /// Name and knobs of each of `[[cells]]`.
+    explicit: Vec<(String, Knobs)>,
+    /// Values of each knob of `[vary]`.
+    axes: Vec<Vec<Knobs>>,
+    /// Names of the knobs, each once.
+    vary: Vec<String>,
+    places: Vec<KnobPlace>,
+}
+
+impl Asked {
+    fn add_place(&mut self, section: &Section<'_>, key: &str, span: Range<usize>) {
+        let knob = new_name(key).to_string();
+        if !self.vary.contains(&knob) {
+            self.vary.push(knob.clone());
         }
-        let name = name.unwrap_or_else(|| own.to_string());
-        explicit.push((name, own));
-    }
-    if explicit.is_empty() {
-        explicit.push((String::new(), Knobs::default()));
+        self.places.push(KnobPlace {
+            knob,
+            key: section.full(key),
+            span,
+        });
     }
 
-    let mut axes: Vec<Vec<Knobs>> = Vec::new();
-    let mut count = explicit.len();
-    if let Some(mut section) = top.section("vary")? {
+    /// Takes `[[cells]]`. Without them there is one cell, without a name.
+    fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
+        for mut section in top.sections("cells")? {
+            let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+            let mut own = Knobs::default();
+            for (key, span, value) in section.rest() {
+                set(&section, &mut own, &key, &key, value, span.clone())?;
+                self.add_place(&section, &key, span);
+            }
+            let name = name.unwrap_or_else(|| own.to_string());
+            self.explicit.push((name, own));
+        }
+        if self.explicit.is_empty() {
+            self.explicit.push((String::new(), Knobs::default()));
+        }
+        Ok(())
+    }
+
+    /// Takes `[vary]`.
+    fn take_axes(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
+        let Some(mut section) = top.section("vary")? else {
+            return Ok(());
+        };
+        let mut count = self.explicit.len();
         for (key, span, value) in section.rest() {
+            let error = |expected: &str| section.error(value.span(), &key, expected);
             let DeValue::Array(items) = value.get_ref() else {
-                return Err(section.error(value.span(), &key, "expected a list of values"));
+                return Err(error("expected a list of values"));
             };
             if items.is_empty() {
-                return Err(section.error(value.span(), &key, "expected at least one value"));
+                return Err(error("expected at least one value"));
             }
             let mut axis = Vec::new();
             for item in items.iter() {
@@ -191,24 +207,41 @@ pub(super) fn cells(
                 set(&section, &mut one, &key, &key, item, span.clone())?;
                 axis.push(one);
             }
-            axes.push(axis);
+            self.axes.push(axis);
             count = count.saturating_mul(items.len());
             if count > CELLS_MAX {
-                let reason = format!(
+                return Err(error(&format!(
                     "with this there are {count} cells, more than {CELLS_MAX}: take values off, or make several studies of it"
-                );
-                return Err(section.error(value.span(), &key, reason));
+                )));
             }
-            let name = new_name(&key).to_string();
-            places.push(KnobPlace {
-                knob: name.clone(),
-                key: section.full(&key),
-                span: span.clone(),
-            });
-            vary.push(name);
+            self.add_place(&section, &key, span);
         }
+        Ok(())
     }
 
+    /// Every combination of the values of `[vary]`.
+    fn combinations(&self) -> Vec<Knobs> {
+        let mut combinations = vec![Knobs::default()];
+        for axis in &self.axes {
+            combinations = combinations
+                .iter()
+                .flat_map(|so_far| axis.iter().map(|one| so_far.with(one)))
+                .collect();
+        }
+        combinations
+    }
+}
+
+/// Makes the cells: each of the explicit `[[cells]]` with every combination of `[vary]`. Returns
+/// them and the names of the knobs that vary.
+pub(super) fn cells(
+    top: &mut Section<'_>,
+    study: &str,
+    base: &Base,
+) -> Result<(Vec<Cell>, Vec<String>), StudyError> {
+    let mut asked = Asked::default();
+    asked.take_explicit(top)?;
+    asked.take_axes(top)?;
     let wrong = |top: &Section<'_>, places: &[KnobPlace], unmet: &Unmet, of: &str| {
         let mut all = places.iter().chain(&base.places);
         let place = all.find(|place| place.knob == unmet.knob);
@@ -219,19 +252,10 @@ pub(super) fn cells(
     };
     let mut useless = Useless::of(&base.knobs);
     let mut cells: Vec<Cell> = Vec::new();
-    for (name, own) in explicit {
-        let mut combinations = vec![Knobs::default()];
-        for axis in &axes {
-            combinations = combinations
-                .iter()
-                .flat_map(|so_far| axis.iter().map(|one| so_far.with(one)))
-                .collect();
-        }
-        for varied in combinations {
-            let words: Vec<String> = [name.clone(), varied.to_string()]
-                .into_iter()
-                .filter(|word| !word.is_empty())
-                .collect();
+    for (name, own) in &asked.explicit {
+        for varied in asked.combinations() {
+            let words = [name.clone(), varied.to_string()];
+            let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
             let name = if words.is_empty() {
                 study.to_string()
             } else {
@@ -243,7 +267,9 @@ pub(super) fn cells(
             own.iter().for_each(|(name, _)| common.remove(name));
             let knobs = useless
                 .fit(base.knobs.with(&own), &common)
-                .map_err(|unmet| wrong(top, &places, &unmet, &format!(" (cell \"{name}\")")))?;
+                .map_err(|unmet| {
+                    wrong(top, &asked.places, &unmet, &format!(" (cell \"{name}\")"))
+                })?;
             cells.push(Cell {
                 name,
                 knobs,
@@ -256,14 +282,10 @@ pub(super) fn cells(
     if let Some(unmet) = useless.first() {
         return Err(wrong(top, &[], &unmet, ""));
     }
-    for (index, cell) in cells.iter().enumerate() {
-        if cells[..index].iter().any(|other| other.name == cell.name) {
-            return Err(top.error(
-                0..0,
-                "cells",
-                format!("two cells are called \"{}\"; give each a name", cell.name),
-            ));
-        }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = cells.iter().find(|cell| !names.insert(&cell.name)) {
+        let reason = format!("two cells are called \"{}\"; give each a name", twice.name);
+        return Err(top.error(0..0, "cells", reason));
     }
-    Ok((cells, vary))
+    Ok((cells, asked.vary))
 }

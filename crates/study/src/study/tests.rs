@@ -1,6 +1,7 @@
 //! Tests of right and wrong study files.
 
 use super::*;
+use tcpcost_counts::MeterName;
 
 fn error(text: &str) -> String {
     Study::parse("s", text, "s.toml").unwrap_err().to_string()
