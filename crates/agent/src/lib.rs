@@ -581,7 +581,7 @@ fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer
         sysctl::set(sysctl::root(), &format!("net.ipv6.conf.all.{name}"), value)
     };
     if is_v6 {
-        // These links have no other hosts: no duplicate address to detect, no router to ask.
+        // No other host is on these links: no duplicate address to detect, no router to ask.
         for port in ports {
             for name in ["accept_dad", "accept_ra"] {
                 let name = format!("net.ipv6.conf.{}.{name}", port.device);

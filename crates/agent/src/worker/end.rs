@@ -343,7 +343,7 @@ impl<S: Observed> conduct::End for End<S> {
             Goal::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
         };
         if is_done {
-            // Its last data may still be in a stack that moves only when this thread runs it.
+            // The last data may still be in a stack that moves only when this thread runs it.
             if S::STANDS_STILL {
                 self.traffic.stand_by().map_err(|error| error.to_string())?;
             }
