@@ -54,7 +54,6 @@ impl Capture {
     /// Begins the capture, before there is a connection.
     ///
     /// # Errors
-    ///
     /// The file cannot be made; libpcap is missing or may not capture here.
     pub fn start(prepare: &Prepare, asked: &Capturing, is_kernel: bool) -> anyhow::Result<Capture> {
         let [port] = prepare.ports.as_slice() else {
@@ -98,7 +97,6 @@ impl Capture {
     /// Ends the capture. The workers must have ended.
     ///
     /// # Errors
-    ///
     /// Packets could not be captured or written.
     pub fn stop(self) -> anyhow::Result<Stopped> {
         match self {

@@ -58,7 +58,6 @@ impl<R: Read + AsFd> Input<R> {
     /// Reads the next line. `None` at the end of the input.
     ///
     /// # Errors
-    ///
     /// The lease has ended, a line is too long or no UTF-8, or reading fails.
     pub fn line(&mut self) -> io::Result<Option<String>> {
         loop {

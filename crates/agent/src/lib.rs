@@ -81,7 +81,6 @@ const AGAIN: i32 = 75;
 /// a line.
 ///
 /// # Errors
-///
 /// The namespace cannot be made.
 pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Result<Infallible> {
     // Ctrl-C and a closed terminal signal the whole process group; the command decides what to do.

@@ -252,7 +252,6 @@ impl Capturing {
     /// The folder of the file, and its name in the folder.
     ///
     /// # Errors
-    ///
     /// The folder cannot be opened ([`Folder::open`]), or the path does not end in a name.
     pub fn place(&self) -> io::Result<(Folder, &OsStr)> {
         let (Some(folder), Some(name)) = (self.file.parent(), self.file.file_name()) else {

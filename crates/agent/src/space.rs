@@ -11,7 +11,6 @@ use crate::PrepareError;
 /// Checks the trial's needs against this machine.
 ///
 /// # Errors
-///
 /// The knob that needs most, with the amount that is needed and the amount that is available.
 pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
     let folder = std::env::temp_dir();

@@ -168,7 +168,6 @@ const SLEEP: Duration = Duration::from_secs(1);
 /// Main function of the process.
 ///
 /// # Errors
-///
 /// The interfaces cannot be made or moved; one of them is gone.
 pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()> {
     tcpcost_signals::leave_to_parent();

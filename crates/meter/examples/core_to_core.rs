@@ -1,7 +1,7 @@
 //! Prints the current core distance of two CPUs: the round trip of a cache line, ns. Prints nothing if one of
 //! them is not free.
 //!
-//! core_to_core 0 1
+//!     core_to_core 0 1
 
 use std::process::ExitCode;
 

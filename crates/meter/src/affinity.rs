@@ -8,7 +8,6 @@ use crate::MeterError;
 /// meters in time even if thousands of threads are runnable. Threads that it starts are ordinary ones.
 ///
 /// # Errors
-///
 /// CAP_SYS_NICE is missing.
 pub fn run_first() -> Result<(), MeterError> {
     let parameters = libc::sched_param { sched_priority: 1 };
@@ -25,7 +24,6 @@ pub fn run_first() -> Result<(), MeterError> {
 /// Pins the calling thread to a CPU.
 ///
 /// # Errors
-///
 /// The CPU does not exist, is offline, or is outside the cpuset of this process.
 pub fn pin(cpu: usize) -> Result<(), MeterError> {
     let mut mask = vec![0_u64; cpu / 64 + 1];

@@ -31,7 +31,6 @@ struct SharedLine(AtomicU64);
 /// to 1 ms of both CPUs. `None` if it took longer than 20 ms because one of them was not free.
 ///
 /// # Errors
-///
 /// A thread could not be pinned or started.
 pub fn round_trip_ns(cpus: [usize; 2]) -> Result<Option<u64>, MeterError> {
     let line = SharedLine(AtomicU64::new(0));

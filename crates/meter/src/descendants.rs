@@ -27,7 +27,6 @@ impl Descendants {
     /// Counts everything that the calling thread starts from now on.
     ///
     /// # Errors
-    ///
     /// The kernel refuses its software events.
     pub fn open() -> Result<Descendants, MeterError> {
         let mut pairs = Vec::new();
@@ -53,7 +52,6 @@ impl Descendants {
     /// as this is open.
     ///
     /// # Errors
-    ///
     /// The kernel has no tracepoints of system calls, or this user has no access to tracefs.
     pub fn count_system_calls(&mut self) -> Result<(), MeterError> {
         let refused = |error: io::Error| {

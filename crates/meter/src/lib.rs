@@ -61,7 +61,6 @@ pub trait Meter {
     /// Current totals.
     ///
     /// # Errors
-    ///
     /// The source cannot be read, or has unexpected content.
     fn snapshot(&mut self) -> Result<Snapshot, MeterError>;
 

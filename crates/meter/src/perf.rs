@@ -34,7 +34,6 @@ impl Perf {
     /// Counts on these CPUs from now on. An event that the PMU lacks is absent from the totals.
     ///
     /// # Errors
-    ///
     /// Cycles cannot be counted on one of the CPUs.
     pub fn open(cpus: &[usize]) -> Result<Perf, MeterError> {
         Perf::of(cpus, EVENTS)
@@ -43,7 +42,6 @@ impl Perf {
     /// Counts only cycles and branch misses, because a read interrupts each CPU for each event.
     ///
     /// # Errors
-    ///
     /// See [`Perf::open`].
     pub fn watched(cpus: &[usize]) -> Result<Perf, MeterError> {
         Perf::of(cpus, WATCHED)

@@ -28,7 +28,6 @@ impl Programs {
     /// Turns statistics on. The other meters must be loaded first.
     ///
     /// # Errors
-    ///
     /// [`MeterError::Unavailable`]: a privilege is missing, or the kernel is older than 5.8.
     pub fn new() -> Result<Programs, MeterError> {
         let statistics = statistics()?;

@@ -36,7 +36,6 @@ const ROWS: &[(MeterName, Open)] = &[
 /// Opens a meter on the thread that will read it. `None` if it has no row here.
 ///
 /// # Errors
-///
 /// [`MeterError::Unavailable`]: it is unavailable here.
 pub fn open(name: MeterName, scope: &Scope) -> Option<Opened> {
     let (_, open) = ROWS.iter().find(|(row, _)| *row == name)?;

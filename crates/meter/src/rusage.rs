@@ -31,7 +31,6 @@ impl Meter for Children {
 /// The calling thread's totals since it began.
 ///
 /// # Errors
-///
 /// Linux has none for a valid pointer.
 pub fn thread_counts() -> Result<Counts, MeterError> {
     counts_of(libc::RUSAGE_THREAD)
@@ -60,7 +59,6 @@ fn migrations(sched: &str) -> Option<u64> {
 /// The calling process's totals, including threads that have ended.
 ///
 /// # Errors
-///
 /// See [`thread_counts`].
 pub fn process_counts() -> Result<Counts, MeterError> {
     counts_of(libc::RUSAGE_SELF)
@@ -72,7 +70,6 @@ pub fn process_counts() -> Result<Counts, MeterError> {
 /// softirqs unless the kernel was built with IRQ_TIME_ACCOUNTING.
 ///
 /// # Errors
-///
 /// Linux has none.
 pub fn thread_ns_without_interrupts() -> Result<u64, MeterError> {
     let mut time = libc::timespec {

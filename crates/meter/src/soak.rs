@@ -7,6 +7,15 @@
 //! and counts units of this work on a page of its own. Calibrations before and after the measurement
 //! ([`Calibration`]) find how many units an idle CPU makes per second. The host must be idle then, and a
 //! calibration reports whether it was. A snapshot takes 0.5 µs for one CPU (examples/cost.rs).
+//!
+//! Traps:
+//! - SCHED_IDLE gives way only inside its own cgroup and autogroup. Against work of another group it has its group's
+//!   whole share: start the work from the same session, or in the same cgroup.
+//! - While spinners run, no CPU is idle: /proc/stat shows 100 % busy, with the spinners' part as `nice`. The frequency
+//!   stays up, and waking an idle CPU costs nothing.
+//! - A spinner slows the other thread of its core: work on an SMT sibling costs more.
+//! - A hypervisor also takes time from the spinner to give it to others. It is subtracted by /proc/stat's steal, which
+//!   has steps of 10 ms.
 
 #![allow(
     unsafe_code,
@@ -62,7 +71,6 @@ impl Soakers {
     /// CPU to find the pace.
     ///
     /// # Errors
-    ///
     /// EINVAL for a CPU that is offline or outside this process' cpuset; no more threads.
     pub fn start(cpus: &[usize], dirty_lines_per_s: u64) -> Result<Soakers, MeterError> {
         let stop = Arc::new(AtomicBool::new(false));

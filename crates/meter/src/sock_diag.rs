@@ -65,7 +65,6 @@ impl Connection {
 /// counts.
 ///
 /// # Errors
-///
 /// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or its answer cannot be read.
 pub fn connections() -> Result<Vec<Connection>, MeterError> {
     all(StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT)
@@ -74,7 +73,6 @@ pub fn connections() -> Result<Vec<Connection>, MeterError> {
 /// Ports with listeners.
 ///
 /// # Errors
-///
 /// See [`connections`].
 pub fn listened() -> Result<BTreeSet<u16>, MeterError> {
     let listeners = all(StateFlags::LISTEN)?.into_iter();

@@ -18,7 +18,6 @@ use tcpcost_counts::Quantity;
 /// Tracepoints that exist here, with the quantity that each belongs to.
 ///
 /// # Errors
-///
 /// tracefs cannot be read, or has no tracepoints of system calls.
 pub(crate) fn tracepoints() -> io::Result<Vec<(u64, Quantity)>> {
     let tracefs = tracefs()?;

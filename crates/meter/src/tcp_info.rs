@@ -34,7 +34,6 @@ impl TcpInfo {
     /// A quantity that the kernel lacks for any connection is absent.
     ///
     /// # Errors
-    ///
     /// A descriptor is no TCP socket, or the number of connections has changed.
     pub fn snapshot<'fd>(
         &mut self,
@@ -95,7 +94,6 @@ impl TcpInfo {
 /// Payload bytes per full segment of a connection, as it sends now (`tcpi_snd_mss`).
 ///
 /// # Errors
-///
 /// The descriptor is no TCP socket.
 pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     let info = Info::of(connection)?;
@@ -109,7 +107,6 @@ pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
 /// Name of the congestion control of a connection.
 ///
 /// # Errors
-///
 /// The descriptor is no TCP socket.
 pub fn congestion_control(connection: BorrowedFd<'_>) -> Result<String, MeterError> {
     // TCP_CA_NAME_MAX is 16, including the NUL.

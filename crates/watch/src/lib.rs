@@ -97,7 +97,6 @@ pub enum Form {
 /// Watches until Ctrl-C, or for the given number of intervals.
 ///
 /// # Errors
-///
 /// The address for Prometheus cannot be bound, or standard output cannot be written. A pipe without a reader
 /// is no error.
 pub fn watch(options: &Options) -> anyhow::Result<()> {

@@ -401,6 +401,7 @@ pub struct Pace {
     cost_max: f64,
     /// Mean time between the starts of two windows.
     distance: Duration,
+    /// Limit of `distance`, for the case that even the shortest windows cost too much.
     distance_max: Duration,
     /// Length of the next window; `None` if the programs run all the time.
     window: Option<Duration>,

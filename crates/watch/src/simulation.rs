@@ -321,6 +321,7 @@ struct Watcher {
     open: Option<([Counts; 3], Events)>,
     /// Time when the thread next opens or closes a window.
     next_ns: u64,
+    /// Packets until the last time that the thread charged its cost.
     began_packets: u64,
     is_whole: bool,
 }

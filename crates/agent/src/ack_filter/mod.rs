@@ -45,7 +45,6 @@ impl AckFilter {
     /// flush thread; if it fails, the reason is printed and the flush goes on.
     ///
     /// # Errors
-    ///
     /// The step that failed and why, in one line.
     pub fn start(
         device: &str,
