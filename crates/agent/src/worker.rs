@@ -59,9 +59,10 @@ pub struct WorkerConfig {
 
 /// Task of a worker.
 pub enum Role {
-    /// Listens on `ports` ports of an address.
+    /// Listens on ports of an address.
     Listen {
         address: IpAddr,
+        /// Number of ports.
         ports: usize,
     },
     Connect {
