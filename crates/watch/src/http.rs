@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a server of a text of `bytes` bytes.
+    /// Starts a server whose text has `bytes` bytes.
     fn server(connections: usize, bytes: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
