@@ -1,4 +1,4 @@
-//! eBPF objects: `src/bpf/*.bpf.c` by clang where it is found, else the ones in `bpf/prebuilt`.
+//! eBPF objects: compiled from `src/bpf/*.bpf.c` if clang is found, else those in `bpf/prebuilt`.
 
 use std::env;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 #[allow(dead_code, reason = "only the headers are of use here")]
 mod layout;
 
-/// Each program, and what it shares with its reader.
+/// Names of the programs, and the headers that each shares with its reader.
 const OBJECTS: &[(&str, &str)] = &[
     ("exact", layout::exact::HEADER),
     ("calls", layout::calls::HEADER),
@@ -62,7 +62,7 @@ fn main() {
     println!("cargo::rustc-env=TCPCOST_BPF_BUILT_BY={built_by}");
 }
 
-/// The flags make the object the same wherever it is built: no path of this machine is in it.
+/// Compiles a program. The flags make the object identical on every machine: it contains no path of this one.
 fn compile(clang: &str, name: &str, out: &Path) {
     let folder = env::current_dir().expect("cargo starts build scripts in the package");
     let source = format!("src/bpf/{name}.bpf.c");
@@ -83,7 +83,7 @@ fn compile(clang: &str, name: &str, out: &Path) {
     );
 }
 
-/// libbpf's own build script fails without these headers, in many lines that do not name a package.
+/// Fails early if a header is missing: libbpf's own build script fails in many lines that name no package.
 fn need_header(header: &str, package: &str) {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let found = Command::new(compiler)
@@ -99,7 +99,7 @@ fn need_header(header: &str, package: &str) {
         ])
         .stderr(Stdio::null())
         .status();
-    // Without a compiler nothing links anyway, and that error says what is missing.
+    // Without a compiler linking fails, too, and that error names what is missing.
     if found.is_ok_and(|status| !status.success()) {
         println!(
             "cargo::error={header} not found: install the package {package}, or build without eBPF: --no-default-features"

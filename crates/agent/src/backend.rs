@@ -1,5 +1,5 @@
-//! What an end's stack stands on: the kernel's sockets, or our own TCP over a TAP or over memory;
-//! and what each tells about its connections.
+//! The base of an end's stack: the kernel's sockets, or our own TCP over a TAP or over memory. Also how
+//! each stack reports on its connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,33 +26,33 @@ use crate::PrepareError;
 use crate::policy::ConnectedOptions;
 use crate::protocol::{Prepare, TestedPort, clock_ns};
 
-/// What a worker's stack stands on.
+/// Base of a worker's stack.
 #[derive(Clone)]
 pub enum Backend {
     /// The kernel's sockets.
     Kernel,
-    /// Our end of each of the host's TAPs: its queues, one for each instance of our TCP.
+    /// Our end of each of the host's TAPs: a list of queues, one for each instance of our TCP.
     Tap(Arc<Vec<Vec<Tap>>>),
-    /// Wires in memory, each from an instance of one host to its partner of another.
+    /// Wires in memory, each from an instance of one host to the same instance of the other host.
     Memory(Wires),
 }
 
-/// Pairs in memory between a host that connects and one that listens, by number of the instance.
+/// Wires in memory between a host that connects and a host that listens, by number of the instance.
 #[derive(Clone, Default)]
 pub struct Wires(Arc<Mutex<Vec<Pair>>>);
 
-/// The end of the one that connects, and of the one that listens.
+/// The connecting host's end, and the listening host's end.
 type Pair = (Memory<Wire>, Memory<Wire>);
 
 impl Wires {
-    /// Takes the wires away, with what an earlier trial left on them.
+    /// Removes the wires, with the packets that an earlier trial left on them.
     fn clear(&self) {
         let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pairs.clear();
     }
 
-    /// Sees to it that there are so many. Before the workers start: each has a file table of its
-    /// own, with what was open when it began.
+    /// Adds wires up to `count`. Must run before the workers start: each worker has a file table of its own,
+    /// with the files that were open when it began.
     fn make(&self, count: usize) -> io::Result<()> {
         let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while pairs.len() < count {
@@ -61,7 +61,7 @@ impl Wires {
         Ok(())
     }
 
-    /// One end of the wire between the instances of this number, if there is one.
+    /// One end of the wire of instance `index`. `None` if there is no such wire.
     pub fn end(&self, index: usize, side: Side) -> Option<Memory<Wire>> {
         let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (connects, listens) = pairs.get(index)?;
@@ -73,25 +73,25 @@ impl Wires {
 }
 
 impl Backend {
-    /// Whether the kernel's TCP is under test at this end.
+    /// True if the kernel's TCP is under test at this end.
     pub fn is_kernel(&self) -> bool {
         matches!(self, Backend::Kernel)
     }
 }
 
-/// Packets that wait between two ends in memory, each way: a window of super-segments.
+/// Limit on packets in flight each way between two ends in memory: a window of super-segments.
 const MEMORY_PACKETS: usize = 256;
-/// Ethernet's, and what a TAP begins with.
+/// Ethernet's MTU, and a TAP's initial one.
 const MTU: u32 = 1500;
 
-/// Makes the wires of our TCP; the state it will work in, by device.
+/// Makes the wires of our TCP in memory. Returns the state of each device that our TCP uses.
 pub fn prepare(
     backend: &Backend,
     prepare: &Prepare,
     device: &DeviceSettings,
 ) -> Result<BTreeMap<String, Environment>, PrepareError> {
     if let Backend::Memory(wires) = backend {
-        // The one that connects is prepared first.
+        // The host that connects is prepared first.
         if prepare.side == Some(Side::Connects) {
             wires.clear();
         }
@@ -109,7 +109,7 @@ pub fn prepare(
         .collect())
 }
 
-/// A queue of each of the host's TAPs, for instance `index` of our TCP.
+/// A device of one queue of each of the host's TAPs, for instance `index` of our TCP.
 pub fn routed(
     links: &[Vec<Tap>],
     index: usize,
@@ -124,7 +124,7 @@ pub fn routed(
     Routed::new(ports.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
 }
 
-/// Our TCP over one end of a wire: instance `index` of so many.
+/// Instance `index` of our TCP over `device`.
 pub fn stack<D: Device<Wire>>(
     device: D,
     index: usize,
@@ -145,7 +145,7 @@ pub fn stack<D: Device<Wire>>(
         .map_err(|error| error.to_string())
 }
 
-/// The kernel's sockets by io_uring, for one of so many threads of a host.
+/// The kernel's sockets by io_uring, for one of a host's `threads` threads.
 pub fn ring(
     options: &SocketOptions,
     groups: &[FlowGroup],
@@ -164,41 +164,41 @@ pub fn ring(
 /// Connections that are up.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// How many.
+    /// Number of connections.
     pub connections: usize,
-    /// Time that their set-up took, ns.
+    /// Duration of their set-up, ns.
     pub set_up_ns: u64,
-    /// Memory before it.
+    /// Memory use before set-up.
     pub memory: MemoryUse,
-    /// Congestion control of the first.
+    /// Congestion control of the first connection.
     pub congestion_control: Option<String>,
-    /// MSS of the first, bytes.
+    /// MSS of the first connection, bytes.
     pub mss: Option<u64>,
-    /// What the first has of the knobs that are set.
+    /// Values of the knobs that were set, as read back from the first connection.
     pub knobs: BTreeMap<String, String>,
 }
 
-/// A stack whose connections tell what they count.
+/// A stack whose connections report their counts.
 pub trait Observed: Stack + Sized {
-    /// Congestion control and MSS of the first connection, and of these knobs those that it has.
+    /// Congestion control and MSS of the first connection, and its values of `knobs`.
     fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready;
 
-    /// Buffers of the first connection.
+    /// Buffer sizes of the first connection.
     fn buffers(worker: &Worker<Self>) -> Option<BufferSizes>;
 
-    /// A look at the first connection; `None` of the kernel's, which tells less.
+    /// State of the first connection at this moment. `None` for the kernel's sockets, which report less.
     fn look(worker: &Worker<Self>) -> Option<Look>;
 
-    /// The totals of all connections, in TCP_INFO's quantities.
+    /// Totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
 
-    /// What the stack counts of itself as /proc/net counts for a namespace; `None` where it does that.
+    /// Counts that the stack keeps of itself in the place of /proc/net's. `None` if the kernel keeps them.
     fn counts(worker: &Worker<Self>) -> Option<Counts>;
 
-    /// Keys of all connections in the meter `segments`, which sees the kernel's alone.
+    /// Keys of all connections in the meter `segments`, which sees only the kernel's connections.
     fn keys(worker: &Worker<Self>) -> Vec<u64>;
 
-    /// Sets what is set of each socket once its connection is up.
+    /// Sets the options that each socket gets once its connection is up.
     fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String>;
 }
 
@@ -220,7 +220,7 @@ impl Sockets for RingStack {
     }
 }
 
-/// Of the connections that are open.
+/// Sockets of the open connections.
 fn sockets<S: Sockets>(worker: &Worker<S>) -> impl Iterator<Item = BorrowedFd<'_>> {
     let sockets = worker.conns();
     sockets.filter_map(|conn| worker.stack().socket(conn))
@@ -240,7 +240,7 @@ fn describe<S: Sockets>(worker: &Worker<S>, knobs: &[&'static Knob]) -> Ready {
     }
 }
 
-/// Both are the kernel's sockets, however a thread waits for them.
+/// Implements [`Observed`] for both stacks of the kernel's sockets, which differ only in how a thread waits.
 macro_rules! observed_sockets {
     ($stack:ty) => {
         impl Observed for $stack {
@@ -372,22 +372,22 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
         Vec::new()
     }
 
-    /// Ours has them in its configuration.
+    /// Nothing to do: our TCP has these options in its configuration.
     fn set(_: &Worker<Self>, _: &ConnectedOptions) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// What ours counts in the same sense as TCP_INFO; the rest is absent.
+/// Counts of our TCP that mean the same as TCP_INFO's. Others are absent.
 fn counts_of(connection: &Connection, now: Instant) -> [(Quantity, u64); 13] {
     let (counters, info) = (connection.counters(), connection.info(now));
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // Whatever was sent for the first time and is not waited for any more.
+    // Bytes sent at least once.
     let sent_once = counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
     [
         (Quantity::ConnSegmentsSent, counters.segments_sent),
         (Quantity::ConnSegmentsReceived, counters.segments_received),
-        // SYN and FIN, which have no data either, are outside the interval.
+        // SYN and FIN, which carry no data either, are outside the interval.
         (
             Quantity::ConnDataSegmentsSent,
             counters

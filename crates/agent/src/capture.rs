@@ -1,7 +1,8 @@
-//! The capture of an end: its device's packets by libpcap, on a thread of its own, or what passes
-//! between our TCP and its wire, by whoever sends it.
+//! The capture of an end. The kernel's end: its device's packets by libpcap, on a thread of its own. Our
+//! TCP's end: packets that pass between our TCP and its wire, written by the worker that sends or receives
+//! them.
 //!
-//! The kernel's end captures in its own namespace, since the thread is started there.
+//! The thread captures in the agent's namespace because it is started there.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -19,30 +20,28 @@ use tcpcost_stack::Wire;
 use crate::protocol::{Capturing, Prepare, Stopped, realtime_ns};
 use tcpcost_host::libpcap::{Live, TIMEOUT};
 
-/// The file of our own TCP's end, which its workers share.
+/// The capture file of our TCP's end, which its workers share.
 pub type WireFile = Arc<Mutex<Writer<BufWriter<File>>>>;
 
 /// A capture that runs.
 pub enum Capture {
-    /// Of a device of the kernel's.
+    /// Captures a device of the kernel.
     Device {
-        /// The device.
         name: String,
-        /// Tells the thread when it is dropped.
+        /// Tells the thread to stop when it is dropped.
         stop: Stop,
-        /// Gives packets written, and packets that had no room.
+        /// Returns the number of packets written, and of packets that did not fit into the ring.
         thread: JoinHandle<anyhow::Result<(u64, u64)>>,
     },
-    /// Of our TCP's wires.
+    /// Captures the wires of our TCP.
     Wire {
-        /// The name of the device.
+        /// Name of the device.
         name: String,
-        /// The file.
         file: WireFile,
     },
 }
 
-/// Also of a trial that is given up the capture ends.
+/// Stops the capture thread when dropped, so that the capture of an aborted trial ends, too.
 pub struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {
@@ -52,7 +51,7 @@ impl Drop for Stop {
 }
 
 impl Capture {
-    /// Begins it, before there is a connection.
+    /// Begins the capture, before there is a connection.
     ///
     /// # Errors
     /// The file cannot be made; libpcap is missing or may not capture here.
@@ -68,14 +67,14 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         let (device, asked, told) = (name.clone(), asked.clone(), Arc::clone(&stop));
         let (ready, is_ready) = channel();
-        // libpcap's handle stays on the thread that made it.
+        // A libpcap handle stays on the thread that made it.
         let run = move || {
             let opened = DeviceFile::open(&device, &asked);
             let (opened, outcome) = match opened {
                 Ok(opened) => (Some(opened), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // If nobody waits any more, `told` says so.
+            // The send fails if the caller is gone; then `told` is set and ends `write`.
             let _ = ready.send(outcome);
             opened.map_or(Ok((0, 0)), |opened| opened.write(&told))
         };
@@ -95,10 +94,10 @@ impl Capture {
         }
     }
 
-    /// Ends it, once the workers have ended.
+    /// Ends the capture. The workers must have ended.
     ///
     /// # Errors
-    /// Packets could not be taken or written.
+    /// Packets could not be captured or written.
     pub fn stop(self) -> anyhow::Result<Stopped> {
         match self {
             Capture::Device { name, stop, thread } => {
@@ -135,14 +134,14 @@ struct DeviceFile {
 
 impl DeviceFile {
     fn open(device: &str, asked: &Capturing) -> anyhow::Result<DeviceFile> {
-        // Before the file: without libpcap there is to be none.
+        // Opened before the file is created, so that without libpcap there is no file.
         let live = Live::open(device, asked.snap_len, RING_BYTES)?;
         let writer = create(asked, device, live.link_type())?;
         Ok(DeviceFile { live, writer })
     }
 
-    /// Writes packets until it is told to stop and no more come; gives their number, and how many had no
-    /// room in the ring.
+    /// Writes packets until `told` is set and no more come. Returns the number of packets written, and of
+    /// packets that did not fit into the ring.
     fn write(self, told: &AtomicBool) -> anyhow::Result<(u64, u64)> {
         let DeviceFile {
             mut live,
@@ -152,7 +151,7 @@ impl DeviceFile {
         loop {
             let any = live.wait(TIMEOUT)?;
             if told.load(Ordering::Relaxed) {
-                // The other end's last packets may still be on their way.
+                // The other end's last packets may still be in flight.
                 let since: &mut Instant = stopping_since.get_or_insert_with(Instant::now);
                 if !any || since.elapsed() > DRAIN_MAX {
                     break;
@@ -199,8 +198,8 @@ fn create(
     Writer::new(BufWriter::with_capacity(BUFFER_BYTES, file), header).with_context(tried)
 }
 
-/// A device whose packets go into the file, too. They are stamped when our TCP reads its clock, once for
-/// all of a batch.
+/// Wraps a device so that its packets are also written to the file. Their time stamp is the clock reading of
+/// our TCP, one for all packets of a batch.
 pub fn captured<D: Device<Wire> + Send + 'static>(
     device: D,
     file: WireFile,
@@ -209,9 +208,9 @@ pub fn captured<D: Device<Wire> + Send + 'static>(
     Box::new(Captured::into_file(device, file, Instant::now(), epoch))
 }
 
-/// The kernel's ring: 200 ms of a million packets a second, of 128 bytes and their header each.
+/// Size of the kernel's ring: 200 ms at a million packets a second, of 128 bytes and a header each.
 const RING_BYTES: usize = 64 << 20;
-/// What a write(2) of the file is of.
+/// Size of a write(2) to the file.
 const BUFFER_BYTES: usize = 1 << 20;
-/// On a loopback that others use there is always something.
+/// Limit on waiting for last packets: a loopback that other programs use is never quiet.
 const DRAIN_MAX: Duration = Duration::from_secs(1);

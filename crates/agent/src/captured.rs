@@ -1,4 +1,4 @@
-//! What `tcpcost trace` reads from a trial's own capture: the growth over its interval, and how its
+//! Reads a trial's own capture by the analysis of `tcpcost trace`: the growth over the interval, and how the
 //! first connection began.
 
 use anyhow::{Context, bail};
@@ -11,19 +11,19 @@ use tcpcost_trace::{
 
 use crate::protocol::Capturing;
 
-/// Transactions that are kept: the published one has four.
+/// Number of transactions that are kept. The published trace has four.
 const TRANSACTIONS: usize = 8;
 
-/// What a capture says.
+/// Result of reading a capture.
 pub struct Read {
     /// Growth between the two readings of the meters, as the meter `trace`.
     pub readings: Vec<Reading>,
-    /// Of `rr`: how the first connection began, the greeting left out.
+    /// For the workload `rr`: how the first connection began, without the greeting. Else `None`.
     pub opening: Option<Opening>,
 }
 
-/// Reads a host's capture: the connections to these ports, from the end of the first snapshot to the
-/// begin of the second.
+/// Reads a host's capture: connections to `ports`, from the end of the first snapshot to the start of the
+/// second.
 pub fn read_capture(
     asked: &Capturing,
     side: Side,
@@ -36,7 +36,7 @@ pub fn read_capture(
         ports,
         ..Filter::default()
     };
-    // What an ACK released is one burst, however long the sender was kept from sending it.
+    // Segments that one ACK released are one burst, however long the sender was kept from sending them.
     let settings = Settings {
         burst_gap_ns: u64::MAX,
         ..Settings::default()
@@ -76,7 +76,7 @@ pub fn read_capture(
     })
 }
 
-/// An analysis that is looked at twice: as the interval begins, and as it ends.
+/// An analysis that keeps its counts at the start and at the end of the interval.
 struct Interval {
     analysis: Analysis<OpeningWatch>,
     end: usize,
@@ -90,10 +90,11 @@ impl Interval {
     fn snapshot(&self, at_ns: u64) -> Snapshot {
         let mut counts = Counts::new();
         let connections = self.analysis.connections().iter();
-        // What begins otherwise is the end of an earlier trial's.
+        // A connection that does not begin with a handshake is the end of an earlier trial's connection.
         let connections = connections.filter(|one| one.began() == Began::Handshake);
         let of_each: Vec<Counts> = connections.map(|one| counts_at(one, self.end)).collect();
-        // A count that one of them lacks, since the capture lost some of it, would be too small.
+        // Omits a count that any connection lacks because of packets that the capture lost: the sum would be
+        // too small.
         for of_one in &of_each {
             for (&quantity, &count) in of_one {
                 if of_each.iter().all(|other| other.contains_key(&quantity)) {

@@ -1,23 +1,24 @@
-//! Which thread has which connections of which group.
+//! Deals the connections of each group to threads.
 //!
-//! Each group's connections are dealt over all threads, in shares that differ by one at most. Where they do not come out even,
-//! another thread has more of each further group, so that two groups of one connection have a thread each.
+//! The shares of a group differ by at most one connection. If they are unequal, a different thread has the
+//! larger share of each further group. So two groups of one connection have a thread each.
 
 use std::net::SocketAddr;
 use std::ops::Range;
 
-/// Which share of a group a thread has.
+/// Index of the share of `group` that `thread` has.
 pub fn position(thread: usize, threads: usize, group: usize) -> usize {
     (thread + threads - group % threads) % threads
 }
 
-/// The connections out of `flows` that are in a share.
+/// Indices of the connections in a share, out of `flows`.
 pub fn share(flows: usize, threads: usize, position: usize) -> Range<usize> {
     position * flows / threads..(position + 1) * flows / threads
 }
 
-/// Addresses of the threads, each of which has those of its groups in a row and as many for each, as those of each group in
-/// a row, by share.
+/// Reorders listening addresses from "by thread" to "by group". Input: a list for each thread, group after
+/// group, with equally many ports for each group. Output: all addresses of group 0 by share, then those of
+/// group 1, and so on.
 pub fn by_group(by_thread: &[Vec<SocketAddr>], groups: usize) -> Vec<SocketAddr> {
     let threads = by_thread.len();
     let mut all = Vec::new();
@@ -31,7 +32,7 @@ pub fn by_group(by_thread: &[Vec<SocketAddr>], groups: usize) -> Vec<SocketAddr>
     all
 }
 
-/// The addresses of one group.
+/// Addresses of one group, out of the output of [`by_group`].
 pub fn of_group(all: &[SocketAddr], groups: usize, group: usize) -> &[SocketAddr] {
     let each = all.len() / groups;
     &all[group * each..(group + 1) * each]

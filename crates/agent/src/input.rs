@@ -1,4 +1,4 @@
-//! The lines of standard input, and how long the command may be silent before it is taken for gone.
+//! Lines of standard input, and the time without input after which the command counts as gone.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -10,35 +10,35 @@ use rustix::time::Timespec;
 
 use crate::protocol::clock_ns;
 
-/// The knobs of thousands of cells are some megabytes; what has no end is no question.
+/// Limit on the bytes of a line. The knobs of thousands of cells are some megabytes.
 const LINE_MAX: usize = 64 << 20;
 
-/// When a lease begins.
+/// When the lease begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begins {
-    /// With the input.
+    /// When the agent starts.
     AtOnce,
-    /// With the first word that is heard.
+    /// With the first line that is read.
     WithAWord,
 }
 
-/// Lines of an input, each without its end.
+/// Lines of an input, without their line ends.
 pub struct Input<R> {
     source: R,
-    /// What was read and not given yet.
+    /// Bytes that were read but not yet returned.
     pending: Vec<u8>,
-    /// Of these so many bytes have no line end.
+    /// Number of bytes at the start of `pending` that hold no line end.
     searched: usize,
     lease: Option<Duration>,
-    /// Whether the lease has begun.
+    /// True once the lease has begun.
     is_let: bool,
-    /// No word is expected before, ns of the monotonic clock.
+    /// No line is expected before this time, ns of the monotonic clock.
     silent_until_ns: u64,
 }
 
 impl<R: Read + AsFd> Input<R> {
-    /// With a lease the input ends as well once nothing was heard for so long. It begins at once, or, where somebody may come
-    /// whenever they like, with the first word.
+    /// Makes a reader of lines. With a lease, the input also ends after that time without a line. `begins`
+    /// says from when the lease counts: at once, or from the first line if a command may attach at any time.
     pub fn new(source: R, lease: Option<Duration>, begins: Begins) -> Input<R> {
         Input {
             source,
@@ -50,15 +50,15 @@ impl<R: Read + AsFd> Input<R> {
         }
     }
 
-    /// The lease begins at this moment, if nothing is heard before.
+    /// The lease is counted from this moment, unless a line comes before.
     pub fn expect_silence_until(&mut self, at_ns: u64) {
         self.silent_until_ns = at_ns;
     }
 
-    /// The next line; `None` at the end.
+    /// Reads the next line. `None` at the end of the input.
     ///
     /// # Errors
-    /// The lease is over, a line has no end or is no text, or the input is broken.
+    /// The lease has ended, a line is too long or no UTF-8, or reading fails.
     pub fn line(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.pending[self.searched..]
@@ -92,7 +92,7 @@ impl<R: Read + AsFd> Input<R> {
         }
     }
 
-    /// Until there is something to read, at most as long as the lease.
+    /// Waits until there is something to read, not longer than the lease.
     fn wait(&self) -> io::Result<()> {
         let Some(lease) = self.lease.filter(|_| self.is_let) else {
             return Ok(()); // The read waits.
@@ -165,7 +165,7 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         let lease = Some(Duration::from_millis(1));
         let mut input = Input::new(reader, lease, Begins::WithAWord);
-        // With a lease it would look for a word that long, and none is there.
+        // Begins no lease, so it returns without waiting although nothing can be read.
         input.wait().unwrap();
         writer.write_all(b"a 1\n").unwrap();
         assert_eq!(input.line().unwrap().as_deref(), Some("a 1"));

@@ -1,8 +1,9 @@
-//! The wire with delay and loss where one of its ends is our own TCP: the same impairments, in the thread of that TCP.
+//! The wire with delay and loss where one end is our own TCP: the same impairments, in the thread of that
+//! TCP.
 //!
-//! Between two namespaces a process of its own carries (`wire.rs`), whose CPU is neither end's. A TAP and a pair in memory have our
-//! TCP at an end already, so packets wait in front of its device, and what that takes, a push and a pop of a heap for each
-//! packet, is that end's.
+//! Between two namespaces a separate process carries the packets (`wire.rs`), so its CPU time belongs to
+//! neither end. A TAP and a pair in memory already have our TCP at one end, so packets wait in front of its
+//! device. The cost, a push and a pop of a heap for each packet, belongs to that end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +22,7 @@ use tcpcost_study::{
 use crate::protocol::clock_ns;
 use crate::wire::impairment;
 
-/// What is wrong with what our TCP sends, and with what arrives at it.
+/// Impairments of the packets that our TCP sends, and of the packets that arrive at it.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneSettings {
     sent: WireSettings,
@@ -31,8 +32,8 @@ pub struct LaneSettings {
 }
 
 impl LaneSettings {
-    /// Of a host of our TCP; `None` where the study sets no wire. `has_both`: the other end is the kernel's, so that this one
-    /// sees to both directions; in memory each end sees to what it sends.
+    /// Settings of a host of our TCP. `None` if the study sets no wire. With `has_both` the other end is the
+    /// kernel's, so this end impairs both directions. In memory each end impairs what it sends.
     pub fn new(knobs: &Knobs, host: HostName, has_both: bool, seed: u64) -> Option<LaneSettings> {
         let peer = HostName::PAIR.into_iter().find(|other| *other != host)?;
         WireSettings::are_set(knobs).then(|| LaneSettings {
@@ -46,7 +47,8 @@ impl LaneSettings {
         })
     }
 
-    /// A device behind that wire, and its counts: of instance `index`, which has packets of its own to lose.
+    /// Puts the wire in front of `device`. Instance `index` has its own seed, so it loses other packets than
+    /// the other instances.
     pub fn over<D: Device<Wire> + Send + 'static>(
         &self,
         device: D,
@@ -64,7 +66,7 @@ impl LaneSettings {
     }
 }
 
-/// Totals of one instance's wire, both ways, for the worker that reads the host's meters.
+/// Totals of one instance's wire, both directions, for the worker that reads the host's meters.
 #[derive(Debug, Default)]
 pub struct LaneCounts([AtomicU64; 5]);
 
@@ -84,7 +86,7 @@ impl LaneCounts {
     }
 }
 
-/// What [`LaneCounts`] counts, in its order.
+/// Quantities of [`LaneCounts`], in its order.
 const COUNTED: [Quantity; 5] = [
     Quantity::WirePackets,
     Quantity::WireLostPackets,
@@ -93,7 +95,7 @@ const COUNTED: [Quantity; 5] = [
     Quantity::WireDuplicatedPackets,
 ];
 
-/// The meter `wire` of such a host: of all its instances. It has no CPU time of its own to tell.
+/// The meter `wire` of a host of our TCP, added up over its instances. It has no CPU time of its own.
 #[derive(Debug)]
 pub struct LaneMeter(pub Vec<Arc<LaneCounts>>);
 
@@ -124,12 +126,13 @@ impl Meter for LaneMeter {
     }
 }
 
-/// The device of an instance of our TCP, its wire in front of it.
+/// A device of our TCP with a wire in front of it.
 struct Lane<D> {
     inner: Impaired<D, Wire>,
-    /// Then our TCP cuts its super-segments before the wire, so that a packet is lost and not forty-five.
+    /// If set, our TCP cuts its super-segments before the wire, so that one packet is lost and not
+    /// forty-five.
     is_by_packet: bool,
-    /// Else what arrives has been on the other end's wire, and counts there.
+    /// If not set, arriving packets were counted at the other end's wire.
     has_both: bool,
     counts: Arc<LaneCounts>,
 }

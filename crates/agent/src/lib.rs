@@ -1,7 +1,7 @@
 //! A host of a bed: answers questions on standard input, drives its side of the traffic, reads its meters.
 //!
-//! It decides nothing: which trial, when, and what to make of it is the command's. When its input
-//! ends it puts back what it changed and exits at once, whatever it was doing.
+//! An agent decides nothing: the command chooses trials and times, and judges the results. When its input
+//! ends, an agent restores what it changed and exits at once, even in the middle of a trial.
 
 #![deny(unsafe_code)]
 
@@ -60,33 +60,34 @@ use crate::wire::Wire;
 pub use crate::wire::main as wire;
 use crate::worker::{Listening, Seat};
 
-/// How a process is its hosts.
+/// How a process runs its hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
-    /// Each in a network namespace of its own.
+    /// True if each host has a network namespace of its own.
     pub isolate: bool,
-    /// Joined in memory.
+    /// True if the hosts are joined by wires in memory.
     pub memory: bool,
-    /// Two that take turns in one thread.
+    /// True if two hosts take turns in one thread.
     pub one_thread: bool,
-    /// Started by somebody who starts it anew when it ends, so that there is always one for a command to attach to.
+    /// True if a supervisor starts the process again when it ends, so that a command can always attach.
     pub standing: bool,
 }
 
-/// How a standing agent ends whose command has gone, and who is to be started anew: EX_TEMPFAIL of sysexits.h. Kubernetes starts
-/// nothing anew that ended with 0 and is part of a Job.
+/// Exit code of a standing agent whose command is gone, so that it is started again: EX_TEMPFAIL of
+/// sysexits.h. Kubernetes does not restart a pod of a Job that exits with 0.
 const AGAIN: i32 = 75;
 
-/// Answers until the input ends, as one host or as several of one process. With a lease also until nothing was heard for so
-/// long.
+/// Answers as one host or as several until the input ends. With a lease it also ends after that time without
+/// a line.
 ///
 /// # Errors
 /// The namespace cannot be made.
 pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Result<Infallible> {
-    // Ctrl-C and the end of a terminal reach the whole process group; the command decides what they mean.
+    // Ctrl-C and a closed terminal signal the whole process group; the command decides what to do.
     tcpcost_signals::leave_to_parent();
     let machine = OfMachine::read();
-    // Before any thread exists: unshare moves only the thread that calls it. Of several hosts each has a thread, which enters its own.
+    // Before any thread exists, because unshare moves only the calling thread. With several hosts, each
+    // host's thread enters its own namespace.
     if how.isolate && hosts.len() == 1 {
         namespace::enter_new()?;
     }
@@ -110,7 +111,7 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
             backend: backend.clone(),
             wire: None,
             machine: machine.clone(),
-            // What is set in a namespace is put back there, or not at all, since it ends.
+            // Settings in a namespace of a host are restored there, or not at all because the namespace ends.
             journals: match enters {
                 true => Arc::default(),
                 false => Arc::clone(&journals),
@@ -150,7 +151,7 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
     serve(last, host, &asks)
 }
 
-/// Moves the calling thread into a namespace of its own, if it is to; the threads that it starts are there, too.
+/// Moves the calling thread, and the threads that it will start, into a new namespace if `is_asked`.
 fn enter(is_asked: bool) -> Result<(), SystemError> {
     match is_asked {
         true => namespace::enter_new(),
@@ -158,7 +159,7 @@ fn enter(is_asked: bool) -> Result<(), SystemError> {
     }
 }
 
-/// Answers each question, every line behind the host's name, until the command is gone.
+/// Answers each question with a line that begins with the host's name, until the command is gone.
 fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
     while let Ok(line) = asks.recv() {
         let answer = match serde_json::from_str::<Ask>(&line) {
@@ -173,18 +174,18 @@ fn serve(mut agent: Agent, host: HostName, asks: &Receiver<String>) -> ! {
             .and_then(|()| stdout.flush())
             .is_err()
         {
-            break; // Nobody listens any more.
+            break; // The command no longer reads.
         }
     }
     leave(&agent.journals)
 }
 
-/// An answer as a line; one that the command would not take is a failure.
+/// Makes a line of an answer. An answer that is too long for the command becomes a failure.
 fn answer_line(answer: &Answer) -> String {
     let text =
         |answer: &Answer| serde_json::to_string(answer).expect("answers have only text keys");
     let line = text(answer);
-    // The host's name is before it.
+    // The host's name and a space come before the answer.
     if line.len() + HostName::MAX + 1 < ANSWER_BYTES_MAX {
         return line;
     }
@@ -195,8 +196,8 @@ fn answer_line(answer: &Answer) -> String {
     text(&Answer::Failed { reason })
 }
 
-/// Reads questions on a thread of its own, so that the end of the input is seen at once, even in
-/// the middle of a trial.
+/// Reads questions on a separate thread, so that the end of the input is seen at once, even in the middle of
+/// a trial.
 fn listen(
     journals: Arc<Mutex<Journals>>,
     inboxes: BTreeMap<String, Sender<String>>,
@@ -209,7 +210,7 @@ fn listen(
                 Ok(None) => break None,
                 Err(error) => break Some(error.to_string()),
             };
-            // The command is there and has nothing to ask.
+            // An empty line only renews the lease.
             if line.is_empty() {
                 continue;
             }
@@ -234,28 +235,29 @@ fn listen(
     });
 }
 
-/// How [`Ask::Run`] begins.
+/// Start of the line of an [`Ask::Run`].
 const RUN: &str = r#"{"do":"run""#;
 
-/// Says a line on standard error, which may be root's terminal. A reader that is gone is no reason to end.
+/// Writes a line to standard error, which may be root's terminal. A closed standard error is no reason to
+/// end.
 pub(crate) fn complain(what: &dyn std::fmt::Display) {
     let line = format!("tcpcost agent: {what}");
     let _ = writeln!(std::io::stderr(), "{}", printable(&line));
 }
 
-/// As much of a line as tells what it is.
+/// Start of a line, long enough to identify it.
 fn shown(line: &str) -> String {
     line.chars().take(60).collect()
 }
 
-/// Puts back what was changed and ends the process. Whoever of the two threads first sees that the
-/// command is gone does it; the other waits for the lock until the process has ended.
+/// Restores what was changed and ends the process. The first of the two threads that sees that the command is
+/// gone does so. The other waits for the lock until the process has ended.
 fn leave(journals: &Mutex<Journals>) -> ! {
     let mut journals = journals
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = put_back(&mut journals.settings);
-    // Then devices come back as they were lent.
+    // Waits until the borrowers have ended, so that lent devices come back with their former settings.
     let settled = journals.lent.iter().map(Lent::settle);
     let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
     for error in &settled {
@@ -268,32 +270,32 @@ fn leave(journals: &Mutex<Journals>) -> ! {
     })
 }
 
-/// Puts back what a journal has, if it is of the host's own; whether all is as it was.
+/// Restores the changes of a journal if it is of the host's own settings. True if everything was restored.
 fn put_back(journal: &mut Option<Journal>) -> bool {
-    // A namespace of ours ends with this process, and a TAP of it with the other end's.
+    // A namespace of ours ends with this process; a TAP in it ends with the other end's process.
     let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
     let done = of_host.map_or(Ok(()), Journal::put_back);
     if let Err(error) = &done {
         complain(&format!("put back: {error}; `tcpcost restore` tries again"));
     }
-    drop(journal.take()); // Takes the file away, if nothing is left in it.
+    drop(journal.take()); // Deletes the file if no change is left in it.
     done.is_ok()
 }
 
-/// What was changed here.
+/// Changes to be restored before the process ends.
 #[derive(Default)]
 struct Journals {
-    /// For a trial: put back before the next.
+    /// Settings changed for a trial, restored before the next trial.
     settings: Option<Journal>,
-    /// For the whole bed: devices that were moved away.
+    /// Devices that were moved away, for the whole bed.
     ports: Option<Journal>,
-    /// These devices.
+    /// The devices of `ports`.
     lent: Vec<Lent>,
-    /// How the process ends once all is as it was.
+    /// Exit code if everything was restored.
     code: i32,
 }
 
-/// Why a question was not answered as asked.
+/// Reason why a question was not answered as asked.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
     #[error("{knob}: {reason}")]
@@ -311,12 +313,12 @@ impl From<PrepareError> for Answer {
     }
 }
 
-/// Any error of a library below, as one line with its causes.
+/// Converts an error of a library into one line with its causes.
 fn failed(error: impl Into<anyhow::Error>) -> PrepareError {
     PrepareError::Failed(format!("{:#}", error.into()))
 }
 
-/// What is the machine's and no namespace shows: read before this process enters one.
+/// Properties of the machine that a namespace hides, read before this process enters one.
 #[derive(Clone)]
 struct OfMachine {
     id: String,
@@ -341,19 +343,19 @@ impl OfMachine {
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
 
 struct Agent {
-    /// Set from `Prepare` on.
+    /// Set by `Prepare`.
     trial: Option<HostTrial>,
     backend: Backend,
-    /// The wire that begins here, of a link that has one, and the host that it goes to.
+    /// The wire that begins at this host, and the host at its other end. `None` if its link has no wire.
     wire: Option<(HostName, Wire)>,
     machine: OfMachine,
     journals: Arc<Mutex<Journals>>,
-    /// Of a host that a study names.
+    /// Lock on the settings of a host that a study names.
     #[allow(dead_code, reason = "held until the process ends")]
     held: Option<HostLock>,
-    /// Whether this process has its network namespace to itself.
+    /// True if this process has a network namespace of its own.
     is_isolated: bool,
-    /// Of two hosts that take turns in one thread.
+    /// Shared by two hosts that take turns in one thread.
     seat: Option<Seat>,
 }
 
@@ -366,7 +368,7 @@ impl Agent {
             Ask::Hello { .. } => Ok(Answer::Hello(Box::new(Hello {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").to_string(),
-                // The calling thread's: of several hosts of one process each has namespaces of its own.
+                // Thread id, because with several hosts in a process each thread has its own namespace.
                 pid: rustix::thread::gettid()
                     .as_raw_nonzero()
                     .get()
@@ -377,7 +379,7 @@ impl Agent {
                 cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
             }))),
             Ask::Clock => Ok(Answer::Clock { now_ns: clock_ns() }),
-            // A CPU that is not free has no distance now: missing, and no reason not to run.
+            // A CPU that is not free has no distance now. That is no reason not to run.
             Ask::Distance { cpus } => Ok(Answer::Distance {
                 round_trip_ns: round_trip_ns(cpus).ok().flatten(),
             }),
@@ -471,7 +473,7 @@ impl Agent {
                 forwards,
             } => attach(&ports, &routes, forwards).map_err(failed),
             Ask::Prepare(prepare) => {
-                // The last trial's workers, if it failed before `Finish`, end here.
+                // Ends the last trial's workers, in case it failed before `Finish`.
                 self.trial = None;
                 let mut journals = self
                     .journals
@@ -526,12 +528,13 @@ impl Agent {
         }
     }
 
-    /// Holds the settings of this network namespace until this process ends, and puts back what dead ones left.
+    /// Holds the settings of this network namespace until this process ends, and restores what dead agents
+    /// left changed.
     fn hold(&mut self, changes: bool, held_max: Duration) -> Result<Vec<String>, PrepareError> {
         if self.is_isolated {
-            return Ok(Vec::new()); // Nobody else is there.
+            return Ok(Vec::new()); // No other process is in this namespace.
         }
-        // Without a place for journals nobody could have changed anything, and this process cannot either.
+        // Without a folder for journals no agent could have changed anything, and neither can this one.
         let Ok(folder) = journal::folder() else {
             return Ok(Vec::new());
         };
@@ -543,7 +546,7 @@ impl Agent {
             true => Hold::Alone,
             false => Hold::Shared,
         };
-        // One whose command was killed a moment ago still puts back.
+        // An agent whose command was killed a moment ago may still be restoring settings.
         let until = Instant::now() + held_max;
         while !lock.try_hold(hold).map_err(failed)? {
             if Instant::now() >= until {
@@ -570,14 +573,14 @@ impl Agent {
     }
 }
 
-/// Takes devices up, with their addresses, and sets the routes.
+/// Gives devices their addresses, takes them up, and sets the routes.
 fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer, SystemError> {
     let is_v6 = ports.iter().any(|port| port.address.is_ipv6());
     let ipv6 = |name: &str, value| {
         sysctl::set(sysctl::root(), &format!("net.ipv6.conf.all.{name}"), value)
     };
     if is_v6 {
-        // Nobody else is on these links: no address to compete for, no router to ask for.
+        // No other host is on these links: no duplicate address to detect, no router to ask.
         for port in ports {
             for name in ["accept_dad", "accept_ra"] {
                 let name = format!("net.ipv6.conf.{}.{name}", port.device);
@@ -585,8 +588,8 @@ fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer
             }
         }
     } else {
-        // Or neighbour discovery and multicast reports would be among the packets counted.
-        // A kernel without IPv6 has no such sysctl and no such packets.
+        // Neighbour discovery and multicast reports would be among the packets counted. A kernel without IPv6
+        // has no such sysctl and no such packets.
         let _ = ipv6("disable_ipv6", "1");
     }
     if forwards && is_v6 {
@@ -604,12 +607,12 @@ fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer
     Ok(Answer::Done)
 }
 
-/// Whether netem is to carry: where it was asked for it must be there.
+/// True if netem must carry the packets. Fails if netem was asked for and is missing.
 fn by_netem(by: CarrierAsked) -> Result<bool, PrepareError> {
     if by == CarrierAsked::Own {
         return Ok(false);
     }
-    // The namespace's own loopback, which carries nothing of the trial.
+    // Tries it on the namespace's loopback, which carries no traffic of the trial.
     match (netem::probe("lo"), by) {
         (Ok(()), _) => Ok(true),
         (Err(error), CarrierAsked::Netem) => Err(PrepareError::Unsupported {

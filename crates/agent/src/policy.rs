@@ -1,5 +1,5 @@
-//! Whether an end can have the knobs that are set for it, by their rows and by what this host says;
-//! and what is set of each of a kernel's sockets.
+//! Checks whether an end can have the knobs that are set for it, by their rows and by this host's answers.
+//! Also the options that are set on each of the kernel's sockets.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tcpcost_workload::socket_options;
 use crate::protocol::Prepare;
 use crate::{PrepareError, failed};
 
-/// Refuses the first knob that this end cannot have.
+/// Refuses the first knob that is unavailable at this end.
 pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
     let available = knobs.available_at(end, prepare.owner);
@@ -50,7 +50,7 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     }
 }
 
-/// Options of all sockets: those of any group, since they are set for all groups but for what their calls need.
+/// Options of all sockets. Zero-copy is set if any group uses it; the other options are equal in all groups.
 pub fn options(prepare: &Prepare, groups: &[FlowGroup]) -> SocketOptions {
     let mut each = groups.iter().map(|group| socket_options(&group.settings));
     let first = each.next().unwrap_or_default();
@@ -88,20 +88,20 @@ fn check_delay(asked: Duration) -> Result<(), String> {
     }
 }
 
-/// What is set of each of the kernel's sockets once its connection is up.
+/// Options that each of the kernel's sockets gets once its connection is up.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectedOptions(Vec<ConnectedOption>);
 
 #[derive(Debug, Clone)]
 struct ConnectedOption {
     knob: &'static str,
-    /// The kernel's name.
+    /// The kernel's name of the option.
     option: &'static str,
     value: Value,
 }
 
 impl ConnectedOptions {
-    /// Reads them out of a trial's knobs, by their rows.
+    /// Reads the options out of a trial's knobs, by their rows.
     pub fn new(prepare: &Prepare) -> ConnectedOptions {
         let of = |row: &'static Knob| {
             let (Of::Link(Kernel::SocketOption(option), _)
@@ -120,7 +120,6 @@ impl ConnectedOptions {
         ConnectedOptions(KNOBS.iter().filter_map(of).collect())
     }
 
-    /// Sets them.
     pub fn set(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
         for one in &self.0 {
             set_socket_knob(socket, one.knob, &one.value)

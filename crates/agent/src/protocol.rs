@@ -1,8 +1,8 @@
-//! What the command and its agents say to each other: a host's name, then one JSON object, a line each.
+//! Messages between the command and its agents. Each line is a host's name and one JSON object.
 //!
-//! The command asks, an agent answers each question once, in order. An agent whose standard input
-//! ends puts back what it changed and exits: nobody is left to want its work. The same lines could
-//! come over ssh, so times are in the agent's own clock, which the command asks for ([`Ask::Clock`]).
+//! The command asks, and an agent answers each question once, in order. An agent whose standard input ends
+//! restores what it changed and exits, because its command is gone. The same lines can come over ssh, so
+//! times are in the agent's own clock, which the command asks for ([`Ask::Clock`]).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,51 +19,53 @@ use tcpcost_study::{
     KernelNameError, Knobs, Machine, MeterName, Needs, Reading, Route, Side,
 };
 
-/// Version of these messages; both sides must be of one.
+/// Version of these messages, which must be the same at both sides.
 pub const PROTOCOL: u32 = 9;
 
-/// Most bytes of an answer's line. Call chains of a host take some 200 KiB and at most some 2 MiB, histograms of response times some
-/// 10 KiB for each group and operation, a connection's series 70 bytes for each look. A host that says more is taken for broken.
+/// Limit on the bytes of an answer's line. Call chains of a host take some 200 KiB and at most some 2 MiB.
+/// Histograms of response times take some 10 KiB for each group and operation, a connection's series 70 bytes
+/// a sample. A host that sends more counts as broken.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Ask {
-    /// Who are you?
+    /// Asks for the agent's version and machine.
     Hello {
         /// [`PROTOCOL`] of the command.
         protocol: u32,
     },
-    /// What time is it?
+    /// Asks for the agent's clock.
     Clock,
-    /// What is the core distance of two CPUs of your machine?
+    /// Asks for the core distance of two CPUs of the agent's machine.
     Distance {
         /// The CPUs.
         cpus: [usize; 2],
     },
-    /// Which device and address are yours on the network of a study's hosts? From then on until the end of the input nobody
-    /// else is to change the settings of your network namespace, and what somebody who died has left changed is put back.
+    /// Asks for the host's device and address on the network of a study's hosts. Until the input ends, no
+    /// other run may change the settings of this network namespace. Settings that a dead agent left changed
+    /// are restored.
     Port {
         /// The device; absent where the study leaves it open.
         device: Option<String>,
         /// The address; absent where the study leaves it open.
         address: Option<IpAddr>,
-        /// Whether it is to be of IPv6.
+        /// True if the address must be of IPv6.
         is_v6: bool,
-        /// Whether any trial changes settings, so that nobody else may even measure with them.
+        /// True if any trial changes settings; then no other run may even measure here.
         changes: bool,
-        /// How long somebody is waited for who still holds them, ns.
+        /// How long to wait for another run that still holds the settings, ns.
         held_max_ns: u64,
     },
-    /// Move this device of yours to the namespace of a process of your machine, until you leave.
+    /// Moves a device to the namespace of a process of the same machine, until the agent exits.
     Lend {
         /// The device.
         device: String,
         /// The process.
         pid: u32,
     },
-    /// Make a veth pair, one end here, the other in the namespace of a process.
+    /// Makes a veth pair, one end here, the other in the namespace of a process.
     Veth {
         /// Name of the end here.
         device: String,
@@ -72,69 +74,68 @@ pub enum Ask {
         /// A process of the other namespace.
         peer_pid: u32,
     },
-    /// Make a TAP whose wire ends here, for our own TCP with this address, and move its device to
-    /// the namespace of a process.
+    /// Makes a TAP for our own TCP with this address, and moves its device to the namespace of a process.
     Tap {
         /// Name of the device.
         device: String,
-        /// Our address.
+        /// Address of our TCP.
         address: IpAddr,
-        /// Its queues: one for each instance of our TCP.
+        /// Number of queues: one for each instance of our TCP.
         queues: usize,
         /// A process of the other namespace.
         peer_pid: u32,
     },
-    /// Make a wire with delay and loss: an interface here, one in the namespace of another process, and a process of the
-    /// wire's own between them.
+    /// Makes a wire with delay and loss: an interface here, an interface in the namespace of another process,
+    /// and a separate process that carries packets between them.
     Wire {
         /// The interface here.
         device: String,
-        /// The other.
+        /// The interface in the other namespace.
         peer_device: String,
-        /// The host that has it.
+        /// The host that has the other interface.
         peer: HostName,
-        /// The process in whose network namespace it is.
+        /// A process of the other namespace.
         peer_pid: u32,
-        /// Whether netem may, or must, carry instead.
+        /// States if netem may, or must, carry the packets.
         by: CarrierAsked,
     },
-    /// Give the devices their addresses and take them up; set the routes through neighbours.
+    /// Gives devices their addresses, takes them up, and sets the routes through neighbours.
     Attach {
         /// The devices.
         ports: Vec<Attached>,
-        /// Networks behind neighbours.
+        /// Networks that are reached through neighbours.
         routes: Vec<Route>,
-        /// Whether to pass on what is not for this host.
+        /// True if the host must forward packets that are not for it.
         forwards: bool,
     },
-    /// Make ready for a trial: turn the knobs, read them back.
+    /// Prepares a trial: sets the knobs and reads them back.
     Prepare(Box<Prepare>),
-    /// Start the workers of a host that listens.
+    /// Starts the workers of a host that listens.
     Listen,
-    /// Start the workers of a host that connects, and set up all connections.
+    /// Starts the workers of a host that connects, and sets up all connections.
     Connect {
         /// Where the other host listens.
         targets: Vec<SocketAddr>,
         /// eBPF programs that another host of this machine has loaded, to share: handles by meter.
         loaded: BTreeMap<MeterName, String>,
     },
-    /// Start to relay connections to another host; [`Answer::Listening`] tells where they are taken.
+    /// Starts to relay connections to another host. [`Answer::Listening`] has the addresses of the relay.
     Relay {
         /// Where the other host listens.
         targets: Vec<SocketAddr>,
     },
-    /// Start a worker that has no connections and reads the meters: of a host that forwards.
+    /// Starts a worker without connections, which reads the meters of a host that forwards.
     Observe {
-        /// As of [`Ask::Connect`].
+        /// See [`Ask::Connect`].
         loaded: BTreeMap<MeterName, String>,
     },
-    /// Wait until a host that listens has all its connections.
+    /// Waits until a host that listens has all its connections.
     Accepted,
-    /// Start the soaker and calibrate it: all hosts are idle.
+    /// Starts the soaker and calibrates it. All hosts must be idle.
     Soak,
-    /// Run traffic and measure.
+    /// Runs traffic and measures.
     Run(Span),
-    /// Close the connections, end the workers and the capture.
+    /// Closes the connections, ends the workers and the capture.
     Finish,
 }
 
@@ -143,7 +144,7 @@ pub enum Ask {
 pub struct Attached {
     /// The device.
     pub device: String,
-    /// Its address.
+    /// The host's address on this device.
     pub address: IpAddr,
     /// Length of the network's prefix, bits.
     pub prefix: u8,
@@ -152,13 +153,13 @@ pub struct Attached {
 /// A device under test.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TestedPort {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// The host's address there.
+    /// The host's address on this device.
     pub address: IpAddr,
-    /// Length of its network's prefix, bits.
+    /// Length of the network's prefix, bits.
     pub prefix: u8,
-    /// The address of the host that is reached through it.
+    /// Address of the host that is reached through this device.
     pub peer: IpAddr,
 }
 
@@ -172,55 +173,56 @@ impl TestedPort {
     }
 }
 
-/// What a trial needs of one host.
+/// Parameters of a trial for one host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Prepare {
     /// The host.
     pub host: HostName,
-    /// Which side of its connections it is; `None` of one that forwards.
+    /// Side of its connections; `None` for a host that forwards.
     pub side: Option<Side>,
-    /// Hosts that it talks with: so often it has the workload's flows.
+    /// Number of hosts that it talks with. It has the workload's flows once for each.
     pub times: usize,
     /// The cell's knobs.
     pub knobs: Knobs,
     /// CPUs of the workers.
     pub cpus: Vec<usize>,
-    /// Instances of our own TCP, one worker each; 0 where the kernel's is under test.
+    /// Instances of our own TCP, one worker each; 0 if the kernel's TCP is under test.
     pub instances: usize,
     /// The devices under test.
     pub ports: Vec<TestedPort>,
-    /// Whose the devices are: what is the bed's own is changed without a journal on disk.
+    /// Owner of the devices. The bed's own devices are changed without a journal on disk.
     pub owner: DeviceOwner,
-    /// Whether this host sets the devices' knobs. On loopback one does, for all.
+    /// True if this host sets the devices' knobs. On loopback one host sets them for all.
     pub changes_device: bool,
-    /// Connections of the trial on this machine, and filled queues of each, for the host that checks
-    /// whether the memory of the kernel's TCP can hold them.
+    /// Connections of the trial on this machine, and the number of filled queues of each. Set for the host
+    /// that checks whether the kernel's TCP has memory for them.
     pub held: Option<(usize, u64)>,
-    /// Needs of all hosts of this machine, for the host that checks them.
+    /// Needs of all hosts of this machine. Set for the host that checks them.
     pub needs: Option<Needs>,
-    /// Whether netem is to be set at its devices, each for what it sends.
+    /// True if netem must be set at its devices, each for the packets that it sends.
     pub netem: bool,
-    /// Whether receive work is steered to `cpus`.
+    /// True if receive work is steered to `cpus`.
     pub steering: bool,
     /// Meters to use.
     pub meters: Vec<MeterName>,
-    /// Whether the meter `segments` counts by connection.
+    /// True if the meter `segments` counts by connection.
     pub by_connection: bool,
-    /// Time between looks at the first connection of our own TCP, ns; absent without.
+    /// Time between samples of the first connection of our own TCP, ns; `None` for no series.
     pub series_ns: Option<u64>,
-    /// Where and how often the meter `profile` samples; absent where it is not wanted.
+    /// Where and how often the meter `profile` samples; `None` if it is not wanted.
     pub sampling: Option<Sampling>,
-    /// The capture, of a captured trial.
+    /// The capture; `None` if the trial is not captured.
     pub capture: Option<Capturing>,
-    /// Processes of the trial on this machine, this one included: not "others".
+    /// Processes of the trial on this machine, including this one. The meter `others` ignores them.
     pub own_pids: Vec<u32>,
     /// Place of this host among the hosts of this machine that have CPU time by owner; `None` if it has none.
     pub cpu_owner: Option<CpuOwner>,
-    /// Hosts of the trial on this machine, this one included: so many namespaces count by one copy of eBPF programs.
+    /// Number of the trial's hosts on this machine, including this one. Their namespaces share one copy of
+    /// the eBPF programs.
     pub mates: u32,
-    /// Addresses of the trial's hosts: it connects to no other.
+    /// Addresses of the trial's hosts. The agent connects to no others.
     pub addresses: Vec<IpAddr>,
-    /// The trial's token, hex: data connections without it are refused.
+    /// The trial's token in hex. Data connections without it are refused.
     pub token: String,
     /// Seed of the payload.
     pub seed: u64,
@@ -235,22 +237,22 @@ pub struct CpuOwner {
     pub count: u32,
 }
 
-/// What is captured.
+/// Parameters of a capture.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Capturing {
-    /// Into this file, which is made anew.
+    /// The file. An existing file is replaced.
     pub file: PathBuf,
-    /// Bytes of each packet; 0 for all.
+    /// Bytes kept of each packet; 0 for all.
     pub snap_len: u32,
-    /// What the file says of itself.
+    /// Comment in the header of the file.
     pub comment: String,
 }
 
 impl Capturing {
-    /// The folder of the file, and its name there.
+    /// The folder of the file, and its name in the folder.
     ///
     /// # Errors
-    /// The folder cannot be opened ([`Folder::open`]), or the path ends in no name.
+    /// The folder cannot be opened ([`Folder::open`]), or the path does not end in a name.
     pub fn place(&self) -> io::Result<(Folder, &OsStr)> {
         let (Some(folder), Some(name)) = (self.file.parent(), self.file.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -262,34 +264,34 @@ impl Capturing {
 /// A capture that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stopped {
-    /// Where packets were seen, and by what.
+    /// Where packets were seen, and by which means.
     pub place: String,
     /// Packets in the file.
     pub packets: u64,
-    /// Packets that had no room; absent where it cannot lose any.
+    /// Packets that did not fit into the ring; `None` if none can be lost.
     pub dropped: Option<u64>,
 }
 
-/// What the meter `profile` does.
+/// Parameters of the meter `profile`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sampling {
     /// Samples per second.
     pub hz: u32,
-    /// CPUs. One that several hosts share is sampled by the first of them alone.
+    /// CPUs to sample. A CPU that several hosts share is sampled only by the first of them.
     pub cpus: Vec<usize>,
 }
 
-/// When traffic is measured, ns of the agent's monotonic clock.
+/// Times of the measured interval, ns of the agent's monotonic clock.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Span {
-    /// The first snapshot.
+    /// Time of the first snapshot.
     pub from_ns: u64,
-    /// The second snapshot.
+    /// Time of the second snapshot.
     pub to_ns: u64,
-    /// Traffic goes on until here, so that no host is alone while another reads its meters.
+    /// End of the traffic, later than `to_ns` so that no host is alone while another reads its meters.
     pub stop_ns: u64,
-    /// Bytes that the host is to send and receive before the first snapshot, and as many between both; then `from_ns` and `to_ns`
-    /// are of no meaning.
+    /// Bytes that the host must send and receive before the first snapshot, and again between the two
+    /// snapshots. If set, `from_ns` and `to_ns` have no meaning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_bytes: Option<u64>,
 }
@@ -298,122 +300,122 @@ pub struct Span {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Answer {
-    /// Who I am.
+    /// Answers [`Ask::Hello`].
     Hello(Box<Hello>),
-    /// My clock.
+    /// Answers [`Ask::Clock`].
     Clock {
         /// The monotonic clock, ns.
         now_ns: u64,
     },
-    /// The core distance of two CPUs.
+    /// Answers [`Ask::Distance`].
     Distance {
-        /// The round trip of a cache line, ns; absent where one of them was not free.
+        /// Round trip of a cache line, ns; `None` if one of the CPUs was not free.
         round_trip_ns: Option<u64>,
     },
-    /// The device.
+    /// Answers [`Ask::Port`].
     Port {
-        /// Its name and address.
+        /// The device and its address.
         port: Attached,
-        /// What was put back, one line each.
+        /// Settings that were restored, one line each.
         restored: Vec<String>,
     },
-    /// It is there.
+    /// Answers [`Ask::Lend`]: the device was moved.
     Lent {
-        /// What it had here: it has no address there.
+        /// Addresses that the device had here. It has none in the other namespace.
         ports: Vec<Attached>,
     },
-    /// Done.
+    /// Answers a question that has no result.
     Done,
-    /// The wire is there.
+    /// Answers [`Ask::Wire`].
     Wired {
-        /// Its process; none where it is a veth pair for netem.
+        /// Process of the wire; `None` if it is a veth pair for netem.
         pid: Option<u32>,
     },
-    /// Ready for the trial.
+    /// Answers [`Ask::Prepare`].
     Prepared {
-        /// The state read back, by device.
+        /// State of each device, as read back.
         ports: BTreeMap<String, Environment>,
-        /// What may go wrong at this size, one line each.
+        /// Limits that the size of this trial may exceed, one line each.
         warnings: Vec<String>,
     },
-    /// Listening.
+    /// Answers [`Ask::Listen`] and [`Ask::Relay`].
     Listening {
-        /// Addresses of the workers.
+        /// Addresses of the workers or relays.
         addresses: Vec<SocketAddr>,
-        /// eBPF programs that this host has loaded, for others of this machine: handles by meter.
+        /// eBPF programs that this host has loaded, for other hosts of this machine: handles by meter.
         loaded: BTreeMap<MeterName, String>,
     },
     /// All connections are up.
     Connected {
-        /// How many.
+        /// Number of connections.
         connections: usize,
-        /// Congestion control of the first; absent where there is none yet (crr).
+        /// Congestion control of the first connection; `None` if there is none yet (crr).
         congestion_control: Option<String>,
-        /// MSS of the first.
+        /// MSS of the first connection.
         mss: Option<u64>,
-        /// What the first has of the knobs that are set.
+        /// Values of the knobs that were set, as read back from the first connection.
         connection: BTreeMap<String, String>,
     },
-    /// Measured.
+    /// Answers [`Ask::Run`].
     Measured(Box<Measured>),
-    /// The trial is over.
+    /// Answers [`Ask::Finish`]: the trial is over.
     Finished {
-        /// Its capture, if there was one, and what it says.
+        /// The capture and its results, if the trial was captured.
         captured: Option<Box<Captured>>,
     },
-    /// A knob cannot be had here.
+    /// A knob is unavailable here.
     Unsupported {
         /// The knob.
         knob: String,
         /// Why.
         reason: String,
     },
-    /// It went wrong.
+    /// The question could not be answered.
     Failed {
-        /// One line.
+        /// Reason, in one line.
         reason: String,
     },
 }
 
-/// Who an agent is.
+/// Version and machine of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`] of the agent.
     pub protocol: u32,
     /// Version of tcpcost.
     pub version: String,
-    /// Process id, in the command's PID namespace where that is the same.
+    /// Process id in the agent's PID namespace. Thread id if the process has several hosts.
     pub pid: u32,
-    /// Which machine: the kernel's boot id.
+    /// Boot id of the kernel, which identifies the machine.
     pub machine: String,
-    /// Which network namespace of it: the inode. Other versions have not told it.
+    /// Inode of the network namespace; 0 from older versions.
     #[serde(default)]
     pub netns: u64,
-    /// What does not change from trial to trial.
+    /// Properties that do not change from trial to trial.
     pub environment: Machine,
     /// CPUs that this agent may use.
     pub cpus: Cpus,
 }
 
-/// What a host found.
+/// Results of a host's trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
-    /// For the record; the state of its ports is the command's to add.
+    /// The host's part of the record. The command adds the state of its ports.
     pub record: HostRecord,
-    /// The busiest tasks of others, `name share`, largest first.
+    /// Busiest tasks of other programs, `name share`, largest first.
     pub others: Vec<String>,
-    /// Meters that could not be had, one line each.
+    /// Meters that are unavailable, one line each.
     pub warnings: Vec<String>,
-    /// How much later than it was told to it began to read its meters, ns.
+    /// Delay between the ordered time of the first snapshot and its start, ns.
     pub late_ns: u64,
-    /// Time from there to the second reading, ns.
+    /// Time from the start of the first snapshot to the start of the second, ns.
     pub took_ns: u64,
 }
 
-/// What a capture says.
+/// Results of a capture.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Captured {
-    /// For the record.
+    /// The record's entry of the capture.
     pub capture: Capture,
     /// Growth between the two readings of the meters, as the meter `trace`.
     pub readings: Vec<Reading>,

@@ -1,4 +1,4 @@
-//! The meters of one end, and what many threads read as one.
+//! The meters of one end, and the sum of several threads' readings.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,20 @@ use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
 
 use crate::protocol::{CpuOwner, Prepare};
 
-/// What [`meters`] could have.
+/// Result of [`meters`].
 #[derive(Default)]
 pub struct Meters {
-    /// Meters.
     pub meters: Vec<Box<dyn Meter + Send>>,
     /// Handles of the eBPF programs that were loaded for them, by meter.
     pub loaded: BTreeMap<MeterName, String>,
-    /// Those that could not be had, one line each.
+    /// Meters that are unavailable, one line each.
     pub warnings: Vec<String>,
 }
 
-/// The meters that count for a whole end. `rusage` and `tcp_info` are each worker's own, `others`
-/// is read outside the interval. The kernel's counts of segments say nothing of our own TCP's. One
-/// that cannot be had is a warning, one line, and not among them. What the other end has `loaded` is shared. Counts by
-/// connection have room for so many `flows`.
+/// Opens the meters that count for a whole end. Each worker reads `rusage` and `tcp_info` itself, and
+/// `others` is read outside the interval. `netstat` is omitted for our own TCP, whose segments it does not
+/// count. An unavailable meter becomes a warning. Programs that the other end has `loaded` are shared. Counts
+/// by connection have room for `flows` connections.
 pub fn meters(
     prepare: &Prepare,
     is_kernel: bool,
@@ -97,7 +96,7 @@ fn with_owners_if_possible(
     Some(opened)
 }
 
-/// What a trial goes without, and why, for whoever wrote the study.
+/// Warning for the author of the study about an unavailable meter, with the reason.
 pub fn warning(error: &MeterError) -> String {
     match error {
         MeterError::Unavailable { meter, needs, .. } => {
@@ -111,12 +110,12 @@ pub fn warning(error: &MeterError) -> String {
     }
 }
 
-/// Entries for these flows: both ends may be in one map, and half of it is to stay free.
+/// Number of map entries for these flows: both ends may be in one map, and half of it should stay free.
 fn connections(flows: usize) -> u32 {
     u32::try_from(flows.saturating_mul(4)).unwrap_or(u32::MAX)
 }
 
-/// The growth of each meter that both lists have.
+/// Growth of each meter that both lists have.
 pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, WentBackwards> {
     let mut readings = Vec::new();
     for after in after {
@@ -127,8 +126,8 @@ pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, We
     Ok(readings)
 }
 
-/// Readings of several threads by the same meter of the same owner, added. Their durations are of
-/// one common interval and differ by microseconds; the longest stands.
+/// Adds up readings of several threads by meter and owner. Their durations belong to one interval and differ
+/// by microseconds; the longest is kept.
 pub fn sum<'a>(threads: impl Iterator<Item = &'a [Reading]>) -> Vec<Reading> {
     let mut sums = BTreeMap::new();
     for reading in threads.flatten() {
@@ -145,7 +144,7 @@ pub fn sum<'a>(threads: impl Iterator<Item = &'a [Reading]>) -> Vec<Reading> {
     sums.into_values().collect()
 }
 
-/// A histogram as text: HdrHistogram V2, base64.
+/// Encodes a histogram as text: HdrHistogram V2, base64.
 pub fn encode(histogram: &Histogram<u64>) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     V2Serializer::new().serialize(histogram, &mut bytes)?;

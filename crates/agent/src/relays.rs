@@ -1,5 +1,5 @@
-//! The relays of a host in the middle: one for each port of the host behind it, so that who connects to a port finds the same
-//! port of the other host's.
+//! Relays of a host in the middle of a chain: one relay for each listening port of the next host, so that a
+//! connection to a relay reaches the port that belongs to it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,12 +11,12 @@ use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
 use crate::{PrepareError, failed, policy};
 
-/// Relays that run; they end with this.
+/// Running relays, which end when this is dropped.
 #[derive(Default)]
 pub struct Relays {
-    /// Each with the address where it takes connections.
+    /// Each relay with the address where it accepts connections.
     all: Vec<(SocketAddr, Option<Relay>)>,
-    /// Of those by our own TCP.
+    /// Counters of the relays by our own TCP.
     counters: Vec<Counters>,
 }
 
@@ -69,12 +69,12 @@ impl Relays {
         Ok(relays)
     }
 
-    /// Where connections are taken, in the order of the targets.
+    /// Addresses of the relays, in the order of the targets.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.all.iter().map(|(address, _)| *address).collect()
     }
 
-    /// What our own TCP counts of itself, if it relays.
+    /// Meter of our own TCP's counts. `None` if our TCP does not relay.
     pub fn meter(&self) -> Option<Box<dyn Meter + Send>> {
         (!self.counters.is_empty()).then(|| Box::new(OfOurs(self.counters.clone())) as _)
     }
@@ -88,7 +88,7 @@ impl Drop for Relays {
             relay.stopper().end();
         }
         for relay in relays {
-            // What a worker died of was told by its connections' ends.
+            // A worker that failed has closed its connections, which the trial notices.
             let _ = relay.wait();
         }
     }
@@ -103,7 +103,7 @@ fn over_the_kernels(any: SocketAddr, config: Config) -> Result<(Relay, SocketAdd
     Ok((relay, local))
 }
 
-/// By instance `index` of our TCP, over a queue of each TAP.
+/// Starts a relay by instance `index` of our TCP, over a queue of each TAP.
 fn over_ours(
     prepare: &Prepare,
     groups: &[FlowGroup],
@@ -134,7 +134,7 @@ fn not_started(error: StartError) -> PrepareError {
     }
 }
 
-/// What our own TCP counts of itself, as a meter.
+/// Counts of our own TCP, as a meter.
 struct OfOurs(Vec<Counters>);
 
 impl Meter for OfOurs {

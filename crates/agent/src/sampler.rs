@@ -1,5 +1,5 @@
-//! The meter `profile` of one end. It gives call chains, not totals, so it is no `Meter`; whatever goes wrong
-//! with it is a warning and leaves the trial without them.
+//! The meter `profile` of one end. It returns call chains, not totals, so it is no `Meter`. Any failure
+//! becomes a warning, and the trial goes on without call chains.
 
 #[cfg(feature = "bpf")]
 use tcpcost_meter::{Scope, bpf::profile::Profile};
@@ -10,13 +10,13 @@ use tcpcost_study::MeterName;
 use crate::protocol::Prepare;
 use crate::readings::warning;
 
-/// A sampler of an end's CPUs, or what became of it.
+/// A sampler of an end's CPUs, or the reason why it failed.
 #[cfg(feature = "bpf")]
 pub struct Sampler(Result<Profile, String>);
 
 #[cfg(feature = "bpf")]
 impl Sampler {
-    /// Loads it, stopped, if it is wanted.
+    /// Loads the sampler, stopped. `None` if it is not wanted or unavailable.
     pub fn load(prepare: &Prepare, warnings: &mut Vec<String>) -> Option<Sampler> {
         let sampling = prepare.sampling.as_ref()?;
         let scope = Scope {
@@ -33,12 +33,10 @@ impl Sampler {
         }
     }
 
-    /// Begins to sample.
     pub fn start(&mut self) {
         self.then(Profile::start);
     }
 
-    /// Stops sampling.
     pub fn stop(&mut self) {
         self.then(Profile::stop);
     }
@@ -53,7 +51,7 @@ impl Sampler {
         }
     }
 
-    /// What was sampled. Looks names up for some 100 ms.
+    /// Call chains that were sampled. Looks up symbol names, which takes about 100 ms.
     pub fn chains(self, warnings: &mut Vec<String>) -> Option<CallChains> {
         let found = self
             .0
@@ -68,13 +66,13 @@ impl Sampler {
     }
 }
 
-/// None: this program was built without eBPF.
+/// Type without a value: this program was built without eBPF.
 #[cfg(not(feature = "bpf"))]
 pub enum Sampler {}
 
 #[cfg(not(feature = "bpf"))]
 impl Sampler {
-    /// A warning, if it is wanted.
+    /// Adds a warning if the sampler is wanted.
     pub fn load(prepare: &Prepare, warnings: &mut Vec<String>) -> Option<Sampler> {
         prepare.sampling.as_ref()?;
         let error = tcpcost_meter::MeterError::built_without_bpf(MeterName::Profile);
@@ -82,13 +80,10 @@ impl Sampler {
         None
     }
 
-    /// Nothing to begin.
     pub fn start(&mut self) {}
 
-    /// Nothing to stop.
     pub fn stop(&mut self) {}
 
-    /// Nothing was sampled.
     pub fn chains(self, _: &mut Vec<String>) -> Option<CallChains> {
         match self {}
     }

@@ -1,8 +1,8 @@
-//! The soaker around a trial: spinners from before the traffic until after it, calibrated on both
-//! sides while nothing else runs.
+//! The soaker around a trial: spinners that run from before the traffic until after it. They are calibrated
+//! before and after, while nothing else runs.
 //!
-//! Read on the agent's own thread: a worker could not sleep through the calibrations. Its snapshots
-//! are some microseconds off the workers', and have their own clock readings.
+//! The agent's own thread reads them, because a worker could not sleep through the calibrations. Its
+//! snapshots are some microseconds off the workers', and have their own clock readings.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::protocol::{Span, clock_ns};
 use crate::readings::since;
 use crate::{PrepareError, failed};
 
-/// How long each calibration takes: at 1.3 million units a second a unit is nothing, and the 10 ms
-/// steps of steal are 4 %.
+/// Duration of each calibration. At 1.3 million units a second the error of one unit is negligible; a 10 ms
+/// step of steal is 4 %.
 pub const CALIBRATION: Duration = Duration::from_millis(250);
 
-/// Both ends stop at the same instant, and need a moment to.
+/// Pause after the end of traffic: both ends stop at the same instant and need a moment.
 const STOPPING_NS: u64 = 5_000_000;
 
-/// When the calibration after a trial is over, as a rule: a host that is busy may take longer.
+/// Time when the calibration after a trial is normally over. A busy host may take longer.
 pub fn over_ns(span: Span) -> u64 {
     const MARGIN_NS: u64 = 20_000_000;
     span.stop_ns + STOPPING_NS + CALIBRATION.as_nanos() as u64 + MARGIN_NS
 }
 
-/// Spinners that run.
+/// Running spinners and their calibration.
 pub struct Soak {
     soakers: Soakers,
     proc: Proc,
@@ -46,8 +46,8 @@ impl Soak {
         Ok(soak)
     }
 
-    /// Waits for the span's two instants, then for the end of all traffic, and calibrates again.
-    /// Gives the soaker's readings, and what was wrong with the calibrations.
+    /// Reads the spinners at the span's two instants, then waits for the end of all traffic and calibrates
+    /// again. Returns the soaker's readings, and a warning if a CPU was not idle during a calibration.
     pub fn measure(&mut self, span: Span) -> Result<(Vec<Reading>, Option<String>), PrepareError> {
         sleep_until(span.from_ns);
         let before = self.snapshots().map_err(failed)?;
@@ -79,7 +79,7 @@ impl Soak {
         let before = self.snapshots()?;
         std::thread::sleep(CALIBRATION);
         let after = self.snapshots()?;
-        // A total that went back is a broken source; then there is no calibration to give.
+        // A total that went backwards means a broken source; then there is no calibration.
         let (soak, proc) = split(since(&before, &after).unwrap_or_default());
         Ok(Calibration::of(&soak, &proc))
     }

@@ -8,15 +8,15 @@ use tcpcost_study::{Knobs, Needs};
 
 use crate::PrepareError;
 
-/// Refuses what this machine cannot hold.
+/// Checks the trial's needs against this machine.
 ///
 /// # Errors
-/// The knob that takes most, with what is needed and what is available.
+/// The knob that needs most, with the amount that is needed and the amount that is available.
 pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
     let folder = std::env::temp_dir();
     let mut memory_bytes = needs.memory_bytes;
     let mut memory_knob = needs.memory_knob.as_str();
-    // What cannot be read is found out by whoever makes the files.
+    // If the file system cannot be read, the code that creates the files will report it.
     if needs.disk_bytes > 0
         && let (Ok(space), Ok(kind)) = (statvfs(&folder), statfs(&folder))
     {
@@ -52,7 +52,7 @@ pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
     }
 }
 
-/// `man 2 statfs`.
+/// TMPFS_MAGIC of `man 2 statfs`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 fn unsupported(knob: &str, reason: String) -> PrepareError {
@@ -62,7 +62,7 @@ fn unsupported(knob: &str, reason: String) -> PrepareError {
     }
 }
 
-/// MemAvailable, bytes.
+/// Reads MemAvailable, bytes.
 fn available(meminfo: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(meminfo).ok()?;
     let line = text

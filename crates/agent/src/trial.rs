@@ -1,4 +1,4 @@
-//! One host through one trial: knobs, workers, snapshots, and the record of what it found.
+//! One host through one trial: knobs, workers, snapshots, and the host's record.
 
 mod sizes;
 mod times;
@@ -40,44 +40,44 @@ use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
 use tcpcost_host::{netem, nic};
 
-/// Connections are set up within this, and a millisecond for each, or the trial fails: hosts connect one after the other, and
-/// 30,000 connections take some seconds on a slow one.
+/// Limit on set-up time, plus a millisecond for each connection. Hosts connect one after the other, and
+/// 30,000 connections take some seconds on a slow host.
 const SET_UP_MAX: Duration = Duration::from_secs(30);
 
-/// A host that is ready, the state of its ports as read back, and warnings, one line each.
+/// A prepared host, the state of its ports as read back, and warnings, one line each.
 type Prepared = (HostTrial, BTreeMap<String, Environment>, Vec<String>);
 
 /// One host, from `prepare` to `finish`.
 pub struct HostTrial {
     prepare: Prepare,
     backend: Backend,
-    /// What the connections do, each group as this host has it.
+    /// Groups of connections, with this host's settings.
     groups: Vec<FlowGroup>,
     workers: Vec<WorkerThread>,
     soak: Option<Soak>,
-    /// Ports of the connections: those that are listened on, or connected to.
+    /// Ports of the connections: the ports that this host listens on or connects to.
     ports: Vec<u16>,
-    /// When the meters were read, and when TCP_INFO was.
+    /// Times when the meters were read, and when TCP_INFO was read.
     brackets: Option<(Brackets, Option<Brackets>)>,
-    /// Ends with the trial, after its workers.
+    /// Dropped with the trial, after its workers.
     filters: Vec<AckFilter>,
     capture: Option<Capture>,
-    /// Of a host that relays.
+    /// Set for a host that relays.
     relays: Option<Relays>,
-    /// Of the host that a wire begins at.
+    /// Set for the host where a wire begins.
     wire: Option<Wire>,
-    /// Of one that takes turns with another.
+    /// Set for a host that takes turns with another.
     seat: Option<Seat>,
-    /// The wires before the instances of our TCP.
+    /// The wires in front of the instances of our TCP.
     lanes: Vec<(LaneSettings, Arc<LaneCounts>)>,
-    /// Meters that could not be had, one line each.
+    /// Meters that are unavailable, one line each.
     warnings: Vec<String>,
-    /// What is known once the connections are up.
+    /// Reading of the set-up, once the connections are up.
     set_up: Option<Reading>,
 }
 
 impl HostTrial {
-    /// Turns the knobs and reads them back.
+    /// Sets the knobs and reads them back.
     pub fn prepare(
         prepare: Prepare,
         backend: Backend,
@@ -92,7 +92,8 @@ impl HostTrial {
             space::check(needs, &prepare.knobs)?;
         }
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
-        // What an earlier trial may have left, before anybody sits down: the one that connects is prepared first.
+        // Removes what an earlier trial may have left in the seat, before the other host uses it: the host
+        // that connects is prepared first.
         if let (Some(seat), Some(Side::Connects)) = (&seat, prepare.side) {
             seat.clear();
         }
@@ -112,7 +113,7 @@ impl HostTrial {
         if let Some((peer, wire)) = &wire {
             let ends = [prepare.host, *peer];
             let settings = ends.map(|host| WireSettings::of(&prepare.knobs, host));
-            // Each wire of several loses packets of its own.
+            // A seed by host: each of several wires loses different packets.
             let name = prepare.host.to_string();
             let seed = name.bytes().fold(prepare.seed, |seed, byte| {
                 seed.wrapping_mul(31).wrapping_add(byte.into())
@@ -138,7 +139,7 @@ impl HostTrial {
                 }
                 ports.insert(port.device.clone(), read);
             }
-            // Two ends of one thread have their files in one table.
+            // Two ends in one thread share a file table.
             let ends = if seat.is_some() { 2 } else { 1 };
             let files = ends * files(&groups);
             let warnings = check_limits(files, prepare.side, threads(&groups, &prepare))?;
@@ -197,7 +198,7 @@ impl HostTrial {
         ))
     }
 
-    /// Starts workers that listen; gives their addresses, and the eBPF programs that other hosts of this
+    /// Starts workers that listen. Returns their addresses, and the eBPF programs that other hosts of this
     /// machine may share.
     pub fn listen(&mut self) -> Result<Listening, PrepareError> {
         let threads = self.threads();
@@ -225,7 +226,7 @@ impl HostTrial {
         Ok(all)
     }
 
-    /// The address to listen on: the only one, or any.
+    /// Address to listen on: the only port's address, or any.
     fn listens_on(&self) -> IpAddr {
         match self.prepare.ports.as_slice() {
             [port] => port.address,
@@ -236,7 +237,7 @@ impl HostTrial {
         }
     }
 
-    /// Refuses what is no host of the trial, whoever says so.
+    /// Refuses a target that is not a host of the trial, also if the command sent it.
     fn check_targets(&self, targets: &[SocketAddr]) -> Result<(), PrepareError> {
         let known = &self.prepare.addresses;
         match targets.iter().find(|target| !known.contains(&target.ip())) {
@@ -247,7 +248,6 @@ impl HostTrial {
         }
     }
 
-    /// Starts workers that connect.
     pub fn connect(
         &mut self,
         targets: &[SocketAddr],
@@ -268,11 +268,11 @@ impl HostTrial {
         Ok(())
     }
 
-    /// Takes connections for each of these addresses, in the same order, and relays them there.
+    /// Starts a relay for each of `targets`. Returns the relays' addresses in the same order.
     pub fn relay(&mut self, targets: &[SocketAddr]) -> Result<Vec<SocketAddr>, PrepareError> {
         self.check_targets(targets)?;
         let address = match self.listens_on() {
-            // Of each kind the address that any host of the bed reaches.
+            // The wildcard address, which any host of the bed can reach.
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
@@ -282,14 +282,14 @@ impl HostTrial {
         Ok(addresses)
     }
 
-    /// Starts a worker that reads the meters, and nothing else.
+    /// Starts a worker that only reads the meters.
     pub fn observe(&mut self, loaded: &BTreeMap<MeterName, String>) -> Result<(), PrepareError> {
         self.start(0, Role::Observe, loaded.clone())?;
         self.set_up();
         Ok(())
     }
 
-    /// Ends the workers, then the capture, if there is one, and reads it.
+    /// Ends the workers. If the trial is captured, ends the capture and reads it.
     pub fn finish(mut self) -> anyhow::Result<Option<Captured>> {
         let (capture, asked) = (self.capture.take(), self.prepare.capture.clone());
         let (side, brackets) = (self.prepare.side, self.brackets);
@@ -409,13 +409,13 @@ impl HostTrial {
         })
     }
 
-    /// What set-up took; `None` where no connections stand.
+    /// Reading of the set-up: its duration and memory. `None` without connections.
     fn set_up_reading(&self, ready: &Ready) -> Option<Reading> {
         let memory = MemoryUse::read(Path::new("/proc")).since(ready.memory);
         let connects = self.prepare.side == Some(Side::Connects);
         let counts = [
             (Quantity::ConnectionsSetUp, Some(ready.connections as u64)),
-            // Who listens waits for the others first.
+            // A host that listens waits for the others first.
             (Quantity::SetUpNs, connects.then_some(ready.set_up_ns)),
             (Quantity::SetUpProcessBytes, memory.process_bytes),
             (Quantity::SetUpSlabBytes, memory.slab_bytes),
@@ -431,8 +431,8 @@ impl HostTrial {
         })
     }
 
-    /// Starts the soaker and calibrates it, while both ends are idle. One that cannot be had is a
-    /// warning: the trial goes on without.
+    /// Starts the soaker and calibrates it. Both ends must be idle. If it is unavailable, the trial goes on
+    /// with a warning.
     pub fn soak(&mut self) {
         match Soak::start(&self.prepare.cpus) {
             Ok(soak) => self.soak = Some(soak),
@@ -442,10 +442,10 @@ impl HostTrial {
 
     /// Runs traffic over the span and reads the meters at its two instants.
     pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
-        // The workers note their readings by the clock that captures have.
+        // The workers note the times of their readings by the clock that stamps captured packets.
         let realtime_ahead_ns = realtime_ns().wrapping_sub(clock_ns());
-        // Reading every task takes milliseconds: it is done outside the span, and its own duration
-        // is that much longer.
+        // Reading every task takes milliseconds, so it is done outside the span. Its duration is longer by
+        // that time.
         let wants_other_tasks = self.prepare.meters.contains(&MeterName::Others);
         let mut others =
             wants_other_tasks.then(|| OtherTasks::new(&self.prepare.cpus, &self.prepare.own_pids));
@@ -491,7 +491,7 @@ impl HostTrial {
             let after: Snapshot = others.snapshot().map_err(failed)?;
             readings.extend(after.since(&before).map_err(failed)?);
             let percent = |ratio: f64| (ratio * 100.0).round();
-            // A process that began or ended meanwhile, a compiler's say, is not among them.
+            // A process that began or ended in between, such as a compiler, is not among these.
             busiest = others
                 .top()
                 .into_iter()

@@ -1,8 +1,9 @@
-//! The wire with delay and loss between two namespaces: a process of its own, so that what it takes is neither end's.
+//! The wire with delay and loss between two namespaces. It is a separate process, so that its CPU time
+//! belongs to neither end.
 //!
-//! The agent of the host at its first end starts it, in its own namespace; the process makes both interfaces, moves the
-//! second to the other host's, and carries until its input ends. Its thread is at SCHED_BATCH, by which the meter `exact`
-//! knows it.
+//! The agent of the host at its first end starts it in the agent's namespace. The process makes both
+//! interfaces, moves the second into the other host's namespace, and carries packets until its input ends.
+//! Its thread has the policy SCHED_BATCH, by which the meter `exact` recognizes it.
 
 #![allow(unsafe_code, reason = "sched_setscheduler")]
 
@@ -21,20 +22,20 @@ use tcpcost_study::{Counts, MeterName, Quantity, Snapshot, Totals, Whose, WireSe
 
 use crate::protocol::clock_ns;
 
-/// What the agent says to the process, a line each.
+/// An order from the agent to the process, one line each.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Order {
-    /// Be like this from now on, by who sends.
+    /// Sets the impairments, by sender.
     Set {
         settings: [WireSettings; 2],
         seed: u64,
     },
-    /// Tell what was carried since.
+    /// Asks for the counts since the last `Set`.
     Count,
 }
 
-/// What it answers: since it was set.
+/// Answer of the process: counts since the last `Set`.
 #[derive(Serialize, Deserialize, Default)]
 struct Carried {
     packets: u64,
@@ -45,21 +46,21 @@ struct Carried {
     cpu_ns: u64,
 }
 
-/// The process, of the agent that started it.
+/// Handle of the process, held by the agent that started it.
 #[derive(Debug, Clone)]
 pub struct Wire(Arc<Mutex<Process>>);
 
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// `None` once it is told to end.
+    /// `None` once the process has been told to end.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Wire {
-    /// Starts it, with interfaces of these names: the first stays here, the second goes to the network namespace of
-    /// the process `peer_pid`.
+    /// Starts the process with interfaces of these names. The first stays here, the second goes to the
+    /// network namespace of the process `peer_pid`.
     pub fn start(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<Wire> {
         let program = std::env::current_exe().context("find tcpcost itself")?;
         let mut child = Command::new(program)
@@ -76,7 +77,7 @@ impl Wire {
             orders: Some(orders),
             answers: BufReader::new(answers),
         };
-        // Its first word is that both interfaces are where they belong.
+        // The first line says that both interfaces are in their namespaces.
         let said = process.line()?;
         if said != READY {
             bail!("start the wire: it said {said:?}");
@@ -84,12 +85,12 @@ impl Wire {
         Ok(Wire(Arc::new(Mutex::new(process))))
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.lock().child.id()
     }
 
-    /// Makes it like this, by who sends, with nothing on its way.
+    /// Sets the impairments, by sender, and discards packets in flight.
     pub fn set(&self, settings: [WireSettings; 2], seed: u64) -> anyhow::Result<()> {
         self.lock().ask(&Order::Set { settings, seed }).map(drop)
     }
@@ -120,7 +121,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process ends when its input ends.
         self.orders = None;
         let _ = self.child.wait();
     }
@@ -158,13 +159,13 @@ impl Meter for Wire {
 
 const READY: &str = "ready";
 
-/// Name of the far interface until it is where it belongs.
+/// Temporary name of the second interface until it is in the other namespace.
 const UNDER_WAY: &str = "tcpcost-wire";
 
-/// Longest sleep; an order wakes it sooner.
+/// Longest sleep. An order wakes the process sooner.
 const SLEEP: Duration = Duration::from_secs(1);
 
-/// The process itself.
+/// Main function of the process.
 ///
 /// # Errors
 /// The interfaces cannot be made or moved; one of them is gone.
@@ -173,14 +174,14 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     // SAFETY: the kernel only reads the parameter, which lives through the call.
     let batch = unsafe {
         let parameter: libc::sched_param = std::mem::zeroed();
-        // Timers as exact as they come: the slack of 50 us would be on every packet.
+        // Makes timers as exact as possible: the default slack of 50 us would delay every packet.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter)
     };
     if batch != 0 {
         return Err(io::Error::last_os_error()).context("sched_setscheduler to SCHED_BATCH");
     }
-    // In a star the two have one name.
+    // In a star both interfaces have the same name.
     let mut wire = TapWire::open([device, UNDER_WAY], true)?;
     link::move_to_as(UNDER_WAY, peer_pid, peer_device)?;
     let (stdin, mut stdout) = (io::stdin(), io::stdout());
@@ -203,7 +204,7 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     }
 }
 
-/// What the wire does of what a study asks.
+/// Converts a study's settings into the wire's impairments.
 pub(crate) fn impairment(settings: WireSettings) -> Impairment {
     let share = |ppm: u64| ppm as f64 / 1e6;
     let limited = settings.rate_bits_per_s.is_some();

@@ -1,5 +1,5 @@
 //! A worker: a thread that sets up its share of the connections, runs traffic, and takes snapshots at the
-//! agreed instants. Here are its orders and answers; `thread.rs` is what runs.
+//! agreed instants. This module has its orders and answers, `thread.rs` the thread.
 
 mod conduct;
 mod end;
@@ -37,82 +37,79 @@ use crate::protocol::{Prepare, Span};
 use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
 
-/// Which worker, and over what.
+/// Number of a worker, and the devices and meters that it uses.
 pub struct WorkerConfig {
-    /// Its number, from 0.
+    /// Number of this worker, from 0.
     pub index: usize,
-    /// How many there are.
+    /// Number of workers.
     pub threads: usize,
-    /// What its stack stands on.
+    /// Base of its stack.
     pub backend: Backend,
-    /// The wire before our TCP's device, where the study sets one, and its counts.
+    /// The wire in front of our TCP's device, and its counts. `None` if the study sets no wire.
     pub lane: Option<(LaneSettings, Arc<LaneCounts>)>,
-    /// Where what passes its wire goes too.
+    /// Capture file for the packets of its wire.
     pub capture: Option<WireFile>,
-    /// Meters of the end that are there already, for the first worker to read.
+    /// Meters of the end that are open already, for the first worker to read.
     pub meters: Vec<Box<dyn Meter + Send>>,
     /// eBPF programs that another host of this machine has loaded: handles by meter.
     pub loaded: BTreeMap<MeterName, String>,
-    /// Where it takes turns with the other end.
+    /// Set if it takes turns with the other end.
     pub seat: Option<Seat>,
 }
 
-/// What a worker is for.
+/// Task of a worker.
 pub enum Role {
-    /// Listens on so many ports of this address.
+    /// Listens on ports of an address.
     Listen {
-        /// The address.
         address: IpAddr,
-        /// Ports.
+        /// Number of ports.
         ports: usize,
     },
-    /// Connects.
     Connect {
         /// Where the other host listens.
         targets: Vec<SocketAddr>,
     },
-    /// Of a host that forwards: reads the meters.
+    /// Only reads the meters, for a host that forwards.
     Observe,
 }
 
-/// A worker that listens.
+/// Addresses and programs of a worker that listens.
 #[derive(Debug, Default)]
 pub struct Listening {
-    /// Where.
     pub addresses: Vec<SocketAddr>,
     /// eBPF programs that it has loaded: handles by meter.
     pub loaded: BTreeMap<MeterName, String>,
 }
 
-/// What a worker found between its two snapshots.
+/// Results of a worker between its two snapshots.
 pub struct WorkerReadings {
-    /// Readings.
     pub readings: Vec<Reading>,
     /// Response times of the interval, ns.
     pub response_times: Option<Histogram<u64>>,
-    /// The same of each group.
+    /// Response times of the interval by group, ns.
     pub group_response_times: Vec<Option<Histogram<u64>>>,
-    /// What the operations of each group's program came to.
+    /// Counts and times of the operations of each group's program.
     pub operations: Vec<Vec<OperationFound>>,
     /// Call chains of the interval.
     pub profile: Option<CallChains>,
-    /// Totals by connection of the whole end, of the worker that reads its meters, if that is wanted.
+    /// Totals by connection of the whole end. Set by the worker that reads the end's meters, if they are
+    /// wanted.
     pub by_connection: Option<[Totalled; 2]>,
-    /// Keys of its own connections in these.
+    /// Keys of its own connections in `by_connection`.
     pub keys: Vec<u64>,
-    /// Its first connection over time.
+    /// State of its first connection over time.
     pub series: Option<ConnectionSeries>,
     /// Buffers of its first connection.
     pub buffers: Option<BuffersFound>,
-    /// Meters that could not be had, one line each.
+    /// Meters that are unavailable, one line each.
     pub warnings: Vec<String>,
-    /// What TCP's queues held as the interval ended, bytes.
+    /// Bytes in TCP's queues at the end of the interval.
     pub tcp_bytes: Option<u64>,
-    /// When the meters were read.
+    /// Times when the meters were read.
     pub snapshots: Brackets,
-    /// When TCP_INFO was.
+    /// Times when TCP_INFO was read.
     pub tcp_info: Option<Brackets>,
-    /// Connections refused because they did not know the trial's token.
+    /// Connections refused because they lacked the trial's token.
     pub strangers: u64,
 }
 
@@ -120,7 +117,7 @@ pub struct WorkerReadings {
 pub struct Totalled {
     /// Monotonic time, ns.
     pub at_ns: u64,
-    /// By [`tcpcost_meter::bpf::connection_key`].
+    /// Counts by [`tcpcost_meter::bpf::connection_key`].
     pub totals: HashMap<u64, Counts>,
 }
 
@@ -144,7 +141,7 @@ pub struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Starts a worker on its CPU. The first alone reads the meters that count for the whole end.
+    /// Starts a worker on its CPU. Only the first worker reads the meters that count for the whole end.
     pub fn start(
         mut config: WorkerConfig,
         prepare: &Prepare,
@@ -170,7 +167,7 @@ impl WorkerThread {
             beside_soak: wants(MeterName::Soak),
             by_connection: prepare.by_connection && all_stand,
             marks: prepare.side == Some(Side::Connects) && config.index == 0,
-            // Of the first worker's first connection.
+            // Only the first worker has a series, of its first connection.
             series_ns: prepare.series_ns.filter(|_| config.index == 0),
             tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
             reads_rusage: wants(MeterName::Rusage),
@@ -195,10 +192,11 @@ impl WorkerThread {
             .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
                 let outbox = worker.outbox.clone();
-                // Two ends of one thread have their files in one table.
+                // Two ends in one thread share a file table.
                 let own = if shares_thread { Ok(()) } else { own_files() };
                 let ready = own.and_then(|()| pin(cpu).map_err(one_line));
-                // Here, so that descriptors of meters are in this thread's table and end with it.
+                // Opened on this thread, so that the meters' descriptors are in its file table and end with
+                // it.
                 if config.index == 0 {
                     let loaded = std::mem::take(&mut config.loaded);
                     let is_kernel = config.backend.is_kernel();
@@ -229,7 +227,7 @@ impl WorkerThread {
                                 ring(&options, &groups, config.threads).map_err(one_line)?;
                             worker.work(make(stack, &config, &prepare, &groups, role)?)
                         }
-                        // Of a host that relays by our TCP this one reads the meters.
+                        // On a host that relays by our TCP, this worker only reads the meters.
                         Backend::Kernel | Backend::Tap(_) => {
                             let stack = KernelStack::new(&options).map_err(one_line)?;
                             worker.work(make(stack, &config, &prepare, &groups, role)?)
@@ -244,11 +242,11 @@ impl WorkerThread {
                     }
                 });
                 if let Err(reason) = outcome {
-                    // Nobody listens any more when the trial is given up; then it is of no interest.
+                    // Fails if the trial has been aborted; then the reason does not matter.
                     let _ = outbox.send(Err(reason));
                 }
             })?;
-        // Sockets get an owner only if they are made after the programs were loaded.
+        // A socket gets an owner only if it is made after the programs are loaded.
         if has_owner {
             let _ = opened.recv();
         }
@@ -267,7 +265,7 @@ impl WorkerThread {
     }
 
     fn order(&self, order: Order) {
-        // If the thread is gone, the answer that is waited for next says why.
+        // If the thread is gone, the next answer says why.
         let _ = self
             .orders
             .as_ref()
@@ -275,7 +273,7 @@ impl WorkerThread {
             .send(order);
     }
 
-    /// Where it listens.
+    /// Waits for the addresses that the worker listens on.
     pub fn listening(&self) -> Result<Listening, String> {
         match self.answer()? {
             WorkerAnswer::Listening(listening) => Ok(listening),
@@ -283,12 +281,11 @@ impl WorkerThread {
         }
     }
 
-    /// Starts to set up its connections.
     pub fn set_up(&self, deadline: Instant) {
         self.order(Order::SetUp(deadline));
     }
 
-    /// Waits until they are up.
+    /// Waits until its connections are up.
     pub fn ready(&self) -> Result<Ready, String> {
         match self.answer()? {
             WorkerAnswer::Ready(ready) => Ok(ready),
@@ -296,7 +293,6 @@ impl WorkerThread {
         }
     }
 
-    /// Starts to run over a span.
     pub fn run(&self, span: Span) {
         self.order(Order::Run(span));
     }
@@ -321,8 +317,8 @@ impl Drop for WorkerThread {
     }
 }
 
-/// Gives the calling thread a file table of its own: RLIMIT_NOFILE then counts for each worker by
-/// itself, and a call on a socket needs no atomic reference to it, as in a process of one thread.
+/// Gives the calling thread a file table of its own. Then RLIMIT_NOFILE counts for each worker separately,
+/// and a call on a socket takes no atomic reference, as in a process of one thread.
 #[allow(
     unsafe_code,
     reason = "unshare can take files from under others; these are in both tables"

@@ -1,4 +1,5 @@
-//! The fuzz targets over their corpora and changed copies of them: `cargo +nightly fuzz run answer` in `crates/agent` makes more.
+//! Runs the fuzz targets over their corpora and changed copies of them. `cargo +nightly fuzz run answer` in
+//! `crates/agent` finds more inputs.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -91,7 +91,7 @@ fn sibling(root: &Path, at: &Path) -> Option<String> {
     let near = nearest(at.file_name()?.to_str()?, names.iter().map(String::as_str))?;
     let path = folder.join(near);
     let path = path.strip_prefix(root).ok()?.to_str()?;
-    // As in `path`: a dot of a device's name is written as a slash.
+    // A dot in a device's name is written as a slash, see `path`.
     Some(
         path.chars()
             .map(|c| match c {

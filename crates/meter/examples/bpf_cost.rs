@@ -1,8 +1,8 @@
-//! What the eBPF meters cost: one-byte request/response and bulk over loopback, both ends on one
-//! CPU, with and without each meter in turn; and ns per run of each program (which include the two
-//! clock reads of the kernel's own measuring). What is compared is CPU time of this process per transaction:
-//! on a machine that others use it says more than transactions per second. As root:
-//! `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`: that many rounds.
+//! Measures the cost of the eBPF meters: one-byte request/response and bulk over loopback, both ends on one
+//! CPU, with and without each meter in turn. Also prints the ns per run of each program, which include the
+//! two clock reads of the kernel's own measurement. The measure is CPU time of this process per transaction,
+//! because on a shared machine it varies less than transactions per second. As root, with the number of
+//! rounds: `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ fn main() {
         let (mut client, server) = pair(request, response);
         let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
-        cost_ns(&mut client, request, response); // Warm.
+        cost_ns(&mut client, request, response); // Warms up.
         for round in 0..rounds {
             for (case, one, other) in &CASES {
                 let mut with = |load: &Load| {
@@ -36,7 +36,7 @@ fn main() {
                     drop(loaded);
                     cost_ns
                 };
-                // Both orders, so that a drift does no harm.
+                // Both orders alternate, so that drift cancels out.
                 let (off, on) = if round % 2 == 0 {
                     let off = with(one);
                     (off, with(other))
@@ -66,7 +66,7 @@ fn main() {
             let mut sum_ns = 0;
             for (name, (ns, count)) in &after {
                 let (ns_before, count_before) = before.get(name).copied().unwrap_or_default();
-                // Another process' programs of the same name may have come and gone.
+                // Another process may load or unload programs of the same name.
                 let ns = ns.saturating_sub(ns_before);
                 let count = count.saturating_sub(count_before);
                 sum_ns += ns;
@@ -88,10 +88,10 @@ fn main() {
     }
 }
 
-/// Programs as long as this lives.
+/// Programs that are loaded as long as this lives.
 type Loaded = Vec<Box<dyn Meter + Send>>;
 type Load = fn() -> Loaded;
-/// What is compared: without, and with.
+/// Name, and what is loaded without and with the meter.
 const CASES: [(&str, Load, Load); 5] = [
     ("exact", Vec::new, exact),
     ("segments", Vec::new, segments),
@@ -113,7 +113,7 @@ fn holders() -> Loaded {
     vec![bpf::load(MeterName::Exact, &scope(Owners::Holders)).expect("root")]
 }
 
-/// This process and its sockets are the command's, as in `tcpcost stat`.
+/// This process and its sockets belong to the command, as in `tcpcost stat`.
 fn following() -> Loaded {
     follow(Owners::None)
 }
@@ -147,7 +147,7 @@ fn cost_ns(client: &mut TcpStream, request: usize, response: usize) -> f64 {
     cpu_ns as f64 / transactions as f64
 }
 
-/// Transactions of one run, and the CPU time of both ends.
+/// Number of transactions of one run, and the CPU time of both ends.
 fn run(client: &mut TcpStream, request: usize, response: usize) -> (u64, u64) {
     let mut buffer = vec![0; request.max(response)];
     let (started, cpu_ns) = (Instant::now(), cpu_ns());
@@ -171,7 +171,7 @@ fn cpu_ns() -> u64 {
     snapshot.totals[0].counts[&Quantity::SelfCpuNs]
 }
 
-/// A connection whose both ends' threads are pinned to [`CPU`].
+/// A connection. The threads of both ends are pinned to [`CPU`].
 fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
     let address = listener.local_addr().expect("a bound address");
@@ -201,7 +201,7 @@ fn pin() {
     }
 }
 
-/// Median, and the interval that holds the true one with some 95 %.
+/// Median, with an interval that contains the true one with about 95 % confidence.
 fn interval(values: &mut [f64]) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -209,7 +209,7 @@ fn interval(values: &mut [f64]) -> (f64, f64, f64) {
     (values[low], values[n / 2], values[n - 1 - low])
 }
 
-/// Time and runs of each loaded tracing program.
+/// Time and number of runs of each loaded tracing program.
 fn runs() -> BTreeMap<String, (u64, u64)> {
     ProgInfoIter::default()
         .map(|program| {

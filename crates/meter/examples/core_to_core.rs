@@ -1,4 +1,5 @@
-//! How far apart two CPUs are now: the round trip of a cache line, ns, or nothing where one of them was not free.
+//! Prints the current core distance of two CPUs: the round trip of a cache line, ns. Prints nothing if one of
+//! them is not free.
 //!
 //!     core_to_core 0 1
 

@@ -1,6 +1,6 @@
-//! What a snapshot of each meter costs, µs: median of 200. The figures in the modules' heads are from
-//! `cargo run --release -p tcpcost-meter --example cost -- 9000`: that many connections (two
-//! descriptors each; 400 without).
+//! Prints the cost of a snapshot of each meter, µs: median of 200. The figures in the modules' documentation
+//! are from `cargo run --release -p tcpcost-meter --example cost -- 9000`, with that many connections (two
+//! descriptors each). The default is 400 connections.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;

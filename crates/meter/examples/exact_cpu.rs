@@ -1,5 +1,6 @@
-//! Totals of one CPU by context, to the event: `exact_cpu CPU [PID…]` prints a line of JSON, ns by context, for each line
-//! of its input. The processes named are `exact_task_own_ns`. As root; for scripts such as bench/relay.
+//! Prints totals of one CPU by context: `exact_cpu CPU [PID…]` prints a line of JSON, ns by context, for each
+//! line of its input. Tasks of the given processes are `exact_task_own_ns`. Needs root; for scripts such as
+//! bench/relay.
 
 use std::io::BufRead;
 

@@ -1,4 +1,5 @@
-//! Where the CPU time of this host's CPU 0 goes for so many seconds: the ten functions that were running most. As root: `cargo run --release -p tcpcost-meter --example profile -- 2`.
+//! Samples CPU 0 of this host for some seconds and prints the ten functions that ran most. As root: `cargo
+//! run --release -p tcpcost-meter --example profile -- 2`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

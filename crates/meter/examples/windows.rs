@@ -1,6 +1,7 @@
-//! What it costs to let the eBPF programs run and stop again, as `tcpcost watch` does for each window: CPU time of the
-//! thread that does it, and interrupts between CPUs, which patching a running kernel takes. As root:
-//! `cargo run --release -p tcpcost-meter --example windows -- 200`: that many windows, 10 ms apart.
+//! Measures the cost of starting and stopping the eBPF programs, as `tcpcost watch` does for each window: CPU
+//! time of the thread that does it, and interrupts of other CPUs, which patching the running kernel needs. As
+//! root, with the number of windows (10 ms apart): `cargo run --release -p tcpcost-meter --example windows --
+//! 200`.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ fn main() {
     for names in [&METERS[..1], &METERS[1..], METERS] {
         let load = |name: &MeterName| bpf::load(*name, &scope).expect("root");
         let mut meters: Vec<_> = names.iter().map(load).collect();
-        // Observes the effect of the other on the CPUs.
+        // Observes the effect of the other meter on the CPUs.
         let mut exact = (*names == METERS[1..]).then(|| load(&MeterName::Exact));
         let mut hardirq_ns = || {
             let totals = exact.as_mut()?.snapshot().ok()?.totals;
@@ -72,7 +73,7 @@ fn main() {
     }
 }
 
-/// Calls of functions on other CPUs so far, on all CPUs.
+/// Number of function calls on other CPUs so far, over all CPUs.
 fn interrupts() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").expect("procfs");
     let line = text.lines().find(|line| line.trim().starts_with("CAL:"));

@@ -1,14 +1,14 @@
-//! Threads that stay on one CPU, and one that is not to wait for it.
+//! Pins threads to CPUs, and lets a thread run before all others.
 
 #![allow(unsafe_code, reason = "a set of CPUs longer than rustix has")]
 
 use crate::MeterError;
 
-/// Lets the calling thread run before all ordinary ones whenever it has something to do (SCHED_FIFO, the least priority), so
-/// that it reads meters in time beside thousands of others. Threads that it starts are ordinary ones.
+/// Lets the calling thread run before all ordinary threads (SCHED_FIFO, lowest priority), so that it reads
+/// meters in time even if thousands of threads are runnable. Threads that it starts are ordinary ones.
 ///
 /// # Errors
-/// Without CAP_SYS_NICE.
+/// CAP_SYS_NICE is missing.
 pub fn run_first() -> Result<(), MeterError> {
     let parameters = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -24,7 +24,7 @@ pub fn run_first() -> Result<(), MeterError> {
 /// Pins the calling thread to a CPU.
 ///
 /// # Errors
-/// The CPU is not there, is offline, or is outside of the cpuset of this process.
+/// The CPU does not exist, is offline, or is outside the cpuset of this process.
 pub fn pin(cpu: usize) -> Result<(), MeterError> {
     let mut mask = vec![0_u64; cpu / 64 + 1];
     mask[cpu / 64] = 1 << (cpu % 64);

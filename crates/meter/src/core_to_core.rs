@@ -1,11 +1,11 @@
-//! Core distance: the time a cache line takes to the other and back.
+//! Core distance: the time that a cache line takes to another CPU and back.
 //!
-//! A payload that one CPU writes and another reads crosses this distance, cache line by cache line. On
-//! bare metal it is fixed by who shares a last-level cache. A hypervisor may run two virtual CPUs on
-//! cores of one cache now and on two sockets a second later: the same instructions with the same cache
-//! misses then cost two to three times the cycles (50 ns against 510 ns for the round trip, 3,000
-//! against 9,000 cycles per KiB, on the virtual machine where this was found), and a trial measured
-//! there tells of the hypervisor, not of the knob.
+//! A payload that one CPU writes and another reads crosses this distance, cache line by cache line. On bare
+//! metal the distance depends on which cores share a last-level cache. A hypervisor may run two virtual CPUs
+//! on cores of one cache now, and on two sockets a second later. The same instructions with the same cache
+//! misses then cost two to three times the cycles: 50 ns against 510 ns for the round trip, 3,000 against
+//! 9,000 cycles per KiB on the virtual machine where this was found. A trial measured there shows the
+//! hypervisor, not the knob.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -14,22 +14,24 @@ use std::time::{Duration, Instant};
 use crate::MeterError;
 use crate::affinity::pin;
 
-/// Round trips per block: 3 µs near, 25 µs far; an interrupt spoils a block, not the median of them.
+/// Round trips per block: 3 µs if near, 25 µs if distant. An interrupt disturbs one block, but not the
+/// median.
 const TRIPS: u64 = 50;
-/// Blocks, of which the median counts; the first ones also wait for the other thread to run.
+/// Number of blocks, whose median counts. The first ones include the wait for the other thread.
 const BLOCKS: usize = 15;
-/// Above the slowest that was seen (0.6 ms in all) by far: another task has one of the CPUs then.
+/// Limit on the total time, far above the slowest one observed (0.6 ms). If it is exceeded, another task uses
+/// one of the CPUs.
 const LIMIT: Duration = Duration::from_millis(20);
 
-/// One cache line, and its neighbour that a prefetcher may fetch with it.
+/// One cache line, and the neighbour that a prefetcher may fetch with it.
 #[repr(align(128))]
 struct SharedLine(AtomicU64);
 
-/// The round trip of a cache line between two CPUs, ns: median of 15 blocks of 50 trips; takes 0.1 to
-/// 1 ms of both CPUs. `None` where it took longer than 20 ms, since one of them was not free.
+/// Measures the round trip of a cache line between two CPUs, ns: median of 15 blocks of 50 trips. Takes 0.1
+/// to 1 ms of both CPUs. `None` if it took longer than 20 ms because one of them was not free.
 ///
 /// # Errors
-/// A thread could not be pinned, or not be started.
+/// A thread could not be pinned or started.
 pub fn round_trip_ns(cpus: [usize; 2]) -> Result<Option<u64>, MeterError> {
     let line = SharedLine(AtomicU64::new(0));
     let over = AtomicBool::new(false);
@@ -77,13 +79,13 @@ pub fn round_trip_ns(cpus: [usize; 2]) -> Result<Option<u64>, MeterError> {
     })
 }
 
-/// Spins until the line holds `value`; false at the time limit, or if the other side gave up.
+/// Spins until the line holds `value`. False at the time limit, or if the other side gave up.
 fn wait(line: &SharedLine, value: u64, until: Instant, over: &AtomicBool) -> bool {
     let mut turns = 0_u32;
     while line.0.load(Ordering::Acquire) != value {
         std::hint::spin_loop();
         turns += 1;
-        // Asking the clock each time would be half of the time that is measured.
+        // Reading the clock in each turn would take half of the measured time.
         if turns.is_multiple_of(1024) && (over.load(Ordering::Relaxed) || Instant::now() > until) {
             over.store(true, Ordering::Relaxed);
             return false;
@@ -102,7 +104,7 @@ mod tests {
             tcpcost_testbed::skip("one CPU");
             return;
         }
-        // A busy machine gives no answer, but never a nonsensical one.
+        // A busy machine gives no answer, but never a wrong one.
         if let Some(ns) = round_trip_ns([0, 1]).unwrap() {
             assert!((1..1_000_000).contains(&ns), "{ns}");
         }

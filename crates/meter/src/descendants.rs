@@ -1,9 +1,10 @@
-//! What the calling thread starts from now on, and what that starts: CPU time, switches, migrations and faults by
-//! perf_event_open(2) with inheritance; cycles and instructions, too, where there is a PMU.
+//! CPU time, switches, migrations and faults of everything that the calling thread starts from now on, and of
+//! its descendants, by perf_event_open(2) with inheritance. Also cycles and instructions if there is a PMU.
 //!
-//! The kernel hands each event down when a thread or process is made, so nothing that comes and goes in between is
-//! lost, unlike with /proc, and daemons that nobody waits for are counted, unlike with getrusage. The thread's own share
-//! is counted beside it and taken off. It needs kernel.perf_event_paranoid at most 2, the default, or CAP_PERFMON.
+//! The kernel passes each event on when a thread or process is created. So short-lived tasks are counted,
+//! unlike with /proc, and daemons for which no process waits are counted, unlike with getrusage. The thread's
+//! own share is counted separately and subtracted. Needs kernel.perf_event_paranoid at most 2, the default,
+//! or CAP_PERFMON.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +17,14 @@ use crate::{Meter, MeterError, Needs, snapshot_of, system_calls};
 /// The meter `descendants`: [`Whose::Threads`].
 #[derive(Debug)]
 pub struct Descendants {
-    /// Each event with what is started, and of the thread alone.
+    /// Each event twice: including descendants, and of the thread alone.
     pairs: Vec<[Counter; 2]>,
-    /// The total that was told of each.
+    /// Last total of each event.
     told: Vec<u64>,
 }
 
 impl Descendants {
-    /// Counts what the calling thread starts from now on.
+    /// Counts everything that the calling thread starts from now on.
     ///
     /// # Errors
     /// The kernel refuses its software events.
@@ -36,7 +37,7 @@ impl Descendants {
             };
             match counter(INHERIT).and_then(|all| Ok([all, counter(0)?])) {
                 Ok(pair) => pairs.push(pair),
-                // No PMU, or the kernel's part of it is not for everybody.
+                // There is no PMU, or its kernel mode is not allowed for this user.
                 Err(_) if kind == PERF_TYPE_HARDWARE => {}
                 Err(error) => return Err(why(error)),
             }
@@ -47,10 +48,11 @@ impl Descendants {
 }
 
 impl Descendants {
-    /// Counts the network's system calls, too, which makes every system call of the machine dearer as long as this is open.
+    /// Also counts the network's system calls. This makes every system call of the machine cost more as long
+    /// as this is open.
     ///
     /// # Errors
-    /// The kernel has no tracepoints of system calls, or tracefs is not for this user.
+    /// The kernel has no tracepoints of system calls, or this user has no access to tracefs.
     pub fn count_system_calls(&mut self) -> Result<(), MeterError> {
         let refused = |error: io::Error| {
             let needs = match error.raw_os_error() {
@@ -91,12 +93,12 @@ impl Meter for Descendants {
         let mut counts = Counts::new();
         self.told.resize(self.pairs.len(), 0);
         for ([all, own], told) in self.pairs.iter_mut().zip(&mut self.told) {
-            // The own share first: it is part of the other.
+            // Reads the own share first, because it is part of the other.
             if let (Some(own_count), Some(count)) = (own.read()?, all.read()?) {
-                // What this thread did between the two reads is in the difference, so that one of two may be the larger
-                // though nothing ran in between: totals never shrink.
+                // Work of this thread between the two reads is in the difference. So the difference may
+                // shrink if nothing ran in between, but a total must not.
                 *told = count.saturating_sub(own_count).max(*told);
-                // Several events may be of one quantity.
+                // Several events may count the same quantity.
                 *counts.entry(all.quantity).or_insert(0) += *told;
             }
         }
@@ -131,7 +133,7 @@ fn why(error: io::Error) -> MeterError {
     }
 }
 
-/// linux/perf_event.h: PERF_COUNT_SW_… and PERF_COUNT_HW_….
+/// Values PERF_COUNT_SW_… and PERF_COUNT_HW_… of linux/perf_event.h.
 const EVENTS: &[(u32, u64, Quantity)] = &[
     (PERF_TYPE_SOFTWARE, 1, Quantity::TaskClockNs),
     (PERF_TYPE_SOFTWARE, 3, Quantity::ContextSwitches),
@@ -161,10 +163,10 @@ mod tests {
         if let Err(error) = meter.count_system_calls() {
             return tcpcost_testbed::skip(&error.to_string());
         }
-        // bash connects by itself, and is refused. Where SHELL or HOME is unset it asks nscd first, over a socket.
+        // bash itself connects, and is refused. If SHELL or HOME is unset, it asks nscd first, over a socket.
         let mut connects = |times| {
             let before = meter.snapshot().unwrap();
-            // On this thread: not of what it starts.
+            // A connect of this thread, which does not count.
             let _ = std::net::TcpStream::connect("127.0.0.1:1");
             let script =
                 format!("for i in {times}; do : < /dev/tcp/127.0.0.1/1; done 2> /dev/null; :");
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(counts[&Quantity::AcceptSystemCalls], 0, "{counts:?}");
     }
 
-    /// A command that starts another, which works, and one that nobody waits for.
+    /// Starts a command that starts two more: one that works, and one for which no process waits.
     #[test]
     fn what_a_command_starts_is_counted_and_what_the_thread_does_itself_is_not() {
         let mut meter = match Descendants::open() {

@@ -1,4 +1,4 @@
-//! Why a meter has no totals.
+//! Reasons why a meter has no totals.
 
 use std::fmt;
 use std::io;
@@ -6,59 +6,59 @@ use std::path::PathBuf;
 
 use tcpcost_counts::MeterName;
 
-/// A source of counts that could not be read or is not what it should be.
+/// Failure of a source of counts.
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// A file that could not be read.
+    /// A file could not be read.
     #[error("read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A file whose content makes no sense.
+    /// A file has unexpected content.
     #[error("{path}: expected {expected}, found {found:?}")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What should be there.
+        /// Expected content.
         expected: &'static str,
-        /// What is there, shortened.
+        /// Actual content, shortened.
         found: String,
     },
-    /// A system call that failed.
+    /// A system call failed.
     #[error("{call}: {source}")]
     Call {
-        /// The call, e.g. `getrusage`.
+        /// Name of the call, e.g. `getrusage`.
         call: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A meter that cannot be had here. What to do about it is for whoever prints it to say.
+    /// A meter is unavailable here. The program that prints this adds what to do.
     #[error("meter {meter}: {}", cause(tried, source.as_ref(), *needs))]
     Unavailable {
         /// The meter.
         meter: MeterName,
-        /// What was tried, e.g. `load`; where nothing was, what stands in the way.
+        /// Failed step, e.g. `load`; if there was none, the obstacle.
         tried: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Option<io::Error>,
-        /// What it would take, where that is known.
+        /// Requirement that is missing, if it is known.
         needs: Option<Needs>,
     },
 }
 
-/// What a meter needs that is not there.
+/// Missing requirement of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// These of capabilities(7).
+    /// Capabilities of capabilities(7).
     Capabilities(&'static str),
-    /// Something of the kernel: its configuration, its first PID namespace.
+    /// A property of the kernel: its configuration, its first PID namespace.
     Kernel(&'static str),
     /// A PMU that counts cycles.
     Pmu,
-    /// That nobody else holds it.
+    /// Exclusive use, which another program has.
     Free(&'static str),
     /// A program built with this feature.
     Feature(&'static str),
@@ -78,12 +78,12 @@ impl fmt::Display for Needs {
     }
 }
 
-/// One line: what was tried, what the kernel said, what it needs.
+/// One line: the failed step, the kernel's error, the requirement.
 fn cause(tried: &str, source: Option<&io::Error>, needs: Option<Needs>) -> String {
     let mut text = tried.to_string();
     if let Some(source) = source {
         let said = source.to_string();
-        // The number is for programs, which have it in `source`.
+        // Removes the error number, which programs find in `source`.
         text += ": ";
         text += said.split(" (os error").next().unwrap_or(&said);
     }
@@ -94,7 +94,7 @@ fn cause(tried: &str, source: Option<&io::Error>, needs: Option<Needs>) -> Strin
 }
 
 impl MeterError {
-    /// What it says but for the meter's name.
+    /// Text of the error without the meter's name.
     pub fn cause(&self) -> String {
         match self {
             MeterError::Unavailable {
@@ -107,7 +107,7 @@ impl MeterError {
         }
     }
 
-    /// What it would take, where that is known.
+    /// Requirement that is missing, if it is known.
     pub fn needs(&self) -> Option<Needs> {
         match self {
             MeterError::Unavailable { needs, .. } => *needs,
@@ -115,7 +115,7 @@ impl MeterError {
         }
     }
 
-    /// Of a program that was built without eBPF.
+    /// Error of a program that was built without eBPF.
     pub fn built_without_bpf(meter: MeterName) -> Self {
         MeterError::Unavailable {
             meter,
@@ -125,7 +125,7 @@ impl MeterError {
         }
     }
 
-    /// Of what was looked at before anything was tried.
+    /// Error of a check before the first step.
     #[cfg(feature = "bpf")]
     pub(crate) fn refused(meter: MeterName, why: impl Into<String>) -> Self {
         MeterError::Unavailable {
@@ -136,7 +136,7 @@ impl MeterError {
         }
     }
 
-    /// Content that makes no sense; only its first 80 characters are kept.
+    /// Error of unexpected content, of which only the first 80 characters are kept.
     pub(crate) fn format(path: impl Into<PathBuf>, expected: &'static str, found: &str) -> Self {
         let (path, found) = (path.into(), found.chars().take(80).collect());
         MeterError::Format {
@@ -146,7 +146,7 @@ impl MeterError {
         }
     }
 
-    /// From `errno`, right after the call.
+    /// Error from `errno`, right after the call.
     pub(crate) fn last(call: &'static str) -> Self {
         let source = io::Error::last_os_error();
         MeterError::Call { call, source }

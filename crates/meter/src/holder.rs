@@ -1,37 +1,38 @@
-//! Processes that have sockets, as the meter `exact` tells their CPU time.
+//! Processes with sockets, as the meter `exact` counts their CPU time.
 
 use std::collections::HashMap;
 
 use tcpcost_counts::{Counts, Printable};
 
-/// Sockets of one process in one network namespace with one port, and the CPU time for them.
+/// A process with its sockets in one network namespace with one port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
     /// Process id.
     pub pid: u32,
-    /// Time at which the process began, ns since boot: it parts the process from others that had its id.
+    /// Start time of the process, ns since boot. It distinguishes processes with the same id.
     pub start_ns: u64,
-    /// Its /proc/PID/comm at its first socket, which the process may choose.
+    /// Text of /proc/PID/comm at its first socket, which the process can choose.
     pub name: Printable,
     /// Id of its cgroup: the inode of the cgroup's directory.
     pub cgroup: u64,
-    /// The network namespace: the inode of /proc/PID/ns/net.
+    /// Network namespace: the inode of /proc/PID/ns/net.
     pub netns: u32,
-    /// The port; none of sockets that neither listen nor are connected, and of the time of its tasks.
+    /// Port of the sockets. `None` for sockets that neither listen nor are connected, and for the time of
+    /// tasks.
     pub port: Option<Port>,
 }
 
-/// A port by which sockets are known.
+/// Port by which sockets are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// Their own: they listen, or were accepted.
+    /// Own port of sockets that listen or were accepted.
     Served(u16),
-    /// The other end's: they connected.
+    /// Port of the other end of sockets that connected.
     Asked(u16),
 }
 
 impl Port {
-    /// Its number.
+    /// Number of the port.
     pub fn number(self) -> u16 {
         match self {
             Port::Served(port) | Port::Asked(port) => port,

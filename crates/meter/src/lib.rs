@@ -1,9 +1,9 @@
-//! Sources of counts. All that a [`Meter`] can do is say what its totals are now; what grew between
-//! two snapshots is [`Snapshot::since`]'s business, and what a trial is, nobody here knows: the same
-//! meters serve any program that wants to see what a host's TCP costs.
+//! Sources of counts. A [`Meter`] only reports its current totals; [`Snapshot::since`] computes the growth
+//! between two snapshots. This crate knows nothing about trials, so the same meters serve any program that
+//! measures the cost of a host's TCP.
 //!
-//! Names of kernel counters stop here: what comes out are [`tcpcost_counts::Quantity`]s, each with one definition.
-//! A counter that a kernel lacks is absent, never 0.
+//! Names of kernel counters do not leave this crate: the results are [`tcpcost_counts::Quantity`]s, each with
+//! one definition. A counter that a kernel lacks is absent, never 0.
 //!
 //! Start with [`Meter`], [`proc::Proc`] and [`netstat::Netstat`].
 //!
@@ -55,21 +55,22 @@ use tcpcost_counts::{Counts, MeterName, Snapshot, Totals, Whose};
 
 /// A source of counts.
 pub trait Meter {
-    /// Its name in readings: the method by which something was counted.
+    /// Name in readings: the method that counts.
     fn name(&self) -> MeterName;
 
-    /// Its totals now.
+    /// Current totals.
     ///
     /// # Errors
-    /// The source cannot be read, or its content makes no sense.
+    /// The source cannot be read, or has unexpected content.
     fn snapshot(&mut self) -> Result<Snapshot, MeterError>;
 
-    /// By what another process of this host may take part in its programs ([`Scope::loaded`]), as long as this lives.
+    /// Handle with which another process of this host can share its programs ([`Scope::loaded`]), as long as
+    /// this lives.
     fn handle(&self) -> Option<String> {
         None
     }
 
-    /// Totals by connection, where it counts them so, by [`bpf::connection_key`].
+    /// Totals by connection, with the key of [`bpf::connection_key`]. Empty if they are not counted.
     fn by_connection(&mut self) -> HashMap<u64, Counts> {
         HashMap::new()
     }
@@ -79,7 +80,8 @@ pub trait Meter {
         None
     }
 
-    /// What found no room in its tables since this was asked last: a line for people, with the count. `None`: nothing.
+    /// Line about what found no room in its tables since the last call, with the number. `None` if everything
+    /// found room.
     fn overflow(&mut self) -> Option<String> {
         None
     }
@@ -103,35 +105,37 @@ pub enum Owners {
         index: u32,
         /// Number of these processes.
         count: u32,
-        /// Limit on open sockets of all these processes; at least 65,536 are known in any case.
+        /// Limit on open sockets of all these processes. There is always room for at least 65,536.
         sockets: u32,
     },
     /// Named threads with their own time and their sockets ([`bpf::Threads`]).
     Threads,
 }
 
-/// What a meter is to count.
+/// Scope of a meter: what it counts.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// CPUs.
+    /// CPUs to count.
     pub cpus: Vec<usize>,
-    /// Processes of the trial: not "others". Eight at most.
+    /// Processes of the trial, at most eight. Their tasks do not count as others.
     pub own_pids: Vec<u32>,
-    /// So many processes at once can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
+    /// Limit on the processes that can be made own at the same time while `exact` counts, including those
+    /// that they start ([`bpf::Follower`]).
     pub follows: Option<u32>,
-    /// By whom `exact` tells softirq time. It takes cgroup v2 and CAP_NET_ADMIN.
+    /// Owners for which `exact` counts softirq time. Needs cgroup v2 and CAP_NET_ADMIN.
     pub owners: Owners,
-    /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
+    /// If set, `segments` also counts by connection. There is room for at least this many ends of
+    /// connections; the last seen ones are kept.
     pub connections: Option<u32>,
-    /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to
-    /// 64; what is beyond is taken for these.
+    /// Number of network namespaces that may share the programs of `segments`: the hosts of a trial on one
+    /// machine. 1 to 64; other values are limited to this range.
     pub namespaces: u32,
-    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by meter. Where
-    /// they are of no use here, which is no error, programs are loaded.
+    /// Handles of programs that another process has loaded with the same `own_pids` and `connections`, by
+    /// meter. If a handle is not usable here, the programs are loaded; that is no error.
     pub loaded: BTreeMap<MeterName, String>,
 }
 
-/// A snapshot of one owner's totals, at this instant.
+/// A snapshot of one owner's totals at this instant.
 pub(crate) fn snapshot_of(meter: MeterName, whose: Whose, counts: Counts) -> Snapshot {
     Snapshot {
         meter,

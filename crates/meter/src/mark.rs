@@ -1,11 +1,12 @@
-//! Marks for an emulator that counts this machine's instructions: where a span begins, and where it ends. To everybody else NOPs.
+//! Marks for an emulator that counts this machine's instructions: start and end of a span. On other machines
+//! they are NOPs.
 
 #![allow(
     unsafe_code,
     reason = "an instruction that no function of the language makes"
 )]
 
-/// A span begins.
+/// Marks the start of a span.
 #[inline(never)]
 pub fn begin() {
     #[cfg(target_arch = "x86_64")]
@@ -18,7 +19,7 @@ pub fn begin() {
     }
 }
 
-/// It ends.
+/// Marks the end of the span.
 #[inline(never)]
 pub fn end() {
     #[cfg(target_arch = "x86_64")]

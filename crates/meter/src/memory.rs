@@ -1,25 +1,26 @@
-//! Memory before and after something is made: what connections take. Not a meter of an interval: what is set up stays.
+//! Memory before and after something is made, to measure what connections use. This is no meter of an
+//! interval, because connections stay.
 //!
-//! The slab is the machine's, so that what others allocate meanwhile is in it, too.
+//! The slab belongs to the machine, so other programs' allocations in between are included.
 
 #![allow(unsafe_code, reason = "malloc_trim has no safe wrapper")]
 
 use std::fs;
 use std::path::Path;
 
-/// What is taken now, in bytes. What cannot be read is absent.
+/// Memory in use at an instant, in bytes. Values that cannot be read are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Of this process, in RAM: the second number of /proc/self/statm.
+    /// Memory of this process in RAM: the second number of /proc/self/statm.
     pub process_bytes: Option<u64>,
-    /// Of the kernel's objects, sockets among them: /proc/meminfo `Slab`.
+    /// Memory of the kernel's objects, including sockets: /proc/meminfo `Slab`.
     pub slab_bytes: Option<u64>,
-    /// Of what is in TCP's queues: /proc/net/sockstat `TCP: ... mem`.
+    /// Memory in TCP's queues: /proc/net/sockstat `TCP: ... mem`.
     pub tcp_bytes: Option<u64>,
 }
 
 impl MemoryUse {
-    /// Reads it under `proc`, which is `/proc` but in tests.
+    /// Reads the values below `proc`, which is `/proc` except in tests.
     pub fn read(proc: &Path) -> MemoryUse {
         let text = |path: &str| fs::read_to_string(proc.join(path)).ok();
         let page = rustix::param::page_size() as u64;
@@ -44,7 +45,7 @@ impl MemoryUse {
         }
     }
 
-    /// Of the process and the slab what was taken since then; 0 where there is less.
+    /// Growth of all values since `before`; 0 if a value shrank.
     pub fn since(self, before: MemoryUse) -> MemoryUse {
         let growth = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         MemoryUse {
@@ -55,7 +56,7 @@ impl MemoryUse {
     }
 }
 
-/// Gives back to the kernel what this process has freed, so that it does not serve for what is made next.
+/// Returns freed memory of this process to the kernel, so that later allocations do not reuse it.
 pub fn give_back_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time; it takes the allocator's own locks.

@@ -1,8 +1,8 @@
-//! The counters of a network namespace: /proc/thread-self/net/snmp, snmp6 and netstat.
+//! Counters of a network namespace: /proc/thread-self/net/snmp, snmp6 and netstat.
 //!
-//! They are of the namespace that the calling thread is in, of all connections in it. A snapshot
-//! takes 60 µs on 2 CPUs (examples/cost.rs); the kernel adds up its per-CPU counters for it, so that
-//! it grows with the number of CPUs.
+//! They count all connections in the namespace of the calling thread. A snapshot takes 60 µs on 2 CPUs
+//! (examples/cost.rs). The kernel adds up its per-CPU counters for it, so the time grows with the number of
+//! CPUs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,20 +20,20 @@ pub struct Netstat {
 }
 
 impl Default for Netstat {
-    /// Of the calling thread's namespace.
+    /// Reads the calling thread's namespace.
     fn default() -> Netstat {
         Netstat::at(Path::new("/proc"))
     }
 }
 
 impl Netstat {
-    /// Of a folder that is like /proc.
+    /// Reads a folder with the layout of /proc.
     pub fn at(root: &Path) -> Netstat {
         let folder = root.join("thread-self/net");
         Netstat { folder }
     }
 
-    /// Of the namespace that a process is in.
+    /// Reads the namespace of a process.
     pub fn of_process(pid: u32) -> Netstat {
         let folder = PathBuf::from(format!("/proc/{pid}/net"));
         Netstat { folder }
@@ -43,7 +43,7 @@ impl Netstat {
         let path = self.folder.join(file);
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
-            // A kernel without IPv6 has no snmp6; one without CONFIG_PROC_FS parts has no netstat.
+            // A kernel without IPv6 has no snmp6, and a kernel may lack netstat.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(MeterError::Read { path, source }),
         }
@@ -74,7 +74,7 @@ impl Meter for Netstat {
         }
         let mut counts = Counts::new();
         for (quantity, names) in NAMES {
-            // IPv6's part is missing where there is no IPv6; the first name must be there.
+            // The part of IPv6 is missing without IPv6, but the first name must exist.
             if let Some(&first) = found.get(names[0]) {
                 let rest = names[1..].iter().filter_map(|&name| found.get(name));
                 let sum = rest.fold(first, |sum, part| sum.wrapping_add(*part));
@@ -85,13 +85,14 @@ impl Meter for Netstat {
     }
 }
 
-/// The kernel's names of each quantity, whose sum it is; of two rows the first whose first name is there counts.
+/// Kernel names of each quantity, which are added up. If a quantity has two rows, the first one whose first
+/// name exists counts.
 const NAMES: &[(Quantity, &[&str])] = &[
     (
         Quantity::IpPacketsSent,
         &["IpOutTransmits", "Ip6OutTransmits"],
     ),
-    // Before Linux 6.7, with those that are forwarded.
+    // Before Linux 6.7, including forwarded packets.
     (
         Quantity::IpPacketsSent,
         &["IpOutRequests", "Ip6OutRequests"],
@@ -135,14 +136,14 @@ const NAMES: &[(Quantity, &[&str])] = &[
     (Quantity::ListenDrops, &["TcpExtListenDrops"]),
 ];
 
-/// The name in [`NAMES`] made of these two parts.
+/// The name in [`NAMES`] that consists of these two parts.
 fn wanted(prefix: &str, name: &str) -> Option<&'static str> {
     let all = NAMES.iter().flat_map(|(_, names)| names.iter().copied());
     all.into_iter()
         .find(|wanted| wanted.strip_prefix(prefix) == Some(name))
 }
 
-/// `Tcp: Name Name` and below it `Tcp: 1 2`.
+/// Adds a line `Tcp: Name Name` and the line `Tcp: 1 2` below it.
 fn add_pairs(
     text: &str,
     path: &Path,
@@ -168,7 +169,7 @@ fn add_pairs(
                 (name, value) => return Err(strange(name.or(value).unwrap_or_default())),
             };
             if let Some(wanted) = wanted(prefix, name) {
-                // Only what is wanted is parsed: some others are signed (TcpMaxConn -1).
+                // Only wanted values are parsed, because some others are signed (TcpMaxConn -1).
                 found.insert(wanted, value.parse().map_err(|_| strange(value))?);
             }
         }
@@ -176,7 +177,7 @@ fn add_pairs(
     Ok(())
 }
 
-/// `Ip6InReceives    12`.
+/// Adds lines such as `Ip6InReceives    12`.
 fn add_lines(
     text: &str,
     path: &Path,

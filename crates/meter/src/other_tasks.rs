@@ -1,11 +1,11 @@
-//! What other tasks did on the trial's CPUs, by /proc/PID/stat.
+//! CPU time of other tasks on the trial's CPUs, from /proc/PID/stat.
 //!
-//! The kernel tells a thread's CPU time in ticks of 10 ms and the CPU where it ran last, not how its
-//! time was spread: what a thread grew by between two snapshots is charged to the CPU where it is at
-//! the second. For a neighbour that stays, that is right; for one that wanders, on average.
+//! The kernel reports a thread's CPU time in ticks of 10 ms and the CPU where it ran last, but not the
+//! distribution over CPUs. The growth of a thread between two snapshots is charged to its CPU at the second
+//! one. This is correct for a thread that stays on a CPU, and correct on average for one that moves.
 //!
-//! A snapshot reads one file a process, and one a thread where there are several: 3 µs each, 0.23 ms
-//! with 73 processes (examples/cost.rs).
+//! A snapshot reads one file for each process, and one for each thread of a process with several: 3 µs each,
+//! 0.23 ms with 73 processes (examples/cost.rs).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -19,7 +19,7 @@ use crate::{Meter, MeterError, snapshot_of};
 
 /// The meter `others`: [`Quantity::OtherTasksNs`] and [`Quantity::KworkerNs`] of [`Whose::Cpus`].
 ///
-/// Its totals are sums of the growths that it saw, since its first snapshot, which reads 0.
+/// Its totals are sums of the growths since its first snapshot, which is 0.
 #[derive(Debug)]
 pub struct OtherTasks {
     root: PathBuf,
@@ -30,35 +30,36 @@ pub struct OtherTasks {
     last: Option<HashMap<Thread, u64>>,
     others_ns: u64,
     kworkers_ns: u64,
-    /// Growth of each process that is in `others_ns`, between the last two snapshots.
+    /// Growth of each process between the last two snapshots, as far as it is in `others_ns` or
+    /// `kworkers_ns`.
     grown: BTreeMap<(u32, String), u64>,
     last_at_ns: u64,
     interval_ns: u64,
 }
 
-/// A process that ran on the trial's CPUs.
+/// Another process that ran on the trial's CPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Neighbour {
     /// Process id.
     pub pid: u32,
-    /// Its command name, up to 15 characters.
+    /// Command name, up to 15 characters.
     pub name: String,
     /// CPU time on the trial's CPUs between the last two snapshots.
     pub cpu_ns: u64,
-    /// Share of these CPUs' time, at most 1.
+    /// Share of these CPUs' time, limited to 1.
     pub ratio: f64,
 }
 
-/// A thread's identity: its id comes around again, with another start time.
+/// Identity of a thread: its id, and its start time because ids are reused.
 type Thread = (u32, u64);
 
 impl OtherTasks {
-    /// Of all tasks but those of the processes `own`, on these CPUs.
+    /// Counts all tasks on these CPUs except those of the processes `own`.
     pub fn new(cpus: &[usize], own: &[u32]) -> OtherTasks {
         OtherTasks::at(Path::new("/proc"), cpus, own, clock_ticks_per_second())
     }
 
-    /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.
+    /// Reads a folder with the layout of /proc, with ticks of 1/`user_hz` s.
     pub fn at(root: &Path, cpus: &[usize], own: &[u32], user_hz: u64) -> OtherTasks {
         OtherTasks {
             root: root.to_path_buf(),
@@ -74,8 +75,8 @@ impl OtherTasks {
         }
     }
 
-    /// The three processes that grew most between the last two snapshots, most first. kworkers are
-    /// in it, by their names; processes that did nothing are not.
+    /// The three processes that grew most between the last two snapshots, largest first. Includes kworkers by
+    /// name. Omits processes without growth.
     pub fn top(&self) -> Vec<Neighbour> {
         let whole_ns = self
             .interval_ns
@@ -88,8 +89,8 @@ impl OtherTasks {
                 pid: *pid,
                 name: name.clone(),
                 cpu_ns,
-                // Ticks are of 10 ms, and each task is read at a moment of its own: over a short time a
-                // process may seem to have had more than there was.
+                // A tick is 10 ms, and tasks are read one after the other. So over a short time a process may
+                // seem to have more than the available time.
                 ratio: (cpu_ns as f64 / whole_ns as f64).min(1.0),
             })
             .collect();
@@ -98,7 +99,7 @@ impl OtherTasks {
         all
     }
 
-    /// All threads of the processes that are not ours, with the process' id and name.
+    /// All threads of other processes, with the process' id and name.
     fn threads(&self) -> Result<Vec<(u32, String, Stat)>, MeterError> {
         let mut threads = Vec::new();
         for pid in numbered(&self.root)? {
@@ -114,7 +115,7 @@ impl OtherTasks {
                 threads.push((pid, name, process));
                 continue;
             }
-            // The process' own line sums its threads but has one CPU for all.
+            // The line of the process adds up its threads, but names only one CPU.
             let tasks = folder.join("task");
             let ids = match numbered(&tasks) {
                 Err(MeterError::Read { source, .. }) if has_vanished(&source) => continue,
@@ -142,7 +143,7 @@ impl Meter for OtherTasks {
         for (pid, name, thread) in threads {
             let identity = (thread.id, thread.started_ticks);
             now.insert(identity, thread.ticks);
-            // A thread that was not there before has done all its work since.
+            // All time of a new thread belongs to the interval.
             let Some(last) = &self.last else { continue };
             let before = last.get(&identity).copied().unwrap_or(0);
             let grown_ns = thread
@@ -173,13 +174,13 @@ impl Meter for OtherTasks {
 }
 
 enum Kind {
-    /// ksoftirqd and threaded NAPI: softirq work under another name, the trial's own.
+    /// ksoftirqd and threaded NAPI: softirq work for the trial.
     Network,
     Kworker,
     Other,
 }
 
-/// What is used of a stat line (proc_pid_stat(5)).
+/// Used fields of a stat line (proc_pid_stat(5)).
 #[derive(Debug, PartialEq)]
 struct Stat {
     id: u32,
@@ -193,11 +194,11 @@ struct Stat {
 
 impl Stat {
     fn parse(line: &str) -> Option<Stat> {
-        // The name may hold spaces and parentheses; nothing after it does.
+        // The name may contain spaces and parentheses; the fields after it do not.
         let (id, rest) = line.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Field 3, the state, is the first of these.
+        // The first of these is field 3, the state.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Stat {
             id: id.parse().ok()?,
@@ -222,12 +223,12 @@ impl Stat {
     }
 }
 
-/// linux/sched.h: a thread of the kernel's, whatever a process may call itself.
+/// Flag of linux/sched.h for a kernel thread. A process cannot choose it, unlike its name.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// A stat file; `None` where its task has gone in the meantime.
+/// Reads a stat file. `None` if its task has ended in between.
 fn read_stat(path: &Path) -> Result<Option<Stat>, MeterError> {
-    // One read is enough: a line is below 400 bytes, and never split.
+    // One read is enough: a line is shorter than 400 bytes and never split.
     let mut bytes = [0; 1024];
     let length = match fs::File::open(path).and_then(|mut file| file.read(&mut bytes)) {
         Err(error) if has_vanished(&error) => return Ok(None),
@@ -256,7 +257,7 @@ fn numbered(folder: &Path) -> Result<Vec<u32>, MeterError> {
     };
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
-        // A folder whose process ends while it is listed.
+        // The process may end while its folder is listed.
         let entry = match entry {
             Err(error) if has_vanished(&error) => break,
             other => other.map_err(failed)?,
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A folder like /proc, filled by [`Fake::put`].
+    /// A folder with the layout of /proc, filled by [`Fake::put`].
     struct Fake(tempfile::TempDir);
 
     impl Fake {
@@ -303,7 +304,8 @@ mod tests {
         )
     }
 
-    /// Growth of others and of kworkers between two snapshots, and what a step did to the folder.
+    /// Growth of others and of kworkers, in ticks, during a step that changes the folder, and the busiest
+    /// processes.
     fn growth(fake: &Fake, own: &[u32], step: impl Fn(&Fake)) -> (u64, u64, Vec<Neighbour>) {
         let mut meter = OtherTasks::at(fake.0.path(), &[1, 2], own, 100);
         let before = meter.snapshot().unwrap();
@@ -411,7 +413,7 @@ mod tests {
             }
         });
         assert_eq!(top.iter().map(|n| n.pid).collect::<Vec<_>>(), [11, 13, 12]);
-        // Between these two looks there were far less than 90 ms: nobody had more than all of them.
+        // Far less than 90 ms passed between these snapshots, so the share is limited to all of it.
         assert_eq!(top[0].ratio, 1.0);
         assert!(top[2].ratio > 0.0 && top[2].ratio <= 1.0);
     }

@@ -1,16 +1,16 @@
-//! Core cycles, instructions, cache misses and branch misses, by perf_event_open(2) on whole CPUs: user and kernel,
-//! whoever ran, interrupts included.
+//! Core cycles, instructions, cache misses and branch misses of whole CPUs, by perf_event_open(2): user and
+//! kernel, all tasks, including interrupts.
 //!
-//! Only hardware events. The kernel's cpu-clock and task-clock are times, not cycles: where there is
-//! no PMU (most virtual machines), nothing is counted and [`MeterError`] says why; cycles of the
-//! time-stamp counter ([`crate::tsc`]) are told beside, under their own name.
+//! Only hardware events are used, because the kernel's cpu-clock and task-clock are times, not cycles.
+//! Without a PMU, as in most virtual machines, nothing is counted and [`MeterError`] says why. Cycles of the
+//! time-stamp counter ([`crate::tsc`]) are reported separately, under their own name.
 //!
-//! A snapshot takes 37 µs for one CPU of a virtual machine (examples/cost.rs): the kernel reads each
-//! event on its own CPU, by an inter-processor interrupt.
+//! A snapshot takes 37 µs for one CPU of a virtual machine (examples/cost.rs): the kernel reads each event on
+//! its own CPU, by an inter-processor interrupt.
 //!
-//! A PMU with fewer counters than events takes turns. What it did not see is scaled up by the share
-//! of time in which it looked, interval by interval, and both times are counts of their own
-//! ([`Quantity::PmuEnabledNs`], [`Quantity::PmuRunningNs`]): where they differ, the rest is estimated.
+//! A PMU with fewer counters than events multiplexes them. Each interval is scaled up by the share of time in
+//! which an event was counted. Both times are counts of their own ([`Quantity::PmuEnabledNs`],
+//! [`Quantity::PmuRunningNs`]): if they differ, a part is estimated.
 
 #![allow(unsafe_code, reason = "perf_event_open has no safe wrapper")]
 
@@ -22,7 +22,8 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
-/// The meter `perf`: [`Whose::Cpu`] each, and the sum of what all of them have ([`Whose::Cpus`]).
+/// The meter `perf`: totals of each CPU ([`Whose::Cpu`]), and the sum of the quantities that all CPUs have
+/// ([`Whose::Cpus`]).
 #[derive(Debug)]
 pub struct Perf {
     cpus: Vec<usize>,
@@ -38,10 +39,10 @@ impl Perf {
         Perf::of(cpus, EVENTS)
     }
 
-    /// Cycles and branch misses alone: a read is an interrupt of each CPU for each event.
+    /// Counts only cycles and branch misses, because a read interrupts each CPU for each event.
     ///
     /// # Errors
-    /// As [`Perf::open`].
+    /// See [`Perf::open`].
     pub fn watched(cpus: &[usize]) -> Result<Perf, MeterError> {
         Perf::of(cpus, WATCHED)
     }
@@ -99,7 +100,7 @@ impl Meter for Perf {
     }
 }
 
-/// What every CPU has, added.
+/// Sum of the quantities that every CPU has.
 fn sum(each: &[Counts]) -> Counts {
     let Some((first, rest)) = each.split_first() else {
         return Counts::new();
@@ -118,13 +119,13 @@ fn sum(each: &[Counts]) -> Counts {
 pub(crate) struct Counter {
     cpu: usize,
     pub(crate) quantity: Quantity,
-    /// Every read gives the totals anew.
+    /// Each read returns the current totals.
     source: File,
     last: Raw,
     scaled: u64,
 }
 
-/// What a read gives with [`READ_FORMAT`].
+/// Values of a read with [`READ_FORMAT`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Raw {
     value: u64,
@@ -143,8 +144,8 @@ impl Counter {
         }
     }
 
-    /// The scaled total; `None` where the event had no turn since the last one that was told: its
-    /// count is then unknown, not 0, and what the next turn sees stands for the whole time.
+    /// The scaled total. `None` if the event was not counted since the last known total. Its count is then
+    /// unknown, not 0, and the next counted part stands for the whole time.
     pub(crate) fn read(&mut self) -> Result<Option<u64>, MeterError> {
         let mut bytes = [0; 24];
         self.source
@@ -165,8 +166,8 @@ impl Counter {
         }))
     }
 
-    /// Each stretch is scaled by itself: a total scaled as a whole could go back when the share of
-    /// time changes.
+    /// Scales each interval separately, because a total scaled as a whole could shrink when the share of time
+    /// changes.
     fn grow(&mut self, now: Raw) -> Option<u64> {
         let grown = now.value.saturating_sub(self.last.value);
         let enabled_ns = now.enabled_ns.saturating_sub(self.last.enabled_ns);
@@ -194,7 +195,7 @@ fn open(event: u64, cpu: usize) -> io::Result<File> {
     Ok(perf_event_open(attributes, -1, cpu)?.into())
 }
 
-/// perf_event_open(2) of a thread (0: this one) and a CPU; -1 stands for all.
+/// Calls perf_event_open(2) for a thread (0: this one) and a CPU; -1 means all.
 pub(crate) fn perf_event_open(
     mut attributes: Attributes,
     thread: libc::pid_t,
@@ -213,7 +214,7 @@ pub(crate) fn perf_event_open(
         )
     };
     match libc::c_int::try_from(descriptor) {
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -237,14 +238,14 @@ fn why(cpu: usize, error: io::Error) -> MeterError {
     }
 }
 
-/// linux/perf_event.h: PERF_COUNT_HW_….
+/// Values PERF_COUNT_HW_… of linux/perf_event.h.
 const EVENTS: &[(u64, Quantity)] = &[
     (0, Quantity::CoreCycles),
     (1, Quantity::Instructions),
     (3, Quantity::CacheMisses),
     (5, Quantity::BranchMisses),
 ];
-/// Of them, those that `watch` reads each interval.
+/// Events that `watch` reads in each interval.
 const WATCHED: &[(u64, Quantity)] = &[(0, Quantity::CoreCycles), (5, Quantity::BranchMisses)];
 
 pub(crate) const PERF_TYPE_HARDWARE: u32 = 0;
@@ -252,13 +253,13 @@ pub(crate) const PERF_TYPE_HARDWARE: u32 = 0;
 pub(crate) const READ_FORMAT: u64 = 1 | 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// struct perf_event_attr as of its first version (PERF_ATTR_SIZE_VER0, 64 bytes), which every kernel
-/// takes. With all flags 0 it counts at once, in user and kernel mode.
+/// struct perf_event_attr in its first version (PERF_ATTR_SIZE_VER0, 64 bytes), which every kernel accepts.
+/// With all flags 0 it counts at once, in user and kernel mode.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub kind: u32,
-    /// [`perf_event_open`] fills it in.
+    /// Set by [`perf_event_open`].
     pub size: u32,
     pub config: u64,
     pub sample_period: u64,
@@ -275,7 +276,7 @@ mod tests {
     use super::*;
     use std::io::{Seek, Write};
 
-    /// A counter whose successive reads give these.
+    /// A counter with these successive reads.
     fn counter(cpu: usize, quantity: Quantity, reads: &[[u64; 3]]) -> Counter {
         let mut source = tempfile::tempfile().unwrap();
         for word in reads.as_flattened() {
@@ -306,10 +307,10 @@ mod tests {
     fn each_stretch_is_scaled_by_its_own_share_and_never_goes_back() {
         let reads = [[100, 100, 50], [200, 200, 150], [200, 300, 250]];
         let mut counter = counter(0, Quantity::CoreCycles, &reads);
-        // Half of the time seen, then all of it; scaled as a whole the second would be 266.
+        // Half of the time was counted, then all of it. Scaled as a whole, the second total would be 266.
         assert_eq!(counter.read().unwrap(), Some(200));
         assert_eq!(counter.read().unwrap(), Some(300));
-        // Scaled as a whole: 240.
+        // Scaled as a whole, this would be 240.
         assert_eq!(counter.read().unwrap(), Some(300));
     }
 
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_event_in_its_error_state_is_an_error() {
-        // perf_event_open(2): a read that gives nothing.
+        // A read of zero bytes, as documented in perf_event_open(2).
         assert!(counter(0, Quantity::CoreCycles, &[]).read().is_err());
     }
 
@@ -359,7 +360,7 @@ mod tests {
                     .counts
                     .get(&Quantity::CoreCycles)
                     .copied();
-                // More than a tenth of a cycle and less than ten cycles per ns make no CPU.
+                // No CPU has less than a tenth of a cycle or more than ten cycles per ns.
                 let most = after.at_ns.saturating_sub(before.at_ns).saturating_mul(10);
                 assert!(
                     cycles.is_none_or(|cycles| cycles <= most + 1_000_000),

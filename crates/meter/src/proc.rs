@@ -1,10 +1,10 @@
-//! CPU time by mode, of /proc/stat: what ran on a CPU, whoever it was.
+//! CPU time by mode, from /proc/stat, of everything that runs on a CPU.
 //!
-//! The kernel counts in USER_HZ ticks of 10 ms; with tick accounting a tick belongs wholly to what it
-//! interrupted, with IRQ_TIME_ACCOUNTING or vtime the sums are exact and only the display is in ticks.
+//! The kernel counts in USER_HZ ticks of 10 ms. With tick accounting, a whole tick is charged to what it
+//! interrupted. With IRQ_TIME_ACCOUNTING or vtime the sums are exact, and only the display is in ticks.
 //!
-//! A snapshot takes 4 µs on a host of 2 CPUs (examples/cost.rs). It grows with CPUs and interrupt
-//! lines: the kernel writes all of both for every reader.
+//! A snapshot takes 4 µs on a host of 2 CPUs (examples/cost.rs). The time grows with the number of CPUs and
+//! interrupt lines, because the kernel writes all of both for every reader.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `proc`: each of the given CPUs ([`Whose::Cpu`]), their sum ([`Whose::Cpus`]), and the
-/// whole host ([`Whose::Host`]), from which one sees what ran elsewhere.
+/// The meter `proc`: each of the given CPUs ([`Whose::Cpu`]), their sum ([`Whose::Cpus`]), and the whole host
+/// ([`Whose::Host`]), which also includes other CPUs.
 #[derive(Debug)]
 pub struct Proc {
     path: PathBuf,
@@ -24,13 +24,13 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Of these CPUs of this host.
+    /// Reads these CPUs of this host.
     pub fn new(cpus: &[usize]) -> Proc {
-        // Linux' ABI has 100 everywhere but on alpha and ia64 (1024).
+        // USER_HZ is 100 except on alpha and ia64 (1024).
         Proc::at(Path::new("/proc"), cpus, clock_ticks_per_second())
     }
 
-    /// Of a folder that is like /proc, with ticks of 1/`user_hz` s.
+    /// Reads a folder with the layout of /proc, with ticks of 1/`user_hz` s.
     pub fn at(root: &Path, cpus: &[usize], user_hz: u64) -> Proc {
         let (path, cpus) = (root.join("stat"), cpus.to_vec());
         let user_hz = user_hz.max(1);
@@ -62,8 +62,8 @@ impl Proc {
             guest,
             guest_nice,
         ] = columns;
-        // The kernel counts a guest's time in `user` (`nice`) as well. A column that an old kernel
-        // does not have is a kind of time that it does not take out of `user`, so nothing to subtract.
+        // The kernel also counts a guest's time in `user` (or `nice`). If an old kernel lacks a guest column,
+        // nothing is subtracted.
         let without =
             |all: Option<u64>, part: Option<u64>| Some(all?.saturating_sub(part.unwrap_or(0)));
         let guests = guest.map(|guest| guest.saturating_add(guest_nice.unwrap_or(0)));
@@ -91,7 +91,7 @@ impl Proc {
     }
 }
 
-/// Columns of a `cpu` line that are known here, up to `guest_nice` of Linux 2.6.33.
+/// Number of known columns of a `cpu` line, up to `guest_nice` of Linux 2.6.33.
 const COLUMNS: usize = 10;
 
 impl Meter for Proc {
@@ -135,7 +135,7 @@ impl Meter for Proc {
     }
 }
 
-/// The sum of what both have; `None` where it does not fit.
+/// Sum of the quantities that both have. `None` on overflow.
 fn add(one: &Counts, other: &Counts) -> Option<Counts> {
     one.iter()
         .filter_map(|(quantity, count)| Some((*quantity, count.checked_add(*other.get(quantity)?))))
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn columns_that_an_old_kernel_lacks_are_absent() {
-        // Linux 2.6.10: no steal, no guest.
+        // Linux 2.6.10 has no steal and no guest.
         let snapshot = read("cpu 5 1 2 9 0 0 1\ncpu0 5 1 2 9 0 0 1\n", &[0]).unwrap();
         let counts = of(&snapshot, &Whose::Cpu(0));
         assert_eq!(counts[&Quantity::CpuUserNs], 50_000_000);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(after.since(&before).unwrap().len(), cpus.len() + 2);
         let counted: u64 = of(&after, &Whose::Cpus(cpus.clone())).values().sum();
         let up_ns = crate::clock::now_ns(ClockId::Boottime);
-        // Far apart from ticks taken for something else: a factor of ten would show.
+        // A generous limit, which still detects ticks of a wrong unit: that would be a factor of ten.
         let most = (up_ns + 10_000_000_000) * 2 * cpus.len() as u64;
         assert!((1..=most).contains(&counted), "{counted} in {up_ns}");
     }

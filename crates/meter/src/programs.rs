@@ -1,7 +1,7 @@
-//! What our own eBPF programs cost: the kernel's run-time statistics of them.
+//! Cost of our own eBPF programs, by the kernel's run-time statistics.
 //!
-//! Statistics are on while a [`Programs`] lives and is not paused; they cost every program on the host two clock reads a run,
-//! which is in the figure.
+//! Statistics are on while a [`Programs`] lives and is not paused. Each run of every program on the host then
+//! takes two clock reads, which are included in the figure.
 
 #![allow(unsafe_code, reason = "calls of libbpf")]
 
@@ -17,7 +17,7 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 use crate::bpf::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
-/// The meter `programs`: [`Whose::Tcpcost`], the programs that this process holds now.
+/// The meter `programs`: [`Whose::Tcpcost`], the programs that this process held when it was made.
 #[derive(Debug)]
 pub struct Programs {
     programs: Vec<OwnedFd>,
@@ -25,10 +25,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Turns statistics on. Load the other meters first.
+    /// Turns statistics on. The other meters must be loaded first.
     ///
     /// # Errors
-    /// [`MeterError::Unavailable`]: no privilege, or a kernel older than 5.8.
+    /// [`MeterError::Unavailable`]: a privilege is missing, or the kernel is older than 5.8.
     pub fn new() -> Result<Programs, MeterError> {
         let statistics = statistics()?;
         let mut ids = held()?;
@@ -42,7 +42,7 @@ impl Programs {
     }
 }
 
-/// The programs are idle, or their time is not asked for.
+/// Turns statistics off while the programs are idle.
 impl Pausable for Programs {
     fn pause(&mut self, _: Idle) {
         self.statistics = None;
@@ -56,7 +56,7 @@ impl Pausable for Programs {
     }
 }
 
-/// Statistics are on while this is open.
+/// Turns statistics on as long as the descriptor is open.
 fn statistics() -> Result<OwnedFd, MeterError> {
     // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
     unsafe {
@@ -95,7 +95,8 @@ impl Meter for Programs {
     }
 }
 
-/// A program by its id. A walk over all programs of a host would cost more the more others it has.
+/// Opens a program by its id. Iterating over all programs of a host would take longer the more others there
+/// are.
 fn open(id: u32) -> Result<OwnedFd, MeterError> {
     // SAFETY: takes no pointers; what it returns is a new descriptor of ours or negative.
     unsafe {
@@ -135,7 +136,7 @@ fn held() -> Result<Vec<u32>, MeterError> {
     Ok(texts.flatten().filter_map(|text| prog_id(&text)).collect())
 }
 
-/// The value of the line `prog_id:`.
+/// Value of the line `prog_id:`.
 fn prog_id(text: &str) -> Option<u32> {
     let mut values = text
         .lines()

@@ -1,7 +1,7 @@
-//! The meters of a whole host or namespace, a row each: how one is opened.
+//! Table of the meters of a whole host or namespace, with the function that opens each.
 //!
-//! A worker reads `rusage` and `tcp_info` of itself; `others`, `soak` and `profile` take more than two looks, and
-//! have modules with more to say.
+//! Not in the table: `rusage` and `tcp_info`, which each worker reads for itself, and `others`, `soak` and
+//! `profile`, which need more than two snapshots and have their own modules.
 
 use tcpcost_counts::MeterName;
 
@@ -13,7 +13,7 @@ use crate::{Meter, MeterError, Scope, bpf};
 
 type Opened = Result<Box<dyn Meter + Send>, MeterError>;
 
-/// How a meter is had.
+/// Function that opens a meter.
 type Open = fn(&Scope) -> Opened;
 
 const ROWS: &[(MeterName, Open)] = &[
@@ -33,10 +33,10 @@ const ROWS: &[(MeterName, Open)] = &[
     }),
 ];
 
-/// Opens a meter, on the thread that will read it. `None` for those that have no row here.
+/// Opens a meter on the thread that will read it. `None` if it has no row here.
 ///
 /// # Errors
-/// [`MeterError::Unavailable`]: it cannot be had here.
+/// [`MeterError::Unavailable`]: it is unavailable here.
 pub fn open(name: MeterName, scope: &Scope) -> Option<Opened> {
     let (_, open) = ROWS.iter().find(|(row, _)| *row == name)?;
     Some(open(scope))

@@ -1,9 +1,10 @@
-//! CPU time, context switches and page faults of the calling thread, by getrusage(RUSAGE_THREAD), and its migrations, by
-//! /proc/thread-self/sched.
+//! CPU time, context switches and page faults of the calling thread, by getrusage(RUSAGE_THREAD), and its
+//! migrations, by /proc/thread-self/sched.
 //!
-//! A thread's own totals are not a [`crate::Meter`]: only the thread itself can ask, and the caller adds its threads up
-//! ([`tcpcost_counts::Whose::Threads`]). Those of children are one: [`Children`]. getrusage takes 0.15 µs (examples/cost.rs); the file of text that the kernel makes for
-//! the migrations takes some tens, before the first snapshot and after the last.
+//! A thread's own totals are no [`crate::Meter`], because only the thread itself can ask for them. The caller
+//! adds up its threads ([`tcpcost_counts::Whose::Threads`]). The totals of children are a meter:
+//! [`Children`]. getrusage takes 0.15 µs (examples/cost.rs). The text file with the migrations takes some
+//! tens of µs, so it is read before the first snapshot and after the last.
 
 #![allow(unsafe_code, reason = "getrusage has no safe wrapper")]
 
@@ -11,8 +12,8 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `rusage` of children: those that this process has waited for, and those that they have waited for. It needs
-/// no privileges.
+/// The meter `rusage` of children: those that this process has waited for, and those that they have waited
+/// for. Needs no privileges.
 #[derive(Debug)]
 pub struct Children;
 
@@ -30,44 +31,46 @@ impl Meter for Children {
 /// The calling thread's totals since it began.
 ///
 /// # Errors
-/// None that Linux has for a good pointer.
+/// Linux has none for a valid pointer.
 pub fn thread_counts() -> Result<Counts, MeterError> {
     counts_of(libc::RUSAGE_THREAD)
 }
 
-/// How often the calling thread was moved to another CPU since it began; `None` of a kernel without CONFIG_SCHED_DEBUG.
+/// Number of times that the calling thread moved to another CPU since it began. `None` if the kernel lacks
+/// CONFIG_SCHED_DEBUG.
 pub fn thread_migrations() -> Option<u64> {
     let sched = std::fs::read_to_string("/proc/thread-self/sched");
     sched.ok().as_deref().and_then(migrations)
 }
 
-/// The same quantities of whoever has no thread: it was never switched and never faulted.
+/// Zeros in the same quantities, for an end without a thread of its own.
 pub fn nobodys_counts() -> Counts {
     let quantities = counts_of(libc::RUSAGE_THREAD).unwrap_or_default();
     quantities.into_keys().map(|of| (of, 0)).collect()
 }
 
-/// `se.nr_migrations                             :                    3`.
+/// Parses the line `se.nr_migrations                             :                    3`.
 fn migrations(sched: &str) -> Option<u64> {
     let mut lines = sched.lines();
     let line = lines.find_map(|line| line.strip_prefix("se.nr_migrations"))?;
     line.trim_start().strip_prefix(':')?.trim().parse().ok()
 }
 
-/// The calling process's totals, those of threads that have ended included.
+/// The calling process's totals, including threads that have ended.
 ///
 /// # Errors
-/// As of [`thread_counts`].
+/// See [`thread_counts`].
 pub fn process_counts() -> Result<Counts, MeterError> {
     counts_of(libc::RUSAGE_SELF)
 }
 
-/// CPU time of the calling thread without the interrupts that hit it, ns: the sum of its user and system time as the kernel
-/// accounts them. By ticks that is in steps of a tick (4 ms at 250 Hz). [`thread_counts`] cannot tell: it gives that sum scaled to what the
-/// scheduler counted, in which softirqs are unless the kernel was built with IRQ_TIME_ACCOUNTING.
+/// CPU time of the calling thread without the interrupts that hit it, ns: the sum of its user and system time
+/// as the kernel accounts them. With tick accounting it grows in steps of a tick (4 ms at 250 Hz).
+/// [`thread_counts`] does not have this time: its sum is scaled to what the scheduler counted, which includes
+/// softirqs unless the kernel was built with IRQ_TIME_ACCOUNTING.
 ///
 /// # Errors
-/// None that Linux has.
+/// Linux has none.
 pub fn thread_ns_without_interrupts() -> Result<u64, MeterError> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -83,8 +86,9 @@ pub fn thread_ns_without_interrupts() -> Result<u64, MeterError> {
     Ok(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
 }
 
-/// CPUCLOCK_PROF of the thread itself (include/linux/posix-timers_types.h, kernel/time/posix-cpu-timers.c): the complement of an
-/// id of 0, three bits of which CPUCLOCK_PERTHREAD_MASK is one and CPUCLOCK_PROF none.
+/// CPUCLOCK_PROF of the calling thread (include/linux/posix-timers_types.h, kernel/time/posix-cpu-timers.c):
+/// the complement of id 0, shifted by three bits, in which CPUCLOCK_PERTHREAD_MASK is set and CPUCLOCK_PROF
+/// is 0.
 const THREAD_PROF_CLOCK: libc::clockid_t = (!0 << 3) | 4;
 
 fn counts_of(who: libc::c_int) -> Result<Counts, MeterError> {
@@ -94,7 +98,7 @@ fn counts_of(who: libc::c_int) -> Result<Counts, MeterError> {
     if unsafe { libc::getrusage(who, &mut usage) } != 0 {
         return Err(MeterError::last("getrusage"));
     }
-    // None of them is ever negative.
+    // None of the values is ever negative.
     let ns = |time: libc::timeval| {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         seconds * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1000
@@ -121,7 +125,7 @@ mod tests {
                 let counts = thread_counts().unwrap();
                 counts[&Quantity::TaskUserNs] + counts[&Quantity::TaskSystemNs]
             };
-            // Until the kernel has noticed, however slow this machine is.
+            // Runs until the kernel has counted this much, however slow the machine is.
             while spent() < 30_000_000 {}
             spent()
         });
@@ -132,7 +136,8 @@ mod tests {
         assert!(idle[&Quantity::TaskUserNs] < busy);
     }
 
-    /// A shell that waits for another, which works. Other tests of this process start nothing that works.
+    /// A shell that waits for another one, which works. Other tests of this process start no child that
+    /// works.
     #[test]
     fn children_have_their_own_and_their_childrens_time() {
         let before = Children.snapshot().unwrap();
@@ -156,7 +161,7 @@ mod tests {
     fn memory_that_is_touched_for_the_first_time_faults() {
         let faults = || thread_counts().unwrap()[&Quantity::MinorFaults];
         let before = faults();
-        // More than an allocator keeps, so that it is fresh from the kernel.
+        // More than an allocator keeps, so the pages come fresh from the kernel.
         let pages = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(faults() > before, "{}", pages.len());
     }
@@ -165,7 +170,7 @@ mod tests {
     fn time_without_interrupts_grows_with_work() {
         let before = thread_ns_without_interrupts().unwrap();
         let began = std::time::Instant::now();
-        // A tick at a time, so that a thread that runs is seen to within some.
+        // Waits for the first growth, which comes with a tick.
         while thread_ns_without_interrupts().unwrap() == before {
             assert!(began.elapsed().as_secs() < 60, "no tick hit the thread");
         }
@@ -180,7 +185,7 @@ mod tests {
         }
         let has_file = std::path::Path::new("/proc/thread-self/sched").exists();
         assert_eq!(thread_migrations().is_some(), has_file);
-        // A process's are those of all its threads, which nobody adds up.
+        // A process's migrations are those of all its threads, and are not added up.
         assert!(
             !process_counts()
                 .unwrap()

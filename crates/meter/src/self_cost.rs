@@ -1,4 +1,4 @@
-//! What measuring costs: CPU time of this very process.
+//! Cost of measuring: CPU time of this process.
 
 use rustix::time::ClockId;
 use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};

@@ -1,21 +1,21 @@
-//! The cycle soaker (Morton 2001): a spinner on each CPU takes all that nobody else wants, and what is
-//! missing from its work is the load. It sees what CPU accounting does not: interrupts, softirqs, and
-//! the caches and memory bandwidth that others' work takes from a neighbour. It reads high, since a
-//! spinner also pays for being interrupted: an upper bound of what the work itself costs.
+//! The cycle soaker (Morton 2001): a spinner on each CPU takes all idle time, and the work that it lacks is
+//! the load. It shows costs that CPU accounting does not: interrupts, softirqs, and the effect of other work
+//! on caches and memory bandwidth. It reads high, because a spinner also pays for being interrupted. So it is
+//! an upper bound of the cost of the work.
 //!
-//! A spinner is a thread pinned to its CPU under SCHED_IDLE. It computes, dirties cache lines at a set
-//! rate, and counts units of this on a page of its own. How many an idle CPU makes per second is
-//! calibrated beside the measurement, before and after ([`Calibration`]); the host is to be idle then,
-//! and a calibration says whether it was. A snapshot takes 0.5 µs for one CPU (examples/cost.rs).
+//! A spinner is a thread pinned to its CPU under SCHED_IDLE. It computes, dirties cache lines at a set rate,
+//! and counts units of this work on a page of its own. Calibrations before and after the measurement
+//! ([`Calibration`]) find how many units an idle CPU makes per second. The host must be idle then, and a
+//! calibration reports whether it was. A snapshot takes 0.5 µs for one CPU (examples/cost.rs).
 //!
 //! Traps:
-//! - SCHED_IDLE gives way inside its own cgroup and autogroup only. Against work of another group it
-//!   has its group's whole share: start the work from the same session, or in the same cgroup.
-//! - While spinners run, no CPU is idle: /proc/stat reads 100 % busy, the spinners' part as `nice`,
-//!   frequency stays up, and waking an idle CPU costs nothing.
-//! - A spinner slows the other thread of its core: the work on an SMT sibling costs more.
-//! - A hypervisor takes the time that it gives to others from the spinner, too: it is taken out by
-//!   /proc/stat's steal, which is in steps of 10 ms.
+//! - SCHED_IDLE gives way only inside its own cgroup and autogroup. Against work of another group it has its group's
+//!   whole share: start the work from the same session, or in the same cgroup.
+//! - While spinners run, no CPU is idle: /proc/stat shows 100 % busy, with the spinners' part as `nice`. The frequency
+//!   stays up, and waking an idle CPU costs nothing.
+//! - A spinner slows the other thread of its core: work on an SMT sibling costs more.
+//! - A hypervisor also takes time from the spinner to give it to others. It is subtracted by /proc/stat's steal, which
+//!   has steps of 10 ms.
 
 #![allow(
     unsafe_code,
@@ -34,13 +34,13 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Reading, Snapshot, Totals, Who
 use crate::affinity::pin;
 use crate::{Meter, MeterError, clock, snapshot_of};
 
-/// Lines per second and CPU as Morton's soaker dirtied them.
+/// Cache lines per second and CPU that Morton's soaker dirtied.
 pub const DIRTY_LINES_DEFAULT: u64 = 10_000;
 
-/// More lines per second would leave no time for anything else.
+/// Highest rate: more lines per second would leave no time for anything else.
 pub const DIRTY_LINES_MAX: u64 = 10_000_000;
 
-/// The meter `soak`: [`Quantity::SoakWorkUnits`] and [`Quantity::SoakTaskNs`] of [`Whose::Cpu`] each
+/// The meter `soak`: [`Quantity::SoakWorkUnits`] and [`Quantity::SoakTaskNs`] of each CPU ([`Whose::Cpu`])
 /// and of all ([`Whose::Cpus`]). The spinners run until it is dropped.
 #[derive(Debug)]
 pub struct Soakers {
@@ -52,12 +52,13 @@ pub struct Soakers {
 #[derive(Debug)]
 struct Spinner {
     page: Arc<Page>,
-    /// CPU time of the thread.
+    /// Clock of the thread's CPU time.
     clock: libc::clockid_t,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A count that shares no page, and so no cache line fetched in pairs, with anything else.
+/// A counter on its own page, so that no other data shares its cache line or the neighbour that is fetched
+/// with it.
 #[derive(Debug, Default)]
 #[repr(align(4096))]
 struct Page {
@@ -65,12 +66,12 @@ struct Page {
 }
 
 impl Soakers {
-    /// Starts a spinner on each CPU, which dirties this many cache lines per second while it has the
-    /// CPU to itself: 0 for none, at most [`DIRTY_LINES_MAX`]. When it returns they all spin. Takes
-    /// 8 ms of each CPU to find the pace.
+    /// Starts a spinner on each CPU, which dirties this many cache lines per second while it has the CPU to
+    /// itself: 0 for none, at most [`DIRTY_LINES_MAX`]. All spinners run when it returns. Takes 8 ms of each
+    /// CPU to find the pace.
     ///
     /// # Errors
-    /// EINVAL for a CPU that is offline or outside of this process' cpuset; no more threads.
+    /// EINVAL for a CPU that is offline or outside this process' cpuset; no more threads.
     pub fn start(cpus: &[usize], dirty_lines_per_s: u64) -> Result<Soakers, MeterError> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut soakers = Soakers {
@@ -110,7 +111,7 @@ impl Drop for Soakers {
         self.stop.store(true, Ordering::Relaxed);
         for spinner in &mut self.spinners {
             if let Some(thread) = spinner.thread.take() {
-                // Nothing in a spinner panics, and there is nobody to tell.
+                // No code in a spinner panics, and the error could not be reported.
                 let _ = thread.join();
             }
         }
@@ -144,24 +145,22 @@ fn counts(units: u64, ns: u64) -> Counts {
     Counts::from([(Quantity::SoakWorkUnits, units), (Quantity::SoakTaskNs, ns)])
 }
 
-/// What a CPU gives a spinner alone.
+/// Rate of a spinner that has a CPU to itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
     /// The CPU.
     pub cpu: usize,
-    /// Units per second in which the spinner had the CPU; `None` where it had it for less than a
-    /// millisecond.
+    /// Units per second of the spinner's CPU time. `None` if it had the CPU for less than a millisecond.
     pub units_per_s: Option<f64>,
-    /// Share of the time in which others had the CPU. With them the caches were not the spinner's
-    /// alone either, and the rate is too low.
+    /// Share of the time in which other tasks had the CPU. They also used the caches, so the rate is too low.
     pub others_ratio: f64,
-    /// Share of the time that the hypervisor took; `None` where it is not told.
+    /// Share of the time that the hypervisor took. `None` if it is unknown.
     pub steal_ratio: Option<f64>,
 }
 
 impl Calibration {
-    /// From what `soak` and `proc` read over one interval in which nothing else ran, one for each
-    /// [`Whose::Cpu`] of `soak`.
+    /// Calculates a calibration for each [`Whose::Cpu`] of `soak`, from readings of `soak` and `proc` over
+    /// one interval in which nothing else ran.
     pub fn of(soak: &[Reading], proc: &[Reading]) -> Vec<Calibration> {
         let each = soak.iter().filter_map(|reading| {
             let Whose::Cpu(cpu) = reading.whose else {
@@ -171,7 +170,7 @@ impl Calibration {
             let task_ns = *reading.counts.get(&Quantity::SoakTaskNs)?;
             let steal_ns = steal_ns(proc, &reading.whose);
             let own_ns = reading.duration_ns.saturating_sub(steal_ns.unwrap_or(0));
-            // Whether a thread's CPU time holds what was stolen from it depends on the kernel.
+            // On some kernels a thread's CPU time includes time stolen from it.
             let had_ns = task_ns.min(own_ns);
             let ratio = |ns: u64| ns as f64 / reading.duration_ns.max(1) as f64;
             Some(Calibration {
@@ -184,18 +183,18 @@ impl Calibration {
         each.collect()
     }
 
-    /// Whether the CPU was as good as idle but for the spinner: no more than 1 % for others, and no
-    /// more than 1 % stolen.
+    /// True if the CPU was nearly idle except for the spinner: at most 1 % used by other tasks, and at most 1
+    /// % stolen.
     pub fn is_quiet(&self) -> bool {
         self.others_ratio <= 0.01 && self.steal_ratio.is_none_or(|ratio| ratio <= 0.01)
     }
 
-    /// Growth of the rate from an `earlier` calibration of the same CPU, as a ratio: 0 for none.
+    /// Growth of the rate since an `earlier` calibration of the same CPU, as a ratio: 0 for no change.
     pub fn drift(&self, earlier: &Calibration) -> Option<f64> {
         Some(self.units_per_s? / earlier.units_per_s? - 1.0)
     }
 
-    /// Both calibrations as one: the mean rate, and the worse of what disturbed them.
+    /// Combines two calibrations: the mean rate, and the larger of each disturbance.
     pub fn with(&self, later: &Calibration) -> Calibration {
         let mean = |one: f64, other: f64| (one + other) / 2.0;
         Calibration {
@@ -213,11 +212,11 @@ impl Calibration {
     }
 }
 
-/// Less says nothing about a rate.
+/// CPU time below which a rate means nothing.
 const HAD_MIN_NS: u64 = 1_000_000;
 
-/// Adds [`Quantity::SoakIdleWorkUnits`] to readings of `soak`, from what `proc` read over the same
-/// interval: to each CPU's that has a rate, and to the set's where all of them have.
+/// Adds [`Quantity::SoakIdleWorkUnits`] to readings of `soak`, from readings of `proc` over the same
+/// interval: to each CPU that has a rate, and to the set if all CPUs have one.
 pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration]) {
     let mut each = Vec::new();
     for reading in soak.iter_mut() {
@@ -250,7 +249,7 @@ fn steal_ns(proc: &[Reading], whose: &Whose) -> Option<u64> {
     reading.counts.get(&Quantity::CpuStealNs).copied()
 }
 
-/// A spinner's life.
+/// Main function of a spinner.
 fn spin(
     cpu: usize,
     dirty_lines_per_s: u64,
@@ -259,7 +258,7 @@ fn spin(
     ready: &mpsc::Sender<Result<libc::clockid_t, MeterError>>,
 ) {
     let settled = settle(cpu, dirty_lines_per_s).and_then(|work| Ok((work, own_clock()?)));
-    // Whoever does not listen any more has had another spinner's error.
+    // The receiver is gone if another spinner failed.
     let mut work = match settled {
         Ok((work, clock)) => {
             let _ = ready.send(Ok(clock));
@@ -278,17 +277,18 @@ fn spin(
     }
 }
 
-/// Moves this thread to its CPU, finds the pace, and gives way to all others from then on.
+/// Moves this thread to its CPU, finds the pace, and then gives way to all other threads.
 fn settle(cpu: usize, dirty_lines_per_s: u64) -> Result<Work, MeterError> {
     pin(cpu)?;
-    // With a normal thread's share of the CPU: as an idle one it might take seconds.
+    // The pace is found as a normal thread: with SCHED_IDLE it might take seconds.
     let work = Work::paced(dirty_lines_per_s.min(DIRTY_LINES_MAX));
-    // SAFETY: takes no pointers. Done for /proc/stat, which then counts the spinner as `nice`; under
-    // SCHED_IDLE it changes no share, so a refusal does not matter.
+    // SAFETY: takes no pointers. /proc/stat then counts the spinner as `nice`. Under SCHED_IDLE it changes no
+    // share, so a refusal does not matter.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     // SAFETY: sched_param is plain data; SCHED_IDLE takes priority 0.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    // By number, because musl's wrapper refuses. SAFETY: `parameters` outlives the call.
+    // The syscall is called by number, because musl's wrapper refuses. SAFETY: `parameters` outlives the
+    // call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_sched_setscheduler,
@@ -303,7 +303,7 @@ fn settle(cpu: usize, dirty_lines_per_s: u64) -> Result<Work, MeterError> {
     }
 }
 
-/// The clock of this thread's CPU time, for others to read as long as the thread is there.
+/// Id of the clock of this thread's CPU time. Other threads can read the clock as long as this thread exists.
 fn own_clock() -> Result<libc::clockid_t, MeterError> {
     let mut clock = 0;
     // SAFETY: the id is the calling thread's; `clock` outlives the call.
@@ -316,7 +316,7 @@ fn own_clock() -> Result<libc::clockid_t, MeterError> {
     }
 }
 
-/// What another thread's clock says, by the id that [`own_clock`] gave it.
+/// CPU time of another thread, by the id from [`own_clock`].
 fn spent_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -328,12 +328,12 @@ fn spent_ns(clock: libc::clockid_t) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// The work of one spinner.
+/// State of one spinner's work.
 struct Work {
     state: u64,
     lines: Vec<CacheLine>,
     next_line: usize,
-    /// Lines per unit and lines owed, in 2⁻³².
+    /// Lines per unit, in 2⁻³².
     lines_per_unit: u64,
     owed: u64,
 }
@@ -346,7 +346,7 @@ impl Work {
     fn new(lines_per_unit: u64) -> Work {
         Work {
             state: 0x9e37_79b9_7f4a_7c15,
-            // Written, so that no unit has a page fault.
+            // Written once, so that no unit has a page fault.
             lines: vec![CacheLine(1); LINES],
             next_line: 0,
             lines_per_unit,
@@ -354,10 +354,10 @@ impl Work {
         }
     }
 
-    /// Work whose units dirty as many lines as make `dirty_lines_per_s` on this CPU.
+    /// Work whose units together dirty `dirty_lines_per_s` lines per second on this CPU.
     fn paced(dirty_lines_per_s: u64) -> Work {
         let mut work = Work::new(0);
-        // The fastest of some batches: others may have interrupted the rest.
+        // The fastest of several batches counts: others may have been interrupted.
         let batch_ns = (0..8).map(|_| {
             let before_ns = clock::now_ns(ClockId::ThreadCPUTime);
             (0..BATCH).for_each(|_| work.unit());
@@ -367,11 +367,11 @@ impl Work {
         Work::new(lines_per_unit(dirty_lines_per_s, batch_ns, BATCH))
     }
 
-    /// A fixed amount of work, about a microsecond.
+    /// Does a fixed amount of work, about a microsecond.
     fn unit(&mut self) {
         let mut state = self.state;
         for _ in 0..STEPS {
-            // xorshift64: a chain in which each step waits for the last.
+            // xorshift64: a chain in which each step waits for the previous one.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -388,13 +388,13 @@ impl Work {
     }
 }
 
-/// In 2⁻³².
+/// Lines per unit, in 2⁻³².
 fn lines_per_unit(lines_per_s: u64, batch_ns: u64, batch: u64) -> u64 {
     let per_batch = u128::from(lines_per_s)
         .saturating_mul(batch_ns.into())
         .saturating_mul(ONE.into())
         / 1_000_000_000;
-    // A clock that jumped must not make a unit that never ends.
+    // Limited, so that a jump of the clock cannot make an endless unit.
     let most = u128::from(ONE) * 1024;
     u64::try_from((per_batch / u128::from(batch)).min(most)).unwrap_or(0)
 }
@@ -403,7 +403,8 @@ const ONE: u64 = 1 << 32;
 const STEPS: u32 = 512;
 /// Units of one batch, about a millisecond.
 const BATCH: u64 = 1024;
-/// 1 MiB: at the default rate a line comes around after 1.6 s, long evicted where others had the cache.
+/// Number of lines, 1 MiB. At the default rate a line is written again after 1.6 s, when other work has long
+/// evicted it.
 const LINES: usize = 16_384;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! TCP_INFO of every connection of the calling thread's network namespace, by sock_diag(7).
+//! TCP_INFO of every connection in the calling thread's network namespace, by sock_diag(7).
 //!
-//! One dump tells all connections, whoever holds them, without privileges; the kernel walks its table
-//! for it. A connection is known by its cookie, which no other socket ever gets. Connections that
-//! ended between two dumps take their last growth with them.
+//! One dump reports all connections of all processes and needs no privileges; the kernel walks its table for
+//! it. A connection is identified by its cookie, which no other socket ever gets. The last growth of
+//! connections that end between two dumps is lost.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,22 +25,22 @@ use crate::MeterError;
 /// A connection and its totals at the instant of a dump.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Connection {
-    /// No other socket has the same.
+    /// Unique number of the socket.
     pub cookie: u64,
-    /// As in `socket:[…]` of /proc/PID/fd; 0 once no process holds it.
+    /// Inode as in `socket:[…]` of /proc/PID/fd; 0 once no process holds it.
     pub inode: u32,
-    /// Id of the cgroup that it was made in: the inode of the cgroup's directory. From Linux 5.9.
+    /// Id of the cgroup in which it was made: the inode of the cgroup's directory. From Linux 5.9.
     pub cgroup: Option<u64>,
-    /// Address and port here; an IPv4 address is one, on an IPv6 socket too.
+    /// Address and port here. An IPv4 address on an IPv6 socket is in IPv4 form.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
     totals: [Option<u64>; FIELDS.len()],
 }
 
 impl Connection {
-    /// Growth since an earlier dump, or since the connection began. What the kernel does not tell is
-    /// absent, as is what went backwards. Counters of 32 bits may have wrapped once.
+    /// Growth since an earlier dump, or since the connection began. Omits counters that the kernel lacks and
+    /// counters that went backwards. Counters of 32 bits may have wrapped once.
     pub fn since(&self, earlier: Option<&Connection>) -> Counts {
         let mut counts = Counts::new();
         for (index, (quantity, _, width)) in FIELDS.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Connection {
                 continue;
             };
             let growth = match width {
-                // Both are below 2^32: the difference is right if it wrapped once.
+                // Both are below 2^32, so the difference is right if the counter wrapped once.
                 4 => Some(now.wrapping_sub(before) & u64::from(u32::MAX)),
                 _ => now.checked_sub(before),
             };
@@ -61,18 +61,19 @@ impl Connection {
     }
 }
 
-/// All connections that are open or closing; no listeners, and none in TIME_WAIT, which has no counts.
+/// All connections that are open or closing. Omits listeners, and connections in TIME_WAIT, which have no
+/// counts.
 ///
 /// # Errors
-/// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or answers what cannot be read.
+/// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or its answer cannot be read.
 pub fn connections() -> Result<Vec<Connection>, MeterError> {
     all(StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT)
 }
 
-/// Ports that are listened on.
+/// Ports with listeners.
 ///
 /// # Errors
-/// As [`connections`].
+/// See [`connections`].
 pub fn listened() -> Result<BTreeSet<u16>, MeterError> {
     let listeners = all(StateFlags::LISTEN)?.into_iter();
     Ok(listeners.map(|socket| socket.local.port()).collect())
@@ -86,7 +87,7 @@ fn all(states: StateFlags) -> Result<Vec<Connection>, MeterError> {
     ] {
         match dump(family, socket_id, states.clone(), &mut found) {
             Ok(()) => {}
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if family == AF_INET6 && error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => {
                 return Err(MeterError::Call {
@@ -132,7 +133,7 @@ fn dump(
     }
 }
 
-/// Adds the connections of one datagram; whether it was the last one.
+/// Adds the connections of one datagram. True if it was the last one.
 fn parse(mut rest: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
     while let Some(length) = rest.first_chunk().map(|four| u32::from_ne_bytes(*four)) {
         let strange = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
@@ -147,14 +148,14 @@ fn parse(mut rest: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
             NetlinkPayload::Overrun(_) => return Err(strange("overrun".to_string())),
             _ => {}
         }
-        // Messages are aligned to four bytes; the last one's padding may be missing.
+        // Messages are aligned to four bytes, but the last one may lack its padding.
         let length = (length.max(16) as usize).next_multiple_of(4);
         rest = rest.get(length..).unwrap_or_default();
     }
     Ok(false)
 }
 
-/// `None` for a socket without TCP_INFO: a request that waits for its last ACK.
+/// Converts an answer. `None` for a socket without TCP_INFO: a request that waits for its last ACK.
 fn connection(response: &InetResponse) -> Option<Connection> {
     let mut info = None;
     let mut cgroup = None;
@@ -184,7 +185,7 @@ fn connection(response: &InetResponse) -> Option<Connection> {
     })
 }
 
-/// A counter of struct tcp_info, absent where an old kernel's is shorter.
+/// Reads a counter of struct tcp_info. `None` if an old kernel's struct is shorter.
 fn total(info: &[u8], offset: usize, width: usize) -> Option<u64> {
     let bytes = info.get(offset..offset + width)?;
     match width {
@@ -193,7 +194,7 @@ fn total(info: &[u8], offset: usize, width: usize) -> Option<u64> {
     }
 }
 
-/// Quantity, offset in struct tcp_info (linux/tcp.h, which only ever grows at its end) and bytes.
+/// Quantity, offset in struct tcp_info (linux/tcp.h), which only ever grows at its end, and width in bytes.
 const FIELDS: [(Quantity, usize, usize); 7] = [
     (Quantity::ConnSegmentsRetransmitted, 100, 4),
     (Quantity::ConnBytesAcked, 120, 8),
@@ -204,7 +205,7 @@ const FIELDS: [(Quantity, usize, usize); 7] = [
     (Quantity::ConnDataSegmentsSent, 156, 4),
 ];
 
-/// linux/inet_diag.h.
+/// Value from linux/inet_diag.h.
 const INET_DIAG_CGROUP_ID: u16 = 21;
 
 #[cfg(test)]
@@ -243,7 +244,7 @@ mod tests {
             assert_eq!(growth[&Quantity::ConnDataSegmentsReceived], 1);
             assert_eq!(growth[&Quantity::ConnDataSegmentsSent], 0);
             let all = after.since(None);
-            // The SYN's sequence number counts as acknowledged.
+            // The sequence number of the SYN counts as acknowledged.
             assert_eq!(all[&Quantity::ConnBytesAcked], 1001);
         }
     }

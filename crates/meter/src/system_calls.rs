@@ -1,10 +1,10 @@
-//! The tracepoints of the network's system calls, for perf_event_open(2): their numbers, by tracefs.
+//! Tracepoints of the network's system calls for perf_event_open(2): their numbers, from tracefs.
 //!
-//! tracefs need not be mounted, and is not mounted for this: a mount that is at no place in the file system is read
-//! by its descriptor and goes with it. It needs CAP_SYS_ADMIN; without it tracefs must be where it is by default, and readable.
+//! tracefs need not be mounted in the file system. A detached mount is read by its descriptor and ends with
+//! it. That needs CAP_SYS_ADMIN; without it, tracefs must be readable at its default place.
 //!
-//! A tracepoint of system calls costs: as long as one is enabled anywhere, every task's calls take the kernel's slow way in
-//! and out (TIF_SYSCALL_TRACEPOINT), so they are counted on demand alone.
+//! A tracepoint of system calls costs time: as long as one is enabled anywhere, the calls of every task take
+//! the kernel's slow path (TIF_SYSCALL_TRACEPOINT). So they are counted only on demand.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use tcpcost_counts::Quantity;
 
-/// What can be counted here: number of the tracepoint and what it is a part of.
+/// Tracepoints that exist here, with the quantity that each belongs to.
 ///
 /// # Errors
 /// tracefs cannot be read, or has no tracepoints of system calls.
@@ -26,7 +26,7 @@ pub(crate) fn tracepoints() -> io::Result<Vec<(u64, Quantity)>> {
         for call in calls {
             match number(&tracefs, call) {
                 Ok(number) => found.push((number, quantity)),
-                // An architecture lacks some: arm64 has no epoll_wait.
+                // An architecture lacks some calls: arm64 has no epoll_wait.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -47,7 +47,7 @@ fn tracefs() -> io::Result<OwnedFd> {
                 let flags = FsMountFlags::FSMOUNT_CLOEXEC;
                 fsmount(context.as_fd(), flags, MountAttrFlags::MOUNT_ATTR_RDONLY)
             })
-            // Without the privilege to mount it, that is what is missing.
+            // If the privilege to mount is missing, that is the error to report.
             .map_err(|refused| match refused {
                 Errno::PERM => refused.into(),
                 _ => error,
@@ -55,7 +55,7 @@ fn tracefs() -> io::Result<OwnedFd> {
     }
 }
 
-/// Where it is mounted by default; an empty folder is a place for it alone.
+/// Opens the default mount point. Fails if the folder is empty because nothing is mounted there.
 fn mounted() -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, "/sys/kernel/tracing", flags, Mode::empty())?;
@@ -77,7 +77,8 @@ fn number(tracefs: &OwnedFd, call: &str) -> io::Result<u64> {
     number.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no number"))
 }
 
-/// read(2) and write(2) are not among them: whether they are of a socket a tracepoint does not tell.
+/// System calls by quantity. read(2) and write(2) are missing, because a tracepoint does not show whether
+/// they are on a socket.
 const CALLS: &[(Quantity, &[&str])] = &[
     (
         Quantity::SendSystemCalls,

@@ -1,12 +1,12 @@
 //! TCP_INFO of the trial's own connections, summed.
 //!
-//! One getsockopt a connection: 0.15 µs each for 400 connections, 0.8 µs for 9,000, which miss the
-//! caches (examples/cost.rs), so 25 ms for 30,000: that far apart are the first and the last that are
-//! read, and the snapshot's time is after the last.
+//! This takes one getsockopt for each connection: 0.15 µs each for 400 connections, 0.8 µs for 9,000, which
+//! miss the caches (examples/cost.rs), so 25 ms for 30,000. The readings of the first and the last connection
+//! are that far apart. The snapshot's time is after the last.
 //!
-//! The kernel's counters of segments are 32 bits wide and wrap within minutes on a fast connection;
-//! [`TcpInfo`] remembers each connection's and extends them to 64, which holds as long as no counter
-//! grows by 2^32 between two snapshots (at 8 million segments a second, nine minutes).
+//! The kernel's counters of segments have 32 bits and wrap within minutes on a fast connection. [`TcpInfo`]
+//! remembers them and extends them to 64 bits. That works as long as no counter grows by 2^32 between two
+//! snapshots (nine minutes at 8 million segments a second).
 
 #![allow(unsafe_code, reason = "a socket option whose length is the kernel's")]
 
@@ -20,21 +20,21 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
 use crate::bpf::connection_key;
 use crate::{MeterError, snapshot_of};
 
-/// The meter `tcp_info`: [`Whose::Connections`]. It is handed the connections at each snapshot, so it
-/// is no [`crate::Meter`].
+/// The meter `tcp_info`: [`Whose::Connections`]. It is no [`crate::Meter`], because each snapshot takes the
+/// connections as arguments.
 #[derive(Debug, Default)]
 pub struct TcpInfo {
-    /// For each connection the counters of [`WRAPPING`], extended to 64 bits.
+    /// Counters of [`WRAPPING`] for each connection, extended to 64 bits.
     extended: Vec<[u64; WRAPPING.len()]>,
 }
 
 impl TcpInfo {
-    /// Totals of these connections: the same ones in the same order at every snapshot.
+    /// Totals of these connections, which must be the same ones in the same order at every snapshot.
     ///
-    /// A quantity that the kernel does not tell of every connection is absent.
+    /// A quantity that the kernel lacks for any connection is absent.
     ///
     /// # Errors
-    /// A descriptor that is no TCP socket; another number of connections than before.
+    /// A descriptor is no TCP socket, or the number of connections has changed.
     pub fn snapshot<'fd>(
         &mut self,
         connections: impl IntoIterator<Item = BorrowedFd<'fd>>,
@@ -53,7 +53,7 @@ impl TcpInfo {
             for (at, (_, offset)) in WRAPPING.iter().enumerate() {
                 match info.u32_at(*offset) {
                     Some(now) => {
-                        // The low 32 bits are what the kernel said last time.
+                        // The low 32 bits are the kernel's value at the last snapshot.
                         let last = extended[at] as u32;
                         extended[at] += u64::from(now.wrapping_sub(last));
                         wrapping[at] = wrapping[at].map(|sum| sum.wrapping_add(extended[at]));
@@ -94,7 +94,7 @@ impl TcpInfo {
 /// Payload bytes per full segment of a connection, as it sends now (`tcpi_snd_mss`).
 ///
 /// # Errors
-/// A descriptor that is no TCP socket.
+/// The descriptor is no TCP socket.
 pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     let info = Info::of(connection)?;
     let mss = info.u32_at(offset_of!(Fields, snd_mss));
@@ -104,12 +104,12 @@ pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     })
 }
 
-/// Name of the congestion control that a connection has.
+/// Name of the congestion control of a connection.
 ///
 /// # Errors
-/// A descriptor that is no TCP socket.
+/// The descriptor is no TCP socket.
 pub fn congestion_control(connection: BorrowedFd<'_>) -> Result<String, MeterError> {
-    // TCP_CA_NAME_MAX is 16, its NUL included.
+    // TCP_CA_NAME_MAX is 16, including the NUL.
     let mut name = [0_u8; 16];
     let length =
         option(connection, libc::TCP_CONGESTION, &mut name).map_err(|source| MeterError::Call {
@@ -123,7 +123,7 @@ pub fn congestion_control(connection: BorrowedFd<'_>) -> Result<String, MeterErr
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The key of a connection in the meter `segments`; `None` where it has no peer any more.
+/// Key of a connection in the meter `segments`. `None` if it has no peer any more.
 pub fn key(connection: BorrowedFd<'_>) -> Option<u64> {
     let stream = TcpStream::from(connection.try_clone_to_owned().ok()?);
     Some(connection_key(
@@ -139,7 +139,7 @@ fn changed() -> MeterError {
     }
 }
 
-/// What the kernel filled in: older ones give less.
+/// Bytes that the kernel has filled in. Older kernels return fewer.
 struct Info {
     bytes: [u8; size_of::<Fields>()],
     length: usize,
@@ -169,7 +169,7 @@ impl Info {
     }
 }
 
-/// Reads an option of IPPROTO_TCP and gives how many bytes of it there are.
+/// Reads an option of IPPROTO_TCP and returns its length.
 fn option(connection: BorrowedFd<'_>, name: libc::c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut length = libc::socklen_t::try_from(value.len()).expect("a value of some hundred bytes");
     // SAFETY: the kernel writes at most `length` bytes into `value`, which outlives the call.
@@ -188,17 +188,17 @@ fn option(connection: BorrowedFd<'_>, name: libc::c_int, value: &mut [u8]) -> io
     Ok((length as usize).min(value.len()))
 }
 
-/// The start of struct tcp_info (linux/tcp.h), up to the last field that is read. The kernel only
-/// ever appends to it.
+/// Start of struct tcp_info (linux/tcp.h), up to the last field that is read. New fields are only ever
+/// appended.
 #[repr(C)]
 #[allow(dead_code, reason = "only the offsets are used")]
 struct Fields {
-    /// state to delivery_rate_app_limited.
+    /// Fields state to delivery_rate_app_limited.
     small: [u8; 8],
     rto: u32,
     ato: u32,
     snd_mss: u32,
-    /// rcv_mss to rcv_space.
+    /// Fields rcv_mss to rcv_space.
     levels: [u32; 20],
     total_retrans: u32,
     pacing_rates: [u64; 2],
@@ -246,7 +246,7 @@ const WRAPPING: [(Quantity, usize); 7] = [
     ),
 ];
 
-/// Counters of 64 bits, and what to multiply them by: times are in µs.
+/// Counters of 64 bits, with their factors: times are in µs.
 const WIDE: &[(Quantity, usize, u64)] = &[
     (Quantity::ConnBytesSent, offset_of!(Fields, bytes_sent), 1),
     (Quantity::ConnBytesAcked, offset_of!(Fields, bytes_acked), 1),
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_kernels() {
-        // offsetof in linux/tcp.h.
+        // Values of offsetof in linux/tcp.h.
         assert_eq!(offset_of!(Fields, snd_mss), 16);
         assert_eq!(offset_of!(Fields, total_retrans), 100);
         assert_eq!(offset_of!(Fields, bytes_acked), 120);
@@ -323,7 +323,7 @@ mod tests {
         let (client, _server) = pair();
         let mut meter = TcpInfo::default();
         let first = meter.snapshot([client.as_fd()]).unwrap();
-        // As if the kernel's had been just below 2^32 and had wrapped since.
+        // Pretends that the kernel's counter was just below 2^32 and has wrapped since.
         let raw = meter.extended[0][0];
         meter.extended[0][0] = u64::from(u32::MAX) - 9;
         let wrapped = meter.snapshot([client.as_fd()]).unwrap();

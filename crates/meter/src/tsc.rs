@@ -1,8 +1,8 @@
 //! The time-stamp counter: a clock at a constant rate, not a count of core cycles.
 //!
-//! x86-64 has the TSC, arm64 the virtual counter CNTVCT_EL0. Reading it costs some 10 ns, a
-//! microsecond where a hypervisor traps it; a snapshot of it 0.1 µs. It is not serialised: over an interval of a
-//! second the dozens of instructions that the CPU may have moved around it do not show.
+//! x86-64 has the TSC, arm64 the virtual counter CNTVCT_EL0. Reading it takes about 10 ns, or a microsecond
+//! if a hypervisor traps it; a snapshot takes 0.1 µs. The reading is not serialised: the CPU may move dozens
+//! of instructions across it, which does not matter over a second.
 
 #![allow(unsafe_code, reason = "the counter is read by an instruction")]
 
@@ -12,7 +12,7 @@ use tcpcost_counts::{MeterName, Quantity, Snapshot, Whose};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The counter now; `None` on an architecture where there is none that we know of.
+/// Current value of the counter. `None` on an architecture without a known counter.
 #[cfg(target_arch = "x86_64")]
 pub fn now() -> Option<u64> {
     // SAFETY: every x86-64 has the instruction; Linux leaves it to user mode unless a process asked
@@ -20,7 +20,7 @@ pub fn now() -> Option<u64> {
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 
-/// The counter now; `None` on an architecture where there is none that we know of.
+/// Current value of the counter. `None` on an architecture without a known counter.
 #[cfg(target_arch = "aarch64")]
 pub fn now() -> Option<u64> {
     let count: u64;
@@ -29,24 +29,24 @@ pub fn now() -> Option<u64> {
     Some(count)
 }
 
-/// The counter now; `None` on an architecture where there is none that we know of.
+/// Current value of the counter. `None` on an architecture without a known counter.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn now() -> Option<u64> {
     None
 }
 
-/// Rate of the counter, Hz; `None` where there is no counter. arm64 tells it; x86-64 is measured
-/// against CLOCK_MONOTONIC_RAW over 25 ms, which is right to some parts in a million.
+/// Rate of the counter, Hz. `None` if there is no counter. arm64 reports it. On x86-64 it is measured against
+/// CLOCK_MONOTONIC_RAW over 25 ms, which is right to some parts in a million.
 #[cfg(target_arch = "aarch64")]
 pub fn rate_hz() -> Option<u64> {
     let rate: u64;
-    // SAFETY: as CNTVCT_EL0 above.
+    // SAFETY: same as CNTVCT_EL0 above.
     unsafe { std::arch::asm!("mrs {}, cntfrq_el0", out(reg) rate, options(nomem, nostack)) };
     (rate > 0).then_some(rate)
 }
 
-/// Rate of the counter, Hz; `None` where there is no counter. arm64 tells it; x86-64 is measured
-/// against CLOCK_MONOTONIC_RAW over 25 ms, which is right to some parts in a million.
+/// Rate of the counter, Hz. `None` if there is no counter. arm64 reports it. On x86-64 it is measured against
+/// CLOCK_MONOTONIC_RAW over 25 ms, which is right to some parts in a million.
 #[cfg(not(target_arch = "aarch64"))]
 pub fn rate_hz() -> Option<u64> {
     let (count, at_ns) = pair()?;
@@ -57,8 +57,8 @@ pub fn rate_hz() -> Option<u64> {
     u64::try_from((counted * 1_000_000_000).checked_div(elapsed_ns)?).ok()
 }
 
-/// Counter and clock at one instant: the tightest of several tries, since an interrupt may fall
-/// between the two.
+/// Counter and clock at one instant: the narrowest of several tries, because an interrupt may come between
+/// the two.
 #[cfg(not(target_arch = "aarch64"))]
 fn pair() -> Option<(u64, u64)> {
     let tries = (0..16).filter_map(|_| {
@@ -71,7 +71,7 @@ fn pair() -> Option<(u64, u64)> {
     Some((count, at_ns))
 }
 
-/// [`crate::Meter`] of the counter: [`Quantity::TscCycles`] of the host.
+/// Meter of the counter: [`Quantity::TscCycles`] of the host.
 #[derive(Debug, Default)]
 pub struct Tsc;
 
@@ -101,7 +101,7 @@ mod tests {
             return;
         };
         let grown = now().unwrap() - before;
-        // rate_hz took at least 25 ms on x86-64; slower than 1 MHz or faster than 20 GHz is no counter.
+        // rate_hz took at least 25 ms on x86-64. A rate below 1 MHz or above 20 GHz is wrong.
         assert!((1_000_000..20_000_000_000).contains(&rate_hz), "{rate_hz}");
         if cfg!(target_arch = "x86_64") {
             assert!(grown >= rate_hz / 1000 * 24, "{grown} at {rate_hz} Hz");

@@ -1,6 +1,6 @@
-//! Page faults of the whole host, by /proc/vmstat: of every task, since boot.
+//! Page faults of the whole host, from /proc/vmstat: of every task, since boot.
 //!
-//! A study has those of its own threads by [`crate::rusage`]; on a host under its own load nobody knows whose they would be.
+//! For the faults of a study's own threads see [`crate::rusage`].
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ mod tests {
             counts.remove(&Quantity::MinorFaults).unwrap()
         };
         let before = faults();
-        // The kernel folds its per-CPU counters in batches: more than these hold.
+        // The kernel adds up its per-CPU counters in batches. This is more than they hold.
         let pages = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(faults() > before, "{}", pages.len());
     }

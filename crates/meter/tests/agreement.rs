@@ -1,6 +1,6 @@
-//! Three methods on both ends of one veth pair at once: the meter `segments`, the kernel's own counters and a
-//! capture (AF_PACKET) tell the same segments, bytes and pure ACKs. docs/method.md says where they may differ.
-//! Needs root and ip(8); says so and passes without.
+//! Compares three methods at both ends of a veth pair: the meter `segments`, the kernel's own counters and a
+//! capture (AF_PACKET) must count the same segments, bytes and pure ACKs. docs/method.md says where they may
+//! differ. Needs root and ip(8), else it is skipped.
 #![cfg(feature = "bpf")]
 
 use std::fs::File;
@@ -25,7 +25,7 @@ fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
     if Command::new("ip").arg("-V").output().is_err() {
         return skip("needs ip, of the package iproute2");
     }
-    // Super-segments of TCP; one skb per segment. Each end with programs of its own; the second with the first's.
+    // Super-segments with a copy of the programs for each end, then one skb per segment with shared programs.
     for (settings, shares) in [(&[][..], false), (&["gso_max_segs", "1"], true)] {
         for (near, far) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
             unless_missed(|| exchange(near, far, settings, shares));
@@ -33,7 +33,7 @@ fn ebpf_counters_and_a_capture_agree_at_both_ends_of_a_wire() {
     }
 }
 
-/// Messages both ways, counted by all three methods at both ends; `None` where eBPF missed something.
+/// Messages both ways, counted by all three methods at both ends. `None` if eBPF missed something.
 fn exchange(near: &str, far: &str, settings: &[&str], shares: bool) -> Option<()> {
     let (to_server, from_client) = mpsc::channel();
     let (to_client, from_server) = mpsc::channel();
@@ -60,7 +60,7 @@ fn exchange(near: &str, far: &str, settings: &[&str], shares: bool) -> Option<()
         for seen in [&client, &server] {
             seen.check()?;
         }
-        // Nothing is lost on a veth pair but where its backlog is full, and then it is sent again.
+        // A veth pair loses packets only if its backlog is full, and these are retransmitted.
         let again = client.kernel[&Q::SegmentsRetransmitted] * 65_536;
         let sent = client.ebpf[&Q::DataSkbBytesSent];
         let received = server.ebpf[&Q::DataSkbBytesReceived];
@@ -72,18 +72,18 @@ fn exchange(near: &str, far: &str, settings: &[&str], shares: bool) -> Option<()
 
 const BYTES: u64 = 200 * (65_536 + 1);
 
-/// The other end's thread.
+/// Channels to the other end's thread.
 struct Peer(Sender<u32>, Receiver<u32>);
 
 impl Peer {
-    /// Waits for it to say something, too; `None` where it has ended.
+    /// Sends a word and waits for the other end's. `None` if the other end has ended.
     fn meet(&self, word: u32) -> Option<u32> {
         self.0.send(word).ok()?;
         self.1.recv().ok()
     }
 }
 
-/// The end that makes the pair, and sends.
+/// The end that makes the veth pair, and sends.
 fn client(
     peer: &Peer,
     address: &str,
@@ -98,7 +98,7 @@ fn client(
         ip(&[&["link", "set", "near"], settings].concat());
     }
     up("near", address);
-    peer.meet(0)?; // The pair is there.
+    peer.meet(0)?; // The veth pair exists.
     peer.meet(0)?; // The other end listens.
     let far = SocketAddr::new(far.parse().unwrap(), PORT);
     let mut stream = TcpStream::connect(far).unwrap();
@@ -111,7 +111,7 @@ fn client(
         stream.read_exact(&mut [0]).unwrap();
     }
     let after = end.settled();
-    peer.meet(0)?; // From here on the connection may be closed.
+    peer.meet(0)?; // The connection may be closed from now on.
     Some(Seen::between(&before, &after))
 }
 
@@ -146,13 +146,13 @@ fn up(device: &str, address: &str) {
     ip(&["link", "set", device, "up"]);
 }
 
-/// ip(8) in this thread's namespace, which a child inherits.
+/// Runs ip(8) in this thread's namespace, which a child inherits.
 fn ip(arguments: &[&str]) {
     let output = Command::new("ip").args(arguments).output().unwrap();
     assert!(output.status.success(), "ip {arguments:?}: {output:?}");
 }
 
-/// What each method has counted so far.
+/// Counts of each method at an instant.
 struct Moment {
     ebpf: tcpcost_counts::Snapshot,
     kernel: tcpcost_counts::Snapshot,
@@ -166,7 +166,7 @@ struct End {
 }
 
 impl End {
-    /// With the programs of this handle.
+    /// Opens the three methods. Shares the programs of `handle` if there is one.
     fn new(device: &str, handle: Option<String>) -> Option<End> {
         let is_lent = handle.is_some();
         let scope = Scope {
@@ -195,7 +195,7 @@ impl End {
         })
     }
 
-    /// All three at an instant when nothing was sent or received.
+    /// Reads all three at an instant when nothing is sent or received.
     fn settled(&mut self) -> Moment {
         loop {
             self.capture.take();
@@ -215,7 +215,7 @@ impl End {
     }
 }
 
-/// What one end's three methods counted.
+/// Counts of one end's three methods.
 #[derive(Debug)]
 struct Seen {
     ebpf: Counts,
@@ -239,7 +239,7 @@ impl Seen {
         }
     }
 
-    /// `None` where eBPF missed something.
+    /// Compares the methods. `None` if eBPF missed something.
     fn check(&self) -> Option<()> {
         let ebpf = |quantity| self.ebpf[&quantity];
         let by_ebpf = [
@@ -276,7 +276,7 @@ impl Seen {
             received.skbs + received.pure_acks,
             "{self:?}"
         );
-        // IP's own counters have other protocols' packets too, such as neighbour discovery.
+        // IP's own counters include packets of other protocols, such as neighbour discovery.
         for (way, packets, octets) in [
             (sent, Q::IpPacketsSent, Q::IpOctetsSent),
             (received, Q::IpPacketsReceived, Q::IpOctetsReceived),
@@ -291,17 +291,17 @@ impl Seen {
     }
 }
 
-/// What a capture has of one direction.
+/// Counts of a capture in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Captured {
-    /// With payload.
+    /// Number of skbs with payload.
     skbs: u64,
     segments: u64,
     bytes: u64,
     pure_acks: u64,
-    /// Of IP, of all TCP.
+    /// IP octets of all TCP packets.
     octets: u64,
-    /// Of IP, but not TCP.
+    /// IP packets of other protocols.
     other_packets: u64,
     other_octets: u64,
 }
@@ -319,7 +319,7 @@ impl Captured {
         }
     }
 
-    /// A frame without its link-layer header; `gso_size` 0: one segment.
+    /// Adds a frame without its link-layer header. A `gso_size` of 0 means one segment.
     fn add(&mut self, packet: &[u8], length: usize, gso_size: usize) {
         let is_ipv6 = packet[0] >> 4 == 6;
         let (network, protocol) = if is_ipv6 {
@@ -351,7 +351,7 @@ impl Captured {
 /// A packet socket on one device.
 struct Capture {
     socket: File,
-    /// Sent, received.
+    /// Counts of sent and of received packets.
     totals: [Captured; 2],
 }
 
@@ -394,7 +394,7 @@ impl Capture {
         }
     }
 
-    /// Takes what has come so far; panics where some was lost.
+    /// Takes the packets that have arrived. Panics if some were lost.
     fn take(&mut self) {
         let mut buffer = [0_u8; VNET_HEADER + 14 + 128];
         loop {
@@ -416,7 +416,7 @@ impl Capture {
                 assert_eq!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock);
                 break;
             };
-            // Sent by this host: PACKET_OUTGOING; received: PACKET_HOST.
+            // The type is PACKET_OUTGOING for packets from this host, PACKET_HOST for received ones.
             let way = usize::from(address.sll_pkttype != 4);
             let is_ip = [0x0800_u16, 0x86dd].contains(&u16::from_be(address.sll_protocol));
             if is_ip {
@@ -444,8 +444,8 @@ impl Capture {
     }
 }
 
-/// linux/if_packet.h.
+/// Values from linux/if_packet.h.
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_VNET_HDR: libc::c_int = 15;
-/// linux/virtio_net.h, struct virtio_net_hdr; gso_size is at 4.
+/// Size of struct virtio_net_hdr (linux/virtio_net.h); gso_size is at offset 4.
 const VNET_HEADER: usize = 10;

@@ -1,4 +1,4 @@
-//! The meter `exact` on this kernel. Needs root; says so and passes without.
+//! The meter `exact` on this kernel. Needs root, else it is skipped.
 #![cfg(feature = "bpf")]
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use tcpcost_meter::bpf::{self, Idle};
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_testbed::until;
 
-/// Both CPUs' worth of this process, or why not.
+/// Loads the meter on the CPUs of this process. `None` if it is unavailable.
 fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
     let cpus = cpus();
     let scope = Scope {
@@ -31,7 +31,7 @@ fn load(own_pids: Vec<u32>) -> Option<Box<dyn Meter + Send>> {
     }
 }
 
-/// The CPUs that this process may run on.
+/// CPUs that this process may run on.
 fn cpus() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status
@@ -47,7 +47,7 @@ fn cpus() -> Vec<usize> {
         .collect()
 }
 
-/// Loopback traffic of `rounds` small and large messages, there and back.
+/// Loopback traffic of `rounds` small and large messages, in both directions.
 fn traffic(rounds: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ fn the_contexts_of_each_cpu_add_up_to_wall_time() {
     let Some(mut meter) = load(vec![std::process::id()]) else {
         return;
     };
-    // Twice, since another copy of the programs must not disturb the first.
+    // Loads a second copy, because it must not disturb the first.
     let _second = load(vec![]);
     let before = meter.snapshot().unwrap();
     let started = Instant::now();
@@ -110,7 +110,7 @@ fn own_work_is_told_from_that_of_others() {
     let Some(mut others) = load(vec![]) else {
         return;
     };
-    // Above pid_max, so that they are nobody's: more of them than are compared one by one.
+    // Ids above pid_max belong to no process. There are more of them than the programs compare one by one.
     let nobody = (1 << 23)..(1 << 23) + 200;
     let Some(mut many) = load(nobody.chain([std::process::id()]).collect()) else {
         return;
@@ -128,7 +128,7 @@ fn own_work_is_told_from_that_of_others() {
     assert!(theirs[&Quantity::ExactTaskOthersNs] > 0);
 }
 
-/// The end of a network namespace is a kworker's work.
+/// The end of a network namespace causes work for a kworker.
 #[test]
 fn kworkers_are_a_class_of_their_own() {
     let Some(mut meter) = load(vec![]) else {
@@ -136,7 +136,7 @@ fn kworkers_are_a_class_of_their_own() {
     };
     let before = meter.snapshot().unwrap();
     let grown = (0..1000).any(|_| {
-        tcpcost_testbed::in_namespace(|| ()).unwrap(); // It ends here.
+        tcpcost_testbed::in_namespace(|| ()).unwrap(); // The namespace ends here.
         let readings = meter.snapshot().unwrap().since(&before).unwrap();
         of(&readings, &Whose::Cpus(cpus())).counts[&Quantity::ExactKworkerNs] > 0
     });
@@ -181,7 +181,7 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
         };
         match idle {
             Idle::Attached => assert!(stands_still()),
-            // The kernel may let go of them a moment later.
+            // The kernel may detach the programs a moment later.
             Idle::Detached => until("detached programs stand still", || {
                 stands_still().then_some(())
             }),
@@ -192,8 +192,8 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
         traffic(50);
         let readings = meter.snapshot().unwrap().since(&resumed).unwrap();
         for reading in &readings {
-            // What ran at the first instants is known by the first event, at most a tick of 10 ms later; a
-            // CPU without one is idle. All of it is charged to something.
+            // The task at the start is known from the first event, at most a tick of 10 ms later; a CPU
+            // without an event is idle. All time is charged to some context.
             let closure = reading.closure().unwrap();
             assert!((closure - 1.0).abs() < 0.01, "{closure} {reading:?}");
         }
@@ -222,7 +222,7 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     let mut reader = bpf::load(MeterName::Exact, &scope(last, lent)).unwrap();
     assert_eq!(reader.handle(), None, "it has nothing to lend");
     let before = (owner.snapshot().unwrap(), reader.snapshot().unwrap());
-    // Long enough that the microseconds between a reading of the clock and one of the counts are below a thousandth.
+    // Runs long enough that the microseconds between reading the clock and the counts are below a thousandth.
     traffic(4000);
     let ours = owner.snapshot().unwrap().since(&before.0).unwrap();
     let theirs = reader.snapshot().unwrap().since(&before.1).unwrap();
@@ -232,8 +232,8 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     }
 
     drop(owner);
-    // The kernel may detach the programs a moment later; a child that another test starts holds them until its exec.
-    // The context that ran at that moment keeps the time since: without programs no other context grows.
+    // The kernel may detach the programs a moment later; a child of another test holds them until its exec.
+    // The context that ran at that moment keeps the time since then. Without programs no other context grows.
     until("no program runs any more", || {
         let before = reader.snapshot().unwrap();
         traffic(50);
@@ -242,7 +242,7 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
         (grown.values().filter(|&&ns| ns > 0).count() <= 1).then_some(())
     });
     drop(reader);
-    // What is gone, and what another host has, is of no use: programs are loaded.
+    // A handle of ended programs or of another host is not usable, so programs are loaded.
     for handle in [handle, "another-host 1".to_string(), String::new()] {
         let lent = [(MeterName::Exact, handle)].into();
         let alone = bpf::load(MeterName::Exact, &scope(first, lent)).unwrap();
@@ -250,7 +250,8 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     }
 }
 
-/// A process that was started meanwhile, and what it started, is own; one that was there is not.
+/// A process that was started after `follow`, and its children, are own. A process that existed before is
+/// not.
 #[test]
 fn what_a_followed_process_starts_is_own() {
     let scope = Scope {
@@ -268,14 +269,15 @@ fn what_a_followed_process_starts_is_own() {
         let after = meter.snapshot().unwrap();
         of(&after.since(&before).unwrap(), &Whose::Cpus(cpus())).counts[&Quantity::ExactTaskOwnNs]
     };
-    // A shell in a shell, which counts; `:` so that neither is replaced by what it starts.
+    // A shell in a shell, both of which count. The `:` prevents that the shell is replaced by its last
+    // command.
     let counts = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; :'; :";
     assert_eq!(own_ns(&mut *meter, counts), 0);
     follower.follow(std::process::id(), true).unwrap();
     let followed = own_ns(&mut *meter, counts);
     assert!(followed > 1_000_000, "{followed} ns");
     follower.follow(std::process::id(), false).unwrap();
-    // What it starts now is no longer own; it was itself until its next switch.
+    // New children are no longer own. The process itself was own until its next switch.
     let left = own_ns(&mut *meter, counts);
     assert!(left < followed / 2, "{left} ns of {followed}");
     assert!(
@@ -297,7 +299,7 @@ fn processes_that_find_no_room_are_told_with_their_count() {
     };
     follower.follow(std::process::id(), true).unwrap();
     assert_eq!(meter.overflow(), None);
-    // Each waits for its input; with this process the first one fills the table.
+    // Each child waits for its input. With this process, the first child fills the table.
     let children: Vec<_> = (0..4)
         .map(|_| Command::new("cat").stdin(Stdio::piped()).spawn().unwrap())
         .collect();

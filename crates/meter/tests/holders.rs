@@ -1,6 +1,6 @@
-//! The CPU time of each process with sockets, on this kernel. Needs root; says so and passes without.
+//! CPU time of each process with sockets, on this kernel. Needs root, else it is skipped.
 //!
-//! The processes are this very program, run again with [`CHILD`] in its environment.
+//! The processes run this same program with [`CHILD`] in their environment.
 #![cfg(feature = "bpf")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ const CHILD: &str = "TCPCOST_TEST_CHILD";
 const ROUNDS: usize = 2000;
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A process that serves one connection at a time, or asks at this address.
+/// Body of the process: serves one connection at a time, or connects to an address and sends requests.
 #[test]
 fn the_process() {
     match std::env::var(CHILD).as_deref() {
@@ -35,7 +35,7 @@ fn the_process() {
             }
         }
         Ok(address) => {
-            // More connections than ports are told apart: they are all of one.
+            // Connections from different own ports, which all count for the port of the server.
             for _ in 0..100 {
                 let mut stream = TcpStream::connect(address).unwrap();
                 stream.write_all(b"x").unwrap();
@@ -48,7 +48,7 @@ fn the_process() {
                 stream.read_exact(&mut [0]).unwrap();
             }
             println!("\ndone");
-            // So that its totals can be read before it ends.
+            // Waits, so that its totals can be read before it ends.
             let _ = std::io::stdin().read(&mut [0]);
         }
     }
@@ -67,7 +67,7 @@ impl Process {
         Process(command.spawn().unwrap())
     }
 
-    /// What it says that begins so.
+    /// Waits for an output line that starts with `begin`.
     fn says(&mut self, begin: &str) -> String {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap);
@@ -112,7 +112,7 @@ fn exact(meter: &mut Box<dyn Meter + Send>) -> Counts {
 #[test]
 fn each_process_has_its_tasks_and_its_softirqs_by_port() {
     let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
-    // The server is there before the meter, the client comes after it.
+    // The server starts before the meter, the client after it.
     let mut server = Process::start("serve");
     let port: u16 = server.says("port ")[5..].parse().unwrap();
     let Some(mut meter) = load() else { return };
@@ -141,10 +141,11 @@ fn each_process_has_its_tasks_and_its_softirqs_by_port() {
             "{tasks:?} {counts:?}"
         );
         let told = tasks[&Q::HolderTaskNs] as f64;
-        // Two thousand reads and writes take more than a millisecond; /proc is by the tick.
+        // Two thousand reads and writes take more than a millisecond. /proc counts in ticks.
         assert!(told > 1e6, "{tasks:?}");
     }
-    // All processes together have no more than there was, and nearly all of what had a packet in hand.
+    // The sum over all processes must not exceed the total, and must have nearly all time with a packet in
+    // hand.
     let net_rx = after[&Q::ExactSoftirqNetRxNs] - before[&Q::ExactSoftirqNetRxNs];
     let sum: u64 = all.values().map(|counts| counts[&Q::HolderSoftirqNs]).sum();
     let total: u64 = Q::EXACT_SOFTIRQS.iter().map(|of| after[of]).sum();
@@ -164,7 +165,7 @@ fn a_place_is_free_again_once_its_process_has_ended_and_was_read() {
     let all = read(&mut meter);
     assert!(of(&all, pid, Some(Port::Served(port))).is_some());
     drop(server);
-    // Once more with all that it had, then no more.
+    // The next read still has all its totals, later ones do not.
     until("its places", || {
         of(&read(&mut meter), pid, None).is_none().then_some(())
     });

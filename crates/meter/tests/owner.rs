@@ -1,6 +1,7 @@
-//! Whose softirq time it is, on this kernel: `exact` with owners. Needs root; says so and passes without.
+//! Softirq time by owner on this kernel: `exact` with owners. Needs root, else it is skipped.
 //!
-//! The command is this very program, run again with [`CHILD`] in its environment; the other end is a thread of the test.
+//! The command runs this same program with [`CHILD`] in its environment. The other end is a thread of the
+//! test.
 #![cfg(feature = "bpf")]
 
 use std::io::{Read, Write};
@@ -15,11 +16,11 @@ use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
 use tcpcost_testbed::{SERVER, with_bed};
 
-/// What the command does: `WHAT ADDRESS`.
+/// Task of the command: `WHAT ADDRESS`.
 const CHILD: &str = "TCPCOST_TEST_CHILD";
 const ROUNDS: usize = 2000;
 
-/// One test at a time: to each the traffic of the others is that of neighbours.
+/// Only one test runs at a time, because the traffic of others counts as neighbours'.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Owners {
@@ -43,7 +44,7 @@ impl Owners {
         }
     }
 
-    /// What grew while this was done.
+    /// Growth during `work`.
     fn grown(&mut self, work: impl FnOnce(&Follower)) -> Counts {
         let before = self.meter.snapshot().unwrap();
         work(&self.follower);
@@ -74,7 +75,7 @@ fn child(what: &str, address: SocketAddr) -> Command {
     command
 }
 
-/// The command, where this program is run as one.
+/// Body of the command, if this program runs as one.
 #[test]
 fn the_command() {
     let Ok(line) = std::env::var(CHILD) else {
@@ -114,14 +115,14 @@ fn ask(mut stream: TcpStream, bytes: usize) {
     }
 }
 
-/// Answers each message of so many bytes with one, until the client leaves.
+/// Answers each message of `bytes` bytes with one byte, until the client closes.
 fn answer(mut stream: TcpStream, bytes: usize) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = vec![0; bytes];
     while stream.read_exact(&mut buffer).is_ok() && stream.write_all(b"x").is_ok() {}
 }
 
-/// A server of so many connections in this process, which is not followed.
+/// Starts a server of `connections` connections in this process, which is not followed.
 fn server(ip: &str, connections: usize, bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind((ip, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -144,7 +145,7 @@ fn owned(counts: &Counts) -> u64 {
         .sum()
 }
 
-/// Of NET_RX what has no owner: at most 1 % beside drops and what else has no socket.
+/// Checks that nearly all NET_RX time has an owner: at most 1 % has no socket, for example because of drops.
 fn check_resolved(counts: &Counts) {
     let net_rx = counts[&Q::ExactSoftirqNetRxNs];
     assert!(owned(counts) as f64 > 0.99 * net_rx as f64, "{counts:?}");
@@ -193,7 +194,8 @@ fn each_end_of_a_loopback_connection_has_its_share() {
             let counts = owners.command(what, server(ip, connections, bytes));
             check_resolved(&counts);
             let [own, peer] = [0, 1].map(|owner| counts[&Q::EXACT_OWNED[owner][0]] as f64);
-            // Each end gets as many packets as the other, or more by its ACKs; two CPUs may differ by a factor of three.
+            // Each end gets as many packets as the other, plus ACKs. Two CPUs may differ by a factor of
+            // three.
             assert!(
                 own > peer / 10.0 && peer > own / 10.0,
                 "{what} {ip} {counts:?}"
@@ -222,7 +224,7 @@ fn datagrams_have_owners() {
         let counts = owners.command("datagrams", address);
         echo.join().unwrap();
         check_resolved(&counts);
-        // An unconnected socket of another process is a neighbour's.
+        // An unconnected socket of another process belongs to a neighbour.
         assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
         assert!(counts[&Q::ExactNeighbourSoftirqNs] > 0, "{counts:?}");
     }
@@ -278,7 +280,7 @@ fn each_end_of_a_veth_has_its_share() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    // Loaded outside: a namespace's own /sys shows no cgroups.
+    // Loaded outside, because /sys in a new namespace shows no cgroups.
     let Some(mut owners) = Owners::load() else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Whose softirq time it is on the ways that a packet and a socket can take: a router, GRO, ksoftirqd, pacing, a worker that
-//! accepts, a socket that is passed. Needs root; says so and passes without.
+//! Softirq time by owner on special paths of packets and sockets: a router, GRO, ksoftirqd, pacing, a worker
+//! that accepts, a passed socket. Needs root, else it is skipped.
 //!
 //! The command's sockets are those that this process makes while it is followed.
 #![cfg(feature = "bpf")]
@@ -24,12 +24,12 @@ use tcpcost_testbed::{
     SERVER, has_program, in_namespace, skip, thread_id, unless_missed, with_bed,
 };
 
-/// What a child of this program does.
+/// Task of a child of this program.
 const CHILD: &str = "TCPCOST_TEST_CHILD";
 const ROUNDS: usize = 2000;
 const BULK: usize = 65_536;
 
-/// One test at a time: to each the traffic of the others is that of neighbours.
+/// Only one test runs at a time, because the traffic of others counts as neighbours'.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -57,7 +57,7 @@ impl Owners {
         }
     }
 
-    /// Does something as the command: the sockets that it makes are the command's.
+    /// Runs `work` as the command: the sockets that it makes belong to the command.
     fn as_command<T>(&self, work: impl FnOnce() -> T) -> T {
         self.follower.follow(std::process::id(), true).unwrap();
         let done = work();
@@ -65,7 +65,7 @@ impl Owners {
         done
     }
 
-    /// What grew while this was done.
+    /// Growth during `work`.
     fn grown(&mut self, work: impl FnOnce()) -> Counts {
         let before = self.meter.snapshot().unwrap();
         work();
@@ -86,14 +86,14 @@ fn ask(stream: &mut TcpStream, bytes: usize) {
     }
 }
 
-/// Answers each message of so many bytes with one, until the client leaves.
+/// Answers each message of `bytes` bytes with one byte, until the client closes.
 fn answer(mut stream: TcpStream, bytes: usize) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = vec![0; bytes];
     while stream.read_exact(&mut buffer).is_ok() && stream.write_all(b"x").is_ok() {}
 }
 
-/// Listens at this address, tells where, and answers one connection.
+/// Listens at `ip`, sends the address, and answers one connection.
 fn serve(ip: &str, told: &mpsc::Sender<SocketAddr>, bytes: usize) {
     let listener = TcpListener::bind((ip, 0)).unwrap();
     told.send(listener.local_addr().unwrap()).unwrap();
@@ -105,8 +105,8 @@ fn owned(counts: &Counts) -> u64 {
     softirqs.sum()
 }
 
-/// What grew while this was done, once less than 2 % of NET_RX has no owner: what other programs of this host drop
-/// meanwhile has none either, so it is done again, a few times at most.
+/// Growth during `work`, with less than 2 % of NET_RX time without an owner. Packets that other programs of
+/// this host drop have no owner either, so the work is repeated a few times if necessary.
 fn resolved(owners: &mut Owners, mut work: impl FnMut()) -> Counts {
     unless_missed(|| {
         let counts = owners.grown(&mut work);
@@ -126,7 +126,7 @@ fn run(line: &str) {
     assert!(output.status.success(), "{line}: {said}");
 }
 
-/// The client's namespace, a router's, and the server's behind it.
+/// Namespaces of the client, a router, and the server behind it.
 #[test]
 fn what_a_router_forwards_is_its_senders_or_receivers() {
     let _alone = alone();
@@ -174,7 +174,8 @@ fn what_a_router_forwards_is_its_senders_or_receivers() {
     has_both_ends(&counts);
 }
 
-/// GRO merges what a sender without segmentation offload sends, so lists of several packets come up at once.
+/// GRO merges the packets of a sender without segmentation offload, so lists of several packets arrive at
+/// once.
 #[test]
 fn packets_that_gro_merges_on_a_veth_have_owners() {
     let _alone = alone();
@@ -210,8 +211,8 @@ fn packets_that_gro_merges_on_a_veth_have_owners() {
     has_both_ends(&counts);
 }
 
-/// Bulk over a veth makes softirqs overstay, so that ksoftirqd goes on with them; on a machine where they never do, there is
-/// nothing to see.
+/// Bulk traffic over a veth makes softirqs run too long, so that ksoftirqd continues them. On a machine where
+/// this never happens, the test checks nothing.
 #[test]
 fn softirqs_in_ksoftirqd_have_owners() {
     let _alone = alone();
@@ -245,7 +246,7 @@ fn the_softirqs_of_bbrs_pacing_are_the_commands() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // A reader that never answers, so that the sender is paced, not stopped.
+    // A reader that never answers, so that the sender is paced and not stopped.
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
@@ -268,7 +269,7 @@ fn the_softirqs_of_bbrs_pacing_are_the_commands() {
         return skip(&format!("bbr paced little: {paced} ns of {net_rx}"));
     }
     has_both_ends(&counts);
-    // Without pacing's, what has owners would be NET_RX alone, at most.
+    // Without the owners of pacing, the owned time would be NET_RX time at most.
     assert!(owned(&counts) as f64 > net_rx + 0.5 * paced, "{counts:?}");
 }
 
@@ -282,7 +283,7 @@ fn child(what: &str, stdin: OwnedFd) -> Command {
     command
 }
 
-/// The child, where this program is run as one: its standard input is a socket.
+/// Body of the child, if this program runs as one. Its standard input is a socket.
 #[test]
 fn the_child() {
     let Ok(what) = std::env::var(CHILD) else {
@@ -296,7 +297,7 @@ fn the_child() {
     }
 }
 
-/// A worker accepts from the listener that its parent made.
+/// A worker accepts from the listener of its parent.
 #[test]
 fn what_a_worker_accepts_is_the_commands() {
     let _alone = alone();
@@ -313,7 +314,7 @@ fn what_a_worker_accepts_is_the_commands() {
     has_both_ends(&counts);
 }
 
-/// A socket that the command is handed by another process while it runs is found when open sockets are looked for.
+/// A socket that another process passes to the command is found by a search for open sockets.
 #[test]
 fn a_passed_socket_is_the_commands_once_it_is_looked_for() {
     let _alone = alone();
@@ -326,7 +327,7 @@ fn a_passed_socket_is_the_commands_once_it_is_looked_for() {
     let (here, there) = UnixStream::pair().unwrap();
     let mut command = owners.as_command(|| child("be passed", there.into()).spawn().unwrap());
     pass(&here, accepted);
-    // An answer shows that the command has it.
+    // An answer shows that the command has received it.
     let mut byte = [0];
     stream.write_all(b"x").unwrap();
     stream.read_exact(&mut byte).unwrap();
@@ -337,7 +338,7 @@ fn a_passed_socket_is_the_commands_once_it_is_looked_for() {
     assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
 }
 
-/// unix(7), SCM_RIGHTS.
+/// Passes a socket by SCM_RIGHTS (unix(7)).
 fn pass(to: &UnixStream, socket: TcpStream) {
     let fds = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,4 +1,4 @@
-//! The sampler on this kernel. Needs root; says so and passes without.
+//! The sampler on this kernel. Needs root, else it is skipped.
 #![cfg(feature = "bpf")]
 
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn samples_of_an_interval_have_names_and_layers() {
     profile.start().unwrap();
     pin();
     let mut pair = pair();
-    // Until it was seen in TCP, however slow this machine is.
+    // Runs until there is a sample in TCP, however slow the machine is.
     loop {
         for _ in 0..2000 {
             pair.0.write_all(&[7; 16_384]).unwrap();
@@ -49,7 +49,7 @@ fn samples_of_an_interval_have_names_and_layers() {
     assert!(samples(&profile) < chains.samples(), "a new interval");
 }
 
-/// Samples of this process with TCP's sending call on the kernel's chain.
+/// Number of samples of this process with TCP's send function on the kernel's chain.
 fn sends(chains: &CallChains) -> u64 {
     let is_ours = |chain: &&tcpcost_counts::CallChain| {
         let mut kernel = chain.kernel.iter().map(|&place| chains.name(place));
@@ -74,7 +74,8 @@ fn pair() -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// Some thousand samples have so many distinct stacks that two in one place would be dozens.
+/// A few thousand samples have so many distinct stacks that dozens of them would collide in a plain hash
+/// table.
 #[test]
 fn no_stack_takes_anothers_place() {
     let scope = Scope {

@@ -1,5 +1,4 @@
-//! The meter `segments` held against the kernel's own counters. Needs root; says so and passes
-//! without.
+//! Compares the meter `segments` with the kernel's own counters. Needs root, else it is skipped.
 #![cfg(feature = "bpf")]
 
 use std::io::{Read, Write};
@@ -14,7 +13,7 @@ use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::tcp_info::{TcpInfo, key};
 use tcpcost_testbed::until;
 
-/// Runs in a fresh network namespace, with the meter loaded there.
+/// Runs `work` in a new network namespace, with the meter loaded there.
 fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send) {
     tcpcost_testbed::in_namespace(|| match bpf::load(MeterName::Segments, &Scope::default()) {
         Ok(meter) => work(meter),
@@ -25,7 +24,7 @@ fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send) {
     });
 }
 
-/// Growth by eBPF and by /proc/net, of an instant at which nothing was sent in between.
+/// Growth by eBPF and by /proc/net, read at instants when nothing is sent.
 fn growth(meter: &mut dyn Meter, work: impl FnOnce()) -> (Counts, Counts) {
     let mut netstat = Netstat::default();
     let mut both = || loop {
@@ -52,7 +51,7 @@ fn pair(address: &str) -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// Sends messages of `length` bytes one way, the other end taking each in before the next.
+/// Sends messages of `length` bytes one way. The other end reads each one before the next is sent.
 fn send((from, to): &mut (TcpStream, TcpStream), messages: usize, length: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -79,7 +78,7 @@ fn segments_and_bytes_are_those_of_the_kernels_counters() {
                 send(&mut pair, 300, 1);
             });
             use Quantity as Q;
-            // Connections stand before and after, so there is no SYN, FIN or RST.
+            // The connections exist before and after, so there is no SYN, FIN or RST.
             assert_eq!(
                 ours[&Q::DataWireSegmentsSent] + ours[&Q::PureAcksSent],
                 kernel[&Q::SegmentsSent] + kernel[&Q::SegmentsRetransmitted],
@@ -89,20 +88,21 @@ fn segments_and_bytes_are_those_of_the_kernels_counters() {
                 ours[&Q::DataSkbsSent] + ours[&Q::PureAcksSent],
                 kernel[&Q::IpPacketsSent]
             );
-            // On a machine that stalls for milliseconds a tail loss probe may send a message twice.
+            // If the machine stalls for milliseconds, a tail loss probe may send a message twice.
             let once = 300 * (65_536 + 1 + 1 + 1);
             let again = kernel[&Q::SegmentsRetransmitted] * 65_536;
             assert!(
                 (once..=once + again).contains(&ours[&Q::DataSkbBytesSent]),
                 "{ours:?}"
             );
-            // All that is sent on loopback is received.
+            // All packets sent on loopback are received.
             assert_eq!(ours[&Q::DataSkbBytesReceived], ours[&Q::DataSkbBytesSent]);
             assert_eq!(ours[&Q::DataSkbsReceived], ours[&Q::DataSkbsSent]);
             assert_eq!(ours[&Q::PureAcksReceived], ours[&Q::PureAcksSent]);
             let skbs = ours[&Q::DeviceSkbsSent];
             assert_eq!(skbs, kernel[&Q::IpPacketsSent]);
-            // The payload of 64 KiB is in pages, at least one piece besides the headers, and at most MAX_SKB_FRAGS.
+            // The payload of 64 KiB is in pages: at least one fragment besides the headers, and at most
+            // MAX_SKB_FRAGS.
             let pieces = ours[&Q::DeviceFragmentsSent];
             assert!((skbs + 300..=18 * skbs).contains(&pieces), "{ours:?}");
         });
@@ -131,7 +131,7 @@ fn sizes_and_drainers_each_account_for_every_skb() {
         assert_eq!(sum("skbs_sent_", "_bytes"), skbs);
         assert_eq!(sum("drained_by_", "_skbs"), skbs);
         assert_eq!(sum("drained_by_", "_bytes"), bytes);
-        // The answers of one byte leave from a system call, and are the only ones this small.
+        // The one-byte answers leave from a system call, and are the only packets this small.
         assert!(counts[&Quantity::DrainedSystemCallSkbs] > 0);
         assert!(counts[&Quantity::SkbsSentBelow128] >= 200);
         let squares = counts[&Quantity::DataSkbSquaredBytesSent];
@@ -139,12 +139,12 @@ fn sizes_and_drainers_each_account_for_every_skb() {
     });
 }
 
-/// The MSS of lo is below 64 KiB, so a write of that much is a full segment and a rest.
+/// The MSS of lo is below 64 KiB, so a write of this size is a full segment and a rest.
 #[test]
 fn the_rest_of_a_write_behind_full_segments_is_a_tail() {
     in_namespace(|mut meter| {
         let mut pair = pair("127.0.0.1:0");
-        // Past the first doubling of the congestion window.
+        // Continues until the congestion window has doubled for the first time.
         send(&mut pair, 50, 65_536);
         let (large, _) = growth(&mut *meter, || send(&mut pair, 100, 65_536));
         assert!(large[&Quantity::TailSkbsSent] > 0, "{large:?}");
@@ -189,18 +189,18 @@ fn connections_are_told_apart_and_add_up() {
                 }
             }
             let bytes = [100 * 65_536, 50 * 1000][index];
-            // A tail loss probe may send some twice.
+            // A tail loss probe may send some messages twice.
             assert!(sender[&Quantity::DataSkbBytesSent] >= bytes, "{sender:?}");
             assert_eq!(
                 sender[&Quantity::DataSkbBytesSent],
                 receiver[&Quantity::DataSkbBytesReceived]
             );
-            // Each message is a burst to its receiver, and each answer to the sender.
+            // Each message is a burst for its receiver, and each answer is one for the sender.
             let bursts = receiver[&Quantity::DataBurstsReceived];
             assert!((1..=[300, 50][index]).contains(&bursts), "{receiver:?}");
         }
         for (quantity, sum) in sums {
-            // ACKs of the two handshakes are before the first snapshot.
+            // The ACKs of the two handshakes come before the first snapshot.
             let most = all[&quantity] + 8;
             assert!(
                 (all[&quantity]..=most).contains(&sum),
@@ -210,7 +210,7 @@ fn connections_are_told_apart_and_add_up() {
     });
 }
 
-/// What each connection's own kernel counters say (tcpi_segs_out, tcpi_segs_in), at both of its ends.
+/// Compares with the kernel's counters of each connection (tcpi_segs_out, tcpi_segs_in), at both ends.
 #[test]
 fn segments_of_a_connection_are_those_of_its_tcp_info() {
     in_namespace(|_| {
@@ -226,7 +226,7 @@ fn segments_of_a_connection_are_those_of_its_tcp_info() {
         };
         let ends = ends(&pairs);
         let keys: Vec<u64> = ends.iter().filter_map(|end| key(end.as_fd())).collect();
-        // Both at a moment when nothing was sent in between.
+        // Reads both at an instant when nothing is sent.
         let mut both = || loop {
             let earlier = meter.by_connection();
             let kernel = ends.iter().map(|end| {
@@ -264,7 +264,7 @@ fn segments_of_a_connection_are_those_of_its_tcp_info() {
         let spread = ByConnection::between(&before.0, &after.0, keys, 1).unwrap();
         assert_eq!(spread.connections, 6);
         let bytes = spread.quantities[&Q::DataSkbBytesReceived];
-        // The ends that send have 50 answers of a byte each; a tail loss probe may send a message twice.
+        // The sending ends receive 50 answers of a byte each. A tail loss probe may send a message twice.
         assert_eq!(bytes.min, 50);
         assert!(bytes.max >= 50 * 65_536, "{bytes:?}");
     });
@@ -285,7 +285,7 @@ fn segments_are_not_counted_in_a_rest_of_either_kind() {
             meter.pause(rest);
             match rest {
                 Idle::Attached => assert_eq!(grown(&mut *meter), 0),
-                // The kernel may let go of them a moment later.
+                // The kernel may detach the programs a moment later.
                 Idle::Detached => until("detached programs count nothing", || {
                     (grown(&mut *meter) == 0).then_some(())
                 }),
@@ -296,7 +296,8 @@ fn segments_are_not_counted_in_a_rest_of_either_kind() {
     });
 }
 
-/// More hosts than two share one copy: each sees its own traffic alone, and a namespace too many is refused.
+/// Several hosts share one copy. Each counts only its own traffic, and a namespace beyond the limit gets its
+/// own copy.
 #[test]
 fn many_namespaces_share_one_copy_and_each_counts_its_own() {
     in_namespace(|first| {
@@ -337,15 +338,16 @@ fn many_namespaces_share_one_copy_and_each_counts_its_own() {
                             let _ = wait.lock().map(|wait| wait.recv());
                         });
                     });
-                    // One after the other, as the hosts of a trial load.
+                    // The hosts load one after the other, as in a trial.
                     tell.recv().expect("the thread says what it counted")
                 })
                 .collect();
             let skbs: Vec<u64> = others.iter().map(|(skbs, _)| *skbs).collect();
-            // There and back.
+            // Each message has an answer.
             assert_eq!(skbs, [2, 4, 6, 8, 10]);
             let shared = others.iter().map(|(_, own)| own.is_none());
-            // The owner's is the fifth of five: the last found no room, and has a copy of its own.
+            // The owner has the first of five places, so the last thread finds no room and loads its own
+            // copy.
             assert!(shared.eq([true, true, true, true, false]));
             drop(done);
         });
@@ -354,7 +356,8 @@ fn many_namespaces_share_one_copy_and_each_counts_its_own() {
     });
 }
 
-/// What is not read stays in the buffer, so the window shuts: such ACKs only acknowledge. The read then opens it.
+/// Unread data stays in the buffer, so the window closes, and such ACKs only acknowledge. Reading then opens
+/// it.
 #[test]
 fn acks_that_move_the_window_are_those_of_reads() {
     in_namespace(|mut meter| {
@@ -367,7 +370,7 @@ fn acks_that_move_the_window_are_those_of_reads() {
         );
         let mut sent = 0;
         let (filling, _) = growth(&mut *meter, || {
-            // Full: nothing is taken any more, however often it is tried.
+            // The buffer is full when 20 writes in a row are refused.
             let mut refusals = 0;
             while refusals < 20 {
                 match from.write(&[7; 16_384]) {
@@ -404,7 +407,7 @@ fn ends_that_give_way_in_the_table_of_connections_are_told_with_their_count() {
         send(&mut pair("127.0.0.1:0"), 1, 1);
         assert_eq!(meter.by_connection().len(), 2);
         assert_eq!(meter.overflow(), None);
-        // The kernel keeps some entries of each CPU beside the 64.
+        // The kernel keeps some entries of each CPU in addition to the 64.
         let cpus = std::thread::available_parallelism().unwrap().get();
         let connections = 2 * (64 + 256 * cpus);
         for _ in 0..connections {

@@ -1,4 +1,4 @@
-//! CPU time of named threads, on this kernel. Needs root; says so and passes without.
+//! CPU time of named threads on this kernel. Needs root, else it is skipped.
 #![cfg(feature = "bpf")]
 
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use tcpcost_meter::{Owners, Scope};
 
 const ROUNDS: usize = 4000;
 
-/// One test at a time: to each the traffic of the others is that of neighbours.
+/// Only one test runs at a time, because the traffic of others counts as neighbours'.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn cpus() -> Vec<usize> {
@@ -30,7 +30,7 @@ fn load() -> Option<Threads> {
     }
 }
 
-/// A thread that sleeps until it may begin, and after its work until it may end.
+/// A thread that sleeps until it may begin its work, and after the work until it may end.
 struct Worker {
     tid: u32,
     begin: Sender<()>,
@@ -73,7 +73,7 @@ impl Worker {
         });
     }
 
-    /// The thread's time, when its work is done.
+    /// The thread's time after its work.
     fn ns(&self, threads: &Threads, thread: &Thread) -> u64 {
         self.done.recv().unwrap();
         self.wait_for_sleep();
@@ -86,7 +86,7 @@ impl Worker {
     }
 }
 
-/// A listener that its thread makes, so that it is the thread's own, and answers one connection at.
+/// Body of a thread that makes a listener, so that it owns it, and answers one connection.
 fn server(address: Sender<SocketAddr>) -> impl FnOnce() + Send {
     move || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -110,13 +110,13 @@ fn client(address: Receiver<SocketAddr>) -> impl FnOnce() + Send {
     }
 }
 
-/// Both ends of a connection.
+/// Threads of both ends of a connection.
 fn pair() -> [Worker; 2] {
     let (tell, address) = channel();
     [Worker::new(server(tell)), Worker::new(client(address))]
 }
 
-/// Tasks of this process, and softirqs and interrupts for all its sockets.
+/// Time of this process: its tasks, and softirqs and interrupts for all its sockets.
 fn command_ns(before: &Snapshot, after: &Snapshot) -> u64 {
     let readings = after.since(before).unwrap();
     let mut readings = readings.into_iter();
@@ -159,7 +159,8 @@ fn threads_of_one_process_add_up_to_the_process_and_an_idle_one_has_nothing() {
     let sum: u64 = each.iter().sum();
     let ratio = sum as f64 / all as f64;
     println!("threads {each:?}, process {all}, ratio {ratio:.3}");
-    // Two copies of the programs: what one costs is in the other's time, and the test's own thread is in the process' alone.
+    // There are two copies of the programs, and each counts the cost of the other. The test's own thread is
+    // only in the process' time.
     assert!((0.85..1.1).contains(&ratio), "{each:?} of {all}");
     idle.begin.send(()).unwrap();
     for worker in workers {
@@ -176,7 +177,7 @@ fn a_forgotten_thread_is_in_no_time_and_a_place_is_free_again() {
     let named = threads.name(client.tid).unwrap();
     threads.forget(&named);
     let idle = Worker::new(|| {});
-    // All places, also the one that the client had.
+    // Uses all places, including the one that the client had.
     let named: Vec<Thread> = (0..bpf::THREADS_MAX)
         .map(|_| threads.name(idle.tid).unwrap())
         .collect();

@@ -1,5 +1,5 @@
-//! A bed of the test's own: this process moves into a network namespace, a netserver is started in another one, and a
-//! veth pair joins the two. With the last process of a namespace all of it goes.
+//! A bed for one test: this process moves into a network namespace, a netserver is started in another one,
+//! and a veth pair joins the two. The bed ends with the last process of its namespaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
@@ -13,7 +13,7 @@ use tcpcost_host::namespace::{
 use crate::Failure;
 use crate::started::{Started, own_program};
 
-/// The two ends, of IPv4 and of IPv6.
+/// Addresses of the two ends, of IPv4 and of IPv6.
 const CLIENT: [(IpAddr, u8); 2] = [
     (IpAddr::V4(Ipv4Addr::new(10, 57, 0, 1)), 30),
     (IpAddr::V6(Ipv6Addr::new(0xfd57, 0, 0, 0, 0, 0, 0, 1)), 64),
@@ -23,10 +23,10 @@ const SERVER: [(IpAddr, u8); 2] = [
     (IpAddr::V6(Ipv6Addr::new(0xfd57, 0, 0, 0, 0, 0, 0, 2)), 64),
 ];
 
-/// Makes it, and tells where netserver listens.
+/// Makes the bed. Returns the netserver and its address.
 ///
 /// # Errors
-/// 255: namespaces cannot be made here; the programs unshare(1) and sh(1) are not there.
+/// 255: namespaces cannot be made here; the programs unshare(1) and sh(1) are missing.
 pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
     let failed = |why: String| Failure::remote(format!("make a bed for the test: {why}"));
     let system = |error: SystemError| failed(error.to_string());
@@ -35,7 +35,7 @@ pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
     }
     enter_new().map_err(system)?;
     let (server, _) = SERVER[usize::from(is_ipv6)];
-    // It is this program only once its device is there.
+    // The shell waits for a line and becomes netserver only once its device exists.
     let mut command = Command::new("unshare");
     command
         .args(["--net", "sh", "-c", "echo; read -r _ && exec \"$@\"", "sh"])
@@ -49,7 +49,7 @@ pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
             "-L",
             &server.to_string(),
         ]);
-    // Nobody else is in its namespace.
+    // No other process is in its namespace, so it can stay root.
     if rustix::process::geteuid().is_root() {
         command.args(["-u", "root"]);
     }
@@ -73,7 +73,7 @@ pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
 fn take_up(device: &str, addresses: [(IpAddr, u8); 2]) -> Result<(), SystemError> {
     set_up(device)?;
     for (address, prefix_length) in addresses {
-        // A kernel without IPv6 has the other.
+        // A kernel without IPv6 refuses only the IPv6 address.
         match add_address(device, address, prefix_length) {
             Err(error) if address.is_ipv4() => return Err(error),
             _ => {}

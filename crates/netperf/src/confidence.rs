@@ -1,11 +1,12 @@
-//! Until the mean is sure enough (`-i`, `-I`; netperf's `netlib.c`, `calculate_confidence`).
+//! Repeats a test until its mean is certain enough (`-i`, `-I`; netperf's `netlib.c`,
+//! `calculate_confidence`).
 //!
-//! The interval is Student's t with n − 1 degrees of freedom around the mean; netperf rounds the quantiles of a printed
-//! table, which are the ones here.
+//! The interval is Student's t with n − 1 degrees of freedom around the mean. netperf rounds the quantiles of
+//! a printed table, and the same rounded values are used here.
 
 use crate::options::Confidence;
 
-/// What one repetition gave.
+/// Figures of one repetition.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
     pub elapsed: f64,
@@ -23,7 +24,7 @@ pub struct Repetitions {
     measured: Vec<Measured>,
 }
 
-/// How sure it is. Percent; −1 where nobody asked.
+/// Confidence of the results, in percent; −1 if it was not asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     pub level: u32,
@@ -32,7 +33,7 @@ pub struct Figures {
     pub result: f64,
     pub local_cpu: f64,
     pub remote_cpu: f64,
-    /// Whether it was asked for and not reached.
+    /// True if the confidence was asked for and not reached.
     pub is_missed: bool,
 }
 
@@ -44,7 +45,7 @@ impl Repetitions {
         }
     }
 
-    /// Whether another one is wanted.
+    /// True if another repetition is needed.
     pub fn goes_on(&self) -> bool {
         let done = self.measured.len() as u32;
         done < self.asked.least || (done < self.asked.most && !self.is_sure())
@@ -54,7 +55,7 @@ impl Repetitions {
         self.measured.push(measured);
     }
 
-    /// The means.
+    /// Means over the repetitions.
     pub fn mean(&self) -> Measured {
         Measured {
             elapsed: self.mean_of(|one| Some(one.elapsed)).unwrap_or(0.0),
@@ -96,7 +97,7 @@ impl Repetitions {
         (!values.is_empty()).then(|| sum / values.len() as f64)
     }
 
-    /// The whole interval as a share of the mean. Of what was not measured it is 0.
+    /// Width of the whole interval as a fraction of the mean; 0 if the value was not measured.
     fn width(&self, of: fn(&Measured) -> Option<f64>) -> f64 {
         let values: Vec<f64> = self.measured.iter().filter_map(of).collect();
         let (count, mean) = (values.len(), self.mean_of(of).unwrap_or(0.0));
@@ -111,7 +112,7 @@ impl Repetitions {
 }
 
 impl Figures {
-    /// What netperf says above results that are not as sure as was asked.
+    /// netperf's warning above results that are less certain than asked for.
     pub fn warning(&self) -> String {
         if !self.is_missed {
             return String::new();
@@ -129,7 +130,7 @@ impl Figures {
     }
 }
 
-/// Of Student's t, two-sided, by degrees of freedom from 1 on.
+/// Two-sided quantile of Student's t, by degrees of freedom from 1 on.
 fn quantile(level: u32, freedom: usize) -> f64 {
     let table: &[f64; 30] = match level {
         95 => &[
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_width_is_that_of_students_t() {
-        // Mean 100, standard error 10 / sqrt(2) of two values 90 and 110: t = 12.706.
+        // Mean 100 of two values 90 and 110, with the standard error 10 / sqrt(2): t = 12.706.
         let width = of(&[90.0, 110.0], 2, 2).figures().result;
         assert!((width - 2.0 * 12.706 * 10.0).abs() < 1e-9, "{width}");
     }

@@ -1,7 +1,7 @@
 //! Interim results (`-D`; netperf's `netlib.c`, `demo_interval_display`).
 //!
-//! They are drawn from counters by a timer, at the very interval that was asked for, while netperf looks at its clock
-//! after each call; and of a stream to netserver they tell what its TCP has acknowledged.
+//! A timer prints them from counters at exactly the requested interval, while netperf checks its clock after
+//! each call. For a stream to netserver they count the bytes that its TCP has acknowledged.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,17 +11,17 @@ use crate::options::{Direction, Form, Options};
 use crate::traffic::Live;
 use crate::units::Unit;
 
-/// What is counted.
+/// Count that a line shows.
 #[derive(Debug, Clone, Copy)]
 enum Counting {
     Acknowledged,
     Received,
     Transactions,
-    /// Bytes of both ways of each.
+    /// Bytes of transactions, in both directions together.
     BytesOfTransactions(u64),
 }
 
-/// Between the last line and now.
+/// State at the last line.
 #[derive(Debug)]
 struct State {
     lines: u64,
@@ -29,7 +29,7 @@ struct State {
     seen: u64,
 }
 
-/// Lines of one test.
+/// Interim lines of one test.
 #[derive(Debug, Clone)]
 pub struct Interim {
     live: Arc<Live>,
@@ -47,7 +47,7 @@ enum Lines {
 }
 
 impl Interim {
-    /// From now on.
+    /// Begins to count now.
     pub fn new(options: &Options, live: &Arc<Live>) -> Interim {
         let counting = match options.direction {
             Direction::Send => Counting::Acknowledged,
@@ -92,7 +92,8 @@ impl Interim {
         }
     }
 
-    /// A line of what was done since the last one; the last of all only if something was.
+    /// Prints a line about the time since the last one. The final line is printed only if there was any
+    /// progress.
     pub fn print(&self, is_last: bool) {
         let (now, count) = (Instant::now(), self.count());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +103,7 @@ impl Interim {
         }
         let text = self.text(state.lines, done, now - state.last, epoch());
         (state.lines, state.last, state.seen) = (state.lines + 1, now, count);
-        // In one piece; who closed our output still wants the test to end well.
+        // Written in one piece. A closed output does not stop the test.
         let _ = std::io::stdout().write_all(text.as_bytes());
         let _ = std::io::stdout().flush();
     }

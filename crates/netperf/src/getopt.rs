@@ -1,34 +1,34 @@
-//! Options as getopt(3) takes them: `-t TCP_RR`, `-tTCP_RR`, `-cC`; the first `--` ends the list.
+//! Parses options like getopt(3): `-t TCP_RR`, `-tTCP_RR`, `-cC`; the first `--` ends the list.
 //!
-//! clap would not do: netperf's `-c`, `-C`, `-k`, `-o` and `-O` take the next word or not by what it looks like, and a
-//! second list of options with other meanings follows the `--`.
+//! clap cannot do this. netperf's `-c`, `-C`, `-k`, `-o` and `-O` take the next word or not, depending on its
+//! form. A second list of options with other meanings follows the `--`.
 
 use std::collections::VecDeque;
 
 use crate::Failure;
 
-/// Words that are not yet taken.
+/// Words that have not been parsed yet.
 pub struct Words {
     words: VecDeque<String>,
-    /// Letters left of a word of several.
+    /// Letters left of a word with several.
     cluster: String,
 }
 
-/// One option.
+/// A parsed option or word.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A letter, without an argument.
+    /// A letter without an argument.
     Option(char),
-    /// A letter and its argument.
+    /// A letter with its argument.
     With(char, String),
     /// A word that is no option.
     Word(String),
-    /// A letter that is not there, or that lacks its argument: the complaint of getopt(3).
+    /// An unknown letter, or one without its argument: the error message of getopt(3).
     Invalid(String),
 }
 
 impl Words {
-    /// Of a command line.
+    /// Starts to parse a command line.
     pub fn new(words: impl IntoIterator<Item = String>) -> Words {
         Words {
             words: words.into_iter().collect(),
@@ -36,8 +36,8 @@ impl Words {
         }
     }
 
-    /// The next one; `None` after the last, or at `--`, which is taken. `letters` as of getopt(3): a colon follows each that
-    /// has an argument.
+    /// The next option. `None` after the last word, or at `--`, which is removed. `letters` as in getopt(3):
+    /// a colon follows each letter that has an argument.
     pub fn next(&mut self, letters: &str) -> Option<Found> {
         if self.cluster.is_empty() {
             let word = self.words.pop_front()?;
@@ -66,12 +66,12 @@ impl Words {
         })
     }
 
-    /// The error of an option that is not to be ignored.
+    /// Error for an option that cannot be ignored.
     pub fn invalid(complaint: &str) -> Failure {
         Failure::usage(format!("{complaint} (see -h)"))
     }
 
-    /// The next word if it is one of these: an argument that may be left out.
+    /// The next word if it matches: an optional argument.
     pub fn next_if(&mut self, is_argument: impl FnOnce(&str) -> bool) -> Option<String> {
         let next = self.words.front()?;
         match self.cluster.is_empty() && is_argument(next) {

@@ -1,18 +1,18 @@
-//! How long each transaction, or each call of a stream, took (`-j`, and the selectors P50_LATENCY and so on).
+//! Times of each transaction, or of each call of a stream (`-j`, and the selectors P50_LATENCY and so on).
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-/// Times so far, and when those began that are under way.
+/// Recorded times, and the starts of transactions in progress.
 #[derive(Debug)]
 pub struct Latency {
     times: Histogram<u64>,
     begun: VecDeque<Instant>,
 }
 
-/// In microseconds, −1 where nothing was timed.
+/// Summary in microseconds; −1 if nothing was timed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     pub min_us: i64,
@@ -24,9 +24,9 @@ pub struct Summary {
     pub stddev_us: f64,
 }
 
-/// Three digits: 0.1 %.
+/// Precision of three digits: 0.1 %.
 const DIGITS: u8 = 3;
-/// What takes longer than a day is told as that.
+/// Limit of a recorded time, one day. Longer times count as this.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 
 impl Default for Latency {
@@ -40,12 +40,12 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// One begins.
+    /// Notes the start of a transaction or call.
     pub fn begin(&mut self) {
         self.begun.push_back(Instant::now());
     }
 
-    /// The one ends that has been under way the longest.
+    /// Notes the end of the oldest transaction or call in progress.
     pub fn end(&mut self) {
         if let Some(begun) = self.begun.pop_front() {
             self.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -72,7 +72,7 @@ impl Latency {
 }
 
 impl Summary {
-    /// Where nobody asked.
+    /// Summary if times were not asked for.
     pub const NONE: Summary = Summary {
         min_us: -1,
         max_us: -1,

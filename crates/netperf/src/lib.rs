@@ -1,13 +1,13 @@
-//! netperf's command line and its control protocol, both ends, for TCP: scripts written for `netperf` and `netserver` go on
-//! working, with figures that are true.
+//! netperf's command line and its control protocol, both ends, for TCP: scripts that use `netperf` and
+//! `netserver` keep working, with correct figures.
 //!
-//! What is printed has netperf's columns, selectors and units (netperf 2.7). Otherwise than netperf
-//! - interim results of a stream count what the receiver's TCP has acknowledged, not what went into the send buffer;
-//! - service demand is of this instance's CPU ([`protocol::exact::Method`]), not of all that ran on the machine;
-//! - [`serve`] listens on the addresses that it is told, or on loopback, and takes data only from who controls.
+//! The output has netperf's columns, selectors and units (netperf 2.7). These points differ from netperf:
+//! - interim results of a stream count bytes that the receiver's TCP has acknowledged, not bytes in the send buffer;
+//! - service demand is that of this instance's CPU time ([`protocol::exact::Method`]), not of everything on the machine;
+//! - [`serve`] listens on the given addresses, or on loopback, and accepts data only from the control connection's peer.
 //!
-//! It speaks TCP alone: UDP, SCTP and the rest are refused by name. It knows no study. Start with [`netperf`],
-//! [`serve`], [`answer`] and [`protocol`].
+//! Only TCP is supported: UDP, SCTP and others are refused by name. The crate knows nothing about studies.
+//! Start with [`netperf`], [`serve`], [`answer`] and [`protocol`].
 //!
 //! ```
 //! use tcpcost_netperf::protocol::{Message, omni};
@@ -43,18 +43,18 @@ mod units;
 pub use client::netperf;
 pub use server::{answer, serve};
 
-/// Why it ended: a line, and netperf's own exit code for it.
+/// Reason for the end: a line, and netperf's exit code for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    /// 1 for a command line that cannot be and a test that failed, 255 where there is no netserver or it refuses.
+    /// 1 for an invalid command line and a failed test; 255 if there is no netserver or it refuses.
     pub code: u8,
-    /// The line.
+    /// Text of the line.
     pub text: String,
 }
 
 impl Failure {
-    /// A test that failed, or a command line that cannot be.
+    /// Failure of a test, or of an invalid command line.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure {
             code: 1,
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// No netserver, or one that refuses.
+    /// Failure because there is no netserver, or because it refuses.
     pub fn remote(text: impl Into<String>) -> Failure {
         Failure {
             code: 255,
@@ -71,5 +71,5 @@ impl Failure {
     }
 }
 
-/// What netperf prints when it is asked for its version; scripts compare it.
+/// Version that netperf prints; scripts compare it.
 pub const VERSION: &str = "2.7.1";

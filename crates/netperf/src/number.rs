@@ -2,12 +2,12 @@
 
 use crate::Failure;
 
-/// A size or count: digits, then K, M, G for powers of 1024 or k, m, g for powers of 1000.
+/// Parses a size or count: digits, then K, M, G for powers of 1024 or k, m, g for powers of 1000.
 ///
-/// netperf takes what is no number for 0, and lets 10^20 wrap; both are errors here.
+/// netperf reads text that is no number as 0, and lets 10^20 overflow. Both are errors here.
 ///
 /// # Errors
-/// Not that, or above 2^31 − 1, which is what fits into netperf's messages.
+/// The text is no number, or is above 2^31 − 1, the limit of netperf's messages.
 pub fn size(option: &str, text: &str) -> Result<i32, Failure> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'K')) => (&text[..at], 1_i64 << 10),
@@ -30,10 +30,10 @@ pub fn size(option: &str, text: &str) -> Result<i32, Failure> {
     })
 }
 
-/// Seconds if positive, bytes or transactions if negative.
+/// Parses the length of a test: seconds if positive, bytes or transactions if negative.
 ///
 /// # Errors
-/// Not a whole number, or 0.
+/// The text is not a whole number, or is 0.
 pub fn length(option: &str, text: &str) -> Result<i32, Failure> {
     let value = match text.strip_prefix('-') {
         Some(units) => -size(option, units)?,
@@ -47,14 +47,14 @@ pub fn length(option: &str, text: &str) -> Result<i32, Failure> {
     Ok(value)
 }
 
-/// `first,second`: what is given of each.
+/// Values of `first,second`; `None` for a value that is missing.
 pub type Pair = (Option<String>, Option<String>);
 
 fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-/// A pair in which one value alone is the first (netperf's `break_args_explicit`).
+/// Parses a pair. A single value is the first (netperf's `break_args_explicit`).
 pub fn pair(text: &str) -> Pair {
     match text.split_once(',') {
         Some((first, second)) => (given(first), given(second)),
@@ -62,7 +62,7 @@ pub fn pair(text: &str) -> Pair {
     }
 }
 
-/// A pair in which one value alone is both (netperf's `break_args`).
+/// Parses a pair. A single value counts for both (netperf's `break_args`).
 pub fn both(text: &str) -> Pair {
     match text.split_once(',') {
         Some((first, second)) => (given(first), given(second)),
@@ -70,10 +70,10 @@ pub fn both(text: &str) -> Pair {
     }
 }
 
-/// Each of a pair as a [`size`].
+/// Parses each value of a pair as a [`size`].
 ///
 /// # Errors
-/// One is none.
+/// One of them is no size.
 pub fn sizes(option: &str, pair: Pair) -> Result<(Option<i32>, Option<i32>), Failure> {
     let size = |text: Option<String>| text.map(|text| size(option, &text)).transpose();
     Ok((size(pair.0)?, size(pair.1)?))

@@ -15,28 +15,28 @@ use crate::options::{Family, Host, Options};
 use crate::protocol::{Message, UNKNOWN_TEST, WRONG_PASSPHRASE, kind};
 use crate::started::{Started, own_program};
 
-/// A netserver that answers.
+/// Connection to a netserver that answers.
 pub struct Control {
     stream: TcpStream,
-    /// The name or address by which it was asked for.
+    /// Name or address under which the user asked for it.
     pub name: String,
     is_first: bool,
     has_passphrase: bool,
     _started: Option<Started>,
 }
 
-/// So long may a connection take.
+/// Limit on the time of a connect.
 const CONNECT: Duration = Duration::from_secs(20);
-/// So long may an answer take beyond the test: netperf's two minutes.
+/// Limit on the time of an answer after the test: netperf's two minutes.
 const ANSWER: Duration = Duration::from_secs(120);
-/// So long is waited for netserver's end of the connection.
+/// Limit on waiting for netserver's close.
 const END: Duration = Duration::from_secs(10);
 
 impl Control {
-    /// Connects, and says the passphrase if there is one.
+    /// Connects, and sends the passphrase if there is one.
     ///
     /// # Errors
-    /// 255: there is no such host, or nobody answers there.
+    /// 255: there is no such host, or no netserver answers there.
     pub fn connect(options: &Options) -> Result<Control, Failure> {
         let (name, address, started) = match &options.host {
             Host::At(name) => (name.clone(), None, None),
@@ -83,12 +83,12 @@ impl Control {
         Ok(control)
     }
 
-    /// The other end.
+    /// Address of netserver.
     pub fn peer(&self) -> Result<SocketAddr, Failure> {
         self.stream.peer_addr().map_err(|error| self.lost(&error))
     }
 
-    /// The connection's socket.
+    /// Socket of the connection.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -103,10 +103,10 @@ impl Control {
             .map_err(|error| self.lost(&error))
     }
 
-    /// Receives an answer, which may take so long beyond two minutes.
+    /// Receives an answer, within two minutes and `beyond`.
     ///
     /// # Errors
-    /// 255: it refuses, or is gone.
+    /// 255: netserver refuses, or is gone.
     pub fn answer(&mut self, beyond: Duration) -> Result<Message, Failure> {
         let mut source = InTime {
             stream: &self.stream,
@@ -137,7 +137,7 @@ impl Control {
     fn lost(&self, error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::WouldBlock => Failure::remote("netserver does not answer any more"),
-            // It closed before it had read all: the original does so after a wrong passphrase.
+            // netserver closed before it had read all: the original does so after a wrong passphrase.
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
                 if self.is_first && self.has_passphrase =>
             {
@@ -149,7 +149,7 @@ impl Control {
         }
     }
 
-    /// Only the first answer may be missing for want of a passphrase.
+    /// Error for a closed connection. Only the first answer may be missing because of a passphrase.
     fn ended(&self) -> Failure {
         let (when, why) = match (self.is_first, self.has_passphrase) {
             (true, false) => ("an answer", ": does it want a passphrase (-Z)?"),
@@ -161,7 +161,7 @@ impl Control {
         ))
     }
 
-    /// Says that there is nothing more, and waits until netserver has ended, too.
+    /// Closes our direction and waits until netserver has closed, too.
     pub fn close(self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = Message::receive(&mut InTime {
@@ -171,7 +171,7 @@ impl Control {
     }
 }
 
-/// A connection that is read until a moment: a peer that sends a byte now and then does not keep us.
+/// Reads a connection until a deadline, so that a peer that sends a byte now and then cannot delay us.
 struct InTime<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -189,7 +189,7 @@ impl Read for InTime<'_> {
     }
 }
 
-/// What to start, and where.
+/// Error that names what to start, and where.
 fn no_netserver(name: &str, port: u16, error: &io::Error) -> Failure {
     let error = match error.kind() {
         io::ErrorKind::WouldBlock => "no answer within 20 s".to_string(),
@@ -204,7 +204,7 @@ fn no_netserver(name: &str, port: u16, error: &io::Error) -> Failure {
     ))
 }
 
-/// Addresses of a host, of the family that was asked for.
+/// Addresses of a host, of the given family.
 ///
 /// # Errors
 /// 255: there are none.
@@ -227,7 +227,7 @@ pub fn resolve(name: &str, port: u16, family: Option<Family>) -> Result<Vec<Sock
     }
 }
 
-/// An address of our side of the family of another's; any where none was asked for.
+/// Local address of the same family as `like`. The wildcard address if no host is given.
 pub fn local_address(host: Option<&str>, port: u16, like: IpAddr) -> Result<SocketAddr, Failure> {
     let (any, family): (IpAddr, _) = match like {
         IpAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED.into(), Family::V4),
@@ -246,7 +246,7 @@ fn connect(to: SocketAddr, options: &Options) -> io::Result<TcpStream> {
     let fd = socket.as_fd();
     set_socket_timeout(fd, Timeout::Send, Some(CONNECT))?;
     rustix::net::connect(fd, &to).map_err(|error| match error {
-        // What a connect with a timeout says when that is over.
+        // Error of a connect whose timeout has expired.
         rustix::io::Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
         error => io::Error::from(error),
     })?;
@@ -255,7 +255,7 @@ fn connect(to: SocketAddr, options: &Options) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The command that is tcpcost in that namespace: a name of ip-netns, or the id of a process in it.
+/// Command for tcpcost in a namespace, given by a name of ip-netns or the id of a process in it.
 fn within(name: &str) -> Result<Command, Failure> {
     let path = tcpcost_host::namespace::path(name);
     if let Err(error) = std::fs::metadata(&path) {
@@ -271,7 +271,7 @@ fn within(name: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Starts a netserver that tells where it listens, and ends with its input.
+/// Starts a netserver that prints its address and ends with its input.
 fn start(command: Command, what: &str) -> Result<(Started, SocketAddr), Failure> {
     let failed = |why: String| Failure::remote(format!("start a netserver through {what}: {why}"));
     let mut started = Started::new(command).map_err(failed)?;

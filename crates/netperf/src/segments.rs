@@ -1,7 +1,8 @@
-//! TCP segments that the whole machine sends: interrupts are the machine's, so a test's share of them is of all of these.
+//! TCP segments that the whole machine sends. Interrupts are counted for the machine, so a test's share of
+//! them is its share of these segments.
 //!
-//! The kernel counts segments by network namespace. Both ends of a test on one machine are mostly in two, and each would have all of the
-//! machine's interrupts for its own.
+//! The kernel counts segments by network namespace. Both ends of a test on one machine are usually in two
+//! namespaces. If only one namespace were counted, each end would be charged with all interrupts.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,16 +13,16 @@ use tcpcost_meter::{Meter, MeterError, netstat::Netstat};
 
 /// Segments sent since each network namespace began, by its inode.
 ///
-/// Of every namespace that has a process which may be looked at (all, as root, in one PID namespace); at least the thread's own. 1 ms for
-/// 500 processes.
+/// Includes every namespace with a process that is visible to this user (all, for root in one PID namespace),
+/// and always the thread's own. Takes 1 ms for 500 processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segments(HashMap<u64, u64>);
 
 impl Segments {
-    /// As they are now.
+    /// Reads the current counts.
     ///
     /// # Errors
-    /// /proc is not there.
+    /// /proc is missing.
     pub(crate) fn read() -> Result<Segments, MeterError> {
         let own = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino());
         let mut all = HashMap::from([(own, sent(&Netstat::default().snapshot()?))]);
@@ -30,7 +31,7 @@ impl Segments {
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            // A process may be another user's, or gone.
+            // The process may belong to another user, or may have ended.
             let Ok(namespace) = fs::metadata(format!("/proc/{pid}/ns/net")) else {
                 continue;
             };
@@ -44,8 +45,8 @@ impl Segments {
         Ok(Segments(all))
     }
 
-    /// The share of the segments since `before` that a test's connections sent, 0 to 1. Counters are not read at one instant, so more than
-    /// all can be seen.
+    /// Share of the segments since `before` that a test's connections sent, 0 to 1. Counters are not read at
+    /// one instant, so the share is limited to 1.
     pub(crate) fn share(&self, before: &Segments, own: u64) -> f64 {
         let since = |(namespace, now): (&u64, &u64)| {
             now.saturating_sub(before.0.get(namespace).copied().unwrap_or(0))
@@ -103,7 +104,7 @@ mod tests {
             tcpcost_testbed::skip("network namespaces: needs root");
             return;
         }
-        // It waits for its input to end.
+        // The process waits for the end of its input.
         let mut other = Command::new("unshare")
             .args(["--net", "cat"])
             .stdin(Stdio::piped())

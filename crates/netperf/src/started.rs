@@ -1,4 +1,4 @@
-//! A netserver that is started for a test and ends with its input.
+//! A netserver that is started for one test and ends with its input.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Failure;
 
-/// Ends, and is waited for, when this is dropped.
+/// Handle of the process. Dropping it ends the process and waits for it.
 pub(crate) struct Started {
     child: Child,
     input: Option<ChildStdin>,
@@ -21,14 +21,14 @@ impl Drop for Started {
     }
 }
 
-/// A netserver says where it listens; of more the rest is another line.
+/// Limit on a line of netserver, which prints its address. A longer line is split.
 const LINE_BYTES_MAX: u64 = 4096;
 
 impl Started {
-    /// Starts it. A terminal's Ctrl-C is for netperf, which still wants the results.
+    /// Starts the command. A terminal's Ctrl-C is only for netperf, which still needs the results.
     ///
     /// # Errors
-    /// Why not.
+    /// Reason for the failure.
     pub(crate) fn new(mut command: Command) -> Result<Started, String> {
         let mut child = tcpcost_signals::ignoring_interrupt(&mut command)
             .stdin(Stdio::piped())
@@ -44,12 +44,12 @@ impl Started {
         })
     }
 
-    /// Its process.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line that it says, with its end; `None` if it is gone.
+    /// Reads the next line, including its end. `None` if the process is gone.
     pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = self
@@ -60,19 +60,19 @@ impl Started {
         (read.ok()? > 0).then_some(line)
     }
 
-    /// Says an empty line to it.
+    /// Sends an empty line.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub(crate) fn go_on(&mut self) -> Result<(), String> {
         let input = self.input.as_mut().expect("it is there until the end");
         input.write_all(b"\n").map_err(|error| error.to_string())
     }
 
-    /// Where it listens.
+    /// Reads the address on which it listens.
     ///
     /// # Errors
-    /// It does not say so.
+    /// It does not print one.
     pub(crate) fn address(&mut self) -> Result<SocketAddr, String> {
         let line = self.line();
         let address = line
@@ -84,10 +84,10 @@ impl Started {
     }
 }
 
-/// This program.
+/// Path of this program.
 ///
 /// # Errors
-/// It has no path any more.
+/// The program has no path any more.
 pub(crate) fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::remote(format!("find this program: {error}")))
 }

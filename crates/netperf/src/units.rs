@@ -2,7 +2,7 @@
 
 use crate::Failure;
 
-/// How throughput is told.
+/// Unit of throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Transactions per second.
@@ -19,7 +19,7 @@ impl Unit {
     /// Megabits, the default of a stream.
     pub const MEGABITS: Unit = Unit::Bits(2);
 
-    /// By its letter.
+    /// Parses netperf's letter.
     ///
     /// # Errors
     /// There is no such letter.
@@ -43,7 +43,7 @@ impl Unit {
         })
     }
 
-    /// As it is printed, without "/s".
+    /// Name as printed, without "/s".
     pub fn name(self) -> &'static str {
         match self {
             Unit::Transactions => "Trans",
@@ -59,7 +59,7 @@ impl Unit {
         }
     }
 
-    /// Bytes, or transactions, in so many seconds; 0 where no time has passed.
+    /// Throughput of `count` bytes or transactions in `seconds`; 0 if no time has passed.
     pub fn of(self, count: f64, seconds: f64) -> f64 {
         let per_s = match seconds > 0.0 {
             true => count / seconds,
@@ -74,7 +74,7 @@ impl Unit {
         }
     }
 
-    /// Whether transactions are counted rather than bytes.
+    /// True if the unit counts transactions instead of bytes.
     pub fn counts_transactions(self) -> bool {
         matches!(self, Unit::Transactions | Unit::Latency)
     }

@@ -1,4 +1,4 @@
-//! How a test ends: nothing is lost that is on its way. The other end here is as strict as the original.
+//! Tests of the end of a test: data in flight is not lost. The other end is as strict as the original.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tcpcost_netperf::protocol::omni::{Request, Response, Results};
 use tcpcost_netperf::protocol::{Message, kind};
 use tcpcost_signals::Interrupt;
 
-/// A netserver for one test; it calls a reset data connection an error, as the original does.
+/// A netserver for one test. It reports a reset of the data connection as an error, as the original does.
 fn strict(
     data: impl FnOnce(&Request, &TcpListener) -> io::Result<Results> + Send + 'static,
 ) -> (String, JoinHandle<()>) {
@@ -27,7 +27,8 @@ fn strict(
             ..Response::default()
         };
         let mut response = response.message();
-        // What our own netserver adds to its answer: the client then says by a last connection that there are no more.
+        // Our netserver's addition to its answer. The client then announces the end by a last connection
+        // without a request.
         let own = OwnCpu {
             cpu_ns: 0,
             method: Method::Share,
@@ -38,14 +39,14 @@ fn strict(
             Ok(results) => results.message(),
             Err(error) => Message::new(message.kind + 1, error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        // It may be gone: then nobody wants to know.
+        // The client may have ended and not need the answer.
         let _ = answer.send(&mut control);
         let _ = control.read(&mut [0]);
     });
     (port, thread)
 }
 
-/// Answers requests of one connection to its end.
+/// Answers the requests of one connection until its end.
 fn respond(request: &Request, mut stream: &TcpStream, results: &mut Results) -> io::Result<()> {
     let mut asked = vec![0; request.request_size as usize];
     let answer = vec![7; request.response_size as usize];
@@ -69,8 +70,8 @@ fn run_until(port: &str, words: &str, interrupt: &Interrupt) -> Result<u8, Strin
     netperf(&args, || Ok(interrupt.clone())).map_err(|failure| failure.to_string())
 }
 
-/// What netperf says of a netserver that gives so many answers and then ends the control connection, by a reset if it
-/// reads nothing.
+/// Line of netperf about a netserver that sends `answers` answers and then ends the control connection: by a
+/// reset if it reads nothing.
 fn line_of(answers: u32, reads: bool, words: &str) -> String {
     let control = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = control.local_addr().unwrap().port().to_string();
@@ -125,7 +126,8 @@ fn a_passphrase_is_hinted_at_only_where_it_may_be_missing() {
 
 #[test]
 fn responses_on_their_way_at_the_end_are_read() {
-    // Some responses are on their way only in part: their requests are not whole, or the socket buffers are full.
+    // Some responses are only partly in flight: their requests are incomplete, or the socket buffers are
+    // full.
     for words in [
         "-t TCP_RR -l 1 -- -b 32",
         "-t TCP_RR -l 1 -- -b 32 -r 1,100000",
@@ -151,7 +153,7 @@ fn the_last_connection_of_many_is_not_reset() {
             let mut asked = vec![0; request.request_size as usize];
             let mut stream = stream?;
             match stream.read_exact(&mut asked) {
-                // The last one has no request.
+                // The last connection has no request.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
                 done => done?,
             }
@@ -172,7 +174,7 @@ fn an_interrupted_test_does_not_wait_for_a_netserver_that_is_silent() {
         stream.write_all(&[7; 10])
     };
     let reads: Traffic = |stream| stream.read_exact(&mut [0; 1000]);
-    // More than the buffers of two sockets: netperf reads.
+    // More bytes than the buffers of two sockets hold, so netperf must read.
     let writes: Traffic = |stream| stream.write_all(&vec![7; 64 << 20]);
     for (words, traffic) in [
         ("-t TCP_RR -l 1000 -- -r 1000,10", request),
@@ -188,7 +190,7 @@ fn an_interrupted_test_does_not_wait_for_a_netserver_that_is_silent() {
             let (mut stream, _) = listener.accept()?;
             traffic(&mut stream)?;
             asking.raise();
-            // Until netperf has ended.
+            // Waits until netperf has ended.
             let _ = has_ended.recv();
             Err(io::ErrorKind::TimedOut.into())
         });

@@ -1,7 +1,7 @@
-//! Sessions of the original, netperf 2.7.1 with its own netserver, as their bytes were: what netperf says is understood
-//! here and answered, what netserver says is understood; without either program.
+//! Recorded sessions of the original, netperf 2.7.1 with its own netserver. The bytes of its netperf are
+//! understood and answered, and the bytes of its netserver are understood, without either program.
 //!
-//! Each has 100 kB, 50 or 20 transactions; the command lines are beside them.
+//! Each has 100 kB, 50 or 20 transactions; the command lines are in the comments.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn request(name: &str) -> (Message, Request) {
     (message, request)
 }
 
-/// What netserver had set up, and what it saw.
+/// Set-up and results in netserver's recorded answers.
 fn answers(name: &str) -> (Response, Results) {
     let [first, last] = &recorded(&format!("{name}.answers"))[..] else {
         panic!("two answers");
@@ -39,7 +39,7 @@ fn answers(name: &str) -> (Response, Results) {
     (Response::of(first), Results::of(last))
 }
 
-/// `netperf -t TCP_STREAM -l -100000 -c -C -- -m 1000 -S 64K -k …`
+/// Recorded with `netperf -t TCP_STREAM -l -100000 -c -C -- -m 1000 -S 64K -k …`
 #[test]
 fn a_stream_to_netserver() {
     let (message, request) = request("stream");
@@ -63,7 +63,7 @@ fn a_stream_to_netserver() {
     assert!((0.0..=100.0).contains(&seen.cpu_util), "{}", seen.cpu_util);
 }
 
-/// `netperf -t TCP_MAERTS -l -100000 -- -m ,2000 -k …`
+/// Recorded with `netperf -t TCP_MAERTS -l -100000 -- -m ,2000 -k …`
 #[test]
 fn a_stream_from_netserver() {
     let (_, request) = request("maerts");
@@ -73,7 +73,7 @@ fn a_stream_from_netserver() {
     assert_eq!((seen.bytes_sent, seen.send_calls), (100_000, 50));
 }
 
-/// `netperf -t TCP_RR -l -50 -T ,0 -Y 0x20,0x28 -- -r 100,200 -D -K reno -k …`
+/// Recorded with `netperf -t TCP_RR -l -50 -T ,0 -Y 0x20,0x28 -- -r 100,200 -D -K reno -k …`
 #[test]
 fn requests_and_responses() {
     let (message, request) = request("rr");
@@ -88,7 +88,7 @@ fn requests_and_responses() {
     assert_eq!(seen.cong_control, "reno");
 }
 
-/// `netperf -t TCP_CRR -l -20 -- -r 3,5 -k …`
+/// Recorded with `netperf -t TCP_CRR -l -20 -- -r 3,5 -k …`
 #[test]
 fn a_connection_for_each_request() {
     let (_, request) = request("crr");
@@ -100,7 +100,7 @@ fn a_connection_for_each_request() {
     );
 }
 
-/// `netperf -t TCP_SENDFILE -l 1 -- -m 4K`, which is told as before omni tests.
+/// Recorded with `netperf -t TCP_SENDFILE -l 1 -- -m 4K`, which is sent as before omni tests.
 #[test]
 fn a_file_to_netserver() {
     let message = recorded("sendfile.request").remove(0);
@@ -110,7 +110,7 @@ fn a_file_to_netserver() {
     assert_eq!(request.ipfamily, 4);
 }
 
-/// What our netserver answers to a recorded request; `client` does the test at the port that it names.
+/// Answers of our netserver to a recorded request. `client` runs the test at the port in the first answer.
 fn answered(name: &str, client: impl FnOnce(std::net::SocketAddr)) -> Vec<Message> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut control = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -128,7 +128,7 @@ fn answered(name: &str, client: impl FnOnce(std::net::SocketAddr)) -> Vec<Messag
     );
     let port = match first.kind == kind::OMNI + 1 {
         true => Response::of(&first).data_port,
-        // The seventh word.
+        // The port is the seventh word.
         false => u32::from_be_bytes(first.body[24..28].try_into().unwrap()),
     };
     let mut data = control.peer_addr().unwrap();
@@ -199,7 +199,7 @@ fn recorded_requests_are_answered_as_the_original_answers() {
         data.shutdown(Shutdown::Write).unwrap();
         assert_eq!(data.read(&mut [0]).unwrap(), 0);
     });
-    // The original swaps the bytes of its second answer's kind once more; netperf does not look at it.
+    // The original swaps the bytes of its second answer's kind twice; netperf ignores it.
     let kind = recorded("sendfile.answers")[1].kind;
     assert_eq!(file[1].kind, kind.swap_bytes());
     assert_eq!(file[1].body[..8], 5000_f64.to_be_bytes());
@@ -207,7 +207,7 @@ fn recorded_requests_are_answered_as_the_original_answers() {
 
 #[test]
 fn requests_beyond_the_last_one_are_read() {
-    // The original with -b and a number of transactions asks more than it wants answered.
+    // With -b and a number of transactions, the original sends more requests than it needs answers.
     let rr = answered("rr", |to| {
         let mut data = TcpStream::connect(to).unwrap();
         data.write_all(&[1; 5000]).unwrap();
@@ -223,7 +223,7 @@ fn requests_beyond_the_last_one_are_read() {
 #[test]
 fn data_from_somebody_else_is_not_taken() {
     let stream = answered("stream", |to| {
-        // Another address of loopback: the control connection is of 127.0.0.1.
+        // Another loopback address: the control connection is from 127.0.0.1.
         let from = "127.0.0.2:0".parse().unwrap();
         let stranger = rustix::net::socket(
             rustix::net::AddressFamily::INET,
@@ -238,7 +238,7 @@ fn data_from_somebody_else_is_not_taken() {
         data.write_all(&[7; 9]).unwrap();
         data.shutdown(Shutdown::Write).unwrap();
         assert_eq!(data.read(&mut [0]).unwrap(), 0);
-        // Closed without a byte, or reset.
+        // The connection is closed without a byte, or reset.
         assert!(!matches!(TcpStream::from(stranger).read(&mut [0]), Ok(1..)));
     });
     assert_eq!(Results::of(&stream[1]).bytes_received, 9);

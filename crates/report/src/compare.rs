@@ -1,4 +1,4 @@
-//! Cells against each other, and against published figures.
+//! Comparisons of cells with each other, and with published figures.
 
 use tcpcost_study::{Derived, Series, Value};
 
@@ -10,39 +10,39 @@ use crate::number::show_estimate;
 use crate::summary::Summary;
 use crate::table::ABSENT;
 
-/// Cells that can be held against each other: the same main quantity, all at a fixed rate or all
+/// Cells that can be compared: they have the same main quantity, and are all at a fixed rate or all
 /// CPU-bound.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
-    /// Their main quantity.
+    /// Main quantity of the cells.
     pub main: Derived,
-    /// Whether at a fixed rate.
+    /// True if the cells have a fixed rate.
     pub fixed_rate: bool,
     /// The cells, in the study's order.
     pub cells: Vec<&'a CellSummary>,
 }
 
 impl<'a> Group<'a> {
-    /// The first cell; `None` for the first itself.
+    /// The first cell of the group. `None` if `cell` is the first cell.
     fn first_before(&self, cell: &CellSummary) -> Option<&'a CellSummary> {
         let first = self.cells.first()?;
         (!std::ptr::eq(*first, cell)).then_some(first)
     }
 
-    /// A cell's main quantity over the first cell's, trial by trial; absent for the first itself, and where both are not
-    /// comparable.
+    /// Ratio of a cell's main quantity to the first cell's, trial by trial. `None` for the first cell, and
+    /// for cells that are not comparable.
     pub fn ratio_to_first(&self, cell: &CellSummary) -> Option<Estimate> {
         let first = self.first_before(cell)?;
         Some(Contrast::new(first, cell, self.main)?.ratio)
     }
 
-    /// Why a cell has no ratio to the first; `None` if it has one, or no trials.
+    /// Reason why a cell has no ratio to the first cell. `None` if it has a ratio, or no trials.
     pub fn incomparable(&self, cell: &CellSummary) -> Option<Incomparable> {
         let first = self.first_before(cell)?;
         Incomparable::of(first, cell, self.main).filter(|_| first.n > 0 && cell.n > 0)
     }
 
-    /// The column of a table: the ratio to the first, or a dash, with the reason where there is one.
+    /// Text in a table's column: the ratio to the first cell, or a dash, with the reason if there is one.
     pub(crate) fn shown_ratio(&self, cell: &CellSummary) -> String {
         match (self.ratio_to_first(cell), self.incomparable(cell)) {
             (Some(ratio), _) => show_estimate(&ratio, 1.0),
@@ -51,7 +51,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The first cell, where the costs of another cell by layer and by function may be related to its costs.
+    /// The first cell, if the costs of `cell` by layer and by function may be compared with its costs.
     pub(crate) fn first_by_profile(&self, cell: &CellSummary) -> Option<&'a CellSummary> {
         let first = self.first_before(cell)?;
         Incomparable::by_profile(first, cell)
@@ -60,19 +60,19 @@ impl<'a> Group<'a> {
     }
 }
 
-/// One published figure beside ours.
+/// A published figure next to ours.
 #[derive(Debug, Clone)]
 pub struct PublishedComparison<'a> {
-    /// The curve it is of.
+    /// Published curve that the figure belongs to.
     pub series: &'a Series,
-    /// The knob's value.
+    /// Value of the knob.
     pub value: &'a Value,
-    /// The figure.
+    /// Published figure.
     pub figure: f64,
-    /// A cell of ours with this value; absent where we have none.
+    /// Our cell with this value; `None` if there is none.
     pub cell: Option<&'a CellSummary>,
-    /// What our figure is: the published quantity, or both ends together where a bed cannot tell
-    /// the ends apart.
+    /// Quantity of our figure: the published quantity, or that of both ends together if a bed cannot
+    /// distinguish the ends.
     pub of: Derived,
     /// Our figure.
     pub ours: Option<&'a Estimate>,
@@ -99,7 +99,7 @@ impl Summary {
         groups
     }
 
-    /// The published figures, each beside every cell of ours that it belongs to.
+    /// The published figures, each paired with every cell of ours that has its settings.
     pub fn published(&self) -> Vec<PublishedComparison<'_>> {
         let Some(published) = &self.study.published else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Two cells of which somebody wants to know whether the second costs more: a verdict, and what moved with it.
+//! Comparison of two cells: a verdict on whether the second costs more, and other quantities that changed.
 
 use tcpcost_study::{Derived, Figure, Study};
 
@@ -15,63 +15,67 @@ use crate::stored::{Shift, StoredRuns, holm};
 /// A verdict on two cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// The first.
+    /// Name of the first cell.
     pub from: String,
-    /// The second.
+    /// Name of the second cell.
     pub to: String,
-    /// What is compared of them.
+    /// Trials that are compared.
     pub basis: Basis,
-    /// The least difference that matters, over the first.
+    /// Smallest difference that matters, as a fraction of the first.
     pub min_effect: f64,
-    /// The quantity that decides: the main one, or instructions where time cannot decide and they can.
+    /// Quantity that decides: the main one, or instructions if time cannot decide and instructions can.
     pub quantity: Derived,
-    /// Second to first.
+    /// Ratio of the second cell to the first.
     pub contrast: Option<Contrast>,
-    /// What is decided.
+    /// The verdict.
     pub decision: Decision,
-    /// Where nothing is: about how many pairs would do.
+    /// Estimated total number of pairs for a decision. `None` if there is a decision.
     pub pairs_needed: Option<usize>,
-    /// Of instructions, and of one setting: the count whose number was another, so that nothing is decided.
+    /// Count that differs between two cells of one setting whose instructions are compared. If set, nothing
+    /// is decided.
     pub regime: Option<Regime>,
-    /// Why nothing is decided of cells whose quantity must not be related.
+    /// Reason why the cells cannot be compared. If set, nothing is decided.
     pub incomparable: Option<Incomparable>,
-    /// Other quantities that both have, second to first, each with an interval of its own.
+    /// Other quantities that both cells have, as ratios of the second to the first, each with its own
+    /// interval.
     pub causes: Vec<(Derived, Contrast)>,
 }
 
-/// What is compared of two cells.
+/// Trials that are compared of two cells.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Basis {
     /// Pairs of trials that ran in turn.
     Pairs,
-    /// Boots of guests whose clock counts instructions: no trial shares the state of a machine with another one.
+    /// Boots of guests whose clock counts instructions. No two trials share the state of a machine.
     Boots,
-    /// Stored runs: the change of a cell against the other cells of its study.
+    /// Stored runs: the change of a cell, compared with the other cells of its study.
     Runs(StoredVerdict),
 }
 
-/// What is known of a verdict on stored runs besides its interval.
+/// Details of a verdict on stored runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredVerdict {
     /// Runs before the change.
     pub before: usize,
-    /// Runs after it.
+    /// Runs after the change.
     pub after: usize,
-    /// Cells that every run has.
+    /// Number of cells that every run has.
     pub cells: usize,
-    /// How many times as much all cells together cost after as before. Its interval is there only if the runs alternated.
+    /// Ratio of the cost of all cells together, after over before. It has an interval only if the runs
+    /// alternated.
     pub level: Option<Estimate>,
-    /// True if that is too far for cells to be compared.
+    /// True if `level` changed too much for cells to be compared.
     pub is_too_far: bool,
-    /// True if this is the verdict on that, not on a cell.
+    /// True if this is the verdict on `level`, not on a cell.
     pub is_of_level: bool,
-    /// True if the change stands among those of all cells, by Holm's rule: the exit code follows such verdicts alone.
+    /// True if the change is significant among those of all cells, by Holm's rule. The exit code follows only
+    /// such verdicts.
     pub stands: bool,
-    /// The smallest change that these runs could show, over 1.
+    /// Smallest change that these runs could show, as a fraction.
     pub visible: Option<f64>,
-    /// About how many runs of each, in turn, would show a change of 20 %.
+    /// Estimated number of runs before and after, in turn, that would show a change of 20 %.
     pub runs_needed: Option<usize>,
-    /// The command that decides.
+    /// Command that makes the runs for a decision.
     pub to_decide: String,
 }
 
@@ -82,25 +86,26 @@ pub struct Earlier<'a, S> {
     pub runs: &'a [S],
     /// Other runs after the change.
     pub beside: &'a [S],
-    /// The smallest difference that matters, over 1.
+    /// Smallest difference that matters, as a fraction.
     pub min_effect: f64,
-    /// The study as a command line takes it.
+    /// The study as an argument of the command line.
     pub study: &'a str,
-    /// What was changed of it, as flags of `compare`, each after a space.
+    /// Changes of the study as flags of `compare`, each after a space.
     pub for_compare: &'a str,
-    /// The same as flags of `run`.
+    /// Changes of the study as flags of `run`, each after a space.
     pub for_run: &'a str,
     /// The directory of the earlier runs.
     pub directory: &'a str,
 }
 
-/// Instructions are the same on a busy machine and on a quiet one, so they may decide where time cannot.
+/// Figures of instructions. They are the same on a busy and on a quiet machine, so they may decide if time
+/// cannot.
 const INSTRUCTIONS: [Figure; 2] = [
     Figure::InstructionsPerKib,
     Figure::InstructionsPerTransaction,
 ];
 
-/// Where instructions went.
+/// Instructions by context.
 const CONTEXTS: [Figure; 12] = [
     Figure::MemoryInstructionsPerKib,
     Figure::MemoryInstructionsPerTransaction,
@@ -117,8 +122,8 @@ const CONTEXTS: [Figure; 12] = [
 ];
 
 impl Comparison {
-    /// The decision that exit codes and results of tests follow: a change of one cell of many counts only if it stands among
-    /// those of all.
+    /// Decision for exit codes and results of tests. A change of one cell counts only if it is significant
+    /// among those of all cells.
     pub fn final_decision(&self) -> Decision {
         match (&self.basis, self.decision) {
             (Basis::Runs(stored), Decision::Regresses) if !stored.stands => Decision::Inconclusive,
@@ -126,7 +131,7 @@ impl Comparison {
         }
     }
 
-    /// `contrast` compares the cells, however they were run; `main` decides where it can.
+    /// Compares two cells by `contrast`, however they were run. `main` decides if it can.
     pub(crate) fn new(
         from: &CellSummary,
         to: &CellSummary,
@@ -156,7 +161,7 @@ impl Comparison {
             true => by_time,
             false => by_instructions().unwrap_or(by_time),
         };
-        // What is set otherwise may be meant to make another number of ACKs.
+        // Cells with different settings may make a different number of ACKs on purpose.
         let regime = (from.knobs == to.knobs)
             .then(|| regime::differs(from, to, quantity, min_effect))
             .flatten();
@@ -164,7 +169,7 @@ impl Comparison {
             Some(_) => Decision::Inconclusive,
             None => decision,
         };
-        // Requests have bytes, too; what a byte costs is then no cause.
+        // A cost per byte is no cause if the cells have transactions, although requests have bytes.
         let is_of_its_unit = |kind: Figure| {
             !kind.name().contains("instructions_per_")
                 || is_per_transaction(kind) == from.has_transactions()
@@ -183,7 +188,8 @@ impl Comparison {
             from: from.name.clone(),
             to: to.name.clone(),
             pairs_needed: match (decision, &basis) {
-                // More trials would be of these two regimes, too; and more trials of a stored run have its level, too.
+                // More trials would have the same two regimes, and more trials of a stored run would have its
+                // level.
                 (Decision::Inconclusive, Basis::Pairs | Basis::Boots) if regime.is_none() => {
                     contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
                 }
@@ -204,8 +210,8 @@ impl Comparison {
     }
 }
 
-/// Each cell of a run against the cell of earlier runs with the same name and knobs. Runs that alternated have a verdict on all
-/// cells together as well.
+/// Compares each cell of a run with the cell of earlier runs with the same name and knobs. Runs that
+/// alternated also have a verdict on all cells together.
 pub(crate) fn against_baseline(
     cells: &[CellSummary],
     runs: &StoredRuns<'_>,
@@ -303,7 +309,7 @@ pub(crate) fn against_baseline(
     all
 }
 
-/// Those that the study asks for.
+/// Comparisons that the study asks for.
 pub(crate) fn comparisons(study: &Study, cells: &[CellSummary]) -> Vec<Comparison> {
     let named = |name: &str| cells.iter().find(|cell| cell.name == name);
     let pairs = study.comparisons.iter();

@@ -10,7 +10,8 @@ use crate::effect_prose::{claim, cost, signed};
 use crate::effects::{is_established, row};
 use crate::number::{precise, show};
 
-/// `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12 pairs).`
+/// Sentence of a verdict, such as `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12
+/// pairs).`
 pub(crate) fn sentence(one: &Comparison) -> String {
     let verdict = one.decision.name();
     let (from, to) = (&one.from, &one.to);
@@ -63,7 +64,8 @@ pub(crate) fn sentence(one: &Comparison) -> String {
     format!("{verdict}: \"{to}\" {what} ({n} {counted}).{more}")
 }
 
-/// All verdicts, each with what moved with it. Cells of stored runs without a verdict share one sentence.
+/// All verdicts, each with the other quantities that changed. Cells of stored runs without a verdict share
+/// one sentence.
 pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
     let is_open = |one: &&Comparison| {
         matches!(&one.basis, Basis::Runs(stored) if !stored.is_of_level && one.contrast.is_some())
@@ -110,7 +112,7 @@ pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
     each.chain(joined).chain(last).collect()
 }
 
-/// A verdict on stored runs.
+/// Sentence of a verdict on stored runs.
 fn of_runs(one: &Comparison, stored: &StoredVerdict) -> String {
     let to = &one.to;
     let Some(contrast) = &one.contrast else {
@@ -175,7 +177,7 @@ fn runs(count: usize) -> String {
     }
 }
 
-/// `all 8 cells cost 38 % more after the change, as when a machine is busier`.
+/// Text such as `all 8 cells cost 38 % more after the change, as when a machine is busier`.
 fn level(one: &Comparison, stored: &StoredVerdict) -> String {
     let cells = match stored.cells {
         1 => "its one cell".to_string(),
@@ -201,10 +203,10 @@ fn level(one: &Comparison, stored: &StoredVerdict) -> String {
     }
 }
 
-/// A level's change in percent that is said with its direction.
+/// Smallest change of the level, in percent, whose direction is stated.
 const LEVEL_NAMED: f64 = 2.0;
 
-/// What the runs cannot show, and what decides.
+/// Sentences about what the runs cannot show, and how to decide.
 fn unseen(stored: &StoredVerdict) -> String {
     let each = match (stored.before, stored.after) {
         (1, 1) => "one run each".to_string(),
@@ -228,7 +230,7 @@ fn unseen(stored: &StoredVerdict) -> String {
     }
 }
 
-/// What moved with it, by its interval, the most first: `segments per skb −84 % [−85, −83]`.
+/// Quantities that changed, by their intervals, largest first, such as `segments per skb −84 % [−85, −83]`.
 pub(crate) fn causes(one: &Comparison) -> Vec<String> {
     let mut moved: Vec<&(Derived, Contrast)> = one
         .causes
@@ -237,7 +239,7 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
         .collect();
     let size = |contrast: &Contrast| contrast.ratio.median.ln().abs();
     moved.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-    // The same count is both ends' together and each end's: the one that moved most says it.
+    // A count exists for both ends together and for each end. Only the one that changed most is named.
     let mut kinds = Vec::new();
     moved.retain(|(of, _)| {
         let is_first = !kinds.contains(&of.kind);
@@ -249,7 +251,7 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
         .collect()
 }
 
-/// Of more causes the largest say enough; the document has all.
+/// Limit on the causes in a sentence. The JSON document has all.
 const CAUSES_TOLD: usize = 5;
 
 fn name(of: Derived) -> String {

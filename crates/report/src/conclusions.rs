@@ -1,5 +1,5 @@
-//! What a study set out to conclude, in numbers: its `[[conclusion]]`s and `[[fit]]`s over the cells.
-//! The words are in `prose.rs`.
+//! Conclusions of a study in numbers: its `[[conclusion]]`s and `[[fit]]`s over the cells. The words are in
+//! `prose.rs`.
 
 use std::collections::BTreeMap;
 
@@ -11,113 +11,113 @@ use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::held::Held;
 
-/// One answer to a conclusion or fit of the study, with or without an estimate.
+/// Answer to a conclusion or fit of the study, with or without an estimate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// What was done, in the study's words.
+    /// Text of the conclusion in the study.
     pub text: String,
-    /// Whether it continues the sentence of the finding before.
+    /// True if it continues the sentence of the previous finding.
     pub continues: bool,
-    /// The quantity.
+    /// Quantity of the finding.
     pub quantity: Derived,
-    /// The kind, with its estimates.
+    /// Kind of finding, with its estimates.
     pub kind: FindingKind,
-    /// The published statement that it tests, by its id, and whether that holds here.
+    /// Id of the published statement that it tests, and whether the statement holds here.
     pub tests: Option<(String, Held)>,
 }
 
-/// The kinds of findings.
+/// Kind of a finding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FindingKind {
-    /// The quantity itself.
+    /// Value of the quantity.
     Value {
-        /// Cells and their estimates.
+        /// Names of cells and their estimates.
         cells: Vec<(String, Option<Estimate>)>,
-        /// The published figure.
+        /// Published figure.
         published: Option<f64>,
     },
-    /// What a knob changes.
+    /// Effect of a knob.
     Change {
-        /// The knob.
+        /// Name of the knob.
         knob: String,
-        /// The value that the others are held against.
+        /// Value that the others are compared with.
         from: Value,
-        /// Which cells, where there are several pairs: the first one's name without the knob.
+        /// Name of the first cell without the knob, if there are several groups of cells; else empty.
         at: String,
-        /// The other values.
+        /// Changes to the other values.
         steps: Vec<Step>,
     },
-    /// What a knob changes, over the values of another.
+    /// Effect of a knob, over the values of another knob.
     Crossover {
-        /// The knob.
+        /// Name of the knob.
         knob: String,
-        /// The value that the other is held against.
+        /// Value that the other one is compared with.
         from: Value,
         /// The other value.
         to: Value,
-        /// The knob that it is followed over.
+        /// Name of the other knob.
         over: String,
-        /// Which cells, where there are several such rows: the first one's name without both knobs.
+        /// Name of the first cell without both knobs, if there are several rows of cells; else empty.
         at: String,
-        /// By value of `over`, in order.
+        /// Changes by value of `over`, in order.
         crossings: Vec<Crossing>,
     },
-    /// A straight line.
+    /// Straight line.
     Line {
-        /// To the right.
+        /// Quantity of the x axis.
         over: Derived,
-        /// Cells it is laid through.
+        /// Number of cells on the line.
         cells: usize,
-        /// How much the quantity grows by one of `over`.
+        /// Growth of the quantity per unit of `over`.
         slope: Option<Estimate>,
-        /// The quantity where `over` is 0.
+        /// Value of the quantity where `over` is 0.
         intercept: Option<Estimate>,
-        /// The published slope.
+        /// Published slope.
         published: Option<f64>,
     },
 }
 
-/// The change in percent at one value of the knob that it is looked at over.
+/// Change at one value of the other knob.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossing {
-    /// The value.
+    /// Value of the other knob.
     pub at: Value,
-    /// The change, trial by trial; absent where one of both cells has no number.
+    /// Change in percent, trial by trial; `None` if one of the two cells has no number.
     pub percent: Option<Estimate>,
-    /// Why there is none, of cells that are not comparable.
+    /// Reason why the cells are not comparable.
     pub incomparable: Option<Incomparable>,
 }
 
-/// From one value of a knob to another.
+/// Change from one value of a knob to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The other.
+    /// The other value.
     pub to: Value,
-    /// The change in percent of the first, trial by trial.
+    /// Change in percent of the first, trial by trial.
     pub percent: Option<Estimate>,
-    /// Why there is none, of cells that are not comparable.
+    /// Reason why the cells are not comparable.
     pub incomparable: Option<Incomparable>,
-    /// The published one.
+    /// Published change in percent.
     pub published_percent: Option<f64>,
-    /// Whether what was stated of it holds, where something was.
+    /// Result for the published statement about it; `None` without a statement.
     pub held: Option<Held>,
 }
 
-/// What an estimate says of the sign of what it estimates.
+/// Sign of an estimated value, as far as its interval shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     /// The whole interval is below zero.
     Below,
     /// The whole interval is above zero.
     Above,
-    /// Zero is inside.
+    /// Zero is inside the interval.
     Open,
     /// There is no interval: fewer than six trials.
     Unknown,
 }
 
 impl Sign {
-    /// Of an estimate.
+    /// Sign of an estimate.
     pub fn of(estimate: &Estimate) -> Sign {
         match estimate.lo.zip(estimate.hi) {
             None => Sign::Unknown,
@@ -128,24 +128,24 @@ impl Sign {
     }
 }
 
-/// Ours beside a published figure.
+/// Our estimate compared with a published figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Against {
-    /// It lies in our interval.
+    /// The figure is in our interval.
     Within,
-    /// It does not, but our median is within half a percent of it: figures are published to three or
-    /// four digits.
+    /// The figure is outside our interval, but our median is within half a percent of it: figures are
+    /// published with three or four digits.
     Near,
-    /// Our whole interval is below it.
+    /// Our whole interval is below the figure.
     Below,
-    /// Our whole interval is above it.
+    /// Our whole interval is above the figure.
     Above,
     /// There is no interval.
     Unknown,
 }
 
 impl Against {
-    /// Of an estimate and a figure.
+    /// Compares an estimate with a figure.
     pub fn of(estimate: &Estimate, figure: f64) -> Against {
         match estimate.lo.zip(estimate.hi) {
             None => Against::Unknown,
@@ -156,7 +156,7 @@ impl Against {
         }
     }
 
-    /// Its word in JSON.
+    /// Word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Against::Within => "within",
@@ -168,10 +168,10 @@ impl Against {
     }
 }
 
-/// See [`Against::Near`].
+/// Difference from which a figure is no longer [`Against::Near`], as a fraction.
 const NEAR: f64 = 0.005;
 
-/// All that the study asks for, fits last.
+/// All findings that the study asks for, fits last.
 pub(crate) fn findings(study: &Study, cells: &[CellSummary]) -> Vec<Finding> {
     let conclusions = study
         .conclusions
@@ -188,7 +188,7 @@ fn picked<'a>(
     cells.iter().filter(move |cell| cell.knobs.has(wanted))
 }
 
-/// What is told of a cell: the quantity asked for, or its main one.
+/// Quantity that is shown for a cell: the one that was asked for, or the cell's main one.
 pub(crate) fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
     asked.map_or(cell.main, |asked| cell.has_or_both(asked))
 }
@@ -227,8 +227,8 @@ fn tests(one: &Conclusion, held: impl Iterator<Item = Held>) -> Option<(String, 
     Some((one.statement.clone()?, Held::all(held)))
 }
 
-/// The cell of those that match that the others are held against, and those, each with its place in `to`; one such group for
-/// each setting of the other knobs. A quick run leaves cells out.
+/// Groups of cells, one for each setting of the other knobs. Each has the cell with the value `from`, and the
+/// cells with the values `to`, with their indices in `to`. A quick run lacks some cells.
 pub(crate) fn groups<'a>(
     study: &Study,
     matching: &Knobs,
@@ -255,7 +255,8 @@ pub(crate) fn groups<'a>(
     if !held.is_empty() {
         return held;
     }
-    // Cells that a study names one by one may differ in more than the knob: then those that match must be one of each value.
+    // Cells that a study lists one by one may differ in more than the knob. Then there must be one matching
+    // cell for each value.
     let all: Vec<&CellSummary> = groups.into_iter().flat_map(|(_, group)| group).collect();
     let values: Vec<_> = all
         .iter()
@@ -266,7 +267,7 @@ pub(crate) fn groups<'a>(
     named.into_iter().collect()
 }
 
-/// Of cells, the one that others are held against, and those.
+/// The cell with the value `from`, and the cells with the values `to`.
 fn changed<'a>(
     group: &[&'a CellSummary],
     change: &Change,
@@ -281,7 +282,7 @@ fn changed<'a>(
     (!to.is_empty()).then_some((with(&change.from)?, to))
 }
 
-/// One for each group of cells that differ in the knob alone.
+/// Findings about a change: one for each group of cells that differ only in the knob.
 fn changes(
     study: &Study,
     one: &Conclusion,
@@ -300,7 +301,7 @@ fn changes(
         let steps = to.into_iter().map(|(index, cell)| {
             let contrast = match &than {
                 None => Contrast::new(first, cell, quantity),
-                // Group by group, in the order of both.
+                // Pairs of groups, in the order of both lists.
                 Some(than) => than.get(at).and_then(|(other, others)| {
                     let (_, with) = others.iter().find(|(of, _)| *of == index)?;
                     Contrast::of_contrasts([*other, *with], [first, cell], quantity)
@@ -336,7 +337,8 @@ fn changes(
     all
 }
 
-/// One for each other value of the knob at each setting of the knobs beside `over`.
+/// Findings about a crossover: one for each other value of the knob, at each setting of the knobs other than
+/// `over`.
 fn crossovers(
     study: &Study,
     one: &Conclusion,
@@ -344,7 +346,7 @@ fn crossovers(
     over: &str,
     cells: &[CellSummary],
 ) -> Vec<Finding> {
-    // Rows by the first cell's name without both knobs, and by the other value.
+    // Rows with the first cell's name without both knobs, and the index of the other value.
     let mut rows: Vec<(String, usize, Derived, Vec<Crossing>)> = Vec::new();
     for (first, to) in groups(study, &one.matching, change, cells) {
         let Some(value) = first.knobs.value(over) else {
@@ -389,7 +391,7 @@ fn crossovers(
     all
 }
 
-/// A cell's name without knobs.
+/// Name of a cell without the given knobs.
 fn without(cell: &CellSummary, knobs: &[&str]) -> String {
     let is_told = |word: &&str| {
         let name = word.split_once('=').map(|(name, _)| name);
@@ -400,8 +402,8 @@ fn without(cell: &CellSummary, knobs: &[&str]) -> String {
     name.trim_end_matches(',').to_string()
 }
 
-/// One line for each repetition, through what its trials of the cells found, and the estimates of their
-/// slopes and intercepts: drift that is slower than a repetition is in no slope.
+/// Fits one line for each repetition, through the values of its trials. Returns estimates of slope and
+/// intercept, which therefore are free of drift that is slower than a repetition.
 fn line(fit: &Fit, cells: &[CellSummary]) -> Finding {
     let cells: Vec<&CellSummary> = picked(cells, &fit.matching).collect();
     let quantity = cells
@@ -443,10 +445,10 @@ fn line(fit: &Fit, cells: &[CellSummary]) -> Finding {
     }
 }
 
-/// Two points are always on a line.
+/// Fewest points of a line, because two points are always on a line.
 const POINTS_MIN: usize = 3;
 
-/// Slope and intercept of the ordinary least-squares line; absent where all x are the same.
+/// Slope and intercept of the least-squares line. `None` if all x are equal.
 fn least_squares(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let n = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;

@@ -1,4 +1,4 @@
-//! Which hosts of a trial had CPUs of their own, so that CPU time can be attributed to each of them.
+//! Finds the hosts of a trial that had CPUs of their own, so that CPU time can be attributed to them.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use tcpcost_study::{HostName, HostRecord, Reach, Record, Scope, StackKind};
 
 use crate::scope::scopes;
 
-/// Whether the CPUs of these hosts did their work alone: no other host of their machines has a CPU of
-/// theirs, and receive work is where it belongs. The kernel's, that of a namespace of its own, is where it is
-/// steered to; our own TCP does it in its own thread; on a loopback it runs where the sender is.
+/// True if the CPUs of these hosts worked for no other host: no other host on their machines uses these CPUs,
+/// and receive work runs where it belongs. The kernel's receive work in a namespace runs where it is steered
+/// to. Our own TCP's runs in its own thread. On a loopback it runs on the sender's CPU.
 pub(crate) fn has_own_cpus(record: &Record, scope: Scope) -> bool {
     let (inside, others): (Vec<HostName>, Vec<HostName>) =
         record.hosts.keys().partition(|host| scope.holds(**host));
@@ -38,7 +38,7 @@ pub(crate) fn has_own_cpus(record: &Record, scope: Scope) -> bool {
         && neighbours.all(|host| disjoint(host) && works_there(host))
 }
 
-/// Whether the receive work of all its ports is steered to CPUs (to which, the runner sees to).
+/// True if the receive work of all the host's ports is steered to CPUs. The runner chooses these CPUs.
 fn is_steered(host: &HostRecord) -> bool {
     let is_set =
         |mask: &str| mask.contains(|digit: char| digit.is_ascii_hexdigit() && digit != '0');
@@ -46,13 +46,13 @@ fn is_steered(host: &HostRecord) -> bool {
     masks.map(Option::unwrap_or_default).all(is_set)
 }
 
-/// The smallest scopes to which CPU time can be attributed and that together are all hosts: hosts, sets of hosts, or all
-/// together.
+/// Smallest scopes to which CPU time can be attributed and that together cover all hosts: hosts, sets of
+/// hosts, or all hosts together.
 pub(crate) fn separable_scopes(record: &Record) -> Vec<Scope> {
     let hosts: BTreeSet<HostName> = record.hosts.keys().copied().collect();
     let mut left = hosts.clone();
     let mut separable = Vec::new();
-    // Hosts before the sets that they are in.
+    // Each host comes before the set that it belongs to.
     for scope in scopes(&hosts).into_iter().rev() {
         let holds_left = left.iter().any(|&host| scope.holds(host));
         if scope != Scope::All && holds_left && has_own_cpus(record, scope) {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use tcpcost_study::{Bed, Environment, Knobs, Outcome, SCHEMA_VERSION, Topology};
 
-    /// A star of two clients; CPUs of client1, client2 and server, with their machines.
+    /// A star of two clients, with machine and CPU of client1, client2 and server.
     fn record(cpus: [(&str, usize); 3]) -> Record {
         let mut knobs = Knobs::default();
         knobs.set("topology", "star").unwrap();

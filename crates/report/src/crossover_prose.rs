@@ -1,10 +1,10 @@
-//! From which value of one knob on a value of another costs less, in words.
+//! Sentence about the value of one knob from which a value of another costs less.
 
 use crate::conclusions::{Crossing, Sign};
 use crate::effect_prose::signed;
 
-/// What the crossings, in the order of their values, say: `is cheaper from 16KiB on (−23 % [−44, −16] there), dearer up to
-/// 1KiB; not decided at 4KiB`.
+/// Text for crossings in the order of their values, such as `is cheaper from 16KiB on (−23 % [−44, −16]
+/// there), dearer up to 1KiB; not decided at 4KiB`.
 pub(crate) fn told(crossings: &[Crossing]) -> String {
     let refused: Vec<&Crossing> = crossings
         .iter()

@@ -1,6 +1,7 @@
-//! One record to its figures: a record as a source of counts. The formulas are the figures' own (`counts`).
+//! Figures of one record: the record is a source of counts, and the formulas are those of the figures
+//! (`counts`).
 //!
-//! Whatever lacks an input is absent, never 0. Nothing here averages over trials.
+//! A figure that lacks an input is absent, never 0. No value here is an average over trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +15,22 @@ use crate::cpu_time::CpuTime;
 use crate::response::ResponseTimes;
 use crate::scope::scopes;
 
-/// What one trial's counts amount to.
+/// Figures of one trial.
 pub type Values = BTreeMap<Derived, f64>;
 
-/// Every figure that this record has the counts for, of all hosts, of each set of them and of each host; none
-/// unless it was measured. Of a captured trial only what the capture tells: it cost CPU, too.
+/// Every figure that this record has the counts for: of all hosts, of each set of hosts and of each host.
+/// Empty for a trial that was not measured. A captured trial has only the figures of its capture, because
+/// capturing costs CPU, too.
 ///
-/// CPU time of all CPUs of a host is a figure of the host if no other host uses its CPUs and its receive work is done there
-/// (`cpu_ownership.rs`). CPU time by owner is a figure of each host that has it. A count of a namespace belongs to the hosts
-/// that are alone in it; on loopback all hosts are in one, which counts once.
+/// CPU time of all CPUs of a host is a figure of the host if no other host uses its CPUs and its receive work
+/// runs there (`cpu_ownership.rs`). CPU time by owner is a figure of each host that has it. A count of a
+/// namespace belongs to the hosts that are alone in it. On loopback all hosts are in one namespace, which
+/// counts once.
 pub fn derive(record: &Record) -> Values {
     derive_by(record, |scope| has_own_cpus(record, scope))
 }
 
-/// As [`derive`], for who knows of which hosts CPU can be told.
+/// [`derive`] with a given test of whether the hosts of a scope have their own CPUs.
 pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -> Values {
     let mut values = Values::new();
     if !record.is_measured() {
@@ -43,7 +46,7 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
                 FigureOf::Trial | FigureOf::Group => scope == Scope::All,
                 _ => false,
             };
-            // A clock that counts instructions tells no time.
+            // A clock that counts instructions shows no time.
             let is_told = is_of && !(kind.is_time() && part.instructions_per_ns().is_some());
             if let Some(value) = kind.value(&part).filter(|_| is_told) {
                 values.insert(Derived { kind, scope }, value);
@@ -66,7 +69,7 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
     values
 }
 
-/// CPU time of a measured trial, of all hosts, for each unit of its work: by the best meter that it has.
+/// CPU time of all hosts per unit of work, by the best meter of a measured trial.
 pub(crate) fn cost(record: &Record) -> Option<(Figure, f64)> {
     if !record.is_measured() || record.captured {
         return None;
@@ -89,14 +92,14 @@ pub(crate) fn cost(record: &Record) -> Option<(Figure, f64)> {
 struct Trial<'a> {
     record: &'a Record,
     response_times: Option<ResponseTimes>,
-    /// The side of each host, and whether it has payload to send: asked for each figure of each of maybe hundreds of hosts, as
-    /// are the namespaces.
+    /// Side of each host. Stored, as are `namespaces` and `senders`, because each figure of maybe hundreds of
+    /// hosts needs it.
     sides: BTreeMap<HostName, Option<Side>>,
     namespaces: BTreeMap<HostName, Namespace<'a>>,
     senders: Vec<Side>,
 }
 
-/// The machine, and the host; none of hosts in the command's own namespace, who share it.
+/// Machine and host. Without a host for hosts in the command's own namespace, which they share.
 type Namespace<'a> = (&'a str, Option<HostName>);
 
 impl<'a> Trial<'a> {
@@ -130,14 +133,14 @@ impl<'a> Trial<'a> {
         self.record.hosts.iter().map(|(&name, host)| (name, host))
     }
 
-    /// The hosts of one side that found something.
+    /// Hosts of one side that have a record.
     fn of_side(&self, side: Side) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
         self.hosts()
             .filter(move |(name, _)| self.sides.get(name) == Some(&Some(side)))
     }
 
-    /// The workers' readings of what was done. Transactions are counted by who connects; payload by whoever takes it,
-    /// and every host that the workload sends to must have counted.
+    /// The workers' readings of the work done. Transactions are counted by the side that connects, payload by
+    /// the receivers. Every host that the workload sends to must have counted.
     fn work(&self, of: Quantity) -> Option<Vec<&'a Reading>> {
         if self.record.captured {
             return None;
@@ -159,10 +162,10 @@ impl<'a> Trial<'a> {
                 }
             }
         }
-        // A host that is missing has counted nothing.
+        // A host without a record has counted nothing.
         let wanted = self.record.topology.hosts.len();
         let is_whole = self.record.hosts.len() == wanted;
-        // Of what nobody sends there is nothing to count.
+        // Without a sender there is nothing to count.
         (is_whole && !readings.is_empty()).then_some(readings)
     }
 }
@@ -180,11 +183,11 @@ fn namespace<'a>(name: HostName, host: &'a HostRecord, reach: Option<&Reach>) ->
 struct ScopeCounts<'a> {
     trial: &'a Trial<'a>,
     scope: Scope,
-    /// The hosts that it holds.
+    /// Hosts in the scope.
     hosts: Vec<(HostName, &'a HostRecord)>,
-    /// Whether no other host is in a namespace of theirs.
+    /// True if no other host is in their namespaces.
     has_own_namespaces: bool,
-    /// Whether no other host has a part in what their CPUs do.
+    /// True if their CPUs work for no other host.
     has_own_cpus: bool,
 }
 
@@ -207,15 +210,16 @@ impl<'a> ScopeCounts<'a> {
         self.hosts.iter().copied()
     }
 
-    /// The host, where it is one.
+    /// The host of a scope with one host. `None` for several hosts and for captured trials.
     fn only_host(&self) -> Option<(HostName, &'a HostRecord)> {
         let mut hosts = self.hosts();
         let only = hosts.next()?;
-        // What a capture slows is tuned otherwise.
+        // A capture slows the host, so automatic tuning gives other values.
         (hosts.next().is_none() && !self.trial.record.captured).then_some(only)
     }
 
-    /// The hosts whose counts by a meter are of them alone, each owner once; `None` where one shares it with others.
+    /// Hosts that own the counts of a meter, each owner once. `None` if a count is shared with hosts outside
+    /// the scope.
     fn owners(&self, by: MeterName) -> Option<Vec<&'a HostRecord>> {
         let trial = self.trial;
         match by.of() {
@@ -229,7 +233,7 @@ impl<'a> ScopeCounts<'a> {
                     .filter(|(name, _)| seen.insert(trial.namespaces[name]));
                 Some(first.map(|(_, host)| host).collect())
             }
-            // The clock that all read.
+            // All hosts read the same clock.
             Of::Host => Some(self.hosts().map(|(_, host)| host).take(1).collect()),
             Of::Worker | Of::Connections => {
                 let topology = &trial.record.topology;
@@ -242,20 +246,20 @@ impl<'a> ScopeCounts<'a> {
         }
     }
 
-    /// The readings that hold a count by a meter, and how many there should be.
+    /// Readings with a count of a meter, and the number of readings that are expected.
     fn readings(&self, by: MeterName, of: Quantity) -> Option<(Vec<&'a Reading>, usize)> {
-        // A capture costs CPU: nothing else of its trial is told.
+        // A capture costs CPU, so a captured trial has no other figures.
         if self.trial.record.captured != (by == MeterName::Trace) {
             return None;
         }
         let owners = self.owners(by).filter(|owners| !owners.is_empty())?;
         let expected = owners.len();
         let found = owners.into_iter().filter_map(|host| match by {
-            // A host of our own TCP is as good as a namespace.
+            // Counts of a host of our own TCP replace those of a namespace.
             MeterName::Netstat => reading(host, by, of)
                 .or_else(|| reading(host, MeterName::Tcp, of))
                 .or_else(|| reading(host, MeterName::TcpInfo, of)),
-            // eBPF sees nothing of our own TCP, and counts 0.
+            // eBPF sees no packet of our own TCP, and counts 0.
             MeterName::Segments => {
                 reading(host, MeterName::Tcp, of).or_else(|| reading(host, by, of))
             }
@@ -264,7 +268,7 @@ impl<'a> ScopeCounts<'a> {
         Some((found.collect(), expected))
     }
 
-    /// What a meter told of the CPUs; `None` where these hosts' cannot be told from others'.
+    /// CPU time by a meter. `None` if the CPUs also work for hosts outside the scope.
     fn cpu_time(&self, by: MeterName) -> Option<CpuTime<'a>> {
         let record = self.trial.record;
         if !self.has_own_cpus || record.captured {
@@ -275,7 +279,7 @@ impl<'a> ScopeCounts<'a> {
     }
 }
 
-/// A group of the trial's connections as a source of counts: what its workload did. CPU is of hosts.
+/// A group of the trial's connections as a source of counts of its workload. CPU time exists only by host.
 struct GroupCounts<'a> {
     trial: &'a Trial<'a>,
     whose: Whose,
@@ -293,7 +297,8 @@ impl<'a> GroupCounts<'a> {
         }
     }
 
-    /// Its readings that hold a count: transactions are counted by who connects, payload by whoever takes it.
+    /// Readings of the group with a count. Transactions are counted by the side that connects, payload by the
+    /// receiver.
     fn readings(&self, of: Quantity) -> Option<Vec<&'a Reading>> {
         if self.trial.record.captured {
             return None;
@@ -340,7 +345,7 @@ impl Source for GroupCounts<'_> {
     }
 }
 
-/// The host's reading that holds a count; those of groups are parts of the workload's.
+/// The host's reading with a count. Skips readings of groups, which are parts of the workload's.
 fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
     let mut readings = host.readings.iter();
     readings.find(|reading| {
@@ -383,7 +388,7 @@ impl Source for ScopeCounts<'_> {
         let interval_ns = of_meter.map(|reading| reading.duration_ns).max()? as f64;
         let record = self.trial.record;
         let flows = record.knobs.flows() as f64;
-        // Each two hosts that talk have so many connections.
+        // Each pair of hosts that talk has `flows` connections.
         let is_of =
             |one: &&tcpcost_study::Traffic| self.scope.holds(one.on) || self.scope.holds(one.to);
         let times = || record.topology.traffic.iter().filter(is_of).count() as f64;
@@ -454,7 +459,7 @@ impl Source for ScopeCounts<'_> {
     }
 }
 
-/// The buffer that a study asks for at a host, bytes; `None` where it leaves that to the stack.
+/// Buffer size that a study asks for at a host, bytes. `None` if it is left to the stack.
 pub(crate) fn asked_buffer(knobs: &Knobs, host: HostName, of: Buffer) -> Option<u64> {
     let name = match of {
         Buffer::Send => "send_buffer",

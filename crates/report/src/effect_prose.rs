@@ -8,13 +8,13 @@ use crate::estimate::Estimate;
 use crate::labels;
 use crate::number::precise;
 
-/// Settings told beside the first; of more the count is told.
+/// Limit on the settings that are named after the first. Of more, only the number is given.
 const MORE_SETTINGS: usize = 2;
 
-/// `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not established, 3 %
-/// [-4, 9]). With it: ACKs per KiB, client −88 %.`
+/// Sentence such as `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit:
+/// not established, 3 % [-4, 9]). With it: ACKs per KiB, client −88 %.`
 pub(crate) fn sentence(effect: &Effect) -> String {
-    // What is established comes first, and of that what is largest.
+    // Established effects come first, the largest of these first.
     let mut at: Vec<&EffectAt> = effect.at.iter().collect();
     at.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     let (first, others) = at.split_first().expect("at least one, as documented");
@@ -61,7 +61,7 @@ fn value(value: Option<&Value>) -> String {
     value.map_or("what the host has".to_string(), ToString::to_string)
 }
 
-/// `saves 23 % [19, 28] of the CPU per KiB`.
+/// Claim such as `saves 23 % [19, 28] of the CPU per KiB`.
 pub(crate) fn claim(of: Derived, percent: &Estimate) -> String {
     let cost = cost(of);
     let what = cost
@@ -74,7 +74,7 @@ pub(crate) fn claim(of: Derived, percent: &Estimate) -> String {
     }
 }
 
-/// The same where it is known of what: `saves 25 % [24, 26]`.
+/// Claim without the name of the quantity, such as `saves 25 % [24, 26]`.
 pub(crate) fn again(of: Derived, percent: &Estimate) -> String {
     match (Sign::of(percent), cost(of)) {
         (Sign::Below, Some(_)) => format!("saves {}", size(percent)),
@@ -84,7 +84,7 @@ pub(crate) fn again(of: Derived, percent: &Estimate) -> String {
     }
 }
 
-/// What is no cost, or has no direction.
+/// Claim about a quantity that is no cost, or about a change without a direction.
 fn change(what: &str, percent: &Estimate) -> String {
     match Sign::of(percent) {
         Sign::Below => format!("lowers {what} by {}", size(percent)),
@@ -98,7 +98,7 @@ fn change(what: &str, percent: &Estimate) -> String {
     }
 }
 
-/// `CPU per KiB`, `client's CPU per KiB`; absent of what is no cost in CPU.
+/// Name of a cost, such as `CPU per KiB` or `client's CPU per KiB`. `None` if the quantity is no cost in CPU.
 pub(crate) fn cost(of: Derived) -> Option<String> {
     let what = match of.kind {
         Figure::CpuUsPerKib | Figure::ExactUsPerKib | Figure::OwnedUsPerKib => "CPU per KiB",
@@ -120,7 +120,7 @@ pub(crate) fn cost(of: Derived) -> Option<String> {
     })
 }
 
-/// `3 % [-4, 9]`, and that nothing is established where the interval holds zero.
+/// Short form such as `3 % [-4, 9]`, with a note if the interval includes zero.
 fn short(percent: &Estimate) -> String {
     match Sign::of(percent) {
         Sign::Open => format!("not established, {}", signed(percent)),
@@ -129,7 +129,7 @@ fn short(percent: &Estimate) -> String {
     }
 }
 
-/// Without its sign: the verb has it. Whole numbers say enough.
+/// Percentage without its sign, which the verb expresses. Rounded to whole numbers.
 fn size(percent: &Estimate) -> String {
     let ends = percent.lo.zip(percent.hi);
     let ends = ends.map(|(lo, hi)| (lo.abs().min(hi.abs()), lo.abs().max(hi.abs())));
@@ -141,10 +141,10 @@ fn size(percent: &Estimate) -> String {
     })
 }
 
-/// `−3 % [−15, 5]`: no digits that nobody acts on, one where there would be none at all.
+/// Percentage such as `−3 % [−15, 5]`, with one decimal if the median is below 10.
 pub(crate) fn signed(percent: &Estimate) -> String {
     let width = percent.lo.zip(percent.hi).map(|(lo, hi)| hi - lo);
-    // Two where the interval is so narrow that it would be a point: instructions.
+    // Two decimals for an interval so narrow that its ends would be equal, as for instructions.
     let decimals = match width {
         Some(width) if width > 0.0 && width < NARROW => 2,
         _ => usize::from(percent.median.abs() < 10.0),
@@ -161,10 +161,10 @@ pub(crate) fn signed(percent: &Estimate) -> String {
     }
 }
 
-/// Points of percent that one decimal does not tell apart.
+/// Width of an interval, in percentage points, whose ends one decimal does not distinguish.
 const NARROW: f64 = 0.2;
 
-/// `, because of copy: 63 % of the difference by its call chains`
+/// Text such as `, because of copy: 63 % of the difference by its call chains`.
 fn because(cause: LayerShare) -> String {
     let share = precise((cause.share * 100.0).min(100.0), 0);
     format!(
@@ -173,7 +173,7 @@ fn because(cause: LayerShare) -> String {
     )
 }
 
-/// ` With it: ACKs per KiB, client −88 %.`
+/// Text such as ` With it: ACKs per KiB, client −88 %.`
 fn with(moved: Moved) -> String {
     let Some(row) = row(moved.quantity.kind) else {
         return String::new();

@@ -1,6 +1,6 @@
-//! What each knob does that a study varies, made of its cells whether or not the study concludes anything:
-//! cells that differ in this knob alone and did equal work are compared, and the count that moved most with their cost is
-//! named, which is no cause. A cause is named if the call chains give at least half of the change to a layer.
+//! Effect of each knob that a study varies, also if the study has no conclusions. Cells that differ only in
+//! this knob and did equal work are compared. The count that changed most with their cost is named; it is not
+//! called a cause. A layer is called the cause if it has at least half of the change by call chains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,62 +13,62 @@ use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::profile::{Layer, Profile};
 
-/// What one knob does to the main quantity, at each setting of the other knobs.
+/// Effect of one knob on the main quantity, at each setting of the other knobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
-    /// The knob.
+    /// Name of the knob.
     pub knob: String,
-    /// The main quantity of its cells.
+    /// Main quantity of the cells.
     pub quantity: Derived,
-    /// At each setting of the other knobs, in the study's order; at least one.
+    /// Effect at each setting of the other knobs, in the study's order. Not empty.
     pub at: Vec<EffectAt>,
 }
 
-/// What it does at one setting of the others.
+/// Effect of a knob at one setting of the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectAt {
-    /// What holds the load, and those of the other knobs in which the settings differ.
+    /// The load, and the values of the other knobs in which the settings differ.
     pub setting: String,
-    /// Its value in the first cell; absent where a sysctl is not set.
+    /// Value of the knob in the first cell; `None` if a sysctl is not set.
     pub from: Option<Value>,
-    /// The value that changes most of all whose change is established, else the last.
+    /// Value with the largest established change; without one, the last value.
     pub to: Option<Value>,
-    /// How many values it has.
+    /// Number of the knob's values.
     pub values: usize,
-    /// The change of the quantity in percent.
+    /// Change of the quantity in percent.
     pub percent: Estimate,
-    /// The count that moved most in the direction of the cost.
+    /// Count that changed most in the direction of the cost.
     pub with: Option<Moved>,
-    /// The layer that made at least half of the change.
+    /// Layer that has at least half of the change.
     pub because: Option<LayerShare>,
 }
 
 /// A count that changed with the cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moved {
-    /// The count.
+    /// Quantity of the count.
     pub quantity: Derived,
-    /// Its change in percent.
+    /// Change of the count in percent.
     pub percent: Estimate,
-    /// Its medians in both cells.
+    /// Median in the first cell.
     pub from: f64,
-    /// In the cell with the other value.
+    /// Median in the cell with the other value.
     pub to: f64,
 }
 
-/// What a layer has of a change of the cost, by call chains.
+/// Share of a layer in a change of the cost, by call chains.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerShare {
     /// The layer.
     pub layer: Layer,
-    /// Its share of the change; more than 1 if other layers moved the other way.
+    /// Share of the change. More than 1 if other layers changed in the opposite direction.
     pub share: f64,
 }
 
-/// Knobs that set the load: cells that differ in one do other work.
+/// Knobs that set the load: cells that differ in one of them do different work.
 const OF_THE_LOAD: &[&str] = &["workload", "rate", "transaction_rate", "bottleneck"];
 
-/// Knobs that set how much a transaction is: its cost is of other work, too.
+/// Knobs that set the size of a transaction, whose costs are also those of different work.
 const OF_A_TRANSACTION: &[&str] = &["request_size", "response_size"];
 
 fn without_host(name: &str) -> &str {
@@ -79,12 +79,12 @@ fn sets_the_load(name: &str) -> bool {
     OF_THE_LOAD.contains(&without_host(name))
 }
 
-/// By the name without its host.
+/// True if a knob sets the load or a transaction's size. `name` may have a host's prefix.
 pub(crate) fn is_of_the_load(name: &str) -> bool {
     sets_the_load(name) || OF_A_TRANSACTION.contains(&without_host(name))
 }
 
-/// All of them, in the order of the knobs' names. Not of knobs that the study's own findings are about.
+/// Effects in the order of the knobs' names. Omits knobs that the study's own findings are about.
 pub(crate) fn effects(cells: &[CellSummary], findings: &[Finding]) -> Vec<Effect> {
     let concluded = |name: &str| {
         findings.iter().any(
@@ -95,7 +95,7 @@ pub(crate) fn effects(cells: &[CellSummary], findings: &[Finding]) -> Vec<Effect
     names.flat_map(|name| effects_of(name, cells)).collect()
 }
 
-/// Names of the knobs that cells may be held against each other by.
+/// Names of the knobs by which cells may be compared.
 pub(crate) fn knobs(cells: &[CellSummary]) -> BTreeSet<&str> {
     let names = cells.iter().flat_map(|cell| cell.knobs.iter());
     names
@@ -104,7 +104,7 @@ pub(crate) fn knobs(cells: &[CellSummary]) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Cells with the same main quantity that differ in a knob alone and did equal work, at least two in a group.
+/// Groups of at least two cells with the same main quantity that differ only in a knob and did equal work.
 pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a CellSummary>> {
     let mut groups: Vec<Vec<&CellSummary>> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.n > 0) {
@@ -122,7 +122,7 @@ pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a
     groups
 }
 
-/// Of one knob: one for each main quantity that its cells have.
+/// Effects of one knob: one for each main quantity of its cells.
 fn effects_of(knob: &str, cells: &[CellSummary]) -> Vec<Effect> {
     let groups = groups_by(knob, cells);
     let firsts: Vec<&CellSummary> = groups.iter().map(|group| group[0]).collect();
@@ -175,22 +175,22 @@ fn effect_at(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Opt
     })
 }
 
-/// Whether the interval tells the direction of a change.
+/// True if the interval shows the direction of a change.
 pub(crate) fn is_established(percent: &Estimate) -> bool {
     matches!(Sign::of(percent), Sign::Below | Sign::Above)
 }
 
-/// The load of a group's cells, and in what else the groups of a knob differ: in the names that the study gave its cells,
-/// and in the knobs that it varied within them.
+/// Describes a group of cells: its load, and how it differs from the knob's other groups, in the names of the
+/// study's cells and in the knobs varied within them.
 fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> String {
     let first = group[0];
     let own = own_name(&first.name);
-    // A name that tells one cell of the group alone says what the knob is, not what the others are.
+    // A name that only one cell of the group has describes the knob, not the other settings.
     let has_name = !own.is_empty()
         && group.iter().all(|other| own_name(&other.name) == own)
         && firsts.iter().any(|other| own_name(&other.name) != own);
     let mut parts = Vec::new();
-    // "stream 64 KiB, 2 Gbit/s" says at which load.
+    // A name such as "stream 64 KiB, 2 Gbit/s" states the load already.
     if !(has_name && (own.contains("/s") || own.contains("CPU-bound"))) {
         parts.push(match &first.load {
             Load::FixedRate(rate) => rate
@@ -216,22 +216,23 @@ fn setting(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Strin
     parts.join(", ")
 }
 
-/// A cell's name without the knobs that the study varied within it.
+/// Name of a cell without the knobs that the study varied within it.
 fn own_name(name: &str) -> String {
     let words = name.split(' ').filter(|word| !word.contains('='));
     let name = words.collect::<Vec<_>>().join(" ");
-    // As of "4 connections, stack=kernel".
+    // Removes the comma of a name such as "4 connections, stack=kernel".
     name.trim_end_matches([',', ':']).to_string()
 }
 
-/// A count that a cost may follow.
+/// A count that may change with a cost.
 pub(crate) struct Follows {
     pub(crate) kind: Figure,
-    /// Whether more of it cost more.
+    /// True if a larger count costs more.
     is_costly: bool,
     pub(crate) words: &'static str,
-    /// CPU µs that one of the figure's unit costs at most, in the unit of the cost (per KiB or per transaction):
-    /// what could not make a quarter of the change at that price is no cause of it. Absent where no price can be put.
+    /// Highest CPU time of one unit of the figure, in the unit of the cost (µs per KiB or per transaction). A
+    /// count that could not make a quarter of the change at this price is no cause. `None` if there is no
+    /// known price.
     most_us: Option<f64>,
 }
 
@@ -249,8 +250,9 @@ const fn follows(
     }
 }
 
-/// Prices are several times what a server of today pays: an ACK or a packet well below 1 µs, a switch 1 to 3 µs with
-/// its wake-up, a cache miss 0.1 µs, a branch miss 0.01. A segment sent again costs as a packet; one KiB is at most one segment or so.
+/// Counts with their prices. A price is several times that of a current server: an ACK or a packet costs well
+/// below 1 µs, a switch with its wake-up 1 to 3 µs, a cache miss 0.1 µs, a branch miss 0.01 µs. A
+/// retransmitted segment costs as much as a packet. One KiB is at most about one segment.
 pub(crate) const CAUSES: &[Follows] = &[
     follows(Figure::AcksPerKib, true, "ACKs per KiB", Some(5.0)),
     follows(
@@ -305,20 +307,21 @@ pub(crate) fn row(kind: Figure) -> Option<&'static Follows> {
     CAUSES.iter().find(|row| row.kind == kind)
 }
 
-/// The least share of a cost's change that a count must be able to make to be told as its cause.
+/// Smallest share of a cost's change that a count must be able to make to be named.
 const SHARE_LEAST: f64 = 0.25;
 
-/// Less than this is no cause: a tenth more or less.
+/// Smallest change of a count that is named, as a fraction.
 const MOVED_LEAST: f64 = 0.1;
 
-/// A count that is 0 in most trials of one cell moves by nothing that a reader could see.
+/// True if the count is above 0 in most trials of both cells. Otherwise its change has no meaning for a
+/// reader.
 pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
     let estimates = cells.map(|cell| cell.estimates.get(&quantity));
     let is_seen = |estimate: Option<&Estimate>| estimate.is_some_and(|one| one.median > 0.0);
     estimates.into_iter().all(is_seen)
 }
 
-/// Whether a cost is CPU µs per KiB or per transaction.
+/// True if a cost is CPU µs per KiB or per transaction.
 fn is_time(kind: Figure) -> bool {
     matches!(
         kind,
@@ -332,15 +335,17 @@ fn is_time(kind: Figure) -> bool {
     )
 }
 
-/// Whether a count that moved so much could make its share of a change of the cost, at the most that one costs.
+/// True if a count that changed by `moved` could make its share of a change of the cost, at the highest
+/// price.
 fn could_make(most_us: Option<f64>, moved: f64, cost: f64) -> bool {
     most_us.is_none_or(|most_us| moved * most_us >= SHARE_LEAST * cost)
 }
 
-/// Least share of a change that makes a layer its cause.
+/// Smallest share of a change that makes a layer its cause.
 const BECAUSE_LEAST: f64 = 0.5;
 
-/// The layer with most of the change of the cost, by the call chains of the hosts whose cost it is, if that is at least half.
+/// Layer with the largest share of the change of the cost, by the call chains of the cost's hosts. `None` if
+/// the share is below half.
 fn because(from: &CellSummary, to: &CellSummary) -> Option<LayerShare> {
     if !is_time(from.main.kind) {
         return None;
@@ -372,13 +377,13 @@ fn because(from: &CellSummary, to: &CellSummary) -> Option<LayerShare> {
         .max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// The count that moved most, in the direction in which the cost moved; only where its interval tells so.
+/// Count that changed most in the direction of the cost, if its interval shows that direction.
 fn moved_with(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<Moved> {
     let moved_by = |of: Derived| {
         let medians = [from, to].map(|cell| Some(cell.estimates.get(&of)?.median));
         Some((medians[1]? - medians[0]?).abs())
     };
-    // A cost in other units than time has no price in them.
+    // A cost that is no time has no prices.
     let could_be = |row: &Follows, quantity: Derived| {
         let moved = moved_by(quantity).zip(moved_by(from.main));
         let priced = row.most_us.filter(|_| is_time(from.main.kind));
@@ -417,7 +422,8 @@ mod tests {
     #[test]
     fn a_handful_of_switches_is_no_cause_of_a_copy() {
         let switches = row(Figure::SwitchesPerMib).unwrap();
-        // sendfile instead of send: 0.3 µs per KiB less, and 3 switches per MiB less, which are 0.03 µs per KiB at most.
+        // sendfile instead of send: 0.3 µs per KiB less, and 3 switches per MiB less, which take at most 0.03
+        // µs per KiB.
         assert!(!could_make(switches.most_us, 3.2, 0.3));
         // One-byte writes: a switch for each.
         assert!(could_make(switches.most_us, 400.0, 4.0));

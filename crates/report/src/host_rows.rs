@@ -1,5 +1,5 @@
-//! Hosts beside each other: what each spent and sent by its own meters, the best that it has, and how far its clock and its
-//! start were off. Of beds whose hosts the study names.
+//! Rows of hosts: the CPU time and segments of each host by its best meters, and the errors of its clock and
+//! its start. For beds whose hosts the study names.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,24 @@ use tcpcost_study::{Derived, Figure, HostName, HostRecord, MeterName, Quantity};
 
 use crate::estimate::Estimate;
 
-/// What a host's CPU was told by, the best first.
+/// Meter of a host's CPU time, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Meter `exact`, all time of CPUs that only this host uses.
+    /// The meter `exact`: all time of CPUs that only this host uses.
     Exact,
-    /// Meter `exact`, time by owner.
+    /// The meter `exact`: time by owner.
     Owner,
     /// The meter `proc`.
     Ticks,
-    /// The meter `rusage`: what its CPUs did beside is others', or not known whose.
+    /// The meter `rusage`: only the host's threads, because the other time on its CPUs belongs to others or
+    /// is unknown.
     Threads,
-    /// None.
+    /// No meter.
     None,
 }
 
 impl Tier {
-    /// In words.
+    /// Text for people.
     pub fn label(self) -> &'static str {
         match self {
             Tier::Exact => "CPU by eBPF",
@@ -34,7 +35,7 @@ impl Tier {
         }
     }
 
-    /// Its meter's name.
+    /// Name of the meter.
     pub fn meter(self) -> Option<MeterName> {
         match self {
             Tier::Exact | Tier::Owner => Some(MeterName::Exact),
@@ -55,29 +56,29 @@ impl Tier {
     }
 }
 
-/// A host. What it did not measure is absent.
+/// Row of a host. Values that were not measured are `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostRow {
-    /// Which.
+    /// Name of the host.
     pub host: HostName,
-    /// What its CPU was told by.
+    /// Meter of the host's CPU time.
     pub tier: Tier,
-    /// CPU µs per KiB or per transaction, and which figure that is.
+    /// CPU µs per KiB or per transaction, and the figure that it is.
     pub cost: Option<(Figure, Estimate)>,
-    /// Segments that it sent, per second, retransmitted ones included.
+    /// Segments sent per second, including retransmitted ones.
     pub segments_per_s: Option<f64>,
-    /// Pure ACKs that it sent, per second.
+    /// Pure ACKs sent per second.
     pub acks_per_s: Option<f64>,
-    /// How far its clock was ahead of the command's, and the error of that, µs.
+    /// Difference of its clock to the command's clock (positive if it is ahead), and the error of that, µs.
     pub clock_us: Option<(f64, f64)>,
-    /// How much later than it was told to it began, µs.
+    /// Delay between the ordered start and its start, µs.
     pub late_us: Option<f64>,
 }
 
-/// What the hosts of a trial found.
+/// Records of a trial's hosts.
 type Hosts = BTreeMap<HostName, HostRecord>;
 
-/// The rows of trials, by tier, then by name.
+/// Rows of trials, by tier, then by name.
 pub(crate) fn rows(trials: &[&Hosts], estimates: &BTreeMap<Derived, Estimate>) -> Vec<HostRow> {
     let mut names: Vec<HostName> = trials
         .iter()
@@ -110,12 +111,12 @@ pub(crate) fn rows(trials: &[&Hosts], estimates: &BTreeMap<Derived, Estimate>) -
     rows
 }
 
-/// The longest time that can have been between the starts of two hosts, µs, the median of the trials; absent where no clock
-/// was asked. Clocks drift by less than their errors between the question and the start.
+/// Upper bound of the time between the starts of two hosts, µs, as the median of the trials. `None` if no
+/// clock was asked. Between the question and the start, clocks drift by less than their errors.
 pub(crate) fn skew_us(trials: &[&Hosts]) -> Option<f64> {
     let skew = |hosts: &&Hosts| {
         let clocks = hosts.values().filter_map(|host| host.clock);
-        // Each began where it was told to, but for its delay and for what its clock may be wrong by.
+        // Each host starts at the ordered time, plus its delay, within the error of its clock.
         let spans = clocks.map(|clock| {
             let (late, error) = (clock.late_ns as f64, clock.before.error_ns as f64);
             (late - error, late + error)
@@ -147,7 +148,7 @@ fn segments_per_s(host: &HostRecord) -> Option<f64> {
     Some(of(Quantity::SegmentsSent)? + of(Quantity::SegmentsRetransmitted).unwrap_or(0.0))
 }
 
-/// By eBPF, where it counts, else by TCP_INFO of the connections.
+/// Pure ACKs sent per second: by eBPF if it counts them, else by TCP_INFO of the connections.
 fn acks_per_s(host: &HostRecord) -> Option<f64> {
     let by_bpf = per_s(host, MeterName::Segments, Quantity::PureAcksSent);
     by_bpf.or_else(|| {

@@ -1,6 +1,7 @@
-//! One self-contained page: tables that stand without a script, and charts drawn by a bundled one.
+//! Makes one self-contained page: tables that need no script, and charts that a bundled script draws.
 //!
-//! It loads nothing, and runs only what it was made with: its content security policy refuses all else.
+//! The page loads nothing, and runs only its own scripts: its content security policy refuses everything
+//! else.
 
 mod hosts;
 
@@ -33,7 +34,7 @@ use crate::trust::trust;
 use crate::verdict::Verdict;
 
 const PLOT: &str = include_str!("../assets/plot.min.js");
-/// The bundle's licences ask to go wherever it goes, and it goes into every page.
+/// Licences of the bundle. They must accompany it, and it is in every page.
 const LICENCES: &str = include_str!("../assets/LICENSES.txt");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
@@ -45,7 +46,7 @@ pub fn html(summary: &Summary) -> String {
         .chain(charts(summary))
         .chain(series_chart(summary))
         .collect();
-    // "</" would end the element, "<!--" change how it ends: no "<" is left in it.
+    // "</" would end the element, and "<!--" would change how it ends, so every "<" is escaped.
     let embedded = |json: String| json.replace('<', "\\u003c");
     let data = embedded(serde_json::to_string(&charts).expect("text and finite numbers alone"));
     let study = &summary.study;
@@ -100,7 +101,7 @@ pub fn html(summary: &Summary) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                // For who has the page alone: what `tcpcost report --json` prints.
+                // For a reader who has only the page: the output of `tcpcost report --json`.
                 script type="application/json" id="summary" { (PreEscaped(embedded(json(summary)))) }
                 script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }
@@ -110,7 +111,8 @@ pub fn html(summary: &Summary) -> String {
     .into_string()
 }
 
-/// The policy, which holds in flame graphs too: their addresses are data of the page.
+/// Content security policy of the page. It also applies in flame graphs, because their addresses are data of
+/// the page.
 fn policy_of(summary: &Summary, bundle: &str) -> String {
     let mut scripts = vec![source(bundle), source(SCRIPT)];
     let mut styles = vec![source(STYLE), source(PLOT_STYLE)];
@@ -128,7 +130,7 @@ fn policy_of(summary: &Summary, bundle: &str) -> String {
     policy + "; img-src data:; frame-src data:"
 }
 
-/// An estimate in a table: the median, its interval smaller.
+/// Table cell of an estimate: the median, and its interval in small type.
 fn estimate(estimate: Option<&Estimate>, scale: f64) -> Markup {
     let Some(estimate) = estimate else {
         return html! { (ABSENT) };
@@ -136,7 +138,7 @@ fn estimate(estimate: Option<&Estimate>, scale: f64) -> Markup {
     two_sizes(&show_estimate(estimate, scale))
 }
 
-/// The median, and smaller what follows it.
+/// The median, and the rest in small type.
 fn two_sizes(shown: &str) -> Markup {
     let (median, interval) = shown.split_once(' ').unwrap_or((shown, ""));
     html! { (median) " " small { (interval) } }
@@ -153,13 +155,13 @@ fn of_cell(cell: &CellSummary, of: Derived) -> Markup {
     estimate(cell.estimates.get(&of), scale)
 }
 
-/// Columns of which at least one cell has a number.
+/// Columns in which at least one cell has a number.
 fn kept(cells: &[&CellSummary], wanted: &[Derived]) -> Vec<Derived> {
     let any = |of: &&Derived| cells.iter().any(|cell| cell.estimates.contains_key(of));
     wanted.iter().filter(any).copied().collect()
 }
 
-/// A table of these quantities, a row for each cell that has any.
+/// Table of these quantities, with a row for each cell that has any of them.
 fn cells_table(caption: &str, cells: &[&CellSummary], wanted: &[(Derived, &str)]) -> Markup {
     let all: Vec<Derived> = wanted.iter().map(|(of, _)| *of).collect();
     let kept = kept(cells, &all);
@@ -252,7 +254,7 @@ fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
     }
 }
 
-/// `client, `, before a unit.
+/// Prefix of a unit, such as `client, `.
 fn whose(of: Derived) -> String {
     match of.scope {
         Scope::Of(name) | Scope::Group(name) => format!("{name}, "),
@@ -303,7 +305,7 @@ fn groups(summary: &Summary) -> Markup {
     }
 }
 
-/// What each operation of a program took, by cell.
+/// Tables of the times of each operation of a program, by cell.
 fn operations(summary: &Summary) -> Markup {
     let titles = PERCENTILES.map(|(_, title)| title);
     html! {
@@ -598,7 +600,7 @@ fn key_values(caption: &str, facts: &[(String, String)]) -> Markup {
     }
 }
 
-/// Every estimate of every cell.
+/// Tables of every estimate of every cell.
 fn everything(summary: &Summary) -> Markup {
     html! {
         h2 { "Every quantity of every cell" }

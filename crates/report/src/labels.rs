@@ -12,7 +12,7 @@ use crate::derive::asked_buffer;
 use crate::scope::whose;
 use crate::summary::Summary;
 
-/// The lines under the title: machine, bed, how much was run, by which method, whose CPU.
+/// Lines under the title: machine, bed, number of trials, method, and the owner of the CPU time.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
     let study = &summary.study;
     let mut lines: Vec<String> = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Says which hosts were not the same machine in the same setting in all records; `None` if each was.
+/// Line that names the hosts whose machine or setting differs between records. `None` if there are none.
 fn changed(summary: &Summary) -> Option<String> {
     let changed = &summary.machines.changed;
     let hosts: Vec<&str> = changed.keys().map(HostName::as_str).collect();
@@ -72,7 +72,7 @@ fn changed(summary: &Summary) -> Option<String> {
     })
 }
 
-/// The machine in one line.
+/// Machine in one line.
 pub(crate) fn host(host: &Machine) -> String {
     let mut parts = vec![
         format!("{}, {} CPUs", host.cpu, host.cpus),
@@ -88,7 +88,7 @@ pub(crate) fn host(host: &Machine) -> String {
     parts.join(" · ")
 }
 
-/// By which method CPU was counted and whose it is.
+/// Sentences about the method that counted CPU time, and whose time it is.
 pub(crate) fn method(summary: &Summary) -> String {
     let is_exact = |cell: &CellSummary| {
         let exact = [Figure::ExactUsPerKib, Figure::ExactUsPerTransaction];
@@ -119,8 +119,8 @@ fn has_by_host(cell: &CellSummary, figures: &[Figure]) -> bool {
     found.any(|of| of.scope != Scope::All && figures.contains(&of.kind))
 }
 
-/// Reasons for missing exact CPU time by host, a line for each cell. Without lines for cells whose reason is
-/// the machine: their trials have a warning.
+/// Reasons for missing exact CPU time by host, a line for each cell. Omits cells for which the machine is the
+/// reason: their trials have a warning.
 fn not_by_host(summary: &Summary) -> Vec<String> {
     let has_total = |cell: &&CellSummary| {
         has_exact(cell)
@@ -146,7 +146,7 @@ fn not_by_host(summary: &Summary) -> Vec<String> {
     lines.collect()
 }
 
-/// What is said with each figure in instructions.
+/// Note for figures in instructions.
 const INSTRUCTIONS: &str = "Instructions are not time: those of a guest that QEMU emulates, kernel and programs of all hosts together on one \
      CPU, by the meter exact, whose own programs are in them. No caches, no latency, no device. What copies, clears or sets memory is a column \
      of its own (a byte is an eighth of an instruction here) and in the contexts, and in the sum only where no column tells it: paths that copy more or \
@@ -167,7 +167,7 @@ fn by_tick(summary: &Summary) -> &'static str {
     }
 }
 
-/// Whether every cell that has numbers has them by end.
+/// True if every cell that has numbers has them by end.
 fn told_by_end(summary: &Summary) -> bool {
     let has = |cell: &CellSummary, end| {
         let of = Derived::of(end, Figure::IdleRatio);
@@ -177,7 +177,7 @@ fn told_by_end(summary: &Summary) -> bool {
     with_numbers.all(|cell| cell.cpus.keys().all(|&host| has(cell, host)))
 }
 
-/// A quantity in words: `CPU µs per KiB, all hosts together`.
+/// Name of a quantity, such as `CPU µs per KiB, all hosts together`.
 pub(crate) fn quantity(of: Derived) -> String {
     let what = figure(of.kind);
     if of.kind.whose() == FigureOf::Host || matches!(of.scope, Scope::Group(_)) {
@@ -187,7 +187,7 @@ pub(crate) fn quantity(of: Derived) -> String {
     }
 }
 
-/// A figure in words.
+/// Name of a figure.
 pub(crate) fn figure(kind: Figure) -> &'static str {
     match kind {
         Figure::Goodput => "Goodput",
@@ -231,7 +231,7 @@ pub(crate) fn figure(kind: Figure) -> &'static str {
     }
 }
 
-/// `client CPU 0`, `all CPU 0,1`.
+/// CPUs of a scope, such as `client CPU 0` or `all CPU 0,1`.
 pub(crate) fn whose_cpus(cell: &CellSummary, scope: Scope) -> String {
     let cpus = cpus(cell, scope);
     let list: Vec<String> = cpus.iter().map(|(_, cpu)| cpu.to_string()).collect();
@@ -241,7 +241,7 @@ pub(crate) fn whose_cpus(cell: &CellSummary, scope: Scope) -> String {
     format!("{whose} CPU {}", list.join(","))
 }
 
-/// The segmentation regimes as read back, each with its cells where there are several.
+/// Segmentation regimes as read back, each with its cells if there are several.
 pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
     let mut by_regime: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for cell in &summary.cells {
@@ -263,8 +263,8 @@ pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
         .collect()
 }
 
-/// What each host asked of its socket's buffers and what it had when the interval ended (Jones 2005: 128 KB asked is 256 KB
-/// had), each with its cells where there are several.
+/// Sizes of socket buffers for each host: requested, and actual at the end of the interval (Jones 2005: 128
+/// KB requested gave 256 KB). Each with its cells if there are several.
 pub(crate) fn buffers(summary: &Summary) -> Vec<String> {
     let mut by_sizes: Vec<(String, Vec<&str>)> = Vec::new();
     for cell in &summary.cells {
@@ -290,13 +290,13 @@ pub(crate) fn buffers(summary: &Summary) -> Vec<String> {
     by_sizes.into_iter().map(line).collect()
 }
 
-/// `client: to send 256KiB asked, 512KiB had, to receive none asked, 6MiB had`.
+/// Text such as `client: to send 256KiB asked, 512KiB had, to receive none asked, 6MiB had`.
 fn buffers_of(cell: &CellSummary, host: HostName) -> Option<String> {
     let of = |what: &str, buffer, kind| {
         let had = cell.estimates.get(&Derived::of(host, kind))?.median;
         let asked = asked_buffer(&cell.knobs, host, buffer);
         let asked = asked.map_or("none".to_string(), |bytes| Value::Bytes(bytes).to_string());
-        // A size of a tuned one is the median of trials, and no round number.
+        // The size of an automatically tuned buffer is the median of trials, and no round number.
         let had = Value::Bytes(had as u64);
         Some(format!("{what} {asked} asked, {had} had"))
     };
@@ -305,7 +305,7 @@ fn buffers_of(cell: &CellSummary, host: HostName) -> Option<String> {
     Some(format!("{host}: {send}, {receive}"))
 }
 
-/// What tells that a path was not clean, where it was not: every trial is asked.
+/// Lines about losses and similar events on paths, if there were any in any trial.
 pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
     let most = |kind| {
         let of = Derived::total(kind);
@@ -338,7 +338,7 @@ pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
     kinds.into_iter().filter_map(most).collect()
 }
 
-/// A segmentation regime, and what it means.
+/// A segmentation regime and its meaning.
 fn regime(regime: &str) -> String {
     let meaning = match regime {
         "per-mss" => ", one skb per MSS through TCP, as in 2005",
@@ -349,13 +349,13 @@ fn regime(regime: &str) -> String {
     format!("{regime}{meaning}")
 }
 
-/// Whether every cell's number is of marked trials, too, so that a mark at each would tell none from another.
+/// True if every cell's number includes flagged trials. Then a mark on each cell would distinguish none.
 fn all_are_marked(summary: &Summary) -> bool {
     let mut with_numbers = summary.cells.iter().filter(|cell| cell.n > 0).peekable();
     with_numbers.peek().is_some() && with_numbers.all(CellSummary::uses_marked)
 }
 
-/// Marks of a cell's main number; [`notes`] says what they mean.
+/// Marks of a cell's main number. [`notes`] explains them.
 pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
     match (
         cell.converged,
@@ -368,7 +368,7 @@ pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
     }
 }
 
-/// Columns of the table by the meter `exact`.
+/// Columns of the table of the meter `exact`.
 pub(crate) const EXACT: &[(&str, Figure)] = &[
     ("µs/KiB", Figure::ExactUsPerKib),
     ("µs/trans.", Figure::ExactUsPerTransaction),
@@ -386,7 +386,8 @@ pub(crate) const EXACT: &[(&str, Figure)] = &[
     ("soak ÷", Figure::SoakToExact),
 ];
 
-/// Columns of the table of instructions: where they went, and what must be alike before two are compared.
+/// Columns of the table of instructions: instructions by context, and the counts that must be equal before
+/// two cells are compared.
 pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 10] {
     let total = |kind| Derived::total(kind);
     let of = |host, kind| Derived::of(host, kind);
@@ -433,13 +434,13 @@ pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 
     }
 }
 
-/// Whether a cell was measured by the meter `exact`.
+/// True if a cell was measured by the meter `exact`.
 pub(crate) fn has_exact(cell: &CellSummary) -> bool {
     cell.estimates
         .contains_key(&Derived::total(Figure::ExactIdleRatio))
 }
 
-/// What the exact table says of the other methods.
+/// Notes on the exact table about the other methods.
 pub(crate) fn methods(summary: &Summary) -> Vec<String> {
     let range = |kind| {
         let medians = summary
@@ -475,7 +476,7 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Trials without numbers, and why.
+/// Trials without numbers, with their reasons.
 pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     for cell in &summary.cells {
@@ -488,8 +489,8 @@ pub(crate) fn not_measured(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// One step of /proc/stat over a cell's busy time, the largest of all cells whose main quantity is
-/// made of it; absent below 2 %.
+/// One step of /proc/stat as a share of a cell's busy time, the largest of all cells whose main quantity is
+/// based on it. `None` below 2 %.
 fn coarsest_step(summary: &Summary) -> Option<f64> {
     const STEP_S: f64 = 0.01;
     const WORTH_TELLING: f64 = 0.02;
@@ -530,8 +531,8 @@ fn cpus(cell: &CellSummary, scope: Scope) -> BTreeSet<&(String, usize)> {
         .collect()
 }
 
-/// What the marks in a table mean, and what fixed rate and CPU-bound mean.
-/// Without details, those alone that a reader needs to read the answer right.
+/// Explanations of the marks in a table, of fixed rate and of CPU-bound. Without `details`, only those that
+/// are needed to read the answer correctly.
 pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
@@ -622,7 +623,7 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     notes
 }
 
-/// The difference between the counts of kernel and workload in the worst cell.
+/// Largest difference over the cells between the counts of kernel and workload.
 fn cross_check(summary: &Summary) -> Option<String> {
     let worst = |kind| {
         let medians = summary

@@ -1,4 +1,4 @@
-//! Which layers are behind a difference between two cells with call chains, in words.
+//! Sentences about the layers that cause a difference between two cells with call chains.
 
 use crate::call_chains::table::unit;
 use crate::cell::CellSummary;
@@ -8,11 +8,11 @@ use crate::profile::{Layer, Profile};
 use crate::scope::whose;
 use crate::summary::Summary;
 
-/// Layers that a sentence tells.
+/// Limit on the layers in a sentence.
 const TOLD: usize = 3;
 
-/// A sentence for each host of two cells that were compared by their call chains: of a study that has just two, or the one that
-/// has published functions.
+/// A sentence for each host of two cells whose call chains were compared: the two cells of a study, or the
+/// first cell and the one with published functions.
 pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     let published = summary.study.published_functions.as_ref();
     let mut sentences = Vec::new();
@@ -38,8 +38,8 @@ pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     sentences
 }
 
-/// `4000 connections instead of 100, client: TCP input and ACK grew most, by 0.31 [0.28, 0.35] µs per KiB (to 4.1
-/// [3.8, 4.4] times); then driver, by 0.12 [0.10, 0.13] (to 2.9 [2.7, 3.3] times).`
+/// Sentence such as `4000 connections instead of 100, client: TCP input and ACK grew most, by 0.31 [0.28,
+/// 0.35] µs per KiB (to 4.1 [3.8, 4.4] times); then driver, by 0.12 [0.10, 0.13] (to 2.9 [2.7, 3.3] times).`
 fn sentence(first: (&CellSummary, &Profile), other: (&CellSummary, &Profile)) -> String {
     let mut grown: Vec<(Layer, Estimate, Option<Estimate>)> = Vec::new();
     for (layer, cost) in &other.1.layers {

@@ -1,19 +1,19 @@
-//! The knobs that vary among some cells, and which of them move together.
+//! Knobs that vary among some cells, and which of them always change together.
 
 use crate::cell::CellSummary;
 use crate::summary::Summary;
 
 /// Knobs with more than one value among the cells of a group.
 ///
-/// Each value is looked up once: a study of hundreds of cells and dozens of knobs asks for each pair
-/// of knobs and each curve again.
+/// Each value is looked up once, because a study of hundreds of cells and dozens of knobs asks for each pair
+/// of knobs and for each curve again.
 pub(crate) struct Levels<'a> {
     pub(crate) cells: &'a [&'a CellSummary],
     knobs: Vec<(&'a str, Vec<usize>)>,
 }
 
 impl<'a> Levels<'a> {
-    /// Of these cells.
+    /// Finds the knobs that vary among `cells`.
     pub(crate) fn new(summary: &'a Summary, cells: &'a [&'a CellSummary]) -> Levels<'a> {
         let knobs = summary.study.vary.iter().map(|knob| {
             let values: Vec<_> = cells.iter().map(|cell| cell.knobs.value(knob)).collect();
@@ -28,19 +28,19 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// Their names, in the study's order.
+    /// Names of the knobs, in the study's order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
         self.knobs.iter().map(|(name, _)| *name)
     }
 
-    /// The knobs whose effects no cell tells from this one's, itself among them.
+    /// Knobs that always change together with `knob`, including `knob`: no cell distinguishes their effects.
     pub(crate) fn together(&self, knob: &str) -> Vec<&'a str> {
         let of = self.of(knob);
         let same = self.knobs.iter().filter(|(_, levels)| Some(levels) == of);
         same.map(|(name, _)| *name).collect()
     }
 
-    /// The other knobs that vary, as the name of the curve or block that each cell belongs to.
+    /// Values of the other knobs that vary, as the name of each cell's curve or block.
     pub(crate) fn others(&self, knob: &str) -> Vec<String> {
         let together = self.together(knob);
         let others: Vec<&str> = self

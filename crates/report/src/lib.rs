@@ -1,8 +1,8 @@
-//! Records to estimates, and estimates to text, JSON, CSV and one self-contained page.
+//! Makes estimates from records, and text, JSON, CSV and one self-contained page from estimates.
 //!
-//! Every arrow is a pure function of files: nothing here reads a clock, a device or `/proc`, so a
-//! report can be made again anywhere from its records. Start with [`Summary::new`], [`text()`] and
-//! [`derive()`]; `docs/method.md` has every formula, `docs/records.md` every field.
+//! Every step is a pure function of files: it reads no clock, no device and no `/proc`. So a report can be
+//! made again anywhere from its records. Start with [`Summary::new`], [`text()`] and [`derive()`];
+//! `docs/method.md` has every formula, `docs/records.md` every field.
 //!
 //! ```
 //! use tcpcost_report::{Summary, TextStyle, text};

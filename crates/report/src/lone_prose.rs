@@ -1,4 +1,4 @@
-//! What the only cell of a study came to, in words: where nothing is held against anything, the figures are the answer.
+//! Sentence for the only cell of a study: without a comparison, its figures are the answer.
 
 use tcpcost_study::{Derived, Figure};
 
@@ -8,8 +8,8 @@ use crate::labels;
 use crate::number::{show_estimate, unit_in_tables};
 use crate::summary::Summary;
 
-/// `asks: 36205 [34100, 37900] transactions/s for 46.4 [45.1, 47.0] µs of CPU per transaction; half of the responses took 96.3 [95.0,
-/// 97.1] µs at most, 99 % 266 [250, 281] µs.`
+/// Sentence such as `asks: 36205 [34100, 37900] transactions/s for 46.4 [45.1, 47.0] µs of CPU per
+/// transaction; half of the responses took 96.3 [95.0, 97.1] µs at most, 99 % 266 [250, 281] µs.`
 pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     let [cell] = summary.cells.as_slice() else {
         return None;
@@ -21,7 +21,7 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     let rate = told(cell, work)?;
     let main = told(cell, cell.main).filter(|_| cell.main != work);
     let main = main.map(|main| match cost(cell.main) {
-        // `46.4 µs/KiB` is `46.4 µs of CPU per KiB`; cycles are told as all else.
+        // `46.4 µs/KiB` is written as `46.4 µs of CPU per KiB`; cycles are written like other quantities.
         Some(cost) if cost.contains("CPU") => {
             let amount = main.split('/').next().unwrap_or_default();
             format!(" for {amount} of {cost}")

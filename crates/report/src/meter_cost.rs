@@ -1,4 +1,4 @@
-//! What a standing meter costs: trials with it over trials of the same repetition without any.
+//! Cost of a standing meter: trials with it, compared with trials of the same repetition without any meter.
 
 use tcpcost_study::{Derived, Figure, MeterName, MeterTrial, Study};
 
@@ -6,16 +6,17 @@ use crate::cell::{CellSummary, Load};
 use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 
-/// What a meter costs a cell.
+/// Cost of a meter in a cell.
 #[derive(Debug, Clone)]
 pub struct MeterCost {
-    /// The cell.
+    /// Name of the cell.
     pub cell: String,
-    /// The meter; `None` is all of the study's standing ones together.
+    /// The meter; `None` for all of the study's standing meters together.
     pub meter: Option<MeterName>,
-    /// What was compared: the rate of a CPU-bound cell, else CPU by `proc`; or the threads' CPU by `rusage`.
+    /// Figure that was compared: the rate of a CPU-bound cell, else CPU time by `proc`; or the threads' CPU
+    /// time by `rusage`.
     pub of: Figure,
-    /// CPU per unit of work with the meter over that without; absent where it cannot be told.
+    /// Ratio of CPU time per unit of work, with the meter over without; `None` if it is unknown.
     pub ratio: Option<Estimate>,
 }
 
@@ -26,8 +27,8 @@ impl MeterCost {
     }
 }
 
-/// Of each cell, each of its standing meters and all together. `cells` are in the study's order, those
-/// included that only tell what a meter costs.
+/// Costs for each cell: of each of its standing meters, and of all together. `cells` are in the study's
+/// order, including those that only measure the cost of a meter.
 pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost> {
     let trials_of = |of: &str, meter: Option<MeterName>| {
         let is_it = |trial: &MeterTrial| trial.cell == of && trial.meter == meter;
@@ -52,7 +53,7 @@ pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost
             _ => with.push((None, summary)),
         }
         for (meter, with) in with {
-            // Under spinners no CPU idles: /proc/stat reads 100 % busy.
+            // With spinners no CPU is idle: /proc/stat shows 100 % busy.
             let spins = standing.contains(&MeterName::Soak)
                 && meter.is_none_or(|meter| meter == MeterName::Soak);
             for of in compared(summary) {
@@ -80,7 +81,8 @@ fn rate(cell: &CellSummary) -> Figure {
     }
 }
 
-/// All CPU there is, and that of the workload's threads: less, but no work of others is in it.
+/// Figures that are compared: all CPU time, and the CPU time of the workload's threads. The latter is less,
+/// but free of other programs' work.
 fn compared(cell: &CellSummary) -> [Figure; 2] {
     let all = match (&cell.load, cell.has_transactions()) {
         (Load::CpuBound, _) => rate(cell),
@@ -90,7 +92,8 @@ fn compared(cell: &CellSummary) -> [Figure; 2] {
     [all, Figure::TaskUsPerKib]
 }
 
-/// CPU-bound, cost is time per unit of work, so rates are compared the other way round.
+/// Ratio of the cost. The cost of a CPU-bound cell is time per unit of work, so its rates are compared the
+/// other way round.
 fn ratio(of: Figure, with: &CellSummary, without: &CellSummary) -> Option<Estimate> {
     let (from, to) = match of == rate(with) {
         true => (with, without),

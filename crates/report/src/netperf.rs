@@ -1,4 +1,4 @@
-//! netperf's service demand and its inverse, so that published figures can be held against ours.
+//! netperf's service demand and its inverse, for comparisons with published figures.
 
 /// Bits in a KiB: netperf's KB is 1024 bytes.
 const BITS_PER_KIB: f64 = 8.0 * 1024.0;
@@ -6,7 +6,7 @@ const BITS_PER_KIB: f64 = 8.0 * 1024.0;
 /// CPU µs per KiB (netperf's "service demand", whose KB is 1024 bytes) of a load that keeps
 /// `cpu_ratio` (0..=1) of `cpus` CPUs busy and moves `bits_per_s` of payload.
 ///
-/// netperf 2, netlib.c `calc_service_demand_internal`. `None` where nothing moved.
+/// Formula of netperf 2, netlib.c, `calc_service_demand_internal`. `None` if nothing was moved.
 ///
 /// ```
 /// // Jones 2005: 22.14 % of two CPUs at 941.29 Mbit/s, printed as 3.853.
@@ -18,8 +18,8 @@ pub fn service_demand_us_per_kib(cpu_ratio: f64, cpus: u32, bits_per_s: f64) -> 
     (kib_per_s > 0.0).then(|| cpu_ratio * f64::from(cpus) * 1e6 / kib_per_s)
 }
 
-/// The share (0..=1) of `cpus` CPUs that a service demand stands for at this rate: the inverse of
-/// [`service_demand_us_per_kib`]. `None` where there are no CPUs.
+/// Share (0..=1) of `cpus` CPUs that corresponds to a service demand at this rate: the inverse of
+/// [`service_demand_us_per_kib`]. `None` if there are no CPUs.
 pub fn cpu_ratio(service_demand_us_per_kib: f64, cpus: u32, bits_per_s: f64) -> Option<f64> {
     let kib_per_s = bits_per_s / BITS_PER_KIB;
     (cpus > 0).then(|| service_demand_us_per_kib * kib_per_s / 1e6 / f64::from(cpus))

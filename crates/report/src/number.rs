@@ -1,24 +1,24 @@
-//! Numbers as people read them: three significant digits, a prefix where it helps.
+//! Numbers for people: three significant digits, with a prefix if that helps.
 
 use tcpcost_study::{Derived, Figure};
 
 use crate::estimate::Estimate;
 
-/// Three significant digits, never in exponents below 10¹⁵.
+/// Text with three significant digits, without an exponent below 10¹⁵.
 pub(crate) fn show(value: f64) -> String {
     digits(value, decimals_of(value))
 }
 
-/// Decimals that three significant digits of this value need.
+/// Number of decimals for three significant digits of this value.
 fn decimals_of(value: f64) -> usize {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {
         return 0;
     }
-    // At most 9: less than a thousandth of a millionth of any unit here is nothing.
+    // Limit of 9 decimals: smaller values do not matter in any unit here.
     (0..9)
         .find(|&decimals| {
-            // What is printed may round up to a digit more.
+            // Rounding may give a digit more.
             let rounded = (magnitude * 10f64.powi(decimals)).round();
             rounded >= 100.0
         })
@@ -26,15 +26,15 @@ fn decimals_of(value: f64) -> usize {
 }
 
 fn digits(value: f64, decimals: usize) -> String {
-    // No "-0".
+    // Avoids "-0".
     let value = if value == 0.0 { 0.0 } else { value };
     format!("{value:.decimals$}")
 }
 
-/// So many decimals, for a sentence.
+/// Text with `decimals` decimals, for a sentence.
 pub(crate) fn precise(value: f64, decimals: usize) -> String {
     let shown = format!("{value:.decimals$}");
-    // No "-0.0", and a minus that is no hyphen.
+    // Avoids "-0.0", and uses a minus sign instead of a hyphen.
     match shown.strip_prefix('-') {
         Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
         Some(rest) => format!("\u{2212}{rest}"),
@@ -42,7 +42,7 @@ pub(crate) fn precise(value: f64, decimals: usize) -> String {
     }
 }
 
-/// A quantity's unit and scale in tables: bit/s as Gbit/s, ratios as percent.
+/// Unit and scale of a quantity in tables: bit/s as Gbit/s, ratios as percent.
 pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
     match of.kind {
         Figure::Goodput => ("Gbit/s", 1e-9),
@@ -52,11 +52,12 @@ pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
     }
 }
 
-/// `0.253 [0.241, 0.262]`, all three with the decimals of the median; without an interval the median
-/// and how many trials it is of.
+/// Text such as `0.253 [0.241, 0.262]`, all three with the decimals of the median. Without an interval, the
+/// median and the number of trials.
 pub(crate) fn show_estimate(estimate: &Estimate, scale: f64) -> String {
     let median = estimate.median * scale;
-    // Shares and other small numbers: as many decimals as the widest end needs, no more than three.
+    // For shares and other small numbers, as many decimals as the largest of the three needs, and at most one
+    // more.
     let largest = [Some(estimate.median), estimate.lo, estimate.hi]
         .into_iter()
         .flatten()
@@ -77,7 +78,8 @@ pub(crate) fn show_estimate(estimate: &Estimate, scale: f64) -> String {
     }
 }
 
-/// `879.5 [879.4, 879.7]`: a count that trials repeat to a thousandth: one decimal, below 10,000.
+/// Text of a count that trials repeat to a thousandth, such as `879.5 [879.4, 879.7]`: one decimal below
+/// 10,000.
 pub(crate) fn show_count(estimate: &Estimate) -> String {
     let decimals = usize::from(estimate.median.abs() < 1e4);
     let shown = |value: f64| digits(value, decimals);
@@ -88,7 +90,7 @@ pub(crate) fn show_count(estimate: &Estimate) -> String {
     }
 }
 
-/// `12 [11, 13]`: a share of CPU time in whole percent, a tick being 1 % of a second.
+/// Text of a share of CPU time in whole percent, such as `12 [11, 13]`, because a tick is 1 % of a second.
 pub(crate) fn show_percent(estimate: &Estimate) -> String {
     let whole = |ratio: f64| format!("{:.0}", ratio * 100.0);
     let median = whole(estimate.median);
@@ -98,7 +100,7 @@ pub(crate) fn show_percent(estimate: &Estimate) -> String {
     }
 }
 
-/// `12.3 [11.0, 13.1]`: a share that samples tell, in percent.
+/// Text of a share of samples in percent, such as `12.3 [11.0, 13.1]`.
 pub(crate) fn show_percent_fine(estimate: &Estimate) -> String {
     let percent = |ratio: f64| format!("{:.1}", ratio * 100.0);
     let median = percent(estimate.median);

@@ -1,5 +1,5 @@
-//! How connections began, by the captures of a study: transaction by transaction what the client's
-//! pure ACKs covered and how long the server's bursts were, beside a published capture.
+//! Beginnings of connections in the captures of a study. For each transaction: the segments that the client's
+//! pure ACKs covered, and the lengths of the server's bursts, next to a published capture.
 
 use serde::Serialize;
 use tcpcost_study::{Capture, HostName, PublishedOpening, Record, Study};
@@ -9,50 +9,50 @@ use crate::cell::CellSummary;
 /// All cells that have captures of requests and responses.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Openings {
-    /// Whose captures these are: the server's, which sends the responses.
+    /// Host of the captures: the server, which sends the responses.
     pub captured_at: HostName,
-    /// Who published what stands beside ours.
+    /// Source of the published capture.
     pub source: Option<String>,
-    /// The published pure ACKs, as [`show_sequence`] has them.
+    /// Published pure ACKs, in the format of [`show_sequence`].
     pub pure_acks: Option<String>,
-    /// The published bursts.
+    /// Published bursts.
     pub data_bursts: Option<String>,
     /// Our cells.
     pub cells: Vec<CellOpening>,
-    /// What was found, where something is published.
+    /// Sentence that compares our captures with the published one; `None` if there is none.
     pub sentence: Option<String>,
 }
 
-/// What the captures of one cell have.
+/// Captures of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellOpening {
-    /// The cell.
+    /// Name of the cell.
     pub cell: String,
-    /// Captures that are long enough to be told.
+    /// Number of captures that are long enough.
     pub captures: usize,
-    /// Captures that ended before so many transactions were over.
+    /// Number of captures that ended too early.
     pub too_short: usize,
-    /// Wire segments of each of the client's pure ACKs.
+    /// Wire segments that each of the client's pure ACKs covered.
     pub pure_acks: Told,
-    /// Wire segments of each burst of the server's.
+    /// Wire segments of each of the server's bursts.
     pub data_bursts: Told,
 }
 
-/// One kind of sequence.
+/// Most frequent sequence of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// The most frequent one, the first seen of those that are as frequent.
+    /// The sequence; if several are equally frequent, the first one seen.
     pub sequence: String,
-    /// Captures that have it.
+    /// Number of captures with this sequence.
     pub captures: usize,
-    /// Captures in which it is the published one; absent where none is.
+    /// Number of captures with the published sequence; `None` if none is published.
     pub as_published: Option<usize>,
 }
 
-/// Transactions that are told where nothing is published.
+/// Number of transactions that are shown if nothing is published.
 const TRANSACTIONS: usize = 4;
 
-/// Of all captured records of these cells; `None` where there is none.
+/// Openings of all captured records of these cells. `None` if there are none.
 pub(crate) fn openings(
     study: &Study,
     cells: &[CellSummary],
@@ -77,7 +77,7 @@ pub(crate) fn openings(
     let of_cell = |cell: &CellSummary| {
         let mut captures = captures_of(cell);
         let all = captures.len();
-        // A transaction is over when the next one has begun.
+        // A transaction is complete when the next one has begun.
         captures.retain(|capture| {
             let opening = capture.opening.as_ref();
             opening.is_some_and(|opening| opening.client.pure_acks.len() > most)
@@ -126,7 +126,7 @@ pub(crate) fn openings(
     })
 }
 
-/// Of the first so many transactions.
+/// Most frequent sequence of the first `most` transactions.
 fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Told {
     let begins: Vec<&[Vec<u64>]> = captures.iter().map(|whole| &whole[..most]).collect();
     let times = |one: &[Vec<u64>]| begins.iter().filter(|other| **other == one).count();
@@ -139,7 +139,7 @@ fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -
     }
 }
 
-/// `1 2 3 4 | 5 6 | 7`: transactions apart, one without any as a dash.
+/// Text such as `1 2 3 4 | 5 6 | 7`, with a bar between transactions and a dash for an empty one.
 pub(crate) fn show_sequence(lists: &[Vec<u64>]) -> String {
     let list = |list: &Vec<u64>| match &list[..] {
         [] => "–".to_string(),

@@ -1,4 +1,4 @@
-//! How long each operation of a cell's programs took, over the trials that count.
+//! Times of each operation of a cell's programs, over the trials that count.
 
 use tcpcost_study::{HostName, Record};
 
@@ -7,26 +7,26 @@ use crate::response::ResponseTimes;
 /// An operation of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OperationSummary {
-    /// The host that did it.
+    /// Host that did the operation.
     pub host: HostName,
-    /// The group of connections; absent of the only one, without a name.
+    /// Group of connections; `None` for the only group, which has no name.
     pub group: Option<HostName>,
-    /// Its place in the program, as `2.1`.
+    /// Place in the program, such as `2.1`.
     pub place: String,
-    /// In a few words.
+    /// Short description.
     pub operation: String,
-    /// How often it was done.
+    /// How often the operation was done.
     pub count: u64,
-    /// How often it failed.
+    /// How often the operation failed.
     pub failed: u64,
-    /// Percentiles of its time, µs: of those that fewer than one lies beyond none.
+    /// Percentiles of its time, µs. `None` for a percentile with less than one operation beyond it.
     pub times_us: [Option<f64>; 3],
 }
 
-/// Which percentiles are told, and what they are called.
+/// Percentiles that are shown, with their names.
 pub(crate) const PERCENTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// The operations of these trials, by host, in the order of their programs.
+/// Operations of these trials, by host, in the order of their programs.
 pub(crate) fn operations(records: &[&Record]) -> Vec<OperationSummary> {
     let mut found: Vec<(OperationSummary, Vec<&str>)> = Vec::new();
     for record in records {

@@ -1,5 +1,5 @@
-//! Which trials of two cells are a pair: of the same repetition, so that they ran next to each other in a random order, on a
-//! machine in the same state.
+//! Pairs the trials of two cells: trials of the same repetition, which ran next to each other in a random
+//! order, with the machine in the same state.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::comparable::Incomparable;
 use crate::contrast::Contrast;
 
 impl Contrast {
-    /// `to` over `from`; absent without a repetition that both have, and where the cells are not comparable.
+    /// Ratio of `to` to `from`. `None` without a common repetition, and for cells that are not comparable.
     pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
         if Incomparable::of(from, to, of).is_some() {
             return None;
@@ -20,7 +20,7 @@ impl Contrast {
         Contrast::of_pairs(pairs, from.stops_early)
     }
 
-    /// How many times as much the second pair of cells differs as the first: the ratio of their ratios, of the same repetition.
+    /// Ratio of the second pair's ratio to the first pair's, from trials of the same repetition.
     pub fn of_contrasts(
         first: [&CellSummary; 2],
         second: [&CellSummary; 2],
@@ -40,9 +40,9 @@ impl Contrast {
     }
 }
 
-/// A quantity of both cells, a pair for each repetition that both have. Pairs whose trials met the machine in
-/// unlike states (one with its CPUs far from each other, say) stand aside, unless they are the most: then a
-/// state that always comes with a cell is the cell's.
+/// Values of a quantity in both cells, for each repetition that both have. Pairs whose trials had the machine
+/// in different states, for example with distant CPUs, are omitted. If these are the majority, they are used:
+/// a state that always comes with a cell is a property of the cell.
 fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f64, f64)> {
     let (mut like, mut unlike) = (BTreeMap::new(), BTreeMap::new());
     let repetitions: BTreeSet<u32> = trials(from).map(|trial| trial.repetition).collect();
@@ -54,7 +54,7 @@ fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f6
                 .collect()
         };
         let (froms, tos) = (values(from), values(to));
-        // Quiet ones first; of tries in one state the last.
+        // Quiet states are preferred. Of several tries in one state, the last one counts.
         let both = froms
             .iter()
             .flat_map(|from| tos.iter().map(move |to| (from, to)))
@@ -78,7 +78,7 @@ fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f6
     like
 }
 
-/// All of them, marked or not, whatever else the cell's own estimates are made of.
+/// All trials, marked or not, also those that the cell's own estimates omit.
 fn trials(cell: &CellSummary) -> impl Iterator<Item = &TrialValues> {
     cell.trials.iter().chain(&cell.captured_trials)
 }

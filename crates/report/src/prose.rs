@@ -1,6 +1,6 @@
-//! Findings in words: every sentence that text, JSON and page print of a [`Finding`].
+//! Findings as sentences for text, JSON and page.
 //!
-//! Nothing is claimed where an interval holds zero or where there is none.
+//! No sentence claims an effect if the interval includes zero or is missing.
 
 use tcpcost_study::Derived;
 
@@ -17,11 +17,11 @@ use crate::lone_prose;
 use crate::number::{precise, unit_in_tables};
 use crate::summary::Summary;
 
-/// All that was found, a sentence each: what the study concludes, what its captures show, what its knobs do.
+/// Sentences of all findings: the study's conclusions, its captures, the effects of its knobs.
 pub(crate) fn found(summary: &Summary) -> Vec<String> {
     let of_captures = summary.openings.iter();
     let of_captures = of_captures.filter_map(|openings| openings.sentence.clone());
-    // A comparison's cells differ in nothing but what is compared.
+    // Cells of a comparison differ only in what is compared.
     let is_comparison = !summary.study.comparisons.is_empty();
     let effects = summary.effects.iter().filter(|_| !is_comparison);
     let verdicts = comparison_prose::sentences(&summary.comparisons).into_iter();
@@ -41,7 +41,7 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .collect()
 }
 
-/// The sentences: one for each finding, or for several where one continues the other.
+/// Sentences of findings. A finding that continues another one shares its sentence.
 fn sentences(findings: &[Finding]) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for (index, one) in findings.iter().enumerate() {
@@ -57,12 +57,12 @@ fn sentences(findings: &[Finding]) -> Vec<String> {
         .collect()
 }
 
-/// The sentence of one finding, by itself.
+/// Sentence of one finding.
 pub(crate) fn sentence(found: &Finding) -> String {
     clause(found, None) + "."
 }
 
-/// The clause of one finding, without what the clause before has said already.
+/// Clause of one finding, without words that the previous clause has already.
 fn clause(found: &Finding, before: Option<&Finding>) -> String {
     let text = match before {
         Some(before) if before.text == found.text => String::new(),
@@ -136,7 +136,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
     format!("{text}{claim}")
 }
 
-/// Of which cells it is, where there are several.
+/// Prefix that names the cells, if there are several groups.
 fn which(at: &str) -> String {
     match at {
         "" => String::new(),
@@ -144,7 +144,7 @@ fn which(at: &str) -> String {
     }
 }
 
-/// Which quantity is told, and against what.
+/// Quantity of a finding, and what it is compared with.
 fn of(found: &Finding) -> String {
     let quantity = labels::quantity(found.quantity);
     match &found.kind {
@@ -173,14 +173,14 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
     let (_, scale) = unit_in_tables(of);
     let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
     let common = common(&names);
-    // Where all have it in common, it tells nothing either.
+    // An ending that all names share distinguishes none.
     let ending = common_ending(&names, common);
     let shown_name = |name: &str| {
         let own = &name[common..name.len() - ending];
         own.trim_end_matches([',', ':']).to_string()
     };
     let range = |cell: &(String, Option<Estimate>)| {
-        // None is none, with an interval and without.
+        // A median of 0 is shown without an interval.
         let zero = |it: &Estimate| it.median == 0.0 && it.hi.unwrap_or(0.0) == 0.0;
         cell.1.map(|it| match zero(&it) {
             true => (0.0, None, None),
@@ -215,7 +215,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
     });
     let shown: Vec<String> = shown.collect();
     let beginning = names.first().map_or("", |name| &name[..common]);
-    // What begins a knob's value does not begin that of all.
+    // The start of a knob's value is no heading for all cells.
     let beginning = match shown.len() {
         1 if beginning.ends_with('=') => "",
         _ => beginning,
@@ -223,7 +223,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
     format!("{beginning}{}", shown.join(", "))
 }
 
-/// Bytes of the words with which all names end, from a space on, beyond what they begin with.
+/// Number of bytes of the ending that all names share, in whole words, beyond their common beginning.
 fn common_ending(names: &[&str], beginning: usize) -> usize {
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {
         return 0;
@@ -236,7 +236,7 @@ fn common_ending(names: &[&str], beginning: usize) -> usize {
     let words = first[beginning..]
         .match_indices(' ')
         .map(|(at, _)| beginning + at);
-    // Some name must be left of each.
+    // Each name must keep some text.
     let longer = |at: &usize| {
         names
             .iter()
@@ -248,7 +248,7 @@ fn common_ending(names: &[&str], beginning: usize) -> usize {
         .map_or(0, |at| first.len() - at)
 }
 
-/// Bytes of the words with which all names begin: up to a space or an equals sign.
+/// Number of bytes of the beginning that all names share: up to a space or an equals sign.
 fn common(names: &[&str]) -> usize {
     let Some((first, others)) = names.split_first() else {
         return 0;
@@ -265,7 +265,7 @@ fn common(names: &[&str]) -> usize {
     words.take_while(alike).last().unwrap_or(0)
 }
 
-/// What one value changes; of what, where that is not said yet.
+/// Clause about the change at one value. Names the quantity if it is the first.
 fn step(of: Derived, step: &Step, is_first: bool) -> String {
     let Some(percent) = &step.percent else {
         return match &step.incomparable {
@@ -281,7 +281,7 @@ fn step(of: Derived, step: &Step, is_first: bool) -> String {
         let against = match Against::of(percent, figure) {
             Against::Within => ", in the interval",
             Against::Near => ", the same within 0.5 %",
-            // Of a fall the lower end is the larger one.
+            // For a decrease, the lower end is the larger effect.
             Against::Below if figure < 0.0 => ", more here",
             Against::Above if figure < 0.0 => ", less here",
             Against::Below => ", less here",
@@ -342,7 +342,7 @@ fn line(
     format!("{told}{published}{rest}{by}")
 }
 
-/// `µs per ACK` and `ACK`, of µs/KiB over ACKs/KiB.
+/// Units of a slope, such as `µs per ACK` and `ACK` for µs/KiB over ACKs/KiB.
 pub(crate) fn slope_unit(of: Derived, over: Derived) -> (String, String) {
     let split = |unit: &'static str| unit.split_once('/').unwrap_or((unit, ""));
     let ((up, up_by), (right, right_by)) = (split(of.kind.unit()), split(over.kind.unit()));
@@ -355,8 +355,7 @@ pub(crate) fn slope_unit(of: Derived, over: Derived) -> (String, String) {
     }
 }
 
-/// An estimate with as many decimals as its interval's half-width has two digits of; none are more
-/// than four.
+/// Text of an estimate with as many decimals as show two digits of its interval's half-width, at most four.
 fn with_interval(estimate: &Estimate, scale: f64) -> String {
     let decimals = decimals(estimate, scale);
     let shown = |value: f64| precise(value * scale, decimals);
@@ -371,7 +370,7 @@ fn decimals(estimate: &Estimate, scale: f64) -> usize {
         Some((lo, hi)) => (hi - lo) * scale / 2.0,
         None => 0.0,
     };
-    // An interval of no width, or none: as if it were a thousandth.
+    // Without an interval, or with one of no width: as if the half-width were a thousandth.
     let half = if half > 0.0 {
         half
     } else {

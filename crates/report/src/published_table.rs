@@ -1,4 +1,4 @@
-//! A published table beside ours, row by row.
+//! A published table next to our results, row by row.
 
 use serde::Serialize;
 use tcpcost_study::{PublishedTable, Value};
@@ -10,9 +10,9 @@ use crate::summary::Summary;
 /// A row of a published table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row<'a> {
-    /// Its setting, one value for each knob of the table.
+    /// Setting, one value for each knob of the table.
     pub(crate) setting: &'a [Value],
-    /// What is published, one figure for each column.
+    /// Published figures, one for each column.
     pub(crate) published: &'a [f64],
     /// Our cells of that setting.
     pub(crate) ours: Vec<Ours<'a>>,
@@ -21,13 +21,13 @@ pub(crate) struct Row<'a> {
 /// One of our cells.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ours<'a> {
-    /// Its name.
+    /// Name of the cell.
     pub(crate) cell: &'a str,
-    /// One for each column.
+    /// Our estimates, one for each column.
     pub(crate) figures: Vec<Option<&'a Estimate>>,
 }
 
-/// The study's published table, and our cells of each row's setting: a quick run leaves cells out.
+/// The study's published table, with our cells of each row's setting. A quick run lacks some cells.
 pub(crate) fn rows(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)> {
     let table = summary.study.published_table.as_ref()?;
     let is_of = |cell: &CellSummary, setting: &[Value]| {
@@ -54,14 +54,14 @@ pub(crate) fn rows(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)>
     Some((table, rows.collect()))
 }
 
-/// The same for who reads it: rows beside which there is something of ours.
+/// The published table for people: only rows for which there are cells of ours.
 pub(crate) fn shown(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)> {
     let (table, mut rows) = rows(summary)?;
     rows.retain(|row| !row.ours.is_empty());
     (!rows.is_empty()).then_some((table, rows))
 }
 
-/// The same for the document.
+/// The published table for the JSON document.
 #[derive(Serialize)]
 pub(crate) struct TableJson<'a> {
     source: &'a str,

@@ -1,28 +1,30 @@
-//! Whether two cells of one setting did the same things, so that their instructions can be held against each other.
+//! Check that two cells of one setting did the same things, so that their instructions can be compared.
 //!
-//! How often a receiver wakes up, and how many ACKs that makes, is settled between two processes within the first moments
-//! and can settle otherwise in the next boot or the next kernel. Each ACK and each switch has a price; where another number of
-//! them could make a good part of a difference, the difference says nothing of the path that a byte takes.
+//! Two processes settle within the first moments how often a receiver wakes up and how many ACKs that makes.
+//! The next boot or the next kernel can settle differently. Each ACK and each switch has a price. If a
+//! different number of them could make a large part of a difference, the difference is no property of the
+//! path that a byte takes.
 
 use tcpcost_study::{Derived, Figure};
 
 use crate::cell::CellSummary;
 use crate::comparable::is_per_transaction;
 
-/// A count of which the one cell had another number than the other.
+/// A count that differs between two cells.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Regime {
-    /// What was counted.
+    /// Quantity of the count.
     pub count: Derived,
-    /// How many the first had, the median of its trials.
+    /// Median of the first cell's trials.
     pub from: f64,
-    /// How many the other had.
+    /// Median of the other cell's trials.
     pub to: f64,
 }
 
-/// Counts per KiB or per transaction, what makes them so of the figure's unit, and the most instructions that one was seen to
-/// cost: an ACK 4,900 to 6,600 at both ends together (Linux 6.12, 6.1), wake-ups included; a system call a little less than
-/// a switch; an skb through both stacks 10,300 (docs/ledger.md). Of packets there is no count where two processes have the ends.
+/// Counts per KiB or per transaction, the factor to the unit of the figure, and the highest observed number
+/// of instructions for one. An ACK takes 4,900 to 6,600 at both ends together (Linux 6.12, 6.1), including
+/// wake-ups. A system call takes slightly less than a switch. An skb through both stacks takes 10,300
+/// (docs/ledger.md). Packets are not counted if the ends are in two processes.
 const PRICED: [(Figure, f64, f64); 6] = [
     (Figure::AcksPerKib, 1.0, 7000.0),
     (Figure::PacketsPerKib, 1.0, 10_000.0),
@@ -32,14 +34,14 @@ const PRICED: [(Figure, f64, f64); 6] = [
     (Figure::SystemCallsPerTransaction, 1.0, 3000.0),
 ];
 
-/// The least share of a difference that makes it another regime's.
+/// Smallest share of a difference that a count must be able to make to count as another regime.
 const SHARE_LEAST: f64 = 0.25;
 
-/// The least difference of a whole interval that makes it another regime's: each end of an interval takes in one more or one fewer by
-/// where it cuts, of two intervals that are alike otherwise.
+/// Smallest difference of a count over a whole interval that counts as another regime. Each end of an
+/// interval may include one more or one less, even if two intervals are otherwise equal.
 const COUNT_LEAST: f64 = 3.0;
 
-/// The count that tells the cells' regimes apart; `None` where they are one, or where time was measured.
+/// Count by which the cells' regimes differ. `None` if they have one regime, or if time was measured.
 pub(crate) fn differs(
     from: &CellSummary,
     to: &CellSummary,
@@ -55,7 +57,7 @@ pub(crate) fn differs(
     let units = units(from).zip(units(to));
     let mut worst: Option<(f64, Regime)> = None;
     for (kind, scale, price) in PRICED {
-        // Those of the other unit's workload are not a count of this one.
+        // Omits counts per unit of the other kind of workload.
         if is_per_transaction(kind) != from.has_transactions() {
             continue;
         }
@@ -75,7 +77,8 @@ pub(crate) fn differs(
     worst.map(|(_, regime)| regime)
 }
 
-/// KiB or transactions of an interval, where its work was fixed: what each client was asked for, which is the whole where there is one.
+/// KiB or transactions of an interval with a fixed amount of work. This is each client's amount, so the total
+/// only if there is one client.
 fn units(cell: &CellSummary) -> Option<f64> {
     let work = cell.work?;
     Some(match cell.has_transactions() {

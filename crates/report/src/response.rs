@@ -1,14 +1,13 @@
-//! Response times: percentiles out of a record's histogram.
+//! Percentiles of response times from a record's histogram.
 
 use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
-/// The response times of a trial.
 pub(crate) struct ResponseTimes(Histogram<u64>);
 
 impl ResponseTimes {
-    /// Of a histogram of ns (HdrHistogram V2, uncompressed, base64). A text that is no histogram gives none.
+    /// Decodes a histogram of ns (HdrHistogram V2, uncompressed, base64). `None` if the text is no histogram.
     pub(crate) fn decode(base64: &str) -> Option<ResponseTimes> {
         let engine = base64::engine::general_purpose::STANDARD;
         let bytes = engine.decode(base64).ok()?;
@@ -16,22 +15,22 @@ impl ResponseTimes {
         histogram.ok().map(ResponseTimes)
     }
 
-    /// Of several such histograms together; `None` where there is none.
+    /// Decodes several histograms and adds them up. `None` if there are none.
     pub(crate) fn of<'a>(base64: impl Iterator<Item = &'a str>) -> Option<ResponseTimes> {
         let mut decoded = base64.map(ResponseTimes::decode);
         let mut all = decoded.next()??;
         for more in decoded {
-            // Histograms of the same precision add up.
+            // Histograms of the same precision can be added.
             all.0.add(more?.0).ok()?;
         }
         Some(all)
     }
 
-    /// A percentile (0..=1) in µs. One that fewer than one response lies beyond is absent: of 500 responses the
-    /// 99.99th percentile is the largest under another name.
+    /// A percentile (0..=1) in µs. `None` if less than one response is beyond it: the 99.99th percentile of
+    /// 500 responses would just be the maximum.
     pub(crate) fn us(&self, percentile: f64) -> Option<f64> {
         let beyond = self.0.len() as f64 * (1.0 - percentile);
-        // 1e-9: (1 - 0.9) * 10 is 0.9999… in binary.
+        // Tolerance of 1e-9, because (1 - 0.9) * 10 is 0.9999… in binary.
         (beyond > 1.0 - 1e-9).then(|| self.0.value_at_quantile(percentile) as f64 / 1e3)
     }
 }

@@ -1,17 +1,17 @@
-//! Of which hosts figures are told, and in which order and words.
+//! Scopes of figures: sets of hosts, their order and their names.
 
 use std::collections::BTreeSet;
 
 use tcpcost_study::{HostName, Scope};
 
-/// The scopes that these hosts make: all together, the sets of them, each host.
+/// Scopes of these hosts: all together, the sets of hosts, each host.
 pub(crate) fn scopes(hosts: &BTreeSet<HostName>) -> Vec<Scope> {
     let sets: BTreeSet<HostName> = hosts.iter().filter_map(|host| host.set()).collect();
     let named = sets.iter().chain(hosts).map(|&name| Scope::Of(name));
     std::iter::once(Scope::All).chain(named).collect()
 }
 
-/// A scope in words: `client`, `all hosts together`.
+/// Name of a scope, such as `client` or `all hosts together`.
 pub(crate) fn whose(scope: Scope) -> String {
     scope
         .name()

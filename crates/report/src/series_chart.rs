@@ -1,4 +1,4 @@
-//! The chart of a receiver's limit over time: how `avoidance` learns its sender's window and falls back.
+//! Chart of a receiver's ACK limit over time: how `avoidance` learns its sender's window and falls back.
 
 use tcpcost_study::{ConnectionSeries, HostName};
 
@@ -6,14 +6,14 @@ use crate::cell::CellSummary;
 use crate::charts::{Axis, Chart, Point};
 use crate::summary::Summary;
 
-/// More curves cannot be told apart.
+/// Limit on curves: more cannot be distinguished.
 const CURVES: usize = 6;
-/// Of a longer series every so many-th look is drawn.
+/// Limit on the points of a curve. A longer series is thinned out evenly.
 const POINTS: usize = 150;
-/// Ticks of the axis of time.
+/// Number of ticks on the axis of time.
 const TICKS: u64 = 6;
 
-/// The limits of up to six cells, those in which they fell first; absent where no series has any.
+/// Chart of the limits of up to six cells, those with falling limits first. `None` if no series has limits.
 pub(crate) fn series_chart(summary: &Summary) -> Option<Chart> {
     let mut curves: Vec<(&CellSummary, HostName, &ConnectionSeries)> = Vec::new();
     for cell in &summary.cells {
@@ -21,7 +21,7 @@ pub(crate) fn series_chart(summary: &Summary) -> Option<Chart> {
         let limited = limited.filter(|(_, series)| !series.ack_limit.is_empty());
         curves.extend(limited.map(|(&host, series)| (cell, host, series)));
     }
-    // Those that stay where they are are all alike.
+    // Curves that never fall all look the same.
     let falls = |series: &ConnectionSeries| series.falls().is_some_and(|(falls, _)| falls > 0);
     curves.sort_by_key(|(_, _, series)| !falls(series));
     let all = curves.len();

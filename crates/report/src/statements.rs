@@ -1,22 +1,22 @@
-//! Published statements, each with what the study's conclusions that test it found.
+//! Published statements, each with the results of the conclusions that test it.
 
 use tcpcost_study::Statement;
 
 use crate::conclusions::Finding;
 use crate::held::Held;
 
-/// A published statement against what was found.
+/// A published statement and its test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tested {
-    /// What is stated, and by whom.
+    /// Statement and its source.
     pub statement: Statement,
-    /// Whether it holds here: all that test it must say so.
+    /// Result of the test. The statement holds only if all findings that test it agree.
     pub held: Held,
-    /// Which of the findings test it.
+    /// Indices of the findings that test it.
     pub findings: Vec<usize>,
 }
 
-/// All of a study's, in its order. One that nothing tests is undecided.
+/// All statements of a study, in its order. A statement without a test is undecided.
 pub(crate) fn tested(statements: &[Statement], findings: &[Finding]) -> Vec<Tested> {
     let test = |statement: &Statement| {
         let of_it = findings.iter().enumerate().filter_map(|(index, finding)| {

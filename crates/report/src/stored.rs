@@ -1,9 +1,10 @@
-//! Stored runs against each other. The run is the unit, and a cell is judged against the other cells of its study.
+//! Compares stored runs. The unit is the run, and a cell is compared with the other cells of its study.
 //!
-//! A machine's speed has one level, common to all cells, that lasts for minutes: 83 % of the variance between runs of one
-//! study made over 40 minutes. Trials of one run share that level, so their number says nothing of it, and two runs that did
-//! not run in turn have two levels. Other cells of the same run have the same level, and take it out. docs/method.md has the
-//! measured error and power ("Stored runs").
+//! A machine's speed has a level that is common to all cells and lasts for minutes: it made 83 % of the
+//! variance between runs of one study over 40 minutes. Trials of one run share that level, so more trials do
+//! not reduce its effect. Two runs that did not run in turn have two levels. Other cells of the same run have
+//! the same level, so a comparison with them removes it. docs/method.md has the measured error and power
+//! ("Stored runs").
 
 use tcpcost_study::Derived;
 
@@ -11,63 +12,65 @@ use crate::cell::CellSummary;
 use crate::contrast::Contrast;
 use crate::estimate::{CONFIDENCE, Estimate};
 
-/// Degrees of freedom with which the mean variance of all cells enters the variance of one: a few runs alone estimate it too
-/// badly. Limma's moderated t (Smyth 2004) has as many for few replicates.
+/// Degrees of freedom with which the mean variance of all cells enters the variance of one cell, because a
+/// few runs alone estimate it too badly. Limma's moderated t (Smyth 2004) has as many for few replicates.
 const PRIOR_FREEDOM: usize = 4;
-/// How unequally cells take up the common level, as a part of it: measured 0.15 and 0.30 in two parts of 52 runs. Without it
-/// 38 % of the verdicts on equal cells were false where the level had moved between the groups.
+/// How unequally cells react to the common level, as a fraction of it: measured 0.15 and 0.30 in two parts of
+/// 52 runs. Without it, 38 % of the verdicts on equal cells were false if the level had changed between the
+/// groups.
 const LEVEL_INEQUALITY: f64 = 0.25;
-/// The fewest cells of runs that did not alternate: a change has to stand out from those of the other cells, whose spread fewer
-/// do not tell.
+/// Fewest cells for runs that did not alternate. A change is compared with the spread of the other cells'
+/// changes, and fewer cells do not show it.
 const CELLS_LEAST: usize = 5;
-/// The change of the level, as a logarithm, beyond which cells of runs that did not alternate are not compared. Four spinners
-/// on two CPUs raise the cost of one flow's transactions tenfold and that of a stream by a third: a verdict on equal cells was false
-/// in up to 9 % of such comparisons.
+/// Change of the level, as a logarithm, beyond which cells of runs that did not alternate are not compared.
+/// Four spinners on two CPUs raise the cost of one flow's transactions tenfold, but that of a stream only by
+/// a third. Up to 9 % of such comparisons gave a false verdict on equal cells.
 const LEVEL_MAX: f64 = 0.5;
-/// The fewest runs of both groups together, unless there is one of each.
+/// Fewest runs of both groups together, unless there is one run of each.
 const RUNS_LEAST: usize = 4;
-/// The fewest runs of each group, in turn, that a change common to all cells is judged by.
+/// Fewest runs of each group, in turn, for a verdict on a change that is common to all cells.
 const IN_TURN_LEAST: usize = 3;
-/// The change for which a number of runs is said.
+/// Change for which the necessary number of runs is stated.
 pub(crate) const EFFECT_NAMED: f64 = 0.2;
-/// More runs than these are no advice.
+/// Largest number of runs that is suggested.
 pub(crate) const RUNS_NAMED_MAX: usize = 100;
-/// The standard normal quantile of 80 % power.
+/// Standard normal quantile of 80 % power.
 const POWER_80: f64 = 0.84;
 
-/// The cells of one run, and when its first trial began.
+/// Cells of one run, and the start of its first trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunCells<'a> {
     /// The cells.
     pub cells: &'a [CellSummary],
-    /// RFC 3339.
+    /// Time in RFC 3339.
     pub started: Option<&'a str>,
 }
 
 /// Runs before a change and after it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredRuns<'a> {
-    /// Before.
+    /// Runs before the change.
     pub before: Vec<RunCells<'a>>,
-    /// After.
+    /// Runs after the change.
     pub after: Vec<RunCells<'a>>,
 }
 
 /// A change as the logarithm of a ratio, with its standard error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Shift {
-    /// The logarithm.
+    /// Logarithm of the ratio.
     pub log: f64,
-    /// Its standard errors with their degrees of freedom. It has to stand by each of them; without any nothing is known.
+    /// Standard errors with their degrees of freedom. The change must be significant by each of them. Without
+    /// any, its error is unknown.
     errors: [Option<(f64, usize)>; 2],
-    /// The standard deviation of one run's logarithm.
+    /// Standard deviation of one run's logarithm.
     deviation: f64,
-    /// Runs of the smaller group.
+    /// Number of runs of the smaller group.
     runs: usize,
 }
 
 impl Shift {
-    /// The ratio with its interval.
+    /// Ratio with its interval.
     pub fn contrast(&self) -> Contrast {
         let half = self.half_width();
         let at = |by: f64| half.map(|half| (self.log + by * half).exp());
@@ -81,14 +84,14 @@ impl Shift {
         }
     }
 
-    /// Half of the interval of the logarithm: a change below cannot be seen.
+    /// Half-width of the logarithm's interval: a smaller change cannot be seen.
     pub fn half_width(&self) -> Option<f64> {
         let each = self.errors.iter().flatten();
         let halves = each.map(|(error, freedom)| t_quantile(1.0 - CONFIDENCE, *freedom) * error);
         halves.reduce(f64::max)
     }
 
-    /// The probability of a change at least as far from `ratio`, in either direction, if `ratio` were the true one.
+    /// Probability of a change at least as far from `ratio`, in either direction, if `ratio` is the true one.
     pub fn p_value(&self, ratio: f64) -> f64 {
         let far = (self.log - ratio.ln()).abs();
         let each = self.errors.iter().flatten().filter(|_| far > 0.0);
@@ -96,12 +99,13 @@ impl Shift {
         tails.reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// True if something is known of its error.
+    /// True if its error is known.
     pub fn has_error(&self) -> bool {
         self.errors.iter().any(Option::is_some)
     }
 
-    /// About how many runs of each, in turn, find a change of [`EFFECT_NAMED`] in four of five cases.
+    /// Estimated number of runs before and after, in turn, that find a change of [`EFFECT_NAMED`] in four of
+    /// five cases.
     pub fn runs_needed(&self) -> Option<usize> {
         self.has_error().then_some(())?;
         let effect = EFFECT_NAMED.ln_1p();
@@ -115,22 +119,22 @@ impl Shift {
     }
 }
 
-/// Of each cell of a group of runs the logarithms of its cost: a row for each run, a column for each cell.
+/// Logarithms of the costs of a group of runs: a row for each run, a column for each cell.
 struct Logs {
     rows: Vec<Vec<f64>>,
-    /// The variance of a logarithm by the trials within the run; the mean over the runs, by cell.
+    /// Variance of a logarithm among the trials of a run, as the mean over the runs, by cell.
     within: Vec<f64>,
 }
 
 impl Logs {
-    /// The mean over the runs, by cell.
+    /// Mean over the runs, by cell.
     fn means(&self) -> Vec<f64> {
         let cells = self.within.len();
         let of = |cell: usize| mean(self.rows.iter().map(|row| row[cell]));
         (0..cells).map(of).collect()
     }
 
-    /// Each row less the mean of its other cells.
+    /// Subtracts from each value the mean of the other cells of its run.
     fn against_others(self) -> Logs {
         let cells = self.within.len() as f64;
         let less = |row: &Vec<f64>| {
@@ -145,7 +149,7 @@ impl Logs {
         }
     }
 
-    /// The sum of squares around the means, by cell.
+    /// Sum of squares around the means, by cell.
     fn squares(&self) -> Vec<f64> {
         let means = self.means().into_iter().enumerate();
         means
@@ -155,14 +159,14 @@ impl Logs {
 }
 
 impl<'a> StoredRuns<'a> {
-    /// Runs of the smaller and of the larger group.
+    /// Number of runs in the smaller and in the larger group.
     fn sizes(&self) -> (usize, usize) {
         let (k, m) = (self.before.len(), self.after.len());
         (k.min(m), k.max(m))
     }
 
-    /// True if the runs alternate, one before the change, one after it, three at least of each: then a change of the machine
-    /// meets both alike.
+    /// True if runs before and after the change alternate, at least three of each. Then a change of the
+    /// machine affects both groups equally.
     pub fn alternate(&self) -> bool {
         let of = |runs: &[RunCells<'_>], is_after: bool| -> Option<Vec<(jiff::Timestamp, bool)>> {
             let times = runs.iter().map(|run| run.started?.parse().ok());
@@ -176,19 +180,19 @@ impl<'a> StoredRuns<'a> {
         self.sizes().0 >= IN_TURN_LEAST && all.windows(2).all(|two| two[0].1 != two[1].1)
     }
 
-    /// A cell of a run that is this one: its name and knobs are the same.
+    /// The cell of a run with the same name and knobs.
     fn same<'c>(run: &RunCells<'c>, cell: &CellSummary) -> Option<&'c CellSummary> {
         let mut cells = run.cells.iter();
         cells.find(|other| other.name == cell.name && other.knobs == cell.knobs)
     }
 
-    /// The cell of the newest of the earlier runs that has it.
+    /// The cell in the newest of the earlier runs that has it.
     pub fn earlier(&self, cell: &CellSummary) -> Option<&'a CellSummary> {
         let mut runs = self.before.iter().rev();
         runs.find_map(|run| Self::same(run, cell))
     }
 
-    /// The ratio of the boots of guests, whose clock counts instructions: each trial is a run of its own.
+    /// Ratio over boots of guests whose clock counts instructions: each trial is an independent run.
     pub fn of_boots(&self, cell: &CellSummary, of: Derived) -> Option<Contrast> {
         let values = |runs: &[RunCells<'_>]| -> Vec<f64> {
             let cells = runs.iter().filter_map(|run| Self::same(run, cell));
@@ -197,7 +201,7 @@ impl<'a> StoredRuns<'a> {
         Contrast::unpaired(&values(&self.before), &values(&self.after))
     }
 
-    /// The cells that every run has a value of, `of` giving the quantity.
+    /// Cells that have a value in every run. `of` gives the quantity of a cell.
     fn common_cells(&self, of: impl Fn(&CellSummary) -> Derived) -> Vec<&'a CellSummary> {
         let cells = self.after[0].cells.iter();
         let has = |cell: &&CellSummary| {
@@ -241,8 +245,9 @@ impl<'a> StoredRuns<'a> {
         }
     }
 
-    /// The quantity that a cell is judged by: the main one of most runs of which every run has values. Runs may differ in it, as where
-    /// another process had the meter of one of them.
+    /// Quantity by which a cell is compared: the main quantity of most runs, if every run has values of it.
+    /// Runs can have different main quantities, for example if another process used the meter during one of
+    /// them.
     pub fn main(&self, cell: &CellSummary) -> Derived {
         let own = || {
             self.before
@@ -256,7 +261,7 @@ impl<'a> StoredRuns<'a> {
         most.map_or(cell.main, |own| own.main)
     }
 
-    /// The logarithms of all cells that every run has, and the place of `cell` among them.
+    /// Logarithms of all cells that every run has, and the index of `cell` among them.
     fn groups(
         &self,
         cell: &CellSummary,
@@ -268,10 +273,12 @@ impl<'a> StoredRuns<'a> {
         Some((logs(&self.before), logs(&self.after), at))
     }
 
-    /// How much the cell's quantity changed against the other cells of its study. `cell` is one of the first run after the
-    /// change. Absent if not every run has the cell; without an error where there are too few cells or runs.
+    /// Change of the cell's quantity relative to the other cells of its study. `cell` belongs to the first
+    /// run after the change. `None` if not every run has the cell. Has no error if there are too few cells or
+    /// runs.
     pub fn against_others(&self, cell: &CellSummary, of: Derived) -> Option<Shift> {
-        // The main quantity of each, in its own unit; else the same quantity of all that have it.
+        // Main quantities are compared with main quantities, each in its own unit. Another quantity is
+        // compared with the same quantity of all cells that have it.
         let is_main = of == self.main(cell);
         let each = |other: &CellSummary| if is_main { self.main(other) } else { of };
         let (before, after, at) = self.groups(cell, each)?;
@@ -305,7 +312,7 @@ impl<'a> StoredRuns<'a> {
         })
     }
 
-    /// True if runs that did not alternate met the machine at levels that are too unlike for cells to be compared.
+    /// True if runs that did not alternate have levels that are too different for cells to be compared.
     pub fn are_too_unlike(&self) -> bool {
         let each = |cell: &CellSummary| self.main(cell);
         let cells = self.common_cells(each);
@@ -315,7 +322,7 @@ impl<'a> StoredRuns<'a> {
             && is_too_far(&logs(&self.before), &logs(&self.after))
     }
 
-    /// How much a quantity changed that the machine's level is not in, such as a count.
+    /// Change of a quantity that does not depend on the machine's level, such as a count.
     pub fn by_itself(&self, cell: &CellSummary, of: Derived) -> Option<Shift> {
         let (before, after, at) = self.groups(cell, |_| of)?;
         Some(self.of_groups(&before, &after, 0.0, at))
@@ -330,7 +337,7 @@ impl<'a> StoredRuns<'a> {
         }
     }
 
-    /// How much all cells changed together. The error is for runs that alternate.
+    /// Change of all cells together. It has an error if the runs alternate.
     pub fn common(&self) -> Option<Shift> {
         let each = |cell: &CellSummary| self.main(cell);
         let cells = self.common_cells(each);
@@ -345,7 +352,7 @@ impl<'a> StoredRuns<'a> {
                     .iter()
                     .map(|row| vec![mean(row.iter().copied())])
                     .collect(),
-                // Of a mean of independent cells.
+                // Variance of a mean of independent cells.
                 within: vec![mean(logs.within.iter().copied()) / cells.len() as f64],
             }
         };
@@ -364,25 +371,26 @@ impl<'a> StoredRuns<'a> {
         })
     }
 
-    /// How many cells every run has.
+    /// Number of cells that every run has.
     pub fn n_cells(&self) -> usize {
         self.common_cells(|cell| self.main(cell)).len()
     }
 
-    /// The standard error of the difference of the groups' means.
+    /// Standard error of the difference of the groups' means.
     fn error(&self, variance: f64) -> f64 {
         (variance * (1.0 / self.before.len() as f64 + 1.0 / self.after.len() as f64)).sqrt()
     }
 }
 
-/// True if the median change of the cells is beyond [`LEVEL_MAX`]: one cell's own change does not make it so.
+/// True if the median change of the cells is beyond [`LEVEL_MAX`]. The change of one cell alone does not
+/// affect it.
 fn is_too_far(before: &Logs, after: &Logs) -> bool {
     let each = after.means().into_iter().zip(before.means());
     let median = Estimate::new(each.map(|(after, before)| after - before));
     median.is_some_and(|level| level.median.abs() > LEVEL_MAX)
 }
 
-/// A cell's change against the mean change of the others, by the spread of theirs.
+/// A cell's change relative to the mean change of the others, with the error from their spread.
 fn by_spread(before: &Logs, after: &Logs, at: usize) -> Shift {
     let each = after.means().into_iter().zip(before.means());
     let changes: Vec<f64> = each.map(|(after, before)| after - before).collect();
@@ -401,7 +409,8 @@ fn by_spread(before: &Logs, after: &Logs, at: usize) -> Shift {
     }
 }
 
-/// Groups of runs: the variance of a cell takes in that of all cells, and the error a part of what is common to all.
+/// A cell's change with moderated errors: its variance includes that of all cells, and the error includes a
+/// part of the common change.
 fn moderated(before: &Logs, after: &Logs, level: f64, at: usize) -> Shift {
     let (k, m) = (before.rows.len() as f64, after.rows.len() as f64);
     let freedom = before.rows.len() + after.rows.len() - 2;
@@ -426,8 +435,8 @@ fn moderated(before: &Logs, after: &Logs, level: f64, at: usize) -> Shift {
     }
 }
 
-/// Logarithms of a quantity, of the last try of each repetition, marked or not: what the machine does to a run it does to all of
-/// its cells. Empty unless all are above zero.
+/// Logarithms of a quantity, from the last try of each repetition, marked or not: a disturbance of the
+/// machine affects all cells of a run. Empty unless all values are above zero.
 fn logs(cell: &CellSummary, of: Derived) -> Vec<f64> {
     let mut last = std::collections::BTreeMap::new();
     for trial in &cell.trials {
@@ -443,7 +452,7 @@ fn logs(cell: &CellSummary, of: Derived) -> Vec<f64> {
     }
 }
 
-/// Which of these probabilities stand together with 95 % confidence (Holm 1979).
+/// True for the probabilities that are significant together with 95 % confidence (Holm 1979).
 pub(crate) fn holm(values: &[f64]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -466,14 +475,14 @@ fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     sum / f64::max(n, 1.0)
 }
 
-/// The sum of squares around the mean.
+/// Sum of squares around the mean.
 fn squares(values: &[f64]) -> f64 {
     let mean = mean(values.iter().copied());
     values.iter().map(|value| (value - mean).powi(2)).sum()
 }
 
-/// The probability of Student's t beyond ±`t`, by the finite sums for whole degrees of freedom (Abramowitz and Stegun 26.7.3,
-/// 26.7.4).
+/// Probability of Student's t beyond ±`t`, by the finite sums for whole degrees of freedom (Abramowitz and
+/// Stegun 26.7.3, 26.7.4).
 fn t_tails(t: f64, freedom: usize) -> f64 {
     let angle = (t / (freedom as f64).sqrt()).atan();
     let (sine, cosine) = angle.sin_cos();
@@ -493,7 +502,7 @@ fn t_tails(t: f64, freedom: usize) -> f64 {
     (1.0 - within).max(0.0)
 }
 
-/// The t beyond which both tails together have this probability.
+/// Value of t beyond which both tails together have this probability.
 fn t_quantile(tails: f64, freedom: usize) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     for _ in 0..80 {

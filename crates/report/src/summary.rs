@@ -1,6 +1,6 @@
-//! A study and its records to one estimate per cell and quantity.
+//! One estimate for each cell and quantity, from a study and its records.
 //!
-//! Nothing is dropped as an outlier. Trials marked by a warning stand aside as long as the cell has
+//! No trial is dropped as an outlier. Trials marked by a warning are not used as long as the cell has
 //! unmarked ones.
 
 use std::collections::BTreeSet;
@@ -21,49 +21,49 @@ use crate::stored::{RUNS_NAMED_MAX, RunCells, StoredRuns};
 use crate::verdict::{Judged, Verdict, judge, judge_baseline};
 use crate::warned::{self, Warned};
 
-/// Everything that the renderings draw.
+/// Data of all forms of a report.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// The study that was asked.
+    /// The study.
     pub study: Study,
-    /// Machines the records were made on.
+    /// Machines of the records.
     pub machines: Machines,
-    /// Beds the records were made in, each once.
+    /// Beds of the records, each once.
     pub beds: Vec<String>,
-    /// When the first and the last trial started, RFC 3339.
+    /// Start times of the first and the last trial, RFC 3339.
     pub started: Option<(String, String)>,
-    /// Repetitions that have an outcome, over all cells.
+    /// Number of repetitions that have an outcome, over all cells.
     pub trials_done: usize,
-    /// Repetitions that the study asks for at least, over all cells.
+    /// Smallest number of repetitions that the study asks for, over all cells.
     pub trials_planned: usize,
-    /// Records that belong to no cell of this study; they are in no number.
+    /// Number of records that belong to no cell of this study. They are not used.
     pub records_of_others: usize,
-    /// The cells, in the study's order; not those that only tell what a meter costs.
+    /// Cells in the study's order, without those that only measure the cost of a meter.
     pub cells: Vec<CellSummary>,
-    /// What the standing meters cost, where the study asks.
+    /// Costs of the standing meters, if the study asks for them.
     pub meter_costs: Vec<MeterCost>,
     /// Each threshold at each of its cells.
     pub judged: Vec<Judged>,
-    /// What the study set out to conclude.
+    /// Findings of the study's conclusions.
     pub findings: Vec<Finding>,
-    /// The published statements that the study tests.
+    /// Published statements that the study tests.
     pub statements: Vec<Tested>,
-    /// What each knob does that its cells differ in.
+    /// Effects of the knobs in which the cells differ.
     pub effects: Vec<Effect>,
-    /// The contrasts that the study wants decided.
+    /// Contrasts that the study must decide.
     pub headlines: Vec<Headline>,
-    /// Verdicts on pairs of cells, where they are asked for.
+    /// Verdicts on pairs of cells, if they are asked for.
     pub comparisons: Vec<Comparison>,
-    /// What makes a run hard to hold against the earlier one that it is held against, a line each.
+    /// Differences of conditions between the compared runs, a line for each.
     pub differences: Vec<String>,
-    /// How connections began, where the study captured them.
+    /// Beginnings of connections, if the study captured them.
     pub openings: Option<Openings>,
 }
 
 impl Summary {
-    /// Of the records there are, all or a part of what the study asks for.
+    /// Summarizes the available records, which may be a part of those that the study asks for.
     pub fn new(study: &Study, records: &[Record]) -> Summary {
-        // A name alone does not make a trial a cell's: with a knob set otherwise it was another one.
+        // The name alone does not assign a trial to a cell: with other knobs it was a different cell.
         let cell_of = |record: &Record| {
             let of = |cell: &Cell| cell.name == record.cell && cell.knobs == record.knobs;
             record.study == study.name && study.cells.iter().any(of)
@@ -131,8 +131,8 @@ impl Summary {
         }
     }
 
-    /// Compares each cell with that of earlier runs with the same name and knobs. Thresholds on the baseline are
-    /// judged, and if the study has none, a cell that costs more is a verdict by itself.
+    /// Compares each cell with the cell of earlier runs with the same name and knobs. Judges thresholds on
+    /// the baseline. If the study has none, a cell that costs more gets a verdict anyway.
     pub fn hold_against(&mut self, earlier: &Earlier<'_, Summary>) {
         let after = || std::iter::once(&*self).chain(earlier.beside);
         let runs = StoredRuns {
@@ -164,18 +164,18 @@ impl Summary {
         }
     }
 
-    /// The contrasts that the study wants decided and that are not.
+    /// Contrasts that the study must decide but that are not decided.
     pub fn undecided(&self) -> impl Iterator<Item = &Headline> {
         let headlines = self.headlines.iter();
         headlines.filter(|headline| !headline.is_decided(&self.study))
     }
 
-    /// The hosts that found something in any cell.
+    /// Hosts that have a record in any cell.
     pub fn hosts_of_cells(&self) -> BTreeSet<HostName> {
         self.cells.iter().flat_map(CellSummary::hosts).collect()
     }
 
-    /// The states of a host's ports that were read back, each with the cells that had it.
+    /// States of a host's ports as read back, each with the cells that had it.
     pub fn environments(&self, host: HostName) -> Vec<(Vec<&str>, &Environment)> {
         let mut states: Vec<(Vec<&str>, &Environment)> = Vec::new();
         for cell in &self.cells {
@@ -194,23 +194,23 @@ impl Summary {
         warned::merge(self.cells.iter().flat_map(|cell| &cell.warnings))
     }
 
-    /// The worst verdict of all thresholds; absent without thresholds.
+    /// Worst verdict of all thresholds. `None` without thresholds.
     pub fn worst_verdict(&self) -> Option<Verdict> {
         self.judged.iter().map(|judged| judged.verdict).max()
     }
 
-    /// Whether fewer repetitions have an outcome than the study asks for.
+    /// True if fewer repetitions have an outcome than the study asks for.
     pub fn is_partial(&self) -> bool {
         self.trials_done < self.trials_planned
     }
 
-    /// Whether the study set a width to reach and a cell did not reach it.
+    /// True if the study sets a target width and a cell did not reach it.
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
     }
 }
 
-/// The command that decides what stored runs do not.
+/// Command that makes the runs for a decision that stored runs do not allow.
 fn to_decide(
     earlier: &Earlier<'_, Summary>,
     is_other_kernel: bool,
@@ -238,8 +238,8 @@ fn to_decide(
     }
 }
 
-/// Repetitions that the study asks of a cell. One that cannot be had here is not tried again: what
-/// was tried is all that was asked.
+/// Number of repetitions that the study asks of a cell. For a cell that is unavailable here, the number of
+/// those that were tried, because it is not tried again.
 fn planned(study: &Study, cell: &CellSummary, done: &BTreeSet<(&str, u32)>) -> usize {
     let cannot_be_had = cell.trials.is_empty() && cell.n_skipped() > 0 && cell.n_failed() == 0;
     if cannot_be_had {

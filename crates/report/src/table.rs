@@ -1,6 +1,6 @@
-//! A table of text: columns as wide as their widest cell.
+//! A text table whose columns are as wide as their widest cell.
 
-/// Columns to stay within where the content allows.
+/// Width that a table should not exceed.
 pub(crate) const WIDTH: usize = 100;
 
 /// Rows of cells under a header.
@@ -9,7 +9,7 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// What stands where there is no number.
+/// Text of a missing number.
 pub(crate) const ABSENT: &str = "–";
 
 impl Table {
@@ -20,14 +20,14 @@ impl Table {
         }
     }
 
-    /// A line of its own among the rows.
+    /// Adds a line with only a heading among the rows.
     pub(crate) fn heading(&mut self, text: &str) {
         let mut row = vec![String::new(); self.header.len()];
         row[0] = text.to_string();
         self.rows.push(row);
     }
 
-    /// A row as long as the header.
+    /// Adds a row, which must be as long as the header.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
         self.rows.push(cells);
@@ -37,10 +37,10 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines: first column to the left, others to the right; columns without any number left
-    /// out; marks (a column without a title) close to the left of them. Where that is wider than `width`, each
-    /// name has a line of its own, and columns that still have no room fold into further tables below.
-    /// `header` styles a header's line.
+    /// Lines of the table. The first column is left-aligned, the others right-aligned. Columns without any
+    /// number are omitted. Marks (a column without a title) follow the column on their left without a gap. If
+    /// the table is wider than `width`, each name gets its own line, and columns that still do not fit go
+    /// into further tables below. `header` styles a header's line.
     pub(crate) fn lines(&self, width: usize, header: impl Fn(&str) -> String) -> Vec<String> {
         let kept: Vec<usize> = (1..self.header.len())
             .filter(|&column| {
@@ -69,7 +69,7 @@ impl Table {
         blocks.iter().flat_map(of_block).collect()
     }
 
-    /// The table of these columns and the names: before them in so many columns, or in lines of their own.
+    /// Table of the given columns. The names come before them in `names` characters, or on separate lines.
     fn block(
         &self,
         columns: &[usize],
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Columns of text that a column and the gap before it take.
+    /// Characters that a column and the gap before it take.
     fn room(&self, column: usize) -> usize {
         self.gap(column).len() + self.width_of(column)
     }
@@ -125,12 +125,13 @@ impl Table {
     }
 }
 
-/// Nothing but the first column: it widens none.
+/// True if only the first column has text. Such a row widens no column.
 fn is_heading(row: &[String]) -> bool {
     row[1..].iter().all(String::is_empty)
 }
 
-/// Words in lines of at most `width` characters, later lines indented; a longer word stands alone.
+/// Wraps words into lines of at most `width` characters and indents later lines. A longer word gets its own
+/// line.
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

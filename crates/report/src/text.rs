@@ -1,4 +1,4 @@
-//! The table for a terminal.
+//! The report as text for a terminal.
 
 mod conclusions;
 mod hosts;
@@ -19,14 +19,15 @@ use crate::summary::Summary;
 use crate::table::{ABSENT, Table, WIDTH, wrap};
 use crate::trust::trust;
 
-/// How a summary is drawn as text.
+/// Style of the text.
 #[derive(Debug, Clone, Copy)]
 pub struct TextStyle {
-    /// All tables, not the answer alone: whose CPU, methods beside each other, ACKs, response times.
+    /// True for all tables, not only the answer: owners of CPU time, comparison of methods, ACKs, response
+    /// times.
     pub details: bool,
-    /// With ANSI attributes; nothing is told by them alone.
+    /// True for ANSI attributes. They never carry information alone.
     pub colour: bool,
-    /// Columns to stay within; at least 60 are taken.
+    /// Width in columns; values below 60 count as 60.
     pub width: usize,
 }
 
@@ -41,8 +42,8 @@ impl Default for TextStyle {
     }
 }
 
-/// The summary as text for a terminal: what was found, what speaks against trusting it, and the cost of each
-/// cell beside what was published; all else where the style asks for details, or nothing was found.
+/// The summary as text for a terminal: the findings, reasons not to trust them, and the cost of each cell
+/// next to published figures. Other tables follow if the style asks for details, or if there is no finding.
 pub fn text(summary: &Summary, style: TextStyle) -> String {
     let page = Page {
         summary,
@@ -50,7 +51,7 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
         width: style.width.max(WIDTH_LEAST),
     };
     let findings = page.findings();
-    // Where no sentence answers, the tables do.
+    // Without a sentence, the tables are the answer.
     let details = style.details || findings.is_empty();
     let mut sections = vec![page.title(), findings, page.head()];
     sections.extend(summary.groups().iter().map(|group| page.cost(group)));
@@ -89,13 +90,13 @@ pub fn text(summary: &Summary, style: TextStyle) -> String {
     sections.join("\n")
 }
 
-/// Less has no room for a name and a number.
+/// Smallest width: less has no room for a name and a number.
 const WIDTH_LEAST: usize = 60;
 
-/// Functions of a cell in the text: those that run most themselves. The page has them all.
+/// Number of functions of a cell in the text, those with the largest exclusive share. The page has all.
 const FUNCTIONS: usize = 8;
 
-/// ANSI attributes, or none.
+/// Uses ANSI attributes, or none.
 struct Style(bool);
 
 impl Style {
@@ -122,7 +123,7 @@ struct Page<'a> {
     width: usize,
 }
 
-/// An estimate of a cell, in its table's unit.
+/// Text of an estimate of a cell, in its table's unit.
 fn shown(cell: &CellSummary, of: Derived) -> String {
     let (_, scale) = unit_in_tables(of);
     cell.estimates
@@ -219,7 +220,7 @@ impl Page<'_> {
         out
     }
 
-    /// What each group of connections did, and how long its responses took.
+    /// Table of each group of connections: throughput and response times.
     fn groups(&self) -> String {
         let mut table = Table::new(&["group", "Gbit/s", "trans./s", "p50", "p90", "p99", "p99.9"]);
         for cell in &self.summary.cells {
@@ -314,8 +315,8 @@ impl Page<'_> {
         out
     }
 
-    /// Cost and CPU split: by host where the bed can distinguish them, else all together, and then
-    /// each host's own threads.
+    /// Table of cost and CPU split: by host if the bed can distinguish hosts, else all together with each
+    /// host's own threads.
     fn split(&self) -> String {
         let mut table = Table::new(&[
             "% of the CPUs",
@@ -384,7 +385,7 @@ impl Page<'_> {
         out
     }
 
-    /// Where instructions went, and the counts of the regime that they are of.
+    /// Table of instructions by context, and of the counts that identify the regime.
     fn instructions(&self, has_transactions: bool) -> String {
         let columns = labels::instructions(has_transactions);
         let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();

@@ -1,4 +1,4 @@
-//! What speaks against trusting a run, in a line.
+//! Reasons not to trust a run, in one line.
 
 use crate::cell::CellSummary;
 use crate::estimate::Estimate;
@@ -6,8 +6,8 @@ use crate::number::show;
 use crate::summary::Summary;
 use crate::warned::Warned;
 
-/// Says whether the run was quiet, else what disturbed it, each with its number of trials; and how wide the intervals are.
-/// Quiet is a run without a failed trial and without a warning about the machine.
+/// States that the run was quiet, or lists the disturbances with their numbers of trials. Also states how
+/// wide the intervals are. A run is quiet without a failed trial and without a warning about the machine.
 pub(crate) fn trust(summary: &Summary) -> String {
     let measured: usize = summary.cells.iter().map(|cell| cell.trials.len()).sum();
     let marked: usize = summary.cells.iter().map(|cell| cell.n_marked).sum();
@@ -60,9 +60,9 @@ pub(crate) fn trust(summary: &Summary) -> String {
     }
 }
 
-/// `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would decide them, 5.0 times as many as now.`
+/// Sentence such as `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would, for 12.`
 fn undecided(summary: &Summary) -> Option<String> {
-    // A comparison's verdict says so itself.
+    // The verdict of a comparison has this information already.
     let target = summary.study.measure.contrast_target?;
     let undecided: Vec<_> = summary.undecided().collect();
     let all = summary.headlines.len();

@@ -1,4 +1,4 @@
-//! Thresholds against estimates.
+//! Checks estimates against thresholds.
 
 use tcpcost_study::{Derived, Study, Threshold, ThresholdOf};
 
@@ -8,19 +8,19 @@ use crate::contrast::Contrast;
 use crate::estimate::Estimate;
 use crate::stored::{StoredRuns, holm};
 
-/// What an interval says of a limit.
+/// Result of checking an interval against a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The whole interval is within.
+    /// The whole interval is within the limit.
     Met,
-    /// The limit lies inside the interval, or there is none: too few trials, or no number at all.
+    /// The limit is inside the interval; or there is no interval because of too few trials or no number.
     Inconclusive,
-    /// The whole interval is beyond.
+    /// The whole interval is beyond the limit.
     Missed,
 }
 
 impl Verdict {
-    /// `met`, `inconclusive` or `missed`.
+    /// The word `met`, `inconclusive` or `missed`.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Met => "met",
@@ -48,25 +48,26 @@ impl Verdict {
 /// A threshold at one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The cell's name; absent where the threshold holds for no cell, which cannot be told from a
-    /// misspelt one and so is inconclusive.
+    /// Name of the cell; `None` if the threshold matches no cell. Its settings may be misspelt, so its verdict is
+    /// inconclusive.
     pub cell: Option<String>,
-    /// What is limited.
+    /// Quantity with a limit.
     pub quantity: Derived,
-    /// What its change in percent is limited against: another cell, or the baseline; absent of the quantity itself.
+    /// Name of the cell, or of the baseline, relative to which the change in percent is limited. `None` if
+    /// the quantity itself is limited.
     pub against: Option<String>,
-    /// Its upper limit.
+    /// Upper limit.
     pub at_most: Option<f64>,
-    /// Its lower limit.
+    /// Lower limit.
     pub at_least: Option<f64>,
-    /// What was found.
+    /// Estimate that is checked.
     pub estimate: Option<Estimate>,
-    /// What that means.
+    /// Result of the check.
     pub verdict: Verdict,
 }
 
 impl Judged {
-    /// `<= 0.3`, `>= 9e8` or both; of a change `<= 3 % against flows=1`.
+    /// Text such as `<= 0.3`, `>= 9e8` or both; for a change `<= 3 % against flows=1`.
     pub fn limits(&self) -> String {
         let unit = if self.against.is_some() { " %" } else { "" };
         let limits = [("<=", self.at_most), (">=", self.at_least)];
@@ -98,7 +99,7 @@ impl Judged {
     }
 }
 
-/// Every threshold but those on a baseline.
+/// Judges every threshold except those on a baseline.
 pub(crate) fn judge(study: &Study, cells: &[CellSummary]) -> Vec<Judged> {
     let mut judged = Vec::new();
     for threshold in &study.thresholds {
@@ -135,8 +136,8 @@ pub(crate) fn judge(study: &Study, cells: &[CellSummary]) -> Vec<Judged> {
     judged
 }
 
-/// The thresholds on a baseline, each at each cell that the earlier runs had, too. Limits that are missed at too few cells to tell
-/// it from chance are not decided.
+/// Judges the thresholds on a baseline, each at each cell that the earlier runs had, too. Limits that are
+/// missed at so few cells that it may be chance are inconclusive.
 pub(crate) fn judge_baseline(
     thresholds: &[Threshold],
     cells: &[CellSummary],
@@ -174,7 +175,7 @@ pub(crate) fn judge_baseline(
             judged.push(Judged::new(threshold, None, Some("the baseline"), None));
         }
     }
-    // Those that are not missed count, too.
+    // Limits that are not missed count, too.
     let mut values: Vec<f64> = beyond.iter().map(|(_, value)| *value).collect();
     values.resize(judged.len(), 1.0);
     for ((at, _), stands) in beyond.into_iter().zip(holm(&values)) {

@@ -1,4 +1,5 @@
-//! Warnings of many trials in one line for each code: in how many trials, from where to where, and the worst one's text.
+//! Warnings of many trials, one line for each code: the number of trials, the range of extents, and the worst
+//! text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,29 +7,29 @@ use tcpcost_study::{HostName, Warning, WarningCode};
 
 use crate::number::show;
 
-/// Warnings of one code; of `other`, those that differ in nothing but numbers.
+/// Warnings of one code. Warnings of the code `other` are grouped only if they differ in nothing but numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Warned {
-    /// Which.
+    /// Code of the warnings.
     pub code: WarningCode,
-    /// In how many trials.
+    /// Number of trials.
     pub count: usize,
-    /// The text of the worst one; of the last one if none has an extent.
+    /// Text of the worst warning, or of the last one if none has an extent.
     text: String,
-    /// The least and the greatest extent, in the unit of [`WarningCode::unit`]; absent if none has one.
+    /// Smallest and largest extent, in the unit of [`WarningCode::unit`]; `None` if none has one.
     pub range: Option<(f64, f64)>,
-    /// In how many trials each host was named.
+    /// Number of trials in which each host was named.
     pub hosts: BTreeMap<HostName, usize>,
-    /// The worst extent and its text, of each host that was named with one.
+    /// Worst extent and its text, for each host that was named with an extent.
     worst_of: BTreeMap<HostName, (f64, String)>,
     /// Texts that differ from `text`.
     others: BTreeSet<String>,
 }
 
-/// Hosts that a line lists.
+/// Limit on the hosts that a line lists.
 const HOSTS_LISTED: usize = 5;
 
-/// The warnings of each trial, by code. A trial that has one of both ends is one trial.
+/// Groups the warnings of each trial by code. A trial with a warning about each of both ends counts once.
 pub(crate) fn warned<'a>(trials: impl Iterator<Item = &'a [Warning]>) -> Vec<Warned> {
     let mut all: Vec<Warned> = Vec::new();
     for warnings in trials {
@@ -44,7 +45,7 @@ pub(crate) fn warned<'a>(trials: impl Iterator<Item = &'a [Warning]>) -> Vec<War
     all
 }
 
-/// The warnings of several cells, by code.
+/// Merges the warnings of several cells by code.
 pub(crate) fn merge<'a>(warnings: impl Iterator<Item = &'a Warned>) -> Vec<Warned> {
     let mut all = Vec::new();
     for warned in warnings {
@@ -54,7 +55,7 @@ pub(crate) fn merge<'a>(warnings: impl Iterator<Item = &'a Warned>) -> Vec<Warne
     all
 }
 
-/// Adds `more` to the entry of its kind; `count` makes one number of trials out of two.
+/// Adds `more` to the entry of its kind. `count` combines two numbers of trials.
 fn add(all: &mut Vec<Warned>, more: Warned, count: fn(usize, usize) -> usize) {
     match all.iter_mut().find(|seen| seen.is_like(&more)) {
         Some(seen) => seen.add(more, count),
@@ -80,8 +81,8 @@ impl Warned {
         }
     }
 
-    /// True if both are of one kind: texts of one code say the same with other numbers, those of `other` only if they
-    /// differ in nothing but numbers.
+    /// True if both are of one kind. Texts of one code differ only in numbers, except those of `other`, whose
+    /// words are compared.
     fn is_like(&self, other: &Warned) -> bool {
         let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
         let is_other = self.code == WarningCode::Other;
@@ -120,15 +121,15 @@ impl Warned {
         }
     }
 
-    /// What the worst trial said. If several hosts were named, of the trials of the host that was named most often: one that was
-    /// named by chance is not the one to look at.
+    /// Text of the worst warning. If several hosts were named, the worst of the host that was named most
+    /// often, because a host that was named by chance needs no attention.
     pub fn text(&self) -> &str {
         let frequent = self.frequent().filter(|_| self.hosts.len() > 1);
         let of_host = frequent.and_then(|host| self.worst_of.get(&host));
         of_host.map_or(&self.text, |(_, text)| text)
     }
 
-    /// The host that was named in most trials, the first of several.
+    /// Host that was named in most trials, the first if several are equal.
     fn frequent(&self) -> Option<HostName> {
         let hosts = self.hosts.iter().rev();
         hosts
@@ -136,7 +137,7 @@ impl Warned {
             .map(|(host, _)| *host)
     }
 
-    /// All in one line: `7 trials, 60.9 to 96.4 % of the rate; the worst: only 60.9 of …`.
+    /// Sentence such as `7 trials, 60.9 to 96.4 % of the rate; the worst: only 60.9 of …`.
     pub fn sentence(&self) -> String {
         let trials = if self.count == 1 { "trial" } else { "trials" };
         let mut line = format!("{} {trials}", self.count);
@@ -159,7 +160,7 @@ impl Warned {
         format!("{line}: {}", self.text())
     }
 
-    /// `n3 in 12, n2 in 1`, the most frequent first.
+    /// Text such as `n3 in 12, n2 in 1`, most frequent first.
     fn hosts_by_count(&self) -> String {
         let mut hosts: Vec<(&HostName, usize)> = self.hosts.iter().map(|(h, &n)| (h, n)).collect();
         hosts.sort_by_key(|&(_, trials)| std::cmp::Reverse(trials));
@@ -202,7 +203,7 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert_eq!(sentences(&[&steal(32.5)]), ["1 trial: 32.5"]);
-        // Records without extents.
+        // Old records have no extents.
         let old = |text: &str| [Warning::new(WarningCode::Steal, text)];
         let told = sentences(&[&old("1 %"), &old("32 %"), &old("2 %")]);
         assert_eq!(told, ["3 trials, one of 3 texts: 2 %"]);

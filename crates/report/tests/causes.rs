@@ -1,4 +1,4 @@
-//! What a report tells of the buffers that a socket had, and of a path that was not clean.
+//! Lines of a report about the buffers of sockets, and about losses on a path.
 
 mod common;
 

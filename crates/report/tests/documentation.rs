@@ -1,4 +1,4 @@
-//! docs/records.md against the formats as they are.
+//! Compares docs/records.md with the actual formats.
 
 mod common;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tcpcost_report::{Summary, csv, json};
 use tcpcost_study::{Derived, HostName, Outcome, Quantity, Study, Warning, WarningCode};
 
-/// Keys that are data, not fields: names of quantities, knobs, sysctls, reasons.
+/// True for keys that are data, not fields: names of quantities, knobs, sysctls, reasons.
 fn is_data(key: &str, parent: &str) -> bool {
     match parent {
         "counts" => Quantity::ALL.iter().any(|quantity| quantity.name() == key),

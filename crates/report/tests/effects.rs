@@ -1,4 +1,4 @@
-//! What each knob does that a study varies, of records made for it.
+//! Effects of knobs, from synthetic records.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn a_count_that_moved_with_the_cost_moved_the_same_way() {
     assert!(at.percent.hi.unwrap() < 0.0, "{at:?}");
     let moved = at.with.unwrap();
     let bytes = [Figure::BytesPerSend, Figure::BytesPerReceive];
-    // Bytes per call grow where the cost falls; all other counts fall.
+    // Bytes per call grow as the cost falls; all other counts fall with it.
     let has_grown = moved.to > moved.from;
     assert_eq!(has_grown, bytes.contains(&moved.quantity.kind), "{moved:?}");
 }
@@ -146,7 +146,7 @@ fn cells_at_a_fixed_rate_are_compared_only_if_they_reached_it_alike() {
     let note = "Not compared, because they did unequal work at a fixed rate: \"flows=1\" and \"flows=10\".";
     let (effects, shown) = told(&found);
     assert_eq!((effects, shown.contains(note)), (1, false), "{shown}");
-    // The second moved nine tenths of what the first did.
+    // The second cell moved nine tenths of the first cell's bytes.
     let second = found.iter_mut().filter(|record| record.cell == "flows=10");
     for reading in second.flat_map(|record| {
         record
@@ -182,7 +182,7 @@ fn no_line_is_wider_than_asked() {
     }
 }
 
-/// Transactions of 1 B and of 64 KiB, by a quantity.
+/// Transactions of 1 B and of 64 KiB, measured by `quantity`.
 fn of_two_sizes(quantity: &str) -> Summary {
     summary(&format!(
         "[workload]\nkind = \"rr\"\n[vary]\nresponse_size = [\"1B\", \"64KiB\"]\nflows = [1, 10]\n\

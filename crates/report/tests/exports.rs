@@ -1,5 +1,5 @@
-//! Summaries as other programs take them, held against files: `TCPCOST_REWRITE=1` writes these anew. And what each form
-//! demands of every document.
+//! Compares exports with stored files; `TCPCOST_REWRITE=1` rewrites these. Also checks the rules of each
+//! format on every document.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn check(file: &str, ours: &str) {
 fn each_form_is_as_its_file() {
     for name in ["stream", "marks", "rr"] {
         let one = [summary(name)];
-        // Its details are those of the text, which has a file of its own.
+        // The details are those of the text, which has its own file.
         let markdown = markdown(&one);
         let (answer, _) = markdown.split_once("<details>").unwrap();
         check(&format!("{name}.md"), answer);
@@ -48,7 +48,7 @@ fn each_form_is_as_its_file() {
         check(&format!("{name}.bmf.json"), &bmf(&one));
         check(&format!("{name}.github.json"), &github_benchmark(&one));
     }
-    // A family of each kind; all of them are 90 KB.
+    // One family of each kind, because all of them are 90 KB.
     let openmetrics = openmetrics(&[summary("stream")]);
     let families = [
         "tcpcost_cpu_us_per_kib",

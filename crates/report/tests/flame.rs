@@ -1,4 +1,4 @@
-//! Flame graphs: of a cell, and of the difference of two.
+//! Flame graphs of a cell, and of the difference between two cells.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn profile() -> Summary {
     summary("profile", include_str!("data/profile.toml"))
 }
 
-/// Titles of frames, and what they say in brackets.
+/// Titles of frames, and their text in brackets.
 fn frames(svg: &str) -> Vec<(&str, &str)> {
     let titles = svg.split("<title>").skip(1);
     titles
@@ -23,7 +23,7 @@ fn frames(svg: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The ps of all frames of this name.
+/// Sum of the ps of all frames with this name.
 fn ps(svg: &str, name: &str) -> f64 {
     let of = frames(svg).into_iter().filter(|(frame, _)| *frame == name);
     of.map(|(_, told)| {
@@ -42,7 +42,7 @@ fn a_flame_graph_adds_up_to_the_cost_of_its_cell_with_contexts_apart() {
     let all = ps(&svg, "all") / 1e6;
     assert!((all / us - 1.0).abs() < 0.05, "{all} {us}");
     assert_eq!(ps(&svg, "all"), ps(&svg, "client") + ps(&svg, "server"));
-    // A system call is not charged with the softirq that ran on top of it.
+    // A system call does not include the softirq that ran on top of it.
     assert!(ps(&svg, "softirq") > 0.0);
     assert!(ps(&svg, "ksys_write") + ps(&svg, "softirq") < ps(&svg, "all"));
     assert!(
@@ -69,7 +69,7 @@ fn a_difference_is_in_cost_and_says_of_what() {
     );
     let told = frames(&svg);
     let of = |name| told.iter().find(|(frame, _)| *frame == name).unwrap().1;
-    // Of each function by itself: what it calls is coloured by itself.
+    // Difference of each function by itself: its callees are coloured separately.
     assert!(of("kmalloc").contains("; +"), "{told:?}");
     assert!(of("tcp_write_xmit").contains("; 0.00%"), "{told:?}");
     assert!(

@@ -1,4 +1,5 @@
-//! The fuzz target over its corpus and changed copies of it: `cargo +nightly fuzz run records` in `crates/report` makes more.
+//! Runs the fuzz target over its corpus and changed copies of it. `cargo +nightly fuzz run records` in
+//! `crates/report` finds more inputs.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -1,5 +1,5 @@
-//! Records to text, JSON and CSV, held against files. `TCPCOST_REWRITE=1` writes these anew, and the records
-//! of a case that has none yet; never records that are there.
+//! Compares text, JSON and CSV of records with stored files. `TCPCOST_REWRITE=1` rewrites these. It also
+//! writes the records of a case that has none, but never changes existing records.
 
 mod common;
 

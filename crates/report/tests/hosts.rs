@@ -1,4 +1,4 @@
-//! The hosts of a study that names them: text, page and JSON tell the same of each.
+//! Hosts of a study that names them: text, page and JSON have the same values for each.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn text_page_and_json_have_each_host_with_what_its_meters_told() {
     let summary = summary();
     let text = text(&summary, TextStyle::default());
     let page = html(&summary);
-    // The page's own table, not the JSON within it.
+    // The page's own table, not the JSON in it.
     let (tables, _) = page.split_once("<script").unwrap();
     let json: Value = serde_json::from_str(&json(&summary)).unwrap();
     let cell = &json["cells"][0];
@@ -55,7 +55,7 @@ fn two_machines_that_stay_as_they_are_may_be_compared_and_equal_ones_are_one_lin
         for (index, record) in records.iter_mut().enumerate() {
             let mut server = record.machines.values().next().unwrap().clone();
             server.kernel = if index == 3 { changed_kernel } else { kernel }.into();
-            // Each process measures it anew.
+            // Each process measures this rate again.
             for machine in record.machines.values_mut().chain([&mut server]) {
                 machine.tsc_hz = Some(2_500_000_000 + index as u64);
             }

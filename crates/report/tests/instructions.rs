@@ -1,4 +1,5 @@
-//! Records of guests whose clock counts instructions: costs are in them, nothing is a time, and regimes are not compared.
+//! Records of guests whose clock counts instructions: they have costs but no times, and different regimes are
+//! not compared.
 
 mod common;
 
@@ -9,7 +10,8 @@ use tcpcost_study::{
     Study, Whose,
 };
 
-/// Trials whose whole CPU time is a millionth of what they moved more from boot to boot, and so many ACKs more.
+/// Trials of guests with `cost_factor` times the cost and `acks_factor` times the ACKs. The cost varies by a
+/// millionth between boots.
 fn guests(cost_factor: f64, acks_factor: u64) -> (Study, Vec<Record>) {
     let text = "[workload]\nplacement = \"same-cpu\"\n";
     let study = Study::parse("s", text, "s.toml").unwrap();
@@ -144,7 +146,7 @@ fn a_switch_more_in_a_whole_interval_is_no_other_regime() {
     };
     let regime = |switches| {
         let mut now = of(switches);
-        // So little matters that by its price a single switch would be more than all of it.
+        // The smallest difference that matters is tiny: by its price, a single switch would exceed it.
         now.hold_against(&earlier(&[of(0)], LEAST));
         let verdict = now.comparisons.remove(0);
         verdict.regime.map(|one| one.count.kind)

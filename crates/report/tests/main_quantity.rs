@@ -1,4 +1,4 @@
-//! Which quantity a cell is judged by where the study leaves it open.
+//! Main quantity of a cell if the study does not set one.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
         }
     }
     assert_eq!(main(&found), "exact_cpu_us_per_kib");
-    // One trial in which it could not be loaded: a mixture of methods would compare nothing.
+    // One trial without the meter `exact`: a mixture of methods cannot be compared.
     for end in found[2].hosts.values_mut() {
         end.readings
             .retain(|reading| reading.meter != MeterName::Exact);
@@ -52,7 +52,7 @@ fn the_only_cell_is_told_by_what_it_is_judged_by() {
         shown.contains(" µs of CPU per transaction; half of the responses took "),
         "{shown}"
     );
-    // What is no CPU is not called so, and the rate is not told twice.
+    // A quantity that is not CPU time is not called so, and the rate is not repeated.
     let shown = told("[measure]\nquantity = \"tsc_cycles_per_kib\"\n");
     assert!(shown.contains(" Gbit/s; TSC cycles per KiB"), "{shown}");
     let shown = told("[measure]\nquantity = \"goodput_bits_per_s\"\n");

@@ -33,10 +33,10 @@ const TWO: &str = r#"
     write_size = ["4KiB", "64KiB"]
 "#;
 
-/// A document within the page: what it holds is in its address. Its title follows.
+/// A document within the page. Its content is in its address, and its title follows.
 const FLAME: &str = "<iframe class=\"flame\" loading=\"lazy\" src=\"data:image/svg+xml;base64,";
 
-/// Name, study, bed, charts.
+/// Name, page and number of charts of each study.
 fn pages() -> Vec<(&'static str, String, usize)> {
     let page = |name, text: &str, bed| {
         let study = Study::parse(name, text, "page.toml").unwrap();
@@ -121,13 +121,13 @@ fn a_flame_graph_runs_its_script_and_no_other() {
         .into_iter()
         .find(|(name, ..)| *name == "profile")
         .unwrap();
-    // Seen at once, in no frame that waits to be opened.
+    // All frames are visible at once, because none must be opened first.
     let open = html
         .replace(" loading=\"lazy\"", "")
         .replace("<details", "<details open");
     let complaints = browser.load(&open).complaints;
     assert!(complaints.is_empty(), "{complaints:#?}");
-    // Another script is not the one whose hash the page has: what is refused is heard of.
+    // The page has no hash of this changed script, so the browser must report that it refuses it.
     let (before, rest) = open.split_once("data:image/svg+xml;base64,").unwrap();
     let (svg, after) = rest.split_once('"').unwrap();
     let svg = String::from_utf8(STANDARD.decode(svg).unwrap()).unwrap();
@@ -141,7 +141,7 @@ fn a_flame_graph_runs_its_script_and_no_other() {
 #[test]
 fn a_page_refers_to_nothing_outside_itself() {
     for (name, html, _) in pages() {
-        // XML namespaces are names, not addresses; one licence names another.
+        // XML namespaces are names, not addresses, and one licence names an address.
         for address in html.split("://").skip(1) {
             assert!(
                 ["www.w3.org/", "www.apache.org/licenses/"]
@@ -152,7 +152,7 @@ fn a_page_refers_to_nothing_outside_itself() {
             );
         }
         for loads in ["<link", "<img", "<iframe", " src=", "@import", "url("] {
-            // A gradient or a clip path of the page itself is no load.
+            // A reference to a gradient or a clip path of the page loads nothing.
             let here = html.replace("url(#", "").replace(FLAME, "");
             assert!(!here.contains(loads), "{name}: {loads}");
         }

@@ -1,5 +1,5 @@
-//! The schemas of docs/schema, held against every document of the corpus. A field that is written and not in its schema
-//! fails here.
+//! Checks every document of the corpus against the schemas of docs/schema. Fails if a document has a field
+//! that is not in its schema.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn check(schema: &Validator, document: &Value, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:#?}");
 }
 
-/// Files of the corpus with this ending.
+/// Texts of the corpus files with this extension.
 fn corpus(ending: &str) -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let files = fs::read_dir(folder)
@@ -46,7 +46,7 @@ fn records() -> Vec<(String, Value)> {
     let mut records = Vec::new();
     for (file, text) in corpus("jsonl") {
         for (number, line) in text.lines().enumerate() {
-            // Fields that readers decide anew are in the line that is written today.
+            // Written again, because readers recalculate some fields.
             let line = Record::from_line(line).unwrap().to_line();
             records.push((
                 format!("{file}:{}", number + 1),

@@ -1,9 +1,10 @@
-//! Runs that stop when their verdict stands, simulated: heavy tails, drift, a machine with two states, and looks after every
-//! pair. How often the interval is wrong, how often a verdict on two equal things is, and how many pairs an effect takes.
+//! Simulates runs that stop when their verdict is reached, with heavy tails, drift, a machine with two
+//! states, and a look after every pair. Checks how often the interval is wrong, how often two equal sides get
+//! a verdict, and how many pairs an effect needs.
 
 use tcpcost_report::{Contrast, Decision};
 
-/// SplitMix64 to uniforms in (0, 1).
+/// Uniform numbers in (0, 1) by SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -16,9 +17,9 @@ impl Random {
     }
 }
 
-/// The cost of one trial after the other: a level that drifts by a tenth in 50 trials, times 2.5 in the state in which the
-/// CPUs are far from each other (it comes and goes, eight trials at a time), times noise of
-/// some 3 % whose right tail is that of a Pareto law with exponent 2, which has no variance.
+/// Costs of successive trials: a level that drifts by a tenth in 50 trials, times 2.5 while the CPUs are
+/// distant (which changes every eight trials), times noise of about 3 %. The right tail of the noise is that
+/// of a Pareto law with exponent 2, which has no variance.
 struct Machine {
     random: Random,
     trial: u32,
@@ -45,7 +46,7 @@ impl Machine {
         cost * drift * state * noise
     }
 
-    /// Both once, in a random order.
+    /// Runs both sides once, in a random order.
     fn pair(&mut self, effect: f64) -> (f64, f64) {
         if self.random.uniform() < 0.5 {
             let from = self.trial(1.0);
@@ -59,12 +60,12 @@ impl Machine {
 
 struct Ended {
     decision: Decision,
-    /// Whether the interval at the stop holds the effect.
+    /// True if the interval at the stop contains the effect.
     holds: bool,
     pairs: usize,
 }
 
-/// Until the verdict stands, `pairs` at most.
+/// Runs until there is a verdict, at most `pairs` pairs.
 fn compare(seed: u64, effect: f64, min_effect: f64, pairs: usize) -> Ended {
     let mut machine = Machine::new(seed);
     let mut seen = Vec::new();
@@ -104,7 +105,7 @@ fn two_equal_things_are_told_apart_in_at_most_5_of_100_comparisons() {
         matches!(game.decision, Decision::Improves | Decision::Regresses)
     });
     println!("false verdicts: {wrong}");
-    // A standard error of 0.007 at 0.05.
+    // The standard error at 0.05 is 0.007.
     assert!(wrong <= 0.065, "{wrong}");
     assert!(wrong > 0.0, "a method that is never wrong finds nothing");
 }
@@ -137,7 +138,7 @@ fn effects_are_found_the_sooner_the_larger_they_are() {
     }
 }
 
-/// What a comparison costs that looks after every pair with an interval made for one look.
+/// Shows the error rate of a comparison that looks after every pair with an interval made for one look.
 #[test]
 fn an_interval_for_one_look_is_wrong_far_more_often_when_one_looks_and_stops() {
     let mut wrong = 0;

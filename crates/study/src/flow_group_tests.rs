@@ -249,7 +249,7 @@ fn what_no_group_has_a_use_for_is_an_error() {
         error.contains("in_flight: needs workload = \"rr\""),
         "{error}"
     );
-    // As many threads as there are connections in all groups together are allowed.
+    // The limit on threads is the number of connections in all groups together.
     let two = "[[group]]\nname = \"a\"\nworkload = \"stream\"\n[[group]]\nname = \"b\"\nworkload = \"rr\"\n";
     parse(&format!("[workload]\nthreads = 2\n{two}"));
     assert!(wrong(&format!("[workload]\nthreads = 3\n{two}")).contains("as many flows"));

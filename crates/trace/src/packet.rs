@@ -125,7 +125,7 @@ fn within(
     };
     let wire = wire.saturating_sub(at as u32);
     let mut segment = datagram(ip, wire, at_ns, depth + 1, skipped)?;
-    // Of tunnels within tunnels the innermost is named.
+    // If tunnels are nested, the innermost one is named.
     segment.tunnel = segment.tunnel.or(Some(tunnel));
     Some(segment)
 }

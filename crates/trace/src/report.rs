@@ -381,9 +381,8 @@ fn quantities(own: &Direction, other: &Direction) -> Counts {
     counts
 }
 
-/// Counts that the meters of an end would have, for a connection captured at that end's device:
-/// those of [`EndReport::quantities`], and those that only a capture there shows as that end sees
-/// them.
+/// Counts that the meters of an end would have, for a connection captured at that end's device. Adds to the counts of
+/// [`EndReport::quantities`] those that depend on the place of the capture.
 pub fn counts_at(connection: &Connection, end: usize) -> Counts {
     let (own, other) = (&connection.directions[end], &connection.directions[1 - end]);
     let mut counts = quantities(own, other);

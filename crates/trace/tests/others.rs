@@ -476,7 +476,7 @@ fn acks_that_go_on_update_no_window_where_one_way_alone_was_captured() {
             .window = 500 - round as u16;
     }
     assert_eq!(script.sent(CLIENT).window_updates, 0);
-    // The same number again with another window is a window update.
+    // An ACK with an unchanged number and a changed window is a window update.
     let again = ISN[1] + 1 + 4000;
     script
         .after(1000)

@@ -1,4 +1,4 @@
-//! A share of one CPU that work for others may take: what asks for more waits.
+//! Limits the CPU time that one thread may take to a share of one CPU. Work that exceeds its share must wait.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub(crate) struct Budget {
     share: f64,
     burst: Duration,
     left_ns: f64,
-    /// When it was asked last, and the CPU time spent until then.
+    /// Time of the last call, and the CPU time spent until then.
     last: Option<(Instant, Duration)>,
 }
 
@@ -53,7 +53,7 @@ mod tests {
         let ms = Duration::from_millis;
         let mut budget = Budget::new(0.05, ms(250));
         let (start, mut now, mut cpu) = (Instant::now(), Instant::now(), Duration::ZERO);
-        // It works a millisecond whenever it may.
+        // The work takes a millisecond whenever the budget allows.
         while now < start + Duration::from_secs(100) {
             match budget.debt(now, cpu) {
                 Duration::ZERO => (now, cpu) = (now + ms(1), cpu + ms(1)),
@@ -61,7 +61,7 @@ mod tests {
             }
         }
         assert!((5_200..=5_300).contains(&cpu.as_millis()), "{cpu:?}");
-        // Rest earns no more than the burst.
+        // A pause earns no more than the burst.
         assert_eq!(
             budget.debt(now + Duration::from_secs(900), cpu),
             Duration::ZERO

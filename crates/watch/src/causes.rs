@@ -1,11 +1,11 @@
-//! Causes that a line has no room for: what the kernel's TCP had to do besides. The screen and JSON have all of them; lines tell
-//! those alone that a quiet host has none of, where there are some.
+//! Columns of causes for which a line has no room: other events in the kernel's TCP. The screen and JSON show
+//! all of them. Lines show only [`RARE`] ones, and only if they happened.
 
 use crate::column::{Column, column};
 use crate::sample::Sample;
 use tcpcost_counts::Figure;
 
-/// What every host has, in the order of the screen.
+/// Causes that every host has, in the order of the screen.
 pub const ORDINARY: &[Column] = &[
     column("seg/gro", 1.0, 1, &[Figure::WireSegmentsPerDataSkbReceived]),
     column("fast%", 100.0, 1, &[Figure::HeaderPredictedRatio]),
@@ -16,7 +16,7 @@ pub const ORDINARY: &[Column] = &[
     column("brmiss/s", 1.0, 0, &[Figure::BranchMissesPerS]),
 ];
 
-/// What a quiet host has none of. The heads are what lines say, too.
+/// Causes that a quiet host does not have. Lines show these heads, too.
 pub const RARE: &[Column] = &[
     column("dup acks", 1.0, 0, &[Figure::DuplicateAcksPerS]),
     column("reorder", 1.0, 0, &[Figure::OutOfOrderPerS]),
@@ -30,11 +30,11 @@ pub const RARE: &[Column] = &[
     column("majfault", 1.0, 0, &[Figure::MajorFaultsPerS]),
 ];
 
-/// `also, per s: reorder 12, dsacks 3`; `None` where none of [`RARE`] grew.
+/// Text such as `also, per s: reorder 12, dsacks 3`. `None` if no cause of [`RARE`] grew.
 pub fn told(sample: &Sample) -> Option<String> {
     let grew = |column: &Column| {
         let value = sample.value(column).filter(|value| *value > 0.0)?;
-        // One in a long interval is not none.
+        // An event in a long interval must not round to 0.
         let shown = match value < 1.0 {
             true => "<1".to_string(),
             false => column.text(Some(value)),
@@ -65,7 +65,7 @@ mod tests {
         netstat.insert(Quantity::OutOfOrderQueued, 125);
         netstat.insert(Quantity::Timeouts, 1);
         netstat.insert(Quantity::DsacksReceived, 0);
-        // Ordinary: no line of its own.
+        // An ordinary cause does not appear in the line.
         netstat.insert(Quantity::DelayedAcksSent, 40);
         let expected = "also, per s: reorder 12, timeout <1";
         assert_eq!(told(&sample).as_deref(), Some(expected));

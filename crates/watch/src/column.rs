@@ -1,28 +1,27 @@
-//! What lines and screen show of a figure, and which figure where several tell the same by better or lesser meters.
+//! A column of lines and screen: how it shows a figure, and which figure if several meters offer one.
 
 use tcpcost_counts::{Figure, MeterName, Source};
 
-/// One column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its head.
+    /// Head of the column.
     pub head: &'static str,
-    /// What people read: the value times this.
+    /// Factor from the figure's base unit to the unit that is shown.
     pub scale: f64,
-    /// Digits after the point.
+    /// Digits after the decimal point.
     pub decimals: usize,
-    /// What it shows: the first whose meters are there.
+    /// Figures in order of preference: the first whose meters are available is shown.
     pub figures: &'static [Figure],
 }
 
 impl Column {
-    /// The value of what is shown, where it can be had.
+    /// Value of the figure that is shown. `None` if it is unknown.
     pub fn value(&self, from: &dyn Source, has: impl Fn(MeterName) -> bool) -> Option<f64> {
         let is_there = |figure: &&Figure| figure.meters().into_iter().all(&has);
         self.figures.iter().find(is_there)?.value(from)
     }
 
-    /// A value for people: `-` where it is absent.
+    /// Text of a value, `-` if it is `None`.
     pub fn text(&self, value: Option<f64>) -> String {
         value.map_or_else(
             || "-".to_string(),
@@ -31,7 +30,7 @@ impl Column {
     }
 }
 
-/// A row of a table of columns.
+/// Makes a row of a table of columns.
 pub const fn column(
     head: &'static str,
     scale: f64,

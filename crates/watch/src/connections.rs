@@ -1,4 +1,4 @@
-//! Who moved the bytes: connections of this network namespace, with their owners.
+//! Connections of this network namespace, with their owners and the bytes that they moved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,15 @@ use tcpcost_meter::sock_diag::{self, Connection};
 use crate::owners::{Owners, Process};
 use crate::rows::{By, CONNECTION_COLUMNS, Namespace, Row};
 
-/// Which connections are looked at.
+/// Selects connections.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only those over IPv6 (`true`) or IPv4.
+    /// Only connections over IPv6 (`true`) or IPv4 (`false`).
     pub ipv6: Option<bool>,
-    /// Only those with one of these ports at either end.
+    /// Only connections with one of these ports at either end.
     pub ports: Vec<u16>,
-    /// Only those with one of these addresses at either end, IPv4 ones as such ([`IpAddr::to_canonical`]).
+    /// Only connections with one of these addresses at either end. IPv4-mapped addresses must be in IPv4 form
+    /// ([`IpAddr::to_canonical`]).
     pub addresses: Vec<IpAddr>,
 }
 
@@ -32,17 +33,17 @@ impl Filter {
     }
 }
 
-/// What was asked for.
+/// Views that the user asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// What rows are of, and how many of each.
+    /// Kinds of rows, with the limit on the number of rows of each kind.
     pub rows: BTreeMap<By, usize>,
-    /// Of which connections.
+    /// Connections that are counted.
     pub filter: Filter,
 }
 
 impl Wanted {
-    /// Whether the CPU time of processes is asked for.
+    /// True if the CPU time of processes is asked for.
     pub fn has_costs(&self) -> bool {
         self.rows.keys().any(|&by| by != By::Connection)
     }
@@ -53,15 +54,15 @@ impl Wanted {
 pub struct Seen {
     /// Addresses and totals.
     pub connection: Connection,
-    /// Who holds it, where that was asked for and may be seen.
+    /// Process that holds the socket. `None` if it was not asked for or is not visible.
     pub process: Option<Process>,
-    /// Path of its cgroup, where that was asked for; its id where it has no path here.
+    /// Path of its cgroup, or its id if it has no path here. `None` if it was not asked for.
     pub cgroup: Option<Printable>,
-    /// Its port as a service's.
+    /// Port of the service.
     pub port: Port,
 }
 
-/// All connections of this namespace that pass the filter, by cookie.
+/// Reads all connections of this namespace that pass the filter, by cookie.
 pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, MeterError> {
     let mut all = sock_diag::connections()?;
     all.retain(|one| wanted.filter.passes([one.local, one.remote]));
@@ -97,16 +98,16 @@ pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, 
     Ok(seen.collect())
 }
 
-/// A cgroup that has no path here.
+/// Name of a cgroup that has no path here.
 pub fn cgroup_id(id: u64) -> Printable {
     format!("id {id}").into()
 }
 
-/// What the meter `segments` saw of each connection, by [`connection_key`].
+/// Counts of the meter `segments` by connection, with the key of [`connection_key`].
 pub type Skbs = HashMap<u64, Counts>;
 
-/// Growth of each connection, with its skbs before and after where they can be had; those on which nothing
-/// happened are left out.
+/// Growth of each connection, with the growth of its skbs if they are counted. Connections without growth are
+/// omitted.
 pub fn growth(
     before: &HashMap<u64, Seen>,
     after: &HashMap<u64, Seen>,
@@ -120,7 +121,7 @@ pub fn growth(
         if let Some((before, after)) = skbs {
             let key = connection_key(seen.connection.local, seen.connection.remote);
             let total = |all: &Skbs, of| {
-                // None seen yet, or forgotten since.
+                // Not seen yet, or no longer in the map.
                 let counts = all.get(&key)?;
                 counts.get(&of).copied()
             };
@@ -146,7 +147,7 @@ pub fn growth(
         .collect()
 }
 
-/// Counts of the meter `segments` that these are made of.
+/// Counts of the meter `segments` that the columns of connections need.
 fn of_skbs() -> BTreeSet<Quantity> {
     let figures = CONNECTION_COLUMNS.iter().flat_map(|column| column.figures);
     let counts = figures.flat_map(|figure| figure.counts());

@@ -1,4 +1,4 @@
-//! Whose CPU time it was: rows of the processes with sockets, and of the host.
+//! Rows of CPU time: one for each process with sockets, and one for the rest of the host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::holder_totals::ENDED;
 use crate::owners::{Owners, Process};
 use crate::rows::{Namespace, Row};
 
-/// Totals of each process, and what its cgroup and network namespace are called.
+/// Totals of each process, and the names of its cgroup and network namespace.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     by_holder: ByHolder,
@@ -22,7 +22,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Looks the names up.
+    /// Looks up the names of cgroups and namespaces.
     pub fn look(by_holder: &ByHolder, owners: &mut Owners) -> Costs {
         let cgroups = by_holder.keys().filter_map(|holder| {
             let path = owners.cgroup(holder.cgroup)?;
@@ -35,7 +35,7 @@ impl Costs {
         }
     }
 
-    /// All totals, also of processes that have ended.
+    /// Totals of all processes, including ended ones.
     pub fn totals(&self) -> Vec<Row> {
         let all = self.by_holder.iter();
         all.map(|(holder, counts)| self.row(holder, counts.clone()))
@@ -60,7 +60,7 @@ impl Costs {
         }
     }
 
-    /// The network namespace of this thread.
+    /// Network namespace of this thread.
     pub fn here(&self) -> Option<Namespace> {
         let inode = fs::metadata("/proc/thread-self/ns/net").ok()?.st_ino();
         let inode = u32::try_from(inode).ok()?;
@@ -71,7 +71,7 @@ impl Costs {
 
 #[cfg(test)]
 impl Costs {
-    /// Processes with their names and totals.
+    /// Makes processes with names and totals.
     pub fn of(all: &[(u32, &str, [u64; 4])]) -> Costs {
         let by_holder = all.iter().map(|&(pid, name, ns)| {
             let holder = Holder {
@@ -92,7 +92,7 @@ impl Costs {
     }
 }
 
-/// Growth of each process, and what the host had besides of all that `exact` counted.
+/// Growth of each living process. Adds a row for the host: the growth of `exact` minus that of the processes.
 pub fn growth(before: &Costs, after: &Costs, exact: &Counts) -> Vec<Row> {
     let alive = after.by_holder.iter();
     let alive = alive.filter(|(holder, _)| holder.pid != ENDED);
@@ -130,7 +130,7 @@ fn host(rows: &[Row], exact: &Counts) -> Option<Row> {
     })
 }
 
-/// Names of network namespaces by inode, as `ip netns` gives them.
+/// Names of network namespaces by inode, as in `ip netns`.
 fn names(folder: &Path) -> HashMap<u32, Printable> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.take(NAMES_MAX).filter_map(|entry| {
@@ -142,7 +142,7 @@ fn names(folder: &Path) -> HashMap<u32, Printable> {
 }
 
 const NAMES: &str = "/run/netns";
-/// So many are looked at.
+/// Limit on the number of names that are read.
 const NAMES_MAX: usize = 4096;
 
 #[cfg(test)]

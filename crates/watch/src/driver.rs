@@ -1,4 +1,5 @@
-//! The loop: look; wait; look; show what grew between. It knows no clock, no meter and no terminal.
+//! The loop: read, wait, read, show the growth in between. It uses clock, meters and terminal only through
+//! its arguments.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,44 +14,44 @@ use crate::rows::Namespace;
 use crate::sample::Sample;
 use crate::ticker::{Event, Ticker};
 
-/// What was seen at one instant.
+/// Readings of one instant.
 #[derive(Debug, Clone, Default)]
 pub struct Moment {
     /// Totals of each meter.
     pub snapshots: Vec<Snapshot>,
-    /// Meters that saw nothing since the last look: their programs were idle.
+    /// Meters whose programs did not run since the last reading.
     pub unseen: Vec<MeterName>,
-    /// Standard error of payload bytes since the last look, over them, where they are sampled.
+    /// Relative standard error of payload bytes since the last reading. `None` if they are not sampled.
     pub sampling_error: Option<f64>,
-    /// Connections by cookie, where they were asked for and could be read.
+    /// Connections by cookie. `None` if they were not asked for or could not be read.
     pub connections: Option<HashMap<u64, Seen>>,
-    /// Their skbs, where these can be had.
+    /// Skb counts of the connections. `None` if unavailable.
     pub skbs: Option<Skbs>,
-    /// CPU time of processes with sockets, where it was asked for and can be had.
+    /// CPU time of processes with sockets. `None` if it was not asked for or is unavailable.
     pub costs: Option<Costs>,
-    /// The network namespace that connections are of, where that was asked for.
+    /// Network namespace of the connections. `None` if it was not asked for.
     pub here: Option<Namespace>,
-    /// What could not be read, a line each.
+    /// Failures to read, one line each.
     pub warnings: Vec<String>,
 }
 
-/// Where samples go.
+/// Receiver of samples.
 pub trait View {
-    /// One interval is over. [`ControlFlow::Break`] ends the watch.
+    /// Shows an interval. [`ControlFlow::Break`] ends the watch.
     fn show(&mut self, now: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>>;
 
-    /// A key was pressed.
+    /// Handles a key. [`ControlFlow::Break`] ends the watch.
     fn key(&mut self, _key: KeyCode) -> io::Result<ControlFlow<()>> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The terminal has another size.
+    /// Draws again after a change of the terminal's size.
     fn resized(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Shows so many intervals, or all until the ticker or the view ends it.
+/// Shows `count` intervals. Without `count`, shows intervals until the ticker or the view ends the watch.
 pub fn watch(
     look: &mut dyn FnMut() -> Moment,
     ticker: &mut dyn Ticker,
@@ -128,7 +129,8 @@ mod tests {
         }
     }
 
-    /// Retransmits per interval, where the total is the square of the number of looks.
+    /// Runs events and returns the number of readings and the retransmits of each interval. The total is the
+    /// square of the number of readings.
     fn run(events: &[Event], count: Option<u64>) -> (u64, Vec<u64>) {
         let mut looks = 0;
         let mut look = || {

@@ -1,13 +1,14 @@
-//! How eBPF programs are idle between two windows, and what that takes of all CPUs together.
+//! The two ways in which eBPF programs can be idle between windows, and their costs over all CPUs.
 //!
-//! Attaching and detaching patches the kernel's code, for which it calls every other CPU. Programs that stay attached are
-//! called at each event only to leave at once. Which is cheaper depends on the events and on the CPUs.
+//! Attaching and detaching patches the kernel's code, for which it interrupts every other CPU. Programs that
+//! stay attached are still called at each event and return at once. The cheaper way depends on the rate of
+//! events and on the number of CPUs.
 
 use std::time::Duration;
 
 use tcpcost_meter::bpf::Idle;
 
-/// The cheaper way to be idle for so long, where programs would run so often a second.
+/// The cheaper way to be idle for `time`, with `runs_per_s` runs of the programs per second and `cpus` CPUs.
 pub fn cheaper(runs_per_s: f64, time: Duration, cpus: usize) -> Idle {
     match attached(runs_per_s, time) < ATTACH + detached(cpus) {
         true => Idle::Attached,
@@ -15,24 +16,26 @@ pub fn cheaper(runs_per_s: f64, time: Duration, cpus: usize) -> Idle {
     }
 }
 
-/// What programs that stay attached take in this time.
+/// CPU time of programs that stay attached but return at once.
 pub fn attached(runs_per_s: f64, time: Duration) -> Duration {
     RUN.mul_f64(runs_per_s * time.as_secs_f64())
 }
 
-/// What detaching and attaching all programs once takes of the other CPUs.
+/// CPU time of the other CPUs for detaching and attaching all programs once.
 pub fn detached(cpus: usize) -> Duration {
     let others = u32::try_from(cpus.saturating_sub(1)).unwrap_or(u32::MAX);
     (CALL * CALLS).saturating_mul(others)
 }
 
-/// The kernel's way to a program that leaves at once, and back: by `examples/bpf_cost.rs`, 18 ns, and 1 to 2 in it.
+/// Cost of calling a program that returns at once: 18 ns for the call by `examples/bpf_cost.rs`, and 1 to 2
+/// ns in the program.
 pub const RUN: Duration = Duration::from_nanos(19);
-/// CPU time of the thread that detaches and attaches, by `examples/windows.rs` (n = 150, 2 CPUs): 250 µs a meter.
+/// CPU time of the thread that detaches and attaches, by `examples/windows.rs` (n = 150, 2 CPUs): 250 µs for
+/// each meter.
 const ATTACH: Duration = Duration::from_micros(500);
-/// Calls that each other CPU gets for it, by the same: three a patch, 54 a meter.
+/// Interrupts of each other CPU for that, by the same example: three for each patch, 54 for each meter.
 const CALLS: u32 = 108;
-/// A call takes so much of the CPU that is called, in hard interrupts, by the same.
+/// CPU time of one of these interrupts, by the same example.
 const CALL: Duration = Duration::from_nanos(1100);
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
-//! Totals of all time from windows of time in which the eBPF programs counted.
+//! Estimates totals of all time from windows of time in which the eBPF programs counted.
 //!
-//! The kernel's own counters are known for all time and for the windows. What passed between windows is estimated by the
-//! regression of the programs' counts on these counters over the last [`POOL`] windows (Cochran 1977, chapter 7). The windows of
-//! one interval alone would not do: the ratio of a few small counts is biased, and that bias adds up.
+//! The kernel's own counters are known for all time and for the windows. The traffic between windows is
+//! estimated by the regression of the programs' counts on these counters over the last [`POOL`] windows
+//! (Cochran 1977, chapter 7). The windows of one interval alone are not enough: the ratio of a few small
+//! counts is biased, and the bias adds up.
 //!
-//! TCP's arithmetic is where the regression starts: payload is octets of IP less headers, and headers are nearly alike.
-//! CPU time of interrupts and softirqs is the mean time of one, times their number, which /proc/stat counts exactly. A window ends
-//! with an interrupt of its own, so windows have more interrupts per time than the time between them. The time that the programs
-//! add to an interrupt is subtracted. Tasks have the rest of the time that /proc/stat does not call idle, which
-//! the kernel measures at every change (NO_HZ) and gives in steps of 10 ms.
+//! TCP's arithmetic gives the initial slope: payload is IP octets minus headers, and headers are nearly
+//! equal. CPU time of interrupts and softirqs is the mean time of one, times their number, which /proc/stat
+//! counts exactly. A window ends with an interrupt of its own, so there are more interrupts per second inside
+//! windows than between them. The time that the programs add to an interrupt is subtracted. Tasks have the
+//! rest of the time that /proc/stat does not call idle. The kernel measures idle time at every change (NO_HZ)
+//! and reports it in steps of 10 ms.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,58 +21,59 @@ use crate::events::Events;
 /// Growth over one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
-    /// By the eBPF meter.
+    /// Counts of the eBPF meter.
     pub seen: Counts,
-    /// By the kernel's own counters.
+    /// Counts of the kernel's own counters.
     pub known: Counts,
-    /// Interrupts of the host.
+    /// Interrupts of the whole host.
     pub events: Events,
     /// Mean CPU time of one run of a program, ns.
     pub run_ns: f64,
 }
 
-/// What is known of the time until now.
+/// Result of an estimate of the time until now.
 #[derive(Debug)]
 pub struct Estimated {
     /// The meter's totals.
     pub totals: Counts,
-    /// Standard error of the payload bytes since the last time, over them; `None` where all was seen, or too little.
+    /// Relative standard error of the payload bytes since the last estimate. `None` if all traffic was seen,
+    /// or too little of it.
     pub error: Option<f64>,
 }
 
-/// A meter's totals; what was not seen is estimated.
+/// Estimator of a meter's totals, including the time in which its programs did not run.
 #[derive(Debug)]
 pub struct Estimate {
     method: Method,
-    /// Estimates so far. A later interval may correct them downwards.
+    /// Estimates so far. A later interval may lower them.
     sums: BTreeMap<Quantity, f64>,
-    /// The highest that they were: a total never shrinks.
+    /// Highest value of each of `sums`: a total never shrinks.
     totals: Counts,
     /// The kernel's counters and the host's interrupts at the last call.
     base: Option<(Vec<Snapshot>, Events)>,
     waiting: Vec<Window>,
-    /// True if `waiting` is all that passed.
+    /// True if the windows in `waiting` cover all time since the last estimate.
     is_whole: bool,
     /// The last windows, oldest first, since the programs last ran all the time.
     pool: VecDeque<Window>,
 }
 
-/// The kernel's counters that go with a meter.
+/// The kernel's counters that are used for a meter.
 #[derive(Debug, Clone, Copy)]
 enum Method {
-    /// The meter `segments`: those of `netstat`.
+    /// For the meter `segments`: counters of `netstat`.
     Segments,
-    /// The meter `exact` on so many CPUs: those of `proc`, `self` and `netstat`.
+    /// For the meter `exact` on `cpus` CPUs: counters of `proc`, `self` and `netstat`.
     Exact { cpus: usize },
 }
 
 impl Estimate {
-    /// The meter `segments`.
+    /// Makes the estimator of the meter `segments`.
     pub fn of_segments() -> Estimate {
         Estimate::new(Method::Segments)
     }
 
-    /// The meter `exact` on so many CPUs.
+    /// Makes the estimator of the meter `exact` on `cpus` CPUs.
     pub fn of_exact(cpus: usize) -> Estimate {
         Estimate::new(Method::Exact { cpus })
     }
@@ -87,8 +90,10 @@ impl Estimate {
         }
     }
 
-    /// Takes what was seen since the last call, all there was if `is_whole`, and what the kernel's counters and the host's
-    /// interrupts are now. `None`: the counters are missing, or nothing was seen; the next call makes up for it.
+    /// Estimates the totals until now. `seen` are the windows since the last call; `is_whole` is true if they
+    /// cover all time since then. `now` and `events` are the current readings of the kernel's counters and
+    /// the host's interrupts. `None` if a counter is missing or there is no window; the next call then covers
+    /// this time, too.
     pub fn take(
         &mut self,
         seen: impl IntoIterator<Item = Window>,
@@ -149,7 +154,7 @@ impl Estimate {
 struct Known {
     grown: Counts,
     duration_ns: u64,
-    /// The same over the windows in it.
+    /// Growth inside the windows since the last call.
     seen: Counts,
     /// Interrupts since the last call.
     events: Events,
@@ -179,13 +184,14 @@ impl Known {
         Some(counts.sum::<Option<u64>>()? as f64)
     }
 
-    /// What passed between windows. Counters are read one after the other, so it may be a little below 0.
+    /// Growth between windows. Counters are read one after the other, so the result may be slightly below 0.
     fn unseen(&self, mix: Mix) -> Option<f64> {
         Some(mixed(mix, &self.grown)? - mixed(mix, &self.seen)?)
     }
 }
 
-/// Adds what passed between windows to what was seen. The error of payload may be unknown.
+/// Adds estimates of the traffic between windows to the counts of the windows. Returns the error of the
+/// payload, which may be unknown.
 fn segments(
     pool: &VecDeque<Window>,
     known: &Known,
@@ -214,13 +220,15 @@ fn segments(
     Some(error(&fits, total))
 }
 
-/// Adds the time between windows to what was seen. Softirqs and hard interrupts go by how many there were and by octets
-/// received; where the kernel does not count them, by time. The octets are this namespace's, while the time is the host's. The rest of
-/// what the kernel calls busy is tasks', which share it as they did in the pool, but for this process, which knows its own
-/// time.
+/// Adds estimates of the time between windows to the time in windows.
 ///
-/// Stolen time is in the context that it hit, so it is busy; the hypervisor counts what it takes of an idle CPU as
-/// stolen, too, and that is idle.
+/// Softirqs and hard interrupts are estimated from their number and the octets received, or from time if the
+/// kernel does not count them. The octets are those of this namespace, but the time is that of the host.
+/// Tasks have the rest of the busy time, in the proportions of the pool. This process is an exception: its
+/// own time is known.
+///
+/// Stolen time is part of the context that it hit, so it counts as busy. The hypervisor also counts time that
+/// it takes from an idle CPU as stolen, and that time is idle.
 fn exact(
     pool: &VecDeque<Window>,
     windows: &[Window],
@@ -297,7 +305,7 @@ fn interrupt_point(window: &Window, context: Quantity, is_counted: bool) -> Poin
     }
 }
 
-/// Those of some quantities that are there, together.
+/// Sum of the given quantities, ignoring absent ones.
 fn of(counts: &Counts, some: &[Quantity]) -> u64 {
     some.iter()
         .filter_map(|quantity| counts.get(quantity))
@@ -315,21 +323,23 @@ struct Point {
     count: f64,
 }
 
-/// A count's regression on two others: `count = a * base + slope * control`, through the sums of all points.
+/// Regression of a count on two other counts, `count = a * base + slope * control`, through the sums of all
+/// points.
 struct Fit {
-    /// What passed between windows.
+    /// Estimated count between windows.
     estimate: f64,
-    /// Of each point: its count less what the regression says.
+    /// Residual of each point: its count minus the regression's value.
     residuals: Vec<f64>,
-    /// `base` between windows over that of the points.
+    /// Ratio of `base` between windows to `base` of the points.
     scale: f64,
-    /// Variance of `estimate` that comes of the slope's.
+    /// Variance of `estimate` that is due to the slope.
     slope_variance: f64,
 }
 
 impl Fit {
-    /// What `base` and `control` between windows stand for. The slope is `start` until points say otherwise, which they
-    /// can as far as their mixes of the two are as various as that which is asked for. `None`: no base in any point.
+    /// Fits the points and estimates the count for `base` and `control` between windows. The slope is `start`
+    /// at first. Points outweigh it as far as their ratios of control to base vary as much as the ratio that
+    /// is asked for. `None` if no point has a base.
     fn new(points: &[Point], base: f64, control: f64, start: f64) -> Option<Fit> {
         let over = |of: fn(&Point) -> f64| points.iter().map(of).sum::<f64>();
         let all = over(|point| point.base);
@@ -344,7 +354,7 @@ impl Fit {
         }
         let count_per = over(|point| point.count) / all;
         let control_per = over(|point| point.control) / all;
-        // Distances from the mean mix, the larger the more base: so their squares are divided by that.
+        // Deviations from the mean ratio. They grow with the base, so their squares are divided by it.
         let distances: Vec<[f64; 3]> = points
             .iter()
             .map(|point| {
@@ -376,8 +386,8 @@ impl Fit {
     }
 }
 
-/// The standard error of payload bytes over `total`, from the scatter of the windows: the error of the regression, and the
-/// scatter of what passed between windows around it. `None` for too few windows.
+/// Relative standard error of payload bytes, from the scatter of the windows: the error of the regression,
+/// and the scatter of the traffic between windows around it. `None` for too few windows.
 fn error(payload: &[&Fit], total: f64) -> Option<f64> {
     let n = payload.first()?.residuals.len();
     if n < ERROR_WINDOWS || total <= 0.0 {
@@ -397,7 +407,7 @@ fn error(payload: &[&Fit], total: f64) -> Option<f64> {
     Some((variance.sqrt() / total).max(ERROR_MIN)).filter(|error| error.is_finite())
 }
 
-/// Sums by quantity, of those that all have.
+/// Sums by quantity. A quantity that is absent in one of them is omitted.
 fn sum<'a>(mut all: impl Iterator<Item = &'a Counts>) -> Counts {
     let mut sums = all.next().cloned().unwrap_or_default();
     for counts in all {
@@ -411,10 +421,10 @@ fn sum<'a>(mut all: impl Iterator<Item = &'a Counts>) -> Counts {
     sums
 }
 
-/// Counters of the kernel's, some of them subtracted.
+/// Linear combination of the kernel's counters.
 type Mix = &'static [(Quantity, f64)];
 
-/// `None` if a counter is missing.
+/// Value of a combination. `None` if a counter is missing.
 fn mixed(mix: Mix, counts: &Counts) -> Option<f64> {
     let terms = mix
         .iter()
@@ -422,15 +432,15 @@ fn mixed(mix: Mix, counts: &Counts) -> Option<f64> {
     terms.sum()
 }
 
-/// Which counters of the kernel's a count goes with.
+/// Counters of the kernel that predict a count.
 struct Model {
     base: Mix,
     control: Mix,
-    /// How much of the control the count is by TCP's arithmetic.
+    /// Initial slope: how much the count grows with the control by TCP's arithmetic.
     slope: f64,
 }
 
-/// A row for each count of `segments`; those of ways and drainers that are not named here are data skbs.
+/// Model of each count of `segments`. Counts of data skbs that are not named here have the same model.
 fn model(quantity: Quantity) -> Model {
     use Quantity as Q;
     let (base, control, slope): (Mix, Mix, f64) = match quantity {
@@ -472,18 +482,18 @@ const DATA_SEGMENTS_SENT: Mix = &[
     (Quantity::NewDataSegmentsSent, 1.0),
     (Quantity::SegmentsRetransmitted, 1.0),
 ];
-/// And SYN, FIN and RST, as all that is not data.
+/// Also counts SYN, FIN and RST, as it counts all segments without data.
 const ACKS_SENT: Mix = &[
     (Quantity::SegmentsSent, 1.0),
     (Quantity::NewDataSegmentsSent, -1.0),
 ];
-/// A super-segment is one packet, and an ACK is one, too.
+/// Packets without data are one ACK each, the rest are data skbs: a super-segment is one packet.
 const DATA_SKBS_SENT: Mix = &[
     (Quantity::IpPacketsSent, 1.0),
     (Quantity::SegmentsSent, -1.0),
     (Quantity::NewDataSegmentsSent, 1.0),
 ];
-/// Data that acknowledges is in the second and in the third.
+/// Data segments that acknowledge are counted in both the second and the third counter.
 const ACKS_RECEIVED: Mix = &[
     (Quantity::SlowPureAcks, 1.0),
     (Quantity::HeaderPredictedAcks, 1.0),
@@ -492,16 +502,17 @@ const ACKS_RECEIVED: Mix = &[
 
 const PAYLOAD: &[Quantity] = &[Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
 
-/// Windows of a regression, half a minute of them: fewer are biased where few of them see most of the traffic, more lag behind it.
+/// Number of windows in a regression, about half a minute. Fewer windows are biased if a few of them see most
+/// of the traffic. More windows adapt too slowly.
 const POOL: usize = 64;
 
-/// The start of a slope weighs as much as so many windows.
+/// Weight of the initial slope, as a number of windows.
 const START_POINTS: f64 = 4.0;
 
-/// With fewer the scatter itself is too uncertain.
+/// Fewest windows for an error: with fewer the scatter is too uncertain.
 const ERROR_WINDOWS: usize = 6;
 
-/// Meters are read some microseconds after each other, and headers are not all alike: no smaller error is told.
+/// Smallest error that is shown: meters are read some microseconds apart, and headers vary a little.
 const ERROR_MIN: f64 = 0.001;
 
 #[cfg(test)]
@@ -522,7 +533,7 @@ mod tests {
         }
     }
 
-    /// So many packets each way, of which as many segments with new data left, and octets.
+    /// A snapshot with `packets` each way, of which `data` were sent with new data, and `octets` each way.
     fn known(packets: [u64; 2], data: u64, octets: [u64; 2]) -> [Snapshot; 1] {
         let counts = [
             (Quantity::IpPacketsSent, packets[0]),
@@ -535,7 +546,8 @@ mod tests {
         [now(MeterName::Netstat, 0, &counts)]
     }
 
-    /// So many data skbs of so many bytes left and as many ACKs came in, with 50 bytes of headers each.
+    /// A window in which `skbs` data skbs of `bytes` bytes left and as many ACKs came in, with 50 bytes of
+    /// headers each.
     fn window(skbs: u64, bytes: u64) -> Window {
         let [known] = known([skbs; 2], skbs, [skbs * (bytes + 50), skbs * 50]);
         Window {
@@ -567,7 +579,7 @@ mod tests {
         let mut estimate = Estimate::of_segments();
         let first = estimate.take([window(0, 0)], true, &known([5, 5], 5, [5, 5]), &NO_EVENTS);
         assert_eq!(counts(first), [0; 4]);
-        // Read a moment later, the kernel's counts are a little ahead.
+        // The kernel's counters are read a moment later, so they are slightly ahead.
         let second = estimate.take(
             [window(10, 100)],
             true,
@@ -581,14 +593,14 @@ mod tests {
     fn payload_is_octets_less_headers_whatever_sizes_the_windows_saw() {
         let mut estimate = Estimate::of_segments();
         estimate.take([], true, &known([0, 0], 0, [0, 0]), &NO_EVENTS);
-        // The windows saw small skbs; 100 of 30,000 bytes passed between them.
+        // The windows saw small skbs, but 100 skbs of 30,000 bytes passed between them.
         let octets = 15 * (100 + 50) + 100 * (30_000 + 50);
         let now = known([115, 115], 115, [octets, 115 * 50]);
         let totals = estimate.take([window(10, 100), window(5, 100)], false, &now, &NO_EVENTS);
         assert_eq!(counts(totals), [115, 1500 + 3_000_000, 0, 115]);
     }
 
-    /// A packet that passes a VLAN's device and the one below is seen twice.
+    /// A packet that passes a VLAN's device and the device below is seen twice.
     #[test]
     fn the_windows_overrule_arithmetic() {
         let mut estimate = Estimate::of_segments();
@@ -614,7 +626,7 @@ mod tests {
         assert!(estimate.take([], false, &passed(50), &NO_EVENTS).is_none());
         let totals = estimate.take([window(10, 100)], true, &passed(100), &NO_EVENTS);
         assert_eq!(counts(totals), [100, 10_000, 0, 100]);
-        // An interval without a packet in its window goes by the windows before.
+        // An interval whose window has no packet uses the earlier windows.
         let totals = estimate.take([window(0, 0)], false, &passed(150), &NO_EVENTS);
         assert_eq!(counts(totals), [150, 15_000, 0, 150]);
     }
@@ -629,7 +641,7 @@ mod tests {
             &known([10, 10], 10, [1500, 500]),
             &NO_EVENTS,
         );
-        // Octets of the window after were in the counters already.
+        // The counters already had the octets of the next window.
         let ahead = known([10, 10], 10, [1700, 500]);
         let high = counts(estimate.take([window(0, 0)], false, &ahead, &NO_EVENTS))[1];
         assert_eq!(high, 1200);
@@ -672,7 +684,7 @@ mod tests {
         seen.insert(Quantity::ExactTaskOthersNs, 30);
         seen.insert(Quantity::ExactKworkerNs, 10);
         seen.insert(Quantity::ExactSoftirqTimerNs, 10);
-        // Our own reads are in windows more than elsewhere.
+        // Our own reads take a larger share of windows than of other time.
         seen.insert(Quantity::ExactTaskOwnNs, 40);
         let mut estimate = Estimate::of_exact(2);
         estimate.take([], true, &kernel(0, 0, 0, 0), &NO_EVENTS);
@@ -684,9 +696,9 @@ mod tests {
         };
         let estimated = estimate.take([window], false, &kernel(1000, 1060, 100, 40), &NO_EVENTS);
         let counts = estimated.unwrap().totals;
-        // 20 times the time of the window has 20 times its timers; no packet came in.
+        // The time is 20 times that of the window, so there are 20 times as many timers. No packet came in.
         assert_eq!(counts[&Quantity::ExactSoftirqTimerNs], 200);
-        // Stolen time is in the context that it hit.
+        // Stolen time is part of the context that it hit.
         assert_eq!(counts[&Quantity::ExactTaskOthersNs], 525);
         assert_eq!(counts[&Quantity::ExactKworkerNs], 175);
         assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
@@ -697,7 +709,8 @@ mod tests {
     fn interrupts_that_end_windows_are_not_taken_for_the_loads() {
         let hardirqs = |count| Events(BTreeMap::from([(Quantity::ExactHardirqNs, count)]));
         let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
-        // The window is a twentieth of the time. Two of its four interrupts are its own; 19 more ran outside of it.
+        // The window is a twentieth of the time. Two of its four interrupts are its own; 19 more ran outside
+        // it.
         seen.insert(Quantity::ExactHardirqNs, 40);
         seen.insert(Quantity::ExactIdleNs, 60);
         let mut estimate = Estimate::of_exact(2);

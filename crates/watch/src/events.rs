@@ -1,12 +1,13 @@
-//! Counts of each kind of interrupt and softirq on the host, from /proc/stat. They are exact whether eBPF programs run or not.
+//! Counts of each kind of interrupt and softirq on the host, from /proc/stat. They are exact even if no eBPF
+//! program runs.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use tcpcost_counts::Quantity;
 
-/// Number of interrupts and softirqs since boot, or over a window. The key is the quantity of their time. A kind that the kernel
-/// does not count is absent.
+/// Number of interrupts and softirqs since boot, or over a window. The key is the quantity of their time. A
+/// kind that the kernel does not count is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Events(pub BTreeMap<Quantity, u64>);
 
@@ -23,7 +24,7 @@ impl Events {
             let mut lines = text.lines();
             let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             let words = line.unwrap_or_default().split_ascii_whitespace();
-            // The kernel lists all interrupt lines: only the total is of use here.
+            // The line `intr` goes on with a number for each interrupt line; only its total is used.
             let words = words.take(1 + VECTORS.len());
             words.map_while(|word| word.parse().ok()).collect()
         };

@@ -18,5 +18,5 @@ pub fn metrics_text(collector: impl Collector) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Content-Type of that text.
+/// Content-Type of this text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

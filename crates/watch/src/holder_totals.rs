@@ -1,5 +1,6 @@
-//! CPU time of each process with sockets where the programs run in windows: what was seen of it is scaled as the estimate of all
-//! CPU time of tasks, of softirqs and of hard interrupts is, so holders and host add up to these.
+//! CPU time of each process with sockets if the programs run only in windows. The time that was seen is
+//! scaled by the ratio of the estimate to the time seen of all tasks, softirqs or hard interrupts. So holders
+//! and host add up to these estimates.
 
 use tcpcost_counts::{Counts, Quantity};
 use tcpcost_meter::holder::{ByHolder, Holder};
@@ -9,7 +10,7 @@ use tcpcost_meter::holder::{ByHolder, Holder};
 pub struct ByClass([u64; 3]);
 
 impl ByClass {
-    /// Of what `exact` counted.
+    /// Adds up the counts of `exact`.
     pub fn sum<'a>(all: impl IntoIterator<Item = &'a Counts>) -> ByClass {
         let mut sums = [0; 3];
         for counts in all {
@@ -20,7 +21,7 @@ impl ByClass {
         ByClass(sums)
     }
 
-    /// Which of them a count of a holder is part of.
+    /// Index of the class that a count of a holder belongs to.
     fn of(quantity: Quantity) -> usize {
         match quantity {
             Quantity::HolderSoftirqNs => 1,
@@ -36,20 +37,21 @@ const CLASSES: [&[Quantity]; 3] = [
     &[Quantity::ExactHardirqNs],
 ];
 
-/// Totals, which only grow.
+/// Totals of the holders, which only grow.
 #[derive(Debug, Default)]
 pub struct HolderTotals {
     seen: ByHolder,
     totals: ByHolder,
-    /// All time that was seen and is not in the totals yet.
+    /// Time that was seen since the last estimate.
     waiting: ByClass,
-    /// The estimate of all time at the last totals.
+    /// Estimate of all time at the last totals.
     all: ByClass,
 }
 
 impl HolderTotals {
-    /// Takes in what the programs saw of holders until now, all that they saw since the last call, and the estimate of all
-    /// time until now; without one it waits for the next.
+    /// Adds an interval. `now` are the holders' counts so far, `seen` is all time that the programs saw since
+    /// the last call, `all` is the estimate of all time so far. Without an estimate, the next call covers
+    /// this time, too.
     pub fn take(&mut self, now: ByHolder, seen: ByClass, all: Option<ByClass>) {
         for (waiting, seen) in self.waiting.0.iter_mut().zip(seen.0) {
             *waiting += seen;
@@ -83,7 +85,7 @@ impl HolderTotals {
         self.seen = now;
     }
 
-    /// What a process had that has ended stays, with all others of its name.
+    /// Adds the totals of an ended process to a row for all ended processes of its name.
     fn keep(&mut self, holder: Holder, counts: Counts) {
         let mut of = Holder {
             pid: ENDED,
@@ -100,16 +102,16 @@ impl HolderTotals {
         }
     }
 
-    /// Until the last call that had an estimate.
+    /// Totals until the last call that had an estimate.
     pub fn totals(&self) -> &ByHolder {
         &self.totals
     }
 }
 
-/// The process id of those that have ended.
+/// Process id of the rows of ended processes.
 pub const ENDED: u32 = 0;
 
-/// So many names are kept: processes choose theirs.
+/// Limit on the rows that are kept, because processes choose their names.
 const KEPT_MAX: usize = 4096;
 const OTHERS: &str = "others";
 
@@ -147,7 +149,8 @@ mod tests {
     #[test]
     fn what_was_not_seen_is_scaled_as_all_busy_time_is() {
         let mut totals = HolderTotals::default();
-        // All was seen; then a fifth; then nothing can be said, and a tenth of both intervals was.
+        // The first interval was seen whole, a fifth of the second. The third has no estimate, and a tenth of
+        // the third and fourth was seen.
         totals.take(seen(&[(7, 40)]), tasks(100), Some(tasks(100)));
         assert_eq!(ns(&totals, 7), Some(40));
         totals.take(seen(&[(7, 60)]), tasks(100), Some(tasks(600)));

@@ -1,8 +1,8 @@
-//! GET /metrics, on a thread of its own. Nothing else is served, nothing is taken in.
+//! Serves GET /metrics on a separate thread. It serves nothing else and accepts no data.
 //!
-//! A page of another site must not read the metrics through a visitor's browser: a request names its server by an
-//! address, or by a name that cannot be made to point here (DNS rebinding). The text is made once for all who ask within
-//! [`FRESH`], and the thread takes no more than its [`Budget`] of CPU time.
+//! A page of another site must not read the metrics through a visitor's browser. So a request must name its
+//! server by an address, or by a name that cannot be made to point here (DNS rebinding). The text is made
+//! once for all requests within [`FRESH`], and the thread takes no more than its [`Budget`] of CPU time.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -57,7 +57,7 @@ async fn accept(listener: &tokio::net::TcpListener, mut places: Places, page: Ar
     loop {
         page.wait().await;
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors: other connections may end.
+            // Out of descriptors: waits until other connections end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -90,10 +90,10 @@ async fn connection(stream: tokio::net::TcpStream, place: Arc<Place>, page: Arc<
     let _ = connection.await;
 }
 
-/// What makes the text.
+/// Makes the text.
 type Text = dyn Fn() -> Result<String, fmt::Error> + Send + Sync;
 
-/// What is served, and to whom.
+/// The text that is served, and the names by which it may be asked for.
 struct Page {
     names: Vec<String>,
     make: Box<Text>,
@@ -101,7 +101,7 @@ struct Page {
     budget: Mutex<Budget>,
 }
 
-/// Text that was made at a time.
+/// Text and the time when it was made.
 struct Made {
     at: Instant,
     text: Bytes,
@@ -123,7 +123,7 @@ impl Page {
         }
     }
 
-    /// Waits as long as this thread is over its budget.
+    /// Waits while this thread exceeds its budget.
     async fn wait(&self) {
         loop {
             let wait = lock(&self.budget).debt(Instant::now(), crate::budget::thread_cpu());
@@ -158,14 +158,15 @@ impl Page {
             .expect("constant headers are valid")
     }
 
-    /// True if the request names this server by an address or by one of its names. One without a Host is no browser's.
+    /// True if the request names this server by an address or by one of its names. A request without a Host
+    /// does not come from a browser.
     fn is_named_by(&self, request: &Request<Incoming>) -> bool {
         let mut hosts = request.headers().get_all(HOST).iter();
         let is_own = |host: &str| host.is_empty() || self.is_own(host);
         hosts.all(|host| host.to_str().is_ok_and(is_own)) && request.uri().host().is_none_or(is_own)
     }
 
-    /// `host` may have a port.
+    /// True if `host`, which may end in a port, is an address or one of our names.
     fn is_own(&self, host: &str) -> bool {
         let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let name = match host.rsplit_once(':') {
@@ -201,14 +202,14 @@ const MISDIRECTED: Bytes = Bytes::from_static(
     b"this name is not served: ask by address, or start tcpcost with --metrics-host NAME\n",
 );
 
-/// The age at which the text is made anew. Prometheus asks once in 15 s and more.
+/// Age at which the text is made again. Prometheus asks every 15 s or less often.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Share of one CPU that the thread takes over time, and CPU time that it may take at once.
+/// Share of one CPU that the thread may take over time, and CPU time that it may take at once.
 const CPU_SHARE: f64 = 0.05;
 const CPU_BURST: Duration = Duration::from_millis(250);
 
-/// Bytes of a request's head, and lines in it.
+/// Limits on the bytes of a request's head and on its lines.
 const REQUEST_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
@@ -225,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of a text of this many bytes.
+    /// Starts a server whose text has `bytes` bytes.
     fn server(connections: usize, bytes: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -242,7 +243,7 @@ mod tests {
         stream
     }
 
-    /// The number of bytes of the answer after its head.
+    /// Number of bytes of the answer after its head.
     fn answer(mut stream: TcpStream) -> usize {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -314,7 +315,7 @@ mod tests {
     fn a_head_without_end_is_refused() {
         let address = server(4, 100);
         let mut stream = connect(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ");
-        // The server may reset it while this is written.
+        // The server may reset the connection during this write.
         let _ = stream.write_all(&vec![b'a'; 2 * REQUEST_MAX]);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_answer_in_progress_does_not_give_way() {
-        // More than the buffers of two sockets.
+        // More bytes than the buffers of two sockets hold.
         let bytes = 64 << 20;
         let address = server(1, bytes);
         let mut slow = connect(address, SCRAPE);

@@ -1,4 +1,4 @@
-//! One JSON object a line, in base units; docs/watch.md says what each field is.
+//! One JSON object per line, in base units; docs/watch.md describes each field.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -15,20 +15,20 @@ use crate::rows::{CONNECTION_COLUMNS, OWNER_COLUMNS, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
-/// Grows when a field's meaning changes or a field goes.
+/// Version of the fields. It grows when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u64 = 3;
 
-/// Lines for programs.
+/// Writes lines for programs.
 pub struct Json<W> {
     out: W,
     about: About,
     wanted: Wanted,
-    /// The time of day, RFC 3339.
+    /// Returns the time of day, RFC 3339.
     now: fn() -> String,
 }
 
 impl<W: Write> Json<W> {
-    /// To a pipe, a file or a terminal.
+    /// Writes to a pipe, a file or a terminal.
     pub fn new(out: W, about: &About, wanted: &Wanted) -> Json<W> {
         Json {
             out,
@@ -56,7 +56,7 @@ impl<W: Write> View for Json<W> {
     }
 }
 
-/// A sample's fields. What was not measured is absent.
+/// Fields of a sample. Values that were not measured are absent.
 fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     let mut object = Map::new();
     let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
@@ -77,10 +77,10 @@ fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     object
 }
 
-/// The columns of an interval: lines have no room for all.
+/// Columns of an interval. Lines show only the first group.
 const INTERVAL: [&[Column]; 3] = [COLUMNS, ORDINARY, RARE];
 
-/// A connection, or all of one owner.
+/// Fields of a connection, or of an owner.
 fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
     let mut object = Map::new();
     let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
@@ -121,7 +121,7 @@ fn row_object(row: &Row, duration_ns: u64) -> Map<String, Value> {
     object
 }
 
-/// Every figure that can be had, by better and lesser meters alike: each has a name of its own.
+/// Adds every figure that has a value, also if a better meter offers the same: each has its own name.
 fn figures(columns: &[Column], from: &dyn Source, object: &mut Map<String, Value>) {
     for figure in columns.iter().flat_map(|column| column.figures) {
         if let Some(value) = figure.value(from) {
@@ -188,7 +188,7 @@ mod tests {
         CONNECTION_COLUMNS.iter().chain(more).copied().collect()
     }
 
-    /// docs/watch.md has the tables of figures as they are defined.
+    /// Checks that docs/watch.md has the tables of figures as they are defined.
     #[test]
     fn the_page_has_the_figures_as_they_are_defined() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// docs/watch.md, the words in backquotes that begin a row of a table.
+    /// Words in backquotes that begin a row of a table in docs/watch.md.
     fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
         let page = std::fs::read_to_string(path).unwrap();

@@ -1,9 +1,9 @@
-//! `tcpcost watch`: what TCP costs on this host as it runs, whatever runs on it.
+//! `tcpcost watch`: what TCP costs on this host, whatever runs on it.
 //!
-//! `sources` are the meters, those of eBPF kept cheap by a `sampler` whose `estimate`s make up for what it did not
-//! see; `driver` looks at them each time that [`ticker`] says so, and hands
-//! the growth, a `sample`, to a view: `lines`, `json` or the `screen`. `connections` are looked at on request,
-//! with their `owners`, and totals are served as `metrics` by `http`.
+//! `sources` has the meters. A `sampler` keeps the eBPF meters cheap, and its `estimate`s cover the time that
+//! it did not see. At each event of [`ticker`], `driver` reads the meters and passes the growth, a `sample`,
+//! to a view: `lines`, `json` or the `screen`. `connections` are read on request, with their `owners`. `http`
+//! serves totals as `metrics`.
 
 #![forbid(unsafe_code)]
 
@@ -61,43 +61,44 @@ use screen::terminal::{Keys, Screen};
 use sources::Sources;
 use ticker::Clock;
 
-/// What to look at, how often, and who sees it.
+/// Options of a watch: meters, intervals and form of output.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Time between two looks.
+    /// Time between two readings.
     pub interval: Duration,
-    /// Looks; without it until Ctrl-C.
+    /// Number of intervals; `None` until Ctrl-C.
     pub count: Option<u64>,
-    /// What standard output is.
+    /// Form of standard output.
     pub form: Form,
-    /// The connections that are shown, and by whom.
+    /// Views and the filter of connections.
     pub wanted: Wanted,
-    /// Where totals are served to Prometheus.
+    /// Address at which totals are served to Prometheus.
     pub prometheus: Option<SocketAddr>,
-    /// Names by which that may be asked, beside addresses, `localhost` and this host's own.
+    /// Names by which the metrics may be requested, in addition to addresses, `localhost` and this host's
+    /// name.
     pub names: Vec<String>,
-    /// The network namespace to watch, in place of the caller's: a name below /run/netns, a process id or a path.
+    /// Network namespace to watch, instead of the caller's: a name below /run/netns, a process id or a path.
     pub netns: Option<String>,
-    /// Share of one CPU that the eBPF programs may take before they sample; from 1 on they never do.
+    /// Share of one CPU that the eBPF programs may take before they sample. From 1 on they never sample.
     pub self_max: f64,
 }
 
 /// The form of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A screen on a terminal, else lines.
+    /// A screen on a terminal, lines elsewhere.
     Screen,
     /// Lines for people.
     Lines,
-    /// One JSON object a line (docs/watch.md).
+    /// One JSON object per line (docs/watch.md).
     Json,
 }
 
-/// Watches until Ctrl-C, or as long as was asked for.
+/// Watches until Ctrl-C, or for the given number of intervals.
 ///
 /// # Errors
-/// The address for Prometheus cannot be had; standard output cannot be written, unless it is a pipe
-/// that nobody reads any more.
+/// The address for Prometheus cannot be bound, or standard output cannot be written. A pipe without a reader
+/// is no error.
 pub fn watch(options: &Options) -> anyhow::Result<()> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let has_screen = options.form == Form::Screen && io::stdout().is_terminal();
@@ -131,7 +132,7 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
     let mut look = || {
         let mut moment = Moment::default();
         if has_screen {
-            // What nobody sees costs nothing.
+            // Rows that are not visible are not read.
             looked_at.rows = on_screen
                 .get()
                 .map(|by| (by, usize::MAX))
@@ -180,13 +181,13 @@ pub fn watch(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// A line about sockets whose owners are looked up later.
+/// A line about sockets whose owners will be looked up later.
 fn not_known_yet(sockets: usize) -> Option<String> {
     (sockets > 0).then(|| {
         format!("processes of {sockets} new sockets are not known yet: looking them up takes at most 1 % of a CPU")
     })
 }
 
-/// The first signal ends the watch; one that cannot end it, because nobody takes its lines, is followed
-/// by one that does.
+/// The first signal ends the watch. If it cannot, because no process reads the lines, the second one ends the
+/// process.
 const ENDS_AT_ONCE: u32 = 2;

@@ -1,4 +1,4 @@
-//! Lines as vmstat prints them: a header again every 20.
+//! Lines as vmstat prints them, with a header every 20 lines.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use crate::rows::{By, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
-/// Lines to a pipe, a file or a terminal.
+/// Writes lines to a pipe, a file or a terminal.
 pub struct Lines<W> {
     out: W,
     wanted: Wanted,
@@ -19,7 +19,7 @@ pub struct Lines<W> {
 }
 
 impl<W: Write> Lines<W> {
-    /// Says first what the figures are.
+    /// Prints first what the figures mean.
     pub fn new(mut out: W, about: &About, wanted: &Wanted) -> io::Result<Lines<W>> {
         for line in about.lines() {
             writeln!(out, "# {line}")?;
@@ -57,7 +57,7 @@ impl<W: Write> View for Lines<W> {
     }
 }
 
-/// Cells right-aligned under their heads; one that is wider pushes the rest to the right.
+/// Cells right-aligned under their heads. A wider cell moves the rest to the right.
 fn cells(cell: impl Fn(&Column) -> String) -> String {
     let cells = COLUMNS
         .iter()
@@ -65,7 +65,7 @@ fn cells(cell: impl Fn(&Column) -> String) -> String {
     cells.collect::<Vec<_>>().join(" ")
 }
 
-/// Rows of one view under their line, no wider than they need to be.
+/// Rows of one view below their interval's line, no wider than necessary.
 fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
     let columns = by.columns();
     let heads = columns.iter().map(|column| column.head.to_string());
@@ -84,12 +84,12 @@ fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
     lines.iter().map(line).collect()
 }
 
-/// Columns that a column takes: its head, or `65535`, `100.0`.
+/// Width of a column: that of its head, of `65535` or of `100.0`.
 pub fn width(column: &Column) -> usize {
     column.head.len().max(4 + usize::from(column.decimals > 0))
 }
 
-/// As vmstat does on a terminal of 24 rows.
+/// Same as vmstat on a terminal of 24 rows.
 const HEADER_EVERY: u64 = 20;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The meters' totals as Prometheus counters in base units. No label has more than a dozen values but the owners of CPU time,
-//! which are told where `--by` asks for them, and have [`OWNERS_MAX`]. Nothing is by address or connection.
+//! The meters' totals as Prometheus counters in base units. Labels have at most a dozen values. The exception
+//! is owners of CPU time, which are shown if `--by` asks for them, and are limited to [`OWNERS_MAX`]. No
+//! label is an address or a connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,21 +20,22 @@ use crate::exposition::metrics_text;
 use crate::rows::By;
 use crate::sample::Sample;
 
-/// Totals of the last look, shared by the loop that looks and the server that is asked.
+/// Totals of the last reading, shared by the loop that reads and the server.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<Mutex<Last>>);
 
 #[derive(Debug, Default)]
 struct Last {
     snapshots: Vec<Snapshot>,
-    /// Owners that are told.
+    /// Kinds of owners that are shown.
     by: Vec<By>,
-    /// CPU time of each owner that was told once, in the order of [`CONTEXTS`].
+    /// CPU time of each owner that was shown once, in the order of [`CONTEXTS`].
     owners: BTreeMap<(By, String), [u64; 4]>,
 }
 
 impl Last {
-    /// None of these ever shrinks: an estimate of user time may catch up with that of all time of tasks.
+    /// Updates the owners' times, none of which may shrink: a late estimate of user time would lower the
+    /// system time.
     fn set_owners(&mut self, costs: &Costs) {
         let rows = costs.totals();
         for &by in &self.by {
@@ -65,7 +67,7 @@ impl Last {
 }
 
 impl Metrics {
-    /// With the CPU time of the owners that rows are of.
+    /// Makes metrics with the CPU time of the owners that `wanted` asks for.
     pub fn of(wanted: &Wanted) -> Metrics {
         let by = wanted.rows.keys().copied();
         let last = Last {
@@ -75,9 +77,9 @@ impl Metrics {
         Metrics(Arc::new(Mutex::new(last)))
     }
 
-    /// Replaces the totals; those of meters that saw nothing since stay.
+    /// Replaces the totals. Totals of meters that saw nothing since then stay.
     pub fn set(&self, now: &Moment) {
-        // Whoever panicked with the lock left whole snapshots.
+        // A panic with the lock held leaves whole snapshots.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshots = &mut last.snapshots;
         snapshots.retain(|old| now.unseen.contains(&old.meter));
@@ -87,7 +89,7 @@ impl Metrics {
         }
     }
 
-    /// The text that Prometheus reads (OpenMetrics 1.0).
+    /// The text for Prometheus (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
         metrics_text(self.clone())
     }
@@ -122,7 +124,7 @@ impl Collector for Metrics {
             let values = [("", Quantity::SelfCpuNs)];
             family("tcpcost_self_cpu", help, "", &values, &counts, &mut encoder)?;
         }
-        // One method alone: the contexts of a method add up to all CPU time.
+        // Only one method, because the contexts of a method add up to all CPU time.
         if let Some(exact) = of(MeterName::Exact) {
             cpu(Quantity::EXACT_CONTEXTS, "exact_", exact, &mut encoder)
         } else if let Some(proc) = of(MeterName::Proc) {
@@ -133,7 +135,7 @@ impl Collector for Metrics {
     }
 }
 
-/// `tcpcost_owner_cpu_seconds_total`.
+/// Encodes `tcpcost_owner_cpu_seconds_total`.
 fn owners(
     owners: &BTreeMap<(By, String), [u64; 4]>,
     encoder: &mut DescriptorEncoder<'_>,
@@ -160,12 +162,12 @@ fn owners(
 }
 
 const CONTEXTS: [&str; 4] = ["user", "system", "softirq", "hardirq"];
-/// Owners of each kind that are told by name; the rest are one.
+/// Limit on the owners of each kind that have a name; the rest are one owner.
 const OWNERS_MAX: usize = 200;
 const OTHERS: &str = "others";
 const UNKNOWN: &str = "not known";
 
-/// `tcpcost_cpu_seconds_total`; contexts are called as the quantities are, without prefix and unit.
+/// Encodes `tcpcost_cpu_seconds_total`. A context is named like its quantity, without prefix and unit.
 fn cpu(
     contexts: &[Quantity],
     prefix: &str,
@@ -184,12 +186,12 @@ fn cpu(
     family("tcpcost_cpu", help, "context", &labelled, counts, encoder)
 }
 
-/// One family of counters of a meter.
+/// A family of counters of one meter.
 struct Counter {
     meter: MeterName,
     name: &'static str,
     help: &'static str,
-    /// Empty: no label.
+    /// Name of the label; empty for no label.
     label: &'static str,
     values: &'static [(&'static str, Quantity)],
 }
@@ -207,7 +209,8 @@ impl Counter {
     }
 }
 
-/// The unit is in the quantities' names: `_ns` are given in seconds. What is absent is left out.
+/// Encodes a family. The unit comes from the quantities' names: `_ns` is converted to seconds. Absent counts
+/// are omitted.
 fn family(
     name: &str,
     help: &str,
@@ -483,7 +486,7 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
             (7, "web", [4 * second, second, 0, 0]),
             (8, "web", [second, 0, second, 0]),
         ]);
-        // The estimate of user time came late: the system's does not go back.
+        // The estimate of user time came late, but the system time must not shrink.
         set(&[(7, "web", [4 * second, 4 * second, 0, 0])]);
         let text = metrics.text().unwrap();
         let told = text

@@ -1,8 +1,8 @@
-//! Whose a connection is: the process that holds its socket, the cgroup that it was made in.
+//! Owners of a connection: the process that holds its socket, and the cgroup in which the socket was made.
 //!
-//! Both are looked up by walking /proc/PID/fd and the cgroup tree, once for all the sockets that are
-//! not known yet; what is known is kept. Any user can make new sockets all the time, and any number of open files, so
-//! walks take at most [`SHARE`] of one CPU: until the next one the owners of new sockets are not known.
+//! Both are found by walking /proc/PID/fd and the cgroup tree, once for all new sockets; known owners are
+//! kept. Any user can make new sockets all the time, and any number of open files. So walks take at most
+//! [`SHARE`] of one CPU, and until the next walk the owners of new sockets are unknown.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,16 +14,14 @@ use crate::budget::{Budget, thread_cpu};
 
 use tcpcost_counts::Printable;
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
-    /// Its id.
     pub pid: u32,
-    /// Its /proc/PID/comm, which the process may choose.
+    /// The text of /proc/PID/comm, which the process can choose.
     pub name: Printable,
 }
 
-/// Who holds sockets, as far as we may see.
+/// Owners of sockets, as far as this user may see them.
 #[derive(Debug)]
 pub struct Owners {
     proc: PathBuf,
@@ -31,14 +29,14 @@ pub struct Owners {
     processes: HashMap<u32, Option<Process>>,
     paths: HashMap<u64, Option<Printable>>,
     budget: Budget,
-    /// CPU time that walks took.
+    /// CPU time of all walks.
     spent: Duration,
     unknown: usize,
 }
 
 impl Default for Owners {
     fn default() -> Owners {
-        // cgroup v2 beside v1 (systemd's "hybrid") is in a folder of its own.
+        // cgroup v2 next to v1 (systemd's "hybrid" mode) has its own folder.
         let hybrid = Path::new("/sys/fs/cgroup/unified");
         let unified = Path::new("/sys/fs/cgroup");
         let cgroups = if hybrid.is_dir() { hybrid } else { unified };
@@ -47,7 +45,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Of folders that are like /proc and like /sys/fs/cgroup.
+    /// Uses folders with the layout of /proc and /sys/fs/cgroup.
     pub fn at(proc: &Path, cgroups: &Path) -> Owners {
         Owners {
             proc: proc.to_path_buf(),
@@ -60,8 +58,8 @@ impl Owners {
         }
     }
 
-    /// Makes [`Owners::process`] know these sockets, as far as walks may take time, and forget all others. One that
-    /// several processes share is the one's with the lowest id.
+    /// Finds the processes of these sockets, as far as walks may take time, and forgets all other sockets. A
+    /// socket that several processes share belongs to the process with the lowest id.
     pub fn learn_processes(&mut self, inodes: &[u32]) {
         let mut known = std::mem::take(&mut self.processes);
         let is_new = |inode: &u32| *inode != 0 && !known.contains_key(inode);
@@ -80,11 +78,11 @@ impl Owners {
                 ))
             })
             .collect();
-        // No process has them: closed, or not ours to see.
+        // Inode 0 has no process: the socket is closed, or not visible to this user.
         self.processes.insert(0, None);
     }
 
-    /// Sockets whose owners are not known because the next walk has to wait.
+    /// Number of sockets whose owners are unknown because the next walk must wait.
     pub fn unknown(&self) -> usize {
         self.unknown
     }
@@ -93,7 +91,7 @@ impl Owners {
         self.budget.debt(Instant::now(), self.spent).is_zero()
     }
 
-    /// Walks, and counts its CPU time.
+    /// Runs a walk and counts its CPU time.
     fn walk<T>(&mut self, walk: impl FnOnce(&Owners) -> T) -> T {
         let before = thread_cpu();
         let found = walk(self);
@@ -101,7 +99,7 @@ impl Owners {
         found
     }
 
-    /// Who holds a socket.
+    /// Process that holds a socket. `None` if it is unknown.
     pub fn process(&self, inode: u32) -> Option<&Process> {
         self.processes.get(&inode)?.as_ref()
     }
@@ -134,7 +132,8 @@ impl Owners {
         found
     }
 
-    /// Path of a cgroup under the mount, e.g. `/system.slice/nginx.service`; `None` also while it is not looked up yet.
+    /// Path of a cgroup below the mount point, e.g. `/system.slice/nginx.service`. `None` if it has no path
+    /// or was not looked up yet.
     pub fn cgroup(&mut self, id: u64) -> Option<&Printable> {
         if !self.paths.contains_key(&id) && self.may_walk() {
             let found = self.walk(|owners| {
@@ -142,7 +141,7 @@ impl Owners {
                 walk_cgroups(&owners.cgroups, &owners.cgroups, &mut found);
                 found
             });
-            // Those that are gone are forgotten.
+            // Forgets removed cgroups.
             self.paths = found
                 .into_iter()
                 .map(|(id, path)| (id, Some(path)))
@@ -153,10 +152,10 @@ impl Owners {
     }
 }
 
-/// Share of one CPU that walks take at most, over time.
+/// Limit on the walks' share of one CPU, over time.
 const SHARE: f64 = 0.01;
 
-/// Of `socket:[123]`.
+/// Inode in a link `socket:[123]`.
 fn inode(link: PathBuf) -> Option<u32> {
     let text = link.to_str()?;
     text.strip_prefix("socket:[")?
@@ -165,7 +164,7 @@ fn inode(link: PathBuf) -> Option<u32> {
         .ok()
 }
 
-/// A cgroup's id is the inode of its directory.
+/// Adds a folder and its subfolders. The id of a cgroup is the inode of its folder.
 fn walk_cgroups(root: &Path, folder: &Path, found: &mut HashMap<u64, Printable>) {
     let Ok(metadata) = fs::symlink_metadata(folder) else {
         return;
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(name(&owners, 7).as_deref(), Some("child"));
         assert_eq!(name(&owners, 99), None);
         assert_eq!(name(&owners, 0), None);
-        // Known ones are not looked for again, and stay right for a process that is gone.
+        // Known sockets are not looked up again, and keep their process after it has ended.
         fs::remove_dir_all(root.path().join("9")).unwrap();
         owners.learn_processes(&[7]);
         assert_eq!(name(&owners, 7).as_deref(), Some("child"));
@@ -228,7 +227,7 @@ mod tests {
         let mut owners = Owners::at(root.path(), root.path());
         owners.learn_processes(&[7]);
         assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 0));
-        // As if that walk had taken long.
+        // Pretends that the walk took long.
         owners.spent += Duration::from_secs(3_600);
         owners.learn_processes(&[7, 8]);
         assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 1));

@@ -1,7 +1,8 @@
-//! Places for connections, and which of them gives way to a new connection.
+//! Places for connections, and the choice of the connection that must end for a new one.
 //!
-//! A connection that answers a request keeps its place until the answer is written. Any other one gives way, but only
-//! after a short time: a request may be on its way. The new connection waits until then.
+//! A connection that answers a request keeps its place until the answer is written. Any other connection can
+//! be ended for a new one, but only after a short time, because its request may be in flight. The new
+//! connection waits until then.
 
 use std::io;
 use std::pin::Pin;
@@ -30,7 +31,7 @@ impl Places {
         }
     }
 
-    /// Waits for a place: until a connection ends, or until one must give way.
+    /// Waits for a place: until a connection ends by itself or may be ended.
     pub(crate) async fn take(&mut self) -> Arc<Place> {
         loop {
             while self.tasks.try_join_next().is_some() {}
@@ -46,7 +47,7 @@ impl Places {
                 self.taken.swap_remove(first).1.abort();
                 return Place::new();
             }
-            // An answer that is written meanwhile may bring the time forward to this.
+            // An answer that completes in between can bring this time forward.
             let at = at.min(now + QUIET_MIN);
             let _ = tokio::time::timeout_at(at, self.tasks.join_next()).await;
         }
@@ -62,7 +63,7 @@ impl Places {
     }
 }
 
-/// A connection's place.
+/// Place of a connection, with the time from which it may be ended.
 pub(crate) struct Place(Mutex<Instant>);
 
 impl Place {
@@ -70,12 +71,12 @@ impl Place {
         Arc::new(Place(Mutex::new(Instant::now() + QUIET_MIN)))
     }
 
-    /// The connection begins to answer.
+    /// Keeps the place, because the connection begins to answer.
     pub(crate) fn answers(&self) {
         self.set(ANSWER_MAX);
     }
 
-    /// When this connection may be ended for a new one.
+    /// Time from which this connection may be ended for a new one.
     fn gives_way(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +86,7 @@ impl Place {
     }
 }
 
-/// A connection's stream: sees that an answer is written.
+/// Stream of a connection, which notices that an answer has been written.
 pub(crate) struct Watched {
     stream: TcpStream,
     place: Arc<Place>,
@@ -139,7 +140,7 @@ impl AsyncWrite for Watched {
         self.stream.is_write_vectored()
     }
 
-    /// Called once all that was to be written is: after an answer, but also without one.
+    /// Called when all data has been written: after an answer, but also without one.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.has_written) {
             self.place.set(QUIET_MIN);
@@ -152,9 +153,9 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Time that a connection without a complete request keeps its place. A request that is lost is sent again after
-/// some 200 ms.
+/// Time that a connection without a complete request keeps its place. A lost request is sent again after
+/// about 200 ms.
 const QUIET_MIN: Duration = Duration::from_millis(500);
 
-/// Time that an answer keeps its place if its reader does not read. Prometheus waits 10 s by default.
+/// Time that an answer keeps its place if the client does not read. Prometheus waits 10 s by default.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! Rows of a view: one connection each, or all that is of one process, cgroup, network namespace or port: what it moved, and
-//! what CPU time that took.
+//! Rows of a view: the traffic and the CPU time of a connection, or of all connections of a process, cgroup,
+//! network namespace or port.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,23 +11,24 @@ use tcpcost_meter::holder::Port;
 use crate::column::{Column, column};
 use crate::owners::Process;
 
-/// What rows are of.
+/// Kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum By {
-    /// One connection each.
+    /// A row for each connection.
     Connection,
-    /// The process that holds the socket.
+    /// Process that holds the socket.
     Process,
-    /// The cgroup: a connection's is that which the socket was made in, a process' the one that it was in at its first socket.
+    /// Cgroup. A connection has the cgroup in which its socket was made, a process the one in which it made
+    /// its first socket.
     Cgroup,
-    /// The network namespace.
+    /// Network namespace of the socket or process.
     Namespace,
-    /// The port of the service, here or at the other end.
+    /// Port of the service, here or at the other end.
     Port,
 }
 
 impl By {
-    /// One of them, in metrics and as the value of `--by`.
+    /// Name of one row of this kind, in metrics and as the value of `--by`.
     pub fn one(self) -> &'static str {
         match self {
             By::Connection => "connection",
@@ -38,14 +39,14 @@ impl By {
         }
     }
 
-    /// The column by which the screen sorts at first: CPU time, or what was sent.
+    /// Column by which the screen sorts at first: CPU time, or bytes sent.
     pub fn first_sort(self) -> usize {
         let columns = self.columns().iter();
         let mut heads = columns.map(|column| column.head);
         heads.position(|head| head == "cpu%").unwrap_or(0)
     }
 
-    /// What is shown of each.
+    /// Columns of rows of this kind.
     pub fn columns(self) -> &'static [Column] {
         match self {
             By::Connection => CONNECTION_COLUMNS,
@@ -53,7 +54,7 @@ impl By {
         }
     }
 
-    /// Its key in JSON.
+    /// Key in JSON.
     pub fn name(self) -> &'static str {
         match self {
             By::Connection => "connections",
@@ -65,40 +66,34 @@ impl By {
     }
 }
 
-/// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace {
-    /// The inode of /proc/PID/ns/net.
+    /// Inode of /proc/PID/ns/net.
     pub inode: u32,
-    /// Its name below /run/netns, if it has one.
+    /// Name below /run/netns, if it has one.
     pub name: Option<Printable>,
 }
 
-/// Growth of one connection, of the CPU time of one process, or of all of one owner.
+/// Growth of one connection, of the CPU time of one process, or of all connections and processes of an owner.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// Both ends, of a connection.
+    /// Both ends. `None` if the row is not a connection.
     pub ends: Option<[SocketAddr; 2]>,
-    /// The process.
     pub process: Option<Process>,
-    /// The cgroup.
     pub cgroup: Option<Printable>,
-    /// The network namespace.
     pub namespace: Option<Namespace>,
-    /// The port.
     pub port: Option<Port>,
-    /// Connections in it.
+    /// Number of connections.
     pub connections: u64,
-    /// Growth.
     pub counts: Counts,
-    /// Whether it is CPU time that no process with sockets has: the host's.
+    /// True for the host's CPU time that belongs to no process with sockets.
     pub is_host: bool,
-    /// Whether it is all that has no port, among ports.
+    /// True, in the view of ports, for the sum of all rows without a port.
     pub is_without_port: bool,
 }
 
-/// The rows that took the most CPU time, where that is known, else those that moved the most bytes; most first. What the host has
-/// besides is the last row.
+/// The rows with the most CPU time, or with the most bytes if CPU time is unknown, largest first. The host's
+/// row comes last and does not count to the limit.
 pub fn top(rows: &[Row], by: By, most: usize) -> Vec<Row> {
     let (host, rows): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.is_host);
     let mut rows: Vec<Row> = match by {
@@ -108,7 +103,7 @@ pub fn top(rows: &[Row], by: By, most: usize) -> Vec<Row> {
         }
         by => grouped(&rows, by),
     };
-    // Labels decide between equals, so that rows do not change places for nothing.
+    // Equal rows are sorted by label, so that they keep their places.
     rows.sort_by_cached_key(|row| (Reverse((row.cpu_ns(), row.bytes())), row.label()));
     rows.truncate(most);
     if by != By::Connection {
@@ -117,7 +112,7 @@ pub fn top(rows: &[Row], by: By, most: usize) -> Vec<Row> {
     rows
 }
 
-/// What rows of one view have in common.
+/// Owner that rows of one group share.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Process(Option<u32>),
@@ -126,7 +121,8 @@ enum Key {
     Port(Option<Port>),
 }
 
-/// Sums of the rows of each owner: of connections and of CPU time each for itself. A count that one of them lacks is absent.
+/// Sums of the rows of each owner, separately for connections and for CPU time. A count that one of the rows
+/// lacks is absent.
 fn grouped(rows: &[&Row], by: By) -> Vec<Row> {
     let mut groups: HashMap<Key, [Option<Row>; 2]> = HashMap::new();
     for row in rows {
@@ -198,7 +194,7 @@ fn add(group: &mut Option<Row>, owner: Row, row: &Row) {
 }
 
 impl Row {
-    /// Its growth over the interval, as a source of figures.
+    /// Growth over the interval, as a source of figures.
     pub fn over(&self, duration_ns: u64) -> Grown<'_> {
         Grown {
             counts: &self.counts,
@@ -206,12 +202,12 @@ impl Row {
         }
     }
 
-    /// What a column shows of it.
+    /// Value in a column.
     pub fn value(&self, column: &Column, duration_ns: u64) -> Option<f64> {
         column.value(&self.over(duration_ns), |_| true)
     }
 
-    /// The same for people.
+    /// Text in a column.
     pub fn text(&self, column: &Column, duration_ns: u64) -> String {
         column.text(self.value(column, duration_ns))
     }
@@ -222,7 +218,7 @@ impl Row {
         of(Quantity::ConnBytesAcked).saturating_add(of(Quantity::ConnBytesReceived))
     }
 
-    /// CPU time: of tasks, softirqs and hard interrupts.
+    /// CPU time of tasks, softirqs and hard interrupts.
     pub fn cpu_ns(&self) -> u64 {
         let of = |quantity| self.counts.get(&quantity).copied().unwrap_or(0);
         [
@@ -235,7 +231,8 @@ impl Row {
         .sum()
     }
 
-    /// Its owner of this kind: a process by its name alone. `None` of what is not known, and of a connection.
+    /// Name of the owner of this kind; a process is named without its id. `None` for an unknown owner, and for a
+    /// connection.
     pub fn owner_by(&self, by: By) -> Option<String> {
         match by {
             By::Connection => None,
@@ -252,7 +249,7 @@ impl Row {
         }
     }
 
-    /// Who it is, for people.
+    /// Name of the row for people.
     pub fn label(&self) -> String {
         if self.is_host {
             return HOST.to_string();
@@ -279,10 +276,10 @@ impl Row {
     }
 }
 
-/// What no process with sockets has.
+/// Label of the host's row.
 const HOST: &str = "the host: no socket's";
 
-/// Counts of connections: their own, what `segments` saw of them, and CPU time by `exact`.
+/// Growth of a row as a source: counts of TCP_INFO, of `segments`, and CPU time by `exact`.
 pub struct Grown<'a> {
     counts: &'a Counts,
     duration_ns: u64,
@@ -398,7 +395,7 @@ mod tests {
         let whole = "8.590 0.000 0.668 70.0 10.0 20.0 30.0 10.0";
         assert_eq!(shown(By::Process), [("7 web (1)".into(), whole.into())]);
         assert_eq!(shown(By::Cgroup), [("/a (1)".into(), whole.into())]);
-        // The tasks' time is of no port, and the connection's is another.
+        // The tasks' time has no port, and the connection's port is a different one.
         let ports: [(String, String); 3] = [
             ("80 here", "- - - - - - 30.0 10.0"),
             ("no port", "- - - 30.0 10.0 20.0 0.0 0.0"),

@@ -1,6 +1,6 @@
-//! What one interval showed: the growth of each meter's totals, and which figures of it are shown.
+//! An interval: the growth of each meter's totals, and the figures that are shown.
 //!
-//! JSON has every figure of [`COLUMNS`]; lines and screen have one a column.
+//! JSON has every figure of [`COLUMNS`]; lines and screen show one figure in each column.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ use crate::rows::Row;
 pub struct Sample {
     /// Time between the snapshots, ns: the longest of all meters.
     pub duration_ns: u64,
-    /// Growth by meter, each of its widest owner: all CPUs, the host, the namespace.
+    /// Growth by meter, for its widest owner: all CPUs, the host, or the namespace.
     pub counts: BTreeMap<MeterName, Counts>,
-    /// Growth by connection and by process, where asked for.
+    /// Growth by connection and by process. `None` if it was not asked for.
     pub rows: Option<Vec<Row>>,
-    /// Meters that saw nothing of some of it: their figures are absent, and not another meter's.
+    /// Meters that missed a part of the interval. Their figures are absent, and no other meter replaces them.
     pub unseen: Vec<MeterName>,
-    /// Standard error of payload bytes, over them, where they are sampled.
+    /// Relative standard error of payload bytes. `None` if they are not sampled.
     pub sampling_error: Option<f64>,
-    /// Why something is absent in this interval.
+    /// Reasons for values that are absent in this interval.
     pub warnings: Vec<String>,
 }
 
 impl Sample {
-    /// What grew. A meter that went backwards is absent, with a warning.
+    /// Growth between two readings. A meter that went backwards is absent, with a warning.
     pub fn between(earlier: &[Snapshot], later: &[Snapshot]) -> Sample {
         let mut sample = Sample::default();
         for after in later {
@@ -52,17 +52,17 @@ impl Sample {
         self.counts.insert(reading.meter, reading.counts);
     }
 
-    /// Whether a meter observed it, though it may have seen nothing of this interval.
+    /// True if the meter is available, even if it saw nothing in this interval.
     fn has(&self, meter: MeterName) -> bool {
         self.counts.contains_key(&meter) || self.unseen.contains(&meter)
     }
 
-    /// What a column shows of it.
+    /// Value in a column.
     pub fn value(&self, column: &Column) -> Option<f64> {
         column.value(self, |meter| self.has(meter))
     }
 
-    /// The same for people.
+    /// Text in a column.
     pub fn text(&self, column: &Column) -> String {
         column.text(self.value(column))
     }
@@ -77,7 +77,7 @@ impl Sample {
     }
 }
 
-/// What this host did in the interval.
+/// Counts of this host in the interval.
 impl Source for Sample {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         self.interval().count(by, of)
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_made_of_the_counts() {
-        // By hand from testing.rs: 125 MB sent and 12.5 MB received in 1 s, CPUs busy for 1 s.
+        // Calculated by hand from testing.rs: 125 MB sent and 12.5 MB received in 1 s, CPUs busy for 1 s.
         let expected = [
             "1.000", "0.100", "7.447", "23831", "10.0", "12500", "5.0", "20.0", "10.0", "60", "30",
             "8", "2", "12.5", "7", "0.75", "5.0", "1.5",

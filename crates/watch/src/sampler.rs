@@ -1,7 +1,7 @@
-//! The eBPF meters, kept from costing more than they may: their programs run all the time where that is cheap enough,
-//! else in windows at random instants, five in two seconds, as long as the limit allows.
+//! Runs the eBPF meters within their limit of CPU time. Their programs run all the time if that is cheap
+//! enough. Else they run in windows at random instants, five in two seconds, as long as the limit allows.
 //!
-//! A thread opens and closes the windows; the loop that looks takes what they saw.
+//! A thread opens and closes the windows; the main loop takes the counts of closed windows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,27 +19,28 @@ use crate::estimate::{Estimate, Window};
 use crate::events::Events;
 use crate::holder_totals::{ByClass, HolderTotals};
 
-/// eBPF meters and what they saw.
+/// eBPF meters and their estimates.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Mutex<Shared>>,
     estimates: Vec<Estimate>,
-    /// CPU time by process, where that is told.
+    /// CPU time by process. `None` if it is not counted.
     holders: Option<HolderTotals>,
-    /// When the last look was, and how long the programs were idle until then.
+    /// Time of the last `take`.
     taken: Instant,
     idle: Duration,
     cost_ns: Option<u64>,
 }
 
-/// What can be said of the time until now.
+/// Readings and estimates until now.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// Totals of the meters, and of what their programs cost.
+    /// Totals of the meters, and of the cost of their programs.
     pub snapshots: Vec<Snapshot>,
-    /// Meters that saw nothing of what was.
+    /// Meters without an estimate of this interval.
     pub unseen: Vec<MeterName>,
-    /// Standard error of payload bytes since the last time, over them; `None` where all was seen, or too little.
+    /// Relative standard error of payload bytes since the last call. `None` if all traffic was seen, or too
+    /// little of it.
     pub error: Option<f64>,
 }
 
@@ -52,8 +53,8 @@ impl Taken {
 }
 
 impl Sampler {
-    /// Keeps what the programs and their windows take below this share of one CPU, where there is one, with a window
-    /// at least in each interval between two looks.
+    /// Keeps the CPU time of the programs and their windows below `cost_max` of one CPU, if there is a limit.
+    /// There is at least one window in each interval.
     pub fn new(
         meters: Vec<Box<dyn Pausable + Send>>,
         cpus: usize,
@@ -99,9 +100,10 @@ impl Sampler {
         })
     }
 
-    /// What there is to say now, next to what the meters `proc`, `self` and `netstat` say now.
+    /// Estimates the totals until now. `beside` are the current readings of the meters `proc`, `self` and
+    /// `netstat`.
     pub fn take(&mut self, beside: &[Snapshot], warnings: &mut Vec<String>) -> Taken {
-        // Before the windows' thread can make it wait: `beside` was read just now.
+        // Read before the lock, for which this thread may have to wait: `beside` was read just now.
         let events = Events::now();
         let mut shared = lock(&self.shared);
         shared.close(After::GoOn);
@@ -155,12 +157,13 @@ impl Sampler {
         taken
     }
 
-    /// CPU time of each process with sockets until the last time.
+    /// CPU time of each process with sockets until the last `take`. `None` if it is not counted.
     pub fn by_holder(&self) -> Option<&ByHolder> {
         Some(self.holders.as_ref()?.totals())
     }
 
-    /// Totals of what was seen of each connection: not scaled. What found no room in them is a warning.
+    /// Totals of each connection in the windows, not scaled. Adds a warning if a connection found no room in
+    /// a map.
     pub fn by_connection(&self, warnings: &mut Vec<String>) -> Skbs {
         let mut shared = lock(&self.shared);
         let mut all = Skbs::new();
@@ -180,27 +183,27 @@ fn snapshot(meter: MeterName, at_ns: u64, whose: Whose, counts: Counts) -> Snaps
     }
 }
 
-/// What the thread of windows and the loop that looks share.
+/// State shared by the thread of the windows and the main loop.
 struct Shared {
     meters: Vec<Box<dyn Pausable + Send>>,
     statistics: Option<Box<dyn Pausable + Send>>,
     netstat: Netstat,
     cpus: usize,
-    /// Runs of the programs in the last window.
+    /// Runs of the programs per second in the last window.
     runs_per_s: f64,
-    /// What windows took of the CPUs beside the programs' runs and this thread.
+    /// CPU time of the windows in addition to the programs' runs and this thread.
     beside: Duration,
-    /// Since when the programs are idle, and how.
+    /// Start and kind of the current idle time. `None` while a window is open.
     idle_since: Option<(Instant, Idle)>,
-    /// The window that runs now.
+    /// Start of the open window.
     open: Option<Edge>,
     closed: Vec<ClosedWindow>,
-    /// Whether the programs have run all the time since the last look.
+    /// True if the programs have run all the time since the last `take`.
     is_whole: bool,
     failure: Option<String>,
 }
 
-/// What is read at both ends of a window.
+/// Readings at the start or the end of a window.
 struct Edge {
     at: Instant,
     snapshots: Vec<Option<Snapshot>>,
@@ -214,7 +217,7 @@ impl Edge {
         self.programs.as_ref()?.get(&of).copied()
     }
 
-    /// CPU time of a program's run since an earlier edge, in the mean; 0 if it is unknown.
+    /// Mean CPU time of a program's run since an earlier edge; 0 if it is unknown.
     fn run_ns(&self, before: &Edge) -> f64 {
         let grown = |of| Some(self.programs(of)?.saturating_sub(before.programs(of)?) as f64);
         let runs = grown(Quantity::SelfProgramRuns).filter(|runs| *runs > 0.0);
@@ -225,23 +228,23 @@ impl Edge {
     }
 }
 
-/// What one window saw.
+/// Growth over a closed window.
 struct ClosedWindow {
     duration: Duration,
-    /// By meter.
+    /// Growth by meter.
     by_meter: Vec<Option<Window>>,
-    /// Total until its end.
+    /// CPU time of the programs until the window's end.
     programs_ns: Option<u64>,
 }
 
-/// What the programs do after a window.
+/// State of the programs after a window.
 enum After {
     GoOn,
     Idle,
 }
 
 impl Shared {
-    /// Lets the programs run and opens a window.
+    /// Starts the programs and opens a window.
     fn open(&mut self) -> Result<(), MeterError> {
         if let Some((since, Idle::Attached)) = self.idle_since.take() {
             self.beside += duty_cycle::attached(self.runs_per_s, since.elapsed());
@@ -262,7 +265,7 @@ impl Shared {
             return;
         };
         let end = match after {
-            // Nothing is estimated of this interval.
+            // This interval needs no estimate, so a quick reading is enough.
             After::GoOn if self.is_whole => self.read_edge().0,
             _ => self.edge(),
         };
@@ -311,7 +314,7 @@ impl Shared {
         }
     }
 
-    /// CPU time that the programs, their windows and this thread took so far, ns.
+    /// CPU time of the programs, their windows and this thread so far, ns.
     fn spent_ns(&mut self) -> u64 {
         let programs = self.programs().unwrap_or_default();
         let ran_ns = programs.get(&Quantity::SelfProgramsNs);
@@ -323,12 +326,13 @@ impl Shared {
         Some(totals.into_iter().next()?.counts)
     }
 
-    /// Reads the eBPF meters and `netstat` with no packet in between, or with as few as can be had: in a short window a large packet
-    /// that one of them lacks is a tenth of all.
+    /// Reads the eBPF meters and `netstat` with no packet in between, or with as few as possible. In a short
+    /// window, a large packet that one of them lacks can be a tenth of the bytes.
     fn edge(&mut self) -> Edge {
         let (mut edge, mut fewest) = self.read_edge();
         for _ in 1..EDGE_TRIES {
-            // Where many pass in so short a time, windows have many, and it will not be quiet soon.
+            // If many packets pass in so short a time, windows have many packets, and another try would not
+            // be better.
             if fewest == 0 || fewest > EDGE_PACKETS && edge.at.elapsed() < EDGE_TIME {
                 break;
             }
@@ -340,7 +344,7 @@ impl Shared {
         edge
     }
 
-    /// The packets that passed while it was read, too.
+    /// Reads an edge, and counts the packets that passed meanwhile.
     fn read_edge(&mut self) -> (Edge, u64) {
         let edge = Edge {
             programs: self.programs(),
@@ -359,7 +363,7 @@ impl Shared {
     }
 }
 
-/// Packets that the meter `segments` saw between two reads.
+/// Packets that the meter `segments` saw between two readings.
 fn passed(before: &[Option<Snapshot>], after: &[Option<Snapshot>]) -> u64 {
     let packets = |all: &[Option<Snapshot>]| -> u64 {
         let counts = all.iter().flatten().flat_map(|snapshot| &snapshot.totals);
@@ -377,7 +381,7 @@ impl std::fmt::Debug for Shared {
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // A panic in between leaves whole windows.
+    // A panic with the lock held leaves whole windows.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -391,16 +395,17 @@ fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
     }
 }
 
-/// How long the programs run.
+/// Decides how long the programs run.
 #[derive(Debug)]
 pub struct Pace {
     cost_max: f64,
-    /// Mean distance of windows, and its limit where even the shortest windows cost too much.
+    /// Mean time between the starts of two windows.
     distance: Duration,
+    /// Limit of `distance`, for the case that even the shortest windows cost too much.
     distance_max: Duration,
-    /// Length of the next window; `None`: all the time.
+    /// Length of the next window; `None` if the programs run all the time.
     window: Option<Duration>,
-    /// State of a generator.
+    /// State of a random number generator.
     random: u64,
 }
 
@@ -440,12 +445,13 @@ impl Pace {
         }
     }
 
-    /// Length of the next window; `None`: the programs run all the time.
+    /// Length of the next window; `None` if the programs run all the time.
     pub fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// Time until the next window opens, half to one and a half of the mean, so that windows keep in step with no load.
+    /// Time until the next window opens: half to one and a half times the mean, so that windows do not
+    /// synchronize with a load.
     pub fn gap(&mut self) -> Duration {
         let mean = self
             .distance
@@ -453,12 +459,13 @@ impl Pace {
         mean.mul_f64(0.5 + self.random())
     }
 
-    /// Takes in what the last window and the time before it cost.
+    /// Adjusts the windows to the cost of the last window and the time before it.
     pub fn spent(&mut self, spent: Duration) {
         let affordable = PERIOD.mul_f64(self.cost_max);
         let distance = spent.div_f64(self.cost_max);
         self.distance = distance.clamp(PERIOD, self.distance_max);
-        // Too dear by how much; half of the way there, and never more than twice as long.
+        // Ratio of affordable to actual cost. The length moves half of the way, and at most to twice its
+        // value.
         let factor = affordable
             .div_duration_f64(spent.max(Duration::from_nanos(1)))
             .min(3.0);
@@ -469,7 +476,7 @@ impl Pace {
         };
     }
 
-    /// From 0 to 1: Knuth's MMIX.
+    /// Random number from 0 to 1 (Knuth's MMIX).
     fn random(&mut self) -> f64 {
         self.random = self
             .random
@@ -479,30 +486,32 @@ impl Pace {
     }
 }
 
-/// Mean distance of windows, if they can be afforded. Opening and closing a window takes 0.6 ms of CPU here where programs are detached (2 CPUs, `duty_cycle.rs`): 0.15 % of one.
+/// Mean time between windows if their cost allows it. With detached programs, opening and closing a window
+/// takes 0.6 ms of CPU (2 CPUs, `duty_cycle.rs`): 0.15 % of one CPU.
 pub const PERIOD: Duration = Duration::from_millis(400);
 
-/// Reads of a window's edge until no packet comes in between. One takes some 0.1 ms, more if another task ran meanwhile.
+/// Limit on the readings of an edge until no packet comes in between. One takes about 0.1 ms, more if another
+/// task runs meanwhile.
 const EDGE_TRIES: u32 = 5;
 const EDGE_PACKETS: u64 = 4;
 const EDGE_TIME: Duration = Duration::from_micros(300);
 
-/// Packets, as the meter `segments` counts them.
+/// Quantities of the meter `segments` that add up to packets.
 const PACKETS: &[Quantity] = &[
     Quantity::DeviceSkbsSent,
     Quantity::DataSkbsReceived,
     Quantity::PureAcksReceived,
 ];
 
-/// Shorter ones see less than they cost.
+/// Shortest window: shorter ones cost more than they show.
 const WINDOW_MIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Windows after periods in which the programs would have cost so much of a CPU all the time, and a
-    /// window itself 1 ms.
+    /// Windows after periods of 400 ms, in which the programs would cost `costs` of a CPU if they ran all the
+    /// time. A window itself costs 1 ms.
     fn windows(cost_max: f64, costs: &[f64]) -> Vec<Option<Duration>> {
         let mut pace = Pace::new(cost_max, Duration::from_secs(1), 1);
         let after = |&cost: &f64| {
@@ -528,13 +537,13 @@ mod tests {
 
     #[test]
     fn windows_become_as_long_as_they_may_cost() {
-        // 2.4 ms of each 400 may be spent: 1 for the window itself, the others at 100 us per ms.
+        // 2.4 ms of each 400 may be spent: 1 ms for the window itself, the rest at 100 us per ms.
         let last = windows(0.006, &[0.1; 30])[29].unwrap();
         assert!(
             last.abs_diff(Duration::from_millis(14)) < Duration::from_millis(1),
             "{last:?}"
         );
-        // Nothing affordable is left: the shortest.
+        // The limit is below the cost of any window, so the shortest one is used.
         assert_eq!(windows(0.000_1, &[1.0; 30])[29], Some(WINDOW_MIN));
     }
 }

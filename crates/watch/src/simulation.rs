@@ -1,4 +1,4 @@
-//! Twenty minutes of traffic in virtual time: what `watch` says where it samples, against all that passed.
+//! Compares the results of `watch` with the truth over twenty minutes of sampled traffic in virtual time.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -22,7 +22,7 @@ const MS: u64 = 1_000_000;
 const CPUS: u64 = 2;
 const MINUTES: u64 = 20;
 
-/// A generator of numbers (Knuth's MMIX).
+/// A generator of random numbers (Knuth's MMIX).
 struct Random(u64);
 
 impl Random {
@@ -41,17 +41,17 @@ impl Random {
     }
 }
 
-/// What happens at an instant.
+/// Event in the simulated host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
-    /// A packet, of so many bytes in so many segments, 0 for a pure ACK.
+    /// A packet with `payload` bytes in `segments` segments. A pure ACK has no payload.
     Packet {
         payload: u64,
         segments: u64,
     },
     Syn,
     Fin,
-    /// A packet of another protocol, of so many bytes.
+    /// A packet of another protocol, of this many bytes.
     Datagram(u64),
     /// CPU time of other tasks, ns.
     Work(u64),
@@ -61,19 +61,19 @@ enum Happening {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
-    /// Requests over connections that stay, one a millisecond.
+    /// Requests over connections that stay open, one a millisecond.
     Steady,
-    /// Connections that come at random, 500 a second.
+    /// New connections at random, 500 a second.
     Churn,
     /// A hundred connections at a time.
     Bursty,
-    /// Churn, and 8 MiB as often as a window opens in the mean.
+    /// Churn, and 8 MiB as often as a window opens on average.
     Periodic,
-    /// A minute of churn, a minute of a bulk transfer.
+    /// Alternates between a minute of churn and a minute of a bulk transfer.
     Alternating,
 }
 
-/// All that passes, at both ends of a loopback device.
+/// All traffic of a loopback device, at both ends, and the counters of the kernel and the programs.
 struct World {
     load: Load,
     random: Random,
@@ -83,7 +83,7 @@ struct World {
     segments: Counts,
     exact: Counts,
     events: Events,
-    /// True while programs run, each run of which takes time of what it is called in.
+    /// True while programs run. Each run adds time to the context in which it is called.
     has_programs: bool,
 }
 
@@ -147,7 +147,7 @@ impl World {
             Happening::Packet { payload, segments } => (payload, segments, 52),
             Happening::Syn => (0, 1, 60),
             Happening::Datagram(bytes) => (0, 0, bytes),
-            // Some ACKs have blocks of SACK.
+            // Some ACKs have SACK blocks.
             Happening::Fin => (0, 1, 52 + 12 * self.random.below(2)),
             _ => unreachable!("it was handled above"),
         };
@@ -182,7 +182,7 @@ impl World {
         add(&mut self.exact, Q::ExactTaskOthersNs, task);
     }
 
-    /// An interrupt that takes so long, and in which so many programs run.
+    /// Adds an interrupt of `ns` nanoseconds in which programs run `runs` times.
     fn interrupt(&mut self, kind: Q, ns: u64, runs: u64) {
         let programs_ns = if self.has_programs { runs * RUN_NS } else { 0 };
         *self.exact.entry(kind).or_insert(0) += ns + programs_ns;
@@ -249,20 +249,21 @@ impl World {
         self.exact.values().sum()
     }
 
-    /// As the eBPF meter would say: what is not busy is idle.
+    /// Counts of the eBPF meter. Time that is not busy is idle.
     fn exact(&self) -> Counts {
         let mut counts = self.exact.clone();
         counts.insert(Q::ExactIdleNs, self.now_ns * CPUS - self.busy_ns());
         counts
     }
 
-    /// As the meters of the kernel's counters say.
+    /// Snapshots of the meters of the kernel's counters.
     fn kernel(&self) -> Vec<Snapshot> {
         let idle_ns = self.now_ns * CPUS - self.busy_ns();
         let proc = [
             (Q::CpuIdleNs, idle_ns / (10 * MS) * 10 * MS),
             (Q::CpuIowaitNs, 0),
-            // The hypervisor's view: in part of what it took the CPU was idle, and the rest is in what it hit.
+            // The hypervisor's view: the CPU was idle in a part of the stolen time, and the rest is in the
+            // context that it hit.
             (Q::CpuStealNs, self.now_ns / 100),
         ];
         vec![
@@ -310,7 +311,7 @@ const SEGMENTS: &[Q] = &[
     Q::PureAcksReceived,
 ];
 
-/// What the sampler's thread does, and the loop that looks.
+/// The sampler's thread and the main loop.
 struct Watcher {
     world: World,
     pace: Pace,
@@ -318,8 +319,9 @@ struct Watcher {
     estimates: [Estimate; 2],
     closed: Vec<[Window; 2]>,
     open: Option<([Counts; 3], Events)>,
-    /// When the thread opens or closes a window next, and what it has to pay for until then.
+    /// Time when the thread next opens or closes a window.
     next_ns: u64,
+    /// Packets until the last time that the thread charged its cost.
     began_packets: u64,
     is_whole: bool,
 }
@@ -341,7 +343,7 @@ impl Watcher {
         watcher
     }
 
-    /// The meters one after the other, with other tasks in between at times.
+    /// Reads the meters one after the other, sometimes with other tasks in between.
     fn edge(&mut self) -> ([Counts; 3], Events) {
         let exact = self.world.exact();
         let events = self.world.events.clone();
@@ -386,7 +388,7 @@ impl Watcher {
         self.is_whole = false;
     }
 
-    /// The sampler's thread until an instant.
+    /// Runs the sampler's thread until an instant.
     fn run(&mut self, to_ns: u64) {
         while self.next_ns <= to_ns {
             self.world.advance(self.next_ns.max(self.world.now_ns));
@@ -430,7 +432,8 @@ impl Watcher {
         self.world.advance(to_ns.max(self.world.now_ns));
     }
 
-    /// What is seen at an instant, and what was true when the kernel's counters were read.
+    /// Reads the meters at an instant. Also returns the true counts at the moment when the kernel's counters
+    /// were read.
     fn look(&mut self, at_ns: u64) -> (Moment, Counts) {
         self.run(at_ns);
         let mut truth = self.world.exact();
@@ -459,13 +462,13 @@ impl Watcher {
     }
 }
 
-/// Lines, and the truth of each.
+/// Samples, each with its true counts.
 #[derive(Default)]
 struct Kept {
     lines: Vec<(Sample, Counts)>,
 }
 
-/// Truths at the looks, which the view takes.
+/// True counts at each reading, which the view takes.
 type Truths = RefCell<Vec<Counts>>;
 
 struct Keeper<'a> {
@@ -512,7 +515,7 @@ fn count(sample: &Sample, of: Q) -> Option<f64> {
     meters.find_map(|meter| Some(*sample.counts.get(&meter)?.get(&of)? as f64))
 }
 
-/// Totals over true ones, by quantity.
+/// Ratio of the total to the true total, by quantity.
 fn totals(kept: &Kept) -> BTreeMap<Q, f64> {
     let of = |quantity: Q| {
         let said: f64 = kept
@@ -530,7 +533,8 @@ fn totals(kept: &Kept) -> BTreeMap<Q, f64> {
     CHECKED.iter().map(|&quantity| of(quantity)).collect()
 }
 
-/// Share of the lines with an error whose payload is within two errors.
+/// Share of the samples with an error whose payload is within two errors. Also the number of these samples,
+/// and the mean error.
 fn coverage(kept: &Kept) -> (f64, usize, f64) {
     let payload = [Q::DataSkbBytesSent, Q::DataSkbBytesReceived];
     let (mut within, mut all, mut errors) = (0, 0, 0.0);
@@ -563,7 +567,8 @@ const CHECKED: &[Q] = &[
     Q::ExactHardirqNs,
 ];
 
-/// After twenty minutes each total is within 2 % of the truth, and 95 of 100 lines are within two errors of theirs.
+/// Checks that after twenty minutes each total is within 2 % of the truth, and that 95 of 100 samples are
+/// within two errors of it.
 #[test]
 fn totals_and_errors_are_true_where_watch_samples() {
     thread::scope(|scope| {
@@ -579,7 +584,7 @@ fn check(load: Load) {
     println!("{load:?}: {within:.3} of {n} lines within two errors, of {error:.4} in the mean");
     assert!(n > 1000, "{load:?}: {n} lines were sampled");
     assert!(within >= 0.95, "{load:?}: {within} of {n}");
-    // Errors so wide that they say nothing would cover all.
+    // Errors so wide that they say nothing would cover all samples.
     assert!(error < 0.01, "{load:?}: {error}");
     for (of, ratio) in totals(&kept) {
         println!("  {load:?}: {of} {ratio:.4}");
@@ -587,7 +592,8 @@ fn check(load: Load) {
     }
 }
 
-/// A window opens as often at any time of a load's period, though the load comes as often as windows do.
+/// Checks that windows open equally often at any phase of a load whose period equals the mean time between
+/// windows.
 #[test]
 fn windows_keep_in_step_with_no_load() {
     let mut pace = Pace::new(0.004, Duration::from_secs(1), SEED);

@@ -1,4 +1,4 @@
-//! The meters that this host and user let us have, and what they are together: the tier.
+//! The meters that are available on this host for this user, and the tier that they form.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::driver::Moment;
 use crate::sampler::Sampler;
 use tcpcost_host::cpus;
 
-/// How much can be seen.
+/// Level of detail of the available meters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// The kernel's own counters, for everybody.
+    /// Only the kernel's own counters, which any user can read.
     Counters,
-    /// eBPF at tracepoints besides.
+    /// Also eBPF at tracepoints.
     Tracepoints,
-    /// Hardware cycles besides, with or without eBPF.
+    /// Also hardware cycles, with or without eBPF.
     Pmu,
 }
 
 impl Tier {
-    /// Its name in JSON and in headers.
+    /// Name in JSON and in headers.
     pub fn name(self) -> &'static str {
         match self {
             Tier::Counters => "counters",
@@ -39,28 +39,27 @@ impl Tier {
     }
 }
 
-/// By which methods figures are made, and why not by better ones.
+/// Methods by which figures are made, and the reasons why better ones are unavailable.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// The tier.
     pub tier: Tier,
-    /// CPUs that are online.
+    /// Number of CPUs that are online.
     pub cpus: usize,
-    /// Whether CPU time is exact, by eBPF.
+    /// True if CPU time is exact, by eBPF.
     pub has_exact: bool,
-    /// Whether skbs are seen, by eBPF.
+    /// True if skbs are counted, by eBPF.
     pub has_segments: bool,
-    /// Share of one CPU that the eBPF programs may cost before they are sampled; `None` where they run all the
-    /// time: nobody knows what they cost, or nobody minds.
+    /// Share of one CPU that the eBPF programs may cost before they sample. `None` if they run all the time,
+    /// because their cost is unknown or not limited.
     pub cost_max: Option<f64>,
-    /// Meters that cannot be had, a line each.
+    /// Unavailable meters, one line each.
     pub refused: Vec<String>,
-    /// Where metrics are served.
+    /// Address at which metrics are served.
     pub metrics: Option<SocketAddr>,
 }
 
 impl About {
-    /// What the figures are, for people.
+    /// Explanation of the figures, for people.
     pub fn lines(&self) -> Vec<String> {
         let cpu = match self.has_exact {
             true => "exact by eBPF (task + softirq + hard irq)",
@@ -105,8 +104,9 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those that can be had; eBPF as long as it costs no more than this share of one CPU, with skbs by connection
-    /// and CPU time by process if so asked. A meter that cannot be had is a line of [`About::refused`].
+    /// Opens the available meters. eBPF programs may cost `cost_max` of one CPU. They count skbs by
+    /// connection and CPU time by process if asked for. An unavailable meter becomes a line of
+    /// [`About::refused`].
     pub fn open(
         cost_max: f64,
         interval: Duration,
@@ -150,7 +150,7 @@ impl Sources {
         }
         let mut sampler = None;
         if !programs.is_empty() {
-            // After the others: they look for what was loaded.
+            // Opened after the programs, because it looks for those that were loaded.
             let statistics = statistics();
             let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
             let is_limited = statistics.is_ok() && cost_max < 1.0;
@@ -176,12 +176,12 @@ impl Sources {
         (Sources { meters, sampler }, about)
     }
 
-    /// CPU time of each process with sockets until the last look, where that can be had.
+    /// CPU time of each process with sockets until the last reading. `None` if it is unavailable.
     pub fn by_holder(&self) -> Option<&ByHolder> {
         self.sampler.as_ref()?.by_holder()
     }
 
-    /// What all of them say now, with skbs by connection if that is shown.
+    /// Reads all meters, and skbs by connection if they are shown.
     pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
         for meter in &mut self.meters {
             match meter.snapshot() {
@@ -203,10 +203,10 @@ impl Sources {
     }
 }
 
-/// Ends of connections whose skbs are kept, those seen last: 3 MiB.
+/// Number of ends of connections whose skbs are kept, the last seen ones: 3 MiB.
 const CONNECTIONS: u32 = 16_384;
 
-/// A meter of eBPF: by process with sockets, or where that cannot be had without.
+/// Loads an eBPF meter, with CPU time by process if possible, else without.
 fn load(
     name: MeterName,
     scope: &Scope,
@@ -232,19 +232,19 @@ fn load(
     })
 }
 
-/// The run time of our eBPF programs.
+/// Meter of the run time of our eBPF programs.
 #[cfg(feature = "bpf")]
 fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
     Ok(Box::new(tcpcost_meter::programs::Programs::new()?))
 }
 
-/// Nothing was loaded that could ask.
+/// Always fails: this program was built without eBPF.
 #[cfg(not(feature = "bpf"))]
 fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
     Err(MeterError::built_without_bpf(MeterName::Programs))
 }
 
-/// One line, with what to do here: there is no study to drop a meter from.
+/// One line with the reason and what to do here. There is no study from which to drop a meter.
 fn refusal(error: &MeterError) -> String {
     match error.needs() {
         Some(Needs::Capabilities(_)) => format!("{error}: run as root to see more"),

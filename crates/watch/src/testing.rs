@@ -1,4 +1,4 @@
-//! Samples with known figures, and a clock that is a list.
+//! Samples with known figures, and a ticker that plays a list of events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,7 +12,7 @@ use crate::sample::Sample;
 use crate::sources::{About, Tier};
 use crate::ticker::{Event, Ticker};
 
-/// Events, then the end.
+/// Plays the events of a list, then ends.
 pub struct Script(pub VecDeque<Event>);
 
 impl Ticker for Script {
@@ -21,7 +21,7 @@ impl Ticker for Script {
     }
 }
 
-/// One second at 1 Gb/s out and 0.1 in, times (10 + `step`) / 10 for all but time.
+/// One second at 1 Gb/s out and 0.1 Gb/s in. All traffic is multiplied by (10 + `step`) / 10.
 pub fn tracepoints(step: u64) -> Sample {
     let mut sample = counters_only(step);
     let scaled = |count: u64| count * (10 + step) / 10;
@@ -71,7 +71,7 @@ pub fn tracepoints(step: u64) -> Sample {
     sample
 }
 
-/// The same by counters alone: octets with 4 % headers.
+/// The sample of [`tracepoints`] by counters alone: octets with 4 % headers.
 pub fn counters_only(step: u64) -> Sample {
     let scaled = |count: u64| count * (10 + step) / 10;
     let proc = [
@@ -117,7 +117,7 @@ pub fn counters_only(step: u64) -> Sample {
     }
 }
 
-/// A connection of a process in the cgroup `/a` that sent so many bytes in 20,000 segments.
+/// A connection of a process in the cgroup `/a` that sent `bytes` bytes in 20,000 segments.
 pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
     let counts = [
         (Quantity::ConnBytesAcked, bytes),
@@ -149,8 +149,8 @@ pub fn row(pid: u32, name: &str, bytes: u64) -> Row {
     }
 }
 
-/// What the CPU time of this process was: a tenth of a CPU in user mode, two tenths of its tasks in the kernel, three in softirqs
-/// and one in hard interrupts.
+/// CPU time of a process. Without `port`: a tenth of a CPU in user mode and two tenths in the kernel. With
+/// `port`: three tenths in softirqs and one in hard interrupts.
 pub fn cost(pid: u32, name: &str, port: Option<Port>) -> Row {
     let ns = match port {
         None => [300_000_000, 100_000_000, 0, 0],
@@ -174,7 +174,7 @@ const NAMESPACE: Namespace = Namespace {
     name: None,
 };
 
-/// With both eBPF meters, or with none.
+/// Methods with both eBPF meters, or without eBPF.
 pub fn about(has_ebpf: bool) -> About {
     let refused = "meter exact: load: Operation not permitted (needs CAP_BPF)".to_string();
     About {

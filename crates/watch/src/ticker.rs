@@ -1,4 +1,4 @@
-//! When the next line is due, and when to stop: a signal ends the wait.
+//! Ticks at the end of each interval, and the signal that ends the wait.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 use ratatui::crossterm::event::KeyCode;
 use tcpcost_signals::Interrupt;
 
-/// What ended a wait.
+/// End of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The interval is over.
     Tick,
-    /// The same, but this much later than asked for: more than a tenth of the interval, and than 10 ms.
+    /// The interval is over, but this much late: by more than a tenth of the interval, and more than 10 ms.
     LateTick(Duration),
     /// A key was pressed.
     Key(KeyCode),
     /// The terminal has another size.
     Resize,
-    /// It was asked to stop.
+    /// A stop was requested.
     End,
 }
 
 /// A source of events: a clock, a terminal, or a test's list.
 pub trait Ticker {
-    /// Waits for the next one.
+    /// Waits for the next event.
     fn wait(&mut self) -> io::Result<Event>;
 }
 
-/// Ticks at a fixed distance; one that is missed is left out rather than made up for.
+/// Ticks at a fixed distance. Missed ticks are omitted and not made up for.
 pub struct Clock {
     interval: Duration,
     next: Instant,
@@ -35,7 +35,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The first tick is one interval from now.
+    /// Makes a clock whose first tick is one interval from now.
     pub fn new(interval: Duration, interrupt: Interrupt) -> Clock {
         let next = Instant::now() + interval;
         Clock {
@@ -45,19 +45,19 @@ impl Clock {
         }
     }
 
-    /// Whether it is asked to stop within this time.
+    /// True if a stop is requested within this time.
     pub fn is_ended(&self, within: Duration) -> bool {
         self.interrupt.wait(1, within)
     }
 
-    /// Time until the next tick, at most this.
+    /// Time until the next tick, limited to `most`.
     pub fn remaining(&self, most: Duration) -> Duration {
         self.next
             .saturating_duration_since(Instant::now())
             .min(most)
     }
 
-    /// The next tick if it is due; the next is then the one after.
+    /// Returns the tick if it is due, and schedules the next.
     pub fn due(&mut self) -> Option<Event> {
         let now = Instant::now();
         let late = now.checked_duration_since(self.next)?;
@@ -72,7 +72,7 @@ impl Clock {
     }
 }
 
-/// What a busy scheduler takes at times, which nobody needs to hear of.
+/// Delay that a busy scheduler causes at times, and that is not reported.
 const LATE: Duration = Duration::from_millis(10);
 
 impl Ticker for Clock {
@@ -92,7 +92,7 @@ impl Ticker for Clock {
 mod tests {
     use super::*;
 
-    /// So long that no test is late by one.
+    /// An interval so long that no test is late by one.
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         );
         assert_eq!(clock.due(), None);
         assert_eq!(clock.remaining(HOUR / 2), HOUR / 2);
-        // On time, the distance is kept.
+        // A tick in time keeps the distance.
         let next = Instant::now();
         clock.next = next;
         assert_eq!(clock.due(), Some(Event::Tick));

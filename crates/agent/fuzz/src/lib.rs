@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus and changed copies of it.
+//! Bodies of the fuzz targets. `cargo test` also runs them over the corpus and changed copies of it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -7,10 +7,10 @@ use tcpcost_agent::input::{Begins, Input};
 use tcpcost_agent::protocol::{Answer, Ask, addressed};
 use tcpcost_study::{HostName, Knobs, Outcome, Record, Topology};
 
-/// Any bytes as what an agent is asked: each line is a question, or the agent can say that it is none.
+/// Feeds any bytes to an agent's input: each line is a question, or the agent can report that it is none.
 pub fn ask(data: &[u8]) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    // A pipe holds 64 KiB; nobody else reads.
+    // A pipe holds 64 KiB, and nothing reads while it is filled.
     let data = &data[..data.len().min(60_000)];
     writer.write_all(data).expect("the pipe holds it");
     drop(writer);
@@ -34,8 +34,8 @@ pub fn ask(data: &[u8]) {
     }
 }
 
-/// Any bytes as what agents answer: what is an answer can be written again, and what a host found makes a record that can be
-/// read again.
+/// Reads any bytes as agents' answers. An answer can be written again, and a host's findings make a record
+/// that can be read again.
 pub fn answer(data: &[u8]) {
     for line in String::from_utf8_lossy(data).lines() {
         let Some((host, message)) = addressed(line) else {

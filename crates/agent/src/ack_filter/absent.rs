@@ -1,13 +1,13 @@
-//! ACK filter in a program without eBPF: it cannot be had.
+//! ACK filter of a program built without eBPF: always unavailable.
 
 use tcpcost_meter::Meter;
 use tcpcost_study::AckFilterRule;
 
-/// Never made.
+/// Type without a value: no filter can be made.
 pub enum AckFilter {}
 
 impl AckFilter {
-    /// Says why.
+    /// Always fails with the reason.
     pub fn start(
         _: &str,
         _: AckFilterRule,
@@ -16,7 +16,7 @@ impl AckFilter {
         Err("this program was built without eBPF, its feature `bpf`".to_string())
     }
 
-    /// None.
+    /// Always `None`.
     pub fn meter(_: &[AckFilter]) -> Option<Box<dyn Meter + Send>> {
         None
     }

@@ -1,11 +1,11 @@
-//! ACK filter at a kernel's end, with its flush: an ACK held too long is sent after all.
+//! ACK filter at a kernel's end, with a flush thread that sends an ACK which was held too long.
 //!
-//! The program (`meter::bpf::ack_filter`) cannot send, so a thread looks once a millisecond for ACKs that are held
-//! for one, and sends them by a packet socket; the program lets them pass if nothing later has left.
-//! A held ACK so leaves within two milliseconds and what the thread waits for its CPU. That is less than
-//! the sender's tail loss probe (2 round trips + 2 ticks, 8 ms at HZ 250), and far less than its
-//! retransmission timeout (200 ms); if the thread gets no CPU for so long these still draw a duplicate,
-//! which is never held.
+//! The program (`meter::bpf::ack_filter`) cannot send. So a thread looks once a millisecond for ACKs that
+//! have been held for one, and sends them by a packet socket. The program lets them pass if no later ACK has
+//! left. So a held ACK leaves within two milliseconds, plus the time that the thread waits for its CPU. That
+//! is less than the sender's tail loss probe (2 round trips + 2 ticks, 8 ms at HZ 250), and far less than its
+//! retransmission timeout (200 ms). If the thread gets no CPU for that long, the probe or the timeout still
+//! draws a duplicate ACK, which is never held.
 
 #![allow(
     unsafe_code,
@@ -28,12 +28,12 @@ use tcpcost_tcp::wire::Sum;
 use crate::protocol::clock_ns;
 use tcpcost_host::link;
 
-/// How long an ACK is held at least, and how often the flush looks: 1000 wake-ups a second cost some
-/// 0.3 % of a CPU.
+/// Shortest time that an ACK is held, and the interval of the flush: 1000 wake-ups a second cost about 0.3 %
+/// of a CPU.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// The program at a device of this namespace, and the thread of its flush. Dropping it, in the same
-/// namespace, takes both away.
+/// The program at a device of this namespace, and its flush thread. Dropping the filter, in the same
+/// namespace, removes both.
 pub struct AckFilter {
     program: Arc<AckFilterProgram>,
     stop: Arc<AtomicBool>,
@@ -41,11 +41,11 @@ pub struct AckFilter {
 }
 
 impl AckFilter {
-    /// Begins to filter what leaves `device`, which must be a device of our own. `start` runs first on
-    /// the thread of the flush, and says why there is none.
+    /// Begins to filter what leaves `device`, which must be a device of our own. `start` runs first on the
+    /// flush thread; if it fails, the reason is printed and the flush goes on.
     ///
     /// # Errors
-    /// What cannot be had here, one line.
+    /// The step that failed and why, in one line.
     pub fn start(
         device: &str,
         rule: AckFilterRule,
@@ -54,7 +54,7 @@ impl AckFilter {
         let index = link::read(device).map_err(|error| error.to_string())?.index;
         let socket = packet_socket(index).map_err(|error| format!("packet socket: {error}"))?;
         let program = AckFilterProgram::attach(index, every(rule)).map_err(|error| {
-            // The knob, as its skip names it, needs the program.
+            // Only a cause: the skip names the knob, which needs the program.
             format!("{}: leave it out, or run as root", error.cause())
         })?;
         let program = Arc::new(program);
@@ -70,7 +70,7 @@ impl AckFilter {
                 while !stopped.load(Ordering::Relaxed) {
                     std::thread::sleep(HOLD);
                     for overdue in held.overdue(clock_ns(), hold_ns) {
-                        // What cannot be sent now is tried again a millisecond later.
+                        // A frame that cannot be sent now is tried again a millisecond later.
                         let _ = send(&socket, &overdue);
                     }
                 }
@@ -83,7 +83,7 @@ impl AckFilter {
         })
     }
 
-    /// What they count together, as a meter, if there are any.
+    /// A meter of the filters' counts, added up. `None` without a filter.
     pub fn meter(filters: &[AckFilter]) -> Option<Box<dyn Meter + Send>> {
         let programs = filters.iter().map(|filter| Arc::clone(&filter.program));
         let programs: Vec<_> = programs.collect();
@@ -100,7 +100,7 @@ impl Drop for AckFilter {
     }
 }
 
-/// Of each device of a host.
+/// The meter: counts of the filters of all devices of a host, added up.
 struct Counted(Vec<Arc<AckFilterProgram>>);
 
 impl Meter for Counted {
@@ -121,7 +121,7 @@ impl Meter for Counted {
     }
 }
 
-/// A socket that sends whole frames out of a device and receives none.
+/// Opens a socket that sends whole frames out of a device and receives none.
 fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
     // Protocol 0 receives nothing.
@@ -161,15 +161,15 @@ fn send(socket: &OwnedFd, overdue: &Overdue) -> io::Result<()> {
     Ok(())
 }
 
-/// The frame with its TCP checksum, which TCP left to the device. Ethernet, IPv4 without options, TCP:
-/// all that is ever held.
+/// Fills in the TCP checksum, which TCP left to the device. The frame is Ethernet, IPv4 without options, TCP:
+/// the only kind that is held.
 fn finished(frame: &[u8]) -> Vec<u8> {
     const IP: usize = 14;
     const TCP: usize = 34;
     const CHECKSUM: usize = TCP + 16;
     let mut frame = frame.to_vec();
     if frame.len() < TCP + 20 {
-        return frame; // Nothing that was held.
+        return frame; // No frame that was held.
     }
     frame[CHECKSUM..CHECKSUM + 2].fill(0);
     let length = u16::try_from(frame.len() - TCP).expect("a header of at most 60 bytes");
@@ -182,7 +182,7 @@ fn finished(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A study's rule in the program's terms.
+/// Converts a study's rule into the program's type.
 fn every(rule: AckFilterRule) -> Every {
     match rule {
         AckFilterRule::Acks(acks) => Every::Acks(acks),

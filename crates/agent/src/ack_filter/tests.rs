@@ -1,8 +1,8 @@
-//! AckFilter in real namespaces: these need root.
+//! Tests of the ACK filter in real namespaces, which need root.
 //!
-//! [`Peer`] is a TCP by hand at the other side of a TAP, so that what the kernel's receiver is sent, and
-//! what may leave it, is known segment by segment; there no flush runs but the test's own. Whole
-//! transfers go over a veth, with the flush.
+//! [`Peer`] is a TCP written by hand at the other side of a TAP. So each segment that the kernel's receiver
+//! gets, and each ACK that may leave, is known. In these tests no flush runs but the test's own. Whole
+//! transfers go over a veth, with the flush thread.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -23,10 +23,10 @@ use tcpcost_testbed::{CLIENT, SERVER, in_namespace, skip, thread_id, with_bed};
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 212, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 212, 0, 2);
 const MSS: u32 = 1000;
-/// Nothing here takes a hundredth of it, but on a machine that stands still.
+/// Limit on each wait. No step takes a hundredth of it unless the machine stalls.
 const LONG: Duration = Duration::from_secs(10);
 
-/// A TCP whose every segment the test says.
+/// A TCP that sends only the segments that the test asks for.
 struct Peer {
     tap: Tap,
     path: FourTuple,
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// A full segment of data, `at` segments behind the next one.
+    /// A full segment of data, `at` segments after the next one in order.
     fn data(&self, at: u32) -> Segment {
         Segment {
             seq: self.next + at * MSS,
@@ -86,7 +86,7 @@ impl Peer {
         }
     }
 
-    /// Data in order.
+    /// Sends `segments` full segments in order.
     fn send_data(&mut self, segments: u32) {
         for _ in 0..segments {
             self.send(self.data(0));
@@ -117,7 +117,7 @@ impl Peer {
         assert!(frames.is_empty());
     }
 
-    /// The next segment that leaves the kernel, with a right checksum.
+    /// Waits for the next segment from the kernel. Panics if its checksum is wrong.
     fn receive(&mut self) -> Segment {
         let deadline = Instant::now() + LONG;
         loop {
@@ -147,7 +147,7 @@ impl Peer {
         }
     }
 
-    /// The next segment that leaves acknowledges all that was sent in order.
+    /// Waits for the next segment and checks that it acknowledges all data sent in order.
     fn expect_ack(&mut self) -> Segment {
         let segment = self.receive();
         assert_eq!(segment.ack, self.next, "{segment:?}");
@@ -159,7 +159,7 @@ fn count(program: &AckFilterProgram, of: Quantity) -> u64 {
     program.snapshot().totals[0].counts[&of]
 }
 
-/// Waits until so many ACKs have been held.
+/// Waits until `held` ACKs have been held.
 fn expect_held(program: &AckFilterProgram, held: u64) {
     let deadline = Instant::now() + LONG;
     while count(program, Quantity::AckFilterHeldAcks) < held {
@@ -194,7 +194,7 @@ fn with_peer(
         };
         let socket = packet_socket(index).unwrap();
         let listener = TcpListener::bind((KERNEL, 0)).unwrap();
-        // The kernel answers ARP while nobody reads the TAP: the peer does, in `connect`.
+        // The kernel's ARP requests wait in the TAP until `Peer::connect` reads and answers them.
         let peer = Peer::connect(tap, &listener, timestamps);
         let stream = listener.accept().unwrap().0;
         test(&program, peer, stream, &socket);
@@ -207,20 +207,21 @@ fn check_what_is_never_held(timestamps: bool) {
         timestamps,
         |program, mut peer, mut stream, socket| {
             let held = |held| expect_held(program, held);
-            // The connection's first ACK leaves; then they are held.
+            // The connection's first ACK leaves, the next ones are held.
             peer.send_data(1);
             peer.expect_ack();
             peer.send_data(3);
             held(3);
 
-            // Old data: a duplicate, at once, of all that came.
+            // Old data draws a duplicate ACK at once, which acknowledges all data received.
             let mut old = peer.data(0);
             old.seq = peer.next - MSS;
             peer.send(old);
             peer.expect_ack();
             held(3);
 
-            // The duplicate may have told of a hole, so the next leaves; then a hole: SACK, at once.
+            // The duplicate may have reported a hole, so the next ACK leaves. Then a real hole draws a SACK
+            // at once.
             peer.send_data(1);
             peer.expect_ack();
             peer.send_data(2);
@@ -228,13 +229,13 @@ fn check_what_is_never_held(timestamps: bool) {
             peer.send(peer.data(1));
             let sack = peer.expect_ack();
             assert_eq!(sack.options.sack.as_slice().len(), 1);
-            // What fills it, too.
+            // The segment that fills the hole is acknowledged at once, too.
             peer.send_data(1);
             peer.next += MSS;
             peer.expect_ack();
             held(5);
 
-            // Data of the kernel's own carries the number.
+            // A data segment from the kernel carries the ACK number.
             peer.send_data(2);
             held(7);
             stream.write_all(b"answer").unwrap();
@@ -243,7 +244,7 @@ fn check_what_is_never_held(timestamps: bool) {
             peer.ack = answer.end();
             peer.send(peer.empty());
 
-            // The last one is held, until a flush.
+            // The last ACK is held until a flush.
             peer.send_data(2);
             held(9);
             let last = program.overdue(clock_ns(), 0).next().unwrap();
@@ -252,10 +253,10 @@ fn check_what_is_never_held(timestamps: bool) {
             peer.expect_ack();
             assert_eq!(count(program, Quantity::AckFilterFlushedAcks), 1);
             assert_eq!(program.overdue(clock_ns(), 0).count(), 0);
-            // Once more: it has left, so that this one is a ghost and is not seen.
+            // A second copy of the same ACK passes uncounted, because the first copy has left.
             send(socket, &last).unwrap();
 
-            // A FIN is acknowledged at once, and our own leaves.
+            // A FIN is acknowledged at once, and the kernel's own FIN leaves.
             let fin = Flags::ACK.with(Flags::FIN, true);
             peer.send(Segment {
                 flags: fin,
@@ -265,7 +266,7 @@ fn check_what_is_never_held(timestamps: bool) {
             peer.expect_ack();
             held(9);
             drop(stream);
-            // It closes with data unread, by RST (RFC 2525 §2.17).
+            // The kernel closes with unread data, so by RST (RFC 2525 §2.17).
             let last = peer.receive();
             assert!(last.flags.intersects(Flags::FIN.with(Flags::RST, true)));
             assert_eq!(count(program, Quantity::AckFilterFlushedAcks), 1);
@@ -312,7 +313,7 @@ fn an_ack_leaves_for_so_many_full_segments() {
             peer.send_data(4);
             peer.expect_ack();
             expect_held(program, 3);
-            // Short ones count for what they are.
+            // Short segments count by their bytes.
             for _ in 0..2 {
                 let mut large = peer.data(0);
                 large.payload = Piece::from(vec![7; 460]).into();
@@ -333,7 +334,8 @@ fn a_window_that_opens_again_is_told_at_once() {
         AckFilterRule::Acks(64),
         true,
         |program, mut peer, mut stream, _| {
-            // Nobody reads: the window closes, and the peer is told so before it would have to ask.
+            // The application does not read, so the window closes. ACKs that shrink it must reach the peer
+            // before it probes.
             let mut window = u32::MAX;
             let mut sent = 0_u32;
             while window >= MSS && sent < 1000 {
@@ -356,7 +358,7 @@ fn a_window_that_opens_again_is_told_at_once() {
     );
 }
 
-/// A segment that has left already.
+/// Next segment that has left already, without waiting. `None` if there is none.
 fn arrived(peer: &mut Peer) -> Option<Segment> {
     if peer.arrived.is_empty() {
         Device::<Copied>::receive(
@@ -371,7 +373,7 @@ fn arrived(peer: &mut Peer) -> Option<Segment> {
     (!peer.arrived.is_empty()).then(|| peer.receive())
 }
 
-/// Filters at the server, with the flush, and gives what it counted after `work`.
+/// Filters at the server, with the flush. Returns the counts after `work`; `None` if eBPF is unavailable.
 fn filtered(rule: AckFilterRule, work: impl FnOnce()) -> Option<Counts> {
     ethtool::set("s", "gro", false).unwrap();
     set_quickack("s", IpAddr::from(CLIENT), true).unwrap();
@@ -403,7 +405,7 @@ fn connect(port: u16) -> TcpStream {
         match TcpStream::connect((SERVER, port)) {
             Ok(stream) => return stream,
             Err(error) if Instant::now() > deadline => panic!("{error}"),
-            Err(_) => std::thread::yield_now(), // It does not listen yet.
+            Err(_) => std::thread::yield_now(), // The server does not listen yet.
         }
     }
 }
@@ -412,7 +414,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// Sends a pattern and waits until the kernel has an acknowledgement of all of it.
+/// Sends `bytes` and waits until all of them are acknowledged.
 fn send_acknowledged(stream: &mut TcpStream, bytes: &[u8]) {
     stream.write_all(bytes).unwrap();
     let deadline = Instant::now() + LONG;
@@ -435,7 +437,7 @@ fn a_bulk_transfer_is_whole_and_acknowledged_to_its_end() {
     const BYTES: usize = 4 << 20;
     for every in [1, 2, 8, 64] {
         let client = || {
-            // One skb per MSS: an ACK of each segment to begin with.
+            // One skb per MSS: without the filter each segment has an ACK.
             link::set_gso_max_segs("c", 1).unwrap();
             let mut stream = connect(5000);
             send_acknowledged(&mut stream, &pattern(BYTES));
@@ -463,15 +465,15 @@ fn a_bulk_transfer_is_whole_and_acknowledged_to_its_end() {
             Quantity::AckFilterFlushedAcks,
         ]
         .map(|of| counts[&of]);
-        // What else leaves (updates of the window, what an end says after its close) lets others be held.
+        // Other packets (window updates, segments of the close) also leave and let more ACKs be held.
         let others = (BYTES / 1448) as u64 + 10;
         println!("every {every}: {passed} passed, {held} held, {flushed} flushed");
         assert!(held <= u64::from(every - 1) * (passed + flushed + others));
         assert!(flushed <= held);
         match every {
             1 => assert_eq!(held, 0),
-            // At least half of what it is to be: a machine that stands still flushes more. Of 64 segments
-            // a window is soon half used up.
+            // At least half of the ideal ratio, because a machine that stalls flushes more. With one ACK for
+            // 64 segments, half of the window is soon in flight, so the bound is lower.
             2 | 8 => assert!(held > passed * u64::from(every - 1) / 2, "{counts:?}"),
             _ => assert!(held > 8 * passed, "{counts:?}"),
         }
@@ -501,7 +503,7 @@ fn the_last_ack_of_a_message_comes_by_the_flush() {
         })
     };
     if let Some(((), Some(counts))) = with_bed(client, server) {
-        // By the sender's timeout, 200 ms each, where the flush did not get its CPU.
+        // Without the flush thread's CPU the sender's timeout would end each message, after 200 ms.
         assert!(counts[&Quantity::AckFilterFlushedAcks] > 0, "{counts:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! How much of the machine a host's groups of connections take.
+//! Resources of the machine that a host's groups of connections use.
 
 use tcpcost_study::{FlowGroup, WaitsBy};
 
 use crate::protocol::Prepare;
 
-/// Open files that they take: a connection with a thread of its own has two.
+/// Number of open files. A connection with a thread of its own has two.
 pub(super) fn files(groups: &[FlowGroup]) -> usize {
     match groups[0].settings.io {
         WaitsBy::BlockingThreads => 2 * connections(groups),
@@ -25,10 +25,10 @@ pub(super) fn flows(groups: &[FlowGroup]) -> usize {
     groups.iter().map(|group| group.settings.flows).sum()
 }
 
-/// One for each CPU unless the study says; never more than there are connections.
+/// Number of workers: one for each CPU unless the study sets a number, never more than connections.
 pub(super) fn threads(groups: &[FlowGroup], prepare: &Prepare) -> usize {
     if groups[0].settings.io == WaitsBy::BlockingThreads {
-        return 1; // Which has the others.
+        return 1; // This worker starts the connections' threads.
     }
     groups[0]
         .settings

@@ -1,4 +1,5 @@
-//! Times of a trial's workers put together: of responses, by group, and of each operation of a program.
+//! Merges times of a trial's workers: response times, also by group, and times of each operation of a
+//! program.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ pub(super) fn response_times_by_group(
     Ok(by_group)
 }
 
-/// How long each operation of each program took, over all workers.
+/// Times of each operation of each program, merged over all workers.
 pub(super) fn operations(
     groups: &[FlowGroup],
     found: &[WorkerReadings],
@@ -43,7 +44,7 @@ pub(super) fn operations(
             let of_worker =
                 |found: &WorkerReadings| found.operations.get(index)?.get(number).cloned();
             let each: Vec<OperationFound> = found.iter().filter_map(of_worker).collect();
-            // The side that mirrors a program takes no times.
+            // The side that mirrors a program records no times.
             if each.is_empty() {
                 continue;
             }
@@ -64,7 +65,7 @@ pub(super) fn operations(
     Ok(records)
 }
 
-/// All workers' response times as one histogram, encoded; `None` where there are none.
+/// Merges response times into one histogram and encodes it. `None` if there are none.
 pub(super) fn response_times(
     found: impl Iterator<Item = Histogram<u64>>,
 ) -> anyhow::Result<Option<String>> {

@@ -1,4 +1,5 @@
-//! What a host sets before a trial: its devices, with a journal, filters of ACKs, and the limits of this process.
+//! Settings of a host before a trial: its devices, with a journal, ACK filters, and the limits of this
+//! process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::ack_filter::AckFilter;
 use crate::protocol::{Prepare, TestedPort};
 use crate::{PrepareError, failed};
 
-/// Begins to filter the host's ACKs, at each of its devices. The flush has the host's own CPUs.
+/// Begins to filter the host's ACKs at each of its devices. The flush threads run on the host's first CPU.
 pub(super) fn filter_acks(
     prepare: &Prepare,
     rule: AckFilterRule,
@@ -36,7 +37,7 @@ pub(super) fn filter_acks(
     ports.map(start).collect::<Result<_, _>>().map_err(refuse)
 }
 
-/// Sets the host's devices, each setting noted before.
+/// Sets the host's devices. Each setting is noted in the journal before it is changed.
 pub(super) fn turn(
     prepare: &Prepare,
     device: &DeviceSettings,
@@ -47,10 +48,11 @@ pub(super) fn turn(
         ..DeviceSettings::default()
     };
     let owned = prepare.owner == DeviceOwner::Bed;
-    // On a host's own device steering is a setting like others, on a bed's it is what makes CPU time each end's own.
+    // On a host's own device, steering is a setting like others. On a bed's device, it gives each end its own
+    // CPU time.
     let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
     if !owned && *device == untouched && !steers {
-        return Ok(()); // No journal for a host that is not changed, so no place to write is needed.
+        return Ok(()); // No journal for a host that is not changed, so that no folder for it is needed.
     }
     let journal = match journal {
         Some(journal) => journal,
@@ -64,8 +66,8 @@ pub(super) fn turn(
         let name = port.device().map_err(failed)?;
         if steers {
             match steer(&prepare.cpus, &name, prepare.owner, journal) {
-                // Not asked for in so many words: go on without. rps_cpus in the record tells, and the
-                // report then gives no CPU per host.
+                // The study did not ask for steering: go on without it. rps_cpus in the record shows that,
+                // and the report then has no CPU time by host.
                 Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
                 other => other.map_err(refused)?,
             }
@@ -75,8 +77,8 @@ pub(super) fn turn(
     Ok(())
 }
 
-/// Waits until the host's own devices have a carrier. A card starts anew when it is moved into a namespace, and when its rings or
-/// channels are changed or put back, and its link with it.
+/// Waits until the host's own devices have a carrier. A NIC and its link restart when the NIC is moved into a
+/// namespace, and when its rings or channels are changed or restored.
 pub(super) fn until_carried(prepare: &Prepare) -> Result<(), PrepareError> {
     if prepare.owner != DeviceOwner::Host {
         return Ok(());
@@ -98,16 +100,16 @@ pub(super) fn until_carried(prepare: &Prepare) -> Result<(), PrepareError> {
 
 fn lacks_carrier(device: &DeviceName) -> bool {
     let path = Path::new("/sys/class/net").join(device).join("carrier");
-    // Of a device that is down it cannot be read; who connects then says so.
+    // The carrier of a device that is down cannot be read. Connecting then reports the problem.
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
 }
 
-/// A link of copper is negotiated within some four seconds.
+/// A copper link is negotiated within about four seconds.
 const CARRIER_MAX: Duration = Duration::from_secs(10);
 const CARRIER_PAUSE: Duration = Duration::from_millis(5);
 
-/// A journal on disk for the host's own settings; for a namespace that ends with this process one in
-/// memory will do.
+/// Opens a journal: on disk for the host's own settings, in memory for a namespace that ends with this
+/// process.
 pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
     if owned {
         return Ok(Journal::in_memory());
@@ -126,8 +128,8 @@ pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
     })
 }
 
-/// Raises the limit of open files to what the trial needs, and says what the queues of a listener
-/// in this namespace are short of.
+/// Raises the limit on open files to the trial's needs. Returns warnings about a listener's queues that are
+/// too short.
 pub(super) fn check_limits(
     flows: usize,
     side: Option<Side>,
@@ -145,5 +147,5 @@ pub(super) fn check_limits(
         .collect())
 }
 
-/// Files beside the connections: epoll, listeners, pipes, meters, standard streams.
+/// Files other than the connections: epoll, listeners, pipes, meters, standard streams.
 const FILES_BESIDE: usize = 64;

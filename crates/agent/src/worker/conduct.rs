@@ -1,8 +1,8 @@
-//! The order of a trial's span: traffic, TCP_INFO, traffic, a snapshot, the measured traffic, a snapshot. Of one end that has
-//! its thread to itself, or of two that take turns in one.
+//! The order of a trial's span: traffic, TCP_INFO, traffic, a snapshot, the measured traffic, a snapshot. A
+//! thread conducts one end, or two ends that take turns.
 //!
-//! In one thread nobody is woken, and no scheduler decides how much one end does before the other has its turn: what depends on the
-//! path that a byte takes is all that is left of what an end costs.
+//! In one thread there are no wake-ups, and no scheduler decides how much one end does before the other's
+//! turn. So the costs of an end are only those of the path that a byte takes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,47 +13,47 @@ use tcpcost_meter::mark;
 use super::leg::{Leg, WORK_MAX};
 use crate::protocol::clock_ns;
 
-/// What came of a turn.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// This stretch is over for this end.
+    /// The end has reached the goal of this stretch.
     Done,
-    /// Some connections had something to do.
+    /// Some connections had work.
     Worked,
-    /// None had.
+    /// No connection had work.
     Idle,
 }
 
 /// An end of a trial, step by step.
 pub(super) trait End {
-    /// Alone: traffic until the stretch is over.
+    /// Runs traffic until the stretch is over. Used by an end that is alone in its thread.
     fn drive(&mut self, leg: Leg) -> Result<(), String>;
-    /// With another: begins a stretch.
+    /// Begins a stretch. Used by ends that take turns.
     fn resume(&mut self);
-    /// What is to do now, without waiting.
+    /// Does the work that is ready, without waiting.
     fn turn(&mut self, leg: Leg, now: Instant) -> Result<Turn, String>;
-    /// Waits for something to do, for so long at most.
+    /// Waits for work, at most for `most`.
     fn rest(&mut self, most: Duration) -> Result<(), String>;
     /// Ends a stretch.
     fn pause(&mut self) -> Result<(), String>;
-    /// What a turn took.
+    /// Adds the duration of a turn to the end's time.
     fn charge(&mut self, time: Duration);
-    /// Reads TCP_INFO, and what else is read beside the interval.
+    /// Reads TCP_INFO and totals by connection, outside the interval.
     fn look(&mut self) -> Result<(), String>;
-    /// Reads the meters: the nearer to the traffic, the later.
+    /// Takes the first snapshot. Cheap meters are read last, next to the traffic.
     fn first(&mut self) -> Result<(), String>;
-    /// The same in the other order, and TCP_INFO again.
+    /// Takes the second snapshot in the reverse order, then reads TCP_INFO again.
     fn second(&mut self) -> Result<(), String>;
-    /// Whether it marks the interval for an emulator.
+    /// True if this end marks the interval for an emulator.
     fn marks(&self) -> bool;
-    /// Whether it has an amount of work to do, and not a time.
+    /// True if the span has an amount of work instead of a duration.
     fn has_work(&self) -> bool;
-    /// Tells whoever asked for it what it found.
+    /// Sends the results to the agent's thread that asked for them.
     fn answer(&mut self, outcome: Result<(), String>);
 }
 
-/// Conducts one end, or two that take turns. The first one's meters are read nearest to the traffic: reading the other's is in none
-/// of its counts.
+/// Conducts one end, or two that take turns. The first end's meters are read nearest to the traffic, so its
+/// counts do not include the reading of the other end's meters.
 pub(super) fn conduct(ends: &mut [&mut dyn End]) -> Result<(), String> {
     drive(ends, Leg::Lead)?;
     ends.iter_mut().rev().try_for_each(|end| end.look())?;
@@ -70,7 +70,7 @@ pub(super) fn conduct(ends: &mut [&mut dyn End]) -> Result<(), String> {
         mark::end();
     }
     ends.iter_mut().try_for_each(|end| end.second())?;
-    // Two ends that take turns are done at the same time.
+    // Two ends that take turns finish at the same time.
     if ends.len() > 1 && ends[0].has_work() {
         return Ok(());
     }
@@ -105,7 +105,7 @@ fn take_turns(ends: &mut [&mut dyn End], leg: Leg) -> Result<(), String> {
             return Ok(());
         }
         idle = if worked { 0 } else { idle + 1 };
-        // What one has sent in this round the other finds in the next.
+        // Data that one end sent in this round reaches the other in the next.
         if idle > 1 {
             ends[idle % ends.len()].rest(REST)?;
             now = Instant::now();
@@ -117,11 +117,12 @@ fn take_turns(ends: &mut [&mut dyn End], leg: Leg) -> Result<(), String> {
     }
 }
 
-/// One end waits for a timer of its own, or for what a kernel thread still has to do; the other may have something sooner.
+/// Limit on a rest: one end waits for its own timer or a kernel thread, but the other may have work sooner.
 const REST: Duration = Duration::from_millis(1);
 
-/// Lets timers, kernel threads and RCU do what the warm-up left to them, and begins soon behind a tick, so that as many fall into
-/// the interval each time. Less than the least retransmission timeout (200 ms), after which a connection would begin anew.
+/// Lets timers, kernel threads and RCU finish the work of the warm-up. Then traffic begins shortly after a
+/// tick, so that each interval has the same number of ticks. The pause is shorter than the smallest
+/// retransmission timeout (200 ms), after which a connection would begin anew.
 fn settle() {
     const TICK_NS: u64 = 4_000_000;
     const SETTLE_NS: u64 = 100_000_000;
@@ -129,25 +130,25 @@ fn settle() {
     crate::soak::sleep_until(until_ns);
 }
 
-/// Where the end that listens waits for the one that connects to take it.
+/// Place where the listening end waits until the connecting end takes it.
 #[derive(Clone, Default)]
 pub struct Seat(Arc<(Mutex<Option<Sitting>>, Condvar)>);
 
 type Sitting = Box<dyn End + Send>;
 
 impl Seat {
-    /// Takes away whom an earlier trial left.
+    /// Removes an end that an earlier trial left.
     pub fn clear(&self) {
         drop(self.place().take());
     }
 
-    /// Sits down.
+    /// Puts the listening end here and wakes the thread that waits for it.
     pub(super) fn sit(&self, end: Sitting) {
         *self.place() = Some(end);
         self.0.1.notify_all();
     }
 
-    /// Whoever sits there, once somebody does.
+    /// Waits for the listening end and takes it. Fails if the trial is aborted.
     pub(super) fn other(&self, stop: &AtomicBool) -> Result<Sitting, String> {
         let mut place = self.place();
         loop {
@@ -167,14 +168,14 @@ impl Seat {
     }
 }
 
-/// How late a trial that is given up may be seen.
+/// Longest time until the abort of a trial is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An end that has so many turns of work in each stretch, and notes what is asked of it.
+    /// An end with `turns` turns of work in each stretch. It notes each call.
     struct Noted {
         name: char,
         turns: usize,

@@ -1,5 +1,5 @@
-//! One end of a trial in its span: its traffic, and its meters before and behind it. Between two snapshots it does nothing but
-//! the workload.
+//! One end of a trial in its span: its traffic, and its meters before and after it. Between two snapshots it
+//! runs only the workload.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,10 +26,11 @@ use crate::protocol::{Span, clock_ns, realtime_ns};
 use crate::readings;
 use crate::soak;
 
-/// So many runnable threads of one CPU, with 3 ms for each turn, keep another waiting for 0.3 s.
+/// With this many runnable threads on a CPU and 3 ms for each turn, another thread waits 0.3 s.
 const CROWD: usize = 100;
 
-/// Which snapshot. The last meter of the first is the first of the second, so that reading the others is not in what it tells.
+/// Which snapshot. The meter that is read last in the first snapshot is read first in the second, so that it
+/// does not count the reading of the others.
 #[derive(Debug, Clone, Copy)]
 enum Snap {
     First,
@@ -40,15 +41,16 @@ enum Snap {
 pub(super) struct End<S: Observed> {
     pub(super) own: Worker,
     pub(super) traffic: workload::Worker<S>,
-    /// Of the span that it is in.
+    /// State of the current span.
     at: Option<At>,
-    /// Where it is at home, if that is not where its turns are: what it reads of its namespace is read there.
+    /// The end's own network namespace, if its turns run in another thread. Meters of the namespace are read
+    /// there.
     home: Option<NetworkOf>,
-    /// What its turns took; of one that has a thread to itself that is told by getrusage.
+    /// Total duration of its turns. `None` for an end with its own thread, because getrusage reports that.
     turns_ns: Option<u64>,
 }
 
-/// What is known of a span so far.
+/// State of a span.
 struct At {
     span: Span,
     goals: Goals,
@@ -79,14 +81,14 @@ impl<S: Observed> End<S> {
         }
     }
 
-    /// Another thread will have its turns.
+    /// Prepares the end for turns in another thread.
     pub(super) fn leave_home(mut self) -> Result<End<S>, String> {
         let home = NetworkOf::this_thread();
         self.home = Some(home.map_err(|error| error.to_string())?);
         Ok(self)
     }
 
-    /// The end's meters, read at home.
+    /// Reads the end's meters in its own namespace.
     fn meters(&mut self, snap: Snap) -> Result<Vec<Snapshot>, String> {
         let Some(home) = self.home.take() else {
             return self.meters_here(snap);
@@ -96,7 +98,7 @@ impl<S: Observed> End<S> {
         read.map_err(|error| error.to_string())?
     }
 
-    /// A span is to come.
+    /// Begins a span.
     pub(super) fn begin(&mut self, span: Span, takes_turns: bool) {
         let connections = self.traffic.conns().count() as u64;
         let lead_ns = lead_ns(connections, self.own.by_connection);
@@ -114,7 +116,7 @@ impl<S: Observed> End<S> {
         });
     }
 
-    /// What it found, once its span is over.
+    /// Results of the span.
     pub(super) fn found(&mut self) -> Result<WorkerReadings, String> {
         let at = self.at.take();
         let (span, found) = at
@@ -126,7 +128,7 @@ impl<S: Observed> End<S> {
         let beside_soak = own.beside_soak;
         let profile = own.sampler.take().and_then(|sampler| {
             if beside_soak {
-                // Looking names up is work that would disturb the calibration.
+                // Looking up names is work that would disturb the calibration.
                 soak::sleep_until(soak::over_ns(span));
             }
             sampler.chains(warnings)
@@ -175,7 +177,7 @@ impl<S: Observed> End<S> {
         }
     }
 
-    /// Drives traffic over the interval with looks at the first connection.
+    /// Drives traffic over the interval and samples the first connection.
     fn run_and_look(&mut self, every_ns: u64) -> Result<(), String> {
         let span = self.at().span;
         let mut series = ConnectionSeries::default();
@@ -183,7 +185,7 @@ impl<S: Observed> End<S> {
         loop {
             self.run_to(Goal::At(due_ns.min(span.to_ns)))?;
             if let Some(look) = S::look(&self.traffic) {
-                // As late as the loop returned: what is told is when it was, not when it was due.
+                // Notes the time when the sample was taken, which may be later than it was due.
                 series.push(clock_ns().saturating_sub(span.from_ns), look);
             }
             if due_ns >= span.to_ns {
@@ -194,8 +196,9 @@ impl<S: Observed> End<S> {
         }
     }
 
-    /// Thousands of runnable threads may keep this one, or whoever gives it orders, from the CPU for seconds. What is then
-    /// left of the interval tells nothing. Beside a few threads it is others' load that makes it late, which is told as such.
+    /// Fails if the first snapshot was late because of thousands of runnable threads. They may keep this
+    /// thread, or the one that orders it, off the CPU for seconds, and the rest of the interval shows
+    /// nothing. With few threads, other programs' load makes it late, which the command reports.
     fn check_in_time(&mut self) -> Result<(), String> {
         let span = self.at().span;
         let late_ns = clock_ns().saturating_sub(span.from_ns);
@@ -221,18 +224,18 @@ impl<S: Observed> End<S> {
         })
     }
 
-    /// Of the calling thread; a process of several is not asked.
+    /// Migrations of the calling thread. `None` for a process with a thread for each connection.
     fn migrations(&self) -> Option<u64> {
         let asks = self.own.reads_rusage && self.own.connection_threads == 0 && self.has_thread();
         asks.then(rusage::thread_migrations).flatten()
     }
 
-    /// Of two ends that share a thread the one that connects has it.
+    /// True if this end counts the thread. Of two ends that share a thread, the end that connects does.
     fn has_thread(&self) -> bool {
         self.turns_ns.is_none() || self.own.marks
     }
 
-    /// The end's meters, if this worker reads them.
+    /// Reads the end's meters, if this worker has them.
     fn meters_here(&mut self, snap: Snap) -> Result<Vec<Snapshot>, String> {
         let mut snapshots = Vec::new();
         let mut read = |meter: &mut Box<dyn Meter + Send>| {
@@ -260,7 +263,7 @@ impl<S: Observed> End<S> {
         })
     }
 
-    /// What this thread counts of itself.
+    /// This thread's own counts.
     fn own(&self) -> Result<Vec<Snapshot>, String> {
         let worker = &self.traffic;
         let snapshot = |meter, whose, counts| Snapshot {
@@ -296,8 +299,8 @@ impl<S: Observed> End<S> {
         Ok(snapshots)
     }
 
-    /// TCP_INFO of this worker's standing connections, with the workload's own count of payload at the same
-    /// moment beside it, so that the two can be held against each other.
+    /// TCP_INFO of this worker's standing connections. The snapshot also has the workload's own count of
+    /// payload at the same moment, so that the two can be compared.
     fn connections(&mut self) -> Result<Option<Snapshot>, String> {
         let worker = &self.traffic;
         let Some(meter) = &mut self.own.tcp_info else {
@@ -340,7 +343,7 @@ impl<S: Observed> conduct::End for End<S> {
             Goal::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
         };
         if is_done {
-            // What it wrote may still be with a stack that only its own thread moves.
+            // The last data may still be in a stack that moves only when this thread runs it.
             if S::STANDS_STILL {
                 self.traffic.stand_by().map_err(|error| error.to_string())?;
             }
@@ -376,11 +379,13 @@ impl<S: Observed> conduct::End for End<S> {
     }
 
     fn first(&mut self) -> Result<(), String> {
-        // Before any meter is read, and there behind all: each makes room for new ones, hundreds of thousands of instructions.
+        // Before the first meter is read here, and after the last meter in `second`: each call allocates new
+        // histograms, which takes hundreds of thousands of instructions.
         drop(take_response_times(&mut self.traffic));
         drop(take_operations(&mut self.traffic));
         let begin_ns = realtime_ns();
-        // Slow meters first here and last there, so that what they cost is outside on both sides.
+        // Slow meters are read first here and last in `second`, so that their cost is outside the interval on
+        // both sides.
         let migrations = self.migrations();
         let mut before = self.meters(Snap::First)?;
         before.extend(self.own()?);
@@ -466,12 +471,13 @@ impl<S: Observed> conduct::End for End<S> {
     fn answer(&mut self, outcome: Result<(), String>) {
         let found = outcome.and_then(|()| self.found());
         let answer = found.map(|found| WorkerAnswer::WorkerReadings(Box::new(found)));
-        // Nobody listens any more when the trial is given up.
+        // Fails if the trial has been aborted.
         let _ = self.own.outbox.send(answer);
     }
 }
 
-/// Puts the thread's migrations to what getrusage told: the file that has them is read where it is in no meter's interval.
+/// Adds the thread's migrations to getrusage's counts. The file that has them is read outside all meters'
+/// intervals.
 fn add_migrations(snapshots: &mut [Snapshot], migrations: Option<u64>) {
     let of_threads = snapshots
         .iter_mut()
@@ -483,7 +489,7 @@ fn add_migrations(snapshots: &mut [Snapshot], migrations: Option<u64>) {
     }
 }
 
-/// The response times of each group since they were last taken.
+/// Takes the response times of each group since the last call.
 fn take_response_times<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Option<Histogram<u64>>> {
     let groups = 0..worker.groups();
     groups
@@ -491,13 +497,13 @@ fn take_response_times<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Option
         .collect()
 }
 
-/// What the operations of each group's program came to since it was last asked.
+/// Takes the counts and times of each group's operations since the last call.
 fn take_operations<S: Stack>(worker: &mut workload::Worker<S>) -> Vec<Vec<OperationFound>> {
     let groups = 0..worker.groups();
     groups.map(|group| worker.take_operations(group)).collect()
 }
 
-/// All of them.
+/// Adds the histograms up.
 fn together(each: &[Option<Histogram<u64>>]) -> Result<Option<Histogram<u64>>, AdditionError> {
     let mut all: Option<Histogram<u64>> = None;
     for more in each.iter().flatten() {

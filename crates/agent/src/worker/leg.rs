@@ -1,57 +1,59 @@
-//! Where the stretches of a trial's traffic end: at instants, or with amounts of work.
+//! Ends of the stretches of a trial's traffic: at instants, or after amounts of work.
 
 use std::time::Duration;
 
 use crate::protocol::{Span, clock_ns};
 
-/// TCP_INFO is read this long before the first snapshot, so that traffic is in its stride again:
-/// the time that reading takes, twice over, and two milliseconds.
+/// Lead of TCP_INFO before the first snapshot, in which traffic recovers: twice the time that reading takes,
+/// and two milliseconds.
 const TCP_INFO_NS_PER_CONNECTION: u64 = 4_000;
 const TCP_INFO_NS: u64 = 2_000_000;
-/// Reading the totals by connection takes as long, both ends' where they are in one map.
+/// Reading the totals by connection takes as long; if both ends' totals are in one map, for both.
 const BY_CONNECTION_NS_PER_CONNECTION: u64 = 4_000;
 
-/// A fixed amount of work is done within this, or the trial fails: a path at which nothing moves ends no trial by itself.
+/// Limit on the time for a fixed amount of work. Without it, a path that moves nothing would never end the
+/// trial.
 pub(super) const WORK_MAX: Duration = Duration::from_secs(60);
-/// Traffic goes on so long after the second snapshot of a fixed amount of work: who is done first waits for the other, who has
-/// what is in flight left to do.
+/// How long traffic goes on after the second snapshot of a fixed amount of work: the end that finishes first
+/// waits for the other, which still has data in flight.
 const TAIL_OF_WORK_NS: u64 = 50_000_000;
 
-/// A stretch of traffic, by what is done behind it.
+/// A stretch of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leg {
-    /// To where TCP_INFO is read.
+    /// Until TCP_INFO is read.
     Lead,
-    /// To the first snapshot.
+    /// Until the first snapshot.
     Warm,
-    /// To the second.
+    /// Until the second snapshot.
     Measured,
-    /// Until nobody needs it any more.
+    /// Until no end needs the traffic any more.
     Tail,
 }
 
-/// What a stretch of traffic ends with.
+/// End of a stretch of traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal {
     /// An instant, ns of the monotonic clock.
     At(u64),
-    /// So many bytes sent and received by this worker.
+    /// Total of bytes sent and received by this worker.
     Moved(u64),
 }
 
-/// Where TCP_INFO is read, and the snapshots are taken.
+/// Ends of all stretches.
 #[derive(Debug)]
 pub(super) struct Goals {
     lead: Goal,
     warm: Goal,
     measured: Goal,
-    /// Of a span of time.
+    /// End of the tail, if the span has a duration.
     stop_ns: Option<u64>,
 }
 
 impl Goals {
-    /// Of a span of time, or of work: as much before the first snapshot as behind it, and a part between TCP_INFO and that, in which
-    /// traffic is in its stride again, so small that what TCP_INFO tells is of the same work.
+    /// Sets the end of each stretch: by time if the span has a duration, else by bytes moved. With bytes, the
+    /// warm-up moves as many as the measured stretch. TCP_INFO is read 1/128 of the work before its end:
+    /// traffic recovers in that time, and TCP_INFO still covers almost the same work.
     pub(super) fn new(span: Span, lead_ns: u64, moved: u64) -> Goals {
         match span.work_bytes {
             None => Goals {
@@ -69,7 +71,7 @@ impl Goals {
         }
     }
 
-    /// What this one ends with.
+    /// End of a stretch.
     pub(super) fn of(&self, leg: Leg) -> Goal {
         match leg {
             Leg::Lead => self.lead,

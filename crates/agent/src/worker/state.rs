@@ -1,4 +1,4 @@
-//! What a worker has of its own, besides its traffic: whom it answers, what it reads.
+//! State of a worker besides its traffic: its channels and its meters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,10 +16,10 @@ use crate::policy::ConnectedOptions;
 use crate::readings::Meters;
 use crate::sampler::Sampler;
 
-/// How long an order may wait for a stack that is kept up: well within the lead of a span.
+/// Longest wait for an order while a stack is kept running; well within the lead of a span.
 const KEEP_UP: Duration = Duration::from_millis(1);
 
-/// A worker, on its thread.
+/// A worker, on its own thread.
 pub(super) struct Worker {
     pub(super) inbox: Receiver<Order>,
     pub(super) outbox: Sender<Result<WorkerAnswer, String>>,
@@ -28,28 +28,28 @@ pub(super) struct Worker {
     pub(super) sampler: Option<Sampler>,
     pub(super) beside_soak: bool,
     pub(super) by_connection: bool,
-    /// Whether it marks the interval for an emulator: of one that does one host does.
+    /// True if it marks the interval for an emulator. One host of a trial does.
     pub(super) marks: bool,
-    /// Time between looks at the first connection.
+    /// Time between samples of the first connection.
     pub(super) series_ns: Option<u64>,
-    /// Not where connections come and go.
+    /// `None` if connections come and go.
     pub(super) tcp_info: Option<TcpInfo>,
     pub(super) reads_rusage: bool,
-    /// Threads of its host's connections, where each has one, so that its process is what it is charged; else 0.
+    /// Number of the host's connections if each has a thread, so that its process is measured; else 0.
     pub(super) connection_threads: usize,
-    /// Names of the groups; none of a host that forwards.
+    /// Names of the groups; empty for a host that forwards.
     pub(super) groups: Vec<Option<HostName>>,
     pub(super) options: ConnectedOptions,
-    /// What is set for this end.
+    /// Knobs that are set for this end.
     pub(super) knobs: Vec<&'static Knob>,
-    /// Where it takes turns with the other end, and which it is.
+    /// Set if it takes turns with the other end.
     pub(super) seat: Option<Seat>,
     pub(super) side: Option<Side>,
 }
 
 impl Worker {
-    /// `None` once the trial is over. Between set-up and run a stack that would stand still is kept up, so
-    /// that the other end's set-up does not wait for what was lost.
+    /// Waits for the next order. `None` once the trial is over. Between set-up and run, a stack that only
+    /// this thread moves is kept running, so that a lost packet does not delay the other end's set-up.
     pub(super) fn next_order<S: Observed>(
         &self,
         worker: &mut workload::Worker<S>,

@@ -1,4 +1,4 @@
-//! The thread of a worker: makes its stack and follows orders. What it does in a span is in `end.rs`.
+//! The thread of a worker: makes its stack and follows orders. Its work in a span is in `end.rs`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::deal;
 use crate::protocol::{Prepare, clock_ns};
 
 impl Worker {
-    /// With our TCP over this device, captured where that is asked for.
+    /// Works with our TCP over `device`, captured if the trial is captured.
     pub(super) fn work_on<D: Device<Wire> + Send + 'static>(
         self,
         device: D,
@@ -67,7 +67,7 @@ impl Worker {
             is_between = matches!(order, Order::SetUp(_));
             if let Order::Run(span) = order {
                 end.begin(span, end.own.seat.is_some());
-                // The other thread does the rest, and answers.
+                // The other end's thread does the rest, and answers.
                 if let Some(seat) = end.own.seat.clone()
                     && end.own.side == Some(Side::Listens)
                 {
@@ -78,7 +78,7 @@ impl Worker {
             match end.follow(&order) {
                 Ok(answer) => end.own.send(answer)?,
                 Err(reason) => {
-                    // Told before the connections end, at which the other side fails, too.
+                    // Sent before the connections end, because their end makes the other side fail, too.
                     let _ = end.own.outbox.send(Err(reason));
                     return Ok(());
                 }
@@ -122,7 +122,7 @@ impl<S: Observed> End<S> {
     }
 }
 
-/// Makes the traffic's side of a worker over its stack.
+/// Makes the worker's traffic over its stack.
 pub(super) fn make<S: Stack>(
     stack: S,
     config: &WorkerConfig,
@@ -132,9 +132,9 @@ pub(super) fn make<S: Stack>(
 ) -> Result<workload::Worker<S>, String> {
     let (index, threads) = (config.index, config.threads);
     let token = token(&prepare.token)?;
-    // In memory a client's instance reaches one of the server's: its flows go there, not all round.
+    // In memory an instance reaches only the same instance of the other host, so its flows all go there.
     let paired = matches!(config.backend, Backend::Memory(..));
-    // Both ends draw by the study's seed, in which hosts do not differ.
+    // Both ends draw sizes with the study's seed, which is the same for all hosts.
     let sizes_seed = prepare.seed & u64::from(u32::MAX);
     let place = |number: usize| deal::position(index, threads, number);
     let share = |number: usize| deal::share(groups[number].settings.flows, threads, place(number));
@@ -183,7 +183,7 @@ pub(super) fn make<S: Stack>(
                     false => all,
                 }
             };
-            // Each worker a seed of its own, so that their due times are spread.
+            // Each worker has its own seed, so that due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
             let mut worker =
                 workload::Worker::connect(stack, first, token, targets(0), share(0), seed)
@@ -199,7 +199,7 @@ pub(super) fn make<S: Stack>(
     worker.seed_sizes(sizes_seed);
     if first.io == WaitsBy::BlockingThreads {
         let cpus = prepare.cpus.clone();
-        // One that cannot be had stays where its worker is: on the first.
+        // A thread that cannot be pinned stays on its worker's CPU, the first.
         worker = worker.with_threads(Arc::new(move |thread| drop(pin(cpus[thread % cpus.len()]))));
     }
     Ok(worker)

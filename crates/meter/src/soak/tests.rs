@@ -41,14 +41,14 @@ fn an_idle_cpu_is_calibrated_by_its_whole_time() {
 
 #[test]
 fn others_and_steal_are_taken_out_of_a_calibration_and_said() {
-    // 0.1 s stolen, 0.4 s with others.
+    // 0.1 s stolen, 0.4 s used by others.
     let reading = soak(Whose::Cpu(0), SECOND, 2500, SECOND / 2);
     let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
     assert_eq!(calibration.units_per_s, Some(5000.0));
     assert!((calibration.others_ratio - 0.4).abs() < 1e-9);
     assert_eq!(calibration.steal_ratio, Some(0.1));
     assert!(!calibration.is_quiet());
-    // A kernel that counts what is stolen as the thread's own.
+    // A kernel that counts stolen time as the thread's own.
     let reading = soak(Whose::Cpu(0), SECOND, 4500, SECOND);
     let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
     assert_eq!(calibration.units_per_s, Some(5000.0));
@@ -70,7 +70,7 @@ fn load_is_the_missing_share_of_the_time_that_was_not_stolen() {
     add_idle_work(&mut readings, &[stolen(1, SECOND / 4)], &[idle(1, 5000.0)]);
     assert_eq!(readings[0].counts[&Quantity::SoakIdleWorkUnits], 3750);
     assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() - 0.2).abs() < 1e-9);
-    // Faster than calibrated is below 0, not cut off.
+    // A rate above the calibrated one gives a load below 0, which is not cut off.
     readings[0].counts.insert(Quantity::SoakWorkUnits, 3900);
     assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() + 0.04).abs() < 1e-9);
 }
@@ -89,7 +89,7 @@ fn without_a_calibration_there_is_no_load() {
     assert_eq!(Figure::SoakLoadRatio.value(&readings[2]), None);
     add_idle_work(&mut readings, &[], &[idle(0, 5000.0), idle(1, 5000.0)]);
     assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() - 0.3).abs() < 1e-9);
-    // All of it stolen.
+    // All of the time was stolen.
     add_idle_work(&mut readings, &[stolen(1, SECOND)], &[idle(1, 5000.0)]);
     assert_eq!(Figure::SoakLoadRatio.value(&readings[2]), None);
 }
@@ -125,7 +125,7 @@ fn a_cpu_that_is_not_there_is_an_error() {
 
 #[test]
 fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
     let mut soakers = Soakers::start(&[cpu], DIRTY_LINES_DEFAULT).unwrap();
     let mut proc = crate::proc::Proc::new(&[cpu]);
@@ -139,7 +139,7 @@ fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
     let busy_ns = busy_ns.join().unwrap();
     let beside = (soakers.snapshot().unwrap(), proc.snapshot().unwrap());
 
-    // Then alone, until it has had as much as a rate needs, however long that takes.
+    // Then the spinner runs alone, until it had enough time for a rate, however long that takes.
     let soak_of = |after: &Snapshot, before: &Snapshot| {
         let readings = after.since(before).unwrap();
         let own = |reading: &Reading| reading.whose == Whose::Cpu(cpu);
@@ -157,8 +157,8 @@ fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
     };
 
     let mut soak = soak_of(&beside.0, &before.0);
-    // Of one CPU's time, SCHED_IDLE leaves the spinner 3 parts beside a normal thread's 1024;
-    // what others take from both changes nothing about that.
+    // With SCHED_IDLE the spinner gets 3 parts of a CPU against 1024 of a normal thread. Time that others
+    // take from both does not change this ratio.
     let task_ns = soak[0].counts[&Quantity::SoakTaskNs];
     assert!(task_ns * 2 < busy_ns, "{task_ns} beside {busy_ns}");
     let stolen = beside.1.since(&before.1).unwrap();

@@ -1,11 +1,11 @@
-//! What the fuzz targets do with their bytes: also run by `cargo test`, over the corpus and over random bytes.
+//! Bodies of the fuzz targets. `cargo test` also runs them over the corpus and over random bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use tcpcost_netperf::protocol::{MESSAGE_BYTES, Message, classic, exact, omni};
 
-/// Any bytes as a message, read as each that there is.
+/// Reads any bytes as a message of each kind.
 pub fn message(data: &[u8]) {
     let mut bytes = [0; MESSAGE_BYTES];
     let length = data.len().min(MESSAGE_BYTES);
@@ -14,7 +14,7 @@ pub fn message(data: &[u8]) {
     assert_eq!(message.to_bytes(), bytes);
     let request = omni::Request::of(&message);
     let again = omni::Request::of(&request.message(-1));
-    // What is no UTF-8 is replaced, and may then be too long; numbers are as they were.
+    // Text that is no UTF-8 is replaced and may become too long, but numbers stay the same.
     assert_eq!(again.direction, request.direction);
     assert_eq!(again.test_length, request.test_length);
     assert_eq!(again.netserver_ip, request.netserver_ip);
@@ -25,15 +25,15 @@ pub fn message(data: &[u8]) {
     let _ = exact::of(&message);
 }
 
-/// Any bytes as what a client says to a netserver: it answers or ends, and what it answers are whole messages. It never
-/// waits for a client that has gone.
+/// Sends any bytes to a netserver as a client. It answers with whole messages or ends, and never waits for a
+/// client that has gone.
 pub fn session(data: &[u8]) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let mut client =
         TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
     let (served, _) = listener.accept().expect("one connects");
     let server = std::thread::spawn(move || tcpcost_netperf::answer(served));
-    // It may end before all is said.
+    // The server may end before all bytes are sent.
     let _ = client
         .write_all(data)
         .and_then(|()| client.shutdown(Shutdown::Write));

@@ -1,4 +1,4 @@
-//! What is sent from and received into.
+//! The buffers of a test: data to send, space to receive into.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,14 +8,14 @@ use crate::net::socket::Sizes;
 use crate::options::{Direction, Options, Test};
 use crate::traffic;
 
-/// Those of one test.
+/// Buffers of one test.
 pub(super) struct Buffers {
     pub(super) send: Vec<u8>,
     pub(super) receive: Vec<u8>,
     pub(super) file: Option<File>,
 }
 
-/// A buffer at most.
+/// Limit on the length of a buffer.
 const BUFFER_MAX: usize = 1 << 30;
 
 impl Buffers {
@@ -66,7 +66,7 @@ impl Buffers {
     }
 }
 
-/// From a file, from its beginning again where it is shorter.
+/// Fills a buffer from a file, and repeats the file if it is shorter than the buffer.
 fn fill(buffer: &mut [u8], mut file: &File) -> io::Result<()> {
     let mut have = 0;
     while have < buffer.len() {

@@ -1,4 +1,4 @@
-//! Where data goes.
+//! Addresses of the data connection.
 
 use std::net::SocketAddr;
 
@@ -6,13 +6,12 @@ use crate::Failure;
 use crate::options::Options;
 use crate::remote::{Control, local_address, resolve};
 
-/// Where data goes.
 pub(super) struct DataEnds {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     pub(super) source: String,
     pub(super) destination: String,
-    /// Whether netserver is told its address.
+    /// True if the request must contain netserver's address.
     pub(super) is_explicit: bool,
 }
 

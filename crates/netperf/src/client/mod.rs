@@ -1,4 +1,4 @@
-//! `netperf`: a test from the command line to the last line.
+//! `netperf`: runs a test, from the command line to the last line of output.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -30,14 +30,14 @@ mod ends;
 mod run;
 mod stop;
 
-/// Runs netperf's command line, without the program's name; gives its exit code.
+/// Runs netperf's command line, without the program's name. Returns the exit code.
 ///
-/// `watch` is called before other threads are started, but after those namespaces are entered that only a process of one thread may
-/// enter. A request to stop then ends the test, and what was measured so far is printed within a second; a request before the first
-/// test ends the process.
+/// `watch` is called before other threads are started, but after the namespaces are entered that only a
+/// process of one thread may enter. A request to stop then ends the test, and the results so far are printed
+/// within a second. A request before the first test ends the process.
 ///
 /// # Errors
-/// With the line that says why, and the code.
+/// A line with the reason, and the exit code.
 pub fn netperf(
     args: &[String],
     watch: impl FnOnce() -> io::Result<Interrupt>,
@@ -48,7 +48,7 @@ pub fn netperf(
             print(&text)?;
             return Ok(code);
         }
-        // netperf's own code for it.
+        // netperf's own exit code for this.
         Asked::Selectors(in_one_line) => {
             print(&selectors::list(in_one_line))?;
             return Ok(1);
@@ -92,7 +92,7 @@ pub fn netperf(
     let mut last = None;
     while repetitions.goes_on() {
         match test.once(&mut control) {
-            // A repetition that is cut short would weigh as much as a whole one.
+            // A repetition that is cut short would count as much as a whole one.
             _ if last.is_some() && test.stop.is_asked() => {}
             seen => {
                 let seen = seen?;
@@ -116,7 +116,7 @@ pub fn netperf(
     Ok(0)
 }
 
-/// A line on standard error, whatever text of others it is made of.
+/// Prints a line on standard error. Text from others is made printable.
 fn say(line: &str) {
     eprintln!("netperf: {}", printable(line));
 }
@@ -134,7 +134,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// What is done again in each repetition.
+/// State of a test that all repetitions use.
 struct Tester<'a> {
     options: &'a Options,
     ends: DataEnds,
@@ -144,11 +144,12 @@ struct Tester<'a> {
     stop: Stop,
 }
 
-/// What one repetition saw.
+/// Results of one repetition.
 struct Seen {
     local: Local,
     transactions: u64,
-    /// All bytes of ours, also those after the time was over: the CPU is of them.
+    /// All bytes that were sent or received, including those after the end of the time, because the CPU time
+    /// includes them.
     bytes: u64,
     elapsed: Duration,
     set_up: Response,
@@ -162,7 +163,7 @@ impl Tester<'_> {
         Until::of(self.options.length)
     }
 
-    /// How long the test takes, where the clock ends it.
+    /// Duration of the test. `None` if the clock does not end it.
     fn time(&self) -> Option<Duration> {
         let seconds = u64::try_from(self.options.length).ok()?;
         Some(Duration::from_secs(seconds))
@@ -188,7 +189,7 @@ impl Tester<'_> {
     fn socket(&self) -> io::Result<OwnedFd> {
         let mut local = self.ends.local;
         if self.options.is_connect_test {
-            // One port has one connection to another at a time.
+            // One port can have only one connection to another port at a time.
             local.set_port(0);
         }
         data_socket(local, &self.socket_options())
@@ -232,7 +233,7 @@ impl Tester<'_> {
         }
     }
 
-    /// One repetition.
+    /// Runs one repetition.
     fn once(&mut self, control: &mut Control) -> Result<Seen, Failure> {
         let options = self.options;
         let failed = |what: &str, error: &io::Error| Failure::usage(format!("{what}: {error}"));
@@ -285,14 +286,14 @@ impl Tester<'_> {
             ..
         } = run;
         if is_ours && options.is_connect_test {
-            // One connection without a request tells ours that there are no more.
+            // A last connection without a request tells our netserver that there are no more.
             let _ = self
                 .socket()
                 .and_then(|last| Ok(rustix::net::connect(&last, &to)?));
         }
         let time_is_over = live.at_end();
         let answer = match control.answer(self.time().unwrap_or_default()) {
-            // A request to stop does not wait for its time.
+            // After a request to stop, the answer may be missing.
             Err(_) if self.stop.is_asked() => None,
             answer => Some(answer?),
         };
@@ -325,7 +326,8 @@ impl Tester<'_> {
         Ok(seen)
     }
 
-    /// Our end's counts and sizes. `time_is_over`: bytes received and bytes acknowledged when the time was over.
+    /// Our end's counts and sizes. `time_is_over`: bytes received and bytes acknowledged at the end of the
+    /// time.
     fn local(&self, outcome: &Outcome, time_is_over: Option<(u64, u64)>) -> Local {
         let (counted, direction) = (outcome.counted, self.options.direction);
         let bytes_received = match (direction, time_is_over) {
@@ -369,7 +371,7 @@ impl Tester<'_> {
         cpu
     }
 
-    /// What netserver says of its own: of one instance, or of its machine.
+    /// CPU figures of netserver's end: of this instance if known, else of the whole machine.
     fn remote_cpu(&self, own: Option<exact::OwnCpu>, seen: &Seen) -> Cpu {
         if !self.options.cpu.remote {
             return Cpu::default();
@@ -396,7 +398,7 @@ impl Tester<'_> {
         }
     }
 
-    /// Microseconds per KiB, or per transaction; `None` of a test that moved nothing.
+    /// Service demand in microseconds per KiB or per transaction. `None` if the test moved nothing.
     fn demand(&self, cpu_ns: f64, seen: &Seen) -> Option<f64> {
         let units = match self.options.unit.counts_transactions() {
             true => seen.transactions as f64,
@@ -405,7 +407,7 @@ impl Tester<'_> {
         (units > 0.0).then(|| cpu_ns / 1e3 / units)
     }
 
-    /// Of a stream what the receiver has read, in the time until it had.
+    /// Throughput. For a stream, the bytes that the receiver has read, over the time until then.
     fn throughput(&self, seen: &Seen) -> f64 {
         let count = match self.options.direction {
             _ if self.options.unit.counts_transactions() => seen.transactions,
@@ -466,7 +468,7 @@ impl Tester<'_> {
     }
 }
 
-/// Results of a netserver that did not report them: what its TCP has acknowledged and sent.
+/// Results for a netserver that did not report them, from the bytes that its TCP has acknowledged and sent.
 fn unreported(outcome: &Outcome, set_up: &Response) -> Results {
     say("netserver did not report what it saw; its figures are those of this end");
     Results {

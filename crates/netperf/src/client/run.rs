@@ -1,4 +1,4 @@
-//! A repetition under way: its connections and what goes over them.
+//! A running repetition: its connections and their traffic.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +20,13 @@ use crate::net::timers;
 use crate::options::Direction;
 use crate::traffic::{self, Counted, Live};
 
-/// A receiver goes on reading for so long after the time: who sends stops then, too.
+/// How long a receiver goes on reading after the time, because the sender stops at that time, too.
 const GRACE: Duration = Duration::from_secs(2);
-/// Limit for what is on its way at the end: for the receiver to read what was sent, for netserver to answer what was asked.
+/// Limit on waiting at the end for data in flight: until the receiver has read it, and netserver has answered
+/// the requests.
 const CONFIRM: Duration = Duration::from_secs(120);
 
-/// A repetition under way.
+/// A running repetition.
 pub(super) struct Run<'a, 'b> {
     pub(super) test: &'a mut Tester<'b>,
     pub(super) live: Arc<Live>,
@@ -35,7 +36,7 @@ pub(super) struct Run<'a, 'b> {
     pub(super) mss: i32,
 }
 
-/// What it came to.
+/// Result of the traffic.
 pub(super) struct Outcome {
     pub(super) counted: Counted,
     pub(super) elapsed: Duration,
@@ -43,12 +44,12 @@ pub(super) struct Outcome {
     pub(super) end_sizes: Sizes,
     pub(super) congestion: String,
     pub(super) acknowledged_before: u64,
-    /// Bytes of ours that the other side's TCP has acknowledged, or has answered.
+    /// Bytes that we sent and that the other side's TCP has acknowledged or answered.
     pub(super) confirmed: u64,
 }
 
 impl Run<'_, '_> {
-    /// From the connection to its end.
+    /// Runs the traffic, from the connection to its end.
     pub(super) fn traffic(&mut self, socket: OwnedFd, to: SocketAddr) -> io::Result<Outcome> {
         let options = self.test.options;
         let is_single = !options.is_connect_test;
@@ -89,7 +90,7 @@ impl Run<'_, '_> {
             Direction::Receive => counted.bytes_received,
             Direction::Both => counted.transactions,
         };
-        // A sender's clock may be the first by a little.
+        // A sender's clock may end slightly earlier than ours.
         let may_end = self.live.is_over()
             || options.direction == Direction::Receive && self.test.time().is_some();
         if !may_end && !self.test.until().is_done(done) {
@@ -113,15 +114,15 @@ impl Run<'_, '_> {
         drop(end_timer);
         let mut confirmed = counted.bytes_sent;
         if is_single {
-            // The FIN is acknowledged, too.
+            // The count of acknowledged bytes includes the FIN.
             confirmed = confirmed.min(self.live.acknowledged().saturating_sub(acknowledged_before));
         }
-        // netserver may wait for our end of the connection before it tells what it saw.
+        // Drops our reference, because netserver may wait for the connection's close before it reports.
         self.live.forget();
         let after = self.test.meters.as_mut().map(Meters::end).transpose();
         let after = after.map_err(io::Error::other)?;
         if let (Direction::Receive, Some(time)) = (options.direction, self.test.time()) {
-            // What came after it is not counted.
+            // Bytes that came after the time are not counted.
             elapsed = elapsed.min(time);
         }
         if is_single {
@@ -147,16 +148,16 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Waits until netserver has read what was sent, and has answered what was asked.
+    /// Waits until netserver has read all data and has answered all requests.
     fn finish(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         if self.test.options.direction == Direction::Receive {
             if self.test.stop.is_asked() {
-                // A sender that waits for a window would not see that we close.
+                // Resets, because a sender that waits for a window would not notice the close.
                 set_socket_linger(fd, Some(Duration::ZERO))?;
             }
             return Ok(());
         }
-        // A connection that is closed with responses on their way is reset: netserver would call that an error.
+        // Closing with responses in flight would send a reset, which netserver reports as an error.
         rustix::net::shutdown(fd, Shutdown::Write).or_else(|error| match error {
             rustix::io::Errno::NOTCONN => Ok(()),
             error => Err(error),
@@ -165,7 +166,7 @@ impl Run<'_, '_> {
         traffic::drain(fd)
     }
 
-    /// What the kernel tells of a connection before it is closed.
+    /// Adds the kernel's counts of a connection before it is closed.
     fn look(&mut self, fd: BorrowedFd<'_>) {
         let Ok(info) = option::info(fd) else { return };
         self.segments += info.segments_sent();
@@ -173,7 +174,7 @@ impl Run<'_, '_> {
         self.mss = info.mss().cast_signed();
     }
 
-    /// The clock's end of the test.
+    /// Timer that ends the test after its time.
     fn end_timer(&self, begin: Instant) -> Option<timers::Timer> {
         let time = self.test.time()?;
         let live = Arc::clone(&self.live);
@@ -182,12 +183,13 @@ impl Run<'_, '_> {
             match direction {
                 _ if live.is_over() => live.shut(Shutdown::Both),
                 Direction::Send => live.end(Some(Shutdown::Write)),
-                // The transaction under way is finished.
+                // The current transaction is completed.
                 Direction::Both => {
                     live.end(Some(Shutdown::Write));
                     return Some(begin + time + CONFIRM);
                 }
-                // The sender's clock ends it just now, too; if not, neither do we wait.
+                // The sender's clock ends the test at the same moment. If not, we stop waiting after the
+                // grace time.
                 Direction::Receive => {
                     live.end(None);
                     return Some(begin + time + GRACE);

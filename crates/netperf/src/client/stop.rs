@@ -1,4 +1,4 @@
-//! A request to stop (Ctrl-C) ends the test, and what was measured so far is printed, as netperf does.
+//! Handles a request to stop (Ctrl-C): it ends the test, and the results so far are printed, as in netperf.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,25 @@ use crate::net::timers;
 use crate::options::Direction;
 use crate::traffic::Live;
 
-/// Limit for the ends of the data connection and of the test at netserver, after a request to stop.
+/// Limit on waiting, after a request to stop, for the end of the data connection and for netserver's results.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// Ends the test that runs when this process is asked to stop.
+/// Ends the running test when this process is asked to stop.
 pub(super) struct Stop {
     interrupt: Interrupt,
     running: Arc<Mutex<Running>>,
 }
 
-/// What a request to stop ends.
+/// State that a request to stop acts on.
 struct Running {
     control: OwnedFd,
-    /// The last test that was started, and what ends its traffic.
+    /// The last test that was started, and the direction in which its socket is shut down.
     test: Option<(Arc<Live>, Shutdown)>,
     limit: Option<timers::Timer>,
 }
 
 impl Stop {
-    /// From now on a request to stop is heeded: before the first test it ends the process.
+    /// Handles requests to stop from now on. Before the first test, a request ends the process.
     pub(super) fn new(interrupt: Interrupt, control: OwnedFd) -> Stop {
         let running = Arc::new(Mutex::new(Running {
             control,
@@ -41,10 +41,10 @@ impl Stop {
         Stop { interrupt, running }
     }
 
-    /// The traffic of a test begins.
+    /// Registers a test whose traffic begins.
     pub(super) fn begin(&self, live: &Arc<Live>, direction: Direction) {
         let how = match direction {
-            // The sender would go on to the end of its time.
+            // Shuts down both ways, because the sender would go on to the end of its time.
             Direction::Receive => Shutdown::Both,
             Direction::Send | Direction::Both => Shutdown::Write,
         };
@@ -59,7 +59,7 @@ impl Stop {
         self.interrupt.is_set()
     }
 
-    /// Waits so long, or until this process is asked to stop.
+    /// Waits for `time`, or until this process is asked to stop.
     pub(super) fn wait(&self, time: Duration) {
         self.interrupt.wait(1, time);
     }

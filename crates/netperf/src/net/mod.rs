@@ -1,4 +1,4 @@
-//! Sockets: made with the options that a test asks for, and ended by the clock.
+//! Sockets with the options of a test, and timers that end them.
 
 pub mod option;
 pub mod socket;

@@ -1,4 +1,4 @@
-//! Socket options that rustix has no call for.
+//! Socket options that rustix lacks.
 
 #![allow(
     unsafe_code,
@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets an option that is an int.
+/// Sets an option of type int.
 fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of `value`, which lives through the call.
@@ -52,13 +52,13 @@ pub fn set_mss(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes)
 }
 
-/// What the kernel tells of a connection (`struct tcp_info` of linux/tcp.h).
+/// TCP_INFO of a connection (`struct tcp_info` of linux/tcp.h).
 #[derive(Debug, Clone, Copy)]
 pub struct Info([u8; INFO_BYTES]);
 
 const INFO_BYTES: usize = 256;
 
-/// TCP_INFO; what an older kernel does not tell is 0.
+/// Reads TCP_INFO. Fields that an older kernel lacks are 0.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
     let mut info = Info([0; INFO_BYTES]);
     let mut length = INFO_BYTES as libc::socklen_t;
@@ -79,32 +79,32 @@ pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
 }
 
 impl Info {
-    /// By its place in bytes: the structure only ever grows.
+    /// Reads a field by its offset in bytes. The structure only ever grows at its end.
     fn word(&self, at: usize) -> u32 {
         u32::from_ne_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
     }
 
-    /// Payload of a full segment that it sends.
+    /// Payload of a full segment that this end sends.
     pub fn mss(&self) -> u32 {
         self.word(16)
     }
 
-    /// Segments sent again.
+    /// Number of retransmitted segments.
     pub fn retransmits(&self) -> u32 {
         self.word(100)
     }
 
-    /// Bytes that the other side has acknowledged, SYN and FIN included.
+    /// Bytes that the other side has acknowledged, including SYN and FIN.
     pub fn acknowledged(&self) -> u64 {
         u64::from_ne_bytes(self.0[120..128].try_into().expect("eight bytes"))
     }
 
-    /// Segments sent, as the wire has them.
+    /// Number of segments sent on the wire.
     pub fn segments_sent(&self) -> u64 {
         u64::from(self.word(136))
     }
 
-    /// The lines that netperf prints where DUMP_TCP_INFO is set; flent reads them.
+    /// Lines that netperf prints if DUMP_TCP_INFO is set; flent reads them.
     pub fn dump(&self) -> String {
         let line = |fields: &[(&str, usize)]| {
             let fields = fields
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(before.retransmits(), 0);
         client.write_all(&[0; 1000]).unwrap();
         server.read_exact(&mut [0; 1000]).unwrap();
-        // The answer's segment acknowledges the thousand bytes at the latest.
+        // The segment with the answer acknowledges the thousand bytes at the latest.
         server.write_all(&[0]).unwrap();
         client.read_exact(&mut [0]).unwrap();
         let after = info(client.as_fd()).unwrap();

@@ -1,4 +1,4 @@
-//! Data sockets, made as a test asks (netperf's `nettest_bsd.c`, `create_data_socket`).
+//! Data sockets with the options of a test (netperf's `nettest_bsd.c`, `create_data_socket`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::option;
 
-/// What a socket is to have; the default is the system's.
+/// Options of a socket. The default leaves the system's values.
 #[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
     /// SO_SNDBUF, bytes; the kernel doubles it.
     pub send_buffer: Option<i32>,
-    /// SO_RCVBUF.
+    /// SO_RCVBUF, bytes; the kernel doubles it.
     pub receive_buffer: Option<i32>,
     pub nodelay: bool,
     pub cork: bool,
@@ -23,23 +23,23 @@ pub struct SocketOptions {
     pub keepalive: bool,
     pub priority: Option<i32>,
     pub tos: Option<i32>,
-    /// Empty for the system's.
+    /// Name of the congestion control; empty for the system's default.
     pub congestion: String,
     /// SO_DONTROUTE.
     pub unrouted: bool,
 }
 
-/// Sizes of socket buffers, as the kernel tells them.
+/// Sizes of socket buffers, as the kernel reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
     pub send: i32,
     pub receive: i32,
 }
 
-/// A socket that is not connected. With a port it is bound.
+/// Makes a socket that is not connected. With a port or a specific address it is bound.
 ///
 /// # Errors
-/// What was refused, and the system's reason.
+/// The refused step, and the system's reason.
 pub fn data_socket(local: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
     let family = match local {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -57,7 +57,7 @@ pub fn data_socket(local: SocketAddr, options: &SocketOptions) -> io::Result<Own
     if local.is_ipv6() {
         sockopt::set_ipv6_v6only(fd, true)?;
     }
-    // An address without a port is bound as well: data comes from where it was asked to.
+    // A specific address without a port is bound, too: data must come from that address.
     if local.port() != 0 || !local.ip().is_unspecified() {
         rustix::net::bind(fd, &local)
             .map_err(|error| tried(&format!("bind to {local}"), error.into()))?;
@@ -121,7 +121,7 @@ fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Resu
     Ok(())
 }
 
-/// An error that names what was tried and keeps its number.
+/// Adds the failed step to an error, but keeps its number.
 fn tried(what: &str, error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(_) => io::Error::new(
@@ -135,7 +135,7 @@ fn tried(what: &str, error: io::Error) -> io::Error {
     }
 }
 
-/// See [`errno`].
+/// Error with the failed step; see [`errno`].
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 struct Tried {
@@ -143,7 +143,7 @@ struct Tried {
     source: io::Error,
 }
 
-/// The system's number of an error, as it goes into an answer; EIO where there is none.
+/// The system's number of an error for an answer; EIO if there is none.
 pub fn errno(error: &io::Error) -> i32 {
     let inner = error
         .get_ref()
@@ -154,7 +154,7 @@ pub fn errno(error: &io::Error) -> i32 {
         .unwrap_or(libc::EIO)
 }
 
-/// Sizes of its buffers now: Linux changes them as it runs.
+/// Current sizes of the socket's buffers. Linux changes them over time.
 pub fn sizes(fd: BorrowedFd<'_>) -> Sizes {
     let size = |size: rustix::io::Result<usize>| {
         size.ok()
@@ -167,12 +167,12 @@ pub fn sizes(fd: BorrowedFd<'_>) -> Sizes {
     }
 }
 
-/// The name of its congestion control.
+/// Name of the socket's congestion control.
 pub fn congestion(fd: BorrowedFd<'_>) -> String {
     sockopt::tcp_congestion(fd).unwrap_or_default()
 }
 
-/// IP_TOS or the traffic class as it has it, −1 where it was left alone.
+/// IP_TOS or traffic class of the socket; −1 if it was not set.
 pub fn tos(fd: BorrowedFd<'_>, local: IpAddr, asked: Option<i32>) -> i32 {
     if asked.is_none_or(|tos| tos <= 0) {
         return asked.unwrap_or(-1);

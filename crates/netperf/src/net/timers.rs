@@ -1,13 +1,13 @@
-//! What is due at a time, on one thread for the whole process: ends of tests and interim results.
+//! Timers on one thread for the whole process: ends of tests and interim results.
 //!
-//! netperf has a signal for this, which interrupts the call that is under way. Here a test's end shuts its socket down,
-//! which ends that call as well and leaves the other threads of a netserver alone.
+//! netperf uses a signal, which interrupts the current call. Here the end of a test shuts its socket down.
+//! That ends the call, too, and does not disturb the other threads of a netserver.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// What is done, and when it is due again.
+/// Action of a timer. Returns the time when it is due again.
 type Job = Box<dyn FnMut() -> Option<Instant> + Send>;
 
 #[derive(Default)]
@@ -18,20 +18,20 @@ struct Timers {
 
 #[derive(Default)]
 struct State {
-    /// By time, and by number where two are due at once.
+    /// Jobs by time, and by number if two are due at once.
     due: BTreeMap<(Instant, u64), Job>,
     next: u64,
     running: Option<u64>,
     cancelled: bool,
 }
 
-/// A job; dropping it takes it back, or waits until it is done.
+/// A scheduled job. Dropping it cancels the job, or waits until it has finished.
 pub struct Timer {
     timers: Arc<Timers>,
     number: u64,
 }
 
-/// Does something then, and again whenever it says.
+/// Runs `job` at `time`, and again at each time that it returns.
 pub fn at(time: Instant, job: impl FnMut() -> Option<Instant> + Send + 'static) -> Timer {
     static TIMERS: OnceLock<Arc<Timers>> = OnceLock::new();
     let timers = TIMERS.get_or_init(|| {
@@ -58,7 +58,7 @@ pub fn at(time: Instant, job: impl FnMut() -> Option<Instant> + Send + 'static) 
     }
 }
 
-/// A job prints a line at most.
+/// Stack size of the thread: a job at most prints a line.
 const STACK_BYTES: usize = 256 << 10;
 
 impl Timers {
@@ -151,7 +151,7 @@ mod tests {
             None
         });
         drop(timer);
-        // The job is gone, and with it the sender.
+        // The job has been dropped, and the sender with it.
         assert!(done.recv().is_err());
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::Failure;
 
-/// As 0x28, 40, or cs0 to cs7, af11 to af43, ef, le, lowdelay, throughput, reliability, mincost.
+/// Parses a value such as 0x28, 40, cs0 to cs7, af11 to af43, ef, le, lowdelay, throughput, reliability or
+/// mincost.
 pub fn parse(text: &str) -> Result<i32, Failure> {
     let name = text.to_ascii_lowercase();
     let number = match name.strip_prefix("0x") {

@@ -1,4 +1,5 @@
-//! The first line: the test, both ends, what is special about it (netperf's `nettest_bsd.c`, `print_top_test_header`).
+//! Formats the first line of the output: the test, both ends, special options (netperf's `nettest_bsd.c`,
+//! `print_top_test_header`).
 
 use std::fmt::Write;
 use std::net::SocketAddr;

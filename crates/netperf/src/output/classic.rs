@@ -8,7 +8,7 @@ use super::value::{left, per, printed, right};
 use crate::options::{Direction, Test};
 use crate::units::Unit;
 
-/// All but the banner.
+/// Formats all results below the banner.
 pub fn results(report: &Report<'_>) -> String {
     let mut text = String::new();
     text += &report.confidence.warning();
@@ -19,7 +19,8 @@ pub fn results(report: &Report<'_>) -> String {
     text
 }
 
-/// Verbosity 0: the one number that matters.
+/// Formats the output of verbosity 0: one number, the service demand if CPU was measured, otherwise the
+/// throughput.
 fn brief(report: &Report<'_>, text: &mut String) {
     let brand = report.brand();
     let of_cpu = if report.options.cpu.local {
@@ -105,7 +106,7 @@ fn stream(report: &Report<'_>, direction: Direction, text: &mut String) {
     }
 }
 
-/// What each call moved, and the MSS.
+/// Formats the bytes, the calls and the bytes per call of both ends, and the MSS.
 fn calls(report: &Report<'_>, is_maerts: bool, text: &mut String) {
     let (local, remote) = (&report.local, &report.remote);
     let (here, there) = if is_maerts {
@@ -216,7 +217,7 @@ fn transactions(report: &Report<'_>, text: &mut String) {
     }
 }
 
-/// The time of a transaction, and bytes each way.
+/// Formats the mean round trip, the transaction rate, and the throughput in each direction.
 fn round_trips(report: &Report<'_>, text: &mut String) {
     let options = report.options;
     let unit = match options.unit {

@@ -1,4 +1,4 @@
-//! What netperf prints: the banner, the columns of each test, omni results.
+//! Formats everything that netperf prints: the banner, the columns of each test, the omni results.
 
 mod banner;
 mod classic;
@@ -22,19 +22,19 @@ use crate::units::Unit;
 pub use banner::banner;
 use selectors::Blocks;
 
-/// What results consist of, understood before the test begins.
+/// The selectors of the results, by block. They are parsed before the test begins.
 #[derive(Debug)]
 pub struct Layout {
     blocks: Blocks,
-    /// Names that no selector has.
+    /// Notes about unknown names of selectors.
     pub notes: Vec<String>,
 }
 
 impl Layout {
-    /// Of a command line.
+    /// Parses the selectors that the command line asked for, or takes the default ones.
     ///
     /// # Errors
-    /// A selection that is neither a list nor a file.
+    /// If the selection is neither a list nor a readable file.
     pub fn of(options: &Options) -> Result<Layout, Failure> {
         let mut notes = Vec::new();
         let with_cpu = options.cpu.local || options.cpu.remote;
@@ -46,7 +46,7 @@ impl Layout {
         Ok(Layout { blocks, notes })
     }
 
-    /// Whether each transaction must be timed for it.
+    /// Returns whether a selector needs the latency of each transaction.
     pub fn has_latency(&self) -> bool {
         self.blocks
             .iter()
@@ -55,17 +55,17 @@ impl Layout {
     }
 }
 
-/// All that is known of a test that has ended.
+/// All that is known about a test that has ended.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub options: &'a Options,
-    /// Seconds.
+    /// Duration in seconds.
     pub elapsed: f64,
-    /// In the unit that was asked for.
+    /// Throughput in the unit that the options asked for.
     pub throughput: f64,
-    /// Per second; 1 of a stream, as netperf has it.
+    /// Transactions per second; 1 for a stream, as in netperf.
     pub transaction_rate: f64,
-    /// −1 of a stream.
+    /// Mean round trip in µs; −1 for a stream or without transactions.
     pub round_trip_us: f64,
     pub local: Local,
     pub set_up: Response,
@@ -74,7 +74,7 @@ pub struct Report<'a> {
     pub cpu: Ends<Cpu>,
     pub latency: latency::Summary,
     pub confidence: confidence::Figures,
-    /// As the system numbers it.
+    /// Number of the address family on this system.
     pub family: i32,
     pub source: String,
     pub destination: String,
@@ -82,7 +82,8 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Bytes as throughput; transactions are no unit of bytes, for which netperf takes megabits.
+    /// Bytes over the duration of the test in the unit of the options. A unit of transactions cannot count
+    /// bytes: megabits replace it, as in netperf.
     fn rate(&self, bytes: u64) -> f64 {
         let unit = match self.options.unit {
             unit if unit.counts_transactions() => Unit::MEGABITS,
@@ -112,7 +113,7 @@ impl Report<'_> {
         fill.map_or(String::new(), |path| path.display().to_string())
     }
 
-    /// The brand, where there are no headings to tell one result from another.
+    /// The brand (`-B`) if there are no headings, otherwise an empty text.
     fn brand(&self) -> &str {
         match self.options.with_headers {
             true => "",
@@ -121,7 +122,7 @@ impl Report<'_> {
     }
 }
 
-/// The results, as they were asked for.
+/// Formats the results in the form that the options asked for.
 pub fn results(report: &Report<'_>, layout: &Layout) -> String {
     let blocks = &layout.blocks;
     match report.options.form {
@@ -132,7 +133,8 @@ pub fn results(report: &Report<'_>, layout: &Layout) -> String {
     }
 }
 
-/// What netperf's columns have no room for: whose CPU it is, what was still on the way. For standard error, at `-v 2`.
+/// Lines for standard error, at `-v 2`, about what netperf's columns have no room for: which CPU time a service
+/// demand counts, and the bytes that were not yet acknowledged at the end.
 pub fn remarks(report: &Report<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     for (end, cpu) in [("local", &report.cpu.local), ("remote", &report.cpu.remote)] {

@@ -1,5 +1,5 @@
-//! Results by selector: NAME=value, CSV, columns under headings (netperf's `nettest_omni.c`, `print_omni_keyword`,
-//! `print_omni_csv`, `print_omni_human`).
+//! Results by selector: NAME=value, CSV, columns under headings (netperf's `nettest_omni.c`,
+//! `print_omni_keyword`, `print_omni_csv`, `print_omni_human`).
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use super::Report;
 use super::selectors::Selector;
 use super::value::Value;
 
-/// A line each; a value that there is none of has none. Our own follow the ones that were asked for.
+/// Prints a line `NAME=value` for each selector that has a value. Our own selectors follow those that were
+/// asked for.
 pub fn keyval(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     let own = Selector::own().filter(|own| !blocks.iter().flatten().any(|one| one == own));
     let mut text = String::new();
@@ -22,7 +23,7 @@ pub fn keyval(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     text
 }
 
-/// A line of headings, if wanted, and one of values.
+/// Prints a line of headings, if wanted, and a line of values.
 pub fn csv(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     let all = || blocks.iter().flatten();
     if all().next().is_none() {
@@ -41,7 +42,7 @@ pub fn csv(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     )
 }
 
-/// For each block headings of four lines, if wanted, and the values under them.
+/// Prints for each block headings of four lines, if wanted, and the values below.
 pub fn human(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     let mut text = String::new();
     for (index, block) in blocks.iter().enumerate() {
@@ -83,5 +84,5 @@ pub fn human(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
     text
 }
 
-/// Lines of a heading.
+/// Number of lines of a heading.
 const HEADING_LINES: usize = 4;

@@ -1,17 +1,18 @@
-//! What results consist of: `all`, a list with commas, blocks parted by `;`, or a file of such lines (netperf's
-//! `nettest_omni.c`, `parse_output_selection`).
+//! Parses the selection of results: `all`, a list with commas, blocks separated by `;`, or a file with such
+//! lines (netperf's `nettest_omni.c`, `parse_output_selection`).
 
 use std::fs;
 
 use super::selectors::{self, Blocks, Selector};
 use crate::Failure;
 
-/// Blocks at most (`NETPERF_MAX_BLOCKS`).
+/// Limit on blocks (`NETPERF_MAX_BLOCKS`).
 const BLOCKS: usize = 4;
-/// A file of selectors is small.
+/// Limit on the bytes of a file of selectors.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A name that no selector has is a note, as netperf leaves it out; several scripts name those of later versions.
+/// Parses a selection. An unknown name is omitted, as in netperf, and noted: several scripts name selectors
+/// of later versions.
 pub fn parse(spec: &str, notes: &mut Vec<String>) -> Result<Blocks, Failure> {
     if spec.eq_ignore_ascii_case("all") {
         return Ok(selectors::all());

@@ -1,23 +1,23 @@
-//! What omni results can consist of: names, headings and order are netperf's (`nettest_omni.c`, `netperf_output_name` and
-//! `print_omni_init_list`).
+//! The selectors of omni results. Names, headings and order are netperf's (`nettest_omni.c`,
+//! `netperf_output_name` and `print_omni_init_list`).
 
 use super::Report;
 use super::value::{Value, asked, count, int, per, printed, quoted, text, three, two};
 use crate::cpu::Cpu;
 use crate::options::Direction;
 
-/// What one is: its place in the two tables.
+/// A selector: its index in the table `ROWS`, continued by `OWN`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Selector(usize);
 
 /// Selectors, by block of lines.
 pub type Blocks = Vec<Vec<Selector>>;
 
-/// Name, heading by line, value.
+/// Name, heading with `|` between its lines, function that returns the value.
 type Row = (&'static str, &'static str, fn(&Report<'_>) -> Value);
 
 impl Selector {
-    /// By its name, in any case, or by its heading with blanks between the lines.
+    /// Finds a selector by its name, in any case, or by its heading with blanks between the lines.
     pub fn named(name: &str) -> Option<Selector> {
         let is_it = |(its, heading, _): &Row| {
             its.eq_ignore_ascii_case(name) || heading.replace('|', " ").eq_ignore_ascii_case(name)
@@ -25,7 +25,8 @@ impl Selector {
         ROWS.iter().chain(OWN).position(is_it).map(Selector)
     }
 
-    /// Those that netperf does not have: whose CPU a service demand is of, and what was on the way at the end.
+    /// Selectors that netperf does not have: the method and CPU time of each service demand, and the bytes
+    /// that were not yet acknowledged at the end.
     pub fn own() -> impl Iterator<Item = Selector> {
         (ROWS.len()..ROWS.len() + OWN.len()).map(Selector)
     }
@@ -39,7 +40,7 @@ impl Selector {
         self.row().0
     }
 
-    /// Up to four lines.
+    /// Lines of the heading, at most four.
     pub fn heading(self) -> impl Iterator<Item = &'static str> {
         self.row().1.split('|')
     }
@@ -48,7 +49,7 @@ impl Selector {
         (self.row().2)(report)
     }
 
-    /// Whether each transaction must be timed for it.
+    /// Returns whether the selector needs the latency of each transaction.
     pub fn is_latency(self) -> bool {
         self.name().ends_with("_LATENCY") && self.name() != "RT_LATENCY"
     }
@@ -60,13 +61,13 @@ impl std::fmt::Debug for Selector {
     }
 }
 
-/// All of netperf's names, for `?`: in one line, or a line each.
+/// All names that netperf has, in one line with commas or a line each, for the selection `?`.
 pub fn list(in_one_line: bool) -> String {
     let names: Vec<&str> = ROWS.iter().map(|row| row.0).collect();
     names.join(if in_one_line { "," } else { "\n" }) + "\n"
 }
 
-/// All of netperf's, in its four blocks.
+/// All selectors that netperf has, in its four blocks.
 pub fn all() -> Blocks {
     let place = |name| {
         ROWS.iter()
@@ -88,7 +89,7 @@ pub fn all() -> Blocks {
         .collect()
 }
 
-/// Those of a test that nobody chose any for.
+/// Default selectors of a test.
 pub fn by_direction(direction: Direction, with_cpu: bool) -> Vec<Selector> {
     let sizes = match direction {
         Direction::Send => "LSS_SIZE_END,RSR_SIZE_END,LOCAL_SEND_SIZE",
@@ -119,7 +120,7 @@ pub fn by_direction(direction: Direction, with_cpu: bool) -> Vec<Selector> {
         .collect()
 }
 
-/// What netperf says since 2.7 of what it no longer looks for.
+/// Value that netperf 2.7 and later print for what they no longer look for.
 const DEPRECATED: &str = "Deprecated";
 
 #[rustfmt::skip]

@@ -1,19 +1,19 @@
-//! A value of results, as C's printf would print it.
+//! A value of results, formatted like C's printf.
 
 use std::fmt;
 
-/// A value.
+/// Value of a selector.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// As it is.
+    /// Text without a change.
     Text(String),
-    /// A whole number.
+    /// Whole number.
     Int(i128),
-    /// With so many digits after the point.
+    /// Number with this many digits after the decimal point.
     Decimal(f64, usize),
-    /// With 0x and so many digits at least.
+    /// Hexadecimal number with 0x and at least this many digits.
     Hex(i32, usize),
-    /// There is none.
+    /// No value.
     None,
 }
 
@@ -58,12 +58,12 @@ pub fn printed(figure: Option<f64>) -> f64 {
     figure.unwrap_or(-1.0)
 }
 
-/// What was asked for, −1 for nothing.
+/// Value that was asked for, or −1.
 pub fn asked(number: Option<i32>) -> Value {
     int(number.unwrap_or(-1))
 }
 
-/// Bytes of a call.
+/// Bytes per call; 0 without calls.
 pub fn per(bytes: u64, calls: u64) -> f64 {
     match calls {
         0 => 0.0,
@@ -71,12 +71,12 @@ pub fn per(bytes: u64, calls: u64) -> f64 {
     }
 }
 
-/// As printf's `%-W.Pf` and `%W.Pf`: at least so wide.
+/// Number like printf's `%-W.Pf`, left-aligned with at least this width.
 pub fn left(number: f64, width: usize, digits: usize) -> String {
     format!("{number:<width$.digits$}")
 }
 
-/// See [`left`].
+/// Number like printf's `%W.Pf`, right-aligned with at least this width.
 pub fn right(number: f64, width: usize, digits: usize) -> String {
     format!("{number:>width$.digits$}")
 }

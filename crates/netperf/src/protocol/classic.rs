@@ -1,12 +1,13 @@
-//! The messages of TCP_STREAM, TCP_MAERTS, TCP_RR and TCP_CRR as netperf sent them before omni tests, and as TCP_SENDFILE
-//! is sent to this day (netperf's `nettest_bsd.h`, structs `tcp_stream_request_struct` and its likes).
+//! Messages of TCP_STREAM, TCP_MAERTS, TCP_RR and TCP_CRR as netperf sent them before omni tests.
+//! TCP_SENDFILE is still sent this way (netperf's `nettest_bsd.h`, structs such as
+//! `tcp_stream_request_struct`).
 //!
-//! A request is read into the omni [`Request`] that asks for the same, so that netserver has one way to do it.
+//! A request is converted into an equivalent omni [`Request`], so that netserver has only one implementation.
 
 use super::omni::{RECEIVES, Request, Response, Results, SENDS, flag};
 use super::{LENGTH_MAX_S, Message, Reader, Writer, kind};
 
-/// The omni request that asks for the same; `None` for a message that is no classic test.
+/// Converts a message into the equivalent omni request. `None` if the message is no classic test.
 pub fn request_of(message: &Message) -> Option<Request> {
     let mut from = Reader::new(&message.body);
     let mut request = Request::default();
@@ -47,7 +48,8 @@ pub fn request_of(message: &Message) -> Option<Request> {
     }
     from.skip(1);
     request.test_length = from.i32();
-    // So many bytes are asked for as if they were seconds; a stream to netserver ends with the stream.
+    // A number of bytes looks like seconds here. A stream to netserver ends with the stream, so the time is
+    // limited.
     if message.kind == kind::TCP_STREAM {
         request.test_length = request.test_length.min(LENGTH_MAX_S);
     }
@@ -59,7 +61,7 @@ pub fn request_of(message: &Message) -> Option<Request> {
     Some(request)
 }
 
-/// What netserver has set up, as an answer to a classic request of this kind.
+/// First answer to a classic request of this kind: the set-up of netserver.
 pub fn response(of: i32, response: &Response) -> Message {
     let mut message = Message::new(of + 1, 0);
     let has = |flag| i32::from(response.flags & flag != 0);
@@ -80,7 +82,7 @@ pub fn response(of: i32, response: &Response) -> Message {
     message
 }
 
-/// What netserver saw, as an answer to a classic request of this kind, which has the kind of the first answer.
+/// Second answer to a classic request of this kind: netserver's results. It has the kind of the first answer.
 pub fn results(of: i32, results: &Results) -> Message {
     let mut message = Message::new(of + 1, 0);
     let to = Writer::new(&mut message.body);

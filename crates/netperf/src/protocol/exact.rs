@@ -1,32 +1,34 @@
-//! What our netserver tells ours beyond netperf's protocol: the CPU of this one test. It stands in the last bytes of the
-//! results, which netperf sends and never looks at.
+//! CPU time of one test, which our netserver reports to our netperf in addition to netperf's protocol. It is
+//! in the last bytes of the results, which netperf sends but never reads.
 
 use tcpcost_counts::MeterName;
 
 use super::{Message, WORDS};
 
-/// CPU of one test at the end that tells it.
+/// CPU time of one test at the end that reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnCpu {
-    /// CPU of the test, ns.
+    /// CPU time of the test, ns.
     pub cpu_ns: u64,
-    /// How that is known.
+    /// Method of the measurement.
     pub method: Method,
 }
 
-/// How the CPU of one instance is told from that of others.
+/// Method that separates the CPU time of one instance from that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Its thread without the interrupts that hit it, and the softirqs and hard interrupts for its sockets (eBPF).
+    /// The instance's thread without the interrupts that hit it, and the softirqs and hard interrupts for its
+    /// sockets (eBPF).
     Exact,
-    /// Its thread by the scheduler's clock; of the machine's interrupts by /proc/stat its share of the TCP segments.
+    /// The instance's thread by the scheduler's clock, and a share of the machine's interrupts (/proc/stat)
+    /// that equals its share of TCP segments.
     Share,
-    /// All that ran on the machine: what an unmodified netserver tells.
+    /// Everything that ran on the machine, as an unmodified netserver reports.
     Machine,
 }
 
 impl Method {
-    /// As it is told.
+    /// Name in results.
     pub fn name(self) -> &'static str {
         match self {
             Method::Exact => MeterName::Exact.name(),
@@ -36,12 +38,12 @@ impl Method {
     }
 }
 
-/// What the bytes begin with.
+/// First bytes of the report.
 const MARK: &[u8; 8] = b"tcpcost1";
 const BYTES: usize = 8 + 8 + 1;
 const AT: usize = WORDS * 4 - BYTES;
 
-/// Puts it into results.
+/// Writes the report into results.
 pub fn put(into: &mut Message, own: OwnCpu) {
     let tail = &mut into.body[AT..];
     tail[..8].copy_from_slice(MARK);
@@ -53,7 +55,7 @@ pub fn put(into: &mut Message, own: OwnCpu) {
     };
 }
 
-/// Takes it from results, if our netserver made them.
+/// Reads the report from results. `None` if they are not from our netserver.
 pub fn of(message: &Message) -> Option<OwnCpu> {
     let tail = message.body[AT..].strip_prefix(MARK)?;
     let method = match tail[8] {

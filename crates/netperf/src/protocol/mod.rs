@@ -1,9 +1,10 @@
-//! netperf's control protocol: messages of 656 bytes each way over one TCP connection, a request and its answers.
+//! netperf's control protocol: messages of 656 bytes in both directions over one TCP connection, a request
+//! and its answers.
 //!
-//! A message is 164 words of 32 bits in network order: what it is, a word apart (in a request the CPU that netserver is to
-//! run on, in an answer an errno), and 162 words that each test uses as it likes. Text in them is bytes as they are. There
-//! is no version in it: who asks for a test that the other side does not know gets errno 998 (netperf's `netlib.h`, union
-//! `netperf_request_struct`, and `netserver.c`).
+//! A message has 164 words of 32 bits in network order. The first is the kind of the message. The second is
+//! the CPU for netserver in a request, and an errno in an answer. The other 162 words depend on the test.
+//! Text in them is not swapped. The protocol has no version: a request for a test that the other side does
+//! not know gets errno 998 (netperf's `netlib.h`, union `netperf_request_struct`, and `netserver.c`).
 
 pub mod classic;
 pub mod exact;
@@ -13,61 +14,61 @@ use std::io::{self, Read, Write};
 
 use tcpcost_counts::Printable;
 
-/// Words of a message that belong to the test (`MAXSPECDATA`).
+/// Number of words of a message that belong to the test (`MAXSPECDATA`).
 pub const WORDS: usize = 162;
 
-/// Bytes of a message.
+/// Number of bytes of a message.
 pub const MESSAGE_BYTES: usize = (2 + WORDS) * 4;
 
-/// What a message is (`request_type`, `response_type`).
+/// Kinds of messages (`request_type`, `response_type`).
 pub mod kind {
-    /// Say more in the log: answered, and nothing else is done.
+    /// Asks for more log output. It is answered and has no effect.
     pub const DEBUG_ON: i32 = 1;
-    /// Say less.
+    /// Asks for less log output. It is answered and has no effect.
     pub const DEBUG_OFF: i32 = 2;
-    /// The answer to both.
+    /// Answers both debug requests.
     pub const DEBUG_OK: i32 = 3;
-    /// How fast is your CPU: methods that need no calibration answer 0 and the number of CPUs.
+    /// Asks for the speed of the CPU. Methods without calibration answer 0 and the number of CPUs.
     pub const CPU_CALIBRATE: i32 = 5;
-    /// A word that a netserver wants first (`-Z`).
+    /// Passphrase that a netserver may require first (`-Z`).
     pub const PASSPHRASE: i32 = 6;
-    /// A test of before omni: one way, to netserver.
+    /// Classic test, one way to netserver.
     pub const TCP_STREAM: i32 = 10;
-    /// The same: request and response.
+    /// Classic test with request and response.
     pub const TCP_RR: i32 = 13;
-    /// The same: connect, request, response, close.
+    /// Classic test with connect, request, response, close.
     pub const TCP_CRR: i32 = 34;
-    /// The same: one way, from netserver.
+    /// Classic test, one way from netserver.
     pub const TCP_MAERTS: i32 = 94;
-    /// Any of them since 2.5.
+    /// Any test since 2.5.
     pub const OMNI: i32 = 97;
-    /// What the machine is: "Deprecated" since 2.7.
+    /// Asks for the machine's properties: "Deprecated" since 2.7.
     pub const SYSINFO: i32 = 600;
 }
 
-/// Seconds that a test may take at our netserver: a day. What is longer is forgotten, not measured.
+/// Limit on the seconds of a test at our netserver: a day. Longer tests are refused.
 pub const LENGTH_MAX_S: i32 = 86_400;
 
-/// errno that netserver gives for a test that it does not know.
+/// Errno of netserver for a test that it does not know.
 pub const UNKNOWN_TEST: i32 = 998;
-/// errno of a passphrase that is not the one.
+/// Errno for a wrong passphrase.
 pub const WRONG_PASSPHRASE: i32 = 403;
-/// `cpu_method` of /proc/stat (`PROC_STAT`).
+/// Value of `cpu_method` for /proc/stat (`PROC_STAT`).
 pub const PROC_STAT: u32 = 8;
 
-/// A message, in either direction.
+/// Message in either direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// What it is: [`kind`]; an answer's is its request's plus 1.
+    /// Kind of the message, one of [`kind`]. An answer's kind is its request's plus 1.
     pub kind: i32,
-    /// In a request the CPU to run on, −1 for any; in an answer an errno, 0 for none.
+    /// In a request the CPU to run on, −1 for any. In an answer an errno, 0 for none.
     pub aside: i32,
-    /// The test's words, as they are on the wire.
+    /// Words of the test, as on the wire.
     pub body: [u8; WORDS * 4],
 }
 
 impl Message {
-    /// One with nothing in it.
+    /// Makes a message with an empty body.
     pub fn new(kind: i32, aside: i32) -> Message {
         Message {
             kind,
@@ -76,14 +77,14 @@ impl Message {
         }
     }
 
-    /// From the wire.
+    /// Reads a message from its bytes on the wire.
     pub fn from_bytes(bytes: &[u8; MESSAGE_BYTES]) -> Message {
         let mut message = Message::new(word(bytes, 0) as i32, word(bytes, 1) as i32);
         message.body.copy_from_slice(&bytes[8..]);
         message
     }
 
-    /// To the wire.
+    /// Writes a message as bytes on the wire.
     pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[..4].copy_from_slice(&self.kind.to_be_bytes());
@@ -92,18 +93,18 @@ impl Message {
         bytes
     }
 
-    /// Sends it, in one piece.
+    /// Sends the message with one call.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub fn send(&self, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&self.to_bytes())
     }
 
-    /// Receives one; `None` where the other side has ended between two.
+    /// Receives a message. `None` if the other side has closed between two messages.
     ///
     /// # Errors
-    /// The connection's; [`io::ErrorKind::UnexpectedEof`] within a message.
+    /// The connection fails; [`io::ErrorKind::UnexpectedEof`] if it ends within a message.
     pub fn receive(from: &mut impl Read) -> io::Result<Option<Message>> {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut have = 0;
@@ -120,13 +121,13 @@ impl Message {
     }
 }
 
-/// A word of a message's body, or of a message.
+/// Reads a word of a message, or of its body.
 fn word(bytes: &[u8], index: usize) -> u32 {
     let word = bytes[index * 4..][..4].try_into();
     u32::from_be_bytes(word.expect("four bytes are four bytes"))
 }
 
-/// Fields of a body one after the other, written.
+/// Writes fields of a body one after the other.
 pub(crate) struct Writer<'a> {
     body: &'a mut [u8; WORDS * 4],
     at: usize,
@@ -159,7 +160,7 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// Text in so many bytes, the last of them 0.
+    /// Writes text in `width` bytes, the last of which is 0.
     pub fn text(mut self, text: &str, width: usize) -> Writer<'a> {
         let fits = text.len().min(width - 1);
         self.body[self.at..][..fits].copy_from_slice(&text.as_bytes()[..fits]);
@@ -168,7 +169,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Fields of a body one after the other, read.
+/// Reads fields of a body one after the other.
 pub(crate) struct Reader<'a> {
     body: &'a [u8; WORDS * 4],
     at: usize,
@@ -207,7 +208,7 @@ impl<'a> Reader<'a> {
         bytes
     }
 
-    /// Text in so many bytes, up to the first 0, as a printable line.
+    /// Reads text in `width` bytes, up to the first 0, as a printable line.
     pub fn text(&mut self, width: usize) -> Printable {
         let bytes = self.bytes(width);
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(width);

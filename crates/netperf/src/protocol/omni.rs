@@ -1,4 +1,4 @@
-//! The messages of an omni test: what is asked for, what netserver has set up, what it saw (netperf's `nettest_bsd.h`,
+//! Messages of an omni test: the request, netserver's set-up, and its results (netperf's `nettest_bsd.h`,
 //! structs `omni_request_struct`, `omni_response_struct`, `omni_results_struct`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,13 +7,13 @@ use super::{Message, Reader, Writer, kind};
 
 /// Bits of [`Request::flags`] and [`Response::flags`].
 pub mod flag {
-    /// TCP_NODELAY.
+    /// Sets TCP_NODELAY.
     pub const NO_DELAY: u32 = 0x0000_0001;
-    /// A connection for each transaction.
+    /// Makes a connection for each transaction.
     pub const CONNECT_TEST: u32 = 0x0000_0004;
-    /// Tell CPU figures.
+    /// Asks for CPU figures.
     pub const MEASURE_CPU: u32 = 0x0000_0008;
-    /// Without it SO_DONTROUTE is set; it asks for the name of the congestion control as well, for the two share a bit.
+    /// SO_DONTROUTE is set without this bit. The same bit also asks for the name of the congestion control.
     pub const ROUTING_ALLOWED: u32 = 0x0000_0020;
     /// TCP Fast Open.
     pub const FASTOPEN: u32 = 0x0000_0800;
@@ -23,57 +23,58 @@ pub mod flag {
     pub const KEEPALIVE: u32 = 0x8000_0000;
 }
 
-/// netserver sends (`NETPERF_XMIT`).
+/// Direction in which netserver sends (`NETPERF_XMIT`).
 pub const SENDS: u32 = 2;
-/// netserver receives (`NETPERF_RECV`).
+/// Direction in which netserver receives (`NETPERF_RECV`).
 pub const RECEIVES: u32 = 4;
 
-/// `socket_type` of a stream (`NST_STREAM`).
+/// Value of `socket_type` for a stream (`NST_STREAM`).
 pub const STREAM_SOCKET: u32 = 1;
-/// `protocol` of TCP.
+/// Value of `protocol` for TCP.
 pub const TCP: u32 = 6;
 
-/// Words that are numbers; what follows is text (`OMNI_REQUEST_CONV_CUTOFF`).
+/// Request of a test: words with numbers, followed by text (`OMNI_REQUEST_CONV_CUTOFF`).
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     missing_docs,
     reason = "the names are netperf's, the doubtful ones are told"
 )]
 pub struct Request {
-    /// Bytes, −1 for the system's default; as all sizes of buffers.
+    /// Bytes, −1 for the system's default, like all sizes of buffers.
     pub send_buf_size: i32,
-    /// Bytes of a call, −1 for the socket buffer's size.
+    /// Bytes of a call, −1 for the size of the socket buffer.
     pub send_size: i32,
     pub request_size: i32,
     pub recv_buf_size: i32,
     pub receive_size: i32,
     pub response_size: i32,
     pub flags: u32,
-    /// Seconds; negative: bytes of a stream, or transactions.
+    /// Seconds. Negative for bytes of a stream, or for transactions.
     pub test_length: i32,
-    /// netserver's port, 0 for any.
+    /// Port of netserver, 0 for any.
     pub data_port: u32,
-    /// 4, 6, or 0 for any.
+    /// Address family: 4, 6, or 0 for any.
     pub ipfamily: u32,
     pub socket_type: u32,
     pub protocol: u32,
-    /// [`SENDS`] and [`RECEIVES`], as netserver sees it.
+    /// Bits [`SENDS`] and [`RECEIVES`], from netserver's view.
     pub direction: u32,
     pub interval_burst: u32,
     pub interval_usecs: u32,
-    /// netserver's address where one is asked for, else zeros: of IPv4 in the first four bytes, of IPv6 in words that each are
-    /// the other way round, since netperf swaps what is in network order already.
+    /// Address of netserver if one is asked for, else zeros. An IPv4 address is in the first four bytes. The
+    /// words of an IPv6 address are byte-swapped, because netperf swaps bytes that are in network order
+    /// already.
     pub netserver_ip: [u8; 16],
-    /// −1 for none.
+    /// Priority, −1 for none.
     pub socket_prio: i32,
-    /// −1 for none.
+    /// Type of service, −1 for none.
     pub socket_tos: i32,
     pub cong_control: String,
     pub fill_file: String,
 }
 
 impl Default for Request {
-    /// A stream to netserver for ten seconds, with everything as the system has it.
+    /// Stream to netserver for ten seconds, with the system's defaults.
     fn default() -> Request {
         Request {
             send_buf_size: -1,
@@ -100,11 +101,11 @@ impl Default for Request {
     }
 }
 
-/// Alignment of buffers that netperf asks for: any.
+/// Alignment of buffers in netperf's requests: any.
 const ALIGNMENT: u32 = 8;
 
 impl Request {
-    /// As a message; `cpu` is the CPU that netserver is to run on, −1 for any.
+    /// Makes a message. `cpu` is the CPU on which netserver must run, −1 for any.
     pub fn message(&self, cpu: i32) -> Message {
         let mut message = Message::new(kind::OMNI, cpu);
         let dirty = u32::MAX;
@@ -146,7 +147,7 @@ impl Request {
         message
     }
 
-    /// Of a message: any bytes are one, which need not make sense.
+    /// Reads a message. Any bytes are accepted; the values may make no sense.
     pub fn of(message: &Message) -> Request {
         let mut from = Reader::new(&message.body);
         let (send_buf_size, send_size) = (from.i32(), from.i32());
@@ -188,7 +189,7 @@ impl Request {
     }
 }
 
-/// An address as [`Request::netserver_ip`] has it.
+/// Bytes of an address for [`Request::netserver_ip`].
 pub fn address_bytes(address: IpAddr) -> [u8; 16] {
     let mut bytes = [0; 16];
     match address {
@@ -206,7 +207,7 @@ pub fn address_bytes(address: IpAddr) -> [u8; 16] {
     bytes
 }
 
-/// The address that these bytes are of this family; `None` where none is asked for.
+/// Address of the given family in these bytes. `None` if no address is asked for.
 pub fn address_of(bytes: &[u8; 16], is_v6: bool) -> Option<IpAddr> {
     let mut octets = *bytes;
     if !is_v6 {
@@ -219,7 +220,7 @@ pub fn address_of(bytes: &[u8; 16], is_v6: bool) -> Option<IpAddr> {
     (!address.is_unspecified()).then_some(address.into())
 }
 
-/// What netserver has set up.
+/// Set-up of netserver.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are netperf's")]
 pub struct Response {
@@ -228,14 +229,14 @@ pub struct Response {
     pub send_buf_size: i32,
     pub send_size: i32,
     pub flags: u32,
-    /// Where to connect to.
+    /// Port for the data connection.
     pub data_port: u32,
     pub socket_prio: i32,
     pub socket_tos: i32,
 }
 
 impl Response {
-    /// As a message.
+    /// Makes a message.
     pub fn message(&self) -> Message {
         let mut message = Message::new(kind::OMNI + 1, 0);
         Writer::new(&mut message.body)
@@ -260,7 +261,7 @@ impl Response {
         message
     }
 
-    /// Of a message.
+    /// Reads a message.
     pub fn of(message: &Message) -> Response {
         let mut from = Reader::new(&message.body);
         let (recv_buf_size, receive_size) = (from.i32(), from.i32());
@@ -284,22 +285,22 @@ impl Response {
     }
 }
 
-/// What netserver saw.
+/// Results of netserver.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are netperf's")]
 pub struct Results {
     pub bytes_received: u64,
     pub recv_calls: u32,
-    /// SO_RCVBUF at the end.
+    /// Value of SO_RCVBUF at the end.
     pub recv_buf_size: i32,
     pub bytes_sent: u64,
     pub send_calls: u32,
-    /// SO_SNDBUF at the end.
+    /// Value of SO_SNDBUF at the end.
     pub send_buf_size: i32,
     pub trans_received: u32,
-    /// Seconds.
+    /// Duration in seconds.
     pub elapsed_time: f32,
-    /// Of all CPUs together, percent.
+    /// Utilization of all CPUs together, percent.
     pub cpu_util: f32,
     pub cpu_percent_user: f32,
     pub cpu_percent_system: f32,
@@ -315,7 +316,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// As a message: netserver does not change the kind from that of [`Response`].
+    /// Makes a message. netserver does not change the kind from that of [`Response`].
     pub fn message(&self) -> Message {
         let mut message = Message::new(kind::OMNI + 1, 0);
         let halves = |count: u64| ((count >> 32) as u32, count as u32);
@@ -353,7 +354,7 @@ impl Results {
         message
     }
 
-    /// Of a message.
+    /// Reads a message.
     pub fn of(message: &Message) -> Results {
         let mut from = Reader::new(&message.body);
         let whole = |from: &mut Reader<'_>| u64::from(from.u32()) << 32 | u64::from(from.u32());
@@ -395,13 +396,13 @@ impl Results {
     }
 }
 
-/// A name without what a shell, CSV or `eval` of `-k` would obey.
+/// Name without characters that have a meaning in a shell, in CSV, or in `eval` of `-k`.
 fn word(name: &str) -> String {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     name.replace(|c| !is_of_name(c), "?")
 }
 
-/// Bytes of the names of interface and driver, which netserver leaves empty since 2.7.
+/// Number of bytes of the names of interface and driver, which are empty since 2.7.
 const NAMES: usize = 16 + 4 * 32 + 16;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Control connections of a netserver: a place for each, and which one gives way when there is no place or no memory left.
+//! Control connections of a netserver: a place for each, and the choice of a connection to end when there is
+//! no place or no memory left.
 //!
-//! The connection that was idle longest gives way. A running test never does: then it is the new one that is refused.
-//! One network (an IPv4 address, the /64 of an IPv6 address) gets half of everything at most, so that it shuts nobody else out.
+//! The connection that has been idle longest is ended. The connection of a running test is never ended; then
+//! the new connection is refused. One network (an IPv4 address, the /64 of an IPv6 address) gets at most half
+//! of everything, so that it cannot lock others out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -24,13 +26,13 @@ struct Table {
 struct Entry {
     network: IpAddr,
     stream: Arc<TcpStream>,
-    /// Bytes of its test's buffers.
+    /// Bytes of the buffers of its test.
     buffers: usize,
     /// `None` while a test runs.
     idle_since: Option<Instant>,
 }
 
-/// An entry of the table.
+/// Key of an entry of the table.
 #[derive(Debug, Clone)]
 struct Key {
     table: Arc<Mutex<Table>>,
@@ -50,7 +52,8 @@ pub struct Buffers(Key);
 pub struct Running(Key);
 
 impl Connections {
-    /// A place for a connection. `None` if the connection has ended, or if tests run on all that there may be.
+    /// Takes a place for a connection. `None` if the connection has ended, or if all places have running
+    /// tests.
     pub fn place(&self, stream: &Arc<TcpStream>) -> Option<Place> {
         let network = network(stream.peer_addr().ok()?.ip());
         let mut table = lock(&self.0);
@@ -79,14 +82,14 @@ impl Connections {
 }
 
 impl Place {
-    /// Says that a message came.
+    /// Notes that a message has arrived.
     pub fn heard(&self) {
         self.0
             .change(|entry| entry.idle_since = Some(Instant::now()));
     }
 
-    /// Room for buffers of so many bytes, which this connection has none of yet. `None` if running tests have it, or if the
-    /// connection gave way.
+    /// Reserves `bytes` for buffers. The connection must not have any yet. `None` if running tests use the
+    /// memory, or if the connection was ended.
     pub fn buffers(&self, bytes: usize) -> Option<Buffers> {
         let mut table = lock(&self.0.table);
         let network = table.entries.get(&self.0.number)?.network;
@@ -100,7 +103,7 @@ impl Place {
         Some(Buffers(self.0.clone()))
     }
 
-    /// Says that a test runs. `None` if the connection gave way.
+    /// Marks a running test. `None` if the connection was ended.
     pub fn running(&self) -> Option<Running> {
         let mut table = lock(&self.0.table);
         table.entries.get_mut(&self.0.number)?.idle_since = None;
@@ -109,7 +112,7 @@ impl Place {
 }
 
 impl Key {
-    /// Changes the entry, if the connection did not give way.
+    /// Changes the entry, unless the connection was ended.
     fn change(&self, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = lock(&self.table).entries.get_mut(&self.number) {
             change(entry);
@@ -137,8 +140,8 @@ impl Drop for Running {
 }
 
 impl Table {
-    /// Ends the idlest connections, of one network or of all, until so much more is within a limit of what they have together.
-    /// False if running tests have too much.
+    /// Ends idle connections, of one network or of all, until `more` fits into the limit on their sum. False
+    /// if running tests use too much.
     fn make_room(
         &mut self,
         more: usize,
@@ -159,7 +162,8 @@ impl Table {
         }
     }
 
-    /// Ends the idlest of the connections that may go. False if none of them is idle.
+    /// Ends the connection that has been idle longest, among those that may be ended. False if none of them
+    /// is idle.
     fn end_idlest(&mut self, may_go: impl Fn(&Entry) -> bool) -> bool {
         let entries = self.entries.iter().filter(|(_, entry)| may_go(entry));
         let idle = entries.filter_map(|(number, entry)| Some((entry.idle_since?, *number)));
@@ -167,7 +171,7 @@ impl Table {
             return false;
         };
         if let Some(entry) = self.entries.remove(&number) {
-            // Its thread sees the end, and goes.
+            // The connection's thread notices the shutdown and ends.
             let _ = entry.stream.shutdown(Shutdown::Both);
         }
         true
@@ -178,7 +182,7 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The network that counts as one client.
+/// Network that counts as one client.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -15,7 +15,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Of this connection; `None` where it has ended already.
+    /// Reads both addresses of a connection. `None` if it has ended already.
     pub fn of(stream: &TcpStream) -> Option<Ends> {
         Some(Ends {
             local: stream.local_addr().ok()?,
@@ -24,23 +24,23 @@ impl Ends {
     }
 }
 
-/// The connection, as the test sees it.
+/// Control connection during a test.
 pub struct Control {
     stream: Arc<TcpStream>,
 }
 
 impl Control {
-    /// Of a connection that was taken.
+    /// Sets the options of an accepted connection.
     pub fn new(stream: Arc<TcpStream>) -> Control {
         let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
         let _ = stream.set_nodelay(true);
         Control { stream }
     }
 
-    /// A whole message, in this time; `None` at the end, however that came.
+    /// Receives a whole message within a time. `None` at the end or on any error.
     pub fn receive(&mut self, within: Duration) -> Option<Message> {
         let stream = Arc::clone(&self.stream);
-        // A message may come byte by byte, so the time is not of a call.
+        // A message may arrive byte by byte, so the limit is on the whole message, not on a call.
         let _timer = timers::at(Instant::now() + within, move || {
             let _ = stream.shutdown(Shutdown::Both);
             None
@@ -48,12 +48,12 @@ impl Control {
         Message::receive(&mut &*self.stream).ok().flatten()
     }
 
-    /// To be polled: what comes while a test runs is an end.
+    /// Socket for poll. Any event while a test runs means the end.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Whether it could be sent.
+    /// True if the message was sent.
     pub fn send(&mut self, message: &Message) -> bool {
         message.send(&mut &*self.stream).is_ok()
     }

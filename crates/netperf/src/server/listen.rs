@@ -1,4 +1,4 @@
-//! Where a netserver listens.
+//! Addresses on which a netserver listens.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -9,10 +9,10 @@ use crate::net::socket::{SocketOptions, data_socket};
 use crate::options::Family;
 use crate::remote::resolve;
 
-/// An address, and whether the netserver can do without it.
+/// Address, and true if the netserver can do without it.
 pub type Place = (SocketAddr, bool);
 
-/// Those that were named; loopback where none was, of IPv6 as far as there is any.
+/// Named addresses. Without any, loopback, including IPv6 if it exists.
 pub fn places(asked: &Asked) -> Result<Vec<Place>, Failure> {
     let port = asked.port.unwrap_or(12865);
     if asked.is_for_ssh {
@@ -47,7 +47,7 @@ pub fn places(asked: &Asked) -> Result<Vec<Place>, Failure> {
     Ok(places)
 }
 
-/// Listens at each. A port that the system is to choose is the same at all.
+/// Listens at each address. If the system chooses the port, it is the same for all addresses.
 pub fn bind(places: &[Place]) -> Result<Vec<TcpListener>, Failure> {
     let mut listeners: Vec<TcpListener> = Vec::new();
     for &(mut address, is_optional) in places {

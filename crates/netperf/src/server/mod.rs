@@ -1,9 +1,9 @@
-//! `netserver`: answers netperf, the unmodified one too.
+//! `netserver`: answers netperf, also the original one.
 //!
-//! It reads from the network, so: it listens on the addresses that it is told, or on loopback alone; a test's data is
-//! taken from the control connection's peer alone, at the address that it came to; messages are of one size, and what is
-//! in them is bounded before it is used; connections, buffers and times have limits ([`limits`]).
-//! It is root only until it listens ([`user`]).
+//! It reads from the network, so it is careful. It listens on the given addresses, or only on loopback. It
+//! accepts a test's data only from the control connection's peer, at the address of the control connection.
+//! Messages have a fixed size, and values in them are checked before use. Connections, buffers and times have
+//! limits ([`limits`]). It is root only until it listens ([`user`]).
 
 mod connections;
 mod control;
@@ -27,7 +27,7 @@ use crate::options::{Family, family, port};
 use crate::{Failure, VERSION, thread_meter};
 use connections::Connections;
 
-/// They, with what getopt(3) wants to know. `e`, `s` and `u` are ours.
+/// Letters of the options, in getopt(3)'s notation. `e`, `s` and `u` are ours.
 const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
 
 const HELP: &str = "\
@@ -52,7 +52,7 @@ are more, the connection that was idle longest gives way; a running test never d
 Exit codes: 0 asked to end, 1 the command line, or an address that cannot be had.
 ";
 
-/// What the command line asks for.
+/// Parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     hosts: Vec<(String, Option<Family>)>,
@@ -64,7 +64,7 @@ struct Asked {
     ends_with_input: bool,
     is_for_ssh: bool,
     user: Option<String>,
-    /// A text instead, and its exit code.
+    /// Text to print instead of serving.
     text: Option<String>,
 }
 
@@ -107,11 +107,11 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
     Ok(asked)
 }
 
-/// Answers until it is asked to end. `is_netserver`: it was called by that name, and so leaves the foreground unless told
-/// otherwise, once it listens.
+/// Serves until it is asked to end. `is_netserver`: it was called by that name. Then it leaves the foreground
+/// once it listens, unless an option forbids it.
 ///
 /// # Errors
-/// 1: the command line; an address that cannot be had.
+/// 1: an invalid command line, or an address that is unavailable.
 pub fn serve(args: &[String], is_netserver: bool) -> Result<u8, Failure> {
     if thread_meter::is_asked() {
         allow_descriptors();
@@ -127,24 +127,24 @@ pub fn serve(args: &[String], is_netserver: bool) -> Result<u8, Failure> {
         return daemon(args);
     }
     if is_child {
-        // It is no group's leader: its parent has just made it.
+        // This process leads no process group, because its parent has just started it.
         let _ = rustix::process::setsid();
     }
     let served = run(&asked, is_child);
     if let (true, Err(failure)) = (is_child, &served) {
-        // The parent says it.
+        // The parent prints this.
         say(&format!("{failure}\n"));
     }
     served
 }
 
-/// Tells the child of [`daemon`] what it is.
+/// Environment variable that marks the child of [`daemon`].
 const DAEMON: &str = "TCPCOST_NETSERVER_DAEMON";
 
-/// What a netserver says when it listens; the last word is an address.
+/// Start of netserver's line when it listens. The last word of the line is an address.
 const LISTENS: &str = "netserver listens at";
 
-/// Starts itself anew without a terminal, and ends when that listens.
+/// Starts this program again without a terminal, and returns when that listens.
 fn daemon(args: &[String]) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::usage(format!("leave the foreground: {error}"));
     let own = std::env::current_exe().map_err(failed)?;
@@ -176,7 +176,7 @@ fn daemon(args: &[String]) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Whoever closed our output still wants a netserver.
+/// Writes to standard output. A closed output is no reason to end.
 fn say(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout
@@ -235,7 +235,7 @@ fn run(asked: &Asked, is_child: bool) -> Result<u8, Failure> {
     Err(Failure::usage("no listener is left"))
 }
 
-/// Answers one control connection, to its end, as a netserver that listens where it came to.
+/// Answers one control connection until its end, like a netserver that listens on its local address.
 pub fn answer(control: TcpStream) {
     let server = Server {
         passphrase: None,
@@ -249,13 +249,13 @@ pub fn answer(control: TcpStream) {
     }
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Server {
     passphrase: Option<String>,
-    /// Where it listens.
+    /// Addresses on which it listens.
     bound: Vec<SocketAddr>,
     connections: Connections,
-    /// Of a netserver that does one test after the other.
+    /// Lock for a netserver that runs one test after the other.
     turns: Option<Mutex<()>>,
 }
 
@@ -267,7 +267,7 @@ impl Server {
     }
 }
 
-/// Raises the soft limit on descriptors to the hard one: the limits are ours, not the shell's.
+/// Raises the soft limit on descriptors to the hard one, because netserver has its own limits.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -277,13 +277,13 @@ fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Takes control connections.
+/// Accepts control connections.
 fn accept(server: &Arc<Server>, listener: &TcpListener) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => Arc::new(stream),
             Err(error) => {
-                // Else a connection that went away: the next one may do.
+                // Other errors mean that the connection went away, and the next accept may succeed.
                 if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
                     server.connections.end_idlest();
                 }
@@ -291,17 +291,17 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                 continue;
             }
         };
-        // One too many is closed at once.
+        // A connection beyond the limit is closed at once.
         let Some(place) = server.connections.place(&stream) else {
             continue;
         };
         let server = Arc::clone(server);
-        // On a thread of its own: a test may pin it to a CPU.
+        // Each session has its own thread, because a test may pin it to a CPU.
         let _ = thread().spawn(move || session::session(&server, stream, &place));
     }
 }
 
-/// Buffers are not on the stack.
+/// Builder of a session's thread. Its stack is small, because buffers are not on it.
 fn thread() -> std::thread::Builder {
     std::thread::Builder::new()
         .name("test".to_string())

@@ -1,4 +1,4 @@
-//! A control connection, from its first message to its last.
+//! Session of a control connection, from its first message to its last.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::limits::{FIRST_MESSAGE, NEXT_MESSAGE};
 use super::test;
 use crate::protocol::{Message, UNKNOWN_TEST, WRONG_PASSPHRASE, classic, kind, omni};
 
-/// Answers its messages.
+/// Answers the messages of a session.
 pub fn session(server: &Server, stream: Arc<TcpStream>, place: &Place) {
     let Some(ends) = Ends::of(&stream) else {
         return;
@@ -53,7 +53,8 @@ pub fn session(server: &Server, stream: Arc<TcpStream>, place: &Place) {
     }
 }
 
-/// Whether the message is the passphrase. All of it is compared, however much is right.
+/// True if the message is the passphrase. All bytes are compared in any case, so that the time reveals
+/// nothing.
 fn knows(message: &Message, passphrase: &str) -> bool {
     let mut wanted = [0_u8; crate::protocol::WORDS * 4];
     let fits = passphrase.len().min(wanted.len() - 1);
@@ -72,7 +73,7 @@ fn knows(message: &Message, passphrase: &str) -> bool {
     message.kind == kind::PASSPHRASE && differ == 0
 }
 
-/// netperf no longer tells what the machine is, and scripts know the word.
+/// Answer to SYSINFO. netperf no longer reports the machine's properties, but scripts know the word.
 fn system() -> Message {
     let mut message = Message::new(kind::SYSINFO + 1, 0);
     let text = b",Deprecated,Deprecated,Deprecated,Deprecated";
@@ -80,7 +81,7 @@ fn system() -> Message {
     message
 }
 
-/// /proc/stat has no rate to tell; after it the number of CPUs.
+/// Answer to CPU_CALIBRATE. /proc/stat needs no rate, so it is 0, followed by the number of CPUs.
 fn calibration() -> Message {
     let mut message = Message::new(kind::CPU_CALIBRATE, 0);
     let cpus = u32::try_from(tcpcost_host::cpus::online().len()).unwrap_or(u32::MAX);

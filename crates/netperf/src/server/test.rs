@@ -1,4 +1,4 @@
-//! A test, as netserver does it.
+//! A test at netserver's end.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::protocol::omni::{self, RECEIVES, Request, Response, Results, SENDS, f
 use crate::protocol::{LENGTH_MAX_S, Message, PROC_STAT, classic, kind};
 use crate::traffic::{self, Counted, Live, Until};
 
-/// Does what is asked for and tells what it saw. Whether the connection goes on.
+/// Runs the requested test and sends the results. True if the session continues.
 pub fn run(
     server: &Server,
     place: &Place,
@@ -50,7 +50,7 @@ pub fn run(
         true => response.message(),
         false => classic::response(message.kind, &response),
     };
-    // That it is ours: there is a CPU yet to be told.
+    // Marks the answer as ours, without a CPU time yet.
     exact::put(
         &mut answer,
         OwnCpu {
@@ -79,16 +79,16 @@ pub fn run(
     }
 }
 
-/// A request that can be done.
+/// A checked request.
 #[derive(Debug)]
 struct Plan {
     listen: SocketAddr,
-    /// From whom data is taken.
+    /// Peer from which data is accepted.
     peer: IpAddr,
     options: SocketOptions,
     request: Request,
     until: Until,
-    /// How long it takes, where the clock ends it.
+    /// Duration of the test. `None` if the clock does not end it.
     time: Option<Duration>,
 }
 
@@ -97,7 +97,7 @@ fn refused(errno: i32) -> io::Error {
 }
 
 impl Plan {
-    /// Checks all that somebody on the network says.
+    /// Checks all values from the network.
     fn of(request: &Request, ends: &Ends, bound: &[SocketAddr]) -> io::Result<Plan> {
         let is_stream = request.socket_type == omni::STREAM_SOCKET && request.protocol == omni::TCP;
         if !is_stream {
@@ -109,7 +109,7 @@ impl Plan {
         if request.flags & unknown != 0 || has_intervals || is_connection_alone {
             return Err(refused(libc::EOPNOTSUPP));
         }
-        // What a file of this host contains is nobody's business.
+        // Files of this host must not be sent to clients.
         if !request.fill_file.is_empty() {
             return Err(refused(libc::EPERM));
         }
@@ -126,7 +126,7 @@ impl Plan {
             return Err(refused(libc::EAFNOSUPPORT));
         }
         let port = u16::try_from(request.data_port).map_err(|_| refused(libc::EINVAL))?;
-        // Ports of services are not to be had by who is not of this host.
+        // Ports of services are reserved for users of this host.
         if (1..1024).contains(&port) {
             return Err(refused(libc::EACCES));
         }
@@ -137,7 +137,7 @@ impl Plan {
         }
         let mut listen = SocketAddr::new(address, port);
         if let (SocketAddr::V6(listen), SocketAddr::V6(local)) = (&mut listen, ends.local) {
-            // Addresses of a link are of an interface.
+            // A link-local address needs its interface.
             listen.set_scope_id(local.scope_id());
         }
         let asked = |value: i32| (value >= 0).then_some(value);
@@ -175,7 +175,7 @@ impl Plan {
         self.request.flags & flag::CONNECT_TEST != 0
     }
 
-    /// Bytes of what is sent at a time, and of what is received.
+    /// Sizes of a send and of a receive, in bytes.
     fn lengths(&self, sizes: Sizes) -> io::Result<(usize, usize)> {
         let request = &self.request;
         let is_transactions = self.sends() && self.receives();
@@ -204,7 +204,7 @@ impl Plan {
     }
 }
 
-/// A test that waits for its data connection.
+/// Test that waits for its data connection.
 struct Ready<'a> {
     plan: Plan,
     place: &'a Place,
@@ -219,14 +219,15 @@ struct Ready<'a> {
 impl<'a> Ready<'a> {
     fn new(place: &'a Place, plan: Plan, cpu: i32) -> io::Result<Ready<'a>> {
         if let Ok(cpu) = usize::try_from(cpu) {
-            // One that is not there is an error of who asked.
+            // A CPU that does not exist is an error of the client.
             if cpu >= CPUS_MAX {
                 return Err(refused(libc::EINVAL));
             }
             tcpcost_meter::affinity::pin(cpu).map_err(|_| refused(libc::EINVAL))?;
         }
         let measures = plan.request.flags & flag::MEASURE_CPU != 0;
-        // Before the listener: softirqs for the sockets that the thread makes from here on are the test's.
+        // Opened before the listener, because softirqs for sockets that the thread makes from now on belong
+        // to the test.
         let meters = measures.then(Meters::open);
         let listener = data_socket(plan.listen, &plan.options)?;
         let sizes = socket::sizes(listener.as_fd());
@@ -313,7 +314,7 @@ impl<'a> Ready<'a> {
         Ok((results, own.flatten()))
     }
 
-    /// Waits until a data connection is there, unless who asked for the test goes away or gives way.
+    /// Waits for a data connection. Fails if the client closes or the session is ended.
     fn wait(&self, control: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
         loop {
             let mut ready = [
@@ -334,9 +335,10 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// The data connection, from the peer of the control connection. Connections of others do not make the wait longer.
+    /// Accepts the data connection from the peer of the control connection. Connections of others do not
+    /// extend the wait.
     fn accept(&self, control: BorrowedFd<'_>, end: Instant) -> io::Result<OwnedFd> {
-        // One that is reset before it is taken must not keep us.
+        // Non-blocking, because a connection that is reset before it is accepted would block us.
         rustix::io::ioctl_fionbio(&*self.listener, true)?;
         loop {
             self.wait(control, end)?;
@@ -349,7 +351,7 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// Says that traffic begins: from here on the connection does not give way.
+    /// Marks the start of the traffic. From now on the session cannot be ended for another.
     fn running(&self) -> io::Result<Running> {
         let running = self.place.running();
         running.ok_or_else(|| refused(libc::ECONNABORTED))
@@ -358,7 +360,7 @@ impl<'a> Ready<'a> {
     fn one_connection(&mut self, live: &Arc<Live>, socket: &Arc<OwnedFd>) -> io::Result<Seen> {
         let _running = self.running()?;
         let fd = socket.as_fd();
-        // Nobody else is wanted.
+        // No further connection is accepted.
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         if self.plan.time.is_none() {
             set_socket_timeout(fd, Timeout::Recv, Some(IDLE))?;
@@ -371,13 +373,14 @@ impl<'a> Ready<'a> {
         let until = self.plan.until;
         let counted = match (self.plan.sends(), self.plan.receives()) {
             (true, true) => traffic::respond(fd, &mut self.receive, &self.send, until),
-            // netperf ends by its own clock, which may be the first.
+            // netperf ends by its own clock, which may be earlier.
             (true, false) => traffic::send(live, fd, &self.send, until, None),
             _ => traffic::receive(live, fd, &mut self.receive, until, None),
         }?;
         let elapsed = begin.elapsed();
         let _ = rustix::net::shutdown(fd, Shutdown::Write);
-        // What is on the way, and then netperf's end of it: the original asks more with -b than it wants answered.
+        // Reads data in flight until netperf closes: with -b the original sends more requests than it needs
+        // answers.
         traffic::drain(fd)?;
         drop(timer);
         let after = self.read(Meters::end)?;
@@ -417,7 +420,7 @@ impl<'a> Ready<'a> {
             self.plan.until,
             closing,
         )?;
-        // Not the time in which nobody came any more.
+        // Excludes the time after the last connection.
         let elapsed = last.unwrap_or(begin) - begin;
         drop(timer);
         let after = self.read(Meters::end)?;
@@ -431,7 +434,7 @@ impl<'a> Ready<'a> {
         })
     }
 
-    /// The end by the clock: of what we send at its time, of what the other side ends some time later.
+    /// Timer for the end: at the test's time if we send, some time later if the other side ends the test.
     fn end_timer(&self, live: &Arc<Live>, begin: Instant) -> Option<timers::Timer> {
         let time = self.plan.time?;
         let live = Arc::clone(live);
@@ -467,10 +470,10 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// CPUs that the kernel can be built for.
+/// Highest number of CPUs for which the kernel can be built.
 const CPUS_MAX: usize = 8192;
 
-/// What a test showed.
+/// Results of a test.
 struct Seen {
     counted: Counted,
     elapsed: Duration,

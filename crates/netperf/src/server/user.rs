@@ -1,5 +1,5 @@
-//! The user as which a netserver answers. It needs root only to listen: what clients ask for (a congestion control, a module that
-//! has to be loaded for it, a priority) is then what an ordinary user may have.
+//! User of a netserver that answers. It needs root only to listen. Afterwards clients can only ask for what
+//! an ordinary user may have, for example a congestion control, a module for it, or a priority.
 
 use std::fs;
 
@@ -9,13 +9,14 @@ use tcpcost_host::privileges::{become_user, keep_only, names};
 
 use crate::Failure;
 
-/// The user that has nothing on any host, and its number where /etc/passwd does not have it.
+/// User without any rights on any host, and its number if /etc/passwd lacks it.
 const NOBODY: (&str, u32) = ("nobody", 65534);
 
-/// Becomes the user that was asked for, or nobody if this is root, and drops all capabilities. Returns what it runs as, a sentence.
+/// Changes to the given user, or to nobody if this is root, and drops all capabilities. Returns a sentence
+/// about the user.
 ///
 /// # Errors
-/// There is no such user; this one may not become another.
+/// There is no such user, or this user may not change to another.
 pub fn settle(asked: Option<&str>) -> Result<String, Failure> {
     let own = geteuid();
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -58,7 +59,7 @@ pub fn settle(asked: Option<&str>) -> Result<String, Failure> {
     })
 }
 
-/// User and group of an entry of passwd(5), by name or number. A number without an entry is both.
+/// User and group of an entry of passwd(5), by name or number. A number without an entry counts for both.
 fn find(known: &str, asked: &str) -> Option<(u32, u32)> {
     let entries = known.lines().filter_map(|line| {
         let mut fields = line.split(':');
@@ -72,7 +73,7 @@ fn find(known: &str, asked: &str) -> Option<(u32, u32)> {
     entry.or(number.map(|number| (number, number)))
 }
 
-/// True if this user namespace has a user of that number.
+/// True if this user namespace has a user with this number.
 fn is_mapped(user: u32) -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().any(|line| {

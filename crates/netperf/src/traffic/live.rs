@@ -1,4 +1,4 @@
-//! A test as others see it while it runs: the timers that end it, and interim results.
+//! State of a running test that timers and interim results use.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use rustix::net::Shutdown;
 
 use crate::net::option;
 
-/// Shared by the thread that moves bytes and the timers. The counts are written by the former alone.
+/// State shared by the traffic's thread and the timers. Only the traffic's thread writes the counts.
 #[derive(Debug, Default)]
 pub struct Live {
     socket: Mutex<Option<Arc<OwnedFd>>>,
     is_over: AtomicBool,
     bytes: AtomicU64,
     transactions: AtomicU64,
-    /// Bytes received, and bytes acknowledged, when the time was over.
+    /// Bytes received, and bytes acknowledged, at the end of the time.
     at_end: Mutex<Option<(u64, u64)>>,
 }
 
@@ -24,7 +24,8 @@ impl Live {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The socket that [`Live::end`] is to shut down. One that comes too late is shut down at once.
+    /// Sets the socket that [`Live::end`] shuts down. If the time is over already, the socket is shut down at
+    /// once.
     pub fn watch(&self, socket: &Arc<OwnedFd>) {
         *self.lock() = Some(Arc::clone(socket));
         if self.is_over() {
@@ -32,12 +33,12 @@ impl Live {
         }
     }
 
-    /// The socket is no longer looked at, so that it closes with its owner.
+    /// Drops the reference to the socket, so that it closes with its owner.
     pub fn forget(&self) {
         *self.lock() = None;
     }
 
-    /// The time is over; what it came to is kept. Calls that wait for the socket end.
+    /// Ends the time and keeps the counts so far. Calls that wait for the socket end.
     pub fn end(&self, how: Option<Shutdown>) {
         let socket = self.lock().clone();
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -49,7 +50,7 @@ impl Live {
         }
     }
 
-    /// Shuts the socket down without an end of the time.
+    /// Shuts the socket down without ending the time.
     pub fn shut(&self, how: Shutdown) {
         if let Some(socket) = self.lock().clone() {
             let _ = rustix::net::shutdown(socket.as_fd(), how);
@@ -77,14 +78,14 @@ impl Live {
         self.transactions.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the socket that the other side's TCP has acknowledged.
+    /// Bytes on the socket that the other side's TCP has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         let socket = self.lock().clone();
         let info = socket.and_then(|socket| option::info(socket.as_fd()).ok());
         info.map_or(0, |info| info.acknowledged())
     }
 
-    /// Bytes received, and bytes acknowledged, when the time was over.
+    /// Bytes received, and bytes acknowledged, at the end of the time.
     pub fn at_end(&self) -> Option<(u64, u64)> {
         *self.at_end.lock().unwrap_or_else(PoisonError::into_inner)
     }

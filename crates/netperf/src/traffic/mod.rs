@@ -1,4 +1,4 @@
-//! Bytes through sockets: one way, or request and response; the same code at both ends.
+//! Traffic over sockets: one way, or request and response. Both ends use the same code.
 
 mod live;
 mod stream;
@@ -24,7 +24,7 @@ pub struct Counted {
     pub transactions: u64,
 }
 
-/// What our end saw.
+/// Counts and settings of our end.
 #[derive(Debug, Clone, Default)]
 pub struct Local {
     pub bytes_sent: u64,
@@ -34,7 +34,7 @@ pub struct Local {
     /// Bytes, −1 if unknown.
     pub mss: i32,
     pub retransmits: i32,
-    /// As the kernel tells it, at first and at the end.
+    /// Buffer sizes as the kernel reports them, at the start and at the end.
     pub send_buffer: i32,
     pub send_buffer_end: i32,
     pub receive_buffer: i32,
@@ -43,21 +43,21 @@ pub struct Local {
     pub send_size: i32,
     pub receive_size: i32,
     pub congestion: String,
-    /// Sent and not acknowledged when the time was over.
+    /// Bytes sent but not acknowledged at the end of the time.
     pub unconfirmed: Option<u64>,
 }
 
-/// When a test ends, if not by the clock.
+/// Condition for the end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// The clock.
+    /// The clock ends the test.
     Time,
-    /// So many bytes one way, or transactions.
+    /// This many bytes one way, or transactions, end the test.
     Units(u64),
 }
 
 impl Until {
-    /// Of a length as netperf tells it: negative for units.
+    /// Converts a length of netperf: negative for units.
     pub fn of(length: i32) -> Until {
         match length {
             0.. => Until::Time,
@@ -65,7 +65,7 @@ impl Until {
         }
     }
 
-    /// Of what is left at most so much.
+    /// Number of units left, limited to `most`.
     fn bound(self, done: u64, most: usize) -> usize {
         match self {
             Until::Time => most,
@@ -75,13 +75,13 @@ impl Until {
         }
     }
 
-    /// Whether so much is enough.
+    /// True if `done` units are enough.
     pub fn is_done(self, done: u64) -> bool {
         matches!(self, Until::Units(units) if done >= units)
     }
 }
 
-/// Bytes to send: they cannot be compressed, and are the same each time.
+/// Bytes to send, which cannot be compressed and are the same each time.
 pub fn filler(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -96,7 +96,7 @@ pub fn filler(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A call's result: `None` where the connection has ended.
+/// Sends once. `None` if the connection has ended.
 fn sent(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
     loop {
         match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL) {
@@ -108,7 +108,7 @@ fn sent(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// The same of what was received.
+/// Receives once. `None` if the connection has ended.
 fn received(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match rustix::net::recv(fd, &mut *bytes, RecvFlags::empty()) {

@@ -1,4 +1,4 @@
-//! One way.
+//! Traffic in one direction.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use crate::latency::Latency;
 /// Sends the buffer again and again.
 ///
 /// # Errors
-/// The system's; that the other side ends the connection is none.
+/// The system's errors, except the end of the connection by the other side.
 pub fn send(
     live: &Live,
     fd: BorrowedFd<'_>,
@@ -34,10 +34,10 @@ pub fn send(
     Ok(counted)
 }
 
-/// Sends so much of the file again and again, from its beginning.
+/// Sends `size` bytes of the file again and again, from its start.
 ///
 /// # Errors
-/// As [`send`].
+/// See [`send`].
 pub fn send_file(
     live: &Live,
     fd: BorrowedFd<'_>,
@@ -69,10 +69,10 @@ pub fn send_file(
     Ok(counted)
 }
 
-/// Receives until the end of the stream, or until that many bytes.
+/// Receives until the end of the stream, or until the number of bytes.
 ///
 /// # Errors
-/// The system's.
+/// The system's errors.
 pub fn receive(
     live: &Live,
     fd: BorrowedFd<'_>,
@@ -94,10 +94,10 @@ pub fn receive(
     Ok(counted)
 }
 
-/// Waits until the other side has read all and closes; what it sends meanwhile is thrown away.
+/// Waits until the other side has read everything and closes. Discards what it sends in between.
 ///
 /// # Errors
-/// The system's; it takes longer than the socket's timeout.
+/// The system's errors; the socket's timeout expires.
 pub fn drain(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut rest = [0; 4096];
     while received(fd, &mut rest)?.is_some() {}

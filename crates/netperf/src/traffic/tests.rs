@@ -19,7 +19,7 @@ fn pair() -> (Arc<OwnedFd>, Arc<OwnedFd>) {
     (Arc::new(client.into()), Arc::new(server.into()))
 }
 
-/// A sender and a receiver of one stream.
+/// Runs a sender and a receiver of one stream.
 fn stream(buffer: usize, into: usize, until: Until) -> (Counted, Counted) {
     let (client, server) = pair();
     thread::scope(|scope| {
@@ -79,7 +79,7 @@ proptest! {
 
 #[test]
 fn the_end_of_the_time_ends_a_call_that_waits() {
-    // Nobody reads, so the sender waits; nobody sends, so the receiver does.
+    // The other end does not read, so the sender waits; and it does not send, so the receiver waits.
     for how in [Shutdown::Write, Shutdown::Both] {
         let (client, _server) = pair();
         let live = Arc::<Live>::default();
@@ -149,7 +149,7 @@ fn a_stranger_is_not_taken() {
     let taken = take().unwrap();
     let taken = std::net::TcpStream::from(taken);
     assert_eq!(taken.peer_addr().unwrap(), from);
-    // The stranger's connection was closed.
+    // The connection from another address was closed.
     assert_eq!(std::io::Read::read(&mut &stranger, &mut [0]).unwrap(), 0);
 }
 

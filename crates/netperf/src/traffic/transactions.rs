@@ -1,4 +1,4 @@
-//! Request and response, over one connection or each over its own.
+//! Transactions over one connection, or each over its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use rustix::net::SocketFlags;
 use super::{Counted, Live, Until, received, sent};
 use crate::latency::Latency;
 
-/// Asks again and again, with one request in flight and so many more.
+/// Sends requests, with one and `more_in_flight` more in flight.
 ///
 /// # Errors
-/// The system's; that the other side ends the connection is none.
+/// The system's errors, except the end of the connection by the other side.
 pub fn request(
     live: &Live,
     fd: BorrowedFd<'_>,
@@ -44,10 +44,10 @@ pub fn request(
     Ok(counted)
 }
 
-/// Answers each request, until the connection ends.
+/// Answers each request until the connection ends.
 ///
 /// # Errors
-/// The system's.
+/// The system's errors.
 pub fn respond(
     fd: BorrowedFd<'_>,
     request: &mut [u8],
@@ -64,11 +64,11 @@ pub fn respond(
     Ok(counted)
 }
 
-/// Makes a connection for each transaction: `connect` gives one, or `None` where the time is over; `closing` sees each
-/// before it is closed.
+/// Makes a connection for each transaction. `connect` returns one, or `None` if the time is over. `closing`
+/// is called before each is closed.
 ///
 /// # Errors
-/// A connection cannot be made; the system's.
+/// A connection cannot be made; the system's errors.
 pub fn connect_each(
     live: &Live,
     connect: impl Fn() -> io::Result<Option<Arc<OwnedFd>>>,
@@ -97,10 +97,10 @@ pub fn connect_each(
     Ok(counted)
 }
 
-/// Connects a socket, which the end of the time ends, too: `None`.
+/// Connects a socket. `None` if the time ends in between.
 ///
 /// # Errors
-/// It cannot be connected.
+/// The socket cannot be connected.
 pub fn connect(live: &Live, socket: OwnedFd, to: SocketAddr) -> io::Result<Option<Arc<OwnedFd>>> {
     let socket = Arc::new(socket);
     live.watch(&socket);
@@ -114,11 +114,12 @@ pub fn connect(live: &Live, socket: OwnedFd, to: SocketAddr) -> io::Result<Optio
     }
 }
 
-/// Takes a connection for each transaction, until the listener is shut down, or one from ours ends without a request.
-/// `is_known` tells from whom; `closing` sees each before it is closed.
+/// Accepts a connection for each transaction, until the listener is shut down, or a connection of our netperf
+/// ends without a request. `is_known` selects peers, and `closing` is called before each connection is
+/// closed.
 ///
 /// # Errors
-/// The system's.
+/// The system's errors.
 pub fn accept_each(
     live: &Live,
     listener: BorrowedFd<'_>,
@@ -147,7 +148,7 @@ pub fn accept_each(
     Ok(counted)
 }
 
-/// The next connection of somebody known; `None` once the listener is shut down.
+/// Accepts the next connection of a known peer. `None` once the listener is shut down.
 fn accept(
     listener: BorrowedFd<'_>,
     is_known: &impl Fn(SocketAddr) -> bool,
@@ -161,10 +162,11 @@ fn accept(
     }
 }
 
-/// Takes one connection. `None` if it is of a stranger, or ended before it was taken.
+/// Accepts one connection. `None` if it is from an unknown peer, or ended before it was accepted.
 ///
 /// # Errors
-/// The system's: EINVAL once the listener is shut down, EAGAIN if it is not blocking and has none.
+/// The system's errors: EINVAL once the listener is shut down, EAGAIN if it is non-blocking and has no
+/// connection.
 pub fn accept_one(
     listener: BorrowedFd<'_>,
     is_known: impl Fn(SocketAddr) -> bool,
@@ -179,7 +181,7 @@ pub fn accept_one(
     }
 }
 
-/// Whether all went out.
+/// Sends all bytes. True if the connection took them all.
 fn send_all(fd: BorrowedFd<'_>, bytes: &[u8], counted: &mut Counted) -> io::Result<bool> {
     let mut done = 0;
     while done < bytes.len() {
@@ -193,7 +195,7 @@ fn send_all(fd: BorrowedFd<'_>, bytes: &[u8], counted: &mut Counted) -> io::Resu
     Ok(true)
 }
 
-/// Whether all came.
+/// Receives enough bytes to fill the buffer. True if they all came.
 fn receive_all(fd: BorrowedFd<'_>, bytes: &mut [u8], counted: &mut Counted) -> io::Result<bool> {
     let mut done = 0;
     while done < bytes.len() {

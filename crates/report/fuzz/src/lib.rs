@@ -1,4 +1,4 @@
-//! What the fuzz target does with its bytes: also run by `cargo test`, over the corpus and changed copies of it.
+//! Body of the fuzz target. `cargo test` also runs it over the corpus and changed copies of it.
 
 use tcpcost_report::{
     Distances, Earlier, Summary, TextStyle, bmf, csv, derive, flame, flame_difference,
@@ -6,8 +6,8 @@ use tcpcost_report::{
 };
 use tcpcost_study::{Record, Study};
 
-/// Any bytes as a study and its records, which begin at the first line that begins with `{`: every form of report is made of
-/// what parses.
+/// Reads any bytes as a study and its records, which begin at the first line that starts with `{`. If the
+/// study parses, every form of report is made.
 pub fn records(data: &[u8]) {
     let data = String::from_utf8_lossy(data);
     let at = data.find("\n{").map_or(data.len(), |at| at + 1);

@@ -16,15 +16,15 @@ use crate::table::ABSENT;
 /// A layer, or a function.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Share of the samples, itself: of a layer, the only one.
+    /// Share of the samples in the function itself, or in the layer.
     pub(crate) own: String,
-    /// With what it called; of functions alone.
+    /// Share of the samples in the function and its callees. Only for functions.
     pub(crate) inclusive: String,
-    /// The same, CPU ms per second.
+    /// CPU ms per second.
     pub(crate) ms_per_s: String,
-    /// The same, CPU µs per KiB or transaction.
+    /// CPU µs per KiB or per transaction.
     pub(crate) us_per_unit: String,
-    /// The same over the first cell's.
+    /// Ratio of `us_per_unit` to the first cell's.
     pub(crate) ratio: String,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn unit(cell: &CellSummary) -> &'static str {
     }
 }
 
-/// What the tables are made of, a line for each cell with call chains, and how to read them.
+/// Notes on the samples of each cell with call chains, and on how to read the tables.
 pub(crate) fn notes<'a>(cells: impl Iterator<Item = &'a CellSummary>) -> Vec<String> {
     let mut lines: Vec<String> = cells
         .filter_map(|cell| Some(format!("{}: {}", cell.name, samples(cell)?)))

@@ -36,7 +36,7 @@ fn proc(cpu: usize) -> Reading {
     )
 }
 
-/// A port whose receive work is steered to these CPUs.
+/// A port whose receive work is steered to the CPUs of `mask`.
 fn steered_to(mask: &str) -> Map<String, Environment> {
     let port = Environment {
         rps_cpus: Some(mask.into()),
@@ -176,13 +176,14 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("softirq_ratio", Some(0.1)),
             ("idle_ratio", Some(0.4)),
             ("steal_ratio", Some(0.05)),
-            // Tasks 0.8 s of a CPU; the client's threads 0.6, the server's 1.1: not below 0.
+            // Tasks took 0.8 s of a CPU, the client's threads 0.6 s, the server's 1.1 s. The difference must
+            // not fall below 0.
             ("client_others_ratio", Some(0.1)),
             ("server_others_ratio", Some(0.0)),
             ("segments_per_skb", Some(840.0 / 60.0)),
             ("client_segments_per_skb", Some(40.0)),
             ("server_octets_per_datagram", Some(52.0)),
-            // The server sent 40 ACKs, of which 32 came: the others were taken off the path.
+            // The server sent 40 ACKs, of which 32 arrived: the ACK filter held the rest.
             ("client_data_segments_per_pure_ack_received", Some(25.0)),
             ("data_segments_per_pure_ack_received", Some(25.0)),
             ("client_acks_per_kib", Some(32.0 / kib)),
@@ -193,7 +194,7 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
             ("server_backlog_coalesced_per_mib", Some(4.0)),
             ("acks_filtered_ratio", None),
             ("retransmit_ratio", Some(0.01)),
-            // The server sent no data segment: a share of nothing.
+            // The server sent no data segment, so there is no ratio.
             ("server_retransmit_ratio", None),
             ("context_switches_per_mib", Some(64.0)),
             ("server_context_switches_per_mib", Some(32.0)),
@@ -220,7 +221,7 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
             ("client_cpu_us_per_kib", None),
             ("server_softirq_ratio", None),
             ("client_task_us_per_kib", Some(0.6e6 / 1024.0)),
-            // One namespace, read by both ends, counts once.
+            // One namespace that both ends read counts once.
             ("segments_per_skb", Some(40.0)),
             ("client_segments_per_skb", None),
             ("client_data_segments_per_pure_ack_received", Some(25.0)),
@@ -279,7 +280,7 @@ fn owners_and_what_has_none_are_the_cost_of_all_hosts() {
             ("client_owned_cpu_us_per_kib", Some(705e3 / kib)),
             ("server_owned_cpu_us_per_kib", Some(1090e3 / kib)),
             ("unowned_cpu_us_per_kib", Some(105e3 / kib)),
-            // Two methods, two names.
+            // CPU time by CPU and CPU time by owner are different methods with different names.
             ("client_exact_cpu_us_per_kib", None),
             ("client_exact_idle_ratio", None),
             ("owned_cpu_us_per_transaction", None),
@@ -339,7 +340,7 @@ fn our_own_tcp_counts_as_a_namespace_does_and_an_ack_filter_at_its_end() {
             ("client_backlog_coalesced_per_mib", None),
             ("server_acks_filtered_ratio", Some(0.7)),
             ("acks_filtered_ratio", Some(0.7)),
-            // Segments on the wire are the kernel's end's alone.
+            // Segments on the wire are counted only at the kernel's end.
             ("segments_per_skb", None),
         ],
     );
@@ -463,7 +464,7 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
             ("server_exact_net_rx_ratio", Some(0.15)),
             ("exact_deferred_ratio", Some(0.0)),
             ("exact_idle_ratio", Some(0.45)),
-            // Both with the tasks of others: 1.1 s of 1.1.
+            // Both include the tasks of others: 1.1 s of 1.1 s.
             ("proc_to_exact_factor", Some(1.0)),
             ("client_rusage_to_exact_factor", Some(0.6 / 0.9)),
             ("exact_cpu_us_per_transaction", None),
@@ -514,13 +515,13 @@ fn super_segments_tails_acks_and_drains_are_the_senders_own() {
             ("client_drained_by_system_call_ratio", Some(0.3)),
             ("drained_by_net_rx_ratio", Some(0.7)),
             ("client_drained_by_timer_ratio", Some(0.0)),
-            // It sent no data: shares of nothing.
+            // The server sent no data, so there is no ratio.
             ("server_tail_ratio", None),
         ],
     );
 }
 
-/// The same star of two clients and a server, on one machine or on three.
+/// A star of two clients and a server, on one machine or on three.
 fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
     let pair = stream("netns");
     let mut record = pair.clone();
@@ -545,7 +546,7 @@ fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
 #[test]
 fn cpu_0_of_two_machines_is_two_cpus_and_of_two_hosts_of_one_machine_it_is_one() {
     let kib = 1024.0;
-    // 1.1 s busy on each of three CPUs; the server alone counts what arrives.
+    // Each of three CPUs is busy for 1.1 s. Only the server counts what arrives.
     let three = derive(&star(["a", "b", "c"], [0, 0, 0]));
     check(
         &three,
@@ -558,7 +559,7 @@ fn cpu_0_of_two_machines_is_two_cpus_and_of_two_hosts_of_one_machine_it_is_one()
             ("client2_octets_per_datagram", Some(1_048_576.0 / 20.0)),
         ],
     );
-    // The clients share CPU 0 of one machine: it counts once, and for both together.
+    // The clients share CPU 0 of one machine, so it counts once, and only for both together.
     let one = derive(&star(["a", "a", "a"], [0, 0, 1]));
     check(
         &one,
@@ -597,7 +598,7 @@ fn a_host_that_forwards_has_cpu_and_packets_and_no_part_in_the_work() {
             ("goodput_bits_per_s", Some(4_194_304.0)),
         ],
     );
-    // Without its record nothing can be told of all.
+    // Without its record there are no figures of all hosts.
     record.hosts.remove(&HostName::RELAY);
     check(
         &derive(&record),

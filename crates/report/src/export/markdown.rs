@@ -109,7 +109,7 @@ fn shown(cell: &CellSummary, of: Derived) -> String {
     })
 }
 
-/// As code, which nothing in it ends.
+/// Text as inline code. Backquotes in it are replaced, so that nothing ends the code early.
 fn code(text: &str) -> String {
     match text.trim() {
         "" => "` `".to_string(),
@@ -117,8 +117,8 @@ fn code(text: &str) -> String {
     }
 }
 
-/// As plain text: no markup, no formula, no link, no issue or user mentioned. GitHub looks for those in the text that it
-/// made of Markdown, where an escape is gone; a space of no width ([`NOTHING`]) is not.
+/// Plain text: without markup, formulas, links, or mentions of issues and users. GitHub looks for mentions after it
+/// has removed escapes, so a space of no width ([`NOTHING`]) prevents them.
 fn escaped(text: &str) -> String {
     let text = printable(text.trim());
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The findings of the document: each with its sentence and the numbers that the sentence is made of.
+//! Findings in the JSON document: each with its sentence and the numbers in the sentence.
 
 use serde::Serialize;
 use tcpcost_study::Statement;
@@ -103,7 +103,7 @@ struct StepJson<'a> {
     statement: Option<&'static str>,
 }
 
-/// What one knob does, at each setting of the others.
+/// Effect of one knob, at each setting of the others.
 #[derive(Serialize)]
 pub(super) struct EffectJson<'a> {
     knob: &'a str,

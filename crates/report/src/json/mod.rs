@@ -243,7 +243,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A machine without the options that its kernel was started with: those are in the records.
+/// A machine without its kernel's boot options, which the records have.
 fn without_options(machine: &Machine) -> Machine {
     Machine {
         cmdline: String::new(),

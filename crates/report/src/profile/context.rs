@@ -1,25 +1,25 @@
-//! What of a call chain ran, and in which context: an interrupt or a softirq is on top of whatever it hit,
-//! and is not that one's work.
+//! Splits a call chain by context. An interrupt or a softirq runs on top of the interrupted code, and is not
+//! part of its work.
 
 use tcpcost_study::{CallChain, CallChains, TaskClass};
 
-/// A chain's own part.
+/// Part of a chain in its innermost context.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChainPart<'a> {
-    /// `softirq`, `interrupt`, or the name of the task.
+    /// Context: `softirq`, `interrupt`, or the name of the task.
     pub(super) context: &'a str,
-    /// Functions in user mode, outermost first; none in an interrupt.
+    /// Functions in user mode, outermost first; empty in an interrupt.
     pub(super) user: &'a [u32],
-    /// The kernel's, from the entry of the context on.
+    /// Kernel functions, from the entry of the context on.
     pub(super) kernel: &'a [u32],
 }
 
-/// The part of a chain that is the trial's work; `None` for idle time and for others' tasks. A softirq or an
-/// interrupt is the trial's whatever it hit, as by the meter `exact`.
+/// Part of a chain that is the trial's work. `None` for idle time and for tasks of others. A softirq or an
+/// interrupt counts as the trial's work, whatever it interrupted, as in the meter `exact`.
 pub(super) fn part<'a>(chains: &'a CallChains, chain: &'a CallChain) -> Option<ChainPart<'a>> {
     let mut kernel = &chain.kernel[..];
-    // A sample that is due while the CPU of a virtual machine is away comes together with the interrupts
-    // that wait: at the first instruction of the first of them. What ran is below.
+    // If a sample is due while a virtual machine's CPU does not run, it arrives with the pending interrupts,
+    // at the first instruction of the first one. The interrupted functions are further out.
     while let [outer @ .., innermost] = kernel
         && entry(chains.name(*innermost)) == Some(INTERRUPT)
     {
@@ -50,10 +50,10 @@ pub(super) fn part<'a>(chains: &'a CallChains, chain: &'a CallChain) -> Option<C
 const SOFTIRQ: &str = "softirq";
 const INTERRUPT: &str = "interrupt";
 
-/// The context that a function is the entry of.
+/// Context whose entry is this function. `None` for other functions.
 fn entry(name: &str) -> Option<&'static str> {
     match name {
-        // Until Linux 6.10, and since.
+        // Names until Linux 6.10, and since then.
         "__do_softirq" | "handle_softirqs" => Some(SOFTIRQ),
         "asm_common_interrupt" | "el1h_64_irq" | "el0t_64_irq" => Some(INTERRUPT),
         name if name.starts_with("asm_sysvec_") => Some(INTERRUPT),

@@ -1,6 +1,7 @@
-//! Which layer of the network stack a call chain was in.
+//! Layer of the network stack for a call chain.
 //!
-//! The innermost function that a layer knows decides: an allocator or a lock is its caller's.
+//! The innermost function that belongs to a layer decides. So an allocator or a lock counts to its caller's
+//! layer.
 
 /// A layer of the network stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,26 +10,26 @@ pub enum Layer {
     User,
     /// System calls, sockets, readiness, and the copy between user and kernel.
     SystemCall,
-    /// TCP's way out: segments built and sent, ACKs of its own included.
+    /// TCP output: segments that are built and sent, including ACKs.
     TcpOutput,
-    /// IP, netfilter, queueing disciplines, segmentation and GRO, either way.
+    /// IP, netfilter, queueing disciplines, segmentation and GRO, in both directions.
     IpAndBelow,
     /// A device's driver.
     Driver,
-    /// TCP's way in: data and ACKs that came.
+    /// TCP input: data and ACKs that arrived.
     TcpInput,
     /// Wake-ups and task switches.
     WakeUp,
-    /// Hard interrupts that do nothing of the above: between CPUs, timers, the tick.
+    /// Hard interrupts for other purposes: between CPUs, timers, the tick.
     Interrupts,
-    /// Tracepoints and eBPF programs: the meters' own, and whoever else's.
+    /// Tracepoints and eBPF programs, of our meters and of other programs.
     Measuring,
-    /// Anything else.
+    /// Any other code.
     Rest,
 }
 
 impl Layer {
-    /// Its name in reports.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Layer::User => "application",
@@ -45,11 +46,11 @@ impl Layer {
     }
 }
 
-/// Of a kernel call chain, innermost function first. An empty one is of user mode.
+/// Layer of a kernel call chain, innermost function first. An empty chain is user mode.
 pub fn layer<'a>(functions: impl IntoIterator<Item = &'a str>) -> Layer {
     let mut inner = None;
     for function in functions {
-        // Whatever a device is called to do is its driver, whatever it calls its functions.
+        // Functions that the device layer calls belong to the driver, whatever their names are.
         let calls_driver = matches!(function, "dev_hard_start_xmit" | "__napi_poll");
         let is_poll_of_stack = inner == Some("process_backlog");
         if calls_driver && inner.is_some() && !is_poll_of_stack {
@@ -69,7 +70,7 @@ pub fn layer<'a>(functions: impl IntoIterator<Item = &'a str>) -> Layer {
     }
 }
 
-/// Names begin so. The first row that fits counts.
+/// Prefixes of function names. The first matching row counts.
 const TABLE: &[(Layer, &[&str])] = &[
     (
         Layer::Measuring,
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     fn check(chain: &str, expected: Layer) {
-        // Written as it is read: outermost first.
+        // `chain` is written outermost function first.
         assert_eq!(layer(chain.split_whitespace().rev()), expected, "{chain}");
     }
 

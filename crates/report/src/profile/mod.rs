@@ -1,8 +1,8 @@
-//! Call chains of a cell's trials to shares and costs by layer and by function.
+//! Shares and costs by layer and by function, from the call chains of a cell's trials.
 //!
-//! A share is of the samples of the trial's own work: idle time and tasks of others are not in it. A cost is
-//! that share of the trial's CPU time by its best meter, so that the table adds up to the main one; the
-//! sampler itself counts too few samples to tell the height.
+//! A share is a fraction of the samples of the trial's own work, without idle time and tasks of others. A
+//! cost is that share of the trial's CPU time by its best meter, so the table adds up to the main figure. The
+//! sampler itself takes too few samples to measure the total.
 
 mod context;
 mod layer;
@@ -18,60 +18,61 @@ use crate::cpu_ownership::separable_scopes;
 use crate::derive::Values;
 use crate::estimate::Estimate;
 
-/// Where the CPU time of a host went, or of several where they cannot be distinguished.
+/// CPU time of a host by layer and function, or of several hosts that cannot be distinguished.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Whose.
+    /// Hosts of the profile.
     pub scope: Scope,
-    /// What made the samples: `cycles`, `cpu-clock`; several names where trials differ.
+    /// Source of the samples: `cycles` or `cpu-clock`; several names if trials differ.
     pub source: String,
-    /// Samples of the trial's own work, of all trials.
+    /// Number of samples of the trial's own work, over all trials.
     pub samples: u64,
-    /// Of them, samples with a function without a name: what it called is known, what called it is not.
+    /// Number of these samples with a function without a name: its callees are known, but not its callers.
     pub samples_unknown: u64,
-    /// Samples that the records left out.
+    /// Number of samples that the records omit.
     pub samples_left_out: u64,
-    /// By layer: each sample is in one. All that have samples, in the order of [`Layer`].
+    /// Cost by layer, in the order of [`Layer`]. Each sample belongs to one layer; layers without samples are
+    /// omitted.
     pub layers: Vec<(Layer, Cost)>,
-    /// By function, the largest exclusive share first: those on the chain of at least [`SHARE_MIN`] of the
-    /// samples, and those of which the study has a published ratio.
+    /// Cost by function, the largest exclusive share first. Functions on the chains of at least [`SHARE_MIN`]
+    /// of the samples, and those with a published ratio in the study.
     pub functions: Vec<Function>,
-    /// Samples by chain, frames joined by semicolons, the context first.
+    /// Samples by chain, with frames joined by semicolons, context first.
     pub(crate) folded: BTreeMap<String, u64>,
 }
 
-/// A function's share.
+/// Cost of a function.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Of the time in which it, or what it called, was running, without interrupts and softirqs.
+    /// Cost of the function and its callees, without interrupts and softirqs.
     pub inclusive: Cost,
-    /// Of the time in which it was running itself.
+    /// Cost of the function itself.
     pub exclusive: Cost,
 }
 
-/// A share of the samples, and what it amounts to.
+/// A share of the samples, and the CPU time that it stands for.
 #[derive(Debug, Clone)]
 pub struct Cost {
-    /// Of the samples of the trial's own work, 0 to 1.
+    /// Fraction of the samples of the trial's own work, 0 to 1.
     pub share: Estimate,
-    /// CPU µs per second of the interval; absent without a meter of CPU.
+    /// CPU µs per second of the interval; `None` without a meter of CPU time.
     pub us_per_s: Option<Estimate>,
-    /// CPU µs per KiB, or per transaction; absent without a meter of CPU.
+    /// CPU µs per KiB or per transaction; `None` without a meter of CPU time.
     pub us_per_unit: Option<Estimate>,
-    /// The same by repetition.
+    /// CPU µs per KiB or per transaction, by repetition.
     by_repetition: Vec<(u32, f64)>,
 }
 
 impl Cost {
-    /// How many times as much this is per KiB or transaction, trial by trial.
+    /// Ratio to another cost per KiB or per transaction, trial by trial.
     pub fn ratio(&self, first: &Cost) -> Option<Estimate> {
         let contrast = Contrast::by_repetition(&first.by_repetition, &self.by_repetition, false);
         Some(contrast?.ratio)
     }
 
-    /// How much more this is, µs per KiB or transaction, trial by trial.
+    /// Difference to another cost, µs per KiB or per transaction, trial by trial.
     pub fn growth(&self, first: &Cost) -> Option<Estimate> {
         let pairs = self.by_repetition.iter().filter_map(|(repetition, us)| {
             let mut of_first = first.by_repetition.iter();
@@ -82,29 +83,29 @@ impl Cost {
     }
 }
 
-/// Functions on fewer of the samples are in no table: of some hundred samples they are one or two.
+/// Share of the samples below which a function has no row: of some hundred samples it has one or two.
 pub const SHARE_MIN: f64 = 0.01;
 
 impl Profile {
-    /// The same hosts' among those of another cell.
+    /// Profile of the same hosts in another cell's list.
     pub(crate) fn of<'a>(&self, profiles: &'a [Profile]) -> Option<&'a Profile> {
         profiles.iter().find(|other| other.scope == self.scope)
     }
 
-    /// A layer's cost.
+    /// Cost of a layer.
     pub fn layer(&self, layer: Layer) -> Option<&Cost> {
         let found = self.layers.iter().find(|(of, _)| *of == layer);
         found.map(|(_, cost)| cost)
     }
 
-    /// A function's.
+    /// Cost of a function.
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.name == name)
     }
 }
 
-/// By host, or set of hosts, where the bed can distinguish them, else one of all; none without call chains. Functions that
-/// are `named` have a row however rare they are.
+/// Profiles by host, or set of hosts, if the bed can distinguish them, else one of all hosts. Empty without
+/// call chains. Functions in `named` always have a row.
 pub(crate) fn profiles(
     trials: &[(&Record, &Values)],
     has_transactions: bool,
@@ -146,7 +147,7 @@ fn profile(
         .iter()
         .map(|(_, _, values)| work(values, scope, has_transactions))
         .collect();
-    // A trial in which a function was never met has it at 0 of so many samples: that was measured.
+    // A trial without a sample of a function counts as 0, because that was measured.
     let cost = |of: &dyn Fn(&Samples<'_>) -> u64| -> Option<Cost> {
         let shares: Vec<f64> = sampled
             .iter()
@@ -218,7 +219,7 @@ fn profile(
     })
 }
 
-/// CPU µs per KiB or transaction by the best meter of the trial, and these per second.
+/// CPU µs per KiB or transaction by the best meter of the trial, and KiB or transactions per second.
 fn work(values: &Values, scope: Scope, has_transactions: bool) -> Option<(f64, f64)> {
     let get = |kind| values.get(&Derived { kind, scope }).copied();
     let total = |kind| values.get(&Derived::total(kind)).copied();
@@ -238,7 +239,7 @@ struct FunctionSamples {
     exclusive: u64,
 }
 
-/// The samples of one trial's own work, sorted.
+/// Samples of one trial's own work, by layer, function and chain.
 #[derive(Default)]
 struct Samples<'a> {
     all: u64,
@@ -278,7 +279,7 @@ impl<'a> Samples<'a> {
                     .or_default() += count;
                 for (depth, name) in names.iter().enumerate() {
                     let function = samples.functions.entry(name).or_default();
-                    // A function that is on a chain more than once is counted once.
+                    // A recursive function is counted once.
                     if !names[..depth].contains(name) {
                         function.inclusive += count;
                     }
@@ -286,7 +287,7 @@ impl<'a> Samples<'a> {
                         function.exclusive += count;
                     }
                 }
-                // The name of a task or a function may be anything.
+                // The name of a task or a function may contain any character.
                 let mut line = part.context.replace([';', '\n'], "_");
                 for name in names {
                     line.push(';');

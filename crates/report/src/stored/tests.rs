@@ -29,7 +29,7 @@ fn of_several_probabilities_those_stand_that_are_small_enough_for_all() {
     assert!(holm(&[]).is_empty());
 }
 
-/// SplitMix64 to normal deviates, by the sum of twelve uniforms.
+/// Normal deviates from SplitMix64, as sums of twelve uniforms.
 struct Noise(u64);
 
 impl Noise {
@@ -46,7 +46,7 @@ impl Noise {
     }
 }
 
-/// A run of a study of so many cells, of whose trials these are the logarithms.
+/// A run of a study with a cell for each list of logarithms of its trials.
 fn run(logs: &[Vec<f64>]) -> Vec<CellSummary> {
     let sizes: Vec<String> = (1..=logs.len())
         .map(|size| format!("\"{size}KiB\""))
@@ -67,8 +67,8 @@ fn run(logs: &[Vec<f64>]) -> Vec<CellSummary> {
     cells
 }
 
-/// A machine whose level is another one in each run, and another still after some run; cells take it up unequally, and each cell
-/// of a run has a deviation of its own beside those of its trials.
+/// A machine whose level differs in each run, and changes between groups of runs. Cells react unequally to
+/// the level, and each cell of a run has a deviation in addition to those of its trials.
 struct Machine {
     noise: Noise,
     uptake: Vec<f64>,
@@ -95,8 +95,9 @@ impl Machine {
     }
 }
 
-/// Verdicts by cell of 200 comparisons of `k` runs with `k` after a step of the level: false ones by cell, comparisons in which a
-/// false one stands among all, and those in which the first cell's effect is seen.
+/// Results of 200 comparisons of `k` runs with `k` runs after a step of the level: share of false verdicts by
+/// cell, share of comparisons with a false verdict that is significant among all, and share in which the
+/// first cell's effect is found.
 fn verdicts(k: usize, step: f64, effect: f64, in_turn: bool) -> (f64, f64, f64) {
     let (mut wrong, mut any, mut seen) = (0, 0, 0);
     let comparisons = 200;
@@ -141,7 +142,7 @@ fn groups(runs: &[Vec<CellSummary>]) -> Vec<RunCells<'_>> {
     each.collect()
 }
 
-/// The same, with times at which the runs of two groups alternate.
+/// Runs of a group, with times at which the runs of the two groups alternate.
 fn groups_in_turn(runs: &[Vec<CellSummary>], is_after: bool) -> Vec<RunCells<'_>> {
     let times = [
         ["2026-01-01T00:01:00Z", "2026-01-01T00:01:30Z"],
@@ -162,7 +163,7 @@ fn equal_runs_have_few_verdicts_though_the_machine_got_slower_between() {
     for k in [1, 2, 3, 5, 8] {
         for step in [0.0, 0.35] {
             let (by_cell, any, _) = verdicts(k, step, 0.0, false);
-            // Three standard errors more than 5 %, of 200 comparisons.
+            // 5 % and three standard errors of 200 comparisons.
             assert!(
                 by_cell < 0.06 && any < 0.05,
                 "{k} runs, step {step}: {by_cell}, {any}"

@@ -108,7 +108,7 @@ impl Page<'_> {
         out
     }
 
-    /// First: what the study set out to find, and what its knobs did.
+    /// The first part: conclusions of the study, and effects of its knobs.
     pub(super) fn findings(&self) -> String {
         self.lines(found(self.summary))
     }
@@ -156,7 +156,7 @@ impl Page<'_> {
         out
     }
 
-    /// What was published, and whether it holds here.
+    /// Table of published statements, and whether they hold here.
     pub(super) fn statements(&self) -> String {
         let statements = &self.summary.statements;
         if statements.is_empty() {
@@ -185,7 +185,7 @@ impl Page<'_> {
                 Verdict::Missed => self.style.paint("31", "missed"),
                 verdict => verdict.name().to_string(),
             };
-            // In the unit of the limit, as the study file has it.
+            // Value in the unit of the limit, as in the study file.
             let found = one.estimate.map_or("no number".to_string(), |estimate| {
                 show_estimate(&estimate, 1.0)
             });

@@ -1,4 +1,4 @@
-//! Hosts that a study names, beside each other; and those that met in rounds.
+//! Hosts that a study names, next to each other, and hosts that met in rounds.
 
 use super::Page;
 use crate::fleet_prose;
@@ -6,7 +6,7 @@ use crate::host_table;
 use crate::table::Table;
 
 impl Page<'_> {
-    /// The hosts that differ, where all met in rounds of pairs; with details each host.
+    /// Hosts that differ, if all met in rounds of pairs. With `details`, each host.
     pub(super) fn fleets(&self, details: bool) -> String {
         let mut out = String::new();
         for cell in &self.summary.cells {
@@ -28,7 +28,7 @@ impl Page<'_> {
         out
     }
 
-    /// Hosts of a study that names them, by what their CPU is told by; and how far they were apart in time.
+    /// Hosts of a study that names them, by the meter of their CPU time, and the time between their starts.
     pub(super) fn hosts(&self) -> String {
         let mut table = Table::new(&host_table::COLUMNS);
         for cell in &self.summary.cells {

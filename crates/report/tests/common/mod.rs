@@ -1,4 +1,4 @@
-//! Records that look like measured ones: the same for the same study, on every machine.
+//! Synthetic records that look like measured ones. The same study gives the same records on every machine.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -14,14 +14,14 @@ use tcpcost_study::{
     Warning, WarningCode, Whose, WorkloadKind,
 };
 
-/// What befalls a repetition of a cell: its outcome, and how many of its tries are marked.
+/// Chooses for a repetition of a cell its outcome and the number of marked tries.
 pub type Fate = fn(&Cell, u32) -> (Outcome, u32);
 
 pub fn all_measured(_: &Cell, _: u32) -> (Outcome, u32) {
     (Outcome::Measured, 0)
 }
 
-/// One record for each cell and repetition; a marked one is tried once more.
+/// One record for each cell and repetition. A marked trial has a second try.
 pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Record> {
     let mut records = Vec::new();
     let mut seconds = 0;
@@ -83,7 +83,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
     records
 }
 
-/// Captures of requests and responses: the first repetition as Jones has them.
+/// Sets captures of requests and responses. The first repetition equals Jones' capture.
 fn capture(record: &mut Record) {
     let acks = if record.repetition == 0 { 4 } else { 3 };
     let opening = Opening {
@@ -143,13 +143,13 @@ impl Noise {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A factor about 1.
+    /// Random factor around 1.
     fn factor(&mut self, spread: f64) -> f64 {
         1.0 + spread * (self.uniform() + self.uniform() - 1.0)
     }
 }
 
-/// All hosts are on one.
+/// Id of the machine, which all hosts share.
 const MACHINE: &str = "boot-id";
 
 fn machine(bed: &str) -> Machine {
@@ -173,7 +173,7 @@ fn machine(bed: &str) -> Machine {
     }
 }
 
-/// Call chains, a line each: whose task, user functions, the kernel's, share of a busy end's samples.
+/// Call chains: class of the task, user functions, kernel functions, share of a busy end's samples.
 const CHAINS: [(TaskClass, &str, &str, f64); 10] = [
     (TaskClass::Own, "main run_until", "", 0.03),
     (
@@ -227,7 +227,7 @@ const CHAINS: [(TaskClass, &str, &str, f64); 10] = [
     ),
 ];
 
-/// Gives each end call chains. More connections make TCP's own part of them larger.
+/// Gives each end call chains. With more connections, TCP's share is larger.
 fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
     let flows = record.knobs.count("flows").unwrap() as f64;
     for (end, found) in &mut record.hosts {
@@ -272,7 +272,7 @@ fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
     }
 }
 
-/// Clocks of named hosts: microseconds ahead, tens of them late.
+/// Sets clocks of named hosts: some microseconds ahead, and tens of microseconds late.
 fn set_clocks(record: &mut Record, noise: &mut Noise) {
     for found in record.hosts.values_mut() {
         let before = ClockOffset {
@@ -287,7 +287,7 @@ fn set_clocks(record: &mut Record, noise: &mut Noise) {
     }
 }
 
-/// A tick of /proc/stat.
+/// Rounds to ticks of /proc/stat.
 fn ticks(seconds: f64) -> u64 {
     (seconds * 100.0).round() as u64 * 10_000_000
 }
@@ -304,7 +304,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         .map(|segments| segments as f64);
     let tso = knobs.word("segmentation").as_deref() != Some("per-mss");
 
-    // A cost model: per call, per segment, per copied byte, and the price of many connections.
+    // A cost model: cost for each call, segment and copied byte, and an extra cost of many connections.
     let (unit_kib, units_per_s, client_us, server_us);
     if kind.has_transactions() {
         let (request, response) = (bytes("request_size"), bytes("response_size"));
@@ -319,7 +319,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         unit_kib = bytes("write_size") / 1024.0;
         let copied = !matches!(send_with.as_str(), "sendfile" | "splice")
             || knobs.is_on("client.sg") == Some(false);
-        // Per ACK, where the study says how many there are: 2 µs, of segments of 1448 bytes.
+        // Cost of ACKs if the study sets their number: 2 µs for each, with segments of 1448 bytes.
         let acks_us = acked.map_or(0.0, |segments| 2.0 * 1024.0 / 1448.0 / segments);
         let crowd = 1.0 + (flows / 400.0).powf(0.7) + 0.8 / flows;
         let per_kib = (if tso { 0.09 } else { 0.9 }) * crowd + if copied { 0.16 } else { 0.0 };
@@ -341,7 +341,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         units * client_us / 1e6 + wake * seconds,
         units * server_us / 1e6 + wake * seconds,
     ];
-    // Each end has a CPU of its own.
+    // Each end has its own CPU.
     let apart = matches!(record.bed.as_str(), "netns" | "hosts");
     let mut ends = BTreeMap::new();
     let mut proc_of = Vec::new();
@@ -495,7 +495,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     nic: None,
                 }),
                 readings,
-                // Where one was asked for: doubled, as the kernel does.
+                // A requested buffer is doubled, as the kernel does.
                 buffers: knobs.bytes("send_buffer").map(|asked| {
                     let sizes = |grown: u64| BufferSizes {
                         send_bytes: 2 * asked,
@@ -522,7 +522,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
     ends
 }
 
-/// The state of an only port.
+/// State of the only port.
 fn port(environment: Environment) -> BTreeMap<String, Environment> {
     [(environment.device.clone(), environment)].into()
 }
@@ -543,7 +543,7 @@ fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// The text of a study of this repository.
+/// Text of a study of this repository.
 pub fn shipped(name: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies");
     let path = format!("{folder}/{name}.toml");

@@ -140,7 +140,7 @@ impl Range {
             return Err(format!("[{inside}] is not as many as the key's"));
         }
         let number = range.start() + (number - own.start());
-        // As many digits as in the range: node[01-16].
+        // Numbers have the width of the range's first number: node[01-16].
         let width = inside.split_once('-').map_or(0, |(first, _)| first.len());
         Ok(format!("{before}{number:0width$}{after}"))
     }

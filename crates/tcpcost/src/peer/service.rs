@@ -175,7 +175,7 @@ pub fn pattern() -> Piece {
     bytes.into()
 }
 
-/// A prime, so that a piece lost, doubled or moved shows.
+/// Period of the pattern. It is a prime, so that a lost, doubled or moved piece is noticed.
 const PERIOD: u64 = 251;
 /// Some 256 KiB: four super-segments at a call, and still in the cache.
 const SHARED_PERIODS: u64 = 1044;

@@ -132,7 +132,7 @@ impl Overrides {
                 )));
             }
             measure.share = share;
-            // By its own records alone it could not tell when all are decided.
+            // The records of one share do not show when all contrasts are decided.
             measure.repetitions_max = measure.repetitions;
         }
         if let Some(text) = &self.duration {

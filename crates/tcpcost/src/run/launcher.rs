@@ -265,7 +265,7 @@ impl Launchers {
         self.silence_max * 3 / 2
     }
 
-    /// The words that start tcpcost at a host: where it was copied to, or as the host finds it.
+    /// Command that starts tcpcost on a host: the path of the copy, the given program, or `tcpcost` on the host's PATH.
     fn program_at(&self, reach: &Reach) -> Vec<String> {
         let pushed = self.pushed.as_ref().and_then(|pushed| {
             let pushed = pushed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -228,8 +228,8 @@ impl Direction {
         });
     }
 
-    /// True if these data, which the capture holds already, are the original that a retransmission
-    /// overtook: sent before the packet that opened the gap.
+    /// True if these data are the original of a known retransmission and arrived after it: their time stamp is older than
+    /// that of the packet that was sent directly after the original.
     fn was_overtaken(&self, start: u64, end: u64, stamp: Stamp) -> bool {
         self.resent.iter().any(|resent| {
             let is_before = |other| stamp.is_after(other) == Some(false);

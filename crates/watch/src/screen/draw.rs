@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Draws the screen.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,6 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, SparklineBar, Table, Tab
 
 use super::state::{State, ViewKind, overview as columns};
 
-/// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let mut about = state.about.lines();
     about.extend(state.sample.warnings.iter().cloned());
@@ -44,10 +43,10 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(help).reversed(), keys);
 }
 
-/// A line per figure: name, value, history.
+/// Draws a line for each figure: name, value, history.
 fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let height = usize::from(area.height);
-    // The selected line is always seen.
+    // Scrolls so that the selected line is visible.
     let first = (state.selected + 1).saturating_sub(height);
     let texts = columns().map(|figure| state.sample.text(figure));
     let value_width = texts.map(|text| width_of(&text)).max().unwrap_or(0).max(10);
@@ -85,14 +84,14 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
     }
 }
 
-/// The newest so many values, from 0 to the largest of them.
+/// Chart of the newest `width` values, from 0 to the largest of them.
 fn sparkline(history: &VecDeque<Option<f64>>, width: usize) -> Sparkline<'static> {
     let newest = || history.iter().skip(history.len().saturating_sub(width));
     let most = newest().flatten().copied().fold(0.0, f64::max);
     let bars: Vec<SparklineBar> = newest()
         .map(|value| {
             let height = value.map(|value| {
-                // Of a thousand: eighths of a cell are what can be seen.
+                // Height in thousandths; a terminal shows only eighths of a cell.
                 if most > 0.0 {
                     (value / most * 1000.0) as u64
                 } else {
@@ -162,8 +161,8 @@ fn rows(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_stateful_widget(table, area, &mut selected);
 }
 
-/// Indices of the columns that are shown whole in `room` characters, in their order. The column that sorts is taken
-/// first, then the others from the left, which is their importance.
+/// Indices of the columns that fit into `room` characters, in their order. The column that sorts is taken
+/// first, then the others from the left, in order of importance.
 fn columns_that_fit(widths: &[u16], sort: usize, room: u16) -> Vec<usize> {
     let others = (0..widths.len()).filter(|&column| column != sort);
     let mut left = room;
@@ -184,7 +183,7 @@ fn width_of(text: &str) -> u16 {
     u16::try_from(text.chars().count()).unwrap_or(u16::MAX)
 }
 
-/// The text, or its beginning and "…" where it is longer than `width` characters.
+/// Shortens a text that is longer than `width` characters to its start and "…".
 fn shortened(text: String, width: usize) -> String {
     if text.chars().count() <= width {
         return text;
@@ -195,9 +194,9 @@ fn shortened(text: String, width: usize) -> String {
 
 /// Width of a figure's name in the overview.
 const NAME_WIDTH: u16 = 9;
-/// Between two columns.
+/// Space between two columns.
 const GAP: u16 = 1;
-/// Width that columns leave to the name of a row: an IPv4 address with its port.
+/// Width that is reserved for the name of a row: an IPv4 address with its port.
 const LABEL_LEAST: u16 = 21;
 
 #[cfg(test)]
@@ -287,7 +286,7 @@ mod tests {
                 ] {
                     (state.view, state.sort) = (view, sort);
                     let text = screen(&state, width, 12);
-                    // Without what names the view and its rows.
+                    // Skips the lines that name the view and its rows.
                     for line in text.lines().skip(4) {
                         let label = |word: &&str| word.starts_with("10.0.0.1");
                         let words = line.split_whitespace().take_while(|word| !label(word));

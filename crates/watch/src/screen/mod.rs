@@ -1,5 +1,5 @@
-//! The same figures on a terminal, with history. [`state`] is what keys and samples do, [`draw`] what
-//! it looks like, [`terminal`] where it is drawn and keys come from.
+//! Figures on a terminal, with history. [`state`] handles keys and samples, [`draw`] draws, [`terminal`]
+//! connects to the terminal.
 
 pub mod draw;
 pub mod state;

@@ -1,4 +1,4 @@
-//! What the screen shows, apart from how: views, order, selection, pause, history.
+//! State of the screen, independent of drawing: view, order, selection, pause, history.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -11,36 +11,34 @@ use crate::rows::{By, Row, top};
 use crate::sample::{COLUMNS, Sample};
 use crate::sources::About;
 
-/// All that drawing needs to know.
 #[derive(Debug)]
 pub struct State {
-    /// What the figures are.
+    /// Explanation of the figures.
     pub about: About,
-    /// What is shown.
     pub view: ViewKind,
-    /// The figure by which rows are sorted, an index of [`ViewKind::columns`]; most first.
+    /// Index of [`ViewKind::columns`] by which rows are sorted, largest first.
     pub sort: usize,
-    /// The selected line.
+    /// Index of the selected line.
     pub selected: usize,
-    /// Whether new samples are left out.
+    /// True if new samples are ignored.
     pub is_paused: bool,
-    /// The sample shown.
+    /// The sample that is shown.
     pub sample: Sample,
     /// Values of each figure of [`overview`], oldest first.
     pub history: Vec<VecDeque<Option<f64>>>,
 }
 
-/// What is shown; Tab goes to the next.
+/// Kind of view. Tab goes to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewKind {
-    /// Figures of the whole, with history.
+    /// Figures of the whole host, with history.
     Overview,
-    /// Rows of connections.
+    /// Rows of connections or owners.
     Rows(By),
 }
 
 impl ViewKind {
-    /// All, in the order of tabs.
+    /// All views, in the order of the tabs.
     pub const ALL: [ViewKind; 6] = [
         ViewKind::Overview,
         ViewKind::Rows(By::Connection),
@@ -50,7 +48,7 @@ impl ViewKind {
         ViewKind::Rows(By::Port),
     ];
 
-    /// Its name on its tab.
+    /// Name on its tab.
     pub fn name(self) -> &'static str {
         match self {
             ViewKind::Overview => "overview",
@@ -58,7 +56,7 @@ impl ViewKind {
         }
     }
 
-    /// The columns of its rows.
+    /// Columns of its rows.
     pub fn columns(self) -> &'static [Column] {
         match self {
             ViewKind::Overview => &[],
@@ -66,20 +64,20 @@ impl ViewKind {
         }
     }
 
-    /// Its place among the tabs.
+    /// Index of its tab.
     pub fn index(self) -> usize {
         let place = ViewKind::ALL.iter().position(|&kind| kind == self);
         place.expect("every view is in the list")
     }
 }
 
-/// What the overview shows: the columns of lines, then what these have no room for.
+/// Columns of the overview: first those of lines, then the causes.
 pub fn overview() -> impl Iterator<Item = &'static Column> {
     COLUMNS.iter().chain(RARE).chain(ORDINARY)
 }
 
 impl State {
-    /// Nothing seen yet.
+    /// State before the first sample.
     pub fn new(about: &About) -> State {
         State {
             about: about.clone(),
@@ -92,7 +90,7 @@ impl State {
         }
     }
 
-    /// Takes a sample in, or leaves it out while paused.
+    /// Adds a sample, or ignores it while paused.
     pub fn take(&mut self, sample: &Sample) {
         if self.is_paused {
             return;
@@ -107,7 +105,7 @@ impl State {
         self.select(self.selected);
     }
 
-    /// Does what a key says; `Break` for the end.
+    /// Handles a key. `Break` ends the watch.
     pub fn key(&mut self, key: KeyCode) -> ControlFlow<()> {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
@@ -144,7 +142,7 @@ impl State {
         self.selected = line.min(lines.saturating_sub(1));
     }
 
-    /// The rows of the view as they are sorted; `None` where none could be had.
+    /// Sorted rows of the view. `None` if there are none to show.
     pub fn rows(&self) -> Option<Vec<Row>> {
         let ViewKind::Rows(by) = self.view else {
             return None;
@@ -159,10 +157,10 @@ impl State {
     }
 }
 
-/// Samples that are kept: wider than most terminals.
+/// Number of samples that are kept: wider than most terminals.
 const HISTORY: usize = 240;
 
-/// Rows that one can reach with keys.
+/// Limit on the rows that keys can reach.
 const ROWS_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The real terminal: taken over while this lives, given back however it ends.
+//! The real terminal: taken over while [`Screen`] lives, and restored however it ends.
 
 use std::cell::Cell;
 use std::io;
@@ -21,14 +21,14 @@ use crate::ticker::{Clock, Event, Ticker};
 
 /// Draws a [`State`].
 pub struct Screen {
-    /// Never dropped: its `drop` prints to standard error what failed, which panics on a terminal that closed.
+    /// Never dropped: its `drop` prints failures to standard error, which panics if the terminal has closed.
     terminal: ManuallyDrop<DefaultTerminal>,
     state: State,
     on_screen: Rc<Cell<Option<By>>>,
 }
 
 impl Screen {
-    /// Takes the terminal over. Says which rows are seen, to whoever looks for them.
+    /// Takes over the terminal. Stores in `on_screen` which rows are visible, so that only these are read.
     pub fn new(state: State, on_screen: &Rc<Cell<Option<By>>>) -> io::Result<Screen> {
         let terminal = ManuallyDrop::new(ratatui::try_init()?);
         let mut screen = Screen {
@@ -48,7 +48,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that closed cannot be restored, and needs it no more.
+        // A terminal that has closed cannot be restored, and does not need it.
         let _ = self.terminal.show_cursor();
         let _ = ratatui::try_restore();
     }
@@ -78,8 +78,8 @@ impl View for Screen {
 
 /// Ticks, keys, signals and the closing of the terminal.
 ///
-/// A thread reads the keys: crossterm 0.29 reads a terminal that has closed for ever, and one that has sent half of an
-/// escape sequence until the rest comes.
+/// A separate thread reads the keys, because crossterm 0.29 never returns from reading a closed terminal, or
+/// one that has sent half of an escape sequence.
 pub struct Keys {
     clock: Clock,
     events: Receiver<io::Result<Event>>,
@@ -129,7 +129,7 @@ impl Ticker for Keys {
     }
 }
 
-/// What an event of the terminal means; `None` for those that mean nothing here.
+/// Meaning of a terminal's event. `None` for events without one.
 fn meaning(event: event::Event) -> Option<Event> {
     match event {
         event::Event::Resize(..) => Some(Event::Resize),
@@ -144,7 +144,7 @@ fn meaning(event: event::Event) -> Option<Event> {
     }
 }
 
-/// Keys that are read before they are looked at.
+/// Limit on keys that are read ahead.
 const KEYS_AHEAD: usize = 64;
-/// A signal or a closed terminal does not end a wait for keys: this long it may go unseen.
+/// A signal or a closed terminal does not end a wait for keys, so they are checked this often.
 const SIGNALS_EVERY: Duration = Duration::from_millis(250);

@@ -3,7 +3,7 @@ use std::net::TcpListener;
 
 use super::*;
 
-/// Connections from these addresses of loopback, in turn.
+/// Connections from these loopback addresses, in turn.
 struct Clients {
     listener: TcpListener,
     connections: Connections,

@@ -134,7 +134,7 @@ impl Test {
         self.streams.iter().map(|stream| stream.member)
     }
 
-    /// One more data connection; with the last the test runs. Gives its place.
+    /// Adds a data connection and returns its index. Starts the test once all connections are there.
     pub(super) fn add(&mut self, stack: &mut Stack, member: Member) -> usize {
         self.heard = Instant::now();
         let parameters = &self.parameters;
