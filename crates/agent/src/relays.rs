@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
-use tcpcost_study::{Counts, FlowGroup, MeterName, Quantity, RelayMode, Snapshot, Totals, Whose};
+use tcpcost_study::{Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
@@ -29,14 +29,10 @@ impl Relays {
         address: IpAddr,
         targets: &[SocketAddr],
     ) -> Result<Relays, PrepareError> {
-        let mode = prepare.knobs.word("relay_mode").unwrap_or_default();
-        let mode = match RelayMode::from_word(&mode) {
-            Some(RelayMode::Copy) => Mode::Copy,
-            Some(RelayMode::Splice) => Mode::Splice,
-            Some(RelayMode::IoUring) => Mode::IoUring,
-            Some(RelayMode::User) => Mode::User,
-            Some(RelayMode::Auto) => Mode::Auto,
-            Some(RelayMode::Forward) | None => return Ok(Relays::default()),
+        let word = prepare.knobs.word("relay_mode").unwrap_or_default();
+        // `forward` is no mode of a relay: the kernel forwards packets.
+        let Ok(mode) = word.parse::<Mode>() else {
+            return Ok(Relays::default());
         };
         let settings = &groups[0].settings;
         let flows: usize = groups
@@ -167,5 +163,20 @@ impl Meter for OfOurs {
                 counts,
             }],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tcpcost_study::RelayMode;
+
+    use super::*;
+
+    #[test]
+    fn every_word_of_a_study_is_a_mode_of_the_relay_except_forward() {
+        for word in RelayMode::WORDS {
+            let is_mode = word.parse::<Mode>().is_ok();
+            assert_eq!(is_mode, *word != RelayMode::Forward.word(), "{word}");
+        }
     }
 }

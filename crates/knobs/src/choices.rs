@@ -207,6 +207,18 @@ words! {
     }
 }
 
+impl RelayMode {
+    /// Number of times that a byte is copied.
+    pub fn copies(self) -> u32 {
+        match self {
+            RelayMode::Copy | RelayMode::IoUring => 2,
+            RelayMode::User => 1,
+            // `auto` uses splice where it can.
+            RelayMode::Forward | RelayMode::Splice | RelayMode::Auto => 0,
+        }
+    }
+}
+
 words! {
     /// Published expectation of a change.
     Expects {

@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bell;
 mod captured;
 mod device;
 mod impaired;
@@ -34,6 +35,7 @@ mod random;
 mod routed;
 mod tap;
 
+pub use bell::Bell;
 pub use captured::Captured;
 pub use device::{
     Copied, Device, Filled, Frame, Offload, Offloads, PartialChecksum, Segmentation, Source,

@@ -1,16 +1,12 @@
 //! In-memory wire: packets are moved, not copied. Works across threads.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rustix::event::{EventfdFlags, eventfd};
-
-use crate::{Device, Frame, Offloads, Source};
+use crate::{Bell, Device, Frame, Offloads, Source};
 
 /// One end of an in-memory wire.
 pub struct Memory<F> {
@@ -74,44 +70,13 @@ pub fn pair<F: Frame>(frames_max: usize) -> (Memory<F>, Memory<F>) {
 /// to send, in this order; otherwise a wake-up may be lost.
 ///
 /// # Errors
-/// The error of eventfd(2).
+/// No descriptors are left.
 pub fn waitable_pair<F: Frame>(frames_max: usize) -> io::Result<(Memory<F>, Memory<F>)> {
     let (mut near, mut far) = pair(frames_max);
-    let (a, b) = (Bell::new()?, Bell::new()?);
+    let (a, b) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
     near.bells = Some((Arc::clone(&a), Arc::clone(&b)));
     far.bells = Some((b, a));
     Ok((near, far))
-}
-
-/// Wakes the user of an end, by an eventfd.
-struct Bell {
-    event: File,
-    /// True if rung and not yet heard; then the bell need not be rung again.
-    rung: AtomicBool,
-}
-
-impl Bell {
-    fn new() -> io::Result<Arc<Self>> {
-        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Arc::new(Self {
-            event: File::from(fd),
-            rung: AtomicBool::new(false),
-        }))
-    }
-
-    fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            // Fails only if the counter overflows: rung 2^64 times and never heard.
-            let _ = (&self.event).write(&1u64.to_ne_bytes());
-        }
-    }
-
-    /// Clears the bell. A ring during the call may be lost; see the caller.
-    fn hear(&self) {
-        if self.rung.load(Ordering::Acquire) && (&self.event).read(&mut [0; 8]).is_ok() {
-            self.rung.store(false, Ordering::Release);
-        }
-    }
 }
 
 impl<F> Clone for Memory<F> {
@@ -183,7 +148,7 @@ impl<F: Frame> Device<F> for Memory<F> {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.bells.as_ref().map(|(ours, _)| ours.event.as_fd())
+        self.bells.as_ref().map(|(ours, _)| ours.as_fd())
     }
 }
 
@@ -209,7 +174,7 @@ mod tests {
     }
 
     fn rings(end: &Memory<Copied>) -> bool {
-        end.bells.as_ref().unwrap().0.rung.load(Ordering::Acquire)
+        end.bells.as_ref().unwrap().0.is_rung()
     }
 
     #[test]

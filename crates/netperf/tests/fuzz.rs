@@ -4,6 +4,8 @@
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
+use tcpcost_testbed::Random;
+
 fn check(name: &str, target: fn(&[u8])) {
     let directory = format!("{}/fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut inputs: Vec<Vec<u8>> = std::fs::read_dir(directory)
@@ -29,25 +31,17 @@ fn check(name: &str, target: fn(&[u8])) {
     }
 }
 
-/// An input with some bytes changed, by SplitMix64; each third seed has nothing but random bytes.
+/// An input with some bytes changed, at random; each third seed has nothing but random bytes.
 fn changed(input: &mut [u8], seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut random = Random::new(seed);
     if seed % 3 == 2 {
-        let len = next() % 250;
-        return (0..len).flat_map(|_| next().to_le_bytes()).collect();
+        return random.bytes();
     }
     let mut bytes = input.to_vec();
-    for _ in 0..1 + next() % 8 {
-        let at = usize::try_from(next()).unwrap() % bytes.len().max(1);
+    for _ in 0..1 + random.below(8) {
+        let at = random.below(bytes.len());
         if let Some(byte) = bytes.get_mut(at) {
-            *byte = next() as u8;
+            *byte = random.word() as u8;
         }
     }
     bytes

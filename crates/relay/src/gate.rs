@@ -1,44 +1,7 @@
 //! Limit of connections over all workers. A worker that found the limit reached is woken when a
 //! place is free.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use rustix::event::{EventfdFlags, eventfd};
-
-/// An eventfd that wakes a worker.
-#[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
-
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(
-            0,
-            EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC,
-        )?))
-    }
-
-    /// Duplicate of the descriptor, which is readable while the bell rings.
-    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
-    }
-
-    pub(crate) fn ring(&self) {
-        // A full counter means that the bell rings already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    pub(crate) fn hush(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
 
 /// Counter of open connections, with a limit.
 #[derive(Debug)]

@@ -63,7 +63,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tcpcost_link::Device;
+use tcpcost_link::{Bell, Device};
 use tcpcost_stack::{UserStack, Wire};
 
 pub use address::{Address, AddressError};
@@ -74,7 +74,7 @@ pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
 
 use counters::WorkerCounters;
-use gate::{Bell, Gate};
+use gate::Gate;
 use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
 use user::UserWorker;

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
+use tcpcost_link::Bell;
+
 use crate::config::Config;
 use crate::counters::{ConnectionCounters, Ending};
-use crate::gate::{Bell, Gate};
+use crate::gate::Gate;
 use crate::upstreams::Upstreams;
 
 /// State that all workers of a relay share.

@@ -8,18 +8,18 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use tcpcost_link::Device;
+use tcpcost_link::{Bell, Device};
 use tcpcost_stack::{Stack, Stopped, UserConn, UserListener, UserStack, Wire};
 
 use crate::address::Address;
 use crate::config::Config;
 use crate::counters::{ConnectionCounters, Ending, TcpTotals, Way, WorkerCounters};
-use crate::gate::Bell;
 use crate::shared::{ENDING, RUNNING, Shared};
 
 /// Refuses configurations that this mode does not support, with the reason.
@@ -86,7 +86,7 @@ impl<D: Device<Wire>> UserWorker<D> {
         mut stack: UserStack<D>,
         listen: &[SocketAddr],
     ) -> io::Result<(Self, Vec<SocketAddr>)> {
-        let bell = shared.bells[index].share()?;
+        let bell = shared.bells[index].as_fd().try_clone_to_owned()?;
         stack.wake_by(bell);
         let mut listeners = Vec::new();
         let mut local = Vec::new();
@@ -123,7 +123,7 @@ impl<D: Device<Wire>> UserWorker<D> {
             let count = self.stack.poll(timeout)?;
             self.now = Instant::now();
             if count == 0 {
-                self.bell().hush();
+                self.bell().hear();
             }
             for index in 0..count {
                 let ready = self.stack.ready(index);

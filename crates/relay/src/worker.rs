@@ -155,7 +155,7 @@ impl Worker {
         for event in &*events {
             let flags = event.flags;
             match event.data.u64() {
-                BELL => self.shared.bells[self.index].hush(),
+                BELL => self.shared.bells[self.index].hear(),
                 token if token >= LISTENERS => {
                     self.accept((token - LISTENERS) as usize);
                 }

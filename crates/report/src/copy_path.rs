@@ -53,12 +53,7 @@ fn copies(name: &str, word: &str) -> Option<u32> {
             ReceiveWith::Read => 1,
             ReceiveWith::RecvTrunc | ReceiveWith::Splice | ReceiveWith::Zerocopy => 0,
         }),
-        "relay_mode" => RelayMode::from_word(word).map(|mode| match mode {
-            RelayMode::Copy | RelayMode::IoUring => 2,
-            RelayMode::User => 1,
-            // `auto` uses splice where it can.
-            RelayMode::Forward | RelayMode::Splice | RelayMode::Auto => 0,
-        }),
+        "relay_mode" => RelayMode::from_word(word).map(RelayMode::copies),
         // The user-space stack lends its memory to the reader; the kernel's stack copies in and
         // out.
         "stack" => Some(u32::from(word == "kernel")),

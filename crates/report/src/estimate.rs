@@ -126,6 +126,7 @@ fn anytime_rank(n: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tcpcost_testbed::Random;
 
     /// Coverage of the k-th order statistics: the share of the 2ⁿ ways in which n trials can be
     /// below (1) or above (0) the median that have at least k below and at least k above.
@@ -191,11 +192,11 @@ mod tests {
         // Fair coins, checked after every trial of 300: the interval misses in at most 5 % of games
         // (plus 3 standard errors).
         let (games, mut lost) = (2000, 0);
-        let mut uniform = Uniform(5);
+        let mut random = Random::new(5);
         for _ in 0..games {
             let mut below = 0;
             lost += usize::from((1..=300).any(|n| {
-                below += usize::from(uniform.next() < 0.5);
+                below += usize::from(random.uniform() < 0.5);
                 anytime_rank(n).is_some_and(|k| below < k || n - below < k)
             }));
         }
@@ -221,27 +222,15 @@ mod tests {
         assert!(!zero.converged(0.1), "a share of nothing is no share");
     }
 
-    /// SplitMix64 to a uniform in (0, 1).
-    struct Uniform(u64);
-    impl Uniform {
-        fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-        }
-    }
-
     /// Share of studies whose interval holds the true median 1. Each has `n` trials from an
     /// exponential distribution, whose heavy right tail is like that of CPU cost.
-    fn coverage(n: usize, interval: impl Fn(&[f64], &mut Uniform) -> (f64, f64)) -> f64 {
-        let mut uniform = Uniform(n as u64);
+    fn coverage(n: usize, interval: impl Fn(&[f64], &mut Random) -> (f64, f64)) -> f64 {
+        let mut random = Random::new(n as u64);
         let studies = 4000;
         let held = (0..studies)
             .filter(|_| {
-                let trials: Vec<f64> = (0..n).map(|_| -uniform.next().log2()).collect();
-                let (lo, hi) = interval(&trials, &mut uniform);
+                let trials: Vec<f64> = (0..n).map(|_| -random.uniform().log2()).collect();
+                let (lo, hi) = interval(&trials, &mut random);
                 (lo..=hi).contains(&1.0)
             })
             .count();
@@ -270,12 +259,12 @@ mod tests {
 
     #[test]
     fn a_percentile_bootstrap_of_six_trials_covers_less_than_it_says() {
-        let covered = coverage(6, |trials, uniform| {
+        let covered = coverage(6, |trials, random| {
             let mut medians: Vec<f64> = (0..400)
                 .map(|_| {
                     let again = trials
                         .iter()
-                        .map(|_| trials[(uniform.next() * trials.len() as f64) as usize]);
+                        .map(|_| trials[(random.uniform() * trials.len() as f64) as usize]);
                     Estimate::new(again).unwrap().median
                 })
                 .collect();

@@ -60,7 +60,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
     }
 }
 
-/// Sentence such as `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would, for 12.`
+/// Sentence such as `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would decide them, 5.0 times as many as now.`
 fn undecided(summary: &Summary) -> Option<String> {
     // The verdict of a comparison has this information already.
     let target = summary.study.measure.contrast_target?;

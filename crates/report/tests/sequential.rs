@@ -3,19 +3,7 @@
 //! a verdict, and how many pairs an effect needs.
 
 use tcpcost_report::{Contrast, Decision};
-
-/// Uniform numbers in (0, 1) by SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-}
+use tcpcost_testbed::Random;
 
 /// Costs of successive trials: a level that drifts by a tenth in 50 trials, times 2.5 while the CPUs are
 /// distant (which changes every eight trials), times noise of about 3 %. The right tail of the noise is that
@@ -29,7 +17,7 @@ struct Machine {
 impl Machine {
     fn new(seed: u64) -> Machine {
         Machine {
-            random: Random(seed),
+            random: Random::new(seed),
             trial: 0,
             is_far: false,
         }

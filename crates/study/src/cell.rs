@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tcpcost_counts::MeterName;
 
 use tcpcost_knobs::Knobs;
@@ -34,26 +36,20 @@ pub struct MeterTrial {
 /// Seeded shuffle (Fisher and Yates over SplitMix64). The same seed gives the same order on every
 /// machine and in every version, so that a run can be repeated.
 #[derive(Debug, Clone)]
-pub struct Shuffle(u64);
+pub struct Shuffle(SplitMix64);
 
 impl Shuffle {
     /// Creates the shuffle for one repetition of a study.
     pub fn new(seed: u64, repetition: u32) -> Shuffle {
-        Shuffle(seed ^ (u64::from(repetition) << 32))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let seed = seed ^ (u64::from(repetition) << 32);
+        Shuffle(SplitMix64::seed_from_u64(seed))
     }
 
     /// Returns the items in a random order.
     pub fn order<T>(&mut self, mut items: Vec<T>) -> Vec<T> {
         for last in (1..items.len()).rev() {
-            let other = usize::try_from(self.next() % (last as u64 + 1)).expect("at most `last`");
+            let other = self.0.next_u64() % (last as u64 + 1);
+            let other = usize::try_from(other).expect("at most `last`");
             items.swap(last, other);
         }
         items
@@ -73,6 +69,15 @@ mod tests {
         let mut sorted = first;
         sorted.sort_unstable();
         assert_eq!(sorted, items);
+    }
+
+    /// The order of a run that was stopped must be the same when a later version continues it.
+    #[test]
+    fn the_order_of_a_seed_never_changes() {
+        let order = |repetition| Shuffle::new(7, repetition).order((0..12).collect());
+        let first: Vec<u32> = order(0);
+        assert_eq!(first, [10, 11, 5, 1, 7, 4, 8, 2, 9, 6, 0, 3]);
+        assert_eq!(order(3), [7, 8, 11, 9, 4, 2, 0, 5, 6, 10, 1, 3]);
     }
 
     #[test]

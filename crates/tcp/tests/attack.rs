@@ -52,7 +52,7 @@ impl Scene {
             wire: VecDeque::new(),
             written: 0,
             read: 0,
-            random: Random(seed),
+            random: Random::new(seed),
         };
         while scene
             .connection(false)
@@ -110,7 +110,7 @@ impl Scene {
 
     /// Writes a few bytes, then reads and compares what has arrived.
     fn application(&mut self) {
-        let mut bytes = vec![0; self.random.below(3000) as usize];
+        let mut bytes = vec![0; self.random.below(3000)];
         pattern(self.written, &mut bytes);
         let written = self
             .client
@@ -154,17 +154,17 @@ impl Scene {
     fn any_segment(&mut self) -> Segment {
         let random = &mut self.random;
         let mut segment = Segment {
-            seq: SeqNum::new(random.word()),
-            ack: SeqNum::new(random.word()),
+            seq: SeqNum::new(random.word() as u32),
+            ack: SeqNum::new(random.word() as u32),
             flags: Flags::from_bits(random.word() as u8),
             window: random.word() as u16,
-            payload: Piece::from(vec![0xee; random.below(1400) as usize]).into(),
+            payload: Piece::from(vec![0xee; random.below(1400)]).into(),
             ..Segment::default()
         };
         if random.below(2) == 0 {
             segment.options.timestamps = Some(Timestamps {
-                value: random.word(),
-                echo: random.word(),
+                value: random.word() as u32,
+                echo: random.word() as u32,
             });
         }
         segment
@@ -177,7 +177,7 @@ impl Scene {
         let (una, nxt, rcv) = victim.sequence();
         let stamps = victim.counters().segments_received as u32;
         let anything = self.any_segment();
-        let near = self.random.below(20_000);
+        let near = self.random.below(20_000) as u32;
         let ordinary = Segment {
             seq: rcv,
             ack: una,

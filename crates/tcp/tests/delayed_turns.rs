@@ -60,7 +60,7 @@ impl Side {
 /// Runs a client that always has data to send and a server that reads. One turn in a hundred is
 /// late by up to `late_us`. An ACK under `ack` covers at most `covered_max`. Returns the counters
 /// of both.
-fn run(ack: AckPolicy, covered_max: u64, seed: u64, late_us: u32) -> (Counters, Counters) {
+fn run(ack: AckPolicy, covered_max: u64, seed: u64, late_us: usize) -> (Counters, Counters) {
     let config = Config {
         ack,
         // Whole segments, so that a tail loss probe finds no unsent data.
@@ -75,13 +75,13 @@ fn run(ack: AckPolicy, covered_max: u64, seed: u64, late_us: u32) -> (Counters, 
     let remote = "10.0.0.2:80".parse().unwrap();
     let to = client.endpoint.connect(local, remote, ms(0)).unwrap();
     let mut from = None;
-    let (mut random, mut due) = (Random(seed), [ms(0); 2]);
+    let (mut random, mut due) = (Random::new(seed), [ms(0); 2]);
     let mut buffer = vec![0; 1 << 20];
     for _ in 0..10_000 {
         let at = usize::from(due[1] < due[0]);
         let now = due[at];
         let late = if random.below(100) == 0 { late_us } else { 300 };
-        due[at] = now + Duration::from_micros(u64::from(1 + random.below(late)));
+        due[at] = now + Duration::from_micros(1 + random.below(late) as u64);
         let side = if at == 0 { &mut client } else { &mut server };
         side.transmit(now);
         side.receive(now);

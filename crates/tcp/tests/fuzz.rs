@@ -18,26 +18,12 @@ fn check(name: &str, target: fn(&[u8])) {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(0);
     for seed in first..first + rounds {
-        let bytes = random_bytes(seed);
+        let bytes = tcpcost_testbed::Random::new(seed).bytes();
         if let Err(panic) = std::panic::catch_unwind(|| target(&bytes)) {
             eprintln!("{name} failed with SEED={seed} ROUNDS=1");
             std::panic::resume_unwind(panic);
         }
     }
-}
-
-/// Returns up to 2000 bytes by SplitMix64.
-fn random_bytes(seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let len = next() % 250;
-    (0..len).flat_map(|_| next().to_le_bytes()).collect()
 }
 
 #[test]

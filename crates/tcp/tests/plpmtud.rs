@@ -25,7 +25,7 @@ struct Path {
     /// True if a router reports larger packets.
     icmp: bool,
     /// One packet in this many is lost; `None`: none.
-    loss: Option<u32>,
+    loss: Option<usize>,
     seed: u64,
 }
 
@@ -101,7 +101,7 @@ impl Net {
             id,
             accepted: None,
             path,
-            random: Random(path.seed),
+            random: Random::new(path.seed),
             wire: VecDeque::new(),
             now: ms(0),
             written: 0,

@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 
+use crate::Random;
+
 /// Returns a copy of `text` in which one to four values of one JSON line are changed: to the ends
 /// of ranges, to other types, to strings that are hard to print, to values from elsewhere in the
 /// line, or doubled or removed. A line may have a word before its object. The same seed gives the
 /// same copy; a text without a JSON line is returned unchanged.
 pub fn change_json(text: &[u8], seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64(seed);
+    let mut random = Random::new(seed);
     let mut lines: Vec<Vec<u8>> = text.split(|&b| b == b'\n').map(<[u8]>::to_vec).collect();
     let first = random.below(lines.len());
     let Some((line, at, mut value)) = (0..lines.len()).find_map(|step| {
@@ -58,14 +60,14 @@ pub fn over_corpus(folder: &str, target: fn(&[u8])) {
     assert!(count > 0, "{folder} is empty");
 }
 
-fn change(value: &mut Value, elsewhere: Value, random: &mut SplitMix64) {
+fn change(value: &mut Value, elsewhere: Value, random: &mut Random) {
     match (random.below(4), &mut *value) {
         (0, Value::Object(fields)) if !fields.is_empty() => {
             let key = fields.keys().nth(random.below(fields.len())).cloned();
             let taken = key.as_ref().and_then(|key| fields.remove(key));
             // Renamed or removed.
             if let (0, Some(taken)) = (random.below(2), taken) {
-                fields.insert(random.pick(STRINGS).to_string(), taken);
+                fields.insert(STRINGS[random.below(STRINGS.len())].to_string(), taken);
             }
         }
         (0, Value::Array(values)) if !values.is_empty() => {
@@ -98,7 +100,7 @@ fn change(value: &mut Value, elsewhere: Value, random: &mut SplitMix64) {
                 7 => json!([]),
                 8 => json!({}),
                 9 => json!(random.below(2) == 0),
-                _ => json!(random.pick(STRINGS)),
+                _ => json!(STRINGS[random.below(STRINGS.len())]),
             }
         }
     }
@@ -141,27 +143,6 @@ fn nth<'a>(value: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
         Value::Array(values) => values.iter_mut().find_map(|value| nth(value, number)),
         Value::Object(fields) => fields.values_mut().find_map(|value| nth(value, number)),
         _ => None,
-    }
-}
-
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Random number below `limit`; 0 if `limit` is 0.
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() >> 33).unwrap_or(0) % limit.max(1)
-    }
-
-    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[self.below(words.len())]
     }
 }
 

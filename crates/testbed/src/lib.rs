@@ -10,6 +10,7 @@ mod browser;
 mod json;
 mod namespace;
 mod need;
+mod random;
 mod slurm;
 mod wait;
 
@@ -17,5 +18,6 @@ pub use browser::{Browser, Loaded};
 pub use json::{change_json, over_corpus};
 pub use namespace::{CLIENT, SERVER, in_namespace, thread_id, with_bed};
 pub use need::{can_make_namespaces, has_cpus, has_program, is_root, skip};
+pub use random::Random;
 pub use slurm::Slurm;
 pub use wait::{unless_missed, until};

@@ -110,9 +110,8 @@ pub struct Step {
     pub again: [u64; 2],
     /// Maximum of bytes in flight.
     pub in_flight_most: [u64; 2],
-    /// Smallest window that this end was offered, bytes. 0 if none was offered, or if only windows
-    /// of 0 were.
-    pub window_least: [u64; 2],
+    /// Smallest window that this end was offered, bytes. `None` if none was offered.
+    pub window_least: [Option<u64>; 2],
     /// Longest round trip to the other end and back, µs.
     pub rtt_us_most: [u64; 2],
 }
@@ -150,17 +149,15 @@ impl Step {
             self.again[end] += other.again[end];
             self.in_flight_most[end] = self.in_flight_most[end].max(other.in_flight_most[end]);
             self.rtt_us_most[end] = self.rtt_us_most[end].max(other.rtt_us_most[end]);
-            self.narrower(end, other.window_least[end]);
+            if let Some(window) = other.window_least[end] {
+                self.narrower(end, window);
+            }
         }
     }
 
     fn narrower(&mut self, end: usize, window: u64) {
         let least = &mut self.window_least[end];
-        *least = match (*least, window) {
-            (0, window) => window,
-            (least, 0) => least,
-            (least, window) => least.min(window),
-        };
+        *least = Some(least.map_or(window, |least| least.min(window)));
     }
 }
 
@@ -340,5 +337,20 @@ mod tests {
         assert_eq!(steps.step_ns, 8_000_000_000);
         let sum: u64 = steps.steps.iter().map(|step| step.sent_bytes[0]).sum();
         assert_eq!(sum, 3000);
+    }
+
+    #[test]
+    fn a_window_of_0_is_the_least_and_no_window_is_none() {
+        let mut steps = Steps::default();
+        steps.at(0).narrower(0, 0);
+        steps.at(0).narrower(0, 1000);
+        steps.at(0).narrower(1, 1000);
+        assert_eq!(steps.steps[0].window_least, [Some(0), Some(1000)]);
+        // Steps that become one: the first of the second half has no window.
+        for second in 0..=STEPS_MOST as u64 {
+            steps.at(second * 1_000_000_000);
+        }
+        assert_eq!(steps.steps[0].window_least, [Some(0), Some(1000)]);
+        assert_eq!(steps.steps[1].window_least, [None, None]);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use crate::Failure;
 use crate::net::socket::Sizes;
-use crate::options::{Direction, Options, Test};
+use crate::options::{Direction, Options};
 use crate::traffic;
 
 /// Buffers of one test.
@@ -53,7 +53,7 @@ impl Buffers {
             let file = File::open(path).map_err(failed)?;
             fill(&mut buffers.send, &file).map_err(failed)?;
         }
-        if options.test == Test::Sendfile {
+        if options.test.sends_file {
             // What cannot be sent by sendfile, as /dev/urandom, is sent from memory.
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let memory =

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Confidence, Ends, Family, Host, family, port, refused, tos};
+use super::test::TESTS;
+use super::{Confidence, Ends, Family, Host, Test, family, port, refused, tos};
 use crate::getopt::{Found, Words};
 use crate::number::{both, length, pair, size, sizes};
 use crate::units::Unit;
@@ -12,13 +13,18 @@ use crate::{Failure, VERSION};
 /// They, with what getopt(3) wants to know.
 const LETTERS: &str = "A:a:b:B:CcdD:f:F:H:hi:I:jk:K:l:L:n:NO:o:P:p:rSs:t:T:v:VW:w:y:Y:Z:46";
 
-/// `-h`.
-pub const HELP: &str = "\
+/// Text of `-h`.
+pub fn help() -> String {
+    let tests = Test::names().replacen(',', " (default),", 1);
+    HELP.replace("{tests}", &tests)
+}
+
+const HELP: &str = "\
 Usage: netperf [global options] -- [test options]
 
 netperf's command line for TCP; docs/fronts.md has every option, and those that are refused with the reason.
 
-  -t TEST         TCP_STREAM (default), TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, OMNI
+  -t TEST         {tests}
   -H HOST[,FAM]   where netserver runs; ssh:HOST, netns:NAME@ADDRESS and bed:veth start one
   -p PORT[,PORT]  its port [12865], and ours
   -L HOST[,FAM]   our address; -4, -6: both ends IPv4 or IPv6
@@ -85,7 +91,7 @@ pub enum Asked {
 /// Takes the words up to `--`.
 pub fn parse(words: &mut Words) -> Result<Asked, Failure> {
     let mut global = Global {
-        test: "TCP_STREAM".to_string(),
+        test: TESTS[0].name.to_string(),
         host: Host::At(String::new()),
         port: 12865,
         family: None,
@@ -118,7 +124,7 @@ pub fn parse(words: &mut Words) -> Result<Asked, Failure> {
     };
     while let Some(found) = words.next(LETTERS) {
         match found {
-            Found::Option('h') => return Ok(Asked::Text(HELP.to_string(), 0)),
+            Found::Option('h') => return Ok(Asked::Text(help(), 0)),
             Found::Option('V') => {
                 let text = format!("Netperf version {VERSION}\n");
                 return Ok(Asked::Text(text, 0));

@@ -3,6 +3,7 @@
 mod global;
 mod refused;
 mod specific;
+mod test;
 mod tos;
 
 use std::path::PathBuf;
@@ -12,24 +13,7 @@ use crate::Failure;
 use crate::getopt::Words;
 use crate::units::Unit;
 
-pub use global::HELP;
-
-/// What a test does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Test {
-    /// To netserver.
-    Stream,
-    /// From netserver: its name is that of the other, backwards.
-    Maerts,
-    /// To netserver, by sendfile.
-    Sendfile,
-    /// Request and response.
-    Rr,
-    /// Connect, request, response, close.
-    Crr,
-    /// As its own options say.
-    Omni,
-}
+pub use test::Test;
 
 /// Which way bytes go, as netperf sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +87,13 @@ pub enum Form {
 
 /// A command line that has been understood.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "what an option is, its letter tells in HELP")]
+#[allow(
+    missing_docs,
+    reason = "what an option is, its letter tells in the text of `-h`"
+)]
 pub struct Options {
     pub command_line: String,
-    pub test: Test,
+    pub test: &'static Test,
     pub direction: Direction,
     /// A connection for each transaction.
     pub is_connect_test: bool,
@@ -161,6 +148,18 @@ pub struct Options {
     pub notes: Vec<String>,
 }
 
+impl Options {
+    /// Name of the direction in the output.
+    pub fn direction_name(&self) -> &'static str {
+        match self.direction {
+            Direction::Send => "Send",
+            Direction::Receive => "Receive",
+            Direction::Both if self.is_connect_test => "Connect|Send|Recv",
+            Direction::Both => "Send|Recv",
+        }
+    }
+}
+
 /// What was asked for.
 #[derive(Debug)]
 pub enum Asked {
@@ -182,15 +181,7 @@ pub fn parse(args: &[String]) -> Result<Asked, Failure> {
         global::Asked::Options(global) => *global,
         global::Asked::Text(text, code) => return Ok(Asked::Text(text, code)),
     };
-    refused::test(&global.test)?;
-    let test = match global.test.as_str() {
-        "TCP_STREAM" => Test::Stream,
-        "TCP_MAERTS" => Test::Maerts,
-        "TCP_SENDFILE" => Test::Sendfile,
-        "TCP_RR" => Test::Rr,
-        "TCP_CRR" => Test::Crr,
-        _ => Test::Omni,
-    };
+    let test = Test::named(&global.test).ok_or_else(|| refused::test(&global.test))?;
     let specific = match specific::parse(&mut words, test)? {
         specific::Asked::Options(specific) => *specific,
         specific::Asked::Text(text, code) => return Ok(Asked::Text(text, code)),
@@ -202,7 +193,7 @@ pub fn parse(args: &[String]) -> Result<Asked, Failure> {
 /// Both lists, and what follows from them together.
 fn assemble(
     args: &[String],
-    test: Test,
+    test: &'static Test,
     global: global::Global,
     specific: specific::Specific,
 ) -> Result<Options, Failure> {

@@ -47,12 +47,15 @@ const SEND: u32 = 2;
 const RECEIVE: u32 = 4;
 
 /// Takes the rest of the words.
-pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
-    let is_transactions = matches!(test, Test::Rr | Test::Crr);
-    let one = if is_transactions { 1 } else { -1 };
+pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
+    let one = if test.direction == Some(Direction::Both) {
+        1
+    } else {
+        -1
+    };
     let mut specific = Specific {
         direction: Direction::Send,
-        is_connect_test: test == Test::Crr,
+        is_connect_test: test.is_connect_test,
         data_host: None,
         data_local_host: None,
         data_family: None,
@@ -72,9 +75,10 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
         receive_buffer: Ends::default(),
         uuid: None,
         notes: Vec::new(),
-        form: match test {
-            Test::Omni => Form::Human,
-            _ => Form::Classic,
+        form: if test.direction.is_none() {
+            Form::Human
+        } else {
+            Form::Classic
         },
         selection: None,
     };
@@ -82,7 +86,7 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
     let mut implied = 0;
     while let Some(found) = words.next(LETTERS) {
         match found {
-            Found::Option('h') => return Ok(Asked::Text(super::HELP.to_string(), 0)),
+            Found::Option('h') => return Ok(Asked::Text(super::global::help(), 0)),
             Found::Option(letter @ ('k' | 'o' | 'O')) => {
                 let spec = words.next_if(|next| !next.starts_with('-'));
                 if spec.as_deref() == Some("?") {
@@ -96,7 +100,9 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
                 };
             }
             Found::Option(letter) => specific.option(letter)?,
-            Found::With('d', argument) if test == Test::Omni => told = Some(direction(&argument)?),
+            Found::With('d', argument) if test.direction.is_none() => {
+                told = Some(direction(&argument)?);
+            }
             Found::With('d', _) => specific
                 .notes
                 .push("-d: without effect: it is of OMNI".to_string()),
@@ -105,21 +111,13 @@ pub fn parse(words: &mut Words, test: Test) -> Result<Asked, Failure> {
             Found::Invalid(complaint) => specific.notes.push(refused::invalid(&complaint)),
         }
     }
-    let bits = match test {
-        Test::Stream | Test::Sendfile => SEND,
-        Test::Maerts => RECEIVE,
-        Test::Rr | Test::Crr => SEND | RECEIVE,
-        // A connection test without directions is TCP_CC, which the caller refuses.
-        Test::Omni => told.unwrap_or(match implied {
-            0 => SEND,
-            implied => implied,
-        }),
-    };
-    specific.direction = match bits {
-        SEND => Direction::Send,
+    // A connection test without directions is TCP_CC, which the caller refuses.
+    let chosen = || match told.unwrap_or(implied) {
+        0 | SEND => Direction::Send,
         RECEIVE => Direction::Receive,
         _ => Direction::Both,
     };
+    specific.direction = test.direction.unwrap_or_else(chosen);
     if specific.direction == Direction::Both {
         for size in [&mut specific.request, &mut specific.response] {
             if *size == -1 {

@@ -20,7 +20,7 @@ fn line_of(line: &str) -> String {
 #[test]
 fn nothing_is_ten_seconds_to_this_host() {
     let options = of("").unwrap();
-    assert_eq!(options.test, Test::Stream);
+    assert_eq!(options.test.name, "TCP_STREAM");
     assert_eq!(options.host, Host::At("localhost".into()));
     assert_eq!((options.port, options.length), (12865, 10));
     assert_eq!(options.unit, Unit::MEGABITS);

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use crate::options::{Direction, Options, Test};
+use crate::options::Options;
 
 /// The line. Unlike netperf's it has the address in whole behind the name.
 pub fn banner(
@@ -14,19 +14,9 @@ pub fn banner(
     destination: &str,
     remote: SocketAddr,
 ) -> String {
-    let direction = match options.direction {
-        Direction::Send => "Send",
-        Direction::Receive => "Receive",
-        Direction::Both if options.is_connect_test => "Connect|Send|Recv",
-        Direction::Both => "Send|Recv",
-    };
-    let name = match options.test {
-        Test::Stream => "MIGRATED TCP STREAM TEST".to_string(),
-        Test::Maerts => "MIGRATED TCP MAERTS TEST".to_string(),
-        Test::Sendfile => "TCP SENDFILE TEST".to_string(),
-        Test::Rr => "MIGRATED TCP REQUEST/RESPONSE TEST".to_string(),
-        Test::Crr => "MIGRATED TCP Connect/Request/Response TEST".to_string(),
-        Test::Omni => format!("OMNI {direction} TEST"),
+    let name = match options.test.banner {
+        Some(name) => name.to_string(),
+        None => format!("OMNI {} TEST", options.direction_name()),
     };
     let family = |address: SocketAddr| match address {
         SocketAddr::V4(_) => "AF_INET",
@@ -59,7 +49,7 @@ pub fn banner(
         line += " : nodelay";
     }
     line += " : demo";
-    if options.test == Test::Rr {
+    if options.test.reports_round_trips {
         let _ = write!(line, " : first burst {}", options.burst);
     }
     if options.affinity.local.is_some() || options.affinity.remote.is_some() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::value::{left, per, printed, right};
-use crate::options::{Direction, Test};
+use crate::options::Direction;
 use crate::units::Unit;
 
 /// Formats all results below the banner.
@@ -212,7 +212,7 @@ fn transactions(report: &Report<'_>, text: &mut String) {
         "{:<6} {:<6}",
         set_up.send_buf_size, set_up.recv_buf_size
     );
-    if options.verbosity > 1 && options.test == Test::Rr {
+    if options.verbosity > 1 && options.test.reports_round_trips {
         round_trips(report, text);
     }
 }

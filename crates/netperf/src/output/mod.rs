@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::confidence;
 use crate::cpu::Cpu;
 use crate::latency;
-use crate::options::{Direction, Ends, Form, Options};
+use crate::options::{Ends, Form, Options};
 use crate::protocol::exact::Method;
 use crate::protocol::omni::{Response, Results};
 use crate::traffic::Local;
@@ -90,15 +90,6 @@ impl Report<'_> {
             unit => unit,
         };
         unit.of(bytes as f64, self.elapsed)
-    }
-
-    fn direction_name(&self) -> &'static str {
-        match self.options.direction {
-            Direction::Send => "Send",
-            Direction::Receive => "Receive",
-            Direction::Both if self.options.is_connect_test => "Connect|Send|Recv",
-            Direction::Both => "Send|Recv",
-        }
     }
 
     fn service_demand_unit(&self) -> &'static str {

@@ -144,7 +144,7 @@ fn known(number: Option<u64>) -> Value {
 const ROWS: &[Row] = &[
     ("SOCKET_TYPE", "Socket|Type", |_| text("Stream")),
     ("PROTOCOL", "Protocol", |_| text("TCP")),
-    ("DIRECTION", "Direction", |r| text(r.direction_name())),
+    ("DIRECTION", "Direction", |r| text(r.options.direction_name())),
     ("ELAPSED_TIME", "Elapsed|Time|(sec)", |r| two(r.elapsed)),
     ("THROUGHPUT", "Throughput", |r| two(r.throughput)),
     ("THROUGHPUT_UNITS", "Throughput|Units", |r| Value::Text(format!("{}/s", r.options.unit.name()))),

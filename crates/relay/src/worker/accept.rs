@@ -9,11 +9,11 @@ use std::time::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, getsockname};
+use tcpcost_link::Bell;
 
 use super::{CLIENT, LISTENERS, SECOND, Worker};
 use crate::connection::{Connection, Phase};
 use crate::counters::{ConnectionCounters, Ending};
-use crate::gate::Bell;
 use crate::side::Side;
 
 impl Worker {

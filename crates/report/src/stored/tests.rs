@@ -2,6 +2,7 @@ use super::*;
 use crate::cell::TrialValues;
 use crate::summary::Summary;
 use tcpcost_study::Study;
+use tcpcost_testbed::Random;
 
 const CELLS: usize = 8;
 const TRIALS: u32 = 6;
@@ -29,20 +30,12 @@ fn of_several_probabilities_those_stand_that_are_small_enough_for_all() {
     assert!(holm(&[]).is_empty());
 }
 
-/// Normal deviates from SplitMix64, as sums of twelve uniforms.
-struct Noise(u64);
+/// Normal deviates, as sums of twelve uniform ones.
+struct Noise(Random);
 
 impl Noise {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) as f64 / u64::MAX as f64
-    }
-
     fn normal(&mut self, deviation: f64) -> f64 {
-        ((0..12).map(|_| self.uniform()).sum::<f64>() - 6.0) * deviation
+        ((0..12).map(|_| self.0.uniform()).sum::<f64>() - 6.0) * deviation
     }
 }
 
@@ -76,8 +69,8 @@ struct Machine {
 
 impl Machine {
     fn new(seed: u64) -> Machine {
-        let mut noise = Noise(seed);
-        let uptake = (0..CELLS).map(|_| 0.75 + 0.5 * noise.uniform()).collect();
+        let mut noise = Noise(Random::new(seed));
+        let uptake = (0..CELLS).map(|_| 0.75 + 0.5 * noise.0.uniform()).collect();
         Machine { noise, uptake }
     }
 

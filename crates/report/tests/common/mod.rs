@@ -13,6 +13,7 @@ use tcpcost_study::{
     Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass, Topology, Value,
     Warning, WarningCode, Whose, WorkloadKind,
 };
+use tcpcost_testbed::Random;
 
 /// Chooses for a repetition of a cell its outcome and the number of marked tries.
 pub type Fate = fn(&Cell, u32) -> (Outcome, u32);
@@ -34,7 +35,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
             for attempt in 0..=marked.min(1) {
                 let noise =
                     u64::from(repetition) * 1000 + index as u64 + u64::from(attempt) * 1_000_000;
-                let mut noise = Noise(noise);
+                let mut noise = Noise(Random::new(noise));
                 let mut record = Record {
                     schema_version: SCHEMA_VERSION,
                     study: study.name.clone(),
@@ -131,21 +132,13 @@ fn capture(record: &mut Record) {
     }
 }
 
-/// SplitMix64.
-pub struct Noise(pub u64);
+/// Factors that make measured values differ.
+pub struct Noise(Random);
 
 impl Noise {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// Random factor around 1.
     fn factor(&mut self, spread: f64) -> f64 {
-        1.0 + spread * (self.uniform() + self.uniform() - 1.0)
+        1.0 + spread * (self.0.uniform() + self.0.uniform() - 1.0)
     }
 }
 
@@ -347,7 +340,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
     let mut proc_of = Vec::new();
     for (cpu, busy) in busy.iter().enumerate() {
         let (user, softirq) = (busy * 0.06, busy * (0.2 + 0.15 * cpu as f64));
-        let others = 0.008 * noise.uniform();
+        let others = 0.008 * noise.0.uniform();
         let counts = Counts::from([
             (Q::CpuUserNs, ticks(user)),
             (Q::CpuNiceNs, 0),
@@ -394,7 +387,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     Q::VoluntarySwitches,
                     (units / 3.0 * noise.factor(0.2)) as u64,
                 ),
-                (Q::InvoluntarySwitches, (20.0 * noise.uniform()) as u64),
+                (Q::InvoluntarySwitches, (20.0 * noise.0.uniform()) as u64),
             ]),
         ));
         let tsc_hz = 2.5e9;

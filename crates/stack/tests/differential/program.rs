@@ -4,6 +4,8 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
+use tcpcost_testbed::Random;
+
 use super::ends::{BOUND, End, Pair, is_nothing};
 
 /// One of the two applications.
@@ -60,7 +62,7 @@ pub struct Program {
 
 impl Program {
     pub fn random(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let who = |random: &mut Random| match random.below(2) {
             0 => Who::Tried,
             _ => Who::Watched,
@@ -68,21 +70,21 @@ impl Program {
         let count = random.below(6);
         let step = |random: &mut Random| match random.below(10) {
             0..5 => {
-                let bytes = random.size();
+                let bytes = size(random);
                 Step::Send {
                     from: who(random),
                     bytes,
-                    call: random.call(bytes),
-                    read: random.call(bytes),
+                    call: call(random, bytes),
+                    read: call(random, bytes),
                     late: random.below(30) as u32,
                 }
             }
             5..7 => {
-                let bytes = random.size();
+                let bytes = size(random);
                 Step::Cross {
                     bytes,
-                    call: random.call(bytes),
-                    read: random.call(bytes),
+                    call: call(random, bytes),
+                    read: call(random, bytes),
                 }
             }
             7..9 => Step::Leave {
@@ -100,14 +102,14 @@ impl Program {
             },
             2 => Ending::SendAndClose {
                 who: who(&mut random),
-                bytes: random.size(),
+                bytes: size(&mut random),
             },
             3 => Ending::Abort {
                 who: who(&mut random),
             },
             4 => Ending::SendAndAbort {
                 who: who(&mut random),
-                bytes: random.size(),
+                bytes: size(&mut random),
             },
             _ => Ending::Both,
         };
@@ -366,34 +368,17 @@ fn byte(who: Who, at: usize) -> u8 {
     (at % 251 + at / 251 % 241 + 100 * who as usize) as u8
 }
 
-/// A SplitMix64 generator.
-struct Random(u64);
+/// Size of calls that move `bytes` in all; at most 100 calls.
+fn call(random: &mut Random, bytes: usize) -> usize {
+    size(random).max(bytes / 100)
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Size of calls that move `bytes` in all; at most 100 calls.
-    fn call(&mut self, bytes: usize) -> usize {
-        self.size().max(bytes / 100)
-    }
-
-    /// Random size: a few bytes, about a segment, or many bytes.
-    fn size(&mut self) -> usize {
-        match self.below(4) {
-            0 => 1 + self.below(10),
-            1 => 1440 + self.below(20),
-            2 => 1 + self.below(10_000),
-            _ => 1 + self.below(300_000),
-        }
+/// Random size: a few bytes, about a segment, or many bytes.
+fn size(random: &mut Random) -> usize {
+    match random.below(4) {
+        0 => 1 + random.below(10),
+        1 => 1440 + random.below(20),
+        2 => 1 + random.below(10_000),
+        _ => 1 + random.below(300_000),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tcpcost_link::Device;
 pub use tcpcost_stack::{Slabs, Wire};
 use tcpcost_tcp::Endpoint;
+pub use tcpcost_testbed::Random;
 
 #[path = "../../src/time.rs"]
 mod time;
@@ -78,27 +79,5 @@ pub fn pattern(at: u64, mut to: &mut [u8]) {
         to[..run].copy_from_slice(&bytes[from..from + run]);
         to = &mut to[run..];
         from = 0;
-    }
-}
-
-/// SplitMix64: the same seed gives the same numbers everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn word(&mut self) -> u32 {
-        self.next() as u32
-    }
-
-    /// Returns 0 to `end` - 1.
-    pub fn below(&mut self, end: u32) -> u32 {
-        self.word() % end.max(1)
     }
 }

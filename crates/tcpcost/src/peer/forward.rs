@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use rustix::event::EventfdFlags;
+use tcpcost_link::Bell;
 
 /// An accepted application that wants a connection of our TCP.
 #[derive(Debug)]
@@ -24,23 +24,21 @@ pub struct Accepted {
 /// Queue of accepted applications of one instance.
 pub struct Queue {
     accepted: Receiver<Accepted>,
-    bell: Arc<OwnedFd>,
+    bell: Arc<Bell>,
 }
 
 impl Queue {
-    /// Descriptor that is readable while the queue has an application.
-    pub fn bell(&self) -> &OwnedFd {
+    /// Bell that is rung while the queue has an application.
+    pub fn bell(&self) -> &Bell {
         &self.bell
     }
 
     /// Takes at most [`BATCH`] applications; the bell stays readable if more are queued.
     pub fn take(&self) -> Vec<Accepted> {
-        let mut count = [0; 8];
-        // Empty if the bell was read before.
-        let _ = rustix::io::read(&*self.bell, &mut count);
+        self.bell.hear();
         let accepted: Vec<_> = self.accepted.try_iter().take(BATCH).collect();
         if accepted.len() == BATCH {
-            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
         accepted
     }
@@ -49,7 +47,7 @@ impl Queue {
 /// Distributes applications among the instances in turn.
 #[derive(Clone)]
 pub struct Distributor {
-    queues: Arc<[(Sender<Accepted>, Arc<OwnedFd>)]>,
+    queues: Arc<[(Sender<Accepted>, Arc<Bell>)]>,
     next: Arc<AtomicUsize>,
 }
 
@@ -61,8 +59,7 @@ impl Distributor {
     pub fn new(instances: usize) -> io::Result<(Self, Vec<Queue>)> {
         let mut pairs = Vec::new();
         for _ in 0..instances {
-            let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-            let bell = Arc::new(rustix::event::eventfd(0, flags)?);
+            let bell = Arc::new(Bell::new()?);
             let (sender, accepted) = channel();
             pairs.push(((sender, Arc::clone(&bell)), Queue { accepted, bell }));
         }
@@ -79,7 +76,7 @@ impl Distributor {
         let (sender, bell) = &self.queues[turn % self.queues.len()];
         // An instance that has ended has no receiver: the application's socket is closed.
         if sender.send(accepted).is_ok() {
-            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+            bell.ring();
         }
     }
 

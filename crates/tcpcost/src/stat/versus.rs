@@ -1,40 +1,28 @@
 //! One command against another: pairs in random order, and what they decide.
 
 use tcpcost_report::{Contrast, Decision, Estimate, pairs_needed};
+use tcpcost_study::Shuffle;
 
 use super::Measured;
 use super::rows::{Row, Traffic, row};
 
 /// Which command is next: blocks of all of them, each in a random order, so that drift of the machine meets both alike.
 pub struct Order {
-    state: u64,
+    shuffle: Shuffle,
     commands: usize,
 }
 
 impl Order {
     pub fn new(seed: u64, commands: usize) -> Order {
         Order {
-            state: seed,
+            shuffle: Shuffle::new(seed, 0),
             commands,
         }
     }
 
     /// Each command once.
     pub fn next_block(&mut self) -> Vec<usize> {
-        let mut block: Vec<usize> = (0..self.commands).collect();
-        for last in (1..block.len()).rev() {
-            block.swap(last, self.random() as usize % (last + 1));
-        }
-        block
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood 2014): any seed will do.
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.state;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
+        self.shuffle.order((0..self.commands).collect())
     }
 }
 

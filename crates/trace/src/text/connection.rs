@@ -56,7 +56,8 @@ fn over_time(out: &mut String, connection: &ConnectionReport, graph: &Connection
                 kib(step.acked_bytes[from]),
                 step.again[from],
                 step.in_flight_most[from],
-                step.window_least[from],
+                step.window_least[from]
+                    .map_or(super::ABSENT.to_string(), |window| window.to_string()),
                 step.rtt_us_most[from] as f64 / 1000.0
             );
         }

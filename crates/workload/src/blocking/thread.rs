@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::units::nanos;
 use tcpcost_stack::{BlockingConnector, BlockingListener, BlockingSocket, Stack};
 
 use super::Shared;
@@ -536,8 +537,4 @@ fn waits(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tcpcost_knobs::{MessageSize, Program};
 
 use super::code::SLOTS;
@@ -99,11 +101,10 @@ impl Running {
 
 /// Next number of a SplitMix64 sequence. Both ends draw the same numbers.
 pub(crate) fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    let mut generator = SplitMix64::seed_from_u64(*state);
+    let number = generator.next_u64();
+    *state = u64::from_le_bytes(generator.state());
+    number
 }
 
 /// Longest piece of thinking at a time, because snapshots are taken on this thread.
