@@ -28,7 +28,8 @@ pub(super) struct Worker {
     pub(super) sampler: Option<Sampler>,
     pub(super) beside_soak: bool,
     pub(super) by_connection: bool,
-    /// True if it marks the interval for an emulator. One host of a trial does.
+    /// True if this worker marks the begin and the end of the measured interval for an emulator
+    /// ([`tcpcost_meter::mark`]). The first worker of a host that connects does.
     pub(super) marks: bool,
     /// Time between samples of the first connection.
     pub(super) series_ns: Option<u64>,

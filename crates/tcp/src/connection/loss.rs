@@ -192,7 +192,8 @@ impl Connection {
         let by_report = progress
             .duplicate
             .is_some_and(|(start, end)| undo.is_spurious_by_report(start, end));
-        // After the repair an old echo proves nothing: it may be of data sent in between.
+        // After the repair, an echo older than the first retransmission proves nothing: it may belong to
+        // other data that was sent before that retransmission.
         let by_echo = by_echo && self.recovery.is_repairing();
         if by_echo || by_report {
             self.take_back();
