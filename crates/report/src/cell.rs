@@ -264,59 +264,13 @@ impl CellSummary {
     }
 
     pub(crate) fn new(study: &Study, cell: &Cell, records: &[&Record]) -> CellSummary {
-        let mut trials: Vec<TrialValues> = records
-            .iter()
-            .filter(|record| record.is_measured())
-            .map(|record| TrialValues {
-                repetition: record.repetition,
-                attempt: record.attempt,
-                state: record
-                    .warnings
-                    .iter()
-                    .map(|warning| warning.code)
-                    .filter(|code| code.marks())
-                    .collect(),
-                used: false,
-                values: derive(record),
-            })
-            .collect();
-        trials.sort_by_key(|trial| (trial.repetition, trial.attempt));
+        let trials = trials(records);
         let n_marked = trials.iter().filter(|trial| trial.is_marked()).count();
-        let all_marked = n_marked > 0 && n_marked == trials.len();
-        // Marks separate unusual trials from the others. If at least half of the trials have one,
-        // the mark describes this machine's normal state.
-        let is_usual = 2 * n_marked >= trials.len();
-        for trial in &mut trials {
-            trial.used = is_usual || !trial.is_marked();
-        }
-
-        let mut of_trials: BTreeMap<Derived, Vec<f64>> = BTreeMap::new();
-        for trial in trials.iter().filter(|trial| trial.used) {
-            for (&derived, &value) in &trial.values {
-                of_trials.entry(derived).or_default().push(value);
-            }
-        }
-        let estimates: BTreeMap<Derived, Estimate> = of_trials
-            .into_iter()
-            .filter_map(|(derived, values)| Some((derived, Estimate::new(values)?)))
-            .collect();
-
-        let workload = cell.knobs.workload_kind();
+        let estimates = estimates(&trials);
         let first = records.iter().find(|record| record.is_measured());
         let counts_instructions =
             first.is_some_and(|record| record.instructions_per_ns().is_some());
-        let asked = study.measure.quantity.unwrap_or_else(|| {
-            let (exact, by_tick) = if cell.knobs.has_transactions() {
-                (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
-            } else {
-                (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
-            };
-            // Exact time is preferred only if every trial with a cost has it: a mix of methods
-            // cannot be compared.
-            let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
-            let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
-            Derived::total(if has_exact { exact } else { by_tick })
-        });
+        let asked = asked(study, cell, &estimates);
         let asked = in_its_unit(asked, counts_instructions);
         let stand_in = stands_in(&estimates, asked);
         let main = stand_in.unwrap_or(asked);
@@ -325,25 +279,15 @@ impl CellSummary {
                 .get(&main)
                 .is_some_and(|estimate| estimate.converged(target))
         });
-
-        // The warnings of an incomplete trial are dropped except those that made it fail, because
-        // its numbers are not used.
-        let warnings_of = |record: &&Record| -> Vec<Warning> {
-            let is_incomplete = record.is_incomplete();
-            let all = record.warnings.iter();
-            all.filter(|warning| !is_incomplete || warning.fails())
-                .cloned()
-                .collect()
-        };
         let warnings: Vec<Vec<Warning>> = records.iter().map(warnings_of).collect();
         let mut summary = CellSummary {
             name: cell.name.clone(),
             knobs: cell.knobs.clone(),
-            workload,
+            workload: cell.knobs.workload_kind(),
             load: Load::new(&cell.knobs),
             n: trials.iter().filter(|trial| trial.used).count(),
             n_marked,
-            all_marked,
+            all_marked: n_marked > 0 && n_marked == trials.len(),
             counts_instructions,
             work: first.and_then(|record| record.work),
             stops_early: study.stops_early(),
@@ -367,7 +311,16 @@ impl CellSummary {
             series: BTreeMap::new(),
             profiles: Vec::new(),
         };
-        let used: Vec<(&Record, &Values)> = summary
+        summary.add_hosts(study, records);
+        for record in records {
+            summary.add_record(record);
+        }
+        summary
+    }
+
+    /// Adds what the records of the used trials have by host, operation and function.
+    fn add_hosts(&mut self, study: &Study, records: &[&Record]) {
+        let used: Vec<(&Record, &Values)> = self
             .trials
             .iter()
             .filter(|trial| trial.used)
@@ -378,58 +331,121 @@ impl CellSummary {
             })
             .collect();
         let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
-        summary.operations = operations(&counted);
-        let named = counted
+        self.operations = operations(&counted);
+        let of_named_hosts = counted
             .iter()
             .filter(|record| record.bed == Bed::Hosts.word());
-        let named: Vec<_> = named.map(|record| &record.hosts).collect();
-        summary.host_rows = host_rows::rows(&named, &summary.estimates);
-        summary.skew_us = host_rows::skew_us(&named);
-        if cell.knobs.word("pattern").as_deref() == Some("rounds") {
-            summary.fleet = Fleet::of(&counted, study.measure.min_effect);
+        let of_named_hosts: Vec<_> = of_named_hosts.map(|record| &record.hosts).collect();
+        self.host_rows = host_rows::rows(&of_named_hosts, &self.estimates);
+        self.skew_us = host_rows::skew_us(&of_named_hosts);
+        if self.knobs.word("pattern").as_deref() == Some("rounds") {
+            self.fleet = Fleet::of(&counted, study.measure.min_effect);
         }
-        let published = study.published_functions.iter();
-        let named: Vec<&str> = published
-            .flat_map(|published| &published.ratios)
-            .map(|(_, ours, _)| ours.as_str())
-            .collect();
         for (record, _) in &used {
             for (&host, found) in &record.hosts {
                 if let Some(series) = &found.series {
-                    let first = summary.series.entry(host);
+                    let first = self.series.entry(host);
                     first.or_insert_with(|| series.clone());
                 }
             }
         }
-        summary.profiles = profiles(&used, summary.has_transactions(), &named);
-        for record in records {
-            match &record.outcome {
-                Outcome::Measured => {}
-                Outcome::Failed { reason } => {
-                    *summary.failed.entry(reason.clone()).or_default() += 1;
-                }
-                Outcome::Skipped { reason } => {
-                    *summary.skipped.entry(reason.clone()).or_default() += 1;
-                }
-            }
-            for (&host, found) in &record.hosts {
-                let environments = summary.environments.entry(host).or_default();
-                for port in found.ports.values() {
-                    if !port.segmentation.is_empty() {
-                        let regimes = summary.regimes.entry(host).or_default();
-                        regimes.insert(port.segmentation.clone());
-                    }
-                    if !environments.contains(port) {
-                        environments.push(port.clone());
-                    }
-                }
-                let cpus = record.cpus_of(host);
-                let cpus = cpus.map(|(machine, cpu)| (machine.to_string(), cpu));
-                summary.cpus.entry(host).or_default().extend(cpus);
-            }
-        }
-        summary
+        let published = study.published_functions.iter();
+        let functions: Vec<&str> = published
+            .flat_map(|published| &published.ratios)
+            .map(|(_, ours, _)| ours.as_str())
+            .collect();
+        self.profiles = profiles(&used, self.knobs.has_transactions(), &functions);
     }
+
+    /// Adds a trial's outcome, and the state of its hosts.
+    fn add_record(&mut self, record: &Record) {
+        match &record.outcome {
+            Outcome::Measured => {}
+            Outcome::Failed { reason } => *self.failed.entry(reason.clone()).or_default() += 1,
+            Outcome::Skipped { reason } => *self.skipped.entry(reason.clone()).or_default() += 1,
+        }
+        for (&host, found) in &record.hosts {
+            let environments = self.environments.entry(host).or_default();
+            for port in found.ports.values() {
+                if !port.segmentation.is_empty() {
+                    let regimes = self.regimes.entry(host).or_default();
+                    regimes.insert(port.segmentation.clone());
+                }
+                if !environments.contains(port) {
+                    environments.push(port.clone());
+                }
+            }
+            let cpus = record.cpus_of(host);
+            let cpus = cpus.map(|(machine, cpu)| (machine.to_string(), cpu));
+            self.cpus.entry(host).or_default().extend(cpus);
+        }
+    }
+}
+
+/// Measured trials with their values, sorted by repetition and attempt.
+///
+/// Marks separate unusual trials from the others. If at least half of the trials have one, the mark
+/// describes this machine's normal state, and all trials are used.
+fn trials(records: &[&Record]) -> Vec<TrialValues> {
+    let measured = records.iter().filter(|record| record.is_measured());
+    let mut trials: Vec<TrialValues> = measured
+        .map(|record| {
+            let codes = record.warnings.iter().map(|warning| warning.code);
+            TrialValues {
+                repetition: record.repetition,
+                attempt: record.attempt,
+                state: codes.filter(|code| code.marks()).collect(),
+                used: false,
+                values: derive(record),
+            }
+        })
+        .collect();
+    trials.sort_by_key(|trial| (trial.repetition, trial.attempt));
+    let n_marked = trials.iter().filter(|trial| trial.is_marked()).count();
+    let is_usual = 2 * n_marked >= trials.len();
+    for trial in &mut trials {
+        trial.used = is_usual || !trial.is_marked();
+    }
+    trials
+}
+
+/// Estimates of every quantity that at least one used trial has.
+fn estimates(trials: &[TrialValues]) -> BTreeMap<Derived, Estimate> {
+    let mut by_quantity: BTreeMap<Derived, Vec<f64>> = BTreeMap::new();
+    for trial in trials.iter().filter(|trial| trial.used) {
+        for (&derived, &value) in &trial.values {
+            by_quantity.entry(derived).or_default().push(value);
+        }
+    }
+    let each = by_quantity.into_iter();
+    each.filter_map(|(derived, values)| Some((derived, Estimate::new(values)?)))
+        .collect()
+}
+
+/// Main quantity: the study's, else the CPU time per transaction or KiB.
+fn asked(study: &Study, cell: &Cell, estimates: &BTreeMap<Derived, Estimate>) -> Derived {
+    study.measure.quantity.unwrap_or_else(|| {
+        let (exact, by_tick) = if cell.knobs.has_transactions() {
+            (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
+        } else {
+            (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
+        };
+        // Exact time is preferred only if every trial with a cost has it: a mix of methods cannot
+        // be compared.
+        let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
+        let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
+        Derived::total(if has_exact { exact } else { by_tick })
+    })
+}
+
+/// Warnings of a trial. Those of an incomplete trial are dropped except those that made it fail,
+/// because its numbers are not used.
+fn warnings_of(record: &&Record) -> Vec<Warning> {
+    let is_incomplete = record.is_incomplete();
+    let all = record.warnings.iter();
+    all.filter(|warning| !is_incomplete || warning.fails())
+        .cloned()
+        .collect()
 }
 
 /// Quantity `asked`, converted to its counterpart in instructions if the cell counts instructions.
