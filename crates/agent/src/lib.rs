@@ -365,19 +365,7 @@ impl Agent {
             Ask::Hello { protocol } if protocol != PROTOCOL => Err(PrepareError::Failed(format!(
                 "this agent speaks protocol {PROTOCOL}, the command {protocol}: install one version"
             ))),
-            Ask::Hello { .. } => Ok(Answer::Hello(Box::new(Hello {
-                protocol: PROTOCOL,
-                version: env!("CARGO_PKG_VERSION").to_string(),
-                // Thread id, because with several hosts in a process each thread has its own namespace.
-                pid: rustix::thread::gettid()
-                    .as_raw_nonzero()
-                    .get()
-                    .cast_unsigned(),
-                machine: self.machine.id.clone(),
-                netns: namespace::inode().map_err(failed)?,
-                environment: self.machine.environment.clone(),
-                cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
-            }))),
+            Ask::Hello { .. } => self.hello().map(|hello| Answer::Hello(Box::new(hello))),
             Ask::Clock => Ok(Answer::Clock { now_ns: clock_ns() }),
             // A CPU that is not free has no distance now. That is no reason not to run.
             Ask::Distance { cpus } => Ok(Answer::Distance {
@@ -400,27 +388,7 @@ impl Agent {
                 };
                 Ok(Answer::Port { port, restored })
             }
-            Ask::Lend { device, pid } => {
-                let name: DeviceName = device.parse().map_err(failed)?;
-                let mut journals = self
-                    .journals
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                let Journals { ports, lent, .. } = &mut *journals;
-                let journal = match ports {
-                    Some(journal) => journal,
-                    none => none.insert(trial::open_journal(false)?),
-                };
-                let moved = lend::lend(&name, pid, journal).map_err(failed)?;
-                let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
-                    device: device.clone(),
-                    address,
-                    prefix,
-                };
-                let had = moved.addresses.iter().map(attached).collect();
-                lent.push(moved);
-                Ok(Answer::Lent { ports: had })
-            }
+            Ask::Lend { device, pid } => self.lend(&device, pid),
             Ask::Veth {
                 device,
                 peer_device,
@@ -434,22 +402,7 @@ impl Agent {
                 address,
                 queues,
                 peer_pid,
-            } => {
-                let mut taps = Tap::open_queues(&device, Layer::Ethernet, Offloads::ALL, queues)
-                    .map_err(failed)?;
-                taps.iter_mut().for_each(|tap| tap.answer_for(address));
-                link::move_to(&device, peer_pid).map_err(failed)?;
-                if !matches!(self.backend, Backend::Tap(_)) {
-                    self.backend = Backend::Tap(Arc::default());
-                }
-                let links = match &mut self.backend {
-                    Backend::Tap(links) => Arc::get_mut(links),
-                    _ => None,
-                };
-                let beside = || PrepareError::Failed("a TAP during a trial".to_string());
-                links.ok_or_else(beside)?.push(taps);
-                Ok(Answer::Done)
-            }
+            } => self.add_tap(&device, address, queues, peer_pid),
             Ask::Wire {
                 device,
                 peer_device,
@@ -472,28 +425,7 @@ impl Agent {
                 routes,
                 forwards,
             } => attach(&ports, &routes, forwards).map_err(failed),
-            Ask::Prepare(prepare) => {
-                // Ends the last trial's workers, in case it failed before `Finish`.
-                self.trial = None;
-                let mut journals = self
-                    .journals
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                let held = prepare.held;
-                let (trial, ports, mut warnings) = HostTrial::prepare(
-                    *prepare,
-                    self.backend.clone(),
-                    self.wire.clone(),
-                    self.seat.clone(),
-                    &mut journals.settings,
-                )?;
-                self.trial = Some(trial);
-                if let Some((connections, queues)) = held {
-                    let checked = self.machine.limits.check_memory(connections, queues);
-                    warnings.extend(checked.map_err(failed)?);
-                }
-                Ok(Answer::Prepared { ports, warnings })
-            }
+            Ask::Prepare(prepare) => self.prepare(*prepare),
             Ask::Listen => {
                 let Listening { addresses, loaded } = self.trial()?.listen()?;
                 Ok(Answer::Listening { addresses, loaded })
@@ -526,6 +458,94 @@ impl Agent {
                 })
             }
         }
+    }
+
+    /// What the command must know of this host before the first trial.
+    fn hello(&self) -> Result<Hello, PrepareError> {
+        Ok(Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            // Thread id, because with several hosts in a process each thread has its own namespace.
+            pid: rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .cast_unsigned(),
+            machine: self.machine.id.clone(),
+            netns: namespace::inode().map_err(failed)?,
+            environment: self.machine.environment.clone(),
+            cpus: Cpus::read(Path::new("/sys")).map_err(failed)?,
+        })
+    }
+
+    /// Moves a device of this machine into another host's namespace, until this agent ends.
+    fn lend(&mut self, device: &str, pid: u32) -> Result<Answer, PrepareError> {
+        let name: DeviceName = device.parse().map_err(failed)?;
+        let mut journals = self
+            .journals
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Journals { ports, lent, .. } = &mut *journals;
+        let journal = match ports {
+            Some(journal) => journal,
+            none => none.insert(trial::open_journal(false)?),
+        };
+        let moved = lend::lend(&name, pid, journal).map_err(failed)?;
+        let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
+            device: device.to_string(),
+            address,
+            prefix,
+        };
+        let ports = moved.addresses.iter().map(attached).collect();
+        lent.push(moved);
+        Ok(Answer::Lent { ports })
+    }
+
+    /// Creates a TAP for our TCP, and moves its device into the other host's namespace.
+    fn add_tap(
+        &mut self,
+        device: &str,
+        address: IpAddr,
+        queues: usize,
+        peer_pid: u32,
+    ) -> Result<Answer, PrepareError> {
+        let mut taps =
+            Tap::open_queues(device, Layer::Ethernet, Offloads::ALL, queues).map_err(failed)?;
+        taps.iter_mut().for_each(|tap| tap.answer_for(address));
+        link::move_to(device, peer_pid).map_err(failed)?;
+        if !matches!(self.backend, Backend::Tap(_)) {
+            self.backend = Backend::Tap(Arc::default());
+        }
+        let links = match &mut self.backend {
+            Backend::Tap(links) => Arc::get_mut(links),
+            _ => None,
+        };
+        let in_use = || PrepareError::Failed("a TAP during a trial".to_string());
+        links.ok_or_else(in_use)?.push(taps);
+        Ok(Answer::Done)
+    }
+
+    /// Prepares the next trial.
+    fn prepare(&mut self, prepare: protocol::Prepare) -> Result<Answer, PrepareError> {
+        // Ends the last trial's workers, in case it failed before `Finish`.
+        self.trial = None;
+        let mut journals = self
+            .journals
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let held = prepare.held;
+        let (trial, ports, mut warnings) = HostTrial::prepare(
+            prepare,
+            self.backend.clone(),
+            self.wire.clone(),
+            self.seat.clone(),
+            &mut journals.settings,
+        )?;
+        self.trial = Some(trial);
+        if let Some((connections, queues)) = held {
+            let checked = self.machine.limits.check_memory(connections, queues);
+            warnings.extend(checked.map_err(failed)?);
+        }
+        Ok(Answer::Prepared { ports, warnings })
     }
 
     /// Holds the settings of this network namespace until this process ends, and restores what dead agents

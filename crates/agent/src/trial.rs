@@ -104,41 +104,13 @@ impl HostTrial {
             turn(&prepare, &device, journal)?;
         }
         until_carried(&prepare)?;
-        if prepare.netem {
-            let settings = WireSettings::of(&prepare.knobs, prepare.host);
-            for port in &prepare.ports {
-                netem::set(&port.device, settings.into()).map_err(failed)?;
-            }
-        }
-        if let Some((peer, wire)) = &wire {
-            let ends = [prepare.host, *peer];
-            let settings = ends.map(|host| WireSettings::of(&prepare.knobs, host));
-            // A seed by host: each of several wires loses different packets.
-            let name = prepare.host.to_string();
-            let seed = name.bytes().fold(prepare.seed, |seed, byte| {
-                seed.wrapping_mul(31).wrapping_add(byte.into())
-            });
-            wire.set(settings, seed).map_err(failed)?;
-        }
+        set_wires(&prepare, wire.as_ref())?;
         let filters = match device.ack_filter {
             Some(rule) => filter_acks(&prepare, rule)?,
             None => Vec::new(),
         };
         let (mut ports, warnings) = if backend.is_kernel() {
-            let sysctls = device.sysctls.keys().cloned().collect();
-            let mut ports = BTreeMap::new();
-            for port in &prepare.ports {
-                let name = &port.device().map_err(failed)?;
-                let read = environment::of_port(name, port.peer, &sysctls);
-                let mut read = read.map_err(failed)?;
-                if prepare.owner == DeviceOwner::Host
-                    || !device.ethtool.is_empty()
-                    || device.irq_cpus.is_some()
-                {
-                    read.nic = Some(nic::read(Path::new("/sys"), name));
-                }
-                ports.insert(port.device.clone(), read);
-            }
+            let ports = read_ports(&prepare, &device)?;
             // Two ends in one thread share a file table.
             let ends = if seat.is_some() { 2 } else { 1 };
             let files = ends * files(&groups);
@@ -201,7 +173,7 @@ impl HostTrial {
     /// Starts workers that listen. Returns their addresses, and the eBPF programs that other hosts of this
     /// machine may share.
     pub fn listen(&mut self) -> Result<Listening, PrepareError> {
-        let threads = self.threads();
+        let threads = self.data_threads();
         let each = self.groups.iter();
         let each = each.map(|group| group.settings.connections() / group.times.max(1));
         let flows_each = each.max().unwrap_or(0);
@@ -490,13 +462,7 @@ impl HostTrial {
         if let (Some(others), Some(before)) = (&mut others, before) {
             let after: Snapshot = others.snapshot().map_err(failed)?;
             readings.extend(after.since(&before).map_err(failed)?);
-            let percent = |ratio: f64| (ratio * 100.0).round();
-            // A process that began or ended in between, such as a compiler, is not among these.
-            busiest = others
-                .top()
-                .into_iter()
-                .map(|task| format!("{} {} %", task.name, percent(task.ratio)))
-                .collect();
+            busiest = busiest_of(others);
         }
         let of_workers = found.iter().flat_map(|found| found.warnings.clone());
         let warnings = std::mem::take(&mut self.warnings)
@@ -511,14 +477,7 @@ impl HostTrial {
         let profile = found.iter_mut().find_map(|found| found.profile.take());
         let series = found.iter_mut().find_map(|found| found.series.take());
         let buffers = found.iter().find_map(|found| found.buffers);
-        let totals = found
-            .iter_mut()
-            .find_map(|found| found.by_connection.take());
-        let by_connection = totals.and_then(|[before, after]| {
-            let keys = found.iter().flat_map(|found| found.keys.iter().copied());
-            let duration_ns = after.at_ns.saturating_sub(before.at_ns);
-            ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
-        });
+        let by_connection = by_connection(&mut found);
         let snapshots = snapshots.ok_or_else(|| PrepareError::Failed("no workers".to_string()))?;
         self.brackets = Some((snapshots, tcp_info));
         let told_ns = span.from_ns.wrapping_add(realtime_ahead_ns);
@@ -527,13 +486,7 @@ impl HostTrial {
             .second_begin_ns
             .saturating_sub(snapshots.first_begin_ns);
         let strangers = found.iter().map(|found| found.strangers).sum();
-        let threads = match self.prepare.side {
-            Some(_) if self.groups[0].settings.io == WaitsBy::BlockingThreads => {
-                flows(&self.groups)
-            }
-            Some(_) => self.workers.len(),
-            None => 0,
-        };
+        let threads = self.data_threads();
         let record = HostRecord {
             cpus: self.prepare.cpus.clone(),
             threads,
@@ -559,4 +512,75 @@ impl HostTrial {
             took_ns,
         })
     }
+
+    /// Number of threads that move this host's data.
+    fn data_threads(&self) -> usize {
+        match self.prepare.side {
+            Some(_) if self.groups[0].settings.io == WaitsBy::BlockingThreads => {
+                flows(&self.groups)
+            }
+            Some(_) => self.workers.len(),
+            None => 0,
+        }
+    }
+}
+
+/// Other tasks that used most CPU time, with their share of a CPU. A process that began or ended in
+/// between, such as a compiler, is not among these.
+fn busiest_of(others: &OtherTasks) -> Vec<String> {
+    let percent = |ratio: f64| (ratio * 100.0).round();
+    let top = others.top().into_iter();
+    top.map(|task| format!("{} {} %", task.name, percent(task.ratio)))
+        .collect()
+}
+
+/// Growth of the counts by connection. `None` if no worker read them.
+fn by_connection(found: &mut [WorkerReadings]) -> Option<ByConnection> {
+    let mut all = found.iter_mut();
+    let [before, after] = all.find_map(|found| found.by_connection.take())?;
+    let keys = found.iter().flat_map(|found| found.keys.iter().copied());
+    let duration_ns = after.at_ns.saturating_sub(before.at_ns);
+    ByConnection::between(&before.totals, &after.totals, keys, duration_ns)
+}
+
+/// Sets delay and loss of the ports: by netem, or of our wire to the other host.
+fn set_wires(prepare: &Prepare, wire: Option<&(HostName, Wire)>) -> Result<(), PrepareError> {
+    if prepare.netem {
+        let settings = WireSettings::of(&prepare.knobs, prepare.host);
+        for port in &prepare.ports {
+            netem::set(&port.device, settings.into()).map_err(failed)?;
+        }
+    }
+    let Some((peer, wire)) = wire else {
+        return Ok(());
+    };
+    let ends = [prepare.host, *peer];
+    let settings = ends.map(|host| WireSettings::of(&prepare.knobs, host));
+    // A seed by host: each of several wires loses different packets.
+    let name = prepare.host.to_string();
+    let seed = name.bytes().fold(prepare.seed, |seed, byte| {
+        seed.wrapping_mul(31).wrapping_add(byte.into())
+    });
+    wire.set(settings, seed).map_err(failed)
+}
+
+/// Reads back the state of the kernel's ports, by device.
+fn read_ports(
+    prepare: &Prepare,
+    device: &DeviceSettings,
+) -> Result<BTreeMap<String, Environment>, PrepareError> {
+    let sysctls = device.sysctls.keys().cloned().collect();
+    let mut ports = BTreeMap::new();
+    for port in &prepare.ports {
+        let name = &port.device().map_err(failed)?;
+        let mut read = environment::of_port(name, port.peer, &sysctls).map_err(failed)?;
+        if prepare.owner == DeviceOwner::Host
+            || !device.ethtool.is_empty()
+            || device.irq_cpus.is_some()
+        {
+            read.nic = Some(nic::read(Path::new("/sys"), name));
+        }
+        ports.insert(port.device.clone(), read);
+    }
+    Ok(ports)
 }
