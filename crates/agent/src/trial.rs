@@ -173,7 +173,7 @@ impl HostTrial {
     /// Starts workers that listen. Returns their addresses, and the eBPF programs that other hosts of this
     /// machine may share.
     pub fn listen(&mut self) -> Result<Listening, PrepareError> {
-        let threads = self.data_threads();
+        let threads = self.threads();
         let each = self.groups.iter();
         let each = each.map(|group| group.settings.connections() / group.times.max(1));
         let flows_each = each.max().unwrap_or(0);
