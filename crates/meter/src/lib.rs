@@ -79,6 +79,11 @@ pub trait Meter {
         None
     }
 
+    /// What its totals miss on this host, and why: a line for people. `None`: nothing that it promises.
+    fn misses(&self) -> Option<String> {
+        None
+    }
+
     /// What found no room in its tables since this was asked last: a line for people, with the count. `None`: nothing.
     fn overflow(&mut self) -> Option<String> {
         None
@@ -119,8 +124,11 @@ pub struct Scope {
     pub own_pids: Vec<u32>,
     /// So many processes at once can be made own while `exact` counts, with all that they start ([`bpf::Follower`]).
     pub follows: Option<u32>,
-    /// By whom `exact` tells softirq time. It takes cgroup v2 and CAP_NET_ADMIN.
+    /// By whom `exact` tells softirq time. It takes cgroup v2 and CAP_NET_ADMIN; without them [`Owners::Command`] and
+    /// [`Owners::Holders`] miss some ([`Meter::misses`]).
     pub owners: Owners,
+    /// For tests: `exact` loads as on a host without cgroup v2.
+    pub without_cgroups: bool,
     /// Whether `segments` counts by connection, too: so many ends of connections at least, those that were seen last.
     pub connections: Option<u32>,
     /// Network namespaces that may share the programs of `segments`: the hosts of a trial that are on one machine. 1 to

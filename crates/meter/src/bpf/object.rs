@@ -6,8 +6,13 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
+use libbpf_rs::libbpf_sys::{
+    BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_SOCK_CREATE, BPF_CGROUP_INET_SOCK_RELEASE,
+    BPF_CGROUP_SOCK_OPS, BPF_F_ALLOW_MULTI, bpf_prog_query,
+};
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
 };
@@ -36,7 +41,7 @@ pub(super) struct Attached {
 
 /// How many entries a map has room for; `None`: it is left out.
 pub(super) struct Room {
-    /// Its name.
+    /// Its name. To leave out programs alone: the beginning of their names.
     pub(super) map: &'static str,
     /// Entries.
     pub(super) entries: Option<u32>,
@@ -224,6 +229,56 @@ impl Attached {
         self.variables.as_ptr().cast_mut()
     }
 }
+
+/// Checks that programs can be attached to the root of cgroup v2 next to those that are there; attaches none.
+///
+/// # Errors
+/// No cgroup v2, no CAP_NET_ADMIN, or a program at the root that admits no second one.
+pub(super) fn cgroup_admits(meter: MeterName) -> Result<(), MeterError> {
+    let root = cgroup_root(meter)?;
+    for (hook, name) in HOOKS {
+        let (mut flags, mut count) = (0, 0);
+        // SAFETY: without a place for ids the kernel writes the two words alone.
+        let status = unsafe {
+            bpf_prog_query(
+                root.as_raw_fd(),
+                hook,
+                0,
+                &raw mut flags,
+                ptr::null_mut(),
+                &raw mut count,
+            )
+        };
+        if status != 0 {
+            let source = io::Error::last_os_error();
+            let needs = match source.raw_os_error() {
+                Some(libc::EPERM) => Needs::Capabilities("CAP_NET_ADMIN"),
+                _ => Needs::Kernel("a kernel with CONFIG_CGROUP_BPF"),
+            };
+            return Err(MeterError::Unavailable {
+                meter,
+                tried: format!("look at {name} of the root of cgroup v2"),
+                source: Some(source),
+                needs: Some(needs),
+            });
+        }
+        if count >= PROGRAMS_MAX || (count > 0 && flags & BPF_F_ALLOW_MULTI == 0) {
+            let why = format!("{name} of the root of cgroup v2 has a program that admits no other");
+            return Err(MeterError::refused(meter, why));
+        }
+    }
+    Ok(())
+}
+
+/// Hooks of cgroups that have programs here.
+const HOOKS: [(u32, &str); 4] = [
+    (BPF_CGROUP_INET_INGRESS, "cgroup_skb/ingress"),
+    (BPF_CGROUP_INET_SOCK_CREATE, "cgroup/sock_create"),
+    (BPF_CGROUP_INET_SOCK_RELEASE, "cgroup/sock_release"),
+    (BPF_CGROUP_SOCK_OPS, "sockops"),
+];
+/// kernel/bpf/cgroup.c, BPF_CGROUP_MAX_PROGS.
+const PROGRAMS_MAX: u32 = 64;
 
 /// The root of the cgroup v2 hierarchy, whose programs see the sockets of all cgroups.
 fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {

@@ -1,97 +1,25 @@
-//! Whose softirq time it is on the ways that a packet and a socket can take: a router, GRO, ksoftirqd, pacing, a worker that
-//! accepts, a socket that is passed. Needs root; says so and passes without.
-//!
-//! The command's sockets are those that this process makes while it is followed.
-#![cfg(feature = "bpf")]
+//! Owners on the ways that a packet and a socket can take: a router, GRO, ksoftirqd, pacing, a worker that accepts, a socket that
+//! is passed.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
-use tcpcost_counts::{Counts, Quantity as Q, Whose};
-use tcpcost_meter::bpf::{self, Follower};
-use tcpcost_meter::{Meter, Scope};
+use tcpcost_counts::{Counts, Quantity as Q};
 use tcpcost_testbed::{
     SERVER, has_program, in_namespace, skip, thread_id, unless_missed, with_bed,
 };
 
-/// What a child of this program does.
-const CHILD: &str = "TCPCOST_TEST_CHILD";
-const ROUNDS: usize = 2000;
-const BULK: usize = 65_536;
-
-/// One test at a time: to each the traffic of the others is that of neighbours.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Owners {
-    meter: Box<dyn Meter + Send>,
-    follower: Follower,
-}
-
-impl Owners {
-    fn load() -> Option<Owners> {
-        let scope = Scope {
-            cpus: (0..thread::available_parallelism().unwrap().get()).collect(),
-            owners: tcpcost_meter::Owners::Command,
-            ..Scope::default()
-        };
-        match bpf::load_following(&scope) {
-            Ok((meter, follower)) => Some(Owners { meter, follower }),
-            Err(error) => {
-                skip(&error.to_string());
-                None
-            }
-        }
-    }
-
-    /// Does something as the command: the sockets that it makes are the command's.
-    fn as_command<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.follower.follow(std::process::id(), true).unwrap();
-        let done = work();
-        self.follower.follow(std::process::id(), false).unwrap();
-        done
-    }
-
-    /// What grew while this was done.
-    fn grown(&mut self, work: impl FnOnce()) -> Counts {
-        let before = self.meter.snapshot().unwrap();
-        work();
-        let readings = self.meter.snapshot().unwrap().since(&before).unwrap();
-        let all = readings
-            .into_iter()
-            .find(|reading| matches!(reading.whose, Whose::Cpus(_)));
-        all.unwrap().counts
-    }
-}
-
-fn ask(stream: &mut TcpStream, bytes: usize) {
-    stream.set_nodelay(true).unwrap();
-    let mut buffer = vec![0; bytes];
-    for _ in 0..ROUNDS {
-        stream.write_all(&buffer).unwrap();
-        stream.read_exact(&mut buffer[..1]).unwrap();
-    }
-}
-
-/// Answers each message of so many bytes with one, until the client leaves.
-fn answer(mut stream: TcpStream, bytes: usize) {
-    stream.set_nodelay(true).unwrap();
-    let mut buffer = vec![0; bytes];
-    while stream.read_exact(&mut buffer).is_ok() && stream.write_all(b"x").is_ok() {}
-}
+use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, command, owned};
 
 /// Listens at this address, tells where, and answers one connection.
 fn serve(ip: &str, told: &mpsc::Sender<SocketAddr>, bytes: usize) {
@@ -100,24 +28,14 @@ fn serve(ip: &str, told: &mpsc::Sender<SocketAddr>, bytes: usize) {
     answer(listener.accept().unwrap().0, bytes);
 }
 
-fn owned(counts: &Counts) -> u64 {
-    let softirqs = Q::EXACT_OWNED.iter().map(|[softirq, _]| counts[softirq]);
-    softirqs.sum()
-}
-
 /// What grew while this was done, once less than 2 % of NET_RX has no owner: what other programs of this host drop
 /// meanwhile has none either, so it is done again, a few times at most.
 fn resolved(owners: &mut Owners, mut work: impl FnMut()) -> Counts {
     unless_missed(|| {
-        let counts = owners.grown(&mut work);
+        let counts = owners.grown(|_| work());
         let net_rx = counts[&Q::ExactSoftirqNetRxNs] as f64;
         (net_rx > 0.0 && owned(&counts) as f64 > 0.98 * net_rx).then_some(counts)
     })
-}
-
-fn has_both_ends(counts: &Counts) {
-    assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
-    assert!(counts[&Q::ExactPeerSoftirqNs] > 0, "{counts:?}");
 }
 
 fn run(line: &str) {
@@ -129,11 +47,10 @@ fn run(line: &str) {
 /// The client's namespace, a router's, and the server's behind it.
 #[test]
 fn what_a_router_forwards_is_its_senders_or_receivers() {
-    let _alone = alone();
     if !has_program("ip") {
         return;
     }
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let (told, address) = mpsc::channel();
@@ -171,17 +88,16 @@ fn what_a_router_forwards_is_its_senders_or_receivers() {
     let Some((counts, ())) = with_bed(client, router) else {
         return;
     };
-    has_both_ends(&counts);
+    both_ends(&counts);
 }
 
 /// GRO merges what a sender without segmentation offload sends, so lists of several packets come up at once.
 #[test]
 fn packets_that_gro_merges_on_a_veth_have_owners() {
-    let _alone = alone();
     if !has_program("ethtool") {
         return;
     }
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let set = |device: &str| {
@@ -207,15 +123,14 @@ fn packets_that_gro_merges_on_a_veth_have_owners() {
     let Some((counts, ())) = with_bed(client, server) else {
         return;
     };
-    has_both_ends(&counts);
+    both_ends(&counts);
 }
 
 /// Bulk over a veth makes softirqs overstay, so that ksoftirqd goes on with them; on a machine where they never do, there is
 /// nothing to see.
 #[test]
 fn softirqs_in_ksoftirqd_have_owners() {
-    let _alone = alone();
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let (told, address) = mpsc::channel();
@@ -234,13 +149,12 @@ fn softirqs_in_ksoftirqd_have_owners() {
     let Some(counts) = counts else {
         return skip("no softirq went to ksoftirqd");
     };
-    has_both_ends(&counts);
+    both_ends(&counts);
 }
 
 #[test]
 fn the_softirqs_of_bbrs_pacing_are_the_commands() {
-    let _alone = alone();
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -267,71 +181,56 @@ fn the_softirqs_of_bbrs_pacing_are_the_commands() {
     if paced < 0.05 * net_rx {
         return skip(&format!("bbr paced little: {paced} ns of {net_rx}"));
     }
-    has_both_ends(&counts);
+    both_ends(&counts);
     // Without pacing's, what has owners would be NET_RX alone, at most.
     assert!(owned(&counts) as f64 > net_rx + 0.5 * paced, "{counts:?}");
-}
-
-fn child(what: &str, stdin: OwnedFd) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "the_child", "--nocapture"])
-        .env(CHILD, what)
-        .stdin(Stdio::from(stdin))
-        .stdout(Stdio::null());
-    command
-}
-
-/// The child, where this program is run as one: its standard input is a socket.
-#[test]
-fn the_child() {
-    let Ok(what) = std::env::var(CHILD) else {
-        return;
-    };
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    match &*what {
-        "accept" => answer(TcpListener::from(stdin).accept().unwrap().0, 1),
-        "be passed" => answer(received(&UnixStream::from(stdin)), 1),
-        _ => panic!("{what}"),
-    }
 }
 
 /// A worker accepts from the listener that its parent made.
 #[test]
 fn what_a_worker_accepts_is_the_commands() {
-    let _alone = alone();
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let (mut worker, address) = owners.as_command(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        (child("accept", listener.into()).spawn().unwrap(), address)
+        (
+            command("accept")
+                .stdin(OwnedFd::from(listener))
+                .spawn()
+                .unwrap(),
+            address,
+        )
     });
-    let counts = owners.grown(|| ask(&mut TcpStream::connect(address).unwrap(), 1));
+    let counts = owners.grown(|_| ask(&mut TcpStream::connect(address).unwrap(), 1));
     assert!(worker.wait().unwrap().success());
-    has_both_ends(&counts);
+    both_ends(&counts);
 }
 
 /// A socket that the command is handed by another process while it runs is found when open sockets are looked for.
 #[test]
 fn a_passed_socket_is_the_commands_once_it_is_looked_for() {
-    let _alone = alone();
-    let Some(mut owners) = Owners::load() else {
+    let Some((_alone, mut owners)) = Owners::load() else {
         return;
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (accepted, _) = listener.accept().unwrap();
     let (here, there) = UnixStream::pair().unwrap();
-    let mut command = owners.as_command(|| child("be passed", there.into()).spawn().unwrap());
+    let mut command = owners.as_command(|| {
+        command("passed")
+            .stdin(OwnedFd::from(there))
+            .spawn()
+            .unwrap()
+    });
     pass(&here, accepted);
     // An answer shows that the command has it.
     let mut byte = [0];
     stream.write_all(b"x").unwrap();
     stream.read_exact(&mut byte).unwrap();
     owners.follower.adopt_open_sockets().unwrap();
-    let counts = owners.grown(|| ask(&mut stream, 1));
+    let counts = owners.grown(|_| ask(&mut stream, 1));
     drop(stream);
     assert!(command.wait().unwrap().success());
     assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
@@ -352,7 +251,7 @@ fn pass(to: &UnixStream, socket: TcpStream) {
     .unwrap();
 }
 
-fn received(from: &UnixStream) -> TcpStream {
+pub fn received(from: &UnixStream) -> TcpStream {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
