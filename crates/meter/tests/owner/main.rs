@@ -34,23 +34,26 @@ struct Owners {
 
 type Alone = MutexGuard<'static, ()>;
 
+fn alone() -> Alone {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Owners {
     /// The meter, while no other test runs. `None` if it cannot be had: the test is skipped.
     #[track_caller]
     fn load() -> Option<(Alone, Owners)> {
-        Owners::loaded(Scope::default())
+        Some((alone(), Owners::loaded(Scope::default())?))
     }
 
     #[track_caller]
-    fn loaded(scope: Scope) -> Option<(Alone, Owners)> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    fn loaded(scope: Scope) -> Option<Owners> {
         let scope = Scope {
             cpus: (0..thread::available_parallelism().unwrap().get()).collect(),
             owners: tcpcost_meter::Owners::Command,
             ..scope
         };
         match bpf::load_following(&scope) {
-            Ok((meter, follower)) => Some((alone, Owners { meter, follower })),
+            Ok((meter, follower)) => Some(Owners { meter, follower }),
             Err(error) => {
                 tcpcost_testbed::skip(&error.to_string());
                 None

@@ -1,4 +1,5 @@
-//! Owners without programs of cgroups: `tcp_probe` names the sockets.
+//! Owners without programs of cgroups: `tcp_probe` names the sockets. What it misses shows next to a second copy of the programs,
+//! which has all points.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -6,50 +7,73 @@ use std::thread;
 use tcpcost_counts::{Counts, Quantity as Q};
 use tcpcost_meter::Scope;
 
-use super::{Alone, BULK, Owners, ROUNDS, answer, ask, both_ends, child, owned, server, softirqs};
+use super::{
+    Alone, BULK, Owners, ROUNDS, alone, answer, ask, both_ends, child, owned, server, softirqs,
+};
 
 fn load() -> Option<(Alone, Owners)> {
-    let (alone, owners) = Owners::loaded(Scope {
+    Some((alone(), load_probe()?))
+}
+
+fn load_probe() -> Option<Owners> {
+    let owners = Owners::loaded(Scope {
         without_cgroups: true,
         ..Scope::default()
     })?;
     let misses = owners.meter.misses().unwrap();
     assert!(misses.contains("tcp_probe"), "{misses}");
-    Some((alone, owners))
+    Some(owners)
 }
 
-/// Share of NET_RX that has no owner. The owners have no more than there was.
-fn unresolved(counts: &Counts) -> f64 {
-    assert!(owned(counts) <= softirqs(counts), "{counts:?}");
-    1.0 - owned(counts) as f64 / counts[&Q::ExactSoftirqNetRxNs] as f64
+/// Softirq time of the command and of the other ends by `tcp_probe`, over what they have by all points, in the same run.
+fn ratios(what: &str, address: std::net::SocketAddr, all: &mut Owners) -> Option<[f64; 2]> {
+    let mut probe = load_probe()?;
+    let mut by_probe = Counts::new();
+    let by_all = all.grown(|all| {
+        by_probe = probe.grown(|probe| {
+            let child = all.as_command(|| probe.as_command(|| child(what, address).spawn()));
+            assert!(child.unwrap().wait().unwrap().success());
+        });
+    });
+    assert!(owned(&by_probe) <= softirqs(&by_probe), "{by_probe:?}");
+    let (by_probe, by_all) = (both_ends(&by_probe), both_ends(&by_all));
+    let ratios = [0, 1].map(|end| by_probe[end] as f64 / by_all[end] as f64);
+    println!("{what}: {ratios:.3?} of {by_all:?} ns");
+    Some(ratios)
 }
 
-/// All but the set-up of the connection: no task has the socket of a transaction locked when its packet comes.
+/// Nearly all: no task has the socket of a transaction locked when its packet comes.
 #[test]
-fn both_ends_of_transactions_have_all_but_the_set_up() {
-    let Some((_alone, mut owners)) = load() else {
+fn both_ends_of_transactions_have_what_they_have_by_all_points() {
+    let Some((_alone, mut all)) = Owners::load() else {
         return;
     };
     for ip in ["127.0.0.1", "::1"] {
-        let counts = owners.command("transactions", server(ip, 1, 1));
-        let [own, peer] = both_ends(&counts).map(|ns| ns as f64);
-        assert!(own > peer / 10.0 && peer > own / 10.0, "{ip} {counts:?}");
-        assert!(unresolved(&counts) < 0.02, "{ip} {counts:?}");
+        let Some(ratios) = ratios("transactions", server(ip, 1, 1), &mut all) else {
+            return;
+        };
+        let is_all = |ratio: &f64| (0.7..1.4).contains(ratio);
+        assert!(ratios.iter().all(is_all), "{ip} {ratios:?}");
     }
 }
 
+/// SYN, SYN-ACK and what comes to half closed ends are in no owner's time; nor are ACKs while a system call sends.
 #[test]
-fn what_it_misses_is_the_hosts() {
-    let Some((_alone, mut owners)) = load() else {
+fn what_opens_and_closes_connections_has_no_owner() {
+    let Some((_alone, mut all)) = Owners::load() else {
         return;
     };
-    let counts = owners.command("bulk", server("127.0.0.1", 1, BULK));
-    both_ends(&counts);
-    assert!(unresolved(&counts) < 0.5, "{counts:?}");
-    let counts = owners.command("connections", server("127.0.0.1", ROUNDS / 10, 1));
-    both_ends(&counts);
-    // SYN, SYN-ACK, and the FINs of half closed ends.
-    assert!((0.05..0.7).contains(&unresolved(&counts)), "{counts:?}");
+    let address = server("127.0.0.1", ROUNDS / 10, 1);
+    let Some([own, peer]) = ratios("connections", address, &mut all) else {
+        return;
+    };
+    assert!((0.2..1.1).contains(&own), "{own}");
+    assert!((0.2..0.9).contains(&peer), "{peer}");
+    let Some([own, peer]) = ratios("bulk", server("127.0.0.1", 1, BULK), &mut all) else {
+        return;
+    };
+    assert!((0.2..1.5).contains(&own), "{own}");
+    assert!((0.2..1.5).contains(&peer), "{peer}");
 }
 
 #[test]
@@ -68,7 +92,7 @@ fn a_command_without_sockets_has_no_softirq_beside_a_busy_neighbour() {
         assert_eq!(counts[of], 0, "{of} {counts:?}");
     }
     assert!(counts[&Q::ExactNeighbourSoftirqNs] > 0, "{counts:?}");
-    assert!(unresolved(&counts) < 0.02, "{counts:?}");
+    assert!(owned(&counts) <= softirqs(&counts), "{counts:?}");
 }
 
 #[test]
@@ -88,5 +112,4 @@ fn open_sockets_are_found() {
     });
     assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
     assert_eq!(counts[&Q::ExactPeerSoftirqNs], 0, "both ends are its own");
-    assert!(unresolved(&counts) < 0.02, "{counts:?}");
 }
