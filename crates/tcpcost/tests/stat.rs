@@ -626,16 +626,16 @@ fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
     if !tcpcost_testbed::is_root() || !tcpcost_testbed::has_program("setpriv") {
         return tcpcost_testbed::skip("needs root and setpriv");
     }
-    let stat = place.command(&["stat", "--json", "-o", "report", "true"]);
-    let mut command = std::process::Command::new("setpriv");
-    command
-        .arg("--bounding-set=-all,+bpf,+perfmon,+dac_override")
-        .arg(stat.get_program())
-        .args(stat.get_args());
-    command.current_dir(stat.get_current_dir().unwrap_or(Path::new(".")));
-    let ran = command.output().unwrap();
+    let report = place.path("report");
+    let stat = ["stat", "--json", "-o", report.to_str().unwrap(), "true"];
+    let ran = std::process::Command::new("setpriv")
+        .arg("--bounding-set=-all,+bpf,+perfmon")
+        .arg(env!("CARGO_BIN_EXE_tcpcost"))
+        .args(stat)
+        .output()
+        .unwrap();
     assert!(ran.status.success(), "{ran:?}");
-    let report = std::fs::read_to_string(place.path("report")).unwrap();
+    let report = std::fs::read_to_string(report).unwrap();
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     let lines = report["unavailable"].as_array().unwrap().iter();
     let mut lines = lines.filter_map(|line| line.as_str());
