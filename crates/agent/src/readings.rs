@@ -45,6 +45,7 @@ pub fn meters(
         loaded,
         follows: None,
         owners: owners(prepare, flows),
+        ..Scope::default()
     };
     for &name in &prepare.meters {
         if name == MeterName::Netstat && !is_kernel {

@@ -80,6 +80,11 @@ pub trait Meter {
         None
     }
 
+    /// What its totals miss on this host, and why, as a line. `None` if it has all that it promises.
+    fn misses(&self) -> Option<String> {
+        None
+    }
+
     /// Line about what found no room in its tables since the last call, with the number. `None` if everything
     /// found room.
     fn overflow(&mut self) -> Option<String> {
@@ -122,8 +127,11 @@ pub struct Scope {
     /// Limit on the processes that can be made own at the same time while `exact` counts, including those
     /// that they start ([`bpf::Follower`]).
     pub follows: Option<u32>,
-    /// Owners for which `exact` counts softirq time. Needs cgroup v2 and CAP_NET_ADMIN.
+    /// Owners for which `exact` counts softirq time. Needs cgroup v2 and CAP_NET_ADMIN; without them
+    /// [`Owners::Command`] and [`Owners::Holders`] miss some ([`Meter::misses`]).
     pub owners: Owners,
+    /// For tests: `exact` loads as on a host without cgroup v2.
+    pub without_cgroups: bool,
     /// If set, `segments` also counts by connection. There is room for at least this many ends of
     /// connections; the last seen ones are kept.
     pub connections: Option<u32>,

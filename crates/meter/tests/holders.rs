@@ -83,10 +83,11 @@ impl Drop for Process {
     }
 }
 
-fn load() -> Option<Box<dyn Meter + Send>> {
+fn load(without_cgroups: bool) -> Option<Box<dyn Meter + Send>> {
     let scope = Scope {
         cpus: (0..thread::available_parallelism().unwrap().get()).collect(),
         owners: Owners::Holders,
+        without_cgroups,
         ..Scope::default()
     };
     match bpf::load(tcpcost_counts::MeterName::Exact, &scope) {
@@ -111,11 +112,23 @@ fn exact(meter: &mut Box<dyn Meter + Send>) -> Counts {
 
 #[test]
 fn each_process_has_its_tasks_and_its_softirqs_by_port() {
+    check_tasks_and_ports(false, 0.9);
+}
+
+/// Connections that open and close are no process': a hundred of them beside two thousand transactions.
+#[test]
+fn without_programs_of_cgroups_processes_have_what_tcp_probe_sees() {
+    check_tasks_and_ports(true, 0.5);
+}
+
+fn check_tasks_and_ports(without_cgroups: bool, resolved: f64) {
     let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
     // The server starts before the meter, the client after it.
     let mut server = Process::start("serve");
     let port: u16 = server.says("port ")[5..].parse().unwrap();
-    let Some(mut meter) = load() else { return };
+    let Some(mut meter) = load(without_cgroups) else {
+        return;
+    };
     let before = exact(&mut meter);
     let mut client = Process::start(&format!("127.0.0.1:{port}"));
     client.says("done");
@@ -150,14 +163,14 @@ fn each_process_has_its_tasks_and_its_softirqs_by_port() {
     let sum: u64 = all.values().map(|counts| counts[&Q::HolderSoftirqNs]).sum();
     let total: u64 = Q::EXACT_SOFTIRQS.iter().map(|of| after[of]).sum();
     assert!(sum <= total, "{sum} of {total}");
-    assert!(sum as f64 > 0.9 * net_rx as f64, "{sum} of {net_rx}");
+    assert!(sum as f64 > resolved * net_rx as f64, "{sum} of {net_rx}");
     assert!(sum >= softirqs, "{sum} {softirqs}");
 }
 
 #[test]
 fn a_place_is_free_again_once_its_process_has_ended_and_was_read() {
     let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
-    let Some(mut meter) = load() else { return };
+    let Some(mut meter) = load(false) else { return };
     let mut server = Process::start("serve");
     let port: u16 = server.says("port ")[5..].parse().unwrap();
     let pid = server.0.id();

@@ -590,16 +590,20 @@ fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
             .ok()
     });
     let files = std::fs::read_dir(format!("/proc/{}/fdinfo", child.id())).unwrap();
-    let ids: Vec<u32> = files
+    let texts: Vec<String> = files
         .flatten()
-        .filter_map(|file| {
-            let text = std::fs::read_to_string(file.path()).ok()?;
+        .filter_map(|file| std::fs::read_to_string(file.path()).ok())
+        .collect();
+    let ids: Vec<u32> = texts
+        .iter()
+        .filter_map(|text| {
             let line = text
                 .lines()
                 .find_map(|line| line.strip_prefix("prog_id:"))?;
             line.trim().parse().ok()
         })
         .collect();
+    let has_hook = texts.iter().any(|text| text.contains("link_type:\tcgroup"));
     child.kill().unwrap();
     child.wait().unwrap();
     // SAFETY: kill takes no pointers; the process is ours and not yet waited for by its new parent, since it sleeps.
@@ -607,9 +611,40 @@ fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
     if ids.is_empty() {
         return tcpcost_testbed::skip("no eBPF programs can be loaded here");
     }
+    if !has_hook {
+        tcpcost_testbed::skip("no program can be at the root of cgroup v2 here");
+    }
     tcpcost_testbed::until("the end of the programs", || {
         ids.iter().all(|id| !is_loaded(*id)).then_some(())
     });
+}
+
+/// Without the capability that programs of cgroups take, owners are told by tcp_probe, and a line says so.
+#[test]
+fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
+    let place = Place::new();
+    if !tcpcost_testbed::is_root() || !tcpcost_testbed::has_program("setpriv") {
+        return tcpcost_testbed::skip("needs root and setpriv");
+    }
+    let report = place.path("report");
+    let stat = ["stat", "--json", "-o", report.to_str().unwrap(), "true"];
+    let ran = std::process::Command::new("setpriv")
+        .arg("--bounding-set=-all,+bpf,+perfmon")
+        .arg(env!("CARGO_BIN_EXE_tcpcost"))
+        .args(stat)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let report = std::fs::read_to_string(report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let lines = report["unavailable"].as_array().unwrap().iter();
+    let mut lines = lines.filter_map(|line| line.as_str());
+    if report["commands"][0]["runs"][0]["values"]["exact_task_own_ns"].is_null() {
+        return tcpcost_testbed::skip("no eBPF programs can be loaded here");
+    }
+    let line = lines.find(|line| line.contains("tcp_probe")).unwrap();
+    assert!(line.contains("CAP_NET_ADMIN"), "{line}");
+    assert!(line.contains("UDP"), "{line}");
 }
 
 /// True if the kernel has an eBPF program of this id (bpf(2), BPF_PROG_GET_FD_BY_ID).

@@ -224,6 +224,9 @@ fn load(
             ..scope.clone()
         },
     );
+    if let Ok(meter) = &with {
+        refused.extend(meter.misses());
+    }
     with.or_else(|error| {
         let without = bpf::load(name, scope)?;
         let error = refusal(&error);

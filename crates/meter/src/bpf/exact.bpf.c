@@ -15,7 +15,8 @@ const volatile struct {
 	u32 cpus; /* CPUs that there can be */
 	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
-	u64 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
+	u32 probes; /* 1 if tcp_probe names the sockets of packets, in place of programs of cgroups */
+	u32 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
 } targ = {};
 
 /* Process ids, or thread ids with OF_THREADS. The map is left out if no process is followed. */

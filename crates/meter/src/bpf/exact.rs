@@ -32,9 +32,9 @@ use super::layout::exact::{
     COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS, OWN_PIDS,
     OWNERS, Owned, Place, TASK_NS, USER_NS,
 };
-use super::object::{Attached, Listing, Room, Table};
+use super::object::{self, Attached, Listing, Room, Table};
 use super::owned_rows::{OWNED, OwnedRows, THREADS_MAX};
-use super::{Idle, Pausable, symbols};
+use super::{Idle, MISSED_BY_PROBE, Pausable, symbols};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
 
@@ -55,6 +55,8 @@ pub struct Exact {
     host: Option<OfHost>,
     /// Processes without room that were told.
     not_followed: u64,
+    /// What softirqs have no owner, and why; `None` if programs of cgroups name the sockets.
+    misses: Option<String>,
 }
 
 impl Exact {
@@ -87,7 +89,8 @@ impl Exact {
         own[..few.len()].copy_from_slice(few);
         let is_followed = !many.is_empty() || scope.owners == Owners::Holders;
         let most = scope.follows.or(is_followed.then_some(FOLLOWED_MAX));
-        let (targ, rooms) = settings(own, most, scope.owners);
+        let misses = without_cgroups(scope)?;
+        let (targ, rooms) = settings(own, most, scope.owners, misses.is_some());
         let attached = Attached::new(METER, OBJECT, &targ, &rooms, length)?;
         if !many.is_empty() {
             let followed = attached.table(FOLLOWED)?;
@@ -97,6 +100,7 @@ impl Exact {
         }
         in_first_pid_namespace()?;
         let mut exact = Exact::counting(attached, scope)?;
+        exact.misses = misses;
         exact.own(scope)?;
         Ok(exact)
     }
@@ -139,6 +143,7 @@ impl Exact {
             holders: None,
             host: None,
             not_followed: 0,
+            misses: None,
             opened: Vec::new(),
         };
         for &cpu in &scope.cpus {
@@ -356,6 +361,10 @@ impl Meter for Exact {
         Some(holders.read(&self.cpus))
     }
 
+    fn misses(&self) -> Option<String> {
+        self.misses.clone()
+    }
+
     fn overflow(&mut self) -> Option<String> {
         // SAFETY: in bounds and aligned; volatile since another CPU writes it, in one piece.
         let of = |cpu| unsafe { (&raw const (*self.place(cpu)).not_followed).read_volatile() };
@@ -503,7 +512,12 @@ fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
 }
 
 /// The programs' settings, and how much room their maps have.
-fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<u8>, Vec<Room>) {
+fn settings(
+    own: [u32; OWN_PIDS],
+    follows: Option<u32>,
+    owners: Owners,
+    probes: bool,
+) -> (Vec<u8>, Vec<Room>) {
     let possible = libbpf_rs::num_possible_cpus().map_or(MAX_CPUS, |count| count.min(MAX_CPUS));
     let (owns, rows, sockets) = match owners {
         Owners::None => (0, 0, 0),
@@ -523,10 +537,12 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
     let words = own.into_iter().chain(words);
     let targ = words
         .flat_map(u32::to_ne_bytes)
+        .chain(pace_kick.to_ne_bytes())
         .chain(
-            [pace_kick, hosts.into()]
+            [probes, hosts]
+                .map(u32::from)
                 .into_iter()
-                .flat_map(u64::to_ne_bytes),
+                .flat_map(u32::to_ne_bytes),
         )
         .collect();
     let with = |is_needed: bool, entries: usize| is_needed.then_some(entries as u32);
@@ -541,9 +557,44 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
         (holders::PLACES, with(holders, rows)),
         (holders::KEYS, with(holders, 2 * rows)),
     ];
+    let left_out = if probes { CGROUP_POINTS } else { PROBE_POINTS };
+    let left_out = left_out.iter().map(|program| (*program, None));
+    let rooms = rooms.into_iter().chain(left_out);
     let rooms = rooms.map(|(map, entries)| Room { map, entries });
-    (targ, rooms.into())
+    (targ, rooms.collect())
 }
+
+/// What softirqs have no owner because programs of cgroups cannot be had, and why; `None` if they can or are not needed.
+///
+/// # Errors
+/// They are needed and cannot be had. Figures of studies and of netperf do not mix the two methods.
+fn without_cgroups(scope: &Scope) -> Result<Option<String>, MeterError> {
+    let admits = match scope.owners {
+        Owners::None => return Ok(None),
+        _ if scope.without_cgroups => Err(MeterError::refused(METER, "left out")),
+        _ => object::cgroup_admits(METER),
+    };
+    let Err(error) = admits else {
+        return Ok(None);
+    };
+    match scope.owners {
+        Owners::Command | Owners::Holders => Ok(Some(format!(
+            "owners of softirqs by tcp_probe ({}): {MISSED_BY_PROBE}",
+            error.cause()
+        ))),
+        _ => Err(error),
+    }
+}
+
+/// Programs of owner_points.h at cgroups,
+const CGROUP_POINTS: &[&str] = &[
+    "owned_ingress",
+    "owned_create",
+    "owned_release",
+    "owned_connect",
+];
+/// and the one that stands in for them.
+const PROBE_POINTS: &[&str] = &["owned_probe"];
 
 /// Checks that process ids here are the kernel's own.
 ///
@@ -611,6 +662,7 @@ const HOT: &[&str] = &[
     "owned_gro_receive",
     "owned_gro_frags",
     "owned_ingress",
+    "owned_probe",
     "owned_transmit",
     "owned_pacing",
 ];

@@ -73,6 +73,27 @@ pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower)
     Ok((Box::new(exact), follower))
 }
 
+/// Checks that programs of `exact` can name the socket of each packet, at the root of cgroup v2; attaches none.
+///
+/// # Errors
+/// [`Meter::misses`] says what they then miss. No cgroup v2, no CAP_NET_ADMIN, a program at the root that admits no other.
+#[cfg(feature = "bpf")]
+pub fn cgroup_admits() -> Result<(), MeterError> {
+    object::cgroup_admits(MeterName::Exact)
+}
+
+/// As with eBPF, but that it cannot be had.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bpf"))]
+pub fn cgroup_admits() -> Result<(), MeterError> {
+    Err(MeterError::built_without_bpf(MeterName::Exact))
+}
+
+/// Packets that have no owner where [`cgroup_admits`] fails.
+pub const MISSED_BY_PROBE: &str = "packets of UDP, of connections that open or close, and of sockets in use by a system call have none";
+
 #[cfg(feature = "bpf")]
 pub use exact::Follower;
 #[cfg(feature = "bpf")]

@@ -6,8 +6,13 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
 
 use libbpf_rs::btf::{Btf, types::Typedef};
+use libbpf_rs::libbpf_sys::{
+    BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_SOCK_CREATE, BPF_CGROUP_INET_SOCK_RELEASE,
+    BPF_CGROUP_SOCK_OPS, BPF_F_ALLOW_MULTI, bpf_prog_query,
+};
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
 };
@@ -36,7 +41,7 @@ pub(super) struct Attached {
 
 /// How many entries a map has room for; `None`: it is left out.
 pub(super) struct Room {
-    /// Its name.
+    /// Its name. To leave out programs alone: the beginning of their names.
     pub(super) map: &'static str,
     /// Entries.
     pub(super) entries: Option<u32>,
@@ -224,6 +229,60 @@ impl Attached {
         self.variables.as_ptr().cast_mut()
     }
 }
+
+/// Checks that programs can be attached to the root of cgroup v2 next to those that are there; attaches none.
+///
+/// # Errors
+/// No cgroup v2, no CAP_NET_ADMIN, or a program at the root that admits no second one.
+pub(super) fn cgroup_admits(meter: MeterName) -> Result<(), MeterError> {
+    admits(meter, &cgroup_root(meter)?)
+}
+
+/// The same of any cgroup.
+fn admits(meter: MeterName, root: &File) -> Result<(), MeterError> {
+    for (hook, name) in HOOKS {
+        let (mut flags, mut count) = (0, 0);
+        // SAFETY: without a place for ids the kernel writes the two words alone.
+        let status = unsafe {
+            bpf_prog_query(
+                root.as_raw_fd(),
+                hook,
+                0,
+                &raw mut flags,
+                ptr::null_mut(),
+                &raw mut count,
+            )
+        };
+        if status != 0 {
+            let source = io::Error::last_os_error();
+            let needs = match source.raw_os_error() {
+                Some(libc::EPERM) => Needs::Capabilities("CAP_NET_ADMIN"),
+                _ => Needs::Kernel("a kernel with CONFIG_CGROUP_BPF"),
+            };
+            return Err(MeterError::Unavailable {
+                meter,
+                tried: format!("look at {name} of the root of cgroup v2"),
+                source: Some(source),
+                needs: Some(needs),
+            });
+        }
+        if count >= PROGRAMS_MAX || (count > 0 && flags & BPF_F_ALLOW_MULTI == 0) {
+            let why = format!("{name} of the root of cgroup v2 has a program that admits no other");
+            return Err(MeterError::refused(meter, why));
+        }
+    }
+    Ok(())
+}
+
+/// Hooks of cgroups that have programs here.
+const HOOKS: [(u32, &str); 4] = [
+    (BPF_CGROUP_INET_INGRESS, "cgroup_skb/ingress"),
+    (BPF_CGROUP_INET_SOCK_CREATE, "cgroup/sock_create"),
+    (BPF_CGROUP_INET_SOCK_RELEASE, "cgroup/sock_release"),
+    (BPF_CGROUP_SOCK_OPS, "sockops"),
+];
+/// kernel/bpf/cgroup.c, BPF_CGROUP_MAX_PROGS.
+const PROGRAMS_MAX: u32 = 64;
 
 /// The root of the cgroup v2 hierarchy, whose programs see the sockets of all cgroups.
 fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {
@@ -460,6 +519,73 @@ pub(super) fn failure(meter: MeterName, doing: &str, error: &libbpf_rs::Error) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use libbpf_rs::libbpf_sys::{BPF_PROG_TYPE_CGROUP_SKB, bpf_prog_attach, bpf_prog_load};
+
+    /// `r0 = 1; exit`: every packet passes.
+    const PASS: [u64; 2] = [0x1_0000_00b7, 0x95];
+
+    /// A cgroup without processes, below the one of this process' hierarchy.
+    struct Cgroup(std::path::PathBuf);
+
+    impl Cgroup {
+        fn new() -> Option<Cgroup> {
+            let root = cgroup_root(MeterName::Exact).ok()?;
+            let root = fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok()?;
+            let cgroup = root.join(format!("tcpcost-test-{}", std::process::id()));
+            fs::create_dir(&cgroup).ok().map(|()| Cgroup(cgroup))
+        }
+    }
+
+    /// Its programs go with it.
+    impl Drop for Cgroup {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+
+    /// Attaches a program at ingress with these flags of BPF_PROG_ATTACH.
+    fn attach_passing(cgroup: &File, flags: u32) {
+        // SAFETY: the instructions and texts outlive the call; the descriptor is closed.
+        unsafe {
+            let kind = BPF_PROG_TYPE_CGROUP_SKB;
+            let program = bpf_prog_load(
+                kind,
+                ptr::null(),
+                c"GPL".as_ptr(),
+                PASS.as_ptr().cast(),
+                PASS.len() as u64,
+                ptr::null_mut(),
+            );
+            assert!(program >= 0, "{}", io::Error::last_os_error());
+            let hook = BPF_CGROUP_INET_INGRESS;
+            let status = bpf_prog_attach(program, cgroup.as_raw_fd(), hook, flags);
+            assert_eq!(status, 0, "{}", io::Error::last_os_error());
+            libc::close(program);
+        }
+    }
+
+    #[test]
+    fn only_a_cgroup_whose_programs_admit_others_is_taken() {
+        for flags in [BPF_F_ALLOW_MULTI, 0] {
+            let Some(cgroup) = Cgroup::new() else {
+                return tcpcost_testbed::skip("needs root and cgroup v2");
+            };
+            let root = File::open(&cgroup.0).unwrap();
+            if let Err(error) = admits(MeterName::Exact, &root) {
+                return tcpcost_testbed::skip(&error.to_string());
+            }
+            attach_passing(&root, flags);
+            let refused = admits(MeterName::Exact, &root).map_err(|error| error.cause());
+            match flags {
+                0 => assert_eq!(
+                    refused.unwrap_err(),
+                    "cgroup_skb/ingress of the root of cgroup v2 has a program that admits no other"
+                ),
+                _ => refused.unwrap(),
+            }
+        }
+    }
 
     #[test]
     fn an_error_of_libbpf_keeps_its_number_and_says_what_it_needs() {

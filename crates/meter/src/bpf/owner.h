@@ -108,7 +108,8 @@ static inline void settle(struct Cell *cell)
 	u32 context = running(cell), *owner = 0;
 	struct Transit *transit;
 
-	if (cell->pot && cell->sender)
+	/* Without programs of cgroups the receiver may have been there, unseen. */
+	if (cell->pot && cell->sender && !targ.probes)
 		owner = bpf_map_lookup_elem(&owned_cookie, &cell->sender);
 	if (owner)
 		bill(cell, *owner);

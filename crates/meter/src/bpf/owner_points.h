@@ -66,11 +66,11 @@ struct iter_task_file {
 
 static struct socket___owner *(*bpf_sock_from_file)(void *file) = (void *)162;
 
-static inline u32 owner_by(u64 cookie)
+static inline u32 owner_by(u64 cookie, u32 otherwise)
 {
 	u32 *owner = bpf_map_lookup_elem(&owned_cookie, &cookie);
 
-	return owner ? *owner : NEIGHBOUR;
+	return owner ? *owner : otherwise;
 }
 
 /* The owner of any socket, also of one half made. One in TIME-WAIT, and none, are the host's. */
@@ -88,10 +88,10 @@ static inline u32 owner_of(struct sock___owner *sk)
 		sk = sk->__sk_common.skc_listener;
 		if (sk)
 			bpf_probe_read_kernel(&cookie, sizeof cookie, &sk->__sk_common.skc_cookie);
-	} else {
-		cookie = sk->__sk_common.skc_cookie.counter;
+		/* Without programs of cgroups it is not known whether the command connects. */
+		return owner_by(cookie, targ.probes ? NOBODY : NEIGHBOUR);
 	}
-	return owner_by(cookie);
+	return owner_by(sk->__sk_common.skc_cookie.counter, NEIGHBOUR);
 }
 
 static inline u32 end_of(u32 address, u32 port)
@@ -161,12 +161,28 @@ static inline u64 pair_of_packet(struct __sk_buff *skb)
 	return pair(end_of(from, ports >> 16), end_of(to, ports & 0xffff));
 }
 
+/* An established socket that has no owner yet: the other end of a connection of the command, or a neighbour's. `named`: what
+ * the socket's cookie is asked of. */
+static inline u32 learn_socket(void *sk, u64 pair, void *named)
+{
+	u32 found = NEIGHBOUR;
+	u64 cookie;
+
+	if (bpf_map_lookup_elem(&owned_pair, &pair)) {
+		cookie = bpf_get_socket_cookie(named);
+		found = PEER;
+		bpf_map_update_elem(&owned_cookie, &cookie, &found, 0);
+	}
+	bpf_sk_storage_get(&owned_socket, sk, &found, STORAGE_CREATE);
+	return found;
+}
+
 /* The command's sockets have their owner when they are made, or inherited it. The other end is known by both ends'
  * addresses: at its listener by the packet's, and once it is established by its own. All else is a neighbour's. */
 static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	u32 *owner = bpf_sk_storage_get(&owned_socket, sk, 0, 0), found = NEIGHBOUR;
-	u64 key, cookie;
+	u32 *owner = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	u64 key;
 
 	if (owner)
 		return *owner;
@@ -181,14 +197,7 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 	}
 	if (sk->state != ESTABLISHED)
 		return NEIGHBOUR;
-	key = pair_of_established(sk);
-	if (bpf_map_lookup_elem(&owned_pair, &key)) {
-		cookie = bpf_get_socket_cookie(skb);
-		found = PEER;
-		bpf_map_update_elem(&owned_cookie, &cookie, &found, 0);
-	}
-	bpf_sk_storage_get(&owned_socket, sk, &found, STORAGE_CREATE);
-	return found;
+	return learn_socket(sk, pair_of_established(sk), skb);
 }
 
 /* gso_segs of a packet. */
@@ -264,13 +273,34 @@ int owned_gro_frags(u64 *ctx)
 	return next_of_driver();
 }
 
+/* What is in hand is this owner's: a packet, or so many segments of a list. */
+static inline void hand(struct Cell *cell, u32 owner, u32 segments)
+{
+	if (!cell->is_list) {
+		bill(cell, owner);
+		return;
+	}
+	tick(cell);
+	segments = segments ? segments : 1;
+	if (segments < cell->segments) {
+		u64 share = cell->pot * segments / cell->segments;
+
+		own(owner, running(cell), share);
+		cell->pot -= share;
+		cell->segments -= segments;
+		cell->owner = owner;
+	} else {
+		bill(cell, owner);
+	}
+}
+
 /* The packet in hand has a socket: in every state, also where that is locked and the packet waits. 1 lets it pass. */
 SEC("cgroup_skb/ingress")
 int owned_ingress(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct Cell *cell;
-	u32 owner, segments;
+	u32 owner;
 
 	if (!sk)
 		return 1;
@@ -279,24 +309,30 @@ int owned_ingress(struct __sk_buff *skb)
 		return 1;
 	begin(cell);
 	owner = owner_of_packet(skb, sk);
-	if (!cell->is_list) {
-		bill(cell, owner);
-	} else {
-		tick(cell);
-		segments = skb->gso_segs ? skb->gso_segs : 1;
-		if (segments < cell->segments) {
-			u64 share = cell->pot * segments / cell->segments;
-
-			own(owner, running(cell), share);
-			cell->pot -= share;
-			cell->segments -= segments;
-			cell->owner = owner;
-		} else {
-			bill(cell, owner);
-		}
-	}
+	hand(cell, owner, skb->gso_segs);
 	end(cell);
 	return 1;
+}
+
+/* The packet in hand has a socket: without programs of cgroups, of established TCP whose socket no task has locked. */
+SEC("tp_btf/tcp_probe")
+int owned_probe(u64 *ctx)
+{
+	struct sock___owner *sk = (void *)ctx[0];
+	struct Cell *cell = mine();
+	u32 *known, owner = NEIGHBOUR;
+
+	if (!cell || !is_softirq(running(cell)))
+		return 0;
+	begin(cell);
+	known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	if (known)
+		owner = *known;
+	else if (targ.owns == OF_COMMAND)
+		owner = learn_socket(sk, pair_of(sk), sk);
+	hand(cell, owner, cell->is_list ? segments_of((void *)ctx[1]) : 0);
+	end(cell);
+	return 0;
 }
 
 /* What a softirq sends of itself: timers, TCP small queues, pacing, queueing disciplines, SYN-ACKs. */
@@ -344,7 +380,7 @@ int owned_pacing(u64 *ctx)
 	begin(cell);
 	if (cell->owner)
 		tick(cell);
-	bill(cell, owner_by(cookie));
+	bill(cell, owner_by(cookie, NEIGHBOUR));
 	end(cell);
 	return 0;
 }
@@ -364,17 +400,23 @@ static inline int is_followed(u32 tgid)
 	return bpf_map_lookup_elem(&followed, &tgid) != 0;
 }
 
+/* The owner of what the task that runs makes; NOBODY of tasks that are not measured. */
+static inline u32 owner_by_task(void)
+{
+	if (targ.owns == OF_HOLDERS)
+		return place_of_task(bpf_get_current_task_btf());
+	if (targ.owns == OF_THREADS)
+		return holder_of(bpf_get_current_task_btf());
+	return is_followed(bpf_get_current_pid_tgid() >> 32) ? COMMAND : NOBODY;
+}
+
 SEC("cgroup/sock_create")
 int owned_create(struct bpf_sock *sk)
 {
-	u32 owner;
+	u32 owner = owner_by_task();
 
-	if (targ.owns == OF_HOLDERS)
-		adopt(sk, bpf_get_socket_cookie(sk), place_of_task(bpf_get_current_task_btf()));
-	else if (targ.owns == OF_THREADS && (owner = holder_of(bpf_get_current_task_btf())))
+	if (owner)
 		adopt(sk, bpf_get_socket_cookie(sk), owner);
-	else if (targ.owns == OF_COMMAND && is_followed(bpf_get_current_pid_tgid() >> 32))
-		adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
 	return 1;
 }
 
@@ -448,17 +490,24 @@ static inline void owned_state_of_holder(struct sock___owner *sk, u32 *owner, u3
 	}
 }
 
-/* What was accepted has inherited its owner; TCP closes after the application. */
+/* What was accepted has inherited its owner; TCP closes after the application. Without programs of cgroups a socket has its owner
+ * from when a task connects or listens. */
 SEC("tp_btf/inet_sock_set_state")
 int owned_state(u64 *ctx)
 {
 	struct sock___owner *sk = (void *)ctx[0];
 	u64 cookie, key, state = ctx[2];
-	u32 *owner, peer = PEER, gets_port = targ.owns == OF_HOLDERS && (state == LISTEN || state == SYN_SENT);
+	u32 *owner, peer = PEER, maker, gets_port = state == LISTEN || state == SYN_SENT;
 
+	if (targ.owns != OF_HOLDERS && !targ.probes)
+		gets_port = 0;
 	if (state != ESTABLISHED && state != CLOSE && !gets_port)
 		return 0;
 	owner = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	if (targ.probes && gets_port && !owner && (maker = owner_by_task())) {
+		adopt(sk, bpf_get_socket_cookie(sk), maker);
+		owner = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	}
 	if (state == CLOSE) {
 		cookie = bpf_get_socket_cookie(sk);
 		if (owner)
@@ -469,6 +518,8 @@ int owned_state(u64 *ctx)
 		owned_state_of_holder(sk, owner, state);
 		return 0;
 	}
+	if (gets_port)
+		return 0;
 	key = pair_of(sk);
 	if (owner && *owner == COMMAND) {
 		cookie = bpf_get_socket_cookie(sk);

@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::path::Path;
 
+use tcpcost_meter::{MeterError, Needs, bpf};
+
 use super::{Check, btf};
 
 /// One check per type of program.
@@ -15,6 +17,7 @@ pub fn checks(root: &Path) -> Vec<Check> {
     let mut checks: Vec<Check> = TYPES
         .iter()
         .map(|kind| match load(kind.number, 0, 0) {
+            Ok(()) if kind.name == CGROUP_SKB => at_root(bpf::cgroup_admits()),
             Ok(()) => Check::ok(kind.name, "loads"),
             Err(error) => refused(kind.name, kind.purpose, &error),
         })
@@ -45,6 +48,25 @@ fn tracing(root: &Path) -> Check {
     }
 }
 
+/// Whether programs can be at the root of cgroup v2, where they see each packet that comes to a socket.
+fn at_root(admits: Result<(), MeterError>) -> Check {
+    let Err(error) = admits else {
+        return Check::ok(CGROUP_SKB, "loads; the root of cgroup v2 admits it");
+    };
+    let advice = match error.needs() {
+        Some(Needs::Capabilities(_)) => "run it with sudo",
+        Some(Needs::Feature(_)) => "use a program built with eBPF",
+        Some(_) => "mount cgroup2 (a container: -v /sys/fs/cgroup:/sys/fs/cgroup)",
+        None => "see who attached it: bpftool cgroup show",
+    };
+    let found = format!("loads; {}", error.cause());
+    let consequence = format!(
+        "owners of softirq time by tcp_probe: {}",
+        bpf::MISSED_BY_PROBE
+    );
+    Check::degraded(CGROUP_SKB, found, consequence, advice)
+}
+
 fn refused(name: &'static str, purpose: &str, error: &io::Error) -> Check {
     let advice = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -67,6 +89,8 @@ struct Type {
     purpose: &'static str,
 }
 
+const CGROUP_SKB: &str = "bpf_cgroup_skb";
+
 /// linux/bpf.h: enum bpf_prog_type.
 const TYPES: &[Type] = &[
     Type {
@@ -75,9 +99,9 @@ const TYPES: &[Type] = &[
         purpose: "no call-chain profile",
     },
     Type {
-        name: "bpf_cgroup_skb",
+        name: CGROUP_SKB,
         number: 8,
-        purpose: "no owners of softirq time",
+        purpose: "owners of softirq time at best by tcp_probe, which misses some",
     },
     Type {
         name: "bpf_sched_cls",

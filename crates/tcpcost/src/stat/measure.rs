@@ -222,6 +222,7 @@ impl<'a> Bench<'a> {
                     for line in &mut self.refused {
                         line.insert_str(0, "owners of softirqs cannot be told: ");
                     }
+                    self.refused.extend(loaded.0.misses());
                     return Some(loaded);
                 }
                 Err(error) => {
