@@ -261,7 +261,7 @@ impl Report {
             broken: outcome.err().map(ToString::to_string),
             findings: evidence.findings(&reading.names),
             notes: evidence.notes(),
-            costs: evidence.costs(),
+            costs: evidence.costs(&reading.names),
             per_mib: PerMib::of(&evidence.total),
             waits: evidence.waits,
             handshakes: evidence.handshakes,
