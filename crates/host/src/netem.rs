@@ -11,6 +11,7 @@ use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::TcAttribute;
 use tcpcost_study::WireSettings;
+use tcpcost_study::units::nanos;
 
 use crate::error::SystemError;
 use crate::netlink::ask;
@@ -41,7 +42,7 @@ impl Netem {
     /// Encodes `struct tc_netem_qopt` (latency in ticks, limit, loss, gap, duplicate, jitter), then
     /// attributes.
     fn options(self) -> Vec<u8> {
-        let delay_ns = u64::try_from(self.delay.as_nanos()).unwrap_or(u64::MAX);
+        let delay_ns = nanos(self.delay);
         let ticks = u32::try_from(delay_ns / TICK_NS).unwrap_or(u32::MAX);
         let words = [
             ticks,

@@ -215,9 +215,14 @@ pub fn about_bytes(bytes: u64) -> String {
     }
 }
 
+/// Nanoseconds of a time; more than 584 years are that long.
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Renders a time in the largest unit that keeps it whole.
 pub fn show_duration(duration: Duration) -> String {
-    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let ns = nanos(duration);
     if ns == 0 {
         return "0ms".to_string();
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_link::{Impairment, Offloads};
 use tcpcost_stack::UserSettings;
+use tcpcost_study::units::nanos;
 use tcpcost_study::{KNOBS, Of, User};
 use tcpcost_tcp::CongestionControl;
 
@@ -156,10 +157,9 @@ impl Tcp {
 
 impl Wire {
     fn of(one: &Impairment) -> Self {
-        let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            delay_ns: ns(one.delay),
-            jitter_ns: ns(one.jitter),
+            delay_ns: nanos(one.delay),
+            jitter_ns: nanos(one.jitter),
             rate_bits_per_s: one.rate_bits_per_s,
             queue_bytes: one.queue_bytes,
             loss: one.loss,

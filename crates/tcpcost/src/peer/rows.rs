@@ -1,11 +1,12 @@
 //! Where connections stand, one row each: for `--connections`.
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use tcpcost_stack::UserSettings;
 use tcpcost_study::UserKnob;
+use tcpcost_study::units::nanos;
 use tcpcost_tcp::wire::FourTuple;
 use tcpcost_tcp::{AckState, Connection, LossState, State};
 
@@ -125,9 +126,9 @@ impl Row {
             cwnd_bytes: info.cwnd_bytes,
             ssthresh_bytes: info.ssthresh_bytes,
             mss: info.mss,
-            srtt_ns: info.srtt.map(ns),
-            rtt_min_ns: info.rtt_min.map(ns),
-            rto_ns: ns(info.rto),
+            srtt_ns: info.srtt.map(nanos),
+            rtt_min_ns: info.rtt_min.map(nanos),
+            rto_ns: nanos(info.rto),
             unacked_bytes: info.unacked_bytes,
             send_window_bytes: info.send_window_bytes,
             receive_window_bytes: info.receive_window_bytes,
@@ -135,9 +136,9 @@ impl Row {
             pure_acks_sent: counters.pure_acks_sent,
             segments_retransmitted: counters.segments_retransmitted,
             timeouts: counters.timeouts.into(),
-            busy_ns: ns(info.limits.busy),
-            limited_by_window_ns: ns(info.limits.by_window),
-            limited_by_buffer_ns: ns(info.limits.by_buffer),
+            busy_ns: nanos(info.limits.busy),
+            limited_by_window_ns: nanos(info.limits.by_window),
+            limited_by_buffer_ns: nanos(info.limits.by_buffer),
             ack: AckRow::of(&info.ack, settings),
         }
     }
@@ -157,7 +158,7 @@ impl AckRow {
             limit_max: state.limit_max,
             quick: state.quick,
             pingpong: state.pingpong,
-            delay_ns: state.delay.map(ns),
+            delay_ns: state.delay.map(nanos),
             requested: state.requested,
         }
     }
@@ -238,10 +239,6 @@ pub fn table(rows: &[Row]) -> String {
         );
     }
     text
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// RFC 9293's names.

@@ -9,6 +9,7 @@ use tcpcost_agent::protocol::{
     Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
 use tcpcost_host::folder::Folder;
+use tcpcost_study::units::nanos;
 use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
 use tcpcost_study::{
     Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName,
@@ -532,10 +533,6 @@ fn stack(topology: &Topology, host: HostName) -> StackKind {
 
 fn warning(text: String) -> Warning {
     Warning::new(WarningCode::Other, text)
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).expect("a study's times are far below 584 years")
 }
 
 /// A host that was stopped, or whose CPUs were others', for half of the interval measured something else.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tcpcost_stack::{BlockingConnector, BlockingListener, BlockingSocket, Stack};
+use tcpcost_study::units::nanos;
 
 use super::Shared;
 use super::counts::ThreadCounts;
@@ -536,8 +537,4 @@ fn waits(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,6 @@
 //! Operations as a list of instructions with jumps, which a turn executes.
 
+use tcpcost_study::units::nanos;
 use tcpcost_study::{
     CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Side, Times,
     WorkloadKind, WorkloadSettings,
@@ -360,8 +361,4 @@ fn place<T: PartialEq>(calls: &[T], wanted: T) -> u8 {
 
 fn is_unbounded(operation: &Operation) -> bool {
     matches!(operation, Operation::Loop { times, .. } if !matches!(times, Times::Count(_)))
-}
-
-fn nanos(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_nanos()).expect("an operation takes an hour at most")
 }
