@@ -69,6 +69,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod checksum;
 mod connection;
 mod counters;
 mod endpoint;
@@ -78,12 +79,14 @@ mod seq;
 mod time;
 pub mod wire;
 
-pub use connection::config::{Config, CongestionControl, FastOpenChoice, KeepAlive, WindowGrowth};
+pub use connection::config::{
+    Config, CongestionControl, FastOpenChoice, KeepAlive, MtuProbing, WindowGrowth,
+};
 pub use connection::{
     AckDecision, AckPolicy, AckRule, AckState, Agreed, Arrival, Clock, Connection, Ended, Info,
-    Limits, LinuxAcks, LossState, MtuProbes, MtuProbing, Nagle, OwnAckPolicy, OwnAcks, OwnCut,
-    OwnSegmentation, Pacing, Read, ReadError, Segmentation, SegmentationRules, SendView, State,
-    TailRule, WriteError,
+    Limits, LinuxAcks, LossState, MtuProbes, Nagle, OwnAckPolicy, OwnAcks, OwnCut, OwnSegmentation,
+    Pacing, Read, ReadError, Segmentation, SegmentationRules, SendView, State, TailRule,
+    WriteError,
 };
 pub use counters::Counters;
 pub use endpoint::{

@@ -12,7 +12,6 @@ type Module = Vec<String>;
 
 /// The sources of a crate without their tests, by module.
 fn modules(root: &Path, folder: &Path, found: &mut BTreeMap<Module, String>) {
-    let tests = Regex::new(r"#\[cfg\((?:all\()?test").unwrap();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -33,18 +32,42 @@ fn modules(root: &Path, folder: &Path, found: &mut BTreeMap<Module, String>) {
             module.pop();
         }
         let text = fs::read_to_string(&path).unwrap();
-        let code = tests.split(&text).next().unwrap();
-        let lines = code
+        let lines = text
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"));
-        found.insert(module, lines.collect::<Vec<_>>().join("\n"));
+        found.insert(module, without_tests(&lines.collect::<Vec<_>>().join("\n")));
     }
 }
 
-/// Modules that a source names, as far as they are files.
+/// Source without the items that only tests have.
+fn without_tests(code: &str) -> String {
+    let tests = Regex::new(r"#\[cfg\((?:all\()?test[^\]]*\]").unwrap();
+    let mut parts = tests.split(code);
+    let mut left = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        // An item ends with its first semicolon, or with the brace that closes its first block.
+        let end = part.find([';', '{']).unwrap_or(part.len());
+        left += match part[end..].strip_prefix('{') {
+            Some(block) => block.get(group(block).len() + 1..).unwrap_or_default(),
+            None => &part[end..],
+        };
+    }
+    left
+}
+
+/// Modules that a source names, as far as they are files. A name that another module imports stands for what it imports.
 fn named(module: &Module, code: &str, all: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let path = Regex::new(r"\b(?:crate|super|self)(?:::[A-Za-z_0-9]+)*(::\{)?").unwrap();
     let mut found = BTreeSet::new();
+    let mut add = |mut target: Module| {
+        let mut name = None;
+        while !all.contains_key(&target) && !target.is_empty() {
+            name = target.pop();
+        }
+        let from = name.and_then(|name| imported_from(&target, &all[&target], &name));
+        found.extend(from.filter(|from| all.contains_key(from)));
+        found.insert(target);
+    };
     for one in path.find_iter(code) {
         let group = match one.as_str().ends_with('{') {
             true => group(&code[one.end()..]),
@@ -63,11 +86,29 @@ fn named(module: &Module, code: &str, all: &BTreeMap<Module, String>) -> BTreeSe
                     part => target.push(part.to_string()),
                 }
             }
-            while !all.contains_key(&target) && target.pop().is_some() {}
-            found.insert(target);
+            add(target);
         }
     }
     found
+}
+
+/// Module below `module` from which its source imports a name: `a` for `use a::{Name, b}`.
+fn imported_from(module: &Module, code: &str, name: &str) -> Option<Module> {
+    let import = Regex::new(r"\buse ((?:[a-z_0-9]+::)+)(\{|[A-Za-z_0-9]+;)").unwrap();
+    import.captures_iter(code).find_map(|found| {
+        let (whole, prefix, names) = (found.get(0)?, &found[1], &found[2]);
+        let within = match names {
+            "{" => group(&code[whole.end()..]),
+            one => one.trim_end_matches(';'),
+        };
+        let all = paths(prefix, within);
+        let path = all
+            .into_iter()
+            .find(|path| path.last().is_some_and(|last| last == name))?;
+        let above = &path[..path.len() - 1];
+        let skipped = usize::from(above.first().is_some_and(|first| first == "self"));
+        Some([module, &above[skipped..]].concat())
+    })
 }
 
 /// What is before the brace that closes a group.
@@ -177,7 +218,7 @@ fn a_circle_is_found_and_parent_and_child_are_none() {
         };
         sources
             .iter()
-            .map(|(path, code)| (module(path), (*code).to_string()))
+            .map(|(path, code)| (module(path), without_tests(code)))
             .collect::<BTreeMap<Module, String>>()
     };
     let straight = [
@@ -203,6 +244,19 @@ fn a_circle_is_found_and_parent_and_child_are_none() {
         let found = circle(&all(&round)).unwrap_or_default();
         assert!(found.contains("\"a\"") && found.contains("\"b\""), "{form}");
     }
+    let behind_a_parent = [
+        ("", "mod a; mod b;\npub use a::{x, A};\nuse self::b::B;"),
+        ("a", "use crate::{B};"),
+        (
+            "b",
+            "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse super::A;",
+        ),
+    ];
+    let found = circle(&all(&behind_a_parent)).unwrap_or_default();
+    assert!(found.contains("\"a\"") && found.contains("\"b\""));
+    let mut none = behind_a_parent;
+    none[2].1 = "#[cfg(test)]\nmod tests {\n    use super::A;\n}";
+    assert_eq!(circle(&all(&none)), None);
     for form in ["use crate::{x::a, X};", "use super::x::{a, A};", "mod a {}"] {
         let mut none = straight;
         none[3].1 = form;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::connection::{AckPolicy, LinuxAcks, MtuProbing, Segmentation};
+use crate::connection::{AckPolicy, LinuxAcks, Segmentation};
 
 /// Settings of a connection. An [`Endpoint`](crate::Endpoint) gives each of its connections a copy.
 /// [`Connection::configure`](crate::Connection::configure) changes most of them later.
@@ -103,6 +103,19 @@ impl Config {
             .find(|shift| buffer >> shift <= 0xffff)
             .unwrap_or(14)
     }
+}
+
+/// Choice of when a sender searches for the path MTU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MtuProbing {
+    /// No probing: the sender relies on ICMP errors of routers.
+    #[default]
+    Off,
+    /// After four timeouts in a row, which suggest that full-sized segments are lost. The size
+    /// falls to 1024 bytes and probes raise it again.
+    BlackHole,
+    /// Always, starting with 1024 bytes.
+    Always,
 }
 
 /// TCP Fast Open settings of a connection or listener (RFC 7413). The [`Endpoint`](crate::Endpoint)

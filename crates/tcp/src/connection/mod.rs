@@ -65,7 +65,7 @@ pub use application::{ReadError, WriteError};
 pub(crate) use dormant::Dormant;
 pub(crate) use fast_open::{Known, OPTION_BYTES_MAX};
 pub use info::{Agreed, Info, Limits, LossState};
-pub use mtu_search::{MtuProbes, MtuProbing};
+pub use mtu_search::MtuProbes;
 pub use segmentation::{
     Nagle, OwnCut, OwnSegmentation, Pacing, Segmentation, SegmentationRules, SendView, TailRule,
 };

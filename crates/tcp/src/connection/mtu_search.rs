@@ -10,24 +10,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::config::MtuProbing;
 use super::recovery::Phase;
 use super::recovery::scoreboard::RangeState;
 use super::{Connection, State};
 use crate::SeqNum;
 use crate::wire::Segment;
-
-/// Choice of when a sender searches for the path MTU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MtuProbing {
-    /// No probing: the sender relies on ICMP errors of routers.
-    #[default]
-    Off,
-    /// After four timeouts in a row, which suggest that full-sized segments are lost. The size
-    /// falls to 1024 bytes and probes raise it again.
-    BlackHole,
-    /// Always, starting with 1024 bytes.
-    Always,
-}
 
 /// Range that contains the largest size that arrives.
 #[derive(Clone, Debug)]

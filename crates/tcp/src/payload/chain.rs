@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Piece;
-use crate::wire::Sum;
+use crate::checksum::Sum;
 
 /// Payload of a segment or super-segment, in order. Up to two pieces need no allocation. The size
 /// is 64 bytes, because a chain is moved with every segment.

@@ -1,6 +1,6 @@
 //! Slabs, the pool that owns unused slabs, and the pieces that are parts of slabs.
 //!
-//! All `unsafe` code of the crate is here, except the vector instructions in `wire/checksum.rs`. It
+//! All `unsafe` code of the crate is here, except the vector instructions in `checksum.rs`. It
 //! allows one thing: the unfilled end of a slab can be written while pieces of its filled beginning
 //! are in flight. So many small writes share one slab instead of holding one slab each.
 

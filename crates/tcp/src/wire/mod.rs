@@ -3,7 +3,6 @@
 //! The TCP code works on [`Segment`]s and does not see bytes. Input that cannot be parsed returns a
 //! [`DropReason`], which is counted. IP options are skipped.
 
-mod checksum;
 mod cut;
 mod fast_open;
 mod fragment;
@@ -16,7 +15,7 @@ mod tcp;
 mod template;
 mod train;
 
-pub use checksum::Sum;
+pub use crate::checksum::Sum;
 pub use fast_open::FastOpen;
 pub use icmp::Unreachable;
 pub use ip::Ecn;

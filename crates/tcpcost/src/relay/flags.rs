@@ -1,5 +1,7 @@
 //! Command line of `tcpcost relay`.
 
+mod user;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,8 +10,8 @@ use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
-use super::user::UserFlags;
 use crate::exit::usage;
+use user::UserFlags;
 
 /// `tcpcost relay`.
 #[derive(Debug, Args)]

@@ -5,7 +5,6 @@
 mod flags;
 mod lines;
 mod metrics;
-mod user;
 
 use std::io;
 use std::net::{IpAddr, TcpListener};

@@ -11,7 +11,8 @@ use tcpcost_relay::{Address, Config, Mode, Relay};
 use tcpcost_stack::{SocketOptions, UserSettings, UserStack};
 use tcpcost_tcp::{Config as Tcp, KeepAlive};
 
-use super::{Flags, not_started};
+use super::super::not_started;
+use super::Flags;
 use crate::exit::usage;
 use crate::peer::{KernelSide, Network, PolicyFlags, check_networks, check_remote, interface_name};
 
