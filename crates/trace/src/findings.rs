@@ -42,6 +42,7 @@ struct Kind {
     /// Quantity that the share refers to.
     whole: Whole,
     /// Description of `part`, for docs/trace.md.
+    #[cfg_attr(not(test), allow(dead_code, reason = "the test of the page reads it"))]
     evidence: &'static str,
     /// Remedy: a study, a knob, or a socket option.
     remedy: &'static str,
