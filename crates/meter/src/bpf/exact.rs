@@ -29,8 +29,8 @@ use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
 use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
-    COMMAND, CONTEXTS, COUNTED, Cell, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS, OWN_PIDS,
-    OWNERS, Owned, Place, TASK_NS, USER_NS,
+    COMMAND, CONTEXTS, COUNTED, Cell, Changes, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS,
+    OWN_PIDS, OWNERS, Owned, Place, TASK_NS, USER_NS,
 };
 use super::object::{Attached, Listing, Room, Table};
 use super::owned_rows::{OWNED, OwnedRows, THREADS_MAX};
@@ -68,7 +68,7 @@ impl Exact {
             let reason = format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known");
             return Err(MeterError::refused(METER, reason));
         }
-        let length = MAX_CPUS * size_of::<Cell>();
+        let length = CELLS_LENGTH + size_of::<Changes>();
         let shared = scope.loaded.get(&METER).and_then(|handle| {
             let attached = Attached::of(METER, handle, length).ok()?;
             let mut exact = Exact::counting(attached, scope).ok()?;
@@ -90,7 +90,7 @@ impl Exact {
         let (targ, rooms) = settings(own, most, scope.owners);
         let attached = Attached::new(METER, OBJECT, &targ, &rooms, length)?;
         if !many.is_empty() {
-            let followed = attached.table(FOLLOWED)?;
+            let followed = attached.remembered(FOLLOWED, CELLS_LENGTH)?;
             for &pid in many {
                 followed.set(&pid.to_ne_bytes(), Some(&COMMAND_BYTES))?;
             }
@@ -116,7 +116,7 @@ impl Exact {
             Owners::Hosts { index, count, .. } => {
                 in_first_pid_namespace()?;
                 let place = OWNERS as u32 + index;
-                let followed = self.attached.table(FOLLOWED)?;
+                let followed = self.attached.remembered(FOLLOWED, CELLS_LENGTH)?;
                 followed.set(&process::id().to_ne_bytes(), Some(&place.to_ne_bytes()))?;
                 self.host = Some(OfHost {
                     rows: OwnedRows::new(&self.attached, OWNERS + count as usize)?,
@@ -173,7 +173,7 @@ impl Exact {
             None => None,
         };
         Ok(Follower {
-            followed: self.attached.table(FOLLOWED)?,
+            followed: self.attached.remembered(FOLLOWED, CELLS_LENGTH)?,
             files,
         })
     }
@@ -184,7 +184,7 @@ impl Exact {
     /// The programs were loaded for other owners, or no descriptors are left.
     pub(super) fn threads(&self) -> Result<(Table, OwnedRows), MeterError> {
         let rows = OwnedRows::new(&self.attached, OWNERS + THREADS_MAX)?;
-        Ok((self.attached.table(FOLLOWED)?, rows))
+        Ok((self.attached.remembered(FOLLOWED, CELLS_LENGTH)?, rows))
     }
 
     /// Softirqs and hard interrupts by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
@@ -587,8 +587,9 @@ fn listed_pace_kick() -> Option<u64> {
 
 const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
-/// The map of exact.bpf.c.
+/// The map of exact.bpf.c, whose changes are counted after the cells.
 const FOLLOWED: &str = "followed";
+const CELLS_LENGTH: usize = MAX_CPUS * size_of::<Cell>();
 /// The maps of owner.h.
 const OWNED_SOCKET: &str = "owned_socket";
 const OWNED_COOKIE: &str = "owned_cookie";
@@ -618,7 +619,7 @@ const HOT: &[&str] = &[
 const COMMAND_BYTES: [u8; 4] = (COMMAND as u32).to_ne_bytes();
 /// A look at all CPUs may take so long: 0.1 % of a trial of 100 ms. Undisturbed it takes some µs,
 const LOOK_MAX_NS: u64 = 100_000;
-/// and of hundreds of CPUs so much more of each: a cell is six lines of another CPU's cache.
+/// and of hundreds of CPUs so much more of each: a cell is nine lines of another CPU's cache.
 const LOOK_CPU_NS: u64 = 1_000;
 /// Looks until one is taken as it is.
 const LOOKS_MAX: u32 = 8;

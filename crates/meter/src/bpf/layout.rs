@@ -76,6 +76,9 @@ pub mod exact {
         const RAISED_NS = 2000;
         // Packets that are forwarded, of a CPU.
         const TRANSITS = 32;
+        // Processes and sockets that a CPU remembers: powers of two.
+        const RECENT_TASKS = 4;
+        const RECENT_SOCKETS = 8;
         // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector.
         counts COUNTED {
             NO_CONTEXT = none,
@@ -104,7 +107,7 @@ pub mod exact {
         // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
         // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
-        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run.
+        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run. From `tasks` on: recent.h.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
@@ -124,6 +127,14 @@ pub mod exact {
             is_list: u32,
             holder: u32,
             utime: u64,
+            tasks: u64 [RECENT_TASKS],
+            socket: u64,
+            sockets: u64 [RECENT_SOCKETS],
+            owners: u64 [RECENT_SOCKETS],
+        }
+        // Changes of a map so far, by programs and by readers.
+        struct Changes align(64) {
+            count: u32,
         }
         // What one owner has of one CPU, ns by context from HARDIRQ on.
         struct Owned align(64) {

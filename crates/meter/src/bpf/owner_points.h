@@ -191,6 +191,27 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 	return found;
 }
 
+/* The same, from memory where the socket was met lately. */
+static inline u32 recent_owner(struct Cell *cell, struct __sk_buff *skb, struct bpf_sock *sk)
+{
+	u32 at, changes = all.socket_changes.count, *known;
+	u64 address, owner;
+
+	/* Read back from memory the address is a number, as in transit_of. */
+	*(struct bpf_sock *volatile *)&cell->socket = sk;
+	address = *(volatile u64 *)&cell->socket;
+	at = (address >> 11 ^ address >> 14) & (RECENT_SOCKETS - 1);
+	if (cell->sockets[at] == address && cell->owners[at] >> 32 == changes)
+		return cell->owners[at];
+	known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	if (!known && targ.owns == OF_COMMAND)
+		return owner_of_packet(skb, sk);
+	owner = known ? *known : NEIGHBOUR;
+	cell->sockets[at] = address;
+	cell->owners[at] = (u64)changes << 32 | owner;
+	return owner;
+}
+
 /* gso_segs of a packet. */
 static inline u32 segments_of(struct sk_buff *skb)
 {
@@ -278,7 +299,7 @@ int owned_ingress(struct __sk_buff *skb)
 	if (!cell || !is_softirq(running(cell)))
 		return 1;
 	begin(cell);
-	owner = owner_of_packet(skb, sk);
+	owner = recent_owner(cell, skb, sk);
 	if (!cell->is_list) {
 		bill(cell, owner);
 	} else {
@@ -357,6 +378,7 @@ static inline void adopt(void *sk, u64 cookie, u32 owner)
 	if (known)
 		*known = owner;
 	bpf_map_update_elem(&owned_cookie, &cookie, &owner, 0);
+	change(&all.socket_changes);
 }
 
 static inline int is_followed(u32 tgid)
@@ -371,10 +393,12 @@ int owned_create(struct bpf_sock *sk)
 
 	if (targ.owns == OF_HOLDERS)
 		adopt(sk, bpf_get_socket_cookie(sk), place_of_task(bpf_get_current_task_btf()));
-	else if (targ.owns == OF_THREADS && (owner = holder_of(bpf_get_current_task_btf())))
+	else if (targ.owns == OF_THREADS && (owner = holder_of(0, bpf_get_current_task_btf())))
 		adopt(sk, bpf_get_socket_cookie(sk), owner);
 	else if (targ.owns == OF_COMMAND && is_followed(bpf_get_current_pid_tgid() >> 32))
 		adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
+	/* Another's socket may have been here. */
+	change(&all.socket_changes);
 	return 1;
 }
 
@@ -384,6 +408,7 @@ int owned_release(struct bpf_sock *sk)
 	u64 cookie = bpf_get_socket_cookie(sk);
 
 	bpf_map_delete_elem(&owned_cookie, &cookie);
+	change(&all.socket_changes);
 	return 1;
 }
 
@@ -449,8 +474,7 @@ static inline void owned_state_of_holder(struct sock___owner *sk, u32 *owner, u3
 }
 
 /* What was accepted has inherited its owner; TCP closes after the application. */
-SEC("tp_btf/inet_sock_set_state")
-int owned_state(u64 *ctx)
+static inline int take_state(u64 *ctx)
 {
 	struct sock___owner *sk = (void *)ctx[0];
 	u64 cookie, key, state = ctx[2];
@@ -479,6 +503,18 @@ int owned_state(u64 *ctx)
 		bpf_sk_storage_get(&owned_socket, sk, &peer, STORAGE_CREATE);
 		bpf_map_update_elem(&owned_cookie, &cookie, &peer, 0);
 	}
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int owned_state(u64 *ctx)
+{
+	u64 state = ctx[2];
+
+	take_state(ctx);
+	/* After CLOSE another socket may be where this one was. */
+	if (state <= SYN_SENT || state == CLOSE || state == LISTEN)
+		change(&all.socket_changes);
 	return 0;
 }
 
