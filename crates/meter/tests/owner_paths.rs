@@ -17,11 +17,11 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
-use tcpcost_counts::{Counts, Quantity as Q, Whose};
+use tcpcost_counts::{Counts, Quantity as Q, Snapshot, Whose};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
 use tcpcost_testbed::{
-    SERVER, has_program, in_namespace, skip, thread_id, unless_missed, with_bed,
+    SERVER, has_program, in_namespace, skip, thread_id, unless_missed, until, with_bed,
 };
 
 /// What a child of this program does.
@@ -69,7 +69,11 @@ impl Owners {
     fn grown(&mut self, work: impl FnOnce()) -> Counts {
         let before = self.meter.snapshot().unwrap();
         work();
-        let readings = self.meter.snapshot().unwrap().since(&before).unwrap();
+        self.since(&before)
+    }
+
+    fn since(&mut self, before: &Snapshot) -> Counts {
+        let readings = self.meter.snapshot().unwrap().since(before).unwrap();
         let all = readings
             .into_iter()
             .find(|reading| matches!(reading.whose, Whose::Cpus(_)));
@@ -78,9 +82,13 @@ impl Owners {
 }
 
 fn ask(stream: &mut TcpStream, bytes: usize) {
+    exchange(stream, bytes, ROUNDS);
+}
+
+fn exchange(stream: &mut TcpStream, bytes: usize, rounds: usize) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = vec![0; bytes];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         stream.write_all(&buffer).unwrap();
         stream.read_exact(&mut buffer[..1]).unwrap();
     }
@@ -270,6 +278,92 @@ fn the_softirqs_of_bbrs_pacing_are_the_commands() {
     has_both_ends(&counts);
     // Without pacing's, what has owners would be NET_RX alone, at most.
     assert!(owned(&counts) as f64 > net_rx + 0.5 * paced, "{counts:?}");
+}
+
+/// A shaper holds packets back, and its timer sends them in softirqs.
+#[test]
+fn what_a_queueing_discipline_sends_is_its_sockets() {
+    let _alone = alone();
+    if !has_program("tc") {
+        return;
+    }
+    let Some(mut owners) = Owners::load() else {
+        return;
+    };
+    let (told, address) = mpsc::channel();
+    let server = move || serve(&SERVER.to_string(), &told, BULK);
+    let client = move || {
+        run("tc qdisc replace dev c root tbf rate 1gbit burst 64k latency 50ms");
+        let address: SocketAddr = address.recv().unwrap();
+        let mut stream = owners.as_command(|| TcpStream::connect(address).unwrap());
+        resolved(&mut owners, || exchange(&mut stream, BULK, ROUNDS / 20))
+    };
+    let Some((counts, ())) = with_bed(client, server) else {
+        return;
+    };
+    has_both_ends(&counts);
+    let (net_rx, sent) = (Q::ExactSoftirqNetRxNs, Q::ExactSoftirqNetTxNs);
+    let (net_rx, sent) = (counts[&net_rx] as f64, counts[&sent] as f64);
+    if sent < 0.05 * net_rx {
+        return skip(&format!(
+            "the shaper held little back: {sent} ns of {net_rx}"
+        ));
+    }
+    // Without what the shaper sends, what has owners would be NET_RX alone, at most.
+    assert!(owned(&counts) as f64 > net_rx + 0.5 * sent, "{counts:?}");
+}
+
+/// No packet arrives, so all is a timer's that tries to send again.
+#[test]
+fn what_a_timer_sends_is_its_sockets() {
+    let _alone = alone();
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    if !symbols.contains(" tcp_tsq_workfn") {
+        return skip("this kernel's timers are seen by the packets that they send alone");
+    }
+    if !has_program("tc") || !has_program("ip") {
+        return;
+    }
+    let Some(mut owners) = Owners::load() else {
+        return;
+    };
+    let (told, address) = mpsc::channel();
+    let server = move || serve(&SERVER.to_string(), &told, 1);
+    let client = move || {
+        let address: SocketAddr = address.recv().unwrap();
+        run(&format!("ip route replace {SERVER} dev c rto_min 5ms"));
+        let mut stream = owners.as_command(|| TcpStream::connect(address).unwrap());
+        let _lost = Lost::on("c");
+        stream.write_all(b"x").unwrap();
+        // A first softirq may be that of a packet that was on its way.
+        for _ in 0..3 {
+            let before = owners.meter.snapshot().unwrap();
+            until("a softirq of the command", || {
+                let counts = owners.since(&before);
+                (counts[&Q::ExactOwnSoftirqNs] > 0).then_some(())
+            });
+        }
+    };
+    with_bed(client, server);
+}
+
+/// While this lives, a device of this namespace drops what it should send.
+struct Lost(&'static str);
+
+impl Lost {
+    fn on(device: &'static str) -> Lost {
+        // Longer than the bucket are all packets.
+        run(&format!(
+            "tc qdisc replace dev {device} root tbf rate 1gbit burst 10 limit 10"
+        ));
+        Lost(device)
+    }
+}
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        run(&format!("tc qdisc del dev {} root", self.0));
+    }
 }
 
 fn child(what: &str, stdin: OwnedFd) -> Command {

@@ -16,6 +16,8 @@ const volatile struct {
 	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
 	u64 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
+	/* Where these functions are, or 0: owner_senders.h. */
+	u64 write_timer, delack_timer, keepalive_timer, syn_ack_timer, tsq_work, ack_kick;
 } targ = {};
 
 /* Process ids, or thread ids with OF_THREADS. The map is left out if no process is followed. */

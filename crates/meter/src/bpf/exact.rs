@@ -518,6 +518,11 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
     let any = owners != Owners::None;
     let pace_kick = if any { pace_kick() } else { 0 };
     let hosts = matches!(owners, Owners::Hosts { .. });
+    let senders = if any {
+        symbols::addresses_of(SENDERS)
+    } else {
+        None
+    };
     let words = [owns, possible, rows].map(|word| word as u32);
     let words = [u32::from(follows.is_some())].into_iter().chain(words);
     let words = own.into_iter().chain(words);
@@ -526,6 +531,7 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
         .chain(
             [pace_kick, hosts.into()]
                 .into_iter()
+                .chain(senders.unwrap_or_default())
                 .flat_map(u64::to_ne_bytes),
         )
         .collect();
@@ -540,6 +546,8 @@ fn settings(own: [u32; OWN_PIDS], follows: Option<u32>, owners: Owners) -> (Vec<
         (OWNED_PAIR, with(any, SOCKETS_MAX)),
         (holders::PLACES, with(holders, rows)),
         (holders::KEYS, with(holders, 2 * rows)),
+        (SENDER_POINTS, with(senders.is_some(), 0)),
+        (TRANSMIT_POINT, with(senders.is_none(), 0)),
     ];
     let rooms = rooms.map(|(map, entries)| Room { map, entries });
     (targ, rooms.into())
@@ -566,7 +574,8 @@ fn in_first_pid_namespace() -> Result<(), MeterError> {
 
 /// Address of the kernel's function for the pacing timer. 0 if it is hidden or missing: pacing then has no owner.
 fn pace_kick() -> u64 {
-    symbols::address_of("tcp_pace_kick")
+    symbols::addresses_of(["tcp_pace_kick"])
+        .map(|[address]| address)
         .or_else(listed_pace_kick)
         .unwrap_or(0)
 }
@@ -614,7 +623,23 @@ const HOT: &[&str] = &[
     "owned_ingress",
     "owned_transmit",
     "owned_pacing",
+    "owned_sender_timer",
+    "owned_sender_queue",
+    "owned_sender_packets",
 ];
+/// Functions that send in a softirq, in the order of `targ`.
+const SENDERS: [&str; 6] = [
+    "tcp_write_timer",
+    "tcp_delack_timer",
+    "tcp_keepalive_timer",
+    "reqsk_timer_handler",
+    // Linux 6.9 and later.
+    "tcp_tsq_workfn",
+    "tcp_compressed_ack_kick",
+];
+/// How programs begin that look at these functions, and the one that does without their addresses.
+const SENDER_POINTS: &str = "owned_sender";
+const TRANSMIT_POINT: &str = "owned_transmit";
 /// The value of what is followed.
 const COMMAND_BYTES: [u8; 4] = (COMMAND as u32).to_ne_bytes();
 /// A look at all CPUs may take so long: 0.1 % of a trial of 100 ms. Undisturbed it takes some µs,

@@ -76,6 +76,8 @@ pub mod exact {
         const RAISED_NS = 2000;
         // Packets that are forwarded, of a CPU.
         const TRANSITS = 32;
+        // Sockets, or packets, that share what it takes to send for them.
+        const QUEUED = 8;
         // Processes and sockets that a CPU remembers: powers of two.
         const RECENT_TASKS = 4;
         const RECENT_SOCKETS = 8;
@@ -107,7 +109,8 @@ pub mod exact {
         // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
         // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
-        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run. From `tasks` on: recent.h.
+        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run. `queue`: owners that share the
+        // pot, the first `queued` of them. From `tasks` on: recent.h.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
@@ -127,6 +130,8 @@ pub mod exact {
             is_list: u32,
             holder: u32,
             utime: u64,
+            queue: u32 [QUEUED],
+            queued: u64,
             tasks: u64 [RECENT_TASKS],
             socket: u64,
             sockets: u64 [RECENT_SOCKETS],

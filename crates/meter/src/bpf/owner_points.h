@@ -45,7 +45,7 @@ struct hrtimer___owner {
 } CORE;
 
 struct tcp_sock___owner {
-	struct hrtimer pacing_timer;
+	struct hrtimer pacing_timer, compressed_ack_timer;
 } CORE;
 
 /* uapi/linux/bpf.h, up to what is used. */
@@ -61,8 +61,6 @@ struct iter_task_file {
 	u32 fd __attribute__((aligned(8)));
 	void *file __attribute__((aligned(8)));
 };
-/* Kind 0 of __builtin_preserve_field_info (clang's BPF_FIELD_BYTE_OFFSET). */
-#define FIELD_OFFSET 0
 
 static struct socket___owner *(*bpf_sock_from_file)(void *file) = (void *)162;
 
@@ -320,7 +318,7 @@ int owned_ingress(struct __sk_buff *skb)
 	return 1;
 }
 
-/* What a softirq sends of itself: timers, TCP small queues, pacing, queueing disciplines, SYN-ACKs. */
+/* What a softirq sends of itself, where owner_senders.h cannot tell. */
 SEC("tp_btf/net_dev_start_xmit")
 int owned_transmit(u64 *ctx)
 {
@@ -346,26 +344,28 @@ int owned_transmit(u64 *ctx)
 	return 0;
 }
 
-/* Pacing's timer, whether it sends or finds the socket in use. */
+#include "owner_senders.h"
+
+/* Timers of pacing and of ACKs that wait for others, whether they send or find the socket in use. */
 SEC("tp_btf/hrtimer_expire_entry")
 int owned_pacing(u64 *ctx)
 {
 	struct hrtimer___owner *timer = (void *)ctx[0];
+	u64 function = (u64)timer->function, sk;
 	struct Cell *cell;
-	struct tcp_sock___owner *tcp;
-	u64 cookie = 0;
 
-	if (!targ.pace_kick || (u64)timer->function != targ.pace_kick)
+	if (targ.pace_kick && function == targ.pace_kick)
+		sk = (u64)timer - OFFSET(tcp_sock___owner, pacing_timer);
+	else if (targ.ack_kick && function == targ.ack_kick)
+		sk = (u64)timer - OFFSET(tcp_sock___owner, compressed_ack_timer);
+	else
 		return 0;
 	cell = mine();
 	if (!cell || !is_softirq(running(cell)))
 		return 0;
-	tcp = (void *)timer - __builtin_preserve_field_info(((struct tcp_sock___owner *)0)->pacing_timer, FIELD_OFFSET);
-	bpf_probe_read_kernel(&cookie, sizeof cookie, &((struct sock___owner *)tcp)->__sk_common.skc_cookie);
 	begin(cell);
-	if (cell->owner)
-		tick(cell);
-	bill(cell, owner_by(cookie));
+	end_turn(cell);
+	bill(cell, owner_at(sk));
 	end(cell);
 	return 0;
 }
