@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -89,28 +90,44 @@ fn main() {
 }
 
 /// Programs as long as this lives.
-type Loaded = Vec<Box<dyn Meter + Send>>;
+type Loaded = Vec<Box<dyn Send>>;
 type Load = fn() -> Loaded;
 /// What is compared: without, and with.
-const CASES: [(&str, Load, Load); 5] = [
+const CASES: [(&str, Load, Load); 8] = [
     ("exact", Vec::new, exact),
     ("segments", Vec::new, segments),
     ("owners over exact", following, owners),
+    ("holders over exact", exact, holders),
+    ("threads over exact", exact, threads),
     ("exact with owners", Vec::new, owners),
     ("exact with holders", Vec::new, holders),
+    ("exact with threads", Vec::new, threads),
 ];
 
 fn exact() -> Loaded {
-    vec![bpf::load(MeterName::Exact, &scope(Owners::None)).expect("root")]
+    vec![meter(MeterName::Exact, Owners::None)]
 }
 
 fn segments() -> Loaded {
-    vec![bpf::load(MeterName::Segments, &scope(Owners::None)).expect("root")]
+    vec![meter(MeterName::Segments, Owners::None)]
 }
 
 /// Each process with sockets is an owner, as in `tcpcost watch --by`.
 fn holders() -> Loaded {
-    vec![bpf::load(MeterName::Exact, &scope(Owners::Holders)).expect("root")]
+    vec![meter(MeterName::Exact, Owners::Holders)]
+}
+
+/// Both ends' threads are owners, as in `tcpcost netperf`.
+fn threads() -> Loaded {
+    let mut threads = bpf::Threads::load(&[CPU]).expect("root");
+    for end in &ENDS {
+        threads.name(end.load(Ordering::SeqCst)).expect("room");
+    }
+    vec![Box::new(threads)]
+}
+
+fn meter(name: MeterName, owners: Owners) -> Box<dyn Send> {
+    Box::new(bpf::load(name, &scope(owners)).expect("root"))
 }
 
 /// This process and its sockets are the command's, as in `tcpcost stat`.
@@ -126,7 +143,7 @@ fn follow(owners: Owners) -> Loaded {
     let (meter, follower) = bpf::load_following(&scope(owners)).expect("root");
     follower.follow(std::process::id(), true).expect("room");
     follower.adopt_open_sockets().expect("root");
-    vec![meter]
+    vec![Box::new(meter)]
 }
 
 fn scope(owners: Owners) -> Scope {
@@ -176,7 +193,7 @@ fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
     let address = listener.local_addr().expect("a bound address");
     let server = thread::spawn(move || {
-        pin();
+        pin(0);
         let (mut stream, _) = listener.accept().expect("a connection");
         stream.set_nodelay(true).expect("a socket");
         let mut buffer = vec![0; request.max(response)];
@@ -186,13 +203,19 @@ fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
             }
         }
     });
-    pin();
+    pin(1);
     let client = TcpStream::connect(address).expect("a connection");
     client.set_nodelay(true).expect("a socket");
     (client, server)
 }
 
-fn pin() {
+/// Ids of the threads of both ends.
+static ENDS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// Pins the thread of this end to [`CPU`].
+fn pin(end: usize) {
+    let id = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+    ENDS[end].store(id, Ordering::SeqCst);
     // SAFETY: an all-zero set is a valid one, CPU is below its size, the kernel only reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

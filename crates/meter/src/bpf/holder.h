@@ -62,19 +62,25 @@ static inline u32 holder_of(struct Cell *cell, struct task_struct *task)
 	return followed_as(cell, id);
 }
 
+/* Of processes with sockets alone the reader asks for user time. */
+#define HAVE_USER_TIME (targ.owns == OF_HOLDERS && !targ.hosts)
+
 /* This task begins to run. */
 static inline void run_holder(struct Cell *cell, struct task_struct *task, u32 holder)
 {
 	cell->holder = holder;
-	if (holder)
+	if (HAVE_USER_TIME && holder)
 		cell->utime = ((struct task_struct___owner *)task)->utime;
 }
 
 /* This task stops to run. */
 static inline void count_user(struct Cell *cell, struct task_struct *task)
 {
-	u64 now = ((struct task_struct___owner *)task)->utime;
+	u64 now;
 
+	if (!HAVE_USER_TIME)
+		return;
+	now = ((struct task_struct___owner *)task)->utime;
 	if (cell->holder && now > cell->utime)
 		own(cell->holder, HARDIRQ + USER_NS, now - cell->utime);
 	cell->utime = now;

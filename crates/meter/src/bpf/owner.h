@@ -124,6 +124,8 @@ static inline void settle(struct Cell *cell)
 	if (owner)
 		bill(cell, *owner);
 	else if (cell->pot && cell->segments == 1 && context == SOFTIRQ_NET_RX && (transit = transit_of(cell))) {
+		if (!transit->skb)
+			cell->in_transit++;
 		if (transit->skb != cell->skb)
 			transit->ns = 0;
 		transit->skb = cell->skb;

@@ -192,21 +192,21 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 /* The same, from memory where the socket was met lately. */
 static inline u32 recent_owner(struct Cell *cell, struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	u32 at, changes = all.socket_changes.count, *known;
-	u64 address, owner;
+	u32 changes = all.socket_changes.count, *known;
+	u64 address, owner, *recent;
 
 	/* Read back from memory the address is a number, as in transit_of. */
 	*(struct bpf_sock *volatile *)&cell->socket = sk;
 	address = *(volatile u64 *)&cell->socket;
-	at = (address >> 11 ^ address >> 14) & (RECENT_SOCKETS - 1);
-	if (cell->sockets[at] == address && cell->owners[at] >> 32 == changes)
-		return cell->owners[at];
+	recent = &cell->sockets[2 * ((address >> 11 ^ address >> 14) & (RECENT_SOCKETS - 1))];
+	if (recent[0] == address && recent[1] >> 32 == changes)
+		return recent[1];
 	known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
 	if (!known && targ.owns == OF_COMMAND)
 		return owner_of_packet(skb, sk);
 	owner = known ? *known : NEIGHBOUR;
-	cell->sockets[at] = address;
-	cell->owners[at] = (u64)changes << 32 | owner;
+	recent[0] = address;
+	recent[1] = (u64)changes << 32 | owner;
 	return owner;
 }
 
@@ -247,10 +247,11 @@ int owned_receive(u64 *ctx)
 		cell->segments = 1;
 		cell->sender = sender ? sender->__sk_common.skc_cookie.counter : 0;
 		cell->skb = (u64)skb;
-		transit = transit_of(cell);
+		transit = cell->in_transit ? transit_of(cell) : 0;
 		if (transit && transit->skb == cell->skb) {
 			cell->pot += transit->ns;
 			transit->skb = transit->ns = 0;
+			cell->in_transit--;
 		}
 	}
 	end(cell);
