@@ -74,11 +74,15 @@ pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower)
 }
 
 #[cfg(feature = "bpf")]
-pub use exact::Follower;
+pub use exact::{Follower, look_up_functions};
 #[cfg(feature = "bpf")]
 pub use owned_rows::THREADS_MAX;
 #[cfg(feature = "bpf")]
 pub use threads::{Thread, Threads};
+
+/// Nothing to look up without eBPF.
+#[cfg(not(feature = "bpf"))]
+pub fn look_up_functions() {}
 
 /// Makes processes own while `exact` counts: there is none without eBPF.
 #[cfg(not(feature = "bpf"))]
