@@ -1,12 +1,13 @@
-//! Measures the cost of the eBPF meters: one-byte request/response and bulk over loopback, both ends on one
-//! CPU, with and without each meter in turn. Also prints the ns per run of each program, which include the
-//! two clock reads of the kernel's own measurement. The measure is CPU time of this process per transaction,
-//! because on a shared machine it varies less than transactions per second. As root, with the number of
-//! rounds: `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`.
+//! What the eBPF meters cost: one-byte request/response and bulk over loopback, both ends on one
+//! CPU, with and without each meter in turn; and ns per run of each program (which include the two
+//! clock reads of the kernel's own measuring). What is compared is CPU time of this process per transaction:
+//! on a machine that others use it says more than transactions per second. As root:
+//! `cargo run --release -p tcpcost-meter --example bpf_cost -- 24`: that many rounds. With `chrt -f 1` no other task interrupts it.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ use tcpcost_meter::{Owners, Scope};
 
 const CPU: usize = 0;
 const RUN: Duration = Duration::from_millis(100);
+/// Time of one span, and spans of one measurement.
+const SPAN: Duration = Duration::from_millis(2);
+const SPANS: usize = 30;
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -27,7 +31,7 @@ fn main() {
         let (mut client, server) = pair(request, response);
         let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut offs = Vec::new();
-        cost_ns(&mut client, request, response); // Warms up.
+        cost_ns(&mut client, request, response); // Warm.
         for round in 0..rounds {
             for (case, one, other) in &CASES {
                 let mut with = |load: &Load| {
@@ -36,7 +40,7 @@ fn main() {
                     drop(loaded);
                     cost_ns
                 };
-                // Both orders alternate, so that drift cancels out.
+                // Both orders, so that a drift does no harm.
                 let (off, on) = if round % 2 == 0 {
                     let off = with(one);
                     (off, with(other))
@@ -60,13 +64,13 @@ fn main() {
             let _loaded = load();
             std::fs::write(STATS, "1").expect("root");
             let before = runs();
-            let (transactions, cpu_ns) = run(&mut client, request, response);
+            let (transactions, cpu_ns) = run(&mut client, request, response, RUN);
             let after = runs();
             std::fs::write(STATS, "0").expect("root");
             let mut sum_ns = 0;
             for (name, (ns, count)) in &after {
                 let (ns_before, count_before) = before.get(name).copied().unwrap_or_default();
-                // Another process may load or unload programs of the same name.
+                // Another process' programs of the same name may have come and gone.
                 let ns = ns.saturating_sub(ns_before);
                 let count = count.saturating_sub(count_before);
                 sum_ns += ns;
@@ -88,32 +92,48 @@ fn main() {
     }
 }
 
-/// Programs that are loaded as long as this lives.
-type Loaded = Vec<Box<dyn Meter + Send>>;
+/// Programs as long as this lives.
+type Loaded = Vec<Box<dyn Send>>;
 type Load = fn() -> Loaded;
-/// Name, and what is loaded without and with the meter.
-const CASES: [(&str, Load, Load); 5] = [
+/// What is compared: without, and with.
+const CASES: [(&str, Load, Load); 8] = [
     ("exact", Vec::new, exact),
     ("segments", Vec::new, segments),
     ("owners over exact", following, owners),
+    ("holders over exact", exact, holders),
+    ("threads over exact", exact, threads),
     ("exact with owners", Vec::new, owners),
     ("exact with holders", Vec::new, holders),
+    ("exact with threads", Vec::new, threads),
 ];
 
 fn exact() -> Loaded {
-    vec![bpf::load(MeterName::Exact, &scope(Owners::None)).expect("root")]
+    vec![meter(MeterName::Exact, Owners::None)]
 }
 
 fn segments() -> Loaded {
-    vec![bpf::load(MeterName::Segments, &scope(Owners::None)).expect("root")]
+    vec![meter(MeterName::Segments, Owners::None)]
 }
 
 /// Each process with sockets is an owner, as in `tcpcost watch --by`.
 fn holders() -> Loaded {
-    vec![bpf::load(MeterName::Exact, &scope(Owners::Holders)).expect("root")]
+    vec![meter(MeterName::Exact, Owners::Holders)]
 }
 
-/// This process and its sockets belong to the command, as in `tcpcost stat`.
+/// Both ends' threads are owners, as in `tcpcost netperf`.
+fn threads() -> Loaded {
+    let mut threads = bpf::Threads::load(&[CPU]).expect("root");
+    for end in &ENDS {
+        threads.name(end.load(Ordering::SeqCst)).expect("room");
+    }
+    vec![Box::new(threads)]
+}
+
+fn meter(name: MeterName, owners: Owners) -> Box<dyn Send> {
+    Box::new(bpf::load(name, &scope(owners)).expect("root"))
+}
+
+/// This process and its sockets are the command's, as in `tcpcost stat`.
 fn following() -> Loaded {
     follow(Owners::None)
 }
@@ -126,7 +146,7 @@ fn follow(owners: Owners) -> Loaded {
     let (meter, follower) = bpf::load_following(&scope(owners)).expect("root");
     follower.follow(std::process::id(), true).expect("room");
     follower.adopt_open_sockets().expect("root");
-    vec![meter]
+    vec![Box::new(meter)]
 }
 
 fn scope(owners: Owners) -> Scope {
@@ -141,18 +161,23 @@ fn scope(owners: Owners) -> Scope {
     }
 }
 
-/// CPU time of both ends per transaction.
+/// CPU time of both ends per transaction: the first quartile of short spans. Other work of the machine makes some of them cost more.
 fn cost_ns(client: &mut TcpStream, request: usize, response: usize) -> f64 {
-    let (transactions, cpu_ns) = run(client, request, response);
-    cpu_ns as f64 / transactions as f64
+    let mut span = || {
+        let (transactions, cpu_ns) = run(client, request, response, SPAN);
+        cpu_ns as f64 / transactions as f64
+    };
+    let mut spans = [(); SPANS].map(|()| span());
+    spans.sort_by(f64::total_cmp);
+    spans[SPANS / 4]
 }
 
-/// Number of transactions of one run, and the CPU time of both ends.
-fn run(client: &mut TcpStream, request: usize, response: usize) -> (u64, u64) {
+/// Transactions of one run, and the CPU time of both ends.
+fn run(client: &mut TcpStream, request: usize, response: usize, span: Duration) -> (u64, u64) {
     let mut buffer = vec![0; request.max(response)];
     let (started, cpu_ns) = (Instant::now(), cpu_ns());
     let mut transactions = 0;
-    while started.elapsed() < RUN {
+    while started.elapsed() < span {
         client
             .write_all(&buffer[..request])
             .expect("the server reads");
@@ -171,12 +196,12 @@ fn cpu_ns() -> u64 {
     snapshot.totals[0].counts[&Quantity::SelfCpuNs]
 }
 
-/// A connection. The threads of both ends are pinned to [`CPU`].
+/// A connection whose both ends' threads are pinned to [`CPU`].
 fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
     let address = listener.local_addr().expect("a bound address");
     let server = thread::spawn(move || {
-        pin();
+        pin(0);
         let (mut stream, _) = listener.accept().expect("a connection");
         stream.set_nodelay(true).expect("a socket");
         let mut buffer = vec![0; request.max(response)];
@@ -186,13 +211,19 @@ fn pair(request: usize, response: usize) -> (TcpStream, JoinHandle<()>) {
             }
         }
     });
-    pin();
+    pin(1);
     let client = TcpStream::connect(address).expect("a connection");
     client.set_nodelay(true).expect("a socket");
     (client, server)
 }
 
-fn pin() {
+/// Ids of the threads of both ends.
+static ENDS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// Pins the thread of this end to [`CPU`].
+fn pin(end: usize) {
+    let id = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+    ENDS[end].store(id, Ordering::SeqCst);
     // SAFETY: an all-zero set is a valid one, CPU is below its size, the kernel only reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -201,7 +232,7 @@ fn pin() {
     }
 }
 
-/// Median, with an interval that contains the true one with about 95 % confidence.
+/// Median, and the interval that holds the true one with some 95 %.
 fn interval(values: &mut [f64]) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -209,7 +240,7 @@ fn interval(values: &mut [f64]) -> (f64, f64, f64) {
     (values[low], values[n / 2], values[n - 1 - low])
 }
 
-/// Time and number of runs of each loaded tracing program.
+/// Time and runs of each loaded tracing program.
 fn runs() -> BTreeMap<String, (u64, u64)> {
     ProgInfoIter::default()
         .map(|program| {

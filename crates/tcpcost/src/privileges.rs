@@ -114,6 +114,9 @@ pub const NEEDS: [Need; 15] = [
 /// Gives up what this command does not need. No thread may run yet. Where that is refused (an emulator's own thread, a
 /// container's filter of system calls), the command goes on with all that it has, and says so.
 pub fn give_up(command: &Command) {
+    if matches!(command, Command::Watch(args) if shows_holders(args)) {
+        tcpcost_meter::bpf::look_up_functions();
+    }
     let needs = match command {
         Command::Watch(args) => of_watch(args),
         Command::Trace(args) => of_trace(args),
@@ -135,16 +138,20 @@ fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
     let has_screen = !args.json && !args.lines;
     let is_one = |of: cli::WatchBy| args.by.contains(&of);
     let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
-    let mut by = args.by.iter();
-    let shows_costs = by.any(|by| *by != cli::WatchBy::Connection);
     vec![
         (METERS, true),
         (COST, true),
         (OWNERS, has_screen || shows_owners),
-        (HOLDERS, has_screen || shows_costs),
+        (HOLDERS, shows_holders(args)),
         (NETNS, args.netns.is_some()),
         (PORTS, args.prometheus.is_some_and(is_low)),
     ]
+}
+
+fn shows_holders(args: &cli::Watch) -> bool {
+    let has_screen = !args.json && !args.lines;
+    let mut by = args.by.iter();
+    has_screen || by.any(|by| *by != cli::WatchBy::Connection)
 }
 
 fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {

@@ -15,8 +15,10 @@ const volatile struct {
 	u32 cpus; /* CPUs that there can be */
 	u32 rows; /* of `owned`, of each CPU */
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
-	u32 probes; /* 1 if tcp_probe names the sockets of packets, in place of programs of cgroups */
-	u32 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
+	u64 probes; /* 1 if tcp_probe names the sockets of packets, in place of programs of cgroups */
+	u64 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
+	/* Where these functions are, or 0: owner_senders.h. */
+	u64 write_timer, delack_timer, keepalive_timer, syn_ack_timer, tsq_work, ack_kick;
 } targ = {};
 
 /* Process ids, or thread ids with OF_THREADS. The map is left out if no process is followed. */
@@ -40,10 +42,13 @@ struct Transit {
 /* One variable, so that the cells are where exact.rs looks for them. */
 struct {
 	struct Cell cells[MAX_CPUS];
+	struct Changes task_changes; /* of `followed` */
+	struct Changes socket_changes; /* of `owned_socket` */
 	struct Transit transits[MAX_CPUS][TRANSITS];
 } all = {};
 
 #include "owner.h"
+#include "recent.h"
 #include "holder.h"
 
 /* The cell of this CPU. Null where this CPU is not counted, or where a hard interrupt hit one of our own
@@ -104,7 +109,7 @@ static inline u64 own_class(struct task_struct *task)
 	}
 }
 
-static inline u64 class_of(struct task_struct *task)
+static inline u64 class_of(struct Cell *cell, struct task_struct *task)
 {
 	u32 tgid;
 
@@ -126,7 +131,7 @@ static inline u64 class_of(struct task_struct *task)
 		if (targ.own[i] == tgid)
 			return own_class(task);
 	}
-	if (targ.follows && (!TASKS_HAVE_HOLDERS || targ.hosts) && bpf_map_lookup_elem(&followed, &tgid))
+	if (targ.follows && (!TASKS_HAVE_HOLDERS || targ.hosts) && followed_as(cell, tgid))
 		return own_class(task);
 	return OTHERS;
 }
@@ -135,11 +140,11 @@ static inline u64 class_of(struct task_struct *task)
 static __attribute__((noinline)) void learn(struct Cell *cell, u64 context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u64 class = class_of(task);
+	u64 class = class_of(cell, task);
 
 	cell->contexts = context ? class << 8 | context : class;
 	if (TASKS_HAVE_HOLDERS)
-		run_holder(cell, task, holder_of(task));
+		run_holder(cell, task, holder_of(cell, task));
 }
 
 static inline void know(struct Cell *cell, u64 context)
@@ -187,9 +192,9 @@ static inline int leave(u64 context)
 	if (context == HARDIRQ && cell->contexts < CONTEXTS) {
 		struct task_struct *task = bpf_get_current_task_btf();
 
-		cell->contexts = class_of(task);
-		if (TASKS_HAVE_HOLDERS && holder_of(task) != cell->holder)
-			run_holder(cell, task, holder_of(task));
+		cell->contexts = class_of(cell, task);
+		if (TASKS_HAVE_HOLDERS && holder_of(cell, task) != cell->holder)
+			run_holder(cell, task, holder_of(cell, task));
 	}
 	end(cell);
 	return 0;
@@ -205,11 +210,11 @@ int sched_switch(u64 *ctx)
 
 	if (!cell)
 		return 0;
-	class = class_of(next);
+	class = class_of(cell, next);
 	if (TASKS_HAVE_HOLDERS) {
 		know(cell, 0);
 		count_user(cell, (void *)ctx[1]);
-		holder = holder_of(next);
+		holder = holder_of(cell, next);
 	}
 	/* From one task of a class to another nothing changes: the clock is half of what an event costs. */
 	if (cell->contexts != class || cell->holder != holder) {
@@ -263,9 +268,11 @@ int followed_fork(u64 *ctx)
 
 	if (TASKS_HAVE_HOLDERS)
 		return 0;
-	if (parent != child && bpf_map_lookup_elem(&followed, &parent) &&
-	    bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
+	if (parent == child || !bpf_map_lookup_elem(&followed, &parent))
+		return 0;
+	if (bpf_map_update_elem(&followed, &child, &parent, 0) && cpu < MAX_CPUS)
 		all.cells[cpu].not_followed++;
+	change(&all.task_changes);
 	return 0;
 }
 
@@ -280,7 +287,8 @@ int followed_free(u64 *ctx)
 		return 0;
 	if (targ.owns == OF_HOLDERS)
 		end_holder(id);
-	bpf_map_delete_elem(&followed, &id);
+	if (!bpf_map_delete_elem(&followed, &id))
+		change(&all.task_changes);
 	return 0;
 }
 

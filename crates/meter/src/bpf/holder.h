@@ -52,30 +52,35 @@ static inline struct Holder *holder_at(u32 place)
 	return bpf_map_lookup_elem(&owned_holder, &place);
 }
 
-/* Place of a task's process, or of a named thread. 0 if there is none. */
-static inline u32 holder_of(struct task_struct *task)
+/* Place of a task's process, or of a named thread. 0 if there is none. The cell is as in followed_as. */
+static inline u32 holder_of(struct Cell *cell, struct task_struct *task)
 {
-	u32 id = targ.owns == OF_THREADS ? task->pid : task->tgid, *place;
+	u32 id = targ.owns == OF_THREADS ? task->pid : task->tgid;
 
 	if (!task->pid || task->flags & PF_KTHREAD)
 		return 0;
-	place = bpf_map_lookup_elem(&followed, &id);
-	return place ? *place : 0;
+	return followed_as(cell, id);
 }
+
+/* Of processes with sockets alone the reader asks for user time. */
+#define HAVE_USER_TIME (targ.owns == OF_HOLDERS && !targ.hosts)
 
 /* This task begins to run. */
 static inline void run_holder(struct Cell *cell, struct task_struct *task, u32 holder)
 {
 	cell->holder = holder;
-	if (holder)
+	if (HAVE_USER_TIME && holder)
 		cell->utime = ((struct task_struct___owner *)task)->utime;
 }
 
 /* This task stops to run. */
 static inline void count_user(struct Cell *cell, struct task_struct *task)
 {
-	u64 now = ((struct task_struct___owner *)task)->utime;
+	u64 now;
 
+	if (!HAVE_USER_TIME)
+		return;
+	now = ((struct task_struct___owner *)task)->utime;
 	if (cell->holder && now > cell->utime)
 		own(cell->holder, HARDIRQ + USER_NS, now - cell->utime);
 	cell->utime = now;
@@ -136,7 +141,7 @@ static inline u32 place_of_task(struct task_struct *of)
 	u32 place;
 
 	if (targ.hosts) {
-		place = holder_of(of);
+		place = holder_of(0, of);
 		return place ? place : NEIGHBOUR;
 	}
 	key.tgid = task->tgid;
@@ -145,8 +150,8 @@ static inline u32 place_of_task(struct task_struct *of)
 	told.cgroup = leader->cgroups->dfl_cgrp->kn->id;
 	bpf_probe_read_kernel(told.name, COMM, &leader->comm);
 	place = place_of(&key, &told);
-	if (place >= OWNERS)
-		bpf_map_update_elem(&followed, &key.tgid, &place, BPF_NOEXIST);
+	if (place >= OWNERS && !bpf_map_update_elem(&followed, &key.tgid, &place, BPF_NOEXIST))
+		change(&all.task_changes);
 	return place;
 }
 

@@ -76,6 +76,12 @@ pub mod exact {
         const RAISED_NS = 2000;
         // Packets that are forwarded, of a CPU.
         const TRANSITS = 32;
+        // Sockets, or packets, that share what it takes to send for them.
+        const QUEUED = 8;
+        // Processes and sockets that a CPU remembers: powers of two.
+        const RECENT_TASKS = 4;
+        const RECENT_SOCKETS = 8;
+        const RECENT_WORDS = 16;
         // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector.
         counts COUNTED {
             NO_CONTEXT = none,
@@ -104,14 +110,14 @@ pub mod exact {
         // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
         // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
-        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run.
+        // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run. `queue`: owners that share the
+        // pot, the first `queued` of them. `in_transit`: places of this CPU's packets that are forwarded. What each packet needs is
+        // in the first lines. From `tasks` on: recent.h.
         struct Cell align(64) {
             sequence: u32,
             is_open: u32,
             last_ns: u64,
             contexts: u64,
-            ns: u64 [CONTEXTS],
-            not_followed: u64,
             pot: u64,
             hard_ns: u64,
             hard_pot: u64,
@@ -123,7 +129,19 @@ pub mod exact {
             segments: u32,
             is_list: u32,
             holder: u32,
+            queued: u32,
+            in_transit: u32,
+            tasks: u64 [RECENT_TASKS],
+            ns: u64 [CONTEXTS],
+            sockets: u64 [RECENT_WORDS],
+            socket: u64,
             utime: u64,
+            queue: u32 [QUEUED],
+            not_followed: u64,
+        }
+        // Changes of a map so far, by programs and by readers.
+        struct Changes align(64) {
+            count: u32,
         }
         // What one owner has of one CPU, ns by context from HARDIRQ on.
         struct Owned align(64) {

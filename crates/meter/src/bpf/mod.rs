@@ -95,11 +95,15 @@ pub fn cgroup_admits() -> Result<(), MeterError> {
 pub const MISSED_BY_PROBE: &str = "packets of UDP, of connections that open or close, and of sockets in use by a system call have none";
 
 #[cfg(feature = "bpf")]
-pub use exact::Follower;
+pub use exact::{Follower, look_up_functions};
 #[cfg(feature = "bpf")]
 pub use owned_rows::THREADS_MAX;
 #[cfg(feature = "bpf")]
 pub use threads::{Thread, Threads};
+
+/// Nothing to look up without eBPF.
+#[cfg(not(feature = "bpf"))]
+pub fn look_up_functions() {}
 
 /// Makes processes own while `exact` counts: there is none without eBPF.
 #[cfg(not(feature = "bpf"))]

@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::btf::{Btf, types::Typedef};
 use libbpf_rs::libbpf_sys::{
@@ -35,7 +37,7 @@ pub(super) struct Attached {
     /// The maps whose room was set, by name.
     maps: Vec<MapHandle>,
     /// The object's zero-initialised variables, as the programs see them.
-    variables: MmapMut,
+    variables: Arc<MmapMut>,
     handle: Option<String>,
 }
 
@@ -104,7 +106,7 @@ impl Attached {
             links: Vec::new(),
             object: Some(object),
             maps,
-            variables,
+            variables: variables.into(),
             handle: handle(&ids),
         };
         attached.attach()?;
@@ -135,7 +137,7 @@ impl Attached {
             links: Vec::new(),
             object: None,
             maps,
-            variables: variables.ok_or_else(|| strange(meter))?,
+            variables: variables.ok_or_else(|| strange(meter))?.into(),
             handle: None,
         })
     }
@@ -221,7 +223,20 @@ impl Attached {
         let map = self.map(name).ok_or_else(|| strange(meter))?;
         let map =
             MapHandle::try_from(map).map_err(|error| failure(meter, "share a map", &error))?;
-        Ok(Table { meter, map })
+        let changes = None;
+        Ok(Table {
+            meter,
+            map,
+            changes,
+        })
+    }
+
+    /// The same of a map whose values programs remember: each change counts up the variable at this offset.
+    pub(super) fn remembered(&self, name: &str, offset: usize) -> Result<Table, MeterError> {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.variables.len());
+        let changes = Some((Arc::clone(&self.variables), offset));
+        let table = self.table(name)?;
+        Ok(Table { changes, ..table })
     }
 
     /// The first of the variables' bytes, at the start of a page.
@@ -348,6 +363,8 @@ impl Listing {
 pub(super) struct Table {
     meter: MeterName,
     map: MapHandle,
+    /// Variables of the programs, and where they count changes of this map.
+    changes: Option<(Arc<MmapMut>, usize)>,
 }
 
 impl Table {
@@ -363,6 +380,13 @@ impl Table {
                 done => done,
             },
         };
+        if let Some((variables, offset)) = &self.changes {
+            // SAFETY: `remembered` checked the offset; programs change the word atomically, too.
+            let count = unsafe {
+                AtomicU32::from_ptr(variables.as_ptr().add(*offset).cast_mut().cast::<u32>())
+            };
+            count.fetch_add(1, Ordering::SeqCst);
+        }
         done.map_err(|error| failure(self.meter, "write a map", &error))
     }
 }

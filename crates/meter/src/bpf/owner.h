@@ -102,6 +102,17 @@ static inline struct Transit *transit_of(struct Cell *cell)
 	return cpu < MAX_CPUS ? &all.transits[cpu][(skb >> 8 ^ skb >> 13) & (TRANSITS - 1)] : 0;
 }
 
+/* Those in the queue share what is in the pot. */
+static inline void share(struct Cell *cell)
+{
+	u64 each = cell->queued ? cell->pot / cell->queued : 0;
+
+	for (u32 i = 0; i < QUEUED && i < cell->queued; i++)
+		if (cell->queue[i])
+			own(cell->queue[i], running(cell), each);
+	cell->pot = cell->queued = 0;
+}
+
 /* The packet in hand, or the rest of a list, is done. */
 static inline void settle(struct Cell *cell)
 {
@@ -114,13 +125,15 @@ static inline void settle(struct Cell *cell)
 	if (owner)
 		bill(cell, *owner);
 	else if (cell->pot && cell->segments == 1 && context == SOFTIRQ_NET_RX && (transit = transit_of(cell))) {
+		if (!transit->skb)
+			cell->in_transit++;
 		if (transit->skb != cell->skb)
 			transit->ns = 0;
 		transit->skb = cell->skb;
 		transit->ns += cell->pot;
 	}
 	cell->pot = cell->sender = 0;
-	cell->owner = cell->segments = cell->is_list = 0;
+	cell->owner = cell->segments = cell->is_list = cell->queued = 0;
 }
 
 /* A softirq begins `idle_ns` after the last event. An interrupt that ended just before raised it. */
@@ -130,7 +143,7 @@ static inline void begin_softirq(struct Cell *cell, u32 context, u64 idle_ns)
 
 	cell->hard_pot = is_raised ? cell->hard_ns : 0;
 	cell->hard_ns = cell->pot = cell->sender = 0;
-	cell->owner = cell->segments = cell->is_list = cell->last_owner = 0;
+	cell->owner = cell->segments = cell->is_list = cell->last_owner = cell->queued = 0;
 }
 
 static inline void end_softirq(struct Cell *cell)
@@ -140,6 +153,8 @@ static inline void end_softirq(struct Cell *cell)
 		cell->owner = cell->pacer;
 	if (!cell->owner && !cell->segments)
 		cell->owner = cell->last_owner;
+	if (cell->queued)
+		share(cell);
 	if (cell->owner)
 		bill(cell, cell->owner);
 	settle(cell);

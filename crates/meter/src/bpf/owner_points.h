@@ -45,7 +45,7 @@ struct hrtimer___owner {
 } CORE;
 
 struct tcp_sock___owner {
-	struct hrtimer pacing_timer;
+	struct hrtimer pacing_timer, compressed_ack_timer;
 } CORE;
 
 /* uapi/linux/bpf.h, up to what is used. */
@@ -61,8 +61,6 @@ struct iter_task_file {
 	u32 fd __attribute__((aligned(8)));
 	void *file __attribute__((aligned(8)));
 };
-/* Kind 0 of __builtin_preserve_field_info (clang's BPF_FIELD_BYTE_OFFSET). */
-#define FIELD_OFFSET 0
 
 static struct socket___owner *(*bpf_sock_from_file)(void *file) = (void *)162;
 
@@ -200,6 +198,27 @@ static inline u32 owner_of_packet(struct __sk_buff *skb, struct bpf_sock *sk)
 	return learn_socket(sk, pair_of_established(sk), skb);
 }
 
+/* The same, from memory where the socket was met lately. */
+static inline u32 recent_owner(struct Cell *cell, struct __sk_buff *skb, struct bpf_sock *sk)
+{
+	u32 changes = all.socket_changes.count, *known;
+	u64 address, owner, *recent;
+
+	/* Read back from memory the address is a number, as in transit_of. */
+	*(struct bpf_sock *volatile *)&cell->socket = sk;
+	address = *(volatile u64 *)&cell->socket;
+	recent = &cell->sockets[2 * ((address >> 11 ^ address >> 14) & (RECENT_SOCKETS - 1))];
+	if (recent[0] == address && recent[1] >> 32 == changes)
+		return recent[1];
+	known = bpf_sk_storage_get(&owned_socket, sk, 0, 0);
+	if (!known && targ.owns == OF_COMMAND)
+		return owner_of_packet(skb, sk);
+	owner = known ? *known : NEIGHBOUR;
+	recent[0] = address;
+	recent[1] = (u64)changes << 32 | owner;
+	return owner;
+}
+
 /* gso_segs of a packet. */
 static inline u32 segments_of(struct sk_buff *skb)
 {
@@ -237,10 +256,11 @@ int owned_receive(u64 *ctx)
 		cell->segments = 1;
 		cell->sender = sender ? sender->__sk_common.skc_cookie.counter : 0;
 		cell->skb = (u64)skb;
-		transit = transit_of(cell);
+		transit = cell->in_transit ? transit_of(cell) : 0;
 		if (transit && transit->skb == cell->skb) {
 			cell->pot += transit->ns;
 			transit->skb = transit->ns = 0;
+			cell->in_transit--;
 		}
 	}
 	end(cell);
@@ -308,7 +328,7 @@ int owned_ingress(struct __sk_buff *skb)
 	if (!cell || !is_softirq(running(cell)))
 		return 1;
 	begin(cell);
-	owner = owner_of_packet(skb, sk);
+	owner = recent_owner(cell, skb, sk);
 	hand(cell, owner, skb->gso_segs);
 	end(cell);
 	return 1;
@@ -335,7 +355,7 @@ int owned_probe(u64 *ctx)
 	return 0;
 }
 
-/* What a softirq sends of itself: timers, TCP small queues, pacing, queueing disciplines, SYN-ACKs. */
+/* What a softirq sends of itself, where owner_senders.h cannot tell. */
 SEC("tp_btf/net_dev_start_xmit")
 int owned_transmit(u64 *ctx)
 {
@@ -361,26 +381,28 @@ int owned_transmit(u64 *ctx)
 	return 0;
 }
 
-/* Pacing's timer, whether it sends or finds the socket in use. */
+#include "owner_senders.h"
+
+/* Timers of pacing and of ACKs that wait for others, whether they send or find the socket in use. */
 SEC("tp_btf/hrtimer_expire_entry")
 int owned_pacing(u64 *ctx)
 {
 	struct hrtimer___owner *timer = (void *)ctx[0];
+	u64 function = (u64)timer->function, sk;
 	struct Cell *cell;
-	struct tcp_sock___owner *tcp;
-	u64 cookie = 0;
 
-	if (!targ.pace_kick || (u64)timer->function != targ.pace_kick)
+	if (targ.pace_kick && function == targ.pace_kick)
+		sk = (u64)timer - OFFSET(tcp_sock___owner, pacing_timer);
+	else if (targ.ack_kick && function == targ.ack_kick)
+		sk = (u64)timer - OFFSET(tcp_sock___owner, compressed_ack_timer);
+	else
 		return 0;
 	cell = mine();
 	if (!cell || !is_softirq(running(cell)))
 		return 0;
-	tcp = (void *)timer - __builtin_preserve_field_info(((struct tcp_sock___owner *)0)->pacing_timer, FIELD_OFFSET);
-	bpf_probe_read_kernel(&cookie, sizeof cookie, &((struct sock___owner *)tcp)->__sk_common.skc_cookie);
 	begin(cell);
-	if (cell->owner)
-		tick(cell);
-	bill(cell, owner_by(cookie, NEIGHBOUR));
+	end_turn(cell);
+	bill(cell, owner_at(sk));
 	end(cell);
 	return 0;
 }
@@ -393,6 +415,7 @@ static inline void adopt(void *sk, u64 cookie, u32 owner)
 	if (known)
 		*known = owner;
 	bpf_map_update_elem(&owned_cookie, &cookie, &owner, 0);
+	change(&all.socket_changes);
 }
 
 static inline int is_followed(u32 tgid)
@@ -406,7 +429,7 @@ static inline u32 owner_by_task(void)
 	if (targ.owns == OF_HOLDERS)
 		return place_of_task(bpf_get_current_task_btf());
 	if (targ.owns == OF_THREADS)
-		return holder_of(bpf_get_current_task_btf());
+		return holder_of(0, bpf_get_current_task_btf());
 	return is_followed(bpf_get_current_pid_tgid() >> 32) ? COMMAND : NOBODY;
 }
 
@@ -417,6 +440,8 @@ int owned_create(struct bpf_sock *sk)
 
 	if (owner)
 		adopt(sk, bpf_get_socket_cookie(sk), owner);
+	else /* Another's socket may have been here. */
+		change(&all.socket_changes);
 	return 1;
 }
 
@@ -426,6 +451,7 @@ int owned_release(struct bpf_sock *sk)
 	u64 cookie = bpf_get_socket_cookie(sk);
 
 	bpf_map_delete_elem(&owned_cookie, &cookie);
+	change(&all.socket_changes);
 	return 1;
 }
 
@@ -492,8 +518,7 @@ static inline void owned_state_of_holder(struct sock___owner *sk, u32 *owner, u3
 
 /* What was accepted has inherited its owner; TCP closes after the application. Without programs of cgroups a socket has its owner
  * from when a task connects or listens. */
-SEC("tp_btf/inet_sock_set_state")
-int owned_state(u64 *ctx)
+static inline int take_state(u64 *ctx)
 {
 	struct sock___owner *sk = (void *)ctx[0];
 	u64 cookie, key, state = ctx[2];
@@ -530,6 +555,18 @@ int owned_state(u64 *ctx)
 		bpf_sk_storage_get(&owned_socket, sk, &peer, STORAGE_CREATE);
 		bpf_map_update_elem(&owned_cookie, &cookie, &peer, 0);
 	}
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int owned_state(u64 *ctx)
+{
+	u64 state = ctx[2];
+
+	take_state(ctx);
+	/* After CLOSE another socket may be where this one was. */
+	if (state <= SYN_SENT || state == CLOSE || state == LISTEN)
+		change(&all.socket_changes);
 	return 0;
 }
 

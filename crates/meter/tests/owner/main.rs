@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use tcpcost_counts::{Counts, Quantity as Q, Whose};
+use tcpcost_counts::{Counts, Quantity as Q, Snapshot, Whose};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
 
@@ -73,7 +73,11 @@ impl Owners {
     fn grown(&mut self, work: impl FnOnce(&Owners)) -> Counts {
         let before = self.meter.snapshot().unwrap();
         work(self);
-        let readings = self.meter.snapshot().unwrap().since(&before).unwrap();
+        self.since(&before)
+    }
+
+    fn since(&mut self, before: &Snapshot) -> Counts {
+        let readings = self.meter.snapshot().unwrap().since(before).unwrap();
         let all = readings
             .into_iter()
             .find(|reading| matches!(reading.whose, Whose::Cpus(_)));
@@ -137,9 +141,13 @@ fn the_command() {
 }
 
 fn ask(stream: &mut TcpStream, bytes: usize) {
+    exchange(stream, bytes, ROUNDS);
+}
+
+fn exchange(stream: &mut TcpStream, bytes: usize, rounds: usize) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = vec![0; bytes];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         stream.write_all(&buffer).unwrap();
         stream.read_exact(&mut buffer[..1]).unwrap();
     }

@@ -16,10 +16,10 @@ use rustix::net::{
 };
 use tcpcost_counts::{Counts, Quantity as Q};
 use tcpcost_testbed::{
-    SERVER, has_program, in_namespace, skip, thread_id, unless_missed, with_bed,
+    SERVER, has_program, in_namespace, skip, thread_id, unless_missed, until, with_bed,
 };
 
-use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, command, owned, softirqs};
+use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, command, exchange, owned, softirqs};
 
 /// Listens at this address, tells where, and answers one connection.
 fn serve(ip: &str, told: &mpsc::Sender<SocketAddr>, bytes: usize) {
@@ -389,5 +389,89 @@ pub fn received(from: &UnixStream) -> TcpStream {
     match messages.next() {
         Some(RecvAncillaryMessage::ScmRights(mut fds)) => TcpStream::from(fds.next().unwrap()),
         _ => panic!("no socket was passed"),
+    }
+}
+
+/// A shaper holds packets back, and its timer sends them in softirqs.
+#[test]
+fn what_a_queueing_discipline_sends_is_its_sockets() {
+    if !has_program("tc") {
+        return;
+    }
+    let Some((_alone, mut owners)) = Owners::load() else {
+        return;
+    };
+    let (told, address) = mpsc::channel();
+    let server = move || serve(&SERVER.to_string(), &told, BULK);
+    let client = move || {
+        run("tc qdisc replace dev c root tbf rate 1gbit burst 64k latency 50ms");
+        let address: SocketAddr = address.recv().unwrap();
+        let mut stream = owners.as_command(|| TcpStream::connect(address).unwrap());
+        resolved(&mut owners, || exchange(&mut stream, BULK, ROUNDS / 20))
+    };
+    let Some((counts, ())) = with_bed(client, server) else {
+        return;
+    };
+    both_ends(&counts);
+    let (net_rx, sent) = (Q::ExactSoftirqNetRxNs, Q::ExactSoftirqNetTxNs);
+    let (net_rx, sent) = (counts[&net_rx] as f64, counts[&sent] as f64);
+    if sent < 0.05 * net_rx {
+        return skip(&format!(
+            "the shaper held little back: {sent} ns of {net_rx}"
+        ));
+    }
+    // Without what the shaper sends, what has owners would be NET_RX alone, at most.
+    assert!(owned(&counts) as f64 > net_rx + 0.5 * sent, "{counts:?}");
+}
+
+/// No packet arrives, so all softirq time of the command is that of a timer that sends again.
+#[test]
+fn what_a_timer_sends_is_its_sockets() {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    if !symbols.contains(" tcp_tsq_workfn") {
+        return skip("this kernel's timers are seen by the packets that they send alone");
+    }
+    if !has_program("tc") || !has_program("ip") {
+        return;
+    }
+    let Some((_alone, mut owners)) = Owners::load() else {
+        return;
+    };
+    let (told, address) = mpsc::channel();
+    let server = move || serve(&SERVER.to_string(), &told, 1);
+    let client = move || {
+        let address: SocketAddr = address.recv().unwrap();
+        run(&format!("ip route replace {SERVER} dev c rto_min 5ms"));
+        let mut stream = owners.as_command(|| TcpStream::connect(address).unwrap());
+        let _lost = Lost::on("c");
+        stream.write_all(b"x").unwrap();
+        // A first softirq may be that of a packet that was on its way.
+        for _ in 0..3 {
+            let before = owners.meter.snapshot().unwrap();
+            until("a softirq of the command", || {
+                let counts = owners.since(&before);
+                (counts[&Q::ExactOwnSoftirqNs] > 0).then_some(())
+            });
+        }
+    };
+    with_bed(client, server);
+}
+
+/// While this lives, a device of this namespace drops what it should send.
+struct Lost(&'static str);
+
+impl Lost {
+    fn on(device: &'static str) -> Lost {
+        // All packets are longer than the bucket.
+        run(&format!(
+            "tc qdisc replace dev {device} root tbf rate 1gbit burst 10 limit 10"
+        ));
+        Lost(device)
+    }
+}
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        run(&format!("tc qdisc del dev {} root", self.0));
     }
 }
