@@ -666,6 +666,33 @@ fn percent(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
+    /// Limit on the options of all commands together. Lower it when one goes.
+    const OPTIONS_MAX: usize = 297;
+
+    /// Options of a command and of those below it, as `run --set`. Not `--help` and `--version`.
+    fn options(command: &clap::Command, path: &str, list: &mut Vec<String>) {
+        let visible = command.get_arguments().filter(|arg| !arg.is_positional());
+        for arg in visible.filter(|arg| !arg.is_hide_set()) {
+            let name = match (arg.get_long(), arg.get_short()) {
+                (Some(long), _) => format!("--{long}"),
+                (None, short) => format!("-{}", short.expect("an option has a name")),
+            };
+            list.push(format!("{path}{name}"));
+        }
+        for below in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            options(below, &format!("{path}{} ", below.get_name()), list);
+        }
+    }
+
+    #[test]
+    fn there_are_few_options() {
+        let mut list = Vec::new();
+        options(&<Cli as clap::CommandFactory>::command(), "", &mut list);
+        println!("{}", list.join("\n"));
+        let count = list.len();
+        assert_eq!(count, OPTIONS_MAX, "options:\n{}", list.join("\n"));
+    }
+
     #[test]
     fn an_interval_has_a_unit_or_is_in_seconds() {
         assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
