@@ -100,7 +100,7 @@ pub fn html(summary: &Summary) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                // For who has the page alone: what `tcpcost report --json` prints.
+                // For who has the page alone: what `tcpcost report --format json` prints.
                 script type="application/json" id="summary" { (PreEscaped(embedded(json(summary)))) }
                 script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }
