@@ -217,7 +217,7 @@ impl<C: Formats + 'static> Args for Output<C> {
         } else {
             ""
         };
-        let help = format!("Format of the results: {}{again}", names::<C>());
+        let help = format!("Format of the results ({}){again}", names::<C>());
         let format = Arg::new("format")
             .long("format")
             .value_name("NAME")

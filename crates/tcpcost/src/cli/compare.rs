@@ -98,7 +98,7 @@ pub struct Kernels {
     /// Guests at the same time [default: one for each CPU].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
-    /// Let commands run that the study names, not this command line (`exec:…`, `attach:…`), in the guests.
+    /// Let commands of the study run in the guests: `exec:…`, `attach:…`.
     #[arg(long)]
     pub allow_exec: bool,
     /// Least difference that matters, in percent [default: 0.2, of bisect the baseline's].

@@ -36,7 +36,7 @@ pub struct RunArgs {
     /// Measure what each meter costs: trials without meters, and with each meter alone, alternate with those of the study.
     #[arg(long)]
     pub meter_cost: bool,
-    /// Capture N further trials of each cell [N: 1], or none with 0: a pcapng file per end in the run's directory.
+    /// Capture N further trials of each cell, one without N; 0 captures none. The run's directory has a pcapng file for each end.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub capture: Option<u32>,
     /// Run for a minute at most: shorter intervals, fewer repetitions, and the cells that the study's table "quick" keeps.
@@ -72,7 +72,7 @@ pub struct RunArgs {
     /// With --guest: guests at the same time [default: one for each CPU].
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
-    /// Print the cells, the estimated time and each command that would run, with --slurm the job's script, and run nothing.
+    /// Print the cells, the time and each command that would run, and run nothing. With --slurm also print the job's script.
     #[arg(long)]
     pub dry_run: bool,
     /// Options of sbatch, e.g. --nodes=16 --time=10 --wait; they override those of the script.
@@ -96,7 +96,7 @@ pub struct HostArgs {
     ///   NETIF, LOCAL_V4, … of the kernel's driver tests (net.config): the two hosts of a study
     #[arg(long = "hosts", value_name = "FILE|NAME=VALUE", verbatim_doc_comment)]
     pub lab: Vec<String>,
-    /// Let commands run that the study names, not this command line: `exec:…`, `attach:…`, a program or a kernel of a stored run. --dry-run prints them.
+    /// Let commands run that the study names, not this command line. These are `exec:…`, `attach:…`, a program or a kernel of a stored run; --dry-run prints them.
     #[arg(long)]
     pub allow_exec: bool,
     /// Start the agent of a host by another program: its arguments, then tcpcost's own.
