@@ -399,12 +399,12 @@ fn a_command_needs_no_dashes_before_it() {
         "sh",
         "-c",
         "echo $0; exit 7",
-        "-n",
+        "-r",
     ]);
     assert_eq!(ran.code, Some(7), "{ran:?}");
     assert_eq!(ran.stdout, "-r\n-r\n");
     let found = document(&ran);
-    assert_eq!(found["commands"][0]["command"][3], "-n", "{found}");
+    assert_eq!(found["commands"][0]["command"][3], "-r", "{found}");
     let two = place.run(&[
         "stat",
         "-n",
