@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
-use super::values::{at_least_one, interval, percent};
+use super::values::{at_least_one, interval, ip_version, percent};
 use crate::format::{Format, OfStat, OfTrace, OfWatch, Output};
 use crate::metrics_address::listen_address;
 
@@ -128,7 +128,7 @@ pub struct Watch {
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub netns: Option<String>,
     /// Only IPv4 or IPv6 connections. An IPv4 peer on an IPv6 socket is IPv4. Filters are for the rows of --by, not for CPU time.
-    #[arg(long, value_name = "4|6", value_parser = clap::value_parser!(u8).range(4..=6))]
+    #[arg(long, value_name = "4|6", value_parser = ip_version)]
     pub ip: Option<u8>,
     /// Only connections with this port at either end; may be repeated.
     #[arg(long)]

@@ -23,6 +23,15 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| "a whole number from 1".to_string())
 }
 
+/// Parses a version of IP.
+pub fn ip_version(text: &str) -> Result<u8, String> {
+    match text {
+        "4" => Ok(4),
+        "6" => Ok(6),
+        _ => Err("4 or 6".to_string()),
+    }
+}
+
 /// Parses a percentage of one CPU. 0 would see nothing.
 pub fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok();
