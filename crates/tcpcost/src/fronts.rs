@@ -86,7 +86,8 @@ pub fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words.first().and_then(|word| file_name(word));
     if called.as_deref() == Some("uperf") {
-        words.insert(1, "uperf".into());
+        // Messages then name the command as it is documented.
+        words.splice(..1, ["tcpcost".into(), "uperf".into()]);
     }
     words
 }
