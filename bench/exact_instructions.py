@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables of bench/exact-instructions and bench/ledger, of the records of runs with --exact-instructions."""
+"""Tables of bench/exact-instructions and bench/ledger, of the records of runs with --guest."""
 import collections
 import itertools
 import json

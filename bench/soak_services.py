@@ -15,7 +15,7 @@ OK, INTERRUPTED = 0, 130
 # What a person takes for at once, on a machine that does other things.
 SOON_S = 10
 PEER, HOST, ECHO = "10.79.0.2", "10.79.0.1", 7
-SHOWS = [["watch"], ["watch", "--lines", "100ms"], ["soak", "100ms"], ["trace", "-i", "lo", "--interval", "100ms"],
+SHOWS = [["watch"], ["watch", "--format=lines", "--interval=100ms"], ["watch", "--soak", "--interval=100ms"], ["trace", "-i", "lo", "--interval", "100ms"],
          ["stat", "--pid", "1"]]
 
 
@@ -48,8 +48,8 @@ def read_for(controller, seconds):
 
 def clients_leave(soak):
     """Clients send to an echo, do not read, and leave: the next one is served."""
-    process = soak.start(["peer", "--tun", "tcp9", "--address", f"{PEER}/24", "--host-address", f"{HOST}/24",
-                          "--echo", "--listen", str(ECHO)])
+    process = soak.start(["peer", "--tun", "tcp9", "--local", f"{PEER}/24", "--host-address", f"{HOST}/24",
+                          "--service=echo", "--listen", str(ECHO)])
     deaf = [client for _ in range(soak.random.randint(1, 20)) if (client := connected(process, (PEER, ECHO)))]
     for client in deaf:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -2,7 +2,7 @@
 """CPU time of `tcpcost watch` beside many sockets and greedy scrapers: watch_cost.py TCPCOST, as root.
 
 In a network namespace of its own: 20,000 sockets of loopback connections, to which 200 new ones come and go all the time, and
-`watch --by process`; then `watch --prometheus` with four clients that scrape as fast as they are answered.
+`watch --by process`; then `watch --metrics` with four clients that scrape as fast as they are answered.
 """
 import http.client
 import os
@@ -22,7 +22,7 @@ def cpu(pid):
 
 
 def measured(arguments, work):
-    process = subprocess.Popen([sys.argv[1], "watch", "1s", "--lines", *arguments],
+    process = subprocess.Popen([sys.argv[1], "watch", "--interval=1s", "--format=lines", *arguments],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1)
     before, started = cpu(process.pid), time.time()
@@ -80,7 +80,7 @@ if "--inside" not in sys.argv:
     os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv, "--inside"])
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-print("4 scrapers:    ", measured(["--prometheus", "9464"], scrape))
+print("4 scrapers:    ", measured(["--metrics", "9464"], scrape))
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
 kept = sockets(listener, 19_600)
-print("20,000 sockets:", measured(["--by", "process", "--rows", "5"], churn(listener)))
+print("20,000 sockets:", measured(["--by", "process", "--top", "5"], churn(listener)))

@@ -276,7 +276,9 @@ fn put_back(journal: &mut Option<Journal>) -> bool {
     let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
     let done = of_host.map_or(Ok(()), Journal::put_back);
     if let Err(error) = &done {
-        complain(&format!("put back: {error}; `tcpcost restore` tries again"));
+        complain(&format!(
+            "put back: {error}; `tcpcost doctor --restore` tries again"
+        ));
     }
     drop(journal.take()); // Deletes the file if no change is left in it.
     done.is_ok()
@@ -580,7 +582,7 @@ impl Agent {
         match restored.failed.is_empty() {
             true => Ok(restored.put_back),
             false => Err(PrepareError::Failed(format!(
-                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost restore there",
+                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost doctor --restore there",
                 restored.failed.join("; ")
             ))),
         }

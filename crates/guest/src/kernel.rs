@@ -68,7 +68,7 @@ impl Kernel {
         let (image, modules) = in_root(Path::new("/"), Some(&release)).ok_or_else(|| {
             no_kernel(
                 &PathBuf::from(format!("/boot/vmlinuz-{release}")),
-                "not there or not readable: name a kernel with --kernel, e.g. a package that `apt-get download linux-image-cloud-amd64` or its like brings",
+                "not there or not readable: name a kernel with --guest=KERNEL, e.g. a package that `apt-get download linux-image-cloud-amd64` or its like brings",
             )
         })?;
         Ok(Kernel {

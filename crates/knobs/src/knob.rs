@@ -89,7 +89,9 @@ impl Knobs {
         let Some(knob) = find_full(name) else {
             let known = KNOBS.iter().map(|knob| knob.name);
             let instead = instead(name, known);
-            let hint = instead.as_deref().unwrap_or("`tcpcost knobs` lists them");
+            let hint = instead
+                .as_deref()
+                .unwrap_or("`tcpcost study knobs` lists them");
             return Err(UnknownKnob {
                 name: name.to_string(),
                 expected: format!("no such knob; {hint}"),

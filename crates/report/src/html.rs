@@ -101,7 +101,7 @@ pub fn html(summary: &Summary) -> String {
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
-                // For a reader who has only the page: the output of `tcpcost report --json`.
+                // For a reader who has only the page: the output of `tcpcost report --format json`.
                 script type="application/json" id="summary" { (PreEscaped(embedded(json(summary)))) }
                 script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }

@@ -11,7 +11,7 @@ use tcpcost_report::{Incomparable, is_per_transaction, transactions_differ};
 use tcpcost_study::{Sides, Study, units};
 
 use crate::exit::usage;
-use crate::output::{Format, RunFormat};
+use crate::hosts_file::Lab;
 use crate::run::{self, Baseline, Directory, Launchers, Overrides};
 use crate::{cli, stat, uperf};
 
@@ -76,9 +76,11 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
         }
     };
     let (study_name, text, file) = uperf::find(named)?;
+    let mut set = Lab::read(&args.hosts.lab)?.knobs;
+    set.extend(run::pairs("--set", &args.set)?);
     let overrides = Overrides {
         study: study_name,
-        set: run::pairs("--set", &args.set)?,
+        set,
         duration: args.duration.clone(),
         seed: args.seed,
         compare: Some(sides),
@@ -157,15 +159,11 @@ fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
 fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let time = units::duration(&args.time)
         .map_err(|error| usage(format!("--time {}: expected {error}", args.time)))?;
-    let RunFormat { json, csv, .. } = args.telling.format;
-    if !(json || csv || args.telling.format.is_text()) {
-        return Err(usage(
-            "two commands are compared as text, with --json or with --csv",
-        ));
-    }
+    let output = args.telling.output.clone().into_formats_of();
+    let output = output.map_err(|error| usage(format!("two commands: {error}")))?;
     let stat = cli::Stat {
         syscalls: false,
-        repeat: u32::MAX,
+        repetitions: u32::MAX,
         per: None,
         fresh_netns: false,
         pid: Vec::new(),
@@ -173,8 +171,7 @@ fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
         netns: None,
         min_effect: args.min_effect,
         seed: args.seed,
-        output: args.telling.output.clone(),
-        format: Format { json, csv },
+        output,
         command: args.command.clone(),
     };
     stat::compare(&stat, time)

@@ -1,10 +1,10 @@
 //! Front ends with the command lines of other programs, unchanged: `tcpcost netperf …`, or a link
-//! named `netperf` to this program. `netserver` works in both ways, too.
+//! named `netperf` to this program. `netserver` and `uperf` work in both ways, too.
 //!
 //! Their options are not parsed by this program's parser, because they differ: `-v` has an
 //! argument, `-c` may have one. Their exit codes are netperf's.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -30,12 +30,11 @@ impl Front {
     /// every other subcommand.
     pub fn asked() -> Option<Front> {
         let mut words = std::env::args_os();
-        let called = words.next()?;
-        let called = Path::new(&called).file_name().and_then(OsStr::to_str);
+        let called = file_name(&words.next()?);
         let args: Vec<String> = words
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        match (called, args.first().map(String::as_str)) {
+        match (called.as_deref(), args.first().map(String::as_str)) {
             (Some("netperf"), _) => Some(Front::netperf(args)),
             (Some("netserver"), _) => Some(Front::netserver(args, true)),
             (_, Some("netperf")) => Some(Front::netperf(args[1..].to_vec())),
@@ -57,8 +56,11 @@ impl Front {
         Front { program, args }
     }
 
-    /// Runs the front end to its end. A failure becomes a line on standard error and its exit code.
-    pub fn run(self) -> ExitCode {
+    /// Runs the front end to its end. `--help` as the first word is its `-h`. A failure becomes a line on standard error and its exit code.
+    pub fn run(mut self) -> ExitCode {
+        if let Some(first) = self.args.first_mut().filter(|first| *first == "--help") {
+            *first = "-h".to_string();
+        }
         let (name, done) = match self.program {
             Program::Netperf => {
                 let watch = || Interrupt::watch(ENDS_AT_ONCE);
@@ -76,6 +78,23 @@ impl Front {
             }
         }
     }
+}
+
+/// Returns the words of the command line for this program's own parser. A link named `uperf` is the
+/// subcommand of that name.
+pub fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let called = words.first().and_then(|word| file_name(word));
+    if called.as_deref() == Some("uperf") {
+        // Messages then name the command as it is documented.
+        words.splice(..1, ["tcpcost".into(), "uperf".into()]);
+    }
+    words
+}
+
+fn file_name(word: &OsStr) -> Option<String> {
+    let name = Path::new(word).file_name();
+    name.and_then(OsStr::to_str).map(String::from)
 }
 
 /// Signal that ends the process at once: the first one ends netperf's test.

@@ -1,4 +1,4 @@
-//! `tcpcost kernels`: one kernel against another, by instructions; `tcpcost bisect`: the same question for `git bisect run`.
+//! `tcpcost kernels`: one kernel against another, by instructions; `tcpcost kernels bisect`: the same question for `git bisect run`.
 
 use std::path::Path;
 
@@ -11,10 +11,17 @@ use crate::{cli, output, run, uperf};
 
 /// What git bisect takes for "this one cannot be judged".
 const CANNOT_TELL: u8 = 125;
+/// Boots of each kernel, unless `--repetitions` says otherwise.
+const REPETITIONS: u32 = 6;
+/// Boots of the kernel that `bisect` judges.
+const BISECT_REPETITIONS: u32 = 4;
+/// Least difference that matters, in percent.
+const MIN_EFFECT: f64 = 0.2;
 
 /// `tcpcost kernels A B [STUDY…]`.
 pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
-    let min_effect = run::percentage("--min-effect", Some(args.min_effect))?;
+    let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
+    let min_effect = run::percentage("--min-effect", Some(min_effect))?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_directory("kernels"),
@@ -26,10 +33,11 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         let (name, text, file) = uperf::find(named)?;
         let mut pair = Vec::new();
         for (letter, kernel) in [("a", &args.a), ("b", &args.b)] {
+            let kernel = kernel.as_ref().expect("clap asks for both");
             let overrides = Overrides {
                 study: name.clone(),
                 set: run::pairs("--set", &args.set)?,
-                repetitions: Some(args.boots),
+                repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
                 seed: args.seed,
                 min_effect,
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
@@ -46,7 +54,7 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
                 &source,
                 &overrides,
                 &consent,
-                args.at_once,
+                args.jobs,
                 &interrupt,
                 args.telling.quiet,
             );
@@ -64,13 +72,8 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         }
         summaries.push(held(second, &first));
     }
-    output::print(
-        &summaries,
-        args.telling.format,
-        args.telling.details,
-        args.telling.output.as_deref(),
-    )?;
-    if args.telling.format.is_text() {
+    output::print(&summaries, &args.telling.output)?;
+    if args.telling.output.is_text() {
         let told = differences.iter().filter(|text| !text.is_empty());
         let told: Vec<String> = told.map(|text| format!("\n{text}")).collect();
         output::write(&told.concat())?;
@@ -100,20 +103,21 @@ fn held(mut second: Summary, first: &Summary) -> Summary {
     second
 }
 
-/// `tcpcost bisect`: 0 as good as the baseline, 1 dearer, 125 where neither can be told: no boot, or no verdict.
-pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
+/// `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no boot, or
+/// no verdict.
+pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
     let min_effect = run::percentage("--min-effect", args.min_effect)?;
-    let before = StoredRun::load(&args.baseline)?;
+    let before = StoredRun::load(&asked.baseline)?;
     if before.overrides.exact_instructions.is_none() {
         return Err(usage(format!(
-            "--baseline {}: not a run with --exact-instructions",
-            args.baseline.display()
+            "--baseline {}: not a run with --guest",
+            asked.baseline.display()
         )));
     }
     let overrides = Overrides {
-        repetitions: Some(args.boots),
+        repetitions: Some(args.repetitions.unwrap_or(BISECT_REPETITIONS)),
         min_effect: min_effect.or(before.overrides.min_effect),
-        exact_instructions: Some(ExactInstructions::InGuests(Some(args.tree.clone()))),
+        exact_instructions: Some(ExactInstructions::InGuests(Some(asked.tree.clone()))),
         ..before.overrides.clone()
     };
     let folder = tempfile::tempdir()?;
@@ -122,16 +126,16 @@ pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
         .clone()
         .unwrap_or_else(|| folder.path().join("run"));
     // A tree in which nothing was built is no reason to call the commit bad.
-    if let Err(error) = Kernel::find(Some(&args.tree)) {
+    if let Err(error) = Kernel::find(Some(&asked.tree)) {
         output::say!("tcpcost: {error}");
         return Ok(CANNOT_TELL);
     }
-    let now = measured(&path, &before, &overrides, args)?;
+    let now = measured(&path, &before, &overrides, args, asked)?;
     let Some(now) = now else {
         return Ok(Exit::Interrupted as u8);
     };
     let mut now = held(now, &Summary::new(&before.study, &before.records));
-    if let Some(cell) = &args.cell {
+    if let Some(cell) = &asked.cell {
         if !now.cells.iter().any(|one| one.name == *cell) {
             return Err(usage(format!(
                 "--cell \"{cell}\": no such cell in this study"
@@ -140,12 +144,7 @@ pub fn bisect(args: &cli::Bisect) -> anyhow::Result<u8> {
         let of_cell = format!("{cell}, before");
         now.comparisons.retain(|one| one.from == of_cell);
     }
-    output::print(
-        std::slice::from_ref(&now),
-        args.telling.format,
-        args.telling.details,
-        args.telling.output.as_deref(),
-    )?;
+    output::print(std::slice::from_ref(&now), &args.telling.output)?;
     Ok(judge(
         now.comparisons.iter().map(|one| one.final_decision()),
     ))
@@ -155,9 +154,10 @@ fn measured(
     path: &Path,
     before: &StoredRun,
     overrides: &Overrides,
-    args: &cli::Bisect,
+    args: &cli::Kernels,
+    asked: &cli::Bisect,
 ) -> anyhow::Result<Option<Summary>> {
-    let file = args.baseline.display().to_string();
+    let file = asked.baseline.display().to_string();
     let source = run::Source {
         text: &before.text,
         file: &file,
@@ -173,7 +173,7 @@ fn measured(
         &source,
         overrides,
         &consent,
-        args.at_once,
+        args.jobs,
         &interrupt,
         args.telling.quiet,
     )

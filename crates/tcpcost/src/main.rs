@@ -10,17 +10,19 @@ mod cli;
 mod compare;
 mod doctor;
 mod exit;
+mod format;
 mod fronts;
+mod hosts_file;
 mod kernels;
 mod manifest;
 mod metrics_address;
-mod net_config;
 mod output;
 mod peer;
 mod privileges;
 mod relay;
 mod report;
 mod run;
+mod set;
 mod slurm;
 mod soak;
 mod stat;
@@ -28,13 +30,15 @@ mod studies;
 mod trace;
 mod uperf;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, KernelsCommand};
 use crate::exit::{Exit, usage};
+use crate::format::Format;
 
 fn main() -> ExitCode {
     if tcpcost_guest::init::is_asked() {
@@ -43,10 +47,11 @@ fn main() -> ExitCode {
     if let Some(front) = fronts::Front::asked() {
         return front.run();
     }
-    let outcome = parse().and_then(|cli| {
+    let outcome = parse(fronts::words()).and_then(|cli| {
         log(cli.verbose);
-        privileges::give_up(&cli.command);
-        dispatch(cli.command)
+        let command = cli.into_command();
+        privileges::give_up(&command);
+        dispatch(command)
     });
     let code = outcome.unwrap_or_else(|error| {
         output::say!("tcpcost: {}", exit::line(&error));
@@ -64,8 +69,10 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 /// The command line is wrong: one line, exit code 2.
-fn parse() -> anyhow::Result<Cli> {
-    Cli::try_parse().map_err(|error| {
+fn parse(words: Vec<OsString>) -> anyhow::Result<Cli> {
+    let matches = cli::command().try_get_matches_from(&words);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    cli.map_err(|error| {
         if matches!(
             error.kind(),
             ErrorKind::DisplayHelp
@@ -84,18 +91,24 @@ fn parse() -> anyhow::Result<Cli> {
         usage(format!(
             "{} (see tcpcost {}--help)",
             lines.join(" ").trim_start_matches("error: "),
-            subcommand().map_or(String::new(), |name| name + " "),
+            subcommand(&words).map_or(String::new(), |name| name + " "),
         ))
     })
 }
 
-/// Returns the name of the subcommand on the command line, even if other words are wrong.
-fn subcommand() -> Option<String> {
-    let known = Cli::command();
-    std::env::args()
-        .skip(1)
-        .find(|word| !word.starts_with('-'))
-        .filter(|word| known.find_subcommand(word).is_some())
+/// Returns the names of the subcommands on the command line, even if other words are wrong.
+fn subcommand(words: &[OsString]) -> Option<String> {
+    let mut known = &cli::command();
+    let mut names = Vec::new();
+    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+        match known.find_subcommand(word) {
+            Some(found) => known = found,
+            None if word.starts_with('-') && names.is_empty() => continue,
+            None => break,
+        }
+        names.push(word);
+    }
+    (!names.is_empty()).then(|| names.join(" "))
 }
 
 fn log(verbose: u8) {
@@ -119,24 +132,23 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => Ok(run::run(&args)?.into()),
         Command::Compare(args) => compare::compare(&args),
-        Command::List(format) => print(studies::list(format)?),
-        Command::Show { name } => print(studies::show(&name)?),
-        Command::Convert { profile } => print(uperf::convert(&profile)?),
-        Command::Knobs => print(studies::knobs()),
-        Command::Manifest(args) => print(manifest::manifest(&args)?),
-        Command::Kernels(args) => Ok(kernels::kernels(&args)?.into()),
-        Command::Bisect(args) => Ok(kernels::bisect(&args)?.into()),
+        Command::Study(study) => print(study_output(&study)?),
+        Command::Uperf(args) => dispatch(parse(uperf::run_words(&args))?.into_command()),
+        Command::Kernels(args) => match &args.command {
+            Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked)?.into()),
+            None => Ok(kernels::kernels(&args)?.into()),
+        },
         Command::Report(args) => Ok(report::report(&args)?.into()),
-        Command::Doctor { json } => {
-            let (text, exit) = doctor::doctor(json);
+        Command::Doctor(args) if args.restore => restore(),
+        Command::Doctor(args) => {
+            let (text, exit) = doctor::doctor(args.output.has(Format::Json));
             output::write(&text)?;
             Ok(exit.into())
         }
-        Command::Soak(args) => Ok(soak::soak(&args)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
+        Command::Watch(args) if args.soak.is_some() => Ok(soak::soak(&args)?.into()),
         Command::Watch(args) => tcpcost_watch::watch(&args.options()).map(|()| Exit::Ok.into()),
         Command::Stat(args) => stat::stat(&args),
-        Command::Restore => restore(),
         Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
@@ -177,7 +189,20 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs `tcpcost restore`: restores settings of the host that a killed run left changed.
+/// Returns the output of `tcpcost study`.
+fn study_output(command: &cli::Study) -> anyhow::Result<String> {
+    match command {
+        cli::Study::List(output) => studies::list(output),
+        cli::Study::Show(args) if args.output.has(Format::Manifest) => manifest::manifest(args),
+        cli::Study::Show(args) if args.pod.is_empty() => studies::show(&args.name),
+        cli::Study::Show(_) => Err(usage("--pod needs --format manifest")),
+        cli::Study::Knobs { name: None } => Ok(studies::knobs()),
+        cli::Study::Knobs { name: Some(name) } => studies::one_knob(name),
+        cli::Study::Convert { profile } => uperf::convert(profile),
+    }
+}
+
+/// Runs `tcpcost doctor --restore`: restores settings of the host that a killed run left changed.
 fn restore() -> anyhow::Result<ExitCode> {
     let folder = tcpcost_host::journal::folder().map_err(anyhow::Error::msg)?;
     let restored = tcpcost_host::journal::restore(&folder)?;

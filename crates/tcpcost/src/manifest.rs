@@ -1,4 +1,4 @@
-//! `tcpcost manifest`: what Kubernetes is to run so that a study's hosts are pods.
+//! `tcpcost study show STUDY --format manifest`: objects of Kubernetes whose pods are a study's hosts.
 //!
 //! An Indexed Job has a pod for each host, on a node of its own, in which this program waits; `tcpcost run` then starts the
 //! agents in them by `kubectl exec`, which authenticates. With `--attach` the Job's own process is the agent, for where `exec` is
@@ -10,45 +10,73 @@
 //! Kubernetes counts these ends (`backoffLimit`), and waits between them: not before the first, then 10 s, twice as long each time, up
 //! to five minutes, until one has run for ten. The command tries again meanwhile (`run/nodes.rs`).
 
-use clap::Args;
 use serde_json::{Value, json};
 use tcpcost_study::HostName;
 
 use crate::exit::usage;
-use crate::uperf;
+use crate::{cli, uperf};
 
-/// `tcpcost manifest`.
-#[derive(Debug, Args)]
-pub struct ManifestArgs {
-    /// Name of a built-in study, or path of a study file.
-    pub study: String,
-    /// The image of the pods, which holds tcpcost (make static) in its PATH.
-    #[arg(long, value_name = "IMAGE")]
-    pub image: String,
-    /// Start the agents as the Job itself, to be attached to, instead of a pod in which `kubectl exec` starts them.
-    #[arg(long)]
-    pub attach: bool,
-    /// Take part in the nodes' own network, to measure their devices, instead of the pods'.
-    #[arg(long)]
-    pub host_network: bool,
-    /// Capabilities of the pods, or none: BPF and PERFMON load the eBPF meters, NET_ADMIN turns knobs of devices and reads sockets.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "BPF,PERFMON,NET_ADMIN"
-    )]
-    pub capabilities: Vec<String>,
-    /// A taint of nodes to be put up with, as kubectl writes it: KEY=VALUE:EFFECT, KEY:EFFECT or KEY; may be repeated.
-    #[arg(long, value_name = "TAINT")]
-    pub tolerate: Vec<String>,
-    /// Namespace of the objects [default: kubectl's].
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// Pods end by themselves after so long, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u32).range(1..))]
-    pub deadline: u32,
+/// Properties of the pods: `--pod KEY=VALUE`.
+struct Pods {
+    /// Image of the pods, with tcpcost in its PATH.
+    image: String,
+    /// True if the agents are the Job itself, reached by `kubectl attach`.
+    attach: bool,
+    /// True if the pods are in the nodes' own network.
+    host_network: bool,
+    /// Capabilities of the pods.
+    capabilities: Vec<String>,
+    /// Node taints to tolerate, as kubectl writes them.
+    tolerate: Vec<String>,
+    /// Namespace of the objects; `None` is kubectl's.
+    namespace: Option<String>,
+    /// Seconds after which the pods end by themselves.
+    deadline: u32,
 }
+
+impl Pods {
+    /// Parses the words of `--pod`.
+    ///
+    /// # Errors
+    /// A key is unknown, a value is missing or wrong, or no image is named.
+    fn parse(words: &[String]) -> anyhow::Result<Pods> {
+        let mut pods = Pods {
+            image: String::new(),
+            attach: false,
+            host_network: false,
+            capabilities: CAPABILITIES.map(String::from).to_vec(),
+            tolerate: Vec::new(),
+            namespace: None,
+            deadline: 86_400,
+        };
+        for word in words {
+            let list = |value: &str| value.split(',').map(String::from).collect();
+            match word
+                .split_once('=')
+                .map_or((word.as_str(), None), |(key, value)| (key, Some(value)))
+            {
+                ("attach", None) => pods.attach = true,
+                ("host-network", None) => pods.host_network = true,
+                ("image", Some(value)) => pods.image = value.to_string(),
+                ("capabilities", Some(value)) => pods.capabilities = list(value),
+                ("tolerate", Some(value)) => pods.tolerate.push(value.to_string()),
+                ("namespace", Some(value)) => pods.namespace = Some(value.to_string()),
+                ("deadline", Some(value)) => {
+                    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+                    let wrong = || usage(format!("--pod {word}: expected seconds, from 1"));
+                    pods.deadline = seconds.ok_or_else(wrong)?;
+                }
+                _ => return Err(usage(format!("--pod {word}: expected {KEYS}"))),
+            }
+        }
+        if pods.image.is_empty() {
+            return Err(usage("--format manifest needs --pod image=IMAGE"));
+        }
+        Ok(pods)
+    }
+}
+
+const KEYS: &str = "image=IMAGE, attach, host-network, capabilities=LIST, tolerate=TAINT, namespace=NAME or deadline=SECONDS";
 
 /// Where agents note what they change (`host/src/journal.rs`).
 const STATE: &str = "/run/tcpcost";
@@ -68,8 +96,12 @@ const LEASE: &str = "90s";
 ///
 /// # Errors
 /// No such study; cells of different hosts; a capability or a taint that is none.
-pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
-    let (name, text, file) = uperf::find(&args.study)?;
+pub fn manifest(args: &cli::Show) -> anyhow::Result<String> {
+    of_study(&args.name, &Pods::parse(&args.pod)?)
+}
+
+fn of_study(named: &str, args: &Pods) -> anyhow::Result<String> {
+    let (name, text, file) = uperf::find(named)?;
     let study =
         tcpcost_study::Study::parse(&name, &text, &file).map_err(|e| usage(e.to_string()))?;
     let hosts = study.only_hosts().map_err(usage)?;
@@ -79,7 +111,7 @@ pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
     };
     if args.attach && study.cells.iter().any(halves) {
         return Err(usage(
-            "--attach: hosts that connect and listen have two agents each, and a pod has one process: leave it out",
+            "--pod attach: hosts that connect and listen have two agents each, and a pod has one process: leave it out",
         ));
     }
     let name = object_name(&study.name);
@@ -93,7 +125,7 @@ pub fn manifest(args: &ManifestArgs) -> anyhow::Result<String> {
 }
 
 /// The comment before the objects: how they are used.
-fn head(name: &str, hosts: &[HostName], args: &ManifestArgs) -> String {
+fn head(name: &str, hosts: &[HostName], args: &Pods) -> String {
     let namespace = match &args.namespace {
         Some(namespace) => format!(" -n {namespace}"),
         None => String::new(),
@@ -119,7 +151,7 @@ fn head(name: &str, hosts: &[HostName], args: &ManifestArgs) -> String {
 }
 
 /// The Job, then a Service for each index.
-fn objects(name: &str, hosts: &[HostName], args: &ManifestArgs) -> anyhow::Result<Vec<Value>> {
+fn objects(name: &str, hosts: &[HostName], args: &Pods) -> anyhow::Result<Vec<Value>> {
     let labels = json!({ "app.kubernetes.io/name": "tcpcost", "app.kubernetes.io/instance": name });
     let metadata = |name: &str| {
         let mut metadata = json!({ "name": name, "labels": labels });
@@ -219,7 +251,7 @@ fn capabilities(named: &[String]) -> anyhow::Result<Vec<&str>> {
         known.copied().ok_or_else(|| {
             let all = CAPABILITIES.join(", ");
             usage(format!(
-                "--capabilities {name}: expected some of {all}, or none"
+                "--pod capabilities={name}: expected some of {all}, or none"
             ))
         })
     });
@@ -235,7 +267,7 @@ fn toleration(text: &str) -> anyhow::Result<Value> {
     };
     let wrong = || {
         usage(format!(
-            "--tolerate {text}: expected KEY=VALUE:EFFECT, KEY:EFFECT or KEY"
+            "--pod tolerate={text}: expected KEY=VALUE:EFFECT, KEY:EFFECT or KEY"
         ))
     };
     if effect.is_some_and(|effect| !EFFECTS.contains(&effect)) {
@@ -269,9 +301,8 @@ mod tests {
 
     use super::*;
 
-    fn args() -> ManifestArgs {
-        ManifestArgs {
-            study: "tour".to_string(),
+    fn args() -> Pods {
+        Pods {
             image: "registry.example/tcpcost:0.1.0".to_string(),
             attach: false,
             host_network: false,
@@ -297,8 +328,8 @@ mod tests {
         objects.collect()
     }
 
-    fn check(args: &ManifestArgs) -> Vec<Value> {
-        let objects = read(&manifest(args).unwrap());
+    fn check(args: &Pods) -> Vec<Value> {
+        let objects = read(&of_study("tour", args).unwrap());
         for object in &objects {
             let kind = match object["kind"].as_str().unwrap() {
                 "Job" => "io.k8s.api.batch.v1.Job",
@@ -329,7 +360,7 @@ mod tests {
         assert_eq!(capabilities["add"], json!(["BPF", "PERFMON", "NET_ADMIN"]));
         assert!(pod["hostNetwork"].is_null() && pod["tolerations"].is_null());
         assert_eq!(objects[2]["spec"]["selector"][INDEX], "1");
-        let text = manifest(&args()).unwrap();
+        let text = of_study("tour", &args()).unwrap();
         assert!(
             text.contains("\n# client = \"exec:kubectl exec -i svc/tcpcost-tour-0 --\"\n"),
             "{text}"
@@ -338,7 +369,7 @@ mod tests {
 
     #[test]
     fn agents_can_be_the_job_itself() {
-        let attached = ManifestArgs {
+        let attached = Pods {
             attach: true,
             ..args()
         };
@@ -355,7 +386,7 @@ mod tests {
         assert_eq!(pod["restartPolicy"], "OnFailure");
         assert_eq!(job["backoffLimit"], RESTARTS);
         assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/tcpcost");
-        let text = manifest(&attached).unwrap();
+        let text = of_study("tour", &attached).unwrap();
         assert!(
             text.contains("\n# client = \"attach:kubectl attach -i -q svc/tcpcost-tour-0\"\n"),
             "{text}"
@@ -364,7 +395,7 @@ mod tests {
 
     #[test]
     fn what_is_optional_can_be_had_and_left_out() {
-        let objects = check(&ManifestArgs {
+        let objects = check(&Pods {
             host_network: true,
             capabilities: vec!["none".to_string()],
             tolerate: ["dedicated=net:NoSchedule", "gpu", "a:NoExecute"]
@@ -416,38 +447,60 @@ mod tests {
     }
 
     #[test]
+    fn properties_of_pods_are_words() {
+        let parse = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            Pods::parse(&words).map_err(|error| error.to_string())
+        };
+        let pods = parse(&[
+            "image=i:1",
+            "attach",
+            "capabilities=BPF,PERFMON",
+            "tolerate=a=b:NoExecute",
+        ]);
+        let pods = pods.unwrap();
+        assert_eq!(
+            (pods.image.as_str(), pods.attach, pods.deadline),
+            ("i:1", true, 86_400)
+        );
+        assert_eq!(pods.capabilities, ["BPF", "PERFMON"]);
+        assert_eq!(pods.tolerate, ["a=b:NoExecute"]);
+        for wrong in [
+            &["image"][..],
+            &["deadline=0"],
+            &["attach=yes"],
+            &["attach"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn bad_words_are_told() {
         for (wrong, expected) in [
             (
-                ManifestArgs {
+                Pods {
                     capabilities: vec!["SYS_ADMIN".to_string()],
                     ..args()
                 },
-                "--capabilities SYS_ADMIN",
+                "--pod capabilities=SYS_ADMIN",
             ),
             (
-                ManifestArgs {
+                Pods {
                     tolerate: vec!["=x".to_string()],
                     ..args()
                 },
-                "--tolerate =x",
+                "--pod tolerate==x",
             ),
             (
-                ManifestArgs {
+                Pods {
                     tolerate: vec!["a:Never".to_string()],
                     ..args()
                 },
-                "--tolerate a:Never",
-            ),
-            (
-                ManifestArgs {
-                    study: "no-such".to_string(),
-                    ..args()
-                },
-                "no study \"no-such\"",
+                "--pod tolerate=a:Never",
             ),
         ] {
-            let error = manifest(&wrong).unwrap_err().to_string();
+            let error = of_study("tour", &wrong).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

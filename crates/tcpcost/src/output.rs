@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use tcpcost_counts::{Guard, TextForm, printable};
@@ -19,77 +18,7 @@ use tcpcost_report::{
 use tcpcost_study::ThresholdOf;
 
 use crate::exit::Exit;
-
-/// Which form results take on standard output.
-#[derive(Debug, Clone, Copy, Args)]
-#[group(multiple = false)]
-pub struct Format {
-    /// One JSON document (docs/records.md).
-    #[arg(long)]
-    pub json: bool,
-    /// One CSV row per cell and quantity.
-    #[arg(long)]
-    pub csv: bool,
-}
-
-/// Which form the results of a run take on standard output.
-#[derive(Debug, Clone, Copy, Args)]
-#[group(multiple = false)]
-pub struct RunFormat {
-    /// One JSON document (docs/records.md, docs/schema/summary.schema.json).
-    #[arg(long)]
-    pub json: bool,
-    /// One CSV row per cell and quantity.
-    #[arg(long)]
-    pub csv: bool,
-    /// Markdown for a pull request: findings, thresholds, one table, all else folded.
-    #[arg(long)]
-    pub markdown: bool,
-    /// KTAP, as the kernel's tests: a test for each cell and for each threshold.
-    #[arg(long)]
-    pub ktap: bool,
-    /// JUnit's XML: the tests of --ktap.
-    #[arg(long)]
-    pub junit: bool,
-    /// JSON of netdev's CI (NIPA): the tests of --ktap, each pass, fail or skip.
-    #[arg(long)]
-    pub nipa: bool,
-    /// Bencher Metric Format.
-    #[arg(long)]
-    pub bmf: bool,
-    /// JSON for github-action-benchmark's customSmallerIsBetter.
-    #[arg(long)]
-    pub github_benchmark: bool,
-    /// OpenMetrics text with timestamps.
-    #[arg(long)]
-    pub openmetrics: bool,
-}
-
-impl RunFormat {
-    /// True if no other format is chosen: the result is text for a reader.
-    pub fn is_text(self) -> bool {
-        let RunFormat {
-            json,
-            csv,
-            markdown,
-            ktap,
-            junit,
-            nipa,
-            bmf,
-            github_benchmark,
-            openmetrics,
-        } = self;
-        !(json
-            || csv
-            || markdown
-            || ktap
-            || junit
-            || nipa
-            || bmf
-            || github_benchmark
-            || openmetrics)
-    }
-}
+use crate::format::{Format, Formats, Output};
 
 /// Name of the HTML page in a run's directory.
 pub const PAGE: &str = "report.html";
@@ -140,77 +69,76 @@ impl Write for Log {
     }
 }
 
-/// Prints results, or writes them to `file`. Several runs become several tables, one JSON list, or
-/// CSV with one header line.
-pub fn print(
-    summaries: &[Summary],
-    format: RunFormat,
-    details: bool,
+/// Prints results, and writes those that have a file. Several runs become several tables, one JSON
+/// list, or CSV with one header line.
+pub fn print<C: Formats>(summaries: &[Summary], output: &Output<C>) -> anyhow::Result<()> {
+    for (format, file) in output.each() {
+        let form = match format {
+            Format::Json | Format::Nipa | Format::Bmf | Format::GithubBenchmark => TextForm::Json,
+            _ => TextForm::Lines,
+        };
+        let rendered = rendered(summaries, format, file.is_some());
+        put(&rendered, form, file)?;
+    }
+    Ok(())
+}
+
+/// Writes a result to `file`, else prints it on standard output.
+pub fn put(text: &str, form: TextForm, file: Option<&Path>) -> anyhow::Result<()> {
+    put_with(form, file, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes a result to `file`, else prints it on standard output while `write` makes it.
+pub fn put_with(
+    form: TextForm,
     file: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let style = TextStyle {
-        details,
-        colour: file.is_none()
-            && std::io::stdout().is_terminal()
-            && std::env::var_os("NO_COLOR").is_none(),
-        width: file.map_or_else(width, |_| TextStyle::default().width),
+    let Some(file) = file else {
+        return write_with(form, write).map(|_| ());
     };
-    let out = match (format, summaries) {
-        (RunFormat { json: true, .. }, [one]) => json(one) + "\n",
-        (RunFormat { json: true, .. }, many) => {
-            format!(
-                "[{}]\n",
-                many.iter().map(json).collect::<Vec<_>>().join(",\n")
-            )
-        }
-        (RunFormat { markdown: true, .. }, many) => markdown(many),
-        (RunFormat { ktap: true, .. }, many) => ktap(many),
-        (RunFormat { junit: true, .. }, many) => junit(many),
-        (RunFormat { nipa: true, .. }, many) => nipa(many),
-        (RunFormat { bmf: true, .. }, many) => bmf(many),
-        (
-            RunFormat {
-                github_benchmark: true,
-                ..
-            },
-            many,
-        ) => github_benchmark(many),
-        (
-            RunFormat {
-                openmetrics: true, ..
-            },
-            many,
-        ) => openmetrics(many),
-        (RunFormat { csv: true, .. }, many) => many
-            .iter()
-            .map(csv)
-            .enumerate()
-            .map(|(index, csv)| match csv.split_once('\n') {
+    let mut text = Vec::new();
+    write(&mut text)?;
+    write_file(file, &String::from_utf8(text)?)
+}
+
+fn rendered(summaries: &[Summary], format: Format, is_file: bool) -> String {
+    match format {
+        Format::Json => match summaries {
+            [one] => json(one) + "\n",
+            many => {
+                let documents: Vec<String> = many.iter().map(json).collect();
+                format!("[{}]\n", documents.join(",\n"))
+            }
+        },
+        Format::Markdown => markdown(summaries),
+        Format::Ktap => ktap(summaries),
+        Format::Junit => junit(summaries),
+        Format::Nipa => nipa(summaries),
+        Format::Bmf => bmf(summaries),
+        Format::GithubBenchmark => github_benchmark(summaries),
+        Format::Openmetrics => openmetrics(summaries),
+        Format::Csv => {
+            let tables = summaries.iter().map(csv).enumerate();
+            let rows = tables.map(|(index, csv)| match csv.split_once('\n') {
                 Some((_, rows)) if index > 0 => rows.to_string(),
                 _ => csv,
-            })
-            .collect(),
-        (_, many) => many
-            .iter()
-            .map(|one| text(one, style))
-            .collect::<Vec<_>>()
-            .join("\n"),
-    };
-    if let Some(file) = file {
-        return write_file(file, &out);
+            });
+            rows.collect()
+        }
+        _ => {
+            let default = TextStyle::default().width;
+            let style = TextStyle {
+                details: format == Format::Details,
+                colour: !is_file
+                    && std::io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none(),
+                width: if is_file { default } else { width() },
+            };
+            let texts = summaries.iter().map(|one| text(one, style));
+            texts.collect::<Vec<_>>().join("\n")
+        }
     }
-    let RunFormat {
-        json,
-        nipa,
-        bmf,
-        github_benchmark,
-        ..
-    } = format;
-    let written = match json || nipa || bmf || github_benchmark {
-        true => write_json(&out),
-        false => write(&out),
-    };
-    written.map(|_| ())
 }
 
 /// Returns the columns of the terminal, at most as many as a file gets.

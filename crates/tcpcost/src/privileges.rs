@@ -8,6 +8,7 @@ use tcpcost_host::privileges::{self, CapabilitySet};
 use tcpcost_relay::{Address, Mode};
 
 use crate::cli::{self, Command};
+use crate::format::Format;
 use crate::{output, peer, relay};
 
 /// What a command needs, and for what.
@@ -59,7 +60,7 @@ const CAPTURES: Need = need(
 );
 const PAGE: Need = need(
     "trace",
-    "--html: folders of other users",
+    "-o FILE: folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
 const LIMITS: Need = need(
@@ -78,7 +79,7 @@ const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
 const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
 const SERVED: Need = need(
     "peer",
-    "--serve DIR: files of other users",
+    "--service serve:DIR: files of other users",
     CapabilitySet::DAC_READ_SEARCH,
 );
 const CAPTURE: Need = need(
@@ -118,6 +119,7 @@ pub fn give_up(command: &Command) {
         tcpcost_meter::bpf::look_up_functions();
     }
     let needs = match command {
+        Command::Watch(args) if args.soak.is_some() => return,
         Command::Watch(args) => of_watch(args),
         Command::Trace(args) => of_trace(args),
         Command::Relay(flags) => of_relay(flags),
@@ -135,7 +137,7 @@ pub fn give_up(command: &Command) {
 }
 
 fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
-    let has_screen = !args.json && !args.lines;
+    let has_screen = args.output.has(Format::Screen);
     let is_one = |of: cli::WatchBy| args.by.contains(&of);
     let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
     vec![
@@ -144,12 +146,12 @@ fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
         (OWNERS, has_screen || shows_owners),
         (HOLDERS, shows_holders(args)),
         (NETNS, args.netns.is_some()),
-        (PORTS, args.prometheus.is_some_and(is_low)),
+        (PORTS, args.metrics.is_some_and(is_low)),
     ]
 }
 
 fn shows_holders(args: &cli::Watch) -> bool {
-    let has_screen = !args.json && !args.lines;
+    let has_screen = args.output.has(Format::Screen);
     let mut by = args.by.iter();
     has_screen || by.any(|by| *by != cli::WatchBy::Connection)
 }
@@ -161,7 +163,7 @@ fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
             CAPTURES,
             args.files.iter().any(|file| file != Path::new("-")),
         ),
-        (PAGE, args.html.is_some()),
+        (PAGE, args.output.has_files()),
     ]
 }
 
@@ -181,7 +183,7 @@ fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
     let forwards_low = flags.forward.iter().any(|forward| is_low(forward.local));
     vec![
         (PEER_INTERFACE, true),
-        (SERVED, flags.service.serves_directory()),
+        (SERVED, flags.serves_directory()),
         (CAPTURE, flags.pcap.is_some()),
         (PORTS, forwards_low),
     ]

@@ -4,10 +4,12 @@
 use std::io::{self, ErrorKind};
 
 use anyhow::Context;
+use tcpcost_counts::TextForm;
 use tcpcost_report::{CellSummary, Summary, flame, flame_difference, html};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::format::Format;
 use crate::output;
 use crate::run::StoredRun;
 
@@ -34,26 +36,15 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         }
         summaries.push(summary);
     }
-    let drawn = match (&args.flame, args.flame_diff.as_deref()) {
-        (Some(name), _) => {
-            let cell = cell(&summaries, name)?;
-            let without = || {
-                usage(format!(
-                    "cell \"{}\" has no call chains: run it with the meter profile",
-                    cell.name
-                ))
-            };
-            Some(flame(cell).ok_or_else(without)?)
+    if args.output.has(Format::Flame) {
+        let svg = flames(&summaries, &args.cell)?;
+        for (_, file) in args.output.each() {
+            output::put(&svg, TextForm::Lines, file)?;
         }
-        (None, Some([first, other])) => {
-            let (first, other) = (cell(&summaries, first)?, cell(&summaries, other)?);
-            Some(flame_difference(first, other).map_err(usage)?)
-        }
-        _ => None,
-    };
-    match drawn {
-        Some(svg) => output::write(&svg).map(|_| ())?,
-        None => output::print(&summaries, args.format, args.details, None)?,
+    } else if args.cell.is_empty() {
+        output::print(&summaries, &args.output)?;
+    } else {
+        return Err(usage("--cell needs --format flame"));
     }
     for (directory, error) in not_writable {
         let directory = directory.display();
@@ -65,6 +56,28 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     }
     // The text is printed even if a page could not be written.
     pages.map(|()| Exit::Ok)
+}
+
+/// Draws the flame graph of one cell, or the difference between two cells, as an SVG.
+fn flames(summaries: &[Summary], cells: &[String]) -> anyhow::Result<String> {
+    match cells {
+        [name] => {
+            let cell = cell(summaries, name)?;
+            flame(cell).ok_or_else(|| {
+                usage(format!(
+                    "cell \"{}\" has no call chains: run it with the meter profile",
+                    cell.name
+                ))
+            })
+        }
+        [first, other] => {
+            let (first, other) = (cell(summaries, first)?, cell(summaries, other)?);
+            flame_difference(first, other).map_err(usage)
+        }
+        _ => Err(usage(
+            "--format flame needs --cell CELL, or two of them for their difference",
+        )),
+    }
 }
 
 /// True if the user may not write into the directory: an archive, or a run of another user.

@@ -1,4 +1,4 @@
-//! `tcpcost soak`: prints a line per interval, like vmstat, with the load that soakers measure.
+//! `tcpcost watch --soak`: prints a line per interval, like vmstat, with the load that soakers measure.
 //! Calibrates before the first line and after the last one; Ctrl-C ends it.
 
 use std::fmt::Write;
@@ -14,21 +14,23 @@ use tcpcost_study::{Figure, Quantity, Reading, Whose};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::format::Format;
 use crate::output;
 use tcpcost_host::cpus::{self, Cpus};
 
 /// Prints lines until there are `count` of them, Ctrl-C is pressed, or no reader is left.
-pub fn soak(args: &cli::Soak) -> anyhow::Result<Exit> {
+pub fn soak(args: &cli::Watch) -> anyhow::Result<Exit> {
     let (interval, calibrate) = (args.interval, args.calibrate);
-    let cpus = cpus(args.cpus.as_deref())?;
+    let cpus = cpus(args.soak.as_deref().filter(|list| !list.is_empty()))?;
     // Signals must be handled before another thread starts.
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let mut meters = Meters {
         soakers: Soakers::start(&cpus, args.dirty_lines)?,
         proc: Proc::new(&cpus),
     };
+    let is_json = args.output.has(Format::Json);
     let print = |text: String, document: Value| {
-        let line = if args.json {
+        let line = if is_json {
             format!("{document}\n")
         } else {
             text
@@ -118,13 +120,13 @@ fn cpus(list: Option<&str>) -> anyhow::Result<Vec<usize>> {
     };
     let mut cpus = cpus::from_list(list)
         .filter(|cpus| !cpus.is_empty())
-        .ok_or_else(|| usage(format!("--cpus {list}: expected a list such as 0-3,8")))?;
+        .ok_or_else(|| usage(format!("--soak={list}: expected a list such as 0-3,8")))?;
     cpus.sort_unstable();
     cpus.dedup();
     match cpus.iter().find(|cpu| !usable.contains(cpu)) {
         None => Ok(cpus),
         Some(cpu) => Err(usage(format!(
-            "--cpus {list}: CPU {cpu} is offline or not allowed here; usable: {usable:?}"
+            "--soak={list}: CPU {cpu} is offline or not allowed here; usable: {usable:?}"
         ))),
     }
 }

@@ -1,14 +1,14 @@
-//! Built-in studies, and study files by path: `list`, `show`, `knobs`.
+//! `tcpcost study`: built-in studies, and study files by path.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use csv::{Terminator, WriterBuilder};
-use tcpcost_study::{Group, KNOBS, Of, Study, nearest};
+use tcpcost_study::{Group, KNOBS, Knob, Of, Study, nearest};
 
 use crate::exit::usage;
-use crate::output::Format;
+use crate::format::{Format, OfList, Output};
 
 /// Finds a study by its built-in name or by its path. Returns its name, its text, and the file's
 /// name for error messages.
@@ -63,13 +63,13 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns the output of `tcpcost list`.
-pub fn list(format: Format) -> anyhow::Result<String> {
+/// Returns the output of `tcpcost study list`.
+pub fn list(output: &Output<OfList>) -> anyhow::Result<String> {
     let studies = BUILT_IN
         .iter()
         .map(|(name, text)| Ok((*name, Study::parse(name, text, name)?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    if format.json {
+    if output.has(Format::Json) {
         let list: Vec<_> = studies
             .iter()
             .map(|(name, study)| {
@@ -78,7 +78,7 @@ pub fn list(format: Format) -> anyhow::Result<String> {
             .collect();
         return Ok(serde_json::to_string_pretty(&list)? + "\n");
     }
-    if format.csv {
+    if output.has(Format::Csv) {
         let feed = Terminator::Any(b'\n');
         let mut rows = WriterBuilder::new().terminator(feed).from_writer(vec![]);
         rows.write_record(["name", "cells", "title"])?;
@@ -99,7 +99,7 @@ pub fn list(format: Format) -> anyhow::Result<String> {
     Ok(lines)
 }
 
-/// Returns the output of `tcpcost show NAME`: the text of a built-in study.
+/// Returns the output of `tcpcost study show NAME`: the text of a built-in study.
 pub fn show(name: &str) -> anyhow::Result<String> {
     match built_in(name) {
         Some(text) => Ok(text.to_string()),
@@ -111,33 +111,58 @@ pub fn show(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Returns the output of `tcpcost knobs`.
+/// Returns the output of `tcpcost study knobs NAME`. The host of a name such as `client.mtu` is ignored.
+///
+/// # Errors
+/// No knob has this name.
+pub fn one_knob(named: &str) -> anyhow::Result<String> {
+    let name = named.rsplit('.').next().unwrap_or(named);
+    match KNOBS
+        .iter()
+        .find(|knob| knob.key == name || knob.name == name)
+    {
+        Some(knob) => Ok(knob_text(knob)),
+        None => {
+            let near = nearest(name, KNOBS.iter().map(|knob| knob.name));
+            let meant = near.map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
+            Err(usage(format!("no knob \"{named}\"{meant}")))
+        }
+    }
+}
+
+/// Returns the output of `tcpcost study knobs`.
 pub fn knobs() -> String {
     let mut text = String::new();
     for (group, title) in [(Group::Workload, "[workload]"), (Group::Bed, "[bed]")] {
         text += &format!("{title}\n");
         for knob in KNOBS.iter().filter(|knob| knob.group == group) {
-            let end = match knob {
-                knob if knob.per_end => "; client.* and server.* set one end",
-                knob if knob.per_group => "; a [[group]] may have its own",
-                _ => "",
-            };
-            text += &format!(
-                "  {} = {} (default {}{end})\n",
-                knob.key,
-                knob.expected(),
-                knob.default
-            );
-            text += &format!("      {}\n", knob.doc);
-            if !knob.needs.is_empty() {
-                text += &format!("      needs {}\n", knob.needs_text());
-            }
-            if let Of::Link(kernel, user) | Of::Tcp(kernel, user) = knob.of {
-                text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
-            }
+            text += &knob_text(knob);
         }
     }
     text += "  sysctl.\"net.…\" = a sysctl of the end's namespace (client.sysctl, server.sysctl for one end)\n";
+    text
+}
+
+fn knob_text(knob: &Knob) -> String {
+    let mut text = String::new();
+    let end = match knob {
+        knob if knob.per_end => "; client.* and server.* set one end",
+        knob if knob.per_group => "; a [[group]] may have its own",
+        _ => "",
+    };
+    text += &format!(
+        "  {} = {} (default {}{end})\n",
+        knob.key,
+        knob.expected(),
+        knob.default
+    );
+    text += &format!("      {}\n", knob.doc);
+    if !knob.needs.is_empty() {
+        text += &format!("      needs {}\n", knob.needs_text());
+    }
+    if let Of::Link(kernel, user) | Of::Tcp(kernel, user) = knob.of {
+        text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
+    }
     text
 }
 

@@ -1,15 +1,30 @@
-//! uperf profiles as studies, and `tcpcost convert`.
+//! uperf profiles as studies, and `tcpcost study convert` and `tcpcost uperf`.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
 use tcpcost_study::{ConvertedProfile, UperfSurroundings, convert_uperf_profile, is_uperf_profile};
 
+use crate::cli;
 use crate::exit::usage;
 use crate::output;
 use crate::studies;
 
-/// Returns the output of `tcpcost convert PROFILE`: the text of a study file.
+/// Returns the words of the command line that runs a profile: `tcpcost run PROFILE …`.
+pub fn run_words(args: &cli::Uperf) -> Vec<OsString> {
+    let details: &[&str] = if args.all {
+        &["--format", "details"]
+    } else {
+        &[]
+    };
+    let words = ["tcpcost", "run", &args.profile];
+    let options = args.run.iter().map(String::as_str);
+    let words = words.into_iter().chain(details.iter().copied());
+    words.chain(options).map(OsString::from).collect()
+}
+
+/// Returns the output of `tcpcost study convert PROFILE`: the text of a study file.
 pub fn convert(named: &str) -> anyhow::Result<String> {
     let (name, text, file) = studies::find(named)?;
     if !is_uperf_profile(&text) {

@@ -44,7 +44,14 @@ impl Trace {
     /// Of this interface; `None` where it cannot capture.
     fn on(interface: &str) -> Option<Trace> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
-            .args(["trace", "-i", interface, "--interval", "10ms", "--json"])
+            .args([
+                "trace",
+                "-i",
+                interface,
+                "--interval",
+                "10ms",
+                "--format=json",
+            ])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -217,18 +224,18 @@ fn over_a_tap() -> Option<()> {
         "peer",
         "--tap",
         "tcp0",
-        "--json",
+        "--format=json",
         "--listen",
         "5000",
-        "--sink",
+        "--service=sink",
         "--pcap",
         &file,
-        "--address",
+        "--local",
         "10.78.0.2/24",
         "--host-address",
         "10.78.0.1/24",
-        "--ack-every",
-        "4",
+        "--set",
+        "ack_every=4",
     ]);
     peer.wait_for("ready");
     let (Some(mut meter), Some(trace)) = (segments(), Trace::on("tcp0")) else {
@@ -268,7 +275,7 @@ fn over_a_tap() -> Option<()> {
     }
 
     // And the capture that our own end wrote says what the other one does.
-    let ran = place.run(&["trace", &file, "--json"]);
+    let ran = place.run(&["trace", &file, "--format=json"]);
     let own: Value = serde_json::from_str(&ran.stdout).unwrap();
     for end in [0, 1] {
         let own = &own["captures"][0]["connections"][0]["ends"][end];

@@ -29,7 +29,7 @@ fn told(place: &Place, file: &str, address: &str, mss: u64, from_ns: u64, until_
         &format!("@{until_ns}"),
         "--mss",
         &mss.to_string(),
-        "--json",
+        "--format=json",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -337,7 +337,7 @@ fn loopback_and_memory_are_captured_too_and_the_costs_are_of_the_other_trials() 
         "--capture",
         "--out",
         "out",
-        "--json",
+        "--format=json",
         "--quiet",
     ]);
     let records = place.records("out");

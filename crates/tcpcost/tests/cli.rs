@@ -62,7 +62,7 @@ fn a_mistake_is_one_line_with_exit_code_2() {
             &["run", &vast, "--dry-run"],
             "cells, more than 10000: take values off",
         ),
-        (&["show", "tuor"], "no study \"tuor\""),
+        (&["study", "show", "tuor"], "no study \"tuor\""),
         (&["rum"], "unrecognized subcommand 'rum'"),
         (&["run"], "required"),
     ];
@@ -78,24 +78,69 @@ fn a_mistake_is_one_line_with_exit_code_2() {
 #[test]
 fn every_listed_study_can_be_shown_copied_and_planned() {
     let place = Place::new();
-    let list = place.run(&["list"]);
+    let list = place.run(&["study", "list"]);
     assert_eq!(list.code, Some(0));
     assert!(list.stdout.lines().count() >= 6, "{}", list.stdout);
     for line in list.stdout.lines() {
         let name = line.split_whitespace().next().unwrap();
-        let shown = place.run(&["show", name]);
+        let shown = place.run(&["study", "show", name]);
         let copy = place.write("copy.toml", &shown.stdout);
         let planned = place.run(&["run", &copy, "--dry-run"]);
         assert_eq!(planned.code, Some(0), "{planned:?}");
         assert!(planned.stdout.contains(" cells, "), "{}", planned.stdout);
     }
-    let knobs = place.run(&["knobs"]);
+    let one = place.run(&["study", "knobs", "client.mtu"]);
+    assert!(one.stdout.starts_with("  mtu = "), "{one:?}");
+    let none = place.run(&["study", "knobs", "mtv"]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+    assert!(none.stderr.contains("did you mean mtu?"), "{none:?}");
+    let knobs = place.run(&["study", "knobs"]);
     assert!(
         knobs
             .stdout
             .contains("write_size = a size such as \"64KiB\""),
         "{}",
         knobs.stdout
+    );
+}
+
+#[test]
+fn fronts_have_help_by_its_long_name() {
+    let place = Place::new();
+    for name in ["netperf", "netserver", "uperf"] {
+        let ran = place.run(&[name, "--help"]);
+        assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
+        assert!(ran.stdout.contains(name), "{name}: {ran:?}");
+    }
+}
+
+#[test]
+fn results_go_to_several_files_and_to_standard_output() {
+    let place = Place::new();
+    let study = place.write("short.toml", SHORT);
+    let formats = [
+        "--format=text",
+        "--format=json",
+        "-o",
+        "a.json",
+        "--format=csv",
+        "-o",
+        "a.csv",
+    ];
+    let ran = place.run(&[&["run", &study, "--out", "out"], &formats[..]].concat());
+    assert!(ran.stdout.starts_with("short\n"), "{ran:?}");
+    let json = std::fs::read_to_string(place.path("a.json")).unwrap();
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&json).is_ok(),
+        "{json}"
+    );
+    let csv = std::fs::read_to_string(place.path("a.csv")).unwrap();
+    assert!(csv.lines().count() > 1, "{csv}");
+    let wrong = place.run(&["report", "out", "--format=html"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("expected text, details, json"),
+        "{wrong:?}"
     );
 }
 
@@ -136,7 +181,7 @@ fn a_dry_run_runs_nothing() {
 fn a_study_runs_from_file_to_report() {
     let place = Place::new();
     let study = place.write("short.toml", SHORT);
-    let ran = place.run(&["run", &study, "--out", "out", "--json"]);
+    let ran = place.run(&["run", &study, "--out", "out", "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let summary: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(summary["schema_version"], 2);
@@ -156,12 +201,12 @@ fn a_study_runs_from_file_to_report() {
     }
     assert!(place.path("out/report.html").exists());
 
-    let again = place.run(&["report", "out", "--json"]);
+    let again = place.run(&["report", "out", "--format=json"]);
     assert_eq!(
         again.stdout, ran.stdout,
         "a report can always be made again from records"
     );
-    let csv = place.run(&["report", "out", "--csv"]);
+    let csv = place.run(&["report", "out", "--format=csv"]);
     assert!(csv.stdout.lines().count() > 10, "{}", csv.stdout);
     let text = place.run(&["report", "out"]);
     assert!(text.stdout.contains("write_size=64KiB"), "{}", text.stdout);
@@ -252,7 +297,7 @@ fn a_knob_that_cannot_be_had_is_a_recorded_skip() {
         "skip.toml",
         &SHORT.replace("[vary]", "[vary]\nbottleneck = [\"none\", \"100Mbit\"]"),
     );
-    let ran = place.run(&["run", &study, "--out", "out", "--json"]);
+    let ran = place.run(&["run", &study, "--out", "out", "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let skipped: Vec<_> = place
         .records("out")

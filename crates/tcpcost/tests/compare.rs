@@ -51,7 +51,7 @@ fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
         "30s",
         "--out",
         "run",
-        "--json",
+        "--format=json",
         "-q",
     ]);
     let comparison = &document(&ran)["comparisons"][0];
@@ -62,9 +62,9 @@ fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
     let lo = comparison["ratio"]["lo"].as_f64().unwrap();
     assert!(lo > 1.0, "{comparison}");
     assert!(comparison["ratio"]["n"].as_u64().unwrap() >= 7);
-    let again = place.run(&["report", "run", "--json"]);
+    let again = place.run(&["report", "run", "--format=json"]);
     assert_eq!(&document(&again)["comparisons"][0], comparison);
-    let resumed = place.run(&["run", "--resume", "run", "--json", "-q"]);
+    let resumed = place.run(&["run", "--resume", "run", "--format=json", "-q"]);
     assert_eq!(resumed.code, Some(3), "{resumed:?}");
     assert_eq!(&document(&resumed)["comparisons"][0], comparison);
     let said = place.run(&["report", "run"]);
@@ -88,7 +88,7 @@ fn a_cell_against_itself_set_otherwise_and_another_build_are_pairs() {
         "ack_segments=1",
         "--time",
         "2s",
-        "--json",
+        "--format=json",
         "-q",
     ]);
     let document_of = document(&ran);
@@ -109,7 +109,7 @@ fn a_cell_against_itself_set_otherwise_and_another_build_are_pairs() {
         "80",
         "--time",
         "20s",
-        "--json",
+        "--format=json",
         "-q",
     ]);
     let document = document(&ran);
@@ -178,7 +178,14 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         place.write("mine.toml", &limit);
     };
     limited("+1000000 %");
-    let ran = place.run(&["run", "mine.toml", "--baseline", "before", "--json", "-q"]);
+    let ran = place.run(&[
+        "run",
+        "mine.toml",
+        "--baseline",
+        "before",
+        "--format=json",
+        "-q",
+    ]);
     // If the machine became much busier between the two, they are not judged.
     assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
     let of_run = document(&ran);
@@ -199,7 +206,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         false => record.to_string(),
     };
     copy(&place, "before", "after", dearer);
-    let ran = place.run(&["compare", "before", "after", "--json"]);
+    let ran = place.run(&["compare", "before", "after", "--format=json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let verdict = &document(&ran)["comparisons"][0];
     assert_eq!(verdict["verdict"], "REGRESSES", "{verdict}");
@@ -212,7 +219,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         "compare",
         "before",
         "after",
-        "--junit",
+        "--format=junit",
         "-o",
         "verdicts.xml",
     ]);
@@ -266,7 +273,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
         "10ms",
         "--out",
         "turn",
-        "--json",
+        "--format=json",
         "-q",
     ];
     let ran = place.run(&args_of_turn);
@@ -365,7 +372,7 @@ fn two_commands_are_compared_until_it_is_known() {
         "compare",
         "--time",
         "60s",
-        "--json",
+        "--format=json",
         "--",
         "sh",
         "-c",

@@ -21,7 +21,7 @@ fn verdict(checks: &[serde_json::Value], name: &str) -> String {
 
 #[test]
 fn the_document_has_every_check_once_with_all_its_keys() {
-    let ran = Place::new().run(&["doctor", "--json"]);
+    let ran = Place::new().run(&["doctor", "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let checks = checks(&ran);
     let names: BTreeSet<&str> = checks
@@ -63,7 +63,7 @@ fn a_person_gets_one_line_a_check_and_a_sum() {
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(
         lines.len(),
-        checks(&place.run(&["doctor", "--json"])).len() + 1
+        checks(&place.run(&["doctor", "--format=json"])).len() + 1
     );
     assert!(lines.last().unwrap().ends_with(": studies can run here"));
     assert!(lines[0].starts_with("ok "), "{}", lines[0]);
@@ -75,7 +75,7 @@ fn an_unprivileged_user_is_told_what_is_refused() {
         return skip("needs root to become somebody else");
     }
     let place = Place::new();
-    let mut command = place.command(&["doctor", "--json"]);
+    let mut command = place.command(&["doctor", "--format=json"]);
     command.current_dir("/").uid(NOBODY).gid(NOBODY);
     let output = match command.output() {
         Ok(output) => output,

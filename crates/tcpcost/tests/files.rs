@@ -290,7 +290,7 @@ fn root_acts_on_no_journal_in_a_folder_that_is_not_its_own() {
     fifo(&state.join("x.journal"));
     let before = text("/proc/sys/kernel/core_pattern");
     // In root's own folder: the line and the FIFO are said and kept.
-    let ran = place.run(&["restore"]);
+    let ran = place.run(&["doctor", "--restore"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let said = [
         "is no sysctl that a study may set",
@@ -305,7 +305,7 @@ fn root_acts_on_no_journal_in_a_folder_that_is_not_its_own() {
     // In another user's: nothing is read.
     give_away(&state);
     says(
-        &place.run(&["restore"]),
+        &place.run(&["doctor", "--restore"]),
         1,
         "belongs to user 65534, not to root: chown root",
     );

@@ -118,7 +118,7 @@ fn compare_reaches_hosts_as_run_does() {
 fn the_binary_is_pushed_once_and_runs_from_there() {
     let Some(lab) = Lab::new(2) else { return };
     let reach = lab.reach();
-    let push = [reach[0].as_str(), &reach[1], "--push"];
+    let push = [reach[0].as_str(), &reach[1], "--hosts=push=on"];
     let study = pair("");
     for out in ["first", "second"] {
         let path = lab.place.write("study.toml", &study);
@@ -156,7 +156,7 @@ fn a_host_that_cannot_take_the_binary_is_told_by_name() {
         .write("cache-beta", "a file where a folder is to be");
     let reach = lab.reach();
     let ran = lab
-        .start(&pair(""), &[&reach[0], &reach[1], "--push"])
+        .start(&pair(""), &[&reach[0], &reach[1], "--hosts=push=on"])
         .end();
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
@@ -251,7 +251,7 @@ fn the_hosts_program_is_words_and_what_it_lacks_is_said() {
     let ran = |program: &str| {
         let _ = std::fs::remove_dir_all(lab.place.path("out"));
         let mut reach = lab.reach();
-        reach[3] = program.to_string();
+        reach[3] = format!("program={program}");
         let args: Vec<&str> = reach.iter().map(String::as_str).collect();
         lab.place.in_time(|| lab.start(&pair(""), &args).end())
     };
@@ -261,7 +261,7 @@ fn the_hosts_program_is_words_and_what_it_lacks_is_said() {
     let missing = ran("/nowhere/tcpcost");
     assert_eq!(missing.code, Some(1), "{missing:?}");
     assert!(
-        missing.stderr.contains("--push copies this one"),
+        missing.stderr.contains("push=on copies this one"),
         "{missing:?}"
     );
     let broken = "echo 'tcpcost: error while loading shared libraries: libelf.so.1: no such file' >&2\nexit 127\n";
@@ -278,12 +278,12 @@ fn what_a_hosts_shell_greets_with_is_no_answer() {
     // As a .bashrc that prints.
     let ssh = format!(
         "echo Welcome\necho\necho 'server is up'\nexec {} \"$@\"\n",
-        reach[1]
+        reach[1].trim_start_matches("ssh=")
     );
-    let ssh = format!("sh {}", lab.place.write("greets", &ssh));
+    let ssh = format!("ssh=sh {}", lab.place.write("greets", &ssh));
     for args in [
-        &["--ssh", &ssh, "--push"][..],
-        &["--ssh", &ssh, &reach[2], &reach[3]],
+        &["--hosts", &ssh, "--hosts=push=on"][..],
+        &["--hosts", &ssh, &reach[2], &reach[3]],
     ] {
         let _ = std::fs::remove_dir_all(lab.place.path("out"));
         let ran = lab.place.in_time(|| lab.start(&pair(""), args).end());
@@ -431,7 +431,7 @@ fn failed(lab: &Lab) -> Option<Value> {
 #[test]
 fn an_agent_that_stays_stopped_ends_the_run_and_puts_back_once_it_goes_on() {
     let Some(lab) = Lab::new(2) else { return };
-    let mut started = begun(&lab, &["--silence-max", "5s"]);
+    let mut started = begun(&lab, &["--hosts", "silence_max=5s"]);
     let agent = lab.agent_of(1, "server");
     stop_in_traffic(&lab, agent);
     let failed = until("the record", || failed(&lab));
@@ -503,7 +503,7 @@ fn an_agent_that_is_stopped_for_20_s_fails_its_trial_alone() {
 fn an_agent_that_is_stopped_for_longer_than_it_may_be_silent_is_given_up_and_the_run_goes_on() {
     let Some(lab) = Lab::new(2) else { return };
     // Given up after at most 15 s and a trial's one; who comes next waits 15 s more.
-    let started = begun(&lab, &["--silence-max", "15s"]);
+    let started = begun(&lab, &["--hosts", "silence_max=15s"]);
     let failed = stopped_for_20_s(&lab);
     assert!(
         reason(&failed).contains("server agent: has not answered for 15 s"),
@@ -515,7 +515,7 @@ fn an_agent_that_is_stopped_for_longer_than_it_may_be_silent_is_given_up_and_the
 #[test]
 fn a_host_whose_connection_to_the_command_is_lost_puts_back_by_itself() {
     let Some(lab) = Lab::new(2) else { return };
-    let mut started = begun(&lab, &["--silence-max", "5s"]);
+    let mut started = begun(&lab, &["--hosts", "silence_max=5s"]);
     // No FIN, no RST: neither end hears of it.
     lab.at(1, || link::set_down("ctl0").unwrap());
     lab.until_mtu(1, 1500);

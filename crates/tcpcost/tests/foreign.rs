@@ -107,15 +107,15 @@ fn records_of_others_are_shown_and_not_obeyed_in_any_form() {
     hostile_run(&place);
     for form in [
         "",
-        "--details",
-        "--markdown",
-        "--csv",
-        "--json",
-        "--ktap",
-        "--nipa",
-        "--bmf",
-        "--github-benchmark",
-        "--openmetrics",
+        "--format=details",
+        "--format=markdown",
+        "--format=csv",
+        "--format=json",
+        "--format=ktap",
+        "--format=nipa",
+        "--format=bmf",
+        "--format=github-benchmark",
+        "--format=openmetrics",
     ] {
         let args: Vec<&str> = ["report", "run", form]
             .into_iter()
@@ -125,11 +125,11 @@ fn records_of_others_are_shown_and_not_obeyed_in_any_form() {
         assert_eq!(ran.code, Some(0), "{form}: {}", ran.stderr);
         checked(form, &ran);
         let is_figures = [
-            "--bmf",
-            "--github-benchmark",
-            "--openmetrics",
-            "--nipa",
-            "--csv",
+            "--format=bmf",
+            "--format=github-benchmark",
+            "--format=openmetrics",
+            "--format=nipa",
+            "--format=csv",
         ]
         .contains(&form);
         assert!(
@@ -137,14 +137,14 @@ fn records_of_others_are_shown_and_not_obeyed_in_any_form() {
             "{form}"
         );
         match form {
-            "--csv" => {
+            "--format=csv" => {
                 let rows = ran.stdout.lines().skip(1);
                 assert!(
                     rows.into_iter().all(|row| row.starts_with("'=1+1")),
                     "a formula"
                 );
             }
-            "--markdown" => {
+            "--format=markdown" => {
                 let (table, _) = ran.stdout.split_once("<details>").unwrap();
                 let rows = table.lines().filter(|line| line.starts_with('|'));
                 assert!(
@@ -199,15 +199,15 @@ fn names_in_a_tcpdump_text_are_shown_and_not_obeyed() {
     for form in [
         &[][..],
         &["--connection", "1"],
-        &["--csv"],
-        &["--json"],
-        &["--html", "page.html"],
+        &["--format=csv"],
+        &["--format=json"],
+        &["--format=text", "--format=html", "-o", "page.html"],
     ] {
         let ran = place.run(&[&["trace", file], form].concat());
         assert_eq!(ran.code, Some(0), "{form:?}: {ran:?}");
         checked(&format!("{form:?}"), &ran);
         assert!(ran.stdout.contains("a␛[2Jb␊::error::"), "{form:?}: {ran:?}");
-        if form == ["--csv"] {
+        if form == ["--format=csv"] {
             assert!(ran.stdout.contains(",'=␛]0;x␇"), "{ran:?}");
         }
     }
@@ -229,10 +229,10 @@ fn a_files_name_in_an_error_is_part_of_one_line() {
         &["run", "--resume", name],
         &["run", "tour", "--baseline", name],
         &["compare", name, name],
-        &["convert", name],
-        &["show", name],
-        &["manifest", name],
-        &["bisect", "--baseline", name],
+        &["study", "convert", name],
+        &["study", "show", name],
+        &["study", "show", name, "--format=manifest"],
+        &["kernels", "bisect", "--baseline", name],
         &["stat", name],
         &["relay", "--listen", name, "--to", name],
         &["netperf", "-H", name],
@@ -297,10 +297,17 @@ fn the_name_of_a_process_moves_no_cursor_of_watch() {
         .spawn()
         .unwrap();
     let _client = Ended(client);
-    for form in ["--lines", "--json"] {
+    for form in ["--format=lines", "--format=json"] {
         until("a row of the process", || {
             let ran = place.run(&[
-                "watch", "100ms", "2", "--by", "process", "--rows", "50", form,
+                "watch",
+                "--interval=100ms",
+                "--count=2",
+                "--by",
+                "process",
+                "--top",
+                "50",
+                form,
             ]);
             assert_eq!(ran.code, Some(0), "{ran:?}");
             checked(form, &ran);

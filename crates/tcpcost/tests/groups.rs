@@ -69,7 +69,7 @@ fn check(place: &Place, study: &str) {
         );
     }
     assert_eq!(sum(group("bulk"), "transactions"), 0);
-    let report = place.run(&["report", "out", "--json"]);
+    let report = place.run(&["report", "out", "--format=json"]);
     assert_eq!(report.code, Some(0), "{report:?}");
     for figure in [
         "small_response_us_p50",

@@ -48,8 +48,9 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
     let place = Place::new();
     let study = place.write("two.toml", STUDY);
     let kernel = kernel.to_str().unwrap();
-    let args = ["run", &study, "--exact-instructions", "--kernel", kernel];
-    let ran = place.run(&[&args[..], &["--out", "out", "--json", "--quiet"]].concat());
+    let guest = format!("--guest={kernel}");
+    let args = ["run", &study, &guest];
+    let ran = place.run(&[&args[..], &["--out", "out", "--format=json", "--quiet"]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let records = std::fs::read_to_string(place.path("out/records.jsonl")).unwrap();
     let records: Vec<Value> = records
@@ -130,7 +131,7 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
 fn a_host_without_an_emulator_says_what_to_install() {
     let place = Place::new();
     let study = place.write("two.toml", STUDY);
-    let mut command = place.command(&["run", &study, "--exact-instructions", "--out", "out"]);
+    let mut command = place.command(&["run", &study, "--guest", "--out", "out"]);
     let ran = command
         .env("PATH", place.directory.path())
         .output()
@@ -149,7 +150,8 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     let place = Place::new();
     let study = place.write("two.toml", STUDY);
     let run = |kernel: &str, out: &str| {
-        let args = ["run", &study, "--exact-instructions", "--kernel", kernel];
+        let guest = format!("--guest={kernel}");
+        let args = ["run", &study, &guest];
         place.run(&[&args[..], &["--out", out, "--quiet"]].concat())
     };
     let nowhere = run("/nowhere", "nowhere");
@@ -163,7 +165,7 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     assert!(records.contains("last words"), "{records}");
     // To git neither is a bad commit: it skips what was not built, and what does not boot.
     for kernel in ["/nowhere", &study] {
-        let ran = place.run(&["bisect", kernel, "--baseline", "text", "--quiet"]);
+        let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "text", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");
     }
 }

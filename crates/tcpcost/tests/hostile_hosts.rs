@@ -25,7 +25,7 @@ fn attack(script: &str, more: &[&str]) -> Ran {
     let place = Place::new();
     let study = study(&place, script);
     let mut args = vec!["run", &study, "--out", "out", "--allow-exec"];
-    args.extend(["--silence-max", "2s"]);
+    args.extend(["--hosts", "silence_max=2s"]);
     args.extend(more);
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
@@ -160,9 +160,12 @@ fn a_silent_host_is_given_up() {
 #[test]
 fn a_host_that_is_copied_to_and_then_lives_or_talks_on_is_given_up() {
     let present = "echo \"tcpcost-push: $(uname -m)\"\necho tcpcost-push: present /x\n";
-    let ran = attack(&format!("{present}exec sleep 100000\n"), &["--push"]);
+    let ran = attack(
+        &format!("{present}exec sleep 100000\n"),
+        &["--hosts=push=on"],
+    );
     assert!(ran.stderr.contains("server agent: "), "{ran:?}");
-    let ran = attack("yes | tr -d '\\n'\n", &["--push"]);
+    let ran = attack("yes | tr -d '\\n'\n", &["--hosts=push=on"]);
     assert!(
         ran.stderr.contains("server agent: push: it ended"),
         "{ran:?}"

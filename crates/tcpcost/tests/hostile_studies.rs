@@ -131,7 +131,7 @@ fn a_dry_run_prints_each_command_as_a_shell_reads_it() {
         commands[1],
         r"env 'A='\''b' '$(x)' sh tcpcost agent --lease 90000ms server"
     );
-    let pushed = place.run(&["run", &study, "--dry-run", "--push"]);
+    let pushed = place.run(&["run", &study, "--dry-run", "--hosts=push=on"]);
     assert!(pushed.stdout.contains("umask 077"), "{pushed:?}");
     assert!(!place.path("tcpcost-out").exists());
 }

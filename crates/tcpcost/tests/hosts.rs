@@ -17,7 +17,7 @@ fn names(record: &Value) -> Vec<&str> {
 /// Runs a study of one cell; gives its record and the estimates of its summary.
 fn run(place: &Place, text: &str) -> (Value, Value) {
     let study = place.write("study.toml", &format!("{text}{MEASURE}"));
-    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--json"]));
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--format=json"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     let record = place.records("out").remove(0);

@@ -1,4 +1,4 @@
-//! Hosts that are pods: what `tcpcost manifest` prints is what `tcpcost run` then needs, by a stand-in for kubectl that knows the
+//! Hosts that are pods: what `tcpcost study show --format manifest` prints is what `tcpcost run` then needs, by a stand-in for kubectl that knows the
 //! printed objects alone, and one for a node's kubelet that runs a Job's containers as its objects say. As root; elsewhere skipped.
 
 mod common;
@@ -61,7 +61,14 @@ fn print(lab: &Lab, more: &[&str]) -> Printed {
     let study = lab
         .place
         .write("pods.toml", &format!("{WORKLOAD}{MEASURE}"));
-    let mut args = vec!["manifest", &study, "--image", "registry.example/tcpcost:1"];
+    let mut args = vec![
+        "study",
+        "show",
+        &study,
+        "--format=manifest",
+        "--pod",
+        "image=registry.example/tcpcost:1",
+    ];
     args.extend(more);
     let printed = lab.place.run(&args);
     assert_eq!(printed.code, Some(0), "{printed:?}");
@@ -250,7 +257,7 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
     if !has_program("bash") {
         return;
     }
-    let printed = print(&lab, &["--attach"]);
+    let printed = print(&lab, &["--pod", "attach"]);
     let hosts = &printed.hosts;
     assert!(hosts.contains("server = \"attach:"), "{hosts}");
     let kubelets = [0, 1].map(|index| Kubelet::new(&lab, &printed, index));

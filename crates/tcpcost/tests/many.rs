@@ -60,7 +60,7 @@ fn fifteen_clients_and_their_server_are_each_told_by_their_own_meters() {
         );
         assert_eq!(found["ports"]["eth0"]["nic"]["driver"], "veth");
     }
-    let report = lab.place.run(&["report", "--details", "out"]);
+    let report = lab.place.run(&["report", "--format=details", "out"]);
     let rows: Vec<&str> = report
         .stdout
         .lines()

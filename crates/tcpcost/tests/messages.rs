@@ -67,10 +67,10 @@ const PROFILES: &[&str] = &[
 /// Arguments with one mistake each.
 const ARGUMENTS: &[&[&str]] = &[
     &["run", "tuor"],
-    &["convert", "tour"],
+    &["study", "convert", "tour"],
     &["run", "write_size"],
     &["run", "nothing-like-it"],
-    &["show", "acsk"],
+    &["study", "show", "acsk"],
     &["rnu", "tour"],
     &["run", "tour", "--set", "connections=5"],
     &["run", "tour", "--set", "write_size=[4KiB,8KiB]"],
@@ -130,8 +130,8 @@ const RELAYS: &[(i32, &[&str])] = &[
             "127.0.0.1:0",
             "--to",
             "10.9.0.1:80",
-            "--keepalive",
-            "1ms",
+            "--set",
+            "keepalive=1ms",
         ],
     ),
     (
@@ -142,8 +142,8 @@ const RELAYS: &[(i32, &[&str])] = &[
             "127.0.0.1:0",
             "--to",
             "10.9.0.1:80",
-            "--pipe-size",
-            "1KiB",
+            "--set",
+            "pipe_size=1KiB",
         ],
     ),
     (

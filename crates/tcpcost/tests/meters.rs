@@ -66,7 +66,7 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
     }
     let place = Place::new();
     let study = place.write("owners.toml", &(OWNERS.to_string() + MEASURE));
-    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--json"]));
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--format=json"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let records = place.records("out");
     let refused: String = records.iter().map(warnings).collect();
@@ -344,7 +344,7 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
             "[measure]\nmeters = [\"exact\", \"profile\"]\nprofile_hz = 999",
         );
     let study = place.write("chains.toml", &text);
-    let ran = place.run(&["run", &study, "--out", "out", "--json"]);
+    let ran = place.run(&["run", &study, "--out", "out", "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
     if warnings(record).contains("meter profile: ") {
@@ -384,14 +384,22 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
     for expected in ["system call and copy", "TCP output", "TCP input and ACK"] {
         assert!(layers.contains(expected), "{layers:?}");
     }
-    let drawn = place.run(&["report", "out", "--flame", "1"]);
+    let drawn = place.run(&["report", "out", "--format=flame", "--cell", "1"]);
     assert!(drawn.stdout.contains("<title>tcp_sendmsg"), "{drawn:?}");
-    let same = place.run(&["report", "out", "--flame-diff", "1", "chains"]);
+    let same = place.run(&[
+        "report",
+        "out",
+        "--format=flame",
+        "--cell",
+        "1",
+        "--cell",
+        "chains",
+    ]);
     assert!(
         same.stdout.contains("chains (") && same.stdout.contains("<svg"),
         "{same:?}"
     );
-    let wrong = place.run(&["report", "out", "--flame", "2"]);
+    let wrong = place.run(&["report", "out", "--format=flame", "--cell", "2"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(
         wrong.stderr.contains("no cell \"2\": there are \"chains\""),
@@ -409,7 +417,14 @@ fn what_a_meter_costs_is_told_also_by_a_resumed_run() {
         .replace("repetitions = 1", "repetitions = 2")
         .replace("[measure]", "[measure]\nmeters = [\"proc\", \"soak\"]");
     let study = place.write("costs.toml", &text);
-    let ran = place.run(&["run", &study, "--out", "out", "--meter-cost", "--json"]);
+    let ran = place.run(&[
+        "run",
+        &study,
+        "--out",
+        "out",
+        "--meter-cost",
+        "--format=json",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let cells = |records: &[serde_json::Value]| -> Vec<String> {
         let names = records
@@ -443,7 +458,7 @@ fn what_a_meter_costs_is_told_also_by_a_resumed_run() {
     let file = place.path("out").join("records.jsonl");
     let kept = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &kept[..kept.len() - 100]).unwrap();
-    let ran = place.run(&["run", "--resume", "out", "--json"]);
+    let ran = place.run(&["run", "--resume", "out", "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(cells(&place.records("out")), records);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -200,12 +200,15 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
             assert_eq!(autocorking(), "0", "nobody was left to put it back");
         };
         kill_all("first");
-        let restored = place.run(&["restore"]);
+        let restored = place.run(&["doctor", "--restore"]);
         assert_eq!(restored.code, Some(0), "{restored:?}");
         assert!(restored.stdout.contains("tcp_autocorking"), "{restored:?}");
         assert_eq!(autocorking(), "1");
         assert!(
-            place.run(&["restore"]).stdout.contains("nothing"),
+            place
+                .run(&["doctor", "--restore"])
+                .stdout
+                .contains("nothing"),
             "a second time there is nothing to do"
         );
 

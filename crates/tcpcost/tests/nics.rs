@@ -46,7 +46,7 @@ fn queues_of_a_host_whose_connection_is_lost_are_put_back_there() {
         .replace("repetitions = 1", "repetitions = 100");
     let reach = lab.reach();
     let mut args: Vec<&str> = reach.iter().map(String::as_str).collect();
-    args.extend(["--silence-max", "5s"]);
+    args.extend(["--hosts", "silence_max=5s"]);
     let started = lab.start(&study, &args);
     until("two queues", || (receiving(&lab, 1) == 2).then_some(()));
     // No FIN, no RST: neither end hears of it.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Place, Ran, Started};
 use tcpcost_testbed::{has_program, in_namespace, skip, until};
 
-/// The bytes of `--source` and `--serve` from offset `at`.
+/// The bytes of the services source and serve from offset `at`.
 fn pattern(at: usize, len: usize) -> Vec<u8> {
     (at..at + len).map(|n| (n % 251) as u8).collect()
 }
@@ -29,7 +29,14 @@ const BEDS: [(&str, &str, &[&str]); 6] = [
     ("--tap", V4, LOSSY),
     ("--tap", V6, LOSSY),
 ];
-const LOSSY: &[&str] = &["--loss", "1%", "--reorder", "1%", "--corrupt", "0.5%"];
+const LOSSY: &[&str] = &[
+    "--set",
+    "loss=1%",
+    "--set",
+    "reorder=1%",
+    "--set",
+    "corrupt=0.5%",
+];
 
 /// Bytes of a transfer: less where a wire loses.
 fn bytes(wire: &[&str]) -> usize {
@@ -42,14 +49,9 @@ fn bytes(wire: &[&str]) -> usize {
 
 /// Starts it with these flags.
 fn peer(place: &Place, layer: &str, flags: &[&[&str]]) -> Started {
-    let mut args = vec!["peer", layer, "tcp0", "--json"];
-    args.extend([
-        "--address",
-        "10.78.0.2/24",
-        "--host-address",
-        "10.78.0.1/24",
-    ]);
-    args.extend(["--address", "fd78::2/64", "--host-address", "fd78::1/64"]);
+    let mut args = vec!["peer", layer, "tcp0", "--format=json"];
+    args.extend(["--local", "10.78.0.2/24", "--host-address", "10.78.0.1/24"]);
+    args.extend(["--local", "fd78::2/64", "--host-address", "fd78::1/64"]);
     args.extend(flags.iter().copied().flatten());
     let mut peer = place.start(&args);
     peer.wait_for("ready");
@@ -122,7 +124,10 @@ fn curl_gets_what_is_served() {
         let peer = peer(
             place,
             layer,
-            &[&["--listen", "80", "--serve", &format!("{bytes}B")], wire],
+            &[
+                &["--listen", "80", "--service", &format!("serve:{bytes}B")],
+                wire,
+            ],
         );
         for _ in 0..2 {
             let url = match ip {
@@ -151,7 +156,11 @@ fn iperf3_measures_both_directions() {
         return;
     }
     on_every_bed(|place, layer, ip, wire| {
-        let peer = peer(place, layer, &[&["--listen", "5201", "--iperf3"], wire]);
+        let peer = peer(
+            place,
+            layer,
+            &[&["--listen", "5201", "--service=iperf3"], wire],
+        );
         let bytes = bytes(wire);
         for (way, streams) in [
             (&[][..], 1),
@@ -195,7 +204,11 @@ fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
     }
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5201", "--service=iperf3"]],
+        );
         let run = |more: &[&str]| {
             Command::new("timeout")
                 .args(["60", "iperf3", "-c", V4, "-n", "1M"])
@@ -232,9 +245,10 @@ fn a_black_hole_is_found_by_probing() {
     in_namespace(|| {
         for (ip, probing) in [(V4, "black-hole"), (V6, "black-hole"), (V4, "always")] {
             let place = Place::new();
-            let flags = ["--listen", "80", "--source", "--bytes", "300000B"];
+            let flags = ["--listen", "80", "--service=source:300000B"];
             // As a super-segment it would be too large always.
-            let probes = ["--super-segment", "0B", "--mtu-probing", probing];
+            let probing = format!("mtu_probing={probing}");
+            let probes = ["--set", "super_segment=0B", "--set", &probing];
             let peer = peer(&place, "--tap", &[&flags, &probes]);
             if !make_a_black_hole() {
                 return skip("needs tc with clsact and cls_bpf");
@@ -269,7 +283,11 @@ fn an_iperf3_client_gets_the_rate_the_blocks_and_the_omission_it_asks_for() {
     }
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5201", "--service=iperf3"]],
+        );
         let run = |flags: &[&str]| {
             let ran = Command::new("timeout")
                 .args(["60", "iperf3", "-J", "-c", V4])
@@ -324,7 +342,11 @@ fn begin(letter: u8) -> (TcpStream, u8) {
 fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5201", "--service=iperf3"]],
+        );
         let (_silent, answer) = begin(b'a');
         assert_eq!(answer, 9, "PARAM_EXCHANGE");
         let _wordless = connect(V4, 5201);
@@ -363,7 +385,11 @@ fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
 fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5201", "--service=iperf3"]],
+        );
         let (mut first, answer) = begin(b'a');
         assert_eq!(answer, 9, "PARAM_EXCHANGE");
         say(&mut first, "{\"tcp\": true, \"parallel\": 1}");
@@ -393,7 +419,11 @@ fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
 fn as_many_iperf3_clients_as_there_may_be_do_not_block_the_next_for_ever() {
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5201", "--iperf3"]]);
+        let peer = peer(
+            &place,
+            "--tun",
+            &[&["--listen", "5201", "--service=iperf3"]],
+        );
         let silent: Vec<_> = (0..64).map(begin).collect();
         assert!(silent.iter().all(|(_, answer)| *answer == 9));
         let mut refusals = 0;
@@ -444,7 +474,7 @@ fn an_interface_that_was_there_is_afterwards_as_it_was() {
         let peer = peer(
             &place,
             "--tap",
-            &[&["--listen", "5000", "--sink", "--mtu", "9000"]],
+            &[&["--listen", "5000", "--service=sink", "--set", "mtu=9000"]],
         );
         let (up, mtu, queue, addresses) = seen();
         assert!(
@@ -473,7 +503,7 @@ fn what_cannot_be_is_refused_in_one_line() {
             assert!(ran.stderr.contains(said), "{line}: {ran:?}");
             assert_eq!(ran.stderr.lines().count(), 1, "{line}: {ran:?}");
         };
-        let to = |address: &str, rest: &str| format!("--tun t0 --address {address} {rest}");
+        let to = |address: &str, rest: &str| format!("--tun t0 --local {address} {rest}");
         for address in [
             "0.0.0.0/24",
             "127.0.0.1/8",
@@ -482,28 +512,34 @@ fn what_cannot_be_is_refused_in_one_line() {
             "10.9.0.0/24",
             "ff02::1/64",
         ] {
-            check(&to(address, "--listen 80 --sink"), "--address");
+            check(&to(address, "--listen 80 --service sink"), "--local");
         }
-        let sink = |rest: &str| to("10.9.0.2/24", &format!("--listen 80 --sink {rest}"));
-        check(&sink("--address 10.9.0.3/24"), "one of each family");
-        check(&sink("--host-address 10.9.0.2/24"), "is --address");
-        check(&sink("--send-buffer 1B"), "from 4KiB");
-        check(&sink("--receive-buffer 1B"), "from 4KiB");
+        let sink = |rest: &str| to("10.9.0.2/24", &format!("--listen 80 --service sink {rest}"));
+        check(&sink("--local 10.9.0.3/24"), "one of each family");
+        check(&sink("--host-address 10.9.0.2/24"), "is --local");
+        check(&sink("--set send_buffer=1B"), "from 4KiB");
+        check(&sink("--set receive_buffer=1B"), "from 4KiB");
         check(&sink("--nope"), "see tcpcost peer --help");
-        check(&sink("--mss 9000"), "does not fit an MTU of 1500");
-        check(&sink("--comp-sack-nr 8"), "--comp-sack-nr needs");
+        check(&sink("--set mss=9000"), "does not fit an MTU of 1500");
+        check(&sink("--set comp_sack_nr=8"), "--set comp_sack_nr needs");
         for name in ["''", "..", "a/b", "twenty-one-characters"] {
-            let line = format!("--tun {name} --address 10.9.0.2/24 --listen 80 --sink");
+            let line = format!("--tun {name} --local 10.9.0.2/24 --listen 80 --service sink");
             check(&line, "1 to 15 bytes");
         }
-        let tap = "--tap t0 --address 10.9.0.2/24";
-        check(&format!("{tap} --listen 80 --sink --mtu 65535"), "65521");
+        let tap = "--tap t0 --local 10.9.0.2/24";
         check(
-            &format!("{tap} --listen 65535 --sink --instances 3"),
+            &format!("{tap} --listen 80 --service sink --set mtu=65535"),
+            "65521",
+        );
+        check(
+            &format!("{tap} --listen 65535 --service sink --instances 3"),
             "--instances",
         );
         for remote in ["10.9.0.2:80", "10.9.0.1:0", "224.0.0.1:80", "[fd00::1]:80"] {
-            check(&format!("{tap} --sink --connect {remote}"), "--connect");
+            check(
+                &format!("{tap} --service sink --connect {remote}"),
+                "--connect",
+            );
         }
     });
 }
@@ -516,16 +552,16 @@ fn a_peer_that_is_gone_is_found_out_in_the_time_that_was_asked_for() {
     }
     in_namespace(|| {
         for (service, flag) in [
-            ("--source", &["--user-timeout", "300ms"][..]),
+            ("--service=source", &["--set", "user_timeout=300ms"][..]),
             (
-                "--sink",
+                "--service=sink",
                 &[
-                    "--keepalive",
-                    "100ms",
-                    "--keepalive-interval",
-                    "50ms",
-                    "--keepalive-probes",
-                    "2",
+                    "--set",
+                    "keepalive=100ms",
+                    "--set",
+                    "keepalive_interval=50ms",
+                    "--set",
+                    "keepalive_probes=2",
                 ],
             ),
         ] {
@@ -549,7 +585,7 @@ fn a_peer_that_is_gone_is_found_out_in_the_time_that_was_asked_for() {
 fn a_closed_terminal_ends_it_with_totals() {
     in_namespace(|| {
         let place = Place::new();
-        let peer = peer(&place, "--tun", &[&["--listen", "5000", "--sink"]]);
+        let peer = peer(&place, "--tun", &[&["--listen", "5000", "--service=sink"]]);
         peer.signal(libc::SIGHUP);
         assert_eq!(ended_well(peer.end())["connections"], 0);
     });
@@ -559,7 +595,13 @@ fn a_closed_terminal_ends_it_with_totals() {
 fn what_the_kernel_sends_arrives_as_it_was() {
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire);
-        let sink = ["--listen", "5000", "--sink", "--check", "--ack-every", "8"];
+        let sink = [
+            "--listen",
+            "5000",
+            "--service=sink:check",
+            "--set",
+            "ack_every=8",
+        ];
         let peer = peer(place, layer, &[&sink, wire]);
         let mut stream = connect(ip, 5000);
         stream.write_all(&pattern(0, bytes)).unwrap();
@@ -585,7 +627,13 @@ fn several_instances_have_a_port_each_and_one_report() {
             return skip("needs /dev/net/tun");
         }
         for layer in ["--tap", "--tun"] {
-            let flags: &[&str] = &["--listen", "7001", "--sink", "--check", "--instances", "3"];
+            let flags: &[&str] = &[
+                "--listen",
+                "7001",
+                "--service=sink:check",
+                "--instances",
+                "3",
+            ];
             let peer = peer(&Place::new(), layer, &[flags]);
             let clients = (7001..7004).flat_map(|port| [(V4, port), (V6, port)]);
             let clients: Vec<_> = clients
@@ -618,7 +666,7 @@ fn wrong_bytes_are_found_and_are_a_failure() {
         let peer = peer(
             &place,
             "--tun",
-            &[&["--listen", "5000", "--sink", "--check"]],
+            &[&["--listen", "5000", "--service=sink:check"]],
         );
         let mut stream = connect(V4, 5000);
         let mut bytes = pattern(0, 10_000);
@@ -637,7 +685,7 @@ fn wrong_bytes_are_found_and_are_a_failure() {
 fn an_echo_is_what_was_sent() {
     on_every_bed(|place, layer, ip, wire| {
         let bytes = bytes(wire) / 2;
-        let peer = peer(place, layer, &[&["--listen", "7", "--echo"], wire]);
+        let peer = peer(place, layer, &[&["--listen", "7", "--service=echo"], wire]);
         let mut stream = connect(ip, 7);
         let mut sender = stream.try_clone().unwrap();
         std::thread::scope(|scope| {
@@ -674,10 +722,10 @@ fn never_read(ip: &str, port: u16) {
 #[test]
 fn clients_that_never_read_and_leave_are_in_nobodys_way() {
     const SERVICES: [&[&str]; 4] = [
-        &["--echo"],
-        &["--source"],
-        &["--serve", "1MiB"],
-        &["--iperf3"],
+        &["--service=echo"],
+        &["--service=source"],
+        &["--service=serve:1MiB"],
+        &["--service=iperf3"],
     ];
     in_namespace(|| {
         if !std::path::Path::new("/dev/net/tun").exists() {
@@ -714,9 +762,9 @@ fn it_connects_sends_and_ends_by_itself() {
         let port = listener.local_addr().unwrap().port();
         let (to, size) = (
             address(if ip == V4 { "10.78.0.1" } else { "fd78::1" }, port),
-            format!("{bytes}B"),
+            format!("source:{bytes}B"),
         );
-        let source = ["--connect", &to.to_string(), "--source", "--bytes", &size];
+        let source = ["--connect", &to.to_string(), "--service", &size];
         let peer = peer(place, layer, &[&source, wire]);
         let mut stream = client(listener.accept().unwrap().0);
         assert!(hear(&mut stream) == pattern(0, bytes));
@@ -730,7 +778,7 @@ fn it_connects_sends_and_ends_by_itself() {
 fn a_refused_connect_is_an_error_that_says_so() {
     in_namespace(|| {
         let place = Place::new();
-        let connect = ["--connect", "10.78.0.1:9", "--sink"];
+        let connect = ["--connect", "10.78.0.1:9", "--service=sink"];
         let ran = peer(&place, "--tap", &[&connect]).end();
         assert_eq!(ran.code, Some(1));
         assert!(
@@ -749,7 +797,11 @@ fn a_capture_holds_what_passed() {
             &place,
             "--tap",
             &[&[
-                "--listen", "80", "--source", "--bytes", "100000B", "--pcap", "p.pcapng",
+                "--listen",
+                "80",
+                "--service=source:100000B",
+                "--pcap",
+                "p.pcapng",
             ]],
         );
         let heard = hear(&mut connect(V4, 80));

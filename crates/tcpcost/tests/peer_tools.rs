@@ -14,12 +14,12 @@ use tcpcost_testbed::{has_program, in_namespace, skip};
 const OURS: &str = "10.78.0.2";
 const HOST: &str = "10.78.0.1";
 const LOSSY: [&str; 6] = [
-    "--loss",
-    "1%,2%",
-    "--burst-loss",
-    "0.2%,0%",
-    "--jitter",
-    "1ms,0s",
+    "--set",
+    "loss=1%,2%",
+    "--set",
+    "burst_loss=0.2%,0%",
+    "--set",
+    "jitter=1ms,0s",
 ];
 
 /// Bytes in which a piece lost, doubled or moved shows.
@@ -28,7 +28,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn command(place: &Place, flags: &[&str]) -> Command {
-    let mut args = vec!["peer", "--tun", "tcp0", "--address", "10.78.0.2/24"];
+    let mut args = vec!["peer", "--tun", "tcp0", "--local", "10.78.0.2/24"];
     args.extend(["--host-address", "10.78.0.1/24"]);
     args.extend(flags);
     place.command(&args)
@@ -39,9 +39,9 @@ fn start(place: &Place, flags: &[&str]) -> Started {
         "peer",
         "--tun",
         "tcp0",
-        "--address",
+        "--local",
         "10.78.0.2/24",
-        "--json",
+        "--format=json",
     ];
     args.extend(["--host-address", "10.78.0.1/24"]);
     args.extend(flags);
@@ -219,7 +219,7 @@ fn files_are_served_to_many_and_none_outside_the_directory() {
             std::fs::write(place.path("www/big"), &bytes).unwrap();
             let peer = start(
                 &place,
-                &[&["--listen", "80", "--serve", "www"], wire].concat(),
+                &[&["--listen", "80", "--service=serve:www"], wire].concat(),
             );
             let get = |more: &[&str], path: &str| {
                 let url = format!("http://{OURS}{path}");
@@ -258,7 +258,7 @@ fn files_are_served_to_many_and_none_outside_the_directory() {
 fn who_sends_nonsense_to_the_files_gets_an_answer_and_the_end() {
     on_a_host(|place| {
         std::fs::create_dir(place.path("www")).unwrap();
-        let peer = start(place, &["--listen", "80", "--serve", "www"]);
+        let peer = start(place, &["--listen", "80", "--service=serve:www"]);
         let mut stream = connect("10.78.0.2:80");
         stream.write_all(b"\x16\x03\x01 nonsense\r\n\r\n").unwrap();
         let mut said = Vec::new();
@@ -279,7 +279,7 @@ fn standard_input_is_sent_and_standard_output_is_what_comes() {
         std::fs::write(place.path("in"), &bytes).unwrap();
         let (listener, to) = listener();
         let echo = echo_once(&listener);
-        let ran = command(place, &["--connect", &to, "--stdio"])
+        let ran = command(place, &["--connect", &to, "--service=stdio"])
             .stdin(std::fs::File::open(place.path("in")).unwrap())
             .output()
             .unwrap();
@@ -296,7 +296,7 @@ fn standard_input_is_sent_and_standard_output_is_what_comes() {
 #[test]
 fn the_one_connection_of_a_listener_is_that_of_standard_input() {
     on_a_host(|place| {
-        let mut child = command(place, &["--listen", "7", "--stdio"])
+        let mut child = command(place, &["--listen", "7", "--service=stdio"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -324,10 +324,10 @@ fn each_line_is_json_the_first_the_configuration_and_connections_are_rows() {
         let flags = [
             "--listen",
             "5000",
-            "--sink",
-            "--connections",
-            "--ack-policy",
-            "avoidance",
+            "--service=sink",
+            "--top",
+            "--set",
+            "ack_policy=avoidance",
         ];
         let mut peer = start(place, &[&flags[..], &LOSSY].concat());
         let mut stream = connect("10.78.0.2:5000");
@@ -363,29 +363,29 @@ fn what_cannot_be_asked_for_is_refused_in_one_line() {
             (&["--forward", "8080=10.78.0.2:80"], "our own address"),
             (&["--forward", "8080"], "LOCAL:PORT=HOST:PORT"),
             (
-                &["--forward", "8080=10.78.0.1:80", "--sink"],
+                &["--forward", "8080=10.78.0.1:80", "--service=sink"],
                 "needs --listen or --connect",
             ),
-            (&["--listen", "80"], "need one of --sink"),
+            (&["--listen", "80"], "need --service"),
             (
-                &["--listen", "80", "--serve", "nowhere"],
+                &["--listen", "80", "--service=serve:nowhere"],
                 "a directory that is there",
             ),
             (
-                &["--listen", "80", "--sink", "--loss", "1%,2%,3%"],
-                "--loss",
+                &["--listen", "80", "--service=sink", "--set", "loss=1%,2%,3%"],
+                "--set loss=1%,2%,3%: ",
             ),
             (
                 &[
                     "--listen",
                     "80",
-                    "--sink",
-                    "--rate",
-                    "1Mbit/s,-",
-                    "--queue",
-                    "9KiB",
+                    "--service=sink",
+                    "--set",
+                    "wire_rate=1Mbit/s,-",
+                    "--set",
+                    "wire_queue=9KiB",
                 ],
-                "--queue",
+                "wire_queue",
             ),
         ] {
             let ran = Ran::from(command(place, flags).output().unwrap());

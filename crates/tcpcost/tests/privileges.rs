@@ -58,9 +58,19 @@ fn what_root_starts_keeps_only_what_it_needs_in_each_thread() {
         return skip("needs root, which has capabilities to give up");
     }
     let meters = CAP_BPF | CAP_PERFMON | CAP_SYS_ADMIN;
-    check(&["watch", "1s", "--lines", "--prometheus", "0"], 3, meters);
+    check(
+        &["watch", "--interval=1s", "--format=lines", "--metrics", "0"],
+        3,
+        meters,
+    );
     let owners = meters | CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH;
-    let process = ["watch", "1s", "--lines", "--by", "process"];
+    let process = [
+        "watch",
+        "--interval=1s",
+        "--format=lines",
+        "--by",
+        "process",
+    ];
     check(&process, 2, owners | CAP_NET_ADMIN);
     let relay = ["relay", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
     check(&relay, 3, CAP_SYS_RESOURCE);
@@ -73,7 +83,7 @@ fn two_capabilities_are_enough_for_the_meters_of_ebpf() {
         return skip("needs root to give a user two capabilities");
     }
     let place = Place::new();
-    let watch = place.command(&["watch", "100ms", "1", "--json"]);
+    let watch = place.command(&["watch", "--interval=100ms", "--count=1", "--format=json"]);
     let mut command = std::process::Command::new("setpriv");
     command
         .args([
@@ -98,7 +108,7 @@ fn two_capabilities_are_enough_for_the_meters_of_ebpf() {
     };
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // As root of the host the same meters are there.
-    let root = place.run(&["watch", "100ms", "1", "--json"]);
+    let root = place.run(&["watch", "--interval=100ms", "--count=1", "--format=json"]);
     let tier = |ran: &common::Ran| {
         let line = ran.stdout.lines().next().unwrap();
         serde_json::from_str::<serde_json::Value>(line).unwrap()["tier"].clone()

@@ -20,7 +20,7 @@ fn relay(place: &Place, server: SocketAddr, more: &[&str]) -> (Started, SocketAd
         "127.0.0.1:0",
         "--to",
         &server,
-        "--connections",
+        "--max-connections",
         "100",
     ];
     let mut started = place.start(&[&args[..], more].concat());
@@ -54,7 +54,7 @@ fn it_tells_each_connection_and_the_totals_in_lines_of_json() {
     let place = Place::new();
     let (server, address) = server();
     for mode in ["copy", "splice", "auto", "io-uring"] {
-        let (relay, local) = relay(&place, address, &["--json", "--mode", mode]);
+        let (relay, local) = relay(&place, address, &["--format=json", "--mode", mode]);
         let mut client = TcpStream::connect(local).unwrap();
         let source = client.local_addr().unwrap().to_string();
         ask(&mut client, &server, 100_000);
@@ -100,7 +100,7 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
         "127.0.0.1:0",
         "--to",
         &server_address,
-        "--connections",
+        "--max-connections",
         "10",
     ];
     let mut started = place.start(&[&args[..], &more].concat());
@@ -158,7 +158,7 @@ fn a_first_signal_lets_connections_finish_and_a_second_one_resets_them() {
     let place = Place::new();
     for mode in ["copy", "splice", "auto", "io-uring"] {
         let (server, address) = server();
-        let (mut relay, local) = relay(&place, address, &["--json", "--mode", mode]);
+        let (mut relay, local) = relay(&place, address, &["--format=json", "--mode", mode]);
         let mut client = TcpStream::connect(local).unwrap();
         client.write_all(b"x").unwrap();
         let (mut served, _) = server.accept().unwrap();
@@ -203,7 +203,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
     let (to, used) = (address.to_string(), address.to_string());
     let own = self::server().1;
     let (own, wildcard) = (own.to_string(), format!("0.0.0.0:{}", own.port()));
-    let user = ["--mode", "user", "--tap", "r0", "--address", "10.9.0.2/24"];
+    let user = ["--mode", "user", "--tap", "r0", "--local", "10.9.0.2/24"];
     let cases: &[(&[&str], i32, &str)] = &[
         (&["--to", &to], 2, "--listen ADDR is needed"),
         (&["--listen", "127.0.0.1:0"], 2, "--to"),
@@ -243,7 +243,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
                 "127.0.0.1:0",
                 "--to",
                 &to,
-                "--connections",
+                "--max-connections",
                 "9999999",
             ],
             77,
@@ -277,17 +277,31 @@ fn mistakes_are_told_in_one_line_with_what_works() {
             "is no network",
         ),
         (
-            &["--listen", "127.0.0.1:0", "--to", &to, "--keepalive", "1ms"],
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--set",
+                "keepalive=1ms",
+            ],
             2,
             "whole seconds",
         ),
         (
             &["--listen", "10.9.0.2:80", "--to", &to, "--mode", "user"],
             2,
-            "--mode user needs --tap NAME and --address ADDR/PREFIX",
+            "--mode user needs --tap NAME and --local ADDR/PREFIX",
         ),
         (
-            &["--listen", "127.0.0.1:0", "--to", &to, "--ack-every", "2"],
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--to",
+                &to,
+                "--set",
+                "ack_every=2",
+            ],
             2,
             "need --mode user",
         ),
@@ -298,7 +312,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
             ]
             .concat(),
             2,
-            "--listen 127.0.0.1:0: no --address of ours",
+            "--listen 127.0.0.1:0: no --local of ours",
         ),
         (
             &[&user[..], &["--listen", "10.9.0.2:80", "--to", &to]].concat(),
@@ -345,7 +359,7 @@ fn our_own_tcp_relays_over_an_interface_that_goes_with_it() {
             "user",
             "--tap",
             "r0",
-            "--address",
+            "--local",
             "10.9.0.2/24",
             "--host-address",
             "10.9.0.1/24",
@@ -353,9 +367,9 @@ fn our_own_tcp_relays_over_an_interface_that_goes_with_it() {
             "10.9.0.2:80",
             "--to",
             &to,
-            "--ack-policy",
-            "on-read",
-            "--json",
+            "--set",
+            "ack_policy=on-read",
+            "--format=json",
         ];
         let mut relay = place.start(&args);
         let line = relay.wait_for("tcpcost: relay on ");
@@ -451,7 +465,7 @@ fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
         &address.to_string(),
         "--mode",
         "splice",
-        "--connections",
+        "--max-connections",
         "1100",
     ]);
     command.uid(65_534).gid(65_534).current_dir("/");

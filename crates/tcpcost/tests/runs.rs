@@ -258,7 +258,10 @@ fn of_two_runs_on_the_hosts_devices_the_later_waits_and_says_for_whom() {
         }
         assert_eq!(mtu(), before);
         assert!(
-            place.run(&["restore"]).stdout.contains("nothing"),
+            place
+                .run(&["doctor", "--restore"])
+                .stdout
+                .contains("nothing"),
             "nothing is left to put back"
         );
     });
@@ -369,7 +372,7 @@ fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
 
     let twice = [&lines[..], &lines[2..4]].concat().join("\n") + "\n";
     std::fs::write(&file, twice).unwrap();
-    let report = place.run(&["report", "out", "--json"]);
+    let report = place.run(&["report", "out", "--format=json"]);
     assert_eq!(report.code, Some(0), "{report:?}");
     assert!(
         report.stderr.contains("2 of its 10 records are duplicates"),
@@ -394,7 +397,7 @@ fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
     assert!(resumed.stderr.contains("records.jsonl:5: "), "{resumed:?}");
     let now = std::fs::read_to_string(&file).unwrap();
     assert_eq!(now.lines().count(), 9, "two more than were left");
-    let report = place.run(&["report", "out", "--json"]);
+    let report = place.run(&["report", "out", "--format=json"]);
     let summary: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     let n: Vec<_> = summary["cells"]
         .as_array()
@@ -433,13 +436,13 @@ fn a_closed_or_full_output_is_no_panic_and_what_was_measured_is_kept() {
     let place = Place::new();
     let study = place.write("short.toml", STUDY);
     let commands: &[&[&str]] = &[
-        &["list"],
-        &["list", "--json"],
-        &["show", "tour"],
-        &["knobs"],
+        &["study", "list"],
+        &["study", "list", "--format=json"],
+        &["study", "show", "tour"],
+        &["study", "knobs"],
         &["run", "tour", "--dry-run"],
         &["doctor"],
-        &["restore"],
+        &["doctor", "--restore"],
     ];
     for args in commands {
         let to_full = run_into(&place, args, full(), Stdio::piped());

@@ -46,7 +46,7 @@ at_least = 1
 fn a_fresh_run_writes_what_the_schemas_say() {
     let place = Place::new();
     let study = place.write("fresh.toml", STUDY);
-    let ran = place.run(&["run", &study, "--out", "out", "--json", "--quiet"]);
+    let ran = place.run(&["run", &study, "--out", "out", "--format=json", "--quiet"]);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
     check(&schema("summary"), &summary);
     let records = place.records("out");
@@ -64,7 +64,7 @@ fn a_fresh_run_writes_what_the_schemas_say() {
     for record in &records {
         check(&record_schema, record);
     }
-    let both = place.run(&["report", "out", "out", "--json"]);
+    let both = place.run(&["report", "out", "out", "--format=json"]);
     let both: Vec<Value> = serde_json::from_str(&both.stdout).unwrap();
     assert_eq!(both, [summary.clone(), summary]);
 }
@@ -73,9 +73,19 @@ fn a_fresh_run_writes_what_the_schemas_say() {
 fn stat_writes_what_its_schema_says() {
     let place = Place::new();
     let schema = schema("stat");
-    let one = ["stat", "--json", "-o", "one.json", "--", "true"];
+    let one = ["stat", "--format=json", "-o", "one.json", "--", "true"];
     let two = [
-        "stat", "--json", "-o", "two.json", "-r", "6", "--", "true", "--versus", "--", "true",
+        "stat",
+        "--format=json",
+        "-o",
+        "two.json",
+        "-n",
+        "6",
+        "--",
+        "true",
+        "--versus",
+        "--",
+        "true",
     ];
     for (args, file) in [(&one[..], "one.json"), (&two[..], "two.json")] {
         let ran = place.run(args);

@@ -56,11 +56,11 @@ fn case(args: &'static [&'static str]) -> Case {
 const PEER: [&str; 7] = [
     "--tun",
     "tcp0",
-    "--address",
+    "--local",
     "10.78.0.2/24",
     "--host-address",
     "10.78.0.1/24",
-    "--json",
+    "--format=json",
 ];
 
 /// A client that sends and never reads, for as long as anything is taken.
@@ -101,18 +101,25 @@ fn cases() -> Vec<Case> {
         ..case(args)
     };
     vec![
-        peer(&["peer", "--echo", "--listen", "7"]),
-        peer(&["peer", "--sink", "--check", "--listen", "7"]),
-        peer(&["peer", "--source", "--listen", "7"]),
-        peer(&["peer", "--serve", "1GiB", "--listen", "7"]),
-        peer(&["peer", "--serve", ".", "--listen", "7"]),
-        peer(&["peer", "--iperf3", "--listen", "7"]),
+        peer(&["peer", "--service=echo", "--listen", "7"]),
+        peer(&["peer", "--service=sink:check", "--listen", "7"]),
+        peer(&["peer", "--service=source", "--listen", "7"]),
+        peer(&["peer", "--service=serve:1GiB", "--listen", "7"]),
+        peer(&["peer", "--service=serve:.", "--listen", "7"]),
+        peer(&["peer", "--service=iperf3", "--listen", "7"]),
         local(&["peer", "--forward", "127.0.0.1:1080=10.78.0.1:9"]),
-        of_input(&["peer", "--stdio", "--listen", "7"], Input::Silent),
-        full(&["peer", "--echo", "--listen", "7"]),
-        case(&["soak", "1s"]),
-        case(&["soak", "1s", "--calibrate", "60s"]),
-        full(&["soak", "10ms", "--calibrate", "10ms"]),
+        of_input(&["peer", "--service=stdio", "--listen", "7"], Input::Silent),
+        full(&["peer", "--service=echo", "--listen", "7"]),
+        case(&["watch", "--soak", "--interval", "1s"]),
+        case(&["watch", "--soak", "--interval", "1s", "--calibrate", "60s"]),
+        full(&[
+            "watch",
+            "--soak",
+            "--interval",
+            "10ms",
+            "--calibrate",
+            "10ms",
+        ]),
         of_input(&["trace", "-"], Input::Silent),
         of_input(&["trace", "-"], Input::Endless),
         of_input(&["trace", "--follow", "-"], Input::Silent),
@@ -122,7 +129,7 @@ fn cases() -> Vec<Case> {
             output: Output::Full,
             ..case(&["trace", "--interface", "lo", "--interval", "20ms"])
         },
-        case(&["watch", "--lines", "1s"]),
+        case(&["watch", "--format=lines", "--interval=1s"]),
         case(&["stat", "--", "sleep", "100"]),
         case(&["netserver", "-D"]),
         case(&["run", "study.toml", "--out", "out"]),

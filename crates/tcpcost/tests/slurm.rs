@@ -73,7 +73,7 @@ fn until_the_end(slurm: &Slurm) {
 }
 
 fn summary(slurm: &Slurm, directory: &str) -> Value {
-    let report = run(slurm, &["report", directory, "--json"]);
+    let report = run(slurm, &["report", directory, "--format=json"]);
     serde_json::from_slice(&report.stdout).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! `tcpcost soak`: lines, documents, and how it ends.
+//! `tcpcost watch --soak`: lines, documents, and how it ends.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use common::Place;
 use serde_json::Value;
 
-const SHORT: [&str; 3] = ["soak", "20ms", "--calibrate=20ms"];
+const SHORT: [&str; 4] = ["watch", "--soak", "--interval=20ms", "--calibrate=20ms"];
 
 fn documents(stdout: &str) -> Vec<Value> {
     let lines = stdout.lines();
@@ -19,7 +19,11 @@ fn documents(stdout: &str) -> Vec<Value> {
 
 #[test]
 fn documents_are_a_calibration_intervals_and_a_calibration() {
-    let args = [&SHORT[..], &["2", "--cpus=0", "--dirty-lines=0", "--json"]].concat();
+    let args = [
+        &["watch", "--interval=20ms", "--calibrate=20ms"][..],
+        &["--count=2", "--soak=0", "--dirty-lines=0", "--format=json"],
+    ]
+    .concat();
     let ran = Place::new().run(&args);
     if ran.stderr.contains("not allowed here") {
         return tcpcost_testbed::skip("CPU 0 is not this process'");
@@ -60,8 +64,8 @@ fn documents_are_a_calibration_intervals_and_a_calibration() {
 #[test]
 fn a_person_gets_a_head_every_twenty_lines() {
     let mut args = SHORT.to_vec();
-    args[1] = "10ms";
-    args.push("21");
+    args[2] = "--interval=10ms";
+    args.push("--count=21");
     let ran = Place::new().run(&args);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let heads = ran.stdout.lines().filter(|line| line.contains("steal%"));
@@ -77,10 +81,13 @@ fn a_person_gets_a_head_every_twenty_lines() {
 #[test]
 fn ctrl_c_ends_it_with_the_closing_calibration() {
     // Endless it ends well; before the count is full it was interrupted.
-    for (count, code) in [(None, 0), (Some("1000000"), 130)] {
+    for (count, code) in [(None, 0), (Some("--count=1000000"), 130)] {
         let place = Place::new();
         let mut command = place.command(&SHORT);
-        command.args(count).arg("--json").stdout(Stdio::piped());
+        command
+            .args(count)
+            .arg("--format=json")
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The calibration and one interval.
@@ -108,23 +115,26 @@ fn it_ends_when_nobody_reads_it() {
 fn a_mistake_is_one_line_with_exit_code_2() {
     let cases: &[(&[&str], &str)] = &[
         (
-            &["soak", "soon"],
-            "'soon' for '[INTERVAL]': a time such as 1s",
+            &["watch", "--soak", "--interval=soon"],
+            "'soon' for '--interval <TIME>': a time such as 1s",
         ),
-        (&["soak", "1", "0"], "0"),
+        (&["watch", "--soak", "--count=0"], "0"),
         (
-            &["soak", "--cpus=x"],
-            "--cpus x: expected a list such as 0-3,8",
+            &["watch", "--soak=x"],
+            "--soak=x: expected a list such as 0-3,8",
         ),
         (
-            &["soak", "--cpus=65000"],
+            &["watch", "--soak=65000"],
             "CPU 65000 is offline or not allowed here",
         ),
         (
-            &["soak", "--calibrate=1ms"],
+            &["watch", "--soak", "--calibrate=1ms"],
             "'1ms' for '--calibrate <TIME>': a time such as 1s",
         ),
-        (&["soak", "--dirty-lines=99999999999"], "dirty-lines"),
+        (
+            &["watch", "--soak", "--dirty-lines=99999999999"],
+            "dirty-lines",
+        ),
     ];
     for (args, part) in cases {
         let ran = Place::new().run(args);

@@ -70,7 +70,7 @@ fn mistakes_are_told() {
 #[test]
 fn what_a_command_starts_is_its_own() {
     let place = Place::new();
-    let ran = place.run(&["stat", "-r", "2", "--json", "--", "sh", "-c", COUNTS]);
+    let ran = place.run(&["stat", "-n", "2", "--format=json", "--", "sh", "-c", COUNTS]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document = document(&ran);
     assert_eq!(document["schema_version"], 1);
@@ -99,7 +99,7 @@ fn the_cost_is_told_per_what_the_command_says_that_it_did() {
         "stat",
         "--per",
         r"([\d,]+) requests",
-        "--json",
+        "--format=json",
         "--",
         "sh",
         "-c",
@@ -124,8 +124,21 @@ fn the_cost_is_told_per_what_the_command_says_that_it_did() {
 fn of_two_commands_the_dearer_one_is_found() {
     let place = Place::new();
     let args = [
-        "stat", "-r", "8", "--seed", "1", "--json", "--", "sh", "-c", ":", "--versus", "--", "sh",
-        "-c", COUNTS,
+        "stat",
+        "-n",
+        "8",
+        "--seed",
+        "1",
+        "--format=json",
+        "--",
+        "sh",
+        "-c",
+        ":",
+        "--versus",
+        "--",
+        "sh",
+        "-c",
+        COUNTS,
     ];
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -136,9 +149,9 @@ fn of_two_commands_the_dearer_one_is_found() {
     assert_eq!(verdict["ratio"]["n"], 8, "{verdict}");
     assert!(verdict["ratio"]["lo"].as_f64().unwrap() > 1.0, "{verdict}");
     assert_eq!(document["commands"][1]["command"][2], COUNTS);
-    let too_few = place.run(&["stat", "-r", "2", "--", "true", "--versus", "--", "true"]);
+    let too_few = place.run(&["stat", "-n", "2", "--", "true", "--versus", "--", "true"]);
     assert!(too_few.stdout.contains("INCONCLUSIVE"), "{too_few:?}");
-    assert!(too_few.stdout.contains("-r 6 or more"), "{too_few:?}");
+    assert!(too_few.stdout.contains("-n 6 or more"), "{too_few:?}");
 }
 
 #[test]
@@ -156,7 +169,16 @@ fn a_process_that_runs_already_is_measured_while_a_command_runs() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.contains(") S ").then_some(())
     });
-    let args = ["stat", "--json", "--pid", &pid, "--", "sh", "-c", COUNTS];
+    let args = [
+        "stat",
+        "--format=json",
+        "--pid",
+        &pid,
+        "--",
+        "sh",
+        "-c",
+        COUNTS,
+    ];
     let idle = place.run(&args);
     drop(counted.stdin.take()); // From here on it spins.
     let busy = place.run(&args);
@@ -185,7 +207,7 @@ fn in_a_fresh_namespace_all_tcp_is_the_commands() {
     let args = [
         "stat",
         "--fresh-netns",
-        "--json",
+        "--format=json",
         "-o",
         "stat.json",
         "--",
@@ -221,12 +243,20 @@ fn system_calls_of_the_network_are_counted_where_they_are_asked_for() {
     // bash connects by itself, and is refused. Where SHELL or HOME is unset it asks nscd first, over a socket.
     let connects = |times| {
         let script = format!("for i in {times}; do : < /dev/tcp/127.0.0.1/1; done 2> /dev/null; :");
-        let ran = place.run(&["stat", "--syscalls", "--json", "--", "bash", "-c", &script]);
+        let ran = place.run(&[
+            "stat",
+            "--syscalls",
+            "--format=json",
+            "--",
+            "bash",
+            "-c",
+            &script,
+        ]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
         document(&ran)
     };
     let (none, with) = (connects(""), connects("1 2 3"));
-    let without = document(&place.run(&["stat", "--json", "--", "bash", "-c", ":"]));
+    let without = document(&place.run(&["stat", "--format=json", "--", "bash", "-c", ":"]));
     assert_eq!(median(&without, 0, "connect_system_calls"), None);
     let Some(connected) = median(&with, 0, "connect_system_calls") else {
         let unavailable = with["unavailable"].to_string();
@@ -268,7 +298,16 @@ fn the_tcp_of_a_process_is_that_of_its_own_namespace() {
     };
     let pid = pid_there.recv().unwrap().to_string();
     let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
-    let ran = place.run(&["stat", "--json", "--pid", &pid, "--", "sh", "-c", waits]);
+    let ran = place.run(&[
+        "stat",
+        "--format=json",
+        "--pid",
+        &pid,
+        "--",
+        "sh",
+        "-c",
+        waits,
+    ]);
     of_namespace.join().unwrap();
     let document = document(&ran);
     assert_eq!(document["network_namespace"], "attached");
@@ -292,7 +331,7 @@ fn no_line_for_people_is_longer_than_100_columns() {
     for args in [
         &["stat", "--", "sh", "-c", &said][..],
         &[
-            "stat", "-r", "6", "--", "sh", "-c", &said, "--versus", "--", "sh", "-c", &said,
+            "stat", "-n", "6", "--", "sh", "-c", &said, "--versus", "--", "sh", "-c", &said,
         ],
     ] {
         let ran = place.run(args);
@@ -326,7 +365,7 @@ fn a_busy_neighbour_is_no_part_of_the_cost() {
         }
         rounds
     });
-    let ran = place.run(&["stat", "--json", "--", "sh", "-c", COUNTS]);
+    let ran = place.run(&["stat", "--format=json", "--", "sh", "-c", COUNTS]);
     is_over.store(true, Ordering::Relaxed);
     let rounds = asks.join().unwrap();
     echo.join().unwrap();
@@ -354,9 +393,9 @@ fn a_command_needs_no_dashes_before_it() {
     let place = Place::new();
     let ran = place.run(&[
         "stat",
-        "-r",
+        "-n",
         "2",
-        "--json",
+        "--format=json",
         "sh",
         "-c",
         "echo $0; exit 7",
@@ -367,7 +406,15 @@ fn a_command_needs_no_dashes_before_it() {
     let found = document(&ran);
     assert_eq!(found["commands"][0]["command"][3], "-r", "{found}");
     let two = place.run(&[
-        "stat", "-r", "2", "--json", "true", "--versus", "--", "echo", "-x",
+        "stat",
+        "-n",
+        "2",
+        "--format=json",
+        "true",
+        "--versus",
+        "--",
+        "echo",
+        "-x",
     ]);
     assert_eq!(document(&two)["commands"][1]["command"][1], "-x", "{two:?}");
     let line = place.run(&["stat", "no such program"]);
@@ -411,7 +458,7 @@ fn without_privileges_the_threads_have_their_time_and_the_rest_its_remedy() {
         said.contains("sudo setcap cap_bpf,cap_perfmon,cap_net_admin=ep"),
         "{ran:?}"
     );
-    let Some(ran) = run_unprivileged(&["stat", "--json", "sh", "-c", COUNTS]) else {
+    let Some(ran) = run_unprivileged(&["stat", "--format=json", "sh", "-c", COUNTS]) else {
         return;
     };
     let found = document(&ran);
@@ -453,7 +500,7 @@ fn sends_and_receives_of_a_running_process_are_counted() {
     let args = [
         "stat",
         "--syscalls",
-        "--json",
+        "--format=json",
         "--pid",
         &own,
         "sh",
@@ -512,7 +559,15 @@ fn reads_and_writes_of_a_command_are_counted() {
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n a >&3; echo -n bcdef >&3; read -r line <&3"
     );
-    let ran = place.run(&["stat", "--syscalls", "--json", "--", "bash", "-c", &script]);
+    let ran = place.run(&[
+        "stat",
+        "--syscalls",
+        "--format=json",
+        "--",
+        "bash",
+        "-c",
+        &script,
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     answers.join().unwrap();
     let found = document(&ran);
@@ -554,7 +609,7 @@ fn open_sockets_of_a_namespace_are_its_own() {
     });
     let pid = pid_there.recv().unwrap().to_string();
     let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
-    let ran = place.run(&["stat", "--json", "--netns", &pid, "sh", "-c", waits]);
+    let ran = place.run(&["stat", "--format=json", "--netns", &pid, "sh", "-c", waits]);
     of_namespace.join().unwrap();
     let found = document(&ran);
     assert_eq!(found["network_namespace"], "attached");
@@ -627,7 +682,7 @@ fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
         return tcpcost_testbed::skip("needs root and setpriv");
     }
     let report = place.path("report");
-    let stat = ["stat", "--json", "-o", report.to_str().unwrap(), "true"];
+    let stat = ["stat", "--format", "json", "-o", report.to_str().unwrap(), "true"];
     let ran = std::process::Command::new("setpriv")
         .arg("--bounding-set=-all,+bpf,+perfmon")
         .arg(env!("CARGO_BIN_EXE_tcpcost"))

@@ -54,11 +54,18 @@ fn a_closed_terminal_ends_every_command() {
         return;
     }
     const COMMANDS: [&[&str]; 7] = [
-        &["watch", "100ms"],
-        &["watch", "60s"],
-        &["watch", "100ms", "--lines"],
-        &["watch", "100ms", "--json"],
-        &["soak", "100ms", "--calibrate", "10ms"],
+        &["watch", "--interval=100ms"],
+        &["watch", "--interval=60s"],
+        &["watch", "--interval=100ms", "--format=lines"],
+        &["watch", "--interval=100ms", "--format=json"],
+        &[
+            "watch",
+            "--soak",
+            "--interval",
+            "100ms",
+            "--calibrate",
+            "10ms",
+        ],
         &["trace", "--interface", "lo", "--interval", "20ms"],
         &["run", "study.toml", "--out"],
     ];

@@ -56,7 +56,7 @@ fn one_connection_in_depth_names_its_policy_and_evidence() {
 fn json_and_csv_hold_the_same_and_unknown_times_are_null() {
     let place = Place::new();
     let file = published("dumazet2013_trace_after.txt");
-    let ran = place.run(&["trace", &file, "--json"]);
+    let ran = place.run(&["trace", &file, "--format=json"]);
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(json["schema_version"], 2);
     let end = &json["captures"][0]["connections"][0]["ends"][0];
@@ -64,7 +64,7 @@ fn json_and_csv_hold_the_same_and_unknown_times_are_null() {
     assert_eq!(end["mss"]["source"], "assumed");
     assert_eq!(end["quantities"]["conn_bytes_sent"], 12_288);
     assert_eq!(end["sent"]["window_limited_ns"], Value::Null);
-    let ran = place.run(&["trace", &file, "--csv"]);
+    let ran = place.run(&["trace", &file, "--format=csv"]);
     assert!(
         ran.stdout
             .starts_with("file,connection,end,quantity,value\n")
@@ -80,7 +80,7 @@ fn filters_leave_what_they_ask_for() {
     let place = Place::new();
     let file = published("jones2005_trace_ack_avoidance.txt");
     let connections = |args: &[&str]| {
-        let ran = place.run(&[&["trace", &file, "--json"], args].concat());
+        let ran = place.run(&[&["trace", &file, "--format=json"], args].concat());
         let json: Value = serde_json::from_str(&ran.stdout).unwrap();
         let packets = json["captures"][0]["total"]["captured_packets"].as_u64();
         (
@@ -116,7 +116,7 @@ fn standard_input_in_pieces_tells_what_the_file_does() {
     let text = std::fs::read(published("jones2005_trace_ack_avoidance.txt")).unwrap();
     let from_pipe = |pieces: &[&[u8]]| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
-            .args(["trace", "-", "--csv"])
+            .args(["trace", "-", "--format=csv"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -138,7 +138,16 @@ fn the_page_is_written_where_it_is_asked_for() {
     let place = Place::new();
     let page = place.write("page.html", "");
     let file = published("jones2005_trace_ack_avoidance.txt");
-    let ran = place.run(&["trace", &file, "--connection", "2", "--html", &page]);
+    let ran = place.run(&[
+        "trace",
+        &file,
+        "--connection",
+        "2",
+        "--format=text",
+        "--format=html",
+        "-o",
+        &page,
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("time and sequence: what 192.168.1.212:32970 sent"));
@@ -152,7 +161,14 @@ fn without_a_number_the_page_shows_the_largest_connection() {
         format!("00:00:0{port}.000000 IP A.{port} > B.80: P 1:{length}({length}) ack 1 win 9\n")
     };
     let file = place.write("two.txt", &(of(1, 10) + &of(2, 1000)));
-    let ran = place.run(&["trace", &file, "--html", &page]);
+    let ran = place.run(&[
+        "trace",
+        &file,
+        "--format=text",
+        "--format=html",
+        "-o",
+        &page,
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("what A:2 sent") && !page.contains("what A:1 sent"));
@@ -240,7 +256,7 @@ fn what_follows_ends_with_the_pipe_or_after_so_many_looks() {
         "10ms",
         "--count",
         "2",
-        "--json",
+        "--format=json",
         &file,
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -251,7 +267,7 @@ fn what_follows_ends_with_the_pipe_or_after_so_many_looks() {
         .collect();
     assert_eq!(documents.len(), 3);
     assert!(documents[1] == documents[2]);
-    let at_once = place.run(&["trace", "--json", &file]);
+    let at_once = place.run(&["trace", "--format=json", &file]);
     assert_eq!(
         documents[2],
         serde_json::from_str::<Value>(&at_once.stdout).unwrap()
@@ -269,7 +285,7 @@ fn what_follows_ends_with_the_pipe_or_after_so_many_looks() {
 #[test]
 fn an_interface_is_followed_and_agrees_with_what_the_kernel_counted() {
     in_namespace(|| {
-        let (mut child, mut looks) = started(&["-i", "lo", "--json"]);
+        let (mut child, mut looks) = started(&["-i", "lo", "--format=json"]);
         let parsed = |line: String| serde_json::from_str::<Value>(&line).unwrap();
         let Some(first) = looks.next().map(parsed) else {
             let mut said = String::new();
@@ -313,7 +329,7 @@ fn in_vxlan() -> Vec<u8> {
 #[test]
 fn tunnels_pass_the_filter_of_an_interface() {
     in_namespace(|| {
-        let (mut child, looks) = started(&["-i", "lo", "--json"]);
+        let (mut child, looks) = started(&["-i", "lo", "--format=json"]);
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut seen = false;
         // 20 s and more.
@@ -361,7 +377,7 @@ fn below_a_vxlan_the_inner_connection_is_seen_and_its_tunnel_named() {
         if !(ready.recv().unwrap() && is_made) {
             return skip("needs vxlan in the kernel and ip(8)");
         }
-        let (mut child, mut looks) = started(&["-i", "c", "--json"]);
+        let (mut child, mut looks) = started(&["-i", "c", "--format=json"]);
         if looks.next().is_none() {
             assert_eq!(child.wait().unwrap().code(), Some(77));
             return skip("needs libpcap and CAP_NET_RAW");
@@ -420,7 +436,7 @@ fn all_interfaces_and_a_tun_are_followed_by_a_filter_that_suits_their_links() {
                 skip("needs /dev/net/tun");
                 continue;
             }
-            let (mut child, mut looks) = started(&["-i", interface, "--json"]);
+            let (mut child, mut looks) = started(&["-i", interface, "--format=json"]);
             let Some(look) = looks.next() else {
                 let mut said = String::new();
                 let stderr = child.stderr.as_mut().unwrap();
@@ -447,7 +463,7 @@ fn two_captures_are_held_against_each_other() {
         published("dumazet2013_trace_before.txt"),
         published("dumazet2013_trace_after.txt"),
     );
-    let ran = place.run(&["trace", "--compare", &before, &after, "--json"]);
+    let ran = place.run(&["trace", "--compare", &before, &after, "--format=json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(

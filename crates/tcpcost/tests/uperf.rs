@@ -51,12 +51,12 @@ fn operations(record: &Value) -> Vec<(String, String, String, u64)> {
 fn a_profile_runs_as_it_is_and_as_the_study_that_it_is() {
     let place = Place::new();
     let profile = place.write("p.xml", LOOP);
-    let converted = place.run(&["convert", &profile]);
+    let converted = place.run(&["study", "convert", &profile]);
     assert_eq!(converted.code, Some(0), "{converted:?}");
     assert_eq!(converted.stderr.lines().count(), 1, "{converted:?}");
     let study = place.write("p.toml", &converted.stdout);
     let run = |file: &str, out: &str, more: &[&str]| {
-        let args = [&["run", file, "--out", out, "--json"], QUICK, more].concat();
+        let args = [&["run", file, "--out", out, "--format=json"], QUICK, more].concat();
         let ran = place.run(&args);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         let record = place.records(out).remove(0);
@@ -100,7 +100,7 @@ fn a_profile_runs_as_it_is_and_as_the_study_that_it_is() {
         .find(|one| one["operation"] == "send 90B")
         .unwrap();
     assert!(p50["time_us_p50"].as_f64().unwrap() > 0.0, "{p50}");
-    let details = place.run(&["report", "one", "--details"]);
+    let details = place.run(&["report", "one", "--format=details"]);
     let expected = ["Operations of programs", "server, takes", "accept", "close"];
     for part in expected {
         assert!(details.stdout.contains(part), "{part}: {}", details.stdout);
@@ -139,12 +139,12 @@ fn in_namespaces_the_interval_is_the_profiles() {
 fn convert_takes_profiles_alone() {
     let place = Place::new();
     let study = place.write("s.toml", "[workload]\nkind = \"rr\"\n");
-    let ran = place.run(&["convert", &study]);
+    let ran = place.run(&["study", "convert", &study]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(
         ran.stderr.contains("a study file needs no converting"),
         "{ran:?}"
     );
-    let ran = place.run(&["convert", "nothing.xml"]);
+    let ran = place.run(&["study", "convert", "nothing.xml"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
 }

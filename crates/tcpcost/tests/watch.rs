@@ -13,7 +13,7 @@ use common::{Place, Ran};
 use tcpcost_testbed::is_root;
 use tcpcost_testbed::skip;
 
-/// Objects of `--json`.
+/// Objects of `--format json`.
 fn objects(ran: &Ran) -> Vec<serde_json::Value> {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines = ran.stdout.lines();
@@ -33,7 +33,7 @@ fn unprivileged(place: &Place, args: &[&str]) -> Ran {
 
 #[test]
 fn so_many_lines_are_printed_under_a_header() {
-    let ran = Place::new().run(&["watch", "20ms", "3"]);
+    let ran = Place::new().run(&["watch", "--interval=20ms", "--count=3"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let rows: Vec<&str> = ran
         .stdout
@@ -56,7 +56,10 @@ fn so_many_lines_are_printed_under_a_header() {
 #[test]
 fn without_privileges_it_says_what_is_missing_and_counts_the_rest() {
     let place = Place::new();
-    let ran = unprivileged(&place, &["watch", "20ms", "1", "--json"]);
+    let ran = unprivileged(
+        &place,
+        &["watch", "--interval=20ms", "--count=1", "--format=json"],
+    );
     let line = &objects(&ran)[0];
     assert_eq!(line["tier"], "counters", "{line}");
     assert!(line["counts"].get("exact").is_none(), "{line}");
@@ -74,7 +77,7 @@ fn as_root_it_counts_skbs_and_exact_time() {
     if !is_root() {
         return skip("needs root to load eBPF");
     }
-    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
+    let ran = Place::new().run(&["watch", "--interval=50ms", "--count=1", "--format=json"]);
     let line = &objects(&ran)[0];
     if line["tier"] == "counters" {
         return skip(&line["refused"].to_string());
@@ -168,7 +171,13 @@ fn lacks_segments(line: &serde_json::Value) -> bool {
 #[test]
 fn above_its_limit_it_samples_and_the_figures_stay_right() {
     tcpcost_testbed::in_namespace(|| {
-        let args = ["watch", "1s", "--json", "--self-max", "0.01"];
+        let args = [
+            "watch",
+            "--interval=1s",
+            "--format=json",
+            "--self-max",
+            "0.01",
+        ];
         let line = line_over_traffic(&args, lacks_segments, |line| {
             line["seen_ratio"].as_f64() < Some(0.5) && line["skb_bytes_mean"].is_f64()
         });
@@ -188,13 +197,19 @@ fn above_its_limit_it_samples_and_the_figures_stay_right() {
 #[test]
 fn figures_are_those_of_the_traffic() {
     tcpcost_testbed::in_namespace(|| {
-        let mut args = vec!["watch", "200ms", "--json", "--self-max", "100"];
+        let mut args = vec![
+            "watch",
+            "--interval=200ms",
+            "--format=json",
+            "--self-max",
+            "100",
+        ];
         args.extend([
             "--by",
             "connection",
-            "--rows",
+            "--top",
             "9",
-            "-6",
+            "--ip=6",
             "--address",
             "::1",
         ]);
@@ -262,7 +277,7 @@ fn signal(child: &Child, signal: i32) {
 fn ctrl_c_ends_it_cleanly() {
     for number in [libc::SIGINT, libc::SIGTERM] {
         let place = Place::new();
-        let (mut child, mut out) = start(&place, &["watch", "20ms", "--json"]);
+        let (mut child, mut out) = start(&place, &["watch", "--interval=20ms", "--format=json"]);
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         signal(&child, number);
@@ -276,7 +291,7 @@ fn ctrl_c_ends_it_cleanly() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = Place::new();
-    let (mut child, mut out) = start(&place, &["watch", "10ms"]);
+    let (mut child, mut out) = start(&place, &["watch", "--interval=10ms"]);
     out.read_line(&mut String::new()).unwrap();
     drop(out);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -286,12 +301,12 @@ fn a_reader_that_goes_away_is_no_error() {
 fn a_wrong_interval_or_count_is_a_usage_error_of_one_line() {
     let place = Place::new();
     for args in [
-        &["watch", "1h"][..],
-        &["watch", "0"],
-        &["watch", "1s", "0"],
-        &["watch", "1s", "x"],
-        &["watch", "-4", "-6"],
-        &["watch", "--prometheus", "everywhere"],
+        &["watch", "--interval=1h"][..],
+        &["watch", "--interval=0"],
+        &["watch", "--interval=1s", "--count=0"],
+        &["watch", "--interval=1s", "--count=x"],
+        &["watch", "--ip=5"],
+        &["watch", "--metrics", "everywhere"],
     ] {
         let ran = place.run(args);
         assert_eq!(ran.code, Some(2), "{args:?} {ran:?}");
@@ -309,11 +324,11 @@ fn cpu_time_is_told_by_process_namespace_and_port() {
     let (mut server, _) = listener.accept().unwrap();
     let mut args = vec![
         "watch",
-        "100ms",
-        "--json",
-        "--rows",
+        "--interval=100ms",
+        "--format=json",
+        "--top",
         "1000",
-        "--prometheus",
+        "--metrics",
         "0",
     ];
     args.extend([
@@ -406,7 +421,14 @@ fn another_network_namespace_is_watched_by_a_process_in_it() {
     });
     let netns = std::fs::read_link(&there).unwrap();
     let ran = place.run(&[
-        "watch", "10ms", "1", "--json", "--by", "netns", "--netns", &pid,
+        "watch",
+        "--interval=10ms",
+        "--count=1",
+        "--format=json",
+        "--by",
+        "netns",
+        "--netns",
+        &pid,
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let line: serde_json::Value = serde_json::from_str(ran.stdout.trim()).unwrap();
@@ -421,7 +443,14 @@ fn another_network_namespace_is_watched_by_a_process_in_it() {
         ("nobody-has-this-name", "No such file"),
         ("0", "No such file"),
     ] {
-        let ran = place.run(&["watch", "10ms", "1", "--lines", "--netns", name]);
+        let ran = place.run(&[
+            "watch",
+            "--interval=10ms",
+            "--count=1",
+            "--format=lines",
+            "--netns",
+            name,
+        ]);
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
         assert!(ran.stderr.contains(why), "{ran:?}");
@@ -442,10 +471,16 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
         "process",
         "--by",
         "cgroup",
-        "--rows",
+        "--top",
         "5",
     ];
-    let mut args = vec!["watch", "100ms", "--json", "--port", port.as_str()];
+    let mut args = vec![
+        "watch",
+        "--interval=100ms",
+        "--format=json",
+        "--port",
+        port.as_str(),
+    ];
     args.extend(views);
     let (mut child, out) = start(&place, &args);
     let mut lines = out.lines().map(Result::unwrap);
@@ -495,7 +530,7 @@ fn http(address: &str, request: &str) -> String {
 
 /// A watch that serves metrics, once it has totals; its output and its address.
 fn start_with_metrics(place: &Place) -> (Child, BufReader<ChildStdout>, String) {
-    let (child, mut out) = start(place, &["watch", "100ms", "--prometheus", "0"]);
+    let (child, mut out) = start(place, &["watch", "--interval=100ms", "--metrics", "0"]);
     let (mut address, mut line) = (String::new(), String::new());
     // A line is shown only after a look, from when on there are totals.
     while !line.contains("us/KiB cyc") {
@@ -569,7 +604,7 @@ fn no_scrape_of_twenty_clients_fails() {
 #[cfg(feature = "bpf")]
 #[test]
 fn every_documented_metric_is_served_where_all_meters_are() {
-    let ran = Place::new().run(&["watch", "50ms", "1", "--json"]);
+    let ran = Place::new().run(&["watch", "--interval=50ms", "--count=1", "--format=json"]);
     if let Some(refused) = objects(&ran)[0].get("refused") {
         return skip(&refused.to_string());
     }
@@ -598,7 +633,13 @@ fn every_documented_metric_is_served_where_all_meters_are() {
 fn an_address_that_cannot_be_served_is_said_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ran = Place::new().run(&["watch", "20ms", "1", "--prometheus", &address]);
+    let ran = Place::new().run(&[
+        "watch",
+        "--interval=20ms",
+        "--count=1",
+        "--metrics",
+        &address,
+    ]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains(&address), "{ran:?}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
@@ -623,7 +664,7 @@ fn on_a_terminal_there_is_a_screen_that_q_ends() {
         );
         (File::from_raw_fd(near), File::from_raw_fd(far))
     };
-    let mut command = Place::new().command(&["watch", "50ms"]);
+    let mut command = Place::new().command(&["watch", "--interval=50ms"]);
     command.current_dir("/");
     command.stdin(far.try_clone().unwrap());
     command.stderr(far.try_clone().unwrap());

@@ -32,7 +32,7 @@ fn what_is_sent_takes_its_time_there_and_back() {
         "delay = \"10ms\"\n\"server.delay\" = \"30ms\"",
     );
     let file = place.write("s.toml", &text);
-    let ran = place.run(&["run", &file, "--out", "out", "--json", "-q"]);
+    let ran = place.run(&["run", &file, "--out", "out", "--format=json", "-q"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let median = document["cells"][0]["estimates"]["response_us_p50"]["median"].as_f64();
@@ -88,7 +88,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
 fn ran(text: &str) -> (serde_json::Value, Option<f64>) {
     let place = Place::new();
     let file = place.write("s.toml", text);
-    let ran = place.run(&["run", &file, "--out", "out", "--json", "-q"]);
+    let ran = place.run(&["run", &file, "--out", "out", "--format=json", "-q"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let median = document["cells"][0]["estimates"]["response_us_p50"]["median"].as_f64();

@@ -81,7 +81,7 @@ pub(crate) fn largest(report: &Report) -> String {
     if shown.len() < order.len() {
         let _ = writeln!(
             out,
-            "{} connections more, with less payload; --csv and --json have all",
+            "{} connections more, with less payload; --format csv and --format json have all",
             order.len() - shown.len()
         );
     }

@@ -2,7 +2,7 @@
 //! openmetrics`: every figure of every cell, at the time of the run's last trial.
 //!
 //! Figures keep their names and units, so that they can be found in docs/quantities.md. (`watch
-//! --prometheus` exposes counters in base units; here are ratios.)
+//! --metrics` exposes counters in base units; here are ratios.)
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

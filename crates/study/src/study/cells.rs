@@ -131,7 +131,9 @@ pub(super) fn knobs_of_group(
                     (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
                     (Some(_), _) => "it belongs in [bed]".to_string(),
                     (None, Some(instead)) => format!("no such knob here; {instead}"),
-                    (None, None) => "no such knob here; `tcpcost knobs` lists them".to_string(),
+                    (None, None) => {
+                        "no such knob here; `tcpcost study knobs` lists them".to_string()
+                    }
                 };
                 return Err(section.error(span, &key, hint));
             }

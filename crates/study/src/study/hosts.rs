@@ -66,7 +66,7 @@ pub(super) fn hosts(
                 let row = KNOBS.iter().find(|row| row.key == knob);
                 if !row.is_some_and(|row| row.per_end && row.group == Group::Bed) {
                     return Err(wrong(format!(
-                        "{knob} is no knob of a host; `tcpcost knobs` lists them"
+                        "{knob} is no knob of a host; `tcpcost study knobs` lists them"
                     )));
                 }
                 let value = match value {

@@ -8,9 +8,10 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::configuration::Configuration;
-use super::flags::Flags;
+use super::flags::{Flags, Task};
 use super::report::Totals;
 use super::rows::{self, Row};
+use crate::format::Format;
 use crate::output::Patient;
 
 /// Posts of all instances.
@@ -60,9 +61,9 @@ impl Board {
         Self {
             started: Instant::now(),
             instances: flags.instances.into(),
-            json: flags.json,
-            quiet: flags.service.stdio,
-            connections: flags.connections.unwrap_or_default().into(),
+            json: flags.output.has(Format::Json),
+            quiet: flags.service == Some(Task::Stdio),
+            connections: flags.top.unwrap_or_default().into(),
             state: Mutex::default(),
         }
     }

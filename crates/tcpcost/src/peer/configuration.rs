@@ -1,5 +1,5 @@
 //! What a peer was asked for, and what it took where it was asked for nothing: the first line of
-//! `--json`.
+//! `--format json`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tcpcost_study::units::nanos;
 use tcpcost_study::{KNOBS, Of, User};
 use tcpcost_tcp::CongestionControl;
 
-use super::flags::{Flags, Serve};
+use super::flags::{Flags, Task};
 
 /// All of it.
 #[derive(Debug, Serialize)]
@@ -71,27 +71,11 @@ struct Wire {
 impl Configuration {
     /// Of a peer on this interface.
     pub fn new(flags: &Flags, interface: &str, mtu: u32, settings: &UserSettings) -> Self {
-        let service = &flags.service;
-        let services = [
-            (service.sink, "sink"),
-            (service.echo, "echo"),
-            (service.source, "source"),
-            (
-                matches!(service.serve, Some(Serve::Bytes(_))),
-                "serve-bytes",
-            ),
-            (
-                matches!(service.serve, Some(Serve::Directory(_))),
-                "serve-files",
-            ),
-            (service.iperf3, "iperf3"),
-            (service.stdio, "stdio"),
-        ];
         let Offloads {
             checksum,
             segmentation,
-        } = flags.offloads();
-        let impairment = flags.wire.impairment();
+        } = flags.set.offloads();
+        let impairment = flags.set.wire.impairment();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             interface: interface.to_string(),
@@ -100,7 +84,7 @@ impl Configuration {
             checksum_offload: checksum,
             segmentation_offload: segmentation,
             addresses: flags
-                .address
+                .local
                 .iter()
                 .map(|own| format!("{}/{}", own.address, own.prefix))
                 .collect(),
@@ -112,12 +96,10 @@ impl Configuration {
                 .iter()
                 .map(|one| format!("{}={}", one.local, one.remote))
                 .collect(),
-            service: services
-                .into_iter()
-                .find_map(|(on, name)| on.then_some(name)),
+            service: flags.service.as_ref().map(Task::name),
             tcp: Tcp::of(settings),
             policies: policies(settings),
-            seed: flags.wire.seed,
+            seed: flags.set.wire.wire_seed,
             wire_sent: Wire::of(&impairment.sent),
             wire_received: Wire::of(&impairment.received),
         }

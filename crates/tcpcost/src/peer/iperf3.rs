@@ -1,4 +1,4 @@
-//! `--iperf3`: the server's part of iperf3's control protocol, so that its client can measure our
+//! `--service iperf3`: the server's part of iperf3's control protocol, so that its client can measure our
 //! TCP: streams of TCP in one direction (`-R`, `-P`, `-t`, `-n`, `-k`, `-l`, `-O`, `-N`, `-b`).
 //!
 //! A test is one control connection and its data connections, told apart by a cookie that each

@@ -63,10 +63,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     Interrupt::watch(ENDS_AT_ONCE)?.on_each(|| STOPPED.store(true, Ordering::Relaxed));
     let (name, layer) = flags.interface();
     let count = usize::from(flags.instances);
-    let mut taps = Tap::open_queues(name, layer, flags.offloads(), count)
+    let mut taps = Tap::open_queues(name, layer, flags.set.offloads(), count)
         .with_context(|| format!("open interface {name}"))?;
     for tap in &mut taps {
-        for network in &flags.address {
+        for network in &flags.local {
             tap.answer_for(network.address);
             if flags.resolve {
                 tap.resolve_in(network.address, network.prefix);
@@ -74,7 +74,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         }
     }
     // Dropped after the interface is let go of.
-    let kernel_side = KernelSide::set_up(taps[0].name(), flags.mtu, &flags.host_address)?;
+    let kernel_side = KernelSide::set_up(taps[0].name(), flags.set.mtu, &flags.host_address)?;
     let mtu = kernel_side.mtu();
     flags.check_mtu(mtu)?;
     say!(
@@ -82,7 +82,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         taps[0].name()
     );
     let board = Board::new(flags);
-    let configuration = Configuration::new(flags, taps[0].name(), mtu, &flags.settings(mtu));
+    let configuration = Configuration::new(flags, taps[0].name(), mtu, &flags.set.settings(mtu));
     board.begin(&configuration)?;
     let capture = flags.pcap.as_deref().map(Capture::begin).transpose()?;
     let queues = open_forwards(flags)?;
@@ -135,7 +135,7 @@ fn open_forwards(flags: &Flags) -> anyhow::Result<Vec<Option<Queue>>> {
     }
     let (distributor, queues) = Distributor::new(flags.instances.into())?;
     for forward in &flags.forward {
-        let remote = forward.resolve(&flags.address)?;
+        let remote = forward.resolve(&flags.local)?;
         let local = forward.local;
         let listener = TcpListener::bind(local).with_context(|| format!("listen on {local}"))?;
         distributor.forward(listener, remote)?;
@@ -196,13 +196,13 @@ impl Instance<'_> {
             }
         };
         let (wrong, seed) = (
-            flags.wire.impairment(),
-            flags.wire.seed.wrapping_add(u64::from(self.index)),
+            flags.set.wire.impairment(),
+            flags.set.wire.wire_seed.wrapping_add(u64::from(self.index)),
         );
         let device = Impaired::new(device, wrong.sent, wrong.received, seed);
-        let addresses: Vec<_> = flags.address.iter().map(|own| own.address).collect();
-        let settings = flags.settings(self.mtu);
-        let networks: Vec<_> = flags.address.iter().map(Network::pair).collect();
+        let addresses: Vec<_> = flags.local.iter().map(|own| own.address).collect();
+        let settings = flags.set.settings(self.mtu);
+        let networks: Vec<_> = flags.local.iter().map(Network::pair).collect();
         let mut stack =
             UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?
                 .with_networks(&networks);

@@ -1,5 +1,4 @@
-//! The policy flags of `tcpcost peer`: the knobs of our TCP by their names, with dashes; each is made
-//! of its row.
+//! Knobs of our TCP as settings (`--set`) of `peer` and `relay`. Each setting is made from its row.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
@@ -7,7 +6,7 @@ use tcpcost_study::{
     AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value,
 };
 
-/// One flag per knob of our TCP; what is not given is its own.
+/// Values of the knobs of our TCP. A knob that is not set has its default.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyFlags(Knobs);
 
@@ -20,7 +19,6 @@ impl PolicyFlags {
 
 /// A peer has one end; it might be either.
 const HOST: HostName = HostName::CLIENT;
-const HEADING: &str = "Policies (as the knobs of a study: docs/policies.md)";
 /// Of `--ack-every`.
 const EVERY: &str = "ack_every";
 
@@ -59,9 +57,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         .long(id.replace('_', "-"))
         .value_name(value)
         .value_parser(parse)
-        .help_heading(HEADING)
-        .help(format!("{} Takes {}", dotted(first), row.expected()))
-        .long_help(format!("{} Takes {}", dotted(&doc), row.expected()));
+        .help(format!("{} Takes {}", dotted(first), row.expected()));
     match row.kind {
         // A switch by itself is on.
         Kind::Switch => arg.num_args(0..=1).default_missing_value("on"),
@@ -78,12 +74,9 @@ impl Args for PolicyFlags {
     fn augment_args(command: Command) -> Command {
         let segments = rows().find(|row| row.name == "ack_segments");
         let every = flag(EVERY, segments.expect("it is a row"))
-            .help("One ACK for each N full-sized segments, also of those that arrive together. \
-                   The same as --ack-policy exactly --ack-segments N")
-            .long_help(
-                "One ACK for each N full-sized segments, also of those that arrive together. The same \
-                 as --ack-policy exactly --ack-segments N; --ack-policy every acknowledges once what a \
-                 super-segment or a batch brings, which over a TAP is some sixty",
+            .help(
+                "One ACK for each N full-sized segments, also of those that arrive together. \
+                   The same as ack_policy=exactly and ack_segments=N",
             )
             .conflicts_with_all(["ack_policy", "ack_segments"]);
         rows().fold(command.arg(every), |command, row| {
@@ -120,8 +113,8 @@ impl FromArgMatches for PolicyFlags {
         match unmet.or(unavailable.map(|error| (error.knob, error.reason))) {
             None => Ok(Self(knobs)),
             Some((knob, reason)) => {
-                let name = knob.rsplit('.').next().unwrap_or(&knob).replace('_', "-");
-                let text = format!("--{name} {reason}\n");
+                let name = knob.rsplit('.').next().unwrap_or(&knob);
+                let text = format!("--set {name} {reason}\n");
                 Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
             }
         }
@@ -225,15 +218,15 @@ mod tests {
         };
         check(
             "--pacing-rate 1Gbit",
-            "--pacing-rate needs pacing = \"timer\"",
+            "--set pacing_rate needs pacing = \"timer\"",
         );
         check(
             "--ack-limit-max 8",
-            "--ack-limit-max needs ack_policy = \"avoidance\"",
+            "--set ack_limit_max needs ack_policy = \"avoidance\"",
         );
         check(
             "--comp-sack-nr 8",
-            "--comp-sack-nr needs ack_policy = \"linux-like\"",
+            "--set comp_sack_nr needs ack_policy = \"linux-like\"",
         );
     }
 }

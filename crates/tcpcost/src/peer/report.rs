@@ -17,7 +17,7 @@ pub struct Totals {
     pub connections_opened: u64,
     pub payload_bytes_sent: u64,
     pub payload_bytes_received: u64,
-    /// Bytes that --check found wrong.
+    /// Bytes that sink:check found wrong.
     pub wrong_bytes: u64,
     pub segments_sent: u64,
     pub super_segments_sent: u64,

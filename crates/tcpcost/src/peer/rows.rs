@@ -1,4 +1,4 @@
-//! Where connections stand, one row each: for `--connections`.
+//! Where connections stand, one row each: for `--top`.
 
 use std::fmt::Write;
 use std::time::Instant;

@@ -13,7 +13,7 @@ use tcpcost_stack::{Stack, UserConn};
 use tcpcost_tcp::{Connection, Piece, Pool, State};
 
 use super::board::Board;
-use super::flags::{Flags, Serve, ServiceFlags};
+use super::flags::{Flags, Task as Asked};
 use super::forward::{Accepted, Queue};
 use super::relay::Relay;
 use super::report::Totals;
@@ -82,7 +82,7 @@ impl<'a> Serving<'a> {
     /// Nobody is connected yet. What is waited for beside the interface ends `stack`'s sleep from now on.
     ///
     /// # Errors
-    /// The directory of `--serve` cannot be opened; no descriptors are left.
+    /// The directory of `--service serve:DIR` cannot be opened; no descriptors are left.
     pub fn new(
         flags: &'a Flags,
         board: &'a Board,
@@ -95,27 +95,19 @@ impl<'a> Serving<'a> {
             .transpose()?;
         let mut stdio = None;
         let task = match &flags.service {
-            ServiceFlags {
-                serve: Some(Serve::Bytes(bytes)),
-                ..
-            } => Task::Simple(Service::Serve(*bytes)),
-            ServiceFlags {
-                serve: Some(Serve::Directory(path)),
-                ..
-            } => {
+            Some(Asked::Simple(service)) => Task::Simple(*service),
+            Some(Asked::Files(path)) => {
                 let files = Files::open(path).with_context(|| path.display().to_string())?;
                 Task::Web(Rc::new(files))
             }
-            ServiceFlags { echo: true, .. } => Task::Simple(Service::Echo),
-            ServiceFlags { iperf3: true, .. } => Task::Iperf3,
-            ServiceFlags { source: true, .. } => Task::Simple(Service::Source(flags.bytes)),
-            ServiceFlags { stdio: true, .. } => {
+            Some(Asked::Iperf3) => Task::Iperf3,
+            Some(Asked::Stdio) => {
                 let (socket, ends) = Stdio::open()?;
                 stdio = Some(ends);
                 waits = Some(Waits::new()?);
                 Task::Stdio(Some(Relay::new(socket)))
             }
-            _ => Task::Simple(Service::Sink { check: flags.check }),
+            None => Task::Simple(Service::Sink { check: false }),
         };
         if let Some(waits) = &waits {
             stack.wake_by(waits.descriptor()?);

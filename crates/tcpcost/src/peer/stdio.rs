@@ -1,4 +1,4 @@
-//! Standard input and output as the two directions of a connection (`--stdio`).
+//! Standard input and output as the two directions of a connection (`--service stdio`).
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::Shutdown;

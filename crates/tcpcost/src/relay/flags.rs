@@ -5,12 +5,15 @@ mod user;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
 use crate::exit::usage;
+use crate::format::{Format, Output, TextOrJson};
+use crate::peer::PolicyFlags;
+use crate::set::{Set, switch};
 use user::UserFlags;
 
 /// `tcpcost relay`.
@@ -22,7 +25,7 @@ pub struct Flags {
     /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes go: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each way of each connection (docs/relay.md).
+    /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
     #[arg(long, default_value = "auto")]
     pub mode: Mode,
     /// Which upstream the next connection gets.
@@ -34,36 +37,9 @@ pub struct Flags {
     /// CPUs that the workers are pinned to, e.g. 2,3.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpus: Vec<usize>,
-    /// Connections at a time; further ones wait in the listen queue [default: 10000, or what the limit of open files allows].
+    /// Limit of connections at a time; further ones wait in the listen queue [default: 10000, or what the limit of open files allows].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub connections: Option<u32>,
-    /// Time for an upstream to take a connection, and for a client to send its PROXY header.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
-    pub connect_timeout: Duration,
-    /// Reset connections that moved no byte for so long [default: never].
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub idle_timeout: Option<Duration>,
-    /// Idle time before keepalive probes, in whole seconds; 0s sends none.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = keepalive)]
-    pub keepalive: Duration,
-    /// Let Nagle's algorithm delay small segments.
-    #[arg(long)]
-    pub nagle: bool,
-    /// SO_SNDBUF of both sides, e.g. 256KiB [default: as the kernel sizes it].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub send_buffer: Option<usize>,
-    /// SO_RCVBUF of both sides [default: as the kernel sizes it].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub receive_buffer: Option<usize>,
-    /// Buffer of a worker, one for all its connections.
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size)]
-    pub buffer: usize,
-    /// Pipes of a worker at most; what finds none is copied.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub pipes: u32,
-    /// Size of a pipe.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
-    pub pipe_size: usize,
+    pub max_connections: Option<u32>,
     /// Each connection begins with a PROXY header, version 1 or 2.
     #[arg(long)]
     pub proxy_in: bool,
@@ -73,30 +49,68 @@ pub struct Flags {
     /// Networks whose clients may connect, e.g. 10.0.0.0/8; may be repeated [default: all].
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
-    /// How long an upstream that refused is left out while there is another.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
-    pub retry_after: Duration,
-    /// How long connections may go on after SIGTERM [default: until they end].
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub drain_timeout: Option<Duration>,
-    /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is of 127.0.0.1.
+    /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is on 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
     pub metrics: Option<SocketAddr>,
-    /// Answer requests for metrics by this name of the host, too; addresses and its own name go without. May be repeated.
+    /// Answer requests for metrics under this host name, too; may be repeated. Addresses and the host's own name need no option.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
-    /// A line of JSON for each connection that ended, and for the totals (docs/relay.md).
-    #[arg(long)]
-    pub json: bool,
-    /// Print totals each so often.
+    /// Format of the lines: JSON has one for each connection that ended, and one for the totals (docs/relay.md).
+    #[command(flatten)]
+    pub output: Output<TextOrJson>,
+    /// Time between two lines of totals [default: totals at the end].
     #[arg(long, value_name = "TIME", value_parser = time)]
-    pub every: Option<Duration>,
-    /// With --json and --every: a line for each open connection, too.
-    #[arg(long, requires_all = ["json", "every"])]
+    pub interval: Option<Duration>,
+    /// With --format json and --interval: a line for each open connection, too.
+    #[arg(long, requires = "interval")]
     pub each: bool,
-    /// Of mode user.
+    /// Interface and addresses of mode user.
     #[command(flatten)]
     pub user: UserFlags,
+    /// Settings of connections and buffers; in mode user also of our TCP.
+    #[command(flatten)]
+    pub set: Set<Settings>,
+}
+
+/// Settings of `tcpcost relay`, for `--set`.
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// Time for an upstream to take a connection, and for a client to send its PROXY header.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub connect_timeout: Duration,
+    /// Time without a byte after which a connection is reset [default: never].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub idle_timeout: Option<Duration>,
+    /// Idle time before keepalive probes, in whole seconds; 0s sends none.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = keepalive)]
+    pub keepalive: Duration,
+    /// Send small segments at once (TCP_NODELAY).
+    #[arg(long, value_name = "on|off", action = ArgAction::Set, default_value = "on", value_parser = switch)]
+    pub nodelay: bool,
+    /// SO_SNDBUF of both sides, e.g. 256KiB [default: as the kernel sizes it].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF of both sides [default: as the kernel sizes it].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub receive_buffer: Option<usize>,
+    /// Buffer of a worker, one for all its connections.
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size)]
+    pub buffer: usize,
+    /// Limit of a worker's pipes; without a free pipe bytes are copied.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub pipes: u32,
+    /// Size of a pipe.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
+    pub pipe_size: usize,
+    /// Time for which an upstream that refused is skipped while there is another.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub retry_after: Duration,
+    /// Time that connections have after SIGTERM [default: until they end].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub drain_timeout: Option<Duration>,
+    /// Knobs of our TCP, in mode user.
+    #[command(flatten)]
+    pub policies: PolicyFlags,
 }
 
 /// [`Balance`] on the command line.
@@ -150,6 +164,11 @@ impl Flags {
         if self.listen.is_empty() && !is_handed {
             return Err(usage("--listen ADDR is needed: where to take connections"));
         }
+        if self.each && !self.output.has(Format::Json) {
+            return Err(usage(
+                "--each needs --format json: connections have no lines of text",
+            ));
+        }
         self.check_cpus()?;
         let defaults = Config::new(self.to[0].clone());
         Ok(Config {
@@ -160,27 +179,27 @@ impl Flags {
                 BalanceFlag::LeastConnections => Balance::LeastConnections,
             },
             cpus: self.cpus.clone(),
-            connections_max: match self.connections {
+            connections_max: match self.max_connections {
                 Some(connections) => connections as usize,
                 None => defaults.connections_max,
             },
-            connect_timeout: self.connect_timeout,
-            idle_timeout: self.idle_timeout,
-            keepalive: (!self.keepalive.is_zero()).then_some(self.keepalive),
-            nodelay: !self.nagle,
-            send_buffer: self.send_buffer,
-            receive_buffer: self.receive_buffer,
-            buffer_bytes: self.buffer,
-            pipe_bytes: self.pipe_size,
-            pipes_max: self.pipes as usize,
+            connect_timeout: self.set.connect_timeout,
+            idle_timeout: self.set.idle_timeout,
+            keepalive: (!self.set.keepalive.is_zero()).then_some(self.set.keepalive),
+            nodelay: self.set.nodelay,
+            send_buffer: self.set.send_buffer,
+            receive_buffer: self.set.receive_buffer,
+            buffer_bytes: self.set.buffer,
+            pipe_bytes: self.set.pipe_size,
+            pipes_max: self.set.pipes as usize,
             proxy_in: self.proxy_in,
             proxy_out: self.proxy_out.map(|version| match version {
                 ProxyFlag::V1 => ProxyVersion::V1,
                 ProxyFlag::V2 => ProxyVersion::V2,
             }),
             allow: self.allow.clone(),
-            retry_after: self.retry_after,
-            drain_timeout: self.drain_timeout,
+            retry_after: self.set.retry_after,
+            drain_timeout: self.set.drain_timeout,
             ..defaults
         })
     }

@@ -49,7 +49,7 @@ impl Lines {
                 }
                 Err(RecvTimeoutError::Timeout) if is_last => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The relay sends no reports of connections without `--json`.
+                // The relay sends no reports of connections without `--format json`.
                 Err(RecvTimeoutError::Disconnected) if is_last => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(wait),
             }

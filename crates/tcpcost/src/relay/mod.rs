@@ -18,6 +18,7 @@ use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, b
 use tcpcost_signals::Interrupt;
 
 use crate::exit::{Exit, Stop, usage};
+use crate::format::Format;
 use crate::output::say;
 
 pub use flags::Flags;
@@ -31,13 +32,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let mut config = flags.config(!handed.is_empty())?;
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     flags.user.check(flags, !handed.is_empty())?;
+    let is_json = flags.output.has(Format::Json);
     let workers = flags.workers();
-    if flags.connections.is_none() && flags.mode != Mode::User {
+    if flags.max_connections.is_none() && flags.mode != Mode::User {
         config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
     let most = config.connections_max;
     let (ended, reports) = sync_channel(REPORTS);
-    if flags.json {
+    if is_json {
         config.ended = Some(ended);
     }
     // Sockets are bound and metrics are served before the relay accepts connections.
@@ -91,13 +93,15 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     });
     let lines = Lines {
         upstreams,
-        is_json: flags.json,
+        is_json,
         each: flags.each,
     };
     let waiting = std::thread::Builder::new()
         .name("wait".to_string())
         .spawn(move || relay.wait())?;
-    let told = lines.tell(&reports, flags.every, &counters, || waiting.is_finished());
+    let told = lines.tell(&reports, flags.interval, &counters, || {
+        waiting.is_finished()
+    });
     let totals = waiting
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))

@@ -107,7 +107,7 @@ impl Baseline {
         if is_open && fits && Guest::check_host().is_ok() {
             output::say!(
                 "tcpcost: this host can count instructions in guests, which no other task disturbs: \
-                 tcpcost run {}{} --exact-instructions, before and after; of two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
+                 tcpcost run {}{} --guest, before and after; of two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
                 self.study,
                 self.flags(true)
             );

@@ -69,7 +69,7 @@ pub struct Overrides {
     /// `--time`.
     #[serde(default)]
     pub time_max: Option<String>,
-    /// `--exact-instructions`.
+    /// `--guest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_instructions: Option<ExactInstructions>,
 }

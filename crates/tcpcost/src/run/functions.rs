@@ -1,4 +1,4 @@
-//! Which functions the instructions of a run with `--exact-instructions` were executed in: a file beside its records.
+//! Which functions the instructions of a run with `--guest` were executed in: a file beside its records.
 //!
 //! Of one boot: functions above a thousandth of the total repeat between boots to a hundredth of a percent, so more would tell no more.
 

@@ -1,4 +1,4 @@
-//! `tcpcost run --exact-instructions`: the whole run happens inside guests whose clock counts instructions, one boot for each
+//! `tcpcost run --guest`: the whole run happens inside guests whose clock counts instructions, one boot for each
 //! repetition, and their records become this run's.
 //!
 //! The command runs in the guest, not only its agents: what it asks them (their clocks, their CPUs) and what it waits for is then

@@ -100,7 +100,7 @@ pub fn put_back(whose: &str) -> anyhow::Result<usize> {
     }
     if !restored.failed.is_empty() {
         bail!(
-            "what {whose} had changed could not be put back ({}): see to it, then tcpcost restore",
+            "what {whose} had changed could not be put back ({}): see to it, then tcpcost doctor --restore",
             restored.failed.join("; ")
         );
     }

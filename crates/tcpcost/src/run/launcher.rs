@@ -15,6 +15,7 @@ use super::placement::ONE_THREAD;
 use super::shell::{for_a_shell, quoted};
 use crate::cli::HostArgs;
 use crate::exit::usage;
+use crate::hosts_file::Lab;
 use crate::slurm::{self, Allocation};
 
 /// Of an ssh that was asked for no options: nobody is there to type a password, and a host that is gone is noticed.
@@ -64,15 +65,16 @@ impl Launchers {
             }
             prefixes.insert(host, prefix);
         }
-        let ssh = match words(args.ssh.as_deref().unwrap_or(SSH)) {
-            ssh if ssh.is_empty() => return Err(usage("--ssh: expected a program")),
+        let lab = Lab::read(&args.lab)?;
+        let ssh = match words(lab.ssh.as_deref().unwrap_or(SSH)) {
+            ssh if ssh.is_empty() => return Err(usage("--hosts ssh=: expected a program")),
             ssh => ssh,
         };
-        let program = args.host_program.as_deref().map(words);
+        let program = lab.program.as_deref().map(words);
         if program.as_ref().is_some_and(Vec::is_empty) {
-            return Err(usage("--host-program: expected a program"));
+            return Err(usage("--hosts program=: expected a program"));
         }
-        let silence_max = match &args.silence_max {
+        let silence_max = match &lab.silence_max {
             None => SILENCE_MAX,
             Some(text) => tcpcost_study::units::duration(text)
                 .map_err(|error| error.to_string())
@@ -80,7 +82,7 @@ impl Launchers {
                     true => Ok(time),
                     false => Err("2s at least".to_string()),
                 })
-                .map_err(|error| usage(format!("--silence-max {text}: expected {error}")))?,
+                .map_err(|error| usage(format!("--hosts silence_max={text}: expected {error}")))?,
         };
         Ok(Launchers {
             prefixes,
@@ -88,7 +90,7 @@ impl Launchers {
             program,
             job: None,
             consent: Consent::new(args.allow_exec),
-            pushed: args.push.then(Mutex::default),
+            pushed: lab.push.then(Mutex::default),
             silence_max,
         })
     }
@@ -301,11 +303,11 @@ pub(super) fn advice(said: &str) -> Option<&'static str> {
     let says = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
     if says(&LIBRARIES) {
         return Some(
-            "the host lacks libraries: `make static` builds a tcpcost that needs none, and --push copies it",
+            "the host lacks libraries: `make static` builds a tcpcost that needs none, and --hosts push=on copies it",
         );
     }
     says(&MISSING).then_some(
-        "the host has no such program: --push copies this one, --host-program says where it is",
+        "the host has no such program: --hosts push=on copies this one, --hosts program=COMMAND says where it is",
     )
 }
 
@@ -348,8 +350,10 @@ mod tests {
             "whose agent has its arguments already"
         );
         let own = HostArgs {
-            ssh: Some("ssh -F lab.conf".to_string()),
-            host_program: Some("sudo -n /opt/tools/tcpcost".to_string()),
+            lab: vec![
+                "ssh=ssh -F lab.conf".to_string(),
+                "program=sudo -n /opt/tools/tcpcost".to_string(),
+            ],
             ..plain()
         };
         assert_eq!(
@@ -357,7 +361,7 @@ mod tests {
             "ssh|-F|lab.conf|--|alpha|exec sudo -n /opt/tools/tcpcost agent client"
         );
         let own = HostArgs {
-            host_program: Some("sudo -n tcpcost".to_string()),
+            lab: vec!["program=sudo -n tcpcost".to_string()],
             ..plain()
         };
         assert_eq!(
@@ -365,7 +369,7 @@ mod tests {
             "docker|exec|-i|a|sudo|-n|tcpcost|agent|client"
         );
         let none = HostArgs {
-            host_program: Some(" ".to_string()),
+            lab: vec!["program= ".to_string()],
             ..plain()
         };
         assert!(Launchers::new(&none).is_err());
@@ -377,19 +381,19 @@ mod tests {
             let advice = advice(said).unwrap_or_default();
             assert!(advice.contains(expected), "{said}: {advice}");
         };
-        has("bash: line 1: exec: tcpcost: not found", "--push");
-        has("sudo: tcpcost: command not found", "--push");
+        has("bash: line 1: exec: tcpcost: not found", "push=on");
+        has("sudo: tcpcost: command not found", "push=on");
         has(
             "sh: 1: exec: /opt/tcpcost: not found",
-            "--push copies this one",
+            "push=on copies this one",
         );
         has(
             "env: \u{2018}/opt/tcpcost\u{2019}: No such file or directory",
-            "--push",
+            "push=on",
         );
         has(
             "OCI runtime exec failed: exec: \"tcpcost\": executable file not found in $PATH",
-            "--push",
+            "push=on",
         );
         let libraries = "tcpcost: error while loading shared libraries: libelf.so.1: cannot open shared object file: No such file or directory";
         has(libraries, "make static");

@@ -46,7 +46,8 @@ use self::progress::Progress;
 use self::runner::Runner;
 use crate::cli;
 use crate::exit::{Exit, line, usage};
-use crate::net_config;
+use crate::format::Format;
+use crate::hosts_file::Lab;
 use crate::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
@@ -117,7 +118,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             }
             launchers.consent = launchers.consent.with_typed(&overrides);
             launchers.consent.check(&study, &overrides)?;
-            if args.exact_instructions {
+            if args.guest.is_some() {
                 // Before there is a directory that nothing will be in.
                 tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
             }
@@ -145,7 +146,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     let asked = overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
         launchers.consent.check(&study, &overrides)?;
-        let boots = Boots::new(&study, &text, &overrides, kernel, args.at_once);
+        let boots = Boots::new(&study, &text, &overrides, kernel, args.jobs);
         // Nothing will be in it.
         let boots = boots.inspect_err(|_| store.made.discard())?;
         return conduct_in_guests(
@@ -263,7 +264,7 @@ pub fn conduct_in_guests(
     progress.finish();
     let exit = report(store, study, &records, ended, baseline, telling)?;
     if let (true, Some(functions)) = (
-        telling.details && telling.format.is_text(),
+        telling.output.has(Format::Details),
         ByFunction::load(store.path()),
     ) {
         let cells = study.cells.iter();
@@ -336,12 +337,7 @@ fn report(
     };
     let page = store.replace(output::PAGE, &html(&summary));
     let exit = output::exit(&summary);
-    let printed = output::print(
-        std::slice::from_ref(&summary),
-        telling.format,
-        telling.details,
-        telling.output.as_deref(),
-    );
+    let printed = output::print(std::slice::from_ref(&summary), &telling.output);
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -354,18 +350,17 @@ fn report(
     if let (Some(baseline), false) = (baseline, telling.quiet) {
         baseline.say_second_clock(&summary);
     }
-    if !(telling.details || telling.quiet || !telling.format.is_text()) {
+    if telling.output.has(Format::Text) && !telling.quiet {
         let directory = store.path().display();
         output::say!(
-            "all tables: tcpcost report --details {directory}; the page: {directory}/report.html"
+            "all tables: tcpcost report --format details {directory}; the page: {directory}/report.html"
         );
     }
     Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 
 fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
-    let hosts = args.net_config.as_deref().map(net_config::knobs);
-    let mut set = hosts.transpose()?.unwrap_or_default();
+    let mut set = Lab::read(&args.hosts.lab)?.knobs;
     set.extend(pairs("--set", &args.set)?);
     Ok(Overrides {
         study,
@@ -382,9 +377,7 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
         compare: None,
         min_effect: percentage("--min-effect", args.min_effect)?,
         time_max: None,
-        exact_instructions: args
-            .exact_instructions
-            .then(|| ExactInstructions::InGuests(args.kernel.clone())),
+        exact_instructions: args.guest.clone().map(ExactInstructions::InGuests),
     })
 }
 

@@ -290,7 +290,7 @@ impl Nodes {
         for host in &topology.hosts {
             if let (Some(program), false) = (program, host.reach.is_own()) {
                 let text = format!(
-                    "{} is of this machine: a host that is reached by another program runs its own tcpcost, or this one by --push",
+                    "{} is of this machine: a host that is reached by another program runs its own tcpcost, or this one by --hosts push=on",
                     program.display()
                 );
                 return Err(AskError::Unfit(host.name, text));

@@ -55,7 +55,7 @@ impl Launchers {
             for host in &topology.hosts {
                 if let Reach::Attach(_) = host.reach {
                     let text =
-                        "push: its agent runs already: leave --push out, or reach it by exec:";
+                        "push: its agent runs already: leave push=on out, or reach it by exec:";
                     return Err(AskError::Unfit(host.name, text.to_string()));
                 }
                 let is_new = !known.contains_key(&host.reach.to_string())

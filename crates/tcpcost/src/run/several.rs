@@ -131,19 +131,13 @@ fn once(
         .args(["run", "--allow-exec", "--quiet", "--resume"])
         .arg(path);
     let hosts = &args.hosts;
-    if hosts.push {
-        command.arg("--push");
-    }
-    let values = [
-        ("--ssh", &hosts.ssh),
-        ("--host-program", &hosts.host_program),
-        ("--silence-max", &hosts.silence_max),
-    ];
-    let launches = hosts.launch.iter().map(|launch| ("--launch", Some(launch)));
-    let values = values.iter().map(|(flag, value)| (*flag, value.as_ref()));
-    for (flag, value) in values.chain(launches) {
-        command.args(value.map(|value| format!("{flag}={value}")));
-    }
+    command.args(hosts.lab.iter().map(|word| format!("--hosts={word}")));
+    command.args(
+        hosts
+            .launch
+            .iter()
+            .map(|launch| format!("--launch={launch}")),
+    );
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let tried = || format!("start {}", side.program.display());
     let mut child = tcpcost_signals::unblocked(&mut command)
@@ -207,13 +201,8 @@ pub fn stored(
         }
     }
     let exit = output::exit(&last);
-    output::print(
-        std::slice::from_ref(&last),
-        telling.format,
-        telling.details,
-        telling.output.as_deref(),
-    )?;
-    if let (Some(baseline), true) = (baseline, telling.format.is_text()) {
+    output::print(std::slice::from_ref(&last), &telling.output)?;
+    if let (Some(baseline), true) = (baseline, telling.output.is_text()) {
         baseline.say_second_clock(&last);
     }
     Ok(exit)

@@ -21,6 +21,7 @@ use self::measure::{Bench, Once};
 use self::versus::Verdict;
 use crate::cli;
 use crate::exit::{Exit, Stop, usage};
+use crate::format::Format;
 use crate::output;
 
 /// Ctrl-C reaches the command as well; who insists ends this, too.
@@ -106,7 +107,7 @@ fn measured(
     let mut order = versus::Order::new(args.seed.unwrap_or_else(measure::seed), all.len());
     let mut code = 0;
     let started = Instant::now();
-    'runs: for _ in 0..args.repeat {
+    'runs: for _ in 0..args.repetitions {
         for which in order.next_block() {
             if interrupt.is_set() {
                 break 'runs;
@@ -140,18 +141,21 @@ fn measured(
         measured: &all,
         verdict: verdict.as_ref(),
     };
-    let (text, form) = match (args.format.json, args.format.csv) {
-        (true, _) => (document.json(), TextForm::Json),
-        (_, true) => (document.csv(), TextForm::Lines),
-        _ => (document.text(), TextForm::Lines),
-    };
-    let printed = format!("{}\n", text.trim_end());
-    match (&args.output, form) {
-        (Some(path), _) => output::write_file(path, &text)?,
-        (None, TextForm::Json) if bench.answer_on_stdout => drop(output::write_json(&printed)?),
-        (None, _) if bench.answer_on_stdout => drop(output::write(&printed)?),
-        // Standard output is the command's.
-        (None, _) => output::results_to_stderr(&printed, form),
+    for (format, file) in args.output.each() {
+        let (text, form) = match format {
+            Format::Json => (document.json(), TextForm::Json),
+            Format::Csv => (document.csv(), TextForm::Lines),
+            _ => (document.text(), TextForm::Lines),
+        };
+        let printed = format!("{}\n", text.trim_end());
+        if let Some(file) = file {
+            output::write_file(file, &text)?;
+        } else if bench.answer_on_stdout {
+            output::put(&printed, form, None)?;
+        } else {
+            // Standard output is the command's.
+            output::results_to_stderr(&printed, form);
+        }
     }
     if until_decided.is_none() || code == INTERRUPTED {
         return Ok(ExitCode::from(code));
@@ -185,7 +189,7 @@ fn commands(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let (one, other) = (words[..at].to_vec(), words[at + 2..].to_vec());
     if one.is_empty() || other.is_empty() {
         return Err(usage(
-            "--versus: expected two commands: tcpcost stat -r 20 -- COMMAND… --versus -- COMMAND…",
+            "--versus: expected two commands: tcpcost stat -n 20 -- COMMAND… --versus -- COMMAND…",
         ));
     }
     Ok(vec![one, other])

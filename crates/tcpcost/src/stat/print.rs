@@ -147,7 +147,7 @@ impl Document<'_> {
                 text += " Fewer than 7 pairs have no interval: give it more --time.";
             }
             (Decision::Inconclusive, None) => {
-                text += " Fewer than 6 pairs have no interval: -r 6 or more."
+                text += " Fewer than 6 pairs have no interval: -n 6 or more."
             }
             _ => {}
         }
@@ -197,7 +197,7 @@ impl Document<'_> {
         let runs = self.measured.iter().map(|measured| measured.runs.len());
         let runs = runs.max().unwrap_or(0);
         lines.push(match runs {
-            1 => "One run: no interval. -r 6 or more gives one.".to_string(),
+            1 => "One run: no interval. -n 6 or more gives one.".to_string(),
             2..=5 => "Medians; fewer than 6 runs have no interval.".to_string(),
             _ => format!(
                 "Medians [{:.0} % interval of the median].",

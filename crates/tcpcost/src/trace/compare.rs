@@ -7,6 +7,7 @@ use tcpcost_trace::{Causes, Pair, Passed, Report, Segment, Sink, read};
 use super::{Options, open};
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::format::Format;
 use crate::output;
 
 /// Compares two captures of one transfer at two places if a connection is in both. Otherwise
@@ -29,7 +30,7 @@ pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
     ];
     let pair = Pair::of(files, &first.passed, &second.passed, &first.names);
     let causes = Causes::of(&first.report, &second.report);
-    if args.format.json {
+    if args.output.has(Format::Json) {
         let document = serde_json::json!({"pair": pair, "causes": causes});
         output::write_json(&format!("{document:#}\n"))?;
     } else if let Some(pair) = pair {

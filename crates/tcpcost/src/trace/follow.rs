@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use tcpcost_trace::{
     Analysis, Broken, Graph, Link, Reading, Report, Segment, Sink, connection_text, follow,
-    json_line, page, parse, text,
+    json_line, parse, text,
 };
 
 use super::Options;
 use super::growing::{FileEnd, Growing};
 use crate::cli;
 use crate::exit::{Exit, Stop, usage};
+use crate::format::Format;
 use crate::output;
 use tcpcost_host::libpcap::{CaptureError, Live};
 use tcpcost_signals::Interrupt;
@@ -51,15 +52,9 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
         (None, _) => return Err(usage("--follow: wants one file, or --interface")),
     };
     let report = looks.report(&Reading::default());
-    if let Some(path) = &args.html {
-        let written = page(&report, looks.analysis.watch());
-        output::write_file(path, &written)?;
-    }
-    if args.format.json {
-        output::write_json(&json_line(&[report]))?;
-    } else {
-        super::print(args, &[report], looks.analysis.watch())?;
-    }
+    super::print(args, &[report], looks.analysis.watch(), |reports, out| {
+        out.write_all(json_line(reports).as_bytes())
+    })?;
     Ok(exit)
 }
 
@@ -183,11 +178,11 @@ impl<'a> Looks<'a> {
 
     /// Shows a report of the packets so far. True unless the reader has closed its end.
     fn show(&self, so_far: &Reading) -> anyhow::Result<bool> {
-        if self.args.format.csv {
+        if self.args.output.has(Format::Csv) {
             return Ok(true);
         }
         let report = self.report(so_far);
-        if self.args.format.json {
+        if self.args.output.has(Format::Json) {
             return output::write_json(&json_line(&[report]));
         }
         if !self.on_terminal {

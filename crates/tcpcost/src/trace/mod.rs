@@ -5,7 +5,7 @@ mod follow;
 mod growing;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use tcpcost_trace::{
 
 use crate::cli;
 use crate::exit::{Exit, usage};
+use crate::format::Format;
 use crate::output;
 
 /// Analyses the captures and prints their reports. A broken capture is a line on standard error and
@@ -39,13 +40,14 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     };
     let (mut reports, mut graphs) = (Vec::new(), Vec::new());
     let mut exit = Exit::Ok;
-    if args.html.is_some() && groups.len() > 1 {
-        return Err(usage("--html: wants one capture (or --join)"));
+    let has_page = args.output.has(Format::Html);
+    if has_page && groups.len() > 1 {
+        return Err(usage("--format html: wants one capture (or --join)"));
     }
     let outcomes = on_all_cpus(&groups, |files| one(files, &options));
     for outcome in outcomes {
         let (report, mut graph) = outcome?;
-        if let Some(path) = &args.html {
+        if has_page {
             // The largest connection is known only now. Files can be read again for its graph; a
             // pipe cannot.
             let again = args.connection.is_empty() && args.files.iter().all(|file| file.is_file());
@@ -53,7 +55,6 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
                 options.graphs_of = vec![number];
                 graph = one(&args.files, &options)?.1;
             }
-            output::write_file(path, &page(&report, &graph))?;
         }
         if let Some(broken) = &report.broken {
             output::say!("tcpcost: {}: {broken}", report.file);
@@ -64,7 +65,9 @@ pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     }
     // `--connection` needs one capture, so the first graph is the one it shows.
     let graph = graphs.first().cloned().unwrap_or_default();
-    print(args, &reports, &graph)?;
+    print(args, &reports, &graph, |reports, out| {
+        write_json(reports, out)
+    })?;
     Ok(exit)
 }
 
@@ -108,9 +111,9 @@ impl Options {
             ));
         }
         Ok(Options {
-            graphs_of: match (&args.connection[..], &args.html) {
-                ([], Some(_)) => vec![1],
-                (numbers, _) => numbers.to_vec(),
+            graphs_of: match &args.connection[..] {
+                [] if args.output.has(Format::Html) => vec![1],
+                numbers => numbers.to_vec(),
             },
             settings: Settings {
                 burst_gap_ns: ns("burst-gap", &args.burst_gap)?,
@@ -198,35 +201,51 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn print(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result<()> {
-    let out = if args.format.json {
-        return output::write_with(TextForm::Json, |out| write_json(reports, out)).map(|_| ());
-    } else if args.format.csv {
-        return output::write_with(TextForm::Lines, |out| write_csv(reports, out)).map(|_| ());
-    } else if !args.connection.is_empty() {
-        let [report] = reports else {
-            return Err(usage("--connection: wants one capture"));
-        };
-        let shown = args.connection.iter().map(|&number| {
-            let found = report
-                .connections
-                .iter()
-                .find(|connection| connection.number == number);
-            let connection = found.ok_or_else(|| {
-                usage(format!(
-                    "--connection {number}: the capture has {}",
-                    report.connections.len()
-                ))
-            })?;
-            Ok(tcpcost_trace::connection_text(
-                report,
-                connection,
-                graph.of_connection(number),
-            ))
-        });
-        shown.collect::<anyhow::Result<Vec<_>>>()?.join("\n")
-    } else {
-        reports.iter().map(text).collect::<Vec<_>>().join("\n")
+/// Prints the reports, and writes those that have a file. `json` makes a document of them.
+fn print(
+    args: &cli::Trace,
+    reports: &[Report],
+    graph: &Graph,
+    json: fn(&[Report], &mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    for (format, file) in args.output.each() {
+        match format {
+            Format::Json => output::put_with(TextForm::Json, file, |out| json(reports, out))?,
+            Format::Csv => {
+                output::put_with(TextForm::Lines, file, |out| write_csv(reports, out))?;
+            }
+            Format::Html => {
+                let pages = reports.iter().map(|report| page(report, graph));
+                output::put(&pages.collect::<String>(), TextForm::Lines, file)?;
+            }
+            _ => output::put(&shown(args, reports, graph)?, TextForm::Lines, file)?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns the reports as text; with `--connection` these connections in depth.
+fn shown(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result<String> {
+    if args.connection.is_empty() {
+        return Ok(reports.iter().map(text).collect::<Vec<_>>().join("\n"));
+    }
+    let [report] = reports else {
+        return Err(usage("--connection: wants one capture"));
     };
-    output::write(&out).map(|_| ())
+    let shown = args.connection.iter().map(|&number| {
+        let mut connections = report.connections.iter();
+        let found = connections.find(|connection| connection.number == number);
+        let connection = found.ok_or_else(|| {
+            usage(format!(
+                "--connection {number}: the capture has {}",
+                report.connections.len()
+            ))
+        })?;
+        Ok(tcpcost_trace::connection_text(
+            report,
+            connection,
+            graph.of_connection(number),
+        ))
+    });
+    Ok(shown.collect::<anyhow::Result<Vec<_>>>()?.join("\n"))
 }

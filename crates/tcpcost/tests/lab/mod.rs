@@ -130,9 +130,10 @@ impl Lab {
 
     /// What the command line says of ssh, and where the hosts have tcpcost.
     pub fn reach(&self) -> Vec<String> {
-        let ssh = format!("ssh -F {}", self.place.path("ssh_config").display());
+        let ssh = format!("ssh=ssh -F {}", self.place.path("ssh_config").display());
         let program = env!("CARGO_BIN_EXE_tcpcost");
-        ["--ssh", &ssh, "--host-program", program]
+        let program = format!("program={program}");
+        ["--hosts", &ssh, "--hosts", &program]
             .map(String::from)
             .to_vec()
     }

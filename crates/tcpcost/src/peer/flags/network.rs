@@ -88,7 +88,7 @@ pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<
         }
         if others.iter().any(|other| other.address == network.address) {
             return Err(usage(format!(
-                "{flag} {} is --address: our TCP and the kernel need one each",
+                "{flag} {} is --local: our TCP and the kernel need one each",
                 network.address
             )));
         }
@@ -121,7 +121,7 @@ pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
         return Some("that is our own address".to_string());
     }
     if !own.iter().any(same_family) {
-        return Some("needs an --address of the same family".to_string());
+        return Some("needs an --local of the same family".to_string());
     }
     None
 }
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn one_address_of_each_family_and_none_of_the_other_side() {
         let own = [network("10.9.0.2/24"), network("fd00::2/64")];
-        assert!(check("--address", &own, &[]).is_ok());
-        assert!(check("--address", &[own[0], network("10.9.0.3/24")], &[]).is_err());
+        assert!(check("--local", &own, &[]).is_ok());
+        assert!(check("--local", &[own[0], network("10.9.0.3/24")], &[]).is_err());
         assert!(check("--host-address", &own[..1], &own).is_err());
     }
 

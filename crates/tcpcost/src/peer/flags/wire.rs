@@ -6,7 +6,6 @@ use clap::Args;
 use tcpcost_link::Impairment;
 use tcpcost_study::units;
 
-use super::{ratio, size_of, time};
 use crate::exit::usage;
 
 /// A value for each direction, as seen from our TCP.
@@ -44,8 +43,31 @@ fn or_none<T>(
     }
 }
 
+fn or_text<T, E: ToString>(parsed: Result<T, E>) -> Result<T, String> {
+    parsed.map_err(|error| error.to_string())
+}
+
+/// Parses a size below 1 GiB.
+pub fn size_of(text: &str) -> Result<u32, String> {
+    let bytes = or_text(units::bytes(text))?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|&bytes| bytes < 1 << 30)
+        .ok_or_else(|| "expected less than 1GiB".to_string())
+}
+
+/// Parses a ratio such as `1%`.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    or_text(units::ratio(text))
+}
+
+/// Parses a time such as `10ms`.
+pub fn time(text: &str) -> Result<Duration, String> {
+    or_text(units::duration(text))
+}
+
 fn rate(text: &str) -> Result<u64, String> {
-    units::bits_per_s(text).map_err(|error| error.to_string())
+    or_text(units::bits_per_s(text))
 }
 
 fn burst_length(text: &str) -> Result<f64, String> {
@@ -55,11 +77,8 @@ fn burst_length(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a number from 1".to_string())
 }
 
-/// The flags of the wire.
+/// Impairments of the wire: a value for both directions, or SENT,RECEIVED as seen from our TCP.
 #[derive(Debug, Clone, Args)]
-#[command(
-    next_help_heading = "Wire (VALUE for both directions, or SENT,RECEIVED as seen from our TCP)"
-)]
 pub struct WireFlags {
     /// Packets lost, e.g. 1%, or 1%,0% of what is sent only.
     #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
@@ -87,13 +106,13 @@ pub struct WireFlags {
     pub jitter: Each<Duration>,
     /// Rate, e.g. 100Mbit/s, or 100Mbit/s,- for one direction.
     #[arg(long, value_name = "RATE", value_parser = each(or_none(rate)), default_value = "-", hide_default_value = true)]
-    pub rate: Each<Option<u64>>,
+    pub wire_rate: Each<Option<u64>>,
     /// Bytes that wait for the rate before more are dropped.
-    #[arg(long, value_name = "SIZE", value_parser = each(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "rate")]
-    pub queue: Each<Option<u32>>,
+    #[arg(long, value_name = "SIZE", value_parser = each(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "wire_rate")]
+    pub wire_queue: Each<Option<u32>>,
     /// Seed of what happens on it.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    pub wire_seed: u64,
 }
 
 impl WireFlags {
@@ -114,13 +133,13 @@ impl WireFlags {
         let queue = |bytes: Option<u32>| bytes.map(|bytes| bytes as usize);
         Each {
             sent: Impairment {
-                rate_bits_per_s: self.rate.sent,
-                queue_bytes: queue(self.queue.sent),
+                rate_bits_per_s: self.wire_rate.sent,
+                queue_bytes: queue(self.wire_queue.sent),
                 ..of(|each| each.sent, |each| each.sent)
             },
             received: Impairment {
-                rate_bits_per_s: self.rate.received,
-                queue_bytes: queue(self.queue.received),
+                rate_bits_per_s: self.wire_rate.received,
+                queue_bytes: queue(self.wire_queue.received),
                 ..of(|each| each.received, |each| each.received)
             },
         }
@@ -145,8 +164,12 @@ impl WireFlags {
     /// The first that has none.
     pub fn check(&self) -> anyhow::Result<()> {
         let idle = |queue: Option<u32>, rate: Option<u64>| queue.is_some() && rate.is_none();
-        if idle(self.queue.sent, self.rate.sent) || idle(self.queue.received, self.rate.received) {
-            return Err(usage("--queue has no effect on a direction without --rate"));
+        if idle(self.wire_queue.sent, self.wire_rate.sent)
+            || idle(self.wire_queue.received, self.wire_rate.received)
+        {
+            return Err(usage(
+                "--set wire_queue has no effect on a direction without wire_rate",
+            ));
         }
         Ok(())
     }
@@ -171,9 +194,10 @@ mod tests {
 
     #[test]
     fn one_value_is_for_both_directions_and_two_are_for_each() {
-        let wire =
-            parse("--loss 1%,0% --delay 10ms --rate 1Mbit/s,- --burst-loss 0%,1% --burst-length 5")
-                .unwrap();
+        let wire = parse(
+            "--loss 1%,0% --delay 10ms --wire-rate 1Mbit/s,- --burst-loss 0%,1% --burst-length 5",
+        )
+        .unwrap();
         let Each { sent, received } = wire.impairment();
         assert_eq!((sent.loss, received.loss), (0.01, 0.0));
         assert_eq!(
@@ -199,18 +223,18 @@ mod tests {
             "--loss 1%,2%,3%",
             "--burst-length 0.5 --burst-loss 1%",
             "--burst-length 3",
-            "--queue 1KiB",
+            "--wire-queue 1KiB",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert!(
-            parse("--rate 1Mbit/s,- --queue 9KiB")
+            parse("--wire-rate 1Mbit/s,- --wire-queue 9KiB")
                 .unwrap()
                 .check()
                 .is_err()
         );
         assert!(
-            parse("--rate 1Mbit/s,- --queue 9KiB,-")
+            parse("--wire-rate 1Mbit/s,- --wire-queue 9KiB,-")
                 .unwrap()
                 .check()
                 .is_ok()

@@ -1,4 +1,4 @@
-//! `--serve DIR`: the files of a directory over HTTP/1.1 on our TCP, so that curl, wget, browsers and wrk
+//! `--service serve:DIR`: the files of a directory over HTTP/1.1 on our TCP, so that curl, wget, browsers and wrk
 //! fetch real things. hyper speaks HTTP; what a request asks for is in `files.rs`.
 //!
 //! hyper's futures are polled by the loop that drives our TCP, whenever something happened to a

@@ -14,7 +14,7 @@ use tcpcost_tcp::{Config as Tcp, KeepAlive};
 use super::super::not_started;
 use super::Flags;
 use crate::exit::usage;
-use crate::peer::{KernelSide, Network, PolicyFlags, check_networks, check_remote, interface_name};
+use crate::peer::{KernelSide, Network, check_networks, check_remote, interface_name};
 
 /// The flags of mode `user`.
 #[derive(Debug, Args)]
@@ -28,13 +28,10 @@ pub struct UserFlags {
     pub tun: Option<String>,
     /// Our address, at which --listen listens; one of each family at most.
     #[arg(long, value_name = "ADDR/PREFIX")]
-    pub address: Vec<Network>,
-    /// Address to give the kernel's side and take it up; without it the interface is left as it is.
+    pub local: Vec<Network>,
+    /// Address of the kernel's side, which is set up with it [default: the interface is left as it is].
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
-    /// Knobs of our TCP.
-    #[command(flatten)]
-    pub policies: PolicyFlags,
 }
 
 impl UserFlags {
@@ -45,9 +42,10 @@ impl UserFlags {
     /// The first mistake on the command line.
     pub fn check(&self, flags: &Flags, is_handed: bool) -> anyhow::Result<()> {
         let has_interface = self.tap.is_some() || self.tun.is_some();
-        let has_address = !self.address.is_empty() || !self.host_address.is_empty();
+        let has_address = !self.local.is_empty() || !self.host_address.is_empty();
         if flags.mode != Mode::User {
-            let is_any = has_interface || has_address || self.policies.choices().next().is_some();
+            let is_any =
+                has_interface || has_address || flags.set.policies.choices().next().is_some();
             return match is_any {
                 true => Err(usage(
                     "an interface, addresses and policies of our own TCP need --mode user",
@@ -55,13 +53,13 @@ impl UserFlags {
                 false => Ok(()),
             };
         }
-        if !has_interface || self.address.is_empty() {
+        if !has_interface || self.local.is_empty() {
             return Err(usage(
-                "--mode user needs --tap NAME and --address ADDR/PREFIX: our own TCP has an interface and an address of its own",
+                "--mode user needs --tap NAME and --local ADDR/PREFIX: our own TCP has an interface and an address of its own",
             ));
         }
-        check_networks("--address", &self.address, &[])?;
-        check_networks("--host-address", &self.host_address, &self.address)?;
+        check_networks("--local", &self.local, &[])?;
+        check_networks("--host-address", &self.host_address, &self.local)?;
         if is_handed {
             return Err(usage(
                 "--mode user: sockets of a service manager are the kernel's",
@@ -75,15 +73,15 @@ impl UserFlags {
         for address in &flags.listen {
             let own = |local: &SocketAddr| {
                 let is_own = |own: &Network| own.address == local.ip();
-                local.ip().is_unspecified() || self.address.iter().any(is_own)
+                local.ip().is_unspecified() || self.local.iter().any(is_own)
             };
             if !matches!(address, Address::Tcp(local) if own(local)) {
-                return Err(usage(format!("--listen {address}: no --address of ours")));
+                return Err(usage(format!("--listen {address}: no --local of ours")));
             }
         }
         for address in &flags.to {
             if let Address::Tcp(remote) = address {
-                check_remote("--to", *remote, &self.address)?;
+                check_remote("--to", *remote, &self.local)?;
             }
         }
         Ok(())
@@ -105,19 +103,19 @@ impl UserFlags {
         };
         let mut tap = Tap::open(name, layer, Offloads::ALL)
             .with_context(|| format!("open interface {name}"))?;
-        for network in &self.address {
+        for network in &self.local {
             tap.answer_for(network.address);
         }
         let kernel_side = KernelSide::set_up(tap.name(), None, &self.host_address)?;
-        let addresses: Vec<IpAddr> = self.address.iter().map(|own| own.address).collect();
-        let networks: Vec<_> = self.address.iter().map(Network::pair).collect();
+        let addresses: Vec<IpAddr> = self.local.iter().map(|own| own.address).collect();
+        let networks: Vec<_> = self.local.iter().map(Network::pair).collect();
         let options = SocketOptions {
             send_buffer_bytes: config.send_buffer,
             receive_buffer_bytes: config.receive_buffer,
             nodelay: config.nodelay,
             ..SocketOptions::default()
         };
-        let settings = self.settings(&config, kernel_side.mtu());
+        let settings = settings(flags, &config, kernel_side.mtu());
         let stack = UserStack::with_settings(tap, &addresses, &settings, &options)?;
         let stack = stack.with_networks(&networks);
         let listen = flags.listen.iter().filter_map(|address| match address {
@@ -129,19 +127,20 @@ impl UserFlags {
         let local = local.iter().flatten().map(SocketAddr::to_string);
         Ok((relay, local.collect(), kernel_side))
     }
+}
 
-    fn settings(&self, config: &Config, mtu: u32) -> UserSettings {
-        let keepalive = config.keepalive.map(|idle| KeepAlive {
-            idle,
-            // Interval of the relay's kernel sockets, and the kernel's tcp_keepalive_probes.
-            interval: (idle / 10).max(Duration::from_secs(1)),
-            probes: 9,
-        });
-        let tcp = Tcp {
-            mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
-            keepalive,
-            ..Tcp::default()
-        };
-        UserSettings::new(&tcp, self.policies.choices())
-    }
+/// Returns the settings of our TCP over an interface of this MTU.
+fn settings(flags: &Flags, config: &Config, mtu: u32) -> UserSettings {
+    let keepalive = config.keepalive.map(|idle| KeepAlive {
+        idle,
+        // Interval of the relay's kernel sockets, and the kernel's tcp_keepalive_probes.
+        interval: (idle / 10).max(Duration::from_secs(1)),
+        probes: 9,
+    });
+    let tcp = Tcp {
+        mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
+        keepalive,
+        ..Tcp::default()
+    };
+    UserSettings::new(&tcp, flags.set.policies.choices())
 }
