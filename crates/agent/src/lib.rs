@@ -190,7 +190,7 @@ fn answer_line(answer: &Answer) -> String {
         return line;
     }
     let reason = format!(
-        "what it measured is {} bytes, of which the command takes {ANSWER_BYTES_MAX}: a shorter duration, a longer series interval or fewer groups",
+        "results of {} bytes exceed the limit of {ANSWER_BYTES_MAX}: use a shorter duration, a longer series interval or fewer groups",
         line.len()
     );
     text(&Answer::Failed { reason })
@@ -276,7 +276,9 @@ fn put_back(journal: &mut Option<Journal>) -> bool {
     let of_host = journal.as_mut().filter(|journal| journal.is_of_host());
     let done = of_host.map_or(Ok(()), Journal::put_back);
     if let Err(error) = &done {
-        complain(&format!("put back: {error}; `tcpcost restore` tries again"));
+        complain(&format!(
+            "restore settings: {error}; `tcpcost restore` tries again"
+        ));
     }
     drop(journal.take()); // Deletes the file if no change is left in it.
     done.is_ok()
@@ -560,7 +562,7 @@ impl Agent {
         match restored.failed.is_empty() {
             true => Ok(restored.put_back),
             false => Err(PrepareError::Failed(format!(
-                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost restore there",
+                "settings changed by a dead agent could not be restored ({}): fix the cause, then run tcpcost restore there",
                 restored.failed.join("; ")
             ))),
         }
