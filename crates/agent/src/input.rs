@@ -72,11 +72,11 @@ impl<R: Read + AsFd> Input<R> {
                 let line = String::from_utf8(line);
                 return line
                     .map(Some)
-                    .map_err(|_| wrong("was sent what is no text"));
+                    .map_err(|_| wrong("received a line that is not UTF-8 text"));
             }
             self.searched = self.pending.len();
             if self.searched > LINE_MAX {
-                return Err(wrong("was sent a line without an end"));
+                return Err(wrong("received a line longer than 64 MiB"));
             }
             self.wait()?;
             let mut bytes = [0; 8192];
@@ -104,7 +104,7 @@ impl<R: Read + AsFd> Input<R> {
         match poll(&mut source, timeout.as_ref()) {
             Ok(0) => {
                 let seconds = lease.as_secs_f64();
-                let text = format!("heard nothing for {seconds} s: the command is taken for gone");
+                let text = format!("no line from the command for {seconds} s: it counts as gone");
                 Err(io::Error::new(io::ErrorKind::TimedOut, text))
             }
             Ok(_) | Err(Errno::INTR) => Ok(()),

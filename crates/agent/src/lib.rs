@@ -190,7 +190,7 @@ fn answer_line(answer: &Answer) -> String {
         return line;
     }
     let reason = format!(
-        "what it measured is {} bytes, of which the command takes {ANSWER_BYTES_MAX}: a shorter duration, a longer series interval or fewer groups",
+        "results of {} bytes exceed the limit of {ANSWER_BYTES_MAX}: use a shorter duration, a longer series interval or fewer groups",
         line.len()
     );
     text(&Answer::Failed { reason })
@@ -277,7 +277,7 @@ fn put_back(journal: &mut Option<Journal>) -> bool {
     let done = of_host.map_or(Ok(()), Journal::put_back);
     if let Err(error) = &done {
         complain(&format!(
-            "put back: {error}; `tcpcost doctor --restore` tries again"
+            "restore settings: {error}; `tcpcost doctor --restore` tries again"
         ));
     }
     drop(journal.take()); // Deletes the file if no change is left in it.
@@ -582,7 +582,7 @@ impl Agent {
         match restored.failed.is_empty() {
             true => Ok(restored.put_back),
             false => Err(PrepareError::Failed(format!(
-                "what a dead agent had changed could not be put back ({}): see to it, then tcpcost doctor --restore there",
+                "settings changed by a dead agent could not be restored ({}): fix the cause, then run tcpcost doctor --restore there",
                 restored.failed.join("; ")
             ))),
         }

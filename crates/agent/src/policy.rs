@@ -81,7 +81,7 @@ fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareEr
 fn check_delay(asked: Duration) -> Result<(), String> {
     match ack_delay_max_here(asked) {
         Ok(here) if here == asked => Ok(()),
-        Ok(here) => Err(format!("the kernel makes it {here:?}")),
+        Ok(here) => Err(format!("the kernel rounds it to {here:?}")),
         Err(error) => Err(format!(
             "{error} (Linux 6.15 and newer, two ticks to 200 ms)"
         )),

@@ -67,7 +67,7 @@ impl Soak {
         let disturbed = mean.iter().find(|calibration| !calibration.is_quiet());
         let warning = disturbed.map(|calibration| {
             format!(
-                "meter soak: CPU {} was not idle while it was calibrated ({:.1} % others): its load is less sure",
+                "meter soak: CPU {} was not idle while it was calibrated ({:.1} % others): its load is less certain",
                 calibration.cpu,
                 calibration.others_ratio * 100.0
             )

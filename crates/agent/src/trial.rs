@@ -215,7 +215,7 @@ impl HostTrial {
         match targets.iter().find(|target| !known.contains(&target.ip())) {
             None => Ok(()),
             Some(target) => Err(PrepareError::Failed(format!(
-                "was told to connect to {target}, which is no host of this trial"
+                "refuses to connect to {target}: not a host of this trial"
             ))),
         }
     }

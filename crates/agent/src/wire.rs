@@ -104,14 +104,17 @@ impl Process {
     fn ask(&mut self, order: &Order) -> anyhow::Result<Carried> {
         let orders = self.orders.as_mut().context("the wire has ended")?;
         let line = serde_json::to_string(order).expect("an order has only text keys");
-        writeln!(orders, "{line}").context("tell the wire")?;
+        writeln!(orders, "{line}").context("write to the wire process")?;
         let answer = self.line()?;
         serde_json::from_str(&answer).with_context(|| format!("the wire said {answer:?}"))
     }
 
     fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        let read = self.answers.read_line(&mut line).context("hear the wire")?;
+        let read = self
+            .answers
+            .read_line(&mut line)
+            .context("read from the wire process")?;
         if read == 0 {
             bail!("the wire has ended (its reason is above, on standard error)");
         }
@@ -135,7 +138,7 @@ impl Meter for Wire {
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let carried = self.lock().ask(&Order::Count);
         let carried = carried.map_err(|error| MeterError::Call {
-            call: "ask the wire",
+            call: "read counts of the wire process",
             source: io::Error::other(error),
         })?;
         let counts = Counts::from([

@@ -208,10 +208,9 @@ impl WorkerThread {
                 if worker.connection_threads > 0
                     && let Err(error) = run_first()
                 {
-                    worker
-                        .meters
-                        .warnings
-                        .push(format!("{error}: beside many threads meters are read late"));
+                    worker.meters.warnings.push(format!(
+                        "{error}: meters are read late if many threads are runnable"
+                    ));
                 }
                 let outcome = ready.and_then(|()| {
                     let options = policy::options(&prepare, &groups);

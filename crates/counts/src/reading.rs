@@ -116,7 +116,7 @@ impl Source for Reading {
 
 /// A total that shrank: the source was reset or is broken, so a difference would be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("meter {meter}: {quantity} of {whose:?} went back from {before} to {after}")]
+#[error("meter {meter}: {quantity} of {whose:?} decreased from {before} to {after}")]
 pub struct WentBackwards {
     /// Meter that reported the totals.
     pub meter: MeterName,

@@ -49,7 +49,7 @@ impl Plugin {
             Err(error) => Err(GuestError::Program {
                 program: "cc",
                 said: format!(
-                    "{error} (a C compiler builds the plugin that tells functions apart)"
+                    "{error} (a C compiler builds the plugin that distinguishes functions)"
                 ),
             }),
         }

@@ -181,10 +181,10 @@ fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
     );
     let reason = match owner {
         DeviceOwner::Loopback if is_of_bed || is_of_device => {
-            "of the netns bed alone: the host's loopback serves others too"
+            "only in the netns bed: other programs use the host's loopback, too"
         }
         DeviceOwner::Host if is_of_bed => {
-            "of the netns bed alone: the host's device serves others too"
+            "only in the netns bed: other programs use the host's device, too"
         }
         _ => return None,
     };

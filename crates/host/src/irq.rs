@@ -90,7 +90,10 @@ pub fn set(proc: &Path, placement: &[(u32, String)]) -> Result<(), SystemError> 
         let written = write(&file(proc, *irq), cpus);
         written.map_err(|error| match error.source.raw_os_error() {
             Some(libc::EIO) => SystemError::new(
-                format!("{}: the kernel places it by itself", error.tried),
+                format!(
+                    "{}: the kernel chooses the CPU of this interrupt",
+                    error.tried
+                ),
                 io::Error::from_raw_os_error(libc::EOPNOTSUPP),
             ),
             _ => error,

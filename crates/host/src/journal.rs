@@ -190,7 +190,7 @@ pub struct Restored {
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
-            ("put back", &self.put_back),
+            ("restored", &self.put_back),
             ("kept", &self.kept),
             ("failed", &self.failed),
         ];
@@ -404,8 +404,8 @@ fn put_back(former: &Setting) -> Result<(), SystemError> {
     if now.is_same(former) {
         return Ok(());
     }
-    let why = format!("it is now {now}");
-    Err(SystemError::strange(format!("put back {former}"), why))
+    let why = format!("current value {now}");
+    Err(SystemError::strange(format!("restore {former}"), why))
 }
 
 fn rewrite(mut file: &File, lines: &str) -> io::Result<()> {

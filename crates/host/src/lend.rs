@@ -46,7 +46,10 @@ impl Lent {
         let restored = network.within(|| journal::restore(&folder))??;
         match restored.failed.first() {
             None => Ok(()),
-            Some(failed) => Err(SystemError::strange("put back for a dead agent", failed)),
+            Some(failed) => Err(SystemError::strange(
+                "restore settings of a dead agent",
+                failed,
+            )),
         }
     }
 }
@@ -64,7 +67,7 @@ pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent
     if words.nth(1) == Some(&**device) {
         return Err(SystemError::strange(
             tried(),
-            "the default route is by it: another port is to be moved",
+            "the default route uses it: move another port",
         ));
     }
     let path = format!("/proc/{pid}/ns/net");

@@ -197,7 +197,7 @@ impl Live {
         live.filter(&CString::new(expression).expect("no NUL is in it"))?;
         // SAFETY: the handle is active.
         if unsafe { (live.functions.selectable_fd)(pcap) } < 0 {
-            return Err(failed("it has no descriptor to wait for"));
+            return Err(failed("the capture has no descriptor to wait for"));
         }
         live.count_loopback_once()
             .map_err(|error| failed(&format!("filter: {error}")))?;

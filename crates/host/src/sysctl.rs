@@ -73,7 +73,7 @@ pub fn refusal(root: &Path, name: &str, value: &str, error: &SystemError) -> Str
         // error is ENOENT.
         (Some(libc::EINVAL | libc::ERANGE | libc::ENOENT), Ok(now)) => {
             format!(
-                "the kernel does not take \"{value}\" (it is \"{}\" now)",
+                "the kernel does not accept \"{value}\" (current value \"{}\")",
                 normal(&now)
             )
         }
@@ -175,7 +175,7 @@ mod tests {
         );
         let far = refused("net.ipv4.xyz", libc::ENOENT);
         assert!(far.ends_with("of its own"), "{far}");
-        let of_value = "the kernel does not take \"yes\" (it is \"1\" now)";
+        let of_value = "the kernel does not accept \"yes\" (current value \"1\")";
         assert_eq!(refused("net.ipv4.tcp_sack", libc::EINVAL), of_value);
         assert!(refused("net.ipv4.tcp_sack", libc::EACCES).contains("sudo"));
     }

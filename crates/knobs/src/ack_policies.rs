@@ -80,7 +80,7 @@ impl AckKind {
                 ..plain
             },
             AckKind::LinuxLike => AckPolicyRow {
-                doc: "at once in quick mode (16 segments, half the window at most); then what is more than one segment if the reader keeps up, else the reader's read; else after an adaptive timeout, sooner out of a to-and-fro; behind a gap see below",
+                doc: "at once in quick mode (at most 16 segments and half the window); then at more than one segment if the reader keeps up, else at the reader's read; else after an adaptive timeout, sooner outside pingpong mode (requests and responses); for data after a gap see below",
                 from: "Linux 6.18",
                 delay_max: ms(200), // TCP_DELACK_MAX
                 in_kernel: Some(Kernel::Always("linux-like", "")),
@@ -96,7 +96,7 @@ impl AckKind {
                 ..plain
             },
             AckKind::Exactly => AckPolicyRow {
-                doc: "the same within a super-segment, counted in full-sized segments",
+                doc: "every `ack_segments` full-sized segments, also within a super-segment",
                 from: "Jones 2005",
                 segments: Some(2),
                 ..plain

@@ -142,7 +142,8 @@ impl Knobs {
             if to != "all" && listening.len() > 1 {
                 return wrong(
                     "to",
-                    "several hosts listen, and the pattern says who connects to which".to_string(),
+                    "several hosts listen: the pattern sets which host connects to which"
+                        .to_string(),
                 );
             }
             if to != "all" && !listening.iter().any(|host| host.as_str() == to) {

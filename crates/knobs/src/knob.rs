@@ -55,7 +55,7 @@ fn reached(name: &str) -> Option<HostName> {
 pub fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let name = split_host(name).1;
     match synonym(name) {
-        Some(here) => Some(format!("it is {here}")),
+        Some(here) => Some(format!("use {here}")),
         None => nearest(name, known).map(|near| format!("nearest is \"{near}\"")),
     }
 }

@@ -49,7 +49,7 @@ const SUPER_SEGMENTS: Need = Need::of(&[is_not("super_segment", &["0B"])]);
 const NOT_EVERY: Term = is_not("ack_policy", &["every"]);
 const REGIME: &[Need] = &[
     Need::of(&[is_not("segmentation", &["software-gso", "tso"])])
-        .because("these say what tso and gso are"),
+        .because("these values set tso and gso"),
 ];
 
 const GIB: u64 = 1 << 30;
@@ -75,7 +75,7 @@ pub const KNOBS: &[Knob] = &[
             "program",
             Kind::Program,
             "none",
-            "What each connection does, over and over, as the side that connects sees it, or, where it begins with `accept`, the one that listens (docs/programs.md); the other side does the mirror of it.",
+            "Operations that each connection repeats, from the view of the side that connects, or, if they begin with `accept`, of the side that listens (docs/programs.md); the other side does the mirror image.",
         )
         .needs(&[Need::of(&[is("workload", &["program"])])])
         .of_group()
@@ -127,7 +127,7 @@ pub const KNOBS: &[Knob] = &[
         Need::of(&[]).at(At::User).when(&["visits"]).because("our TCP has no calls that find nothing: the thread is its stack"),
         Need::of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"]), is_not("placement", &["same-cpu"]), is_not("send_with", COMPLETED)])
             .when(&["visits"])
-            .because("connections stand, the other end needs a CPU, and epoll tells what was lent and is done with"),
+            .because("connections stay open, the other end needs a CPU, and epoll reports when lent buffers are free"),
     ]),
     workload(
         "write_size",
@@ -301,7 +301,7 @@ pub const KNOBS: &[Knob] = &[
         "placement",
         Kind::Choice(&["two-cpus", "same-cpu", "smt-sibling", "cpu-each", "one-thread"]),
         "two-cpus",
-        "Where the hosts of a machine run unless `cpus` says: those that connect on one CPU (core) and those that listen on another, all on one, on two threads of one core, or each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect. `one-thread`: the two ends take turns in one thread of one process, so that nobody is woken, and no scheduler decides how much one end does before the other has its turn; of two hosts with one kind of TCP on one machine.",
+        "Placement of a machine's hosts if `cpus` is not set: those that connect on one CPU (core) and those that listen on another, all on one, on two threads of one core, or each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect. `one-thread`: the two ends take turns in one thread of one process, so that no thread is woken, and no scheduler decides how much one end does before the other has its turn; of two hosts with one kind of TCP on one machine.",
     )
     .needs(&[
         Need::of(&[is("threads", &["0", "1"])]).when(&["one-thread"]),
@@ -379,7 +379,7 @@ pub const KNOBS: &[Knob] = &[
         "pattern",
         Kind::Choice(Pattern::WORDS),
         "auto",
-        "Who connects to whom among the hosts that `[hosts]` names, in the order of their names and numbers: `pairs` (a client and a server each; of hosts with other names the first and the second, the third and the fourth), `many-to-one` (to the only server; else to the first), `one-to-many` (from the only client; else from the first), `all-to-all`, `ring`. Of the last two each host that is neither client nor server takes part twice, as `NAME`, which connects, and as `in-NAME`, which listens. `auto`: what the numbers of clients and servers leave, else `pairs`.",
+        "Pattern of connections among the hosts in `[hosts]`, in the order of their names and numbers: `pairs` (a client and a server each; of hosts with other names the first and the second, the third and the fourth), `many-to-one` (to the only server; else to the first), `one-to-many` (from the only client; else from the first), `all-to-all`, `ring`. Of the last two each host that is neither client nor server takes part twice, as `NAME`, which connects, and as `in-NAME`, which listens. `auto`: what the numbers of clients and servers leave, else `pairs`.",
     )
     .needs(NAMED),
     Knob {
@@ -398,7 +398,7 @@ pub const KNOBS: &[Knob] = &[
             "stack",
             Kind::Choice(&["kernel", "user"]),
             "kernel",
-            "Whose TCP an end is: the kernel's, or our own in user space, one thread an end. The host in the middle of a `chain` has ours by `relay_mode`.",
+            "TCP of an end: the kernel's, or our own in user space, one thread for each end. The host in the middle of a `chain` has ours by `relay_mode`.",
         )
     },
     Knob {
@@ -414,7 +414,7 @@ pub const KNOBS: &[Knob] = &[
         "segmentation",
         Kind::Choice(Segmentation::WORDS),
         Kernel::Device,
-        "Who cuts: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
+        "Place of segmentation: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
     ),
     link(
         "tso",
@@ -505,7 +505,7 @@ pub const KNOBS: &[Knob] = &[
         "adaptive_rx",
         Kind::Count(0, 1),
         Kernel::RealDevice("ethtool"),
-        "Whether the driver chooses `rx_usecs` by itself: 1 or 0 (ethtool -c).",
+        "Adaptive moderation (ethtool -c): 1 if the driver chooses `rx_usecs`, else 0.",
     ),
     link(
         "channels",
@@ -576,7 +576,7 @@ pub const KNOBS: &[Knob] = &[
         "loss",
         Kind::Share,
         "0%",
-        "Share of the packets that the end sends that the wire loses, each by itself.",
+        "Share of the end's packets that the wire loses, each independently.",
     ),
     Knob {
         or_word: Some("none"),
@@ -623,7 +623,7 @@ pub const KNOBS: &[Knob] = &[
             "carrier",
             Kind::Choice(Carrier::WORDS),
             "auto",
-            "What carries where one of these is set: `own`, a wire of tcpcost's (a process between two namespaces, in front of the device of our TCP), or `netem` of the kernel, between two namespaces. `auto`: netem where the kernel has it and what is set means the same there (delay; loss and duplicates of `per-mss` segments), else our own. The record says which.",
+            "Implementation of the wire if a knob of the wire is set (`delay` to `wire_queue`): `own`, a wire of tcpcost's (a process between two namespaces, in front of the device of our TCP), or `netem` of the kernel, between two namespaces. `auto`: netem where the kernel has it and what is set means the same there (delay; loss and duplicates of `per-mss` segments), else our own. The record says which.",
         )
     }
     .needs(&[Need::of(&[])
@@ -644,11 +644,11 @@ pub const KNOBS: &[Knob] = &[
         "ack_filter",
         Kind::Count(1, 64),
         Kernel::OwnDevice("eBPF"),
-        "Of the pure ACKs that the kernel's TCP sends only every so many-th leaves the device (eBPF at tc egress; docs/acks.md says which are never held, and when one held is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is so many segments an ACK.",
+        "Ratio of the ACK filter: only every n-th pure ACK of the kernel's TCP leaves the device (eBPF at tc egress; docs/acks.md says which ACKs are never held, and when a held one is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is n segments per ACK.",
     )
     .needs(&[Need::of(&[NOT_EVERY])
         .at(At::Kernel)
-        .because("the kernel's \"every\" filters by itself")]),
+        .because("the kernel's \"every\" has its own filter")]),
     Knob {
         of: Of::Tcp(
             Kernel::SocketOption("SO_RCVLOWAT"),
@@ -768,7 +768,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Count(0, 255),
         Kernel::Sysctl("net.ipv4.tcp_comp_sack_nr", |acks| acks),
         UserKnob::CompSackNr,
-        "ACKs of segments behind a gap that are left out in a row before one leaves, 44; 0 leaves none out.",
+        "Limit on ACKs after a gap that are omitted in a row, 44; 0 omits none.",
     )
     .needs(LINUX_LIKE),
     tcp(
@@ -776,7 +776,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Count(0, 499_000),
         Kernel::Sysctl("net.ipv4.tcp_comp_sack_delay_ns", |us| us * 1000),
         UserKnob::CompSackDelay,
-        "How many microseconds the first ACK that is left out behind a gap waits at most, 1000; 5 % of the round trip if that is less.",
+        "Longest wait in microseconds of the first ACK that is omitted after a gap, 1000; 5 % of the round trip if that is less.",
     )
     .needs(LINUX_LIKE),
     tcp(
@@ -784,7 +784,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Switch,
         Kernel::Sysctl("net.ipv4.tcp_backlog_ack_defer", |on| on),
         UserKnob::BacklogAckDefer,
-        "Whether segments that came while the application had its turn are acknowledged once, on; off: each by itself, as Linux before 6.7.",
+        "One ACK for all segments that arrived during the application's turn, on; off: one for each, as in Linux before 6.7.",
     )
     .needs(LINUX_LIKE),
     tcp(
@@ -823,7 +823,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Count(1, 45),
         Kernel::Sysctl("net.ipv4.tcp_min_tso_segs", |segments| segments),
         UserKnob::TsoMinSegs,
-        "What pacing leaves a super-segment at least, which it makes a millisecond of the rate; 2 segments.",
+        "Smallest super-segment under pacing, which makes super-segments a millisecond of the rate; 2 segments.",
     )
     .needs(&[
         Need::of(&[is("pacing", &["timer"])]).at(At::User),
@@ -867,7 +867,7 @@ pub const KNOBS: &[Knob] = &[
         Kind::Choice(WindowGrowth::WORDS),
         Kernel::Always("bytes", "the kernel's TCP counts what is acknowledged"),
         UserKnob::WindowGrowth,
-        "What opens the congestion window: the bytes that an ACK covers (RFC 3465), or one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
+        "Growth of the congestion window: by the bytes that an ACK covers (RFC 3465), or by one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
     ),
     tcp(
         "tail_loss_probe",
@@ -875,7 +875,7 @@ pub const KNOBS: &[Knob] = &[
         // The value 3: a probe after two round trips, Linux's default.
         Kernel::Sysctl("net.ipv4.tcp_early_retrans", |on| 3 * on),
         UserKnob::TailLossProbe,
-        "Whether a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at the least, also when the peer is only kept off its CPU.",
+        "Tail loss probe: a sender probes when the last segments of a flight stay unacknowledged (RFC 8985; both stacks do, Linux before 3.10 did not): after two round trips, 2 ms at least, also when the peer is only kept off its CPU.",
     ),
     tcp(
         "mtu_probing",
@@ -883,14 +883,14 @@ pub const KNOBS: &[Knob] = &[
         // The numbers 0, 1 and 2, in the order of the words.
         Kernel::Sysctl("net.ipv4.tcp_mtu_probing", |place| place),
         UserKnob::MtuProbing,
-        "Whether a sender finds out by probes how large segments the path carries (RFC 4821), for paths whose routers do not say: once timeouts in a row look like a black hole, or from the beginning with 1024 bytes; `off`, also in Linux.",
+        "Path MTU probing: a sender finds by probes how large segments the path carries (RFC 4821), for paths with routers that do not report it: once timeouts in a row look like a black hole, or from the beginning with 1024 bytes; `off`, also in Linux.",
     ),
     tcp(
         "hystart",
         Kind::Switch,
         Kernel::No("the kernel's is a HyStart of its own and a parameter of the module tcp_cubic, for the whole machine"),
         UserKnob::HyStart,
-        "Whether the first slow start ends where the round-trip time grows (HyStart++, RFC 9406) instead of at the first loss; `off`.",
+        "HyStart++ (RFC 9406): the first slow start ends when the round-trip time grows instead of at the first loss; `off`.",
     ),
     tcp(
         "dscp",

@@ -70,7 +70,7 @@ impl Arranged {
         }
         if let Some(half) = named.iter().find(|name| name.half_of().is_some()) {
             return Err(format!(
-                "{half} is the name of a listening half: call the host otherwise"
+                "{half} is the name of a listening half: rename the host"
             ));
         }
         if pattern == Pattern::Rounds {

@@ -120,7 +120,7 @@ impl fmt::Display for Term {
             }
             Is::Set => write!(f, "{name}"),
             Is::Unset => write!(f, "no {name}"),
-            Is::AtLeast => write!(f, "as many {name} at least"),
+            Is::AtLeast => write!(f, "at least as many {name}"),
         }
     }
 }
@@ -147,9 +147,8 @@ impl Kernel {
                 Some(format!("{knob} {why}"))
             }
             Kernel::Wire => None,
-            Kernel::SocketOption(_) => {
-                (!knobs.all_stand()).then(|| "of connections that stand, so not of crr".to_string())
-            }
+            Kernel::SocketOption(_) => (!knobs.all_stand())
+                .then(|| "only for connections that stay open, so not for crr".to_string()),
             Kernel::Always(word, why) => (value.to_string() != *word).then(|| why.to_string()),
             Kernel::AckPolicies => {
                 let kind = AckKind::from_word(&value.to_string());
@@ -166,10 +165,10 @@ impl Kernel {
 
 /// Reason for the loopback.
 const OWN_DEVICE: &str =
-    "of a bed's own device alone (netns, tap): the host's loopback serves others too";
+    "only for a bed's own device (netns, tap): other programs use the host's loopback, too";
 
 /// Reason for a device that existed before.
-const OTHERS_DEVICE: &str = "of a bed's own device alone (netns, tap): a host's serves others too, the connection to it among them";
+const OTHERS_DEVICE: &str = "only for a bed's own device (netns, tap): other programs use a host's device, too, and so does the connection to the host";
 
 /// Knob that is set but unavailable, or unavailable with this value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

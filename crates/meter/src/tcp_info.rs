@@ -100,7 +100,7 @@ pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     let mss = info.u32_at(offset_of!(Fields, snd_mss));
     mss.map(u64::from).ok_or_else(|| MeterError::Call {
         call: "getsockopt(TCP_INFO)",
-        source: io::Error::other("it does not tell the MSS"),
+        source: io::Error::other("the kernel does not report the MSS"),
     })
 }
 

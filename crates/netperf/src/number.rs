@@ -41,7 +41,7 @@ pub fn length(option: &str, text: &str) -> Result<i32, Failure> {
     };
     if value == 0 {
         return Err(Failure::usage(format!(
-            "{option} 0: a test without an end cannot be told to end by its netserver; give seconds, or -N bytes or transactions"
+            "{option} 0: netserver cannot end a test without a limit; give seconds, or -N bytes or transactions"
         )));
     }
     Ok(value)

@@ -80,7 +80,7 @@ impl Started {
             .and_then(|line| line.trim().rsplit(' ').next());
         address
             .and_then(|address| address.parse().ok())
-            .ok_or_else(|| "it did not tell where it listens".to_string())
+            .ok_or_else(|| "netserver did not print its address".to_string())
     }
 }
 

@@ -35,7 +35,7 @@ impl Shared {
             let pause = self.config.retry_after;
             match upstreams.len() {
                 1 => tracing::warn!("upstream {address}: {error}"),
-                _ => tracing::warn!("upstream {address}: {error}: left out for {pause:?}"),
+                _ => tracing::warn!("upstream {address}: {error}: not used for {pause:?}"),
             }
         }
     }

@@ -52,7 +52,7 @@ pub fn notify(state: &str) {
         socket.send_to_addr(state.as_bytes(), &address)
     });
     if let Err(error) = told {
-        tracing::warn!("tell the service manager {state}: {error}");
+        tracing::warn!("notify the service manager of {state}: {error}");
     }
 }
 

@@ -69,7 +69,7 @@ impl fmt::Display for Incomparable {
             Incomparable::UnequalWork => write!(f, "they did unequal work at a fixed rate"),
             Incomparable::Copies(knob) => write!(
                 f,
-                "they copy payload more or less often ({knob}), and what a copy costs is not in a count of instructions"
+                "they copy payload more or less often ({knob}), and an instruction count does not show the cost of a copy"
             ),
         }
     }

@@ -78,7 +78,7 @@ pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
         let causes = causes(one);
         match causes.is_empty() {
             true => sentence(one),
-            false => format!("{} With it: {}.", sentence(one), causes.join("; ")),
+            false => format!("{} Also changed: {}.", sentence(one), causes.join("; ")),
         }
     });
     let joined = open.first().filter(|_| are_joined).and_then(|first| {
@@ -153,7 +153,7 @@ fn of_runs(one: &Comparison, stored: &StoredVerdict) -> String {
     let chance = match stored.stands || one.decision == Decision::Equivalent {
         true => String::new(),
         false => format!(
-            " Among {} cells one may look so by chance: the exit code does not follow it.",
+            " With {} cells this may be chance, so the exit code ignores it.",
             stored.cells
         ),
     };
@@ -180,7 +180,7 @@ fn runs(count: usize) -> String {
 /// Text such as `all 8 cells cost 38 % more after the change, as when a machine is busier`.
 fn level(one: &Comparison, stored: &StoredVerdict) -> String {
     let cells = match stored.cells {
-        1 => "its one cell".to_string(),
+        1 => "its only cell".to_string(),
         cells => format!("all {cells} cells"),
     };
     let Some(level) = stored.level else {
@@ -214,7 +214,7 @@ fn unseen(stored: &StoredVerdict) -> String {
     };
     match (stored.visible, stored.cells) {
         (None, _) if stored.is_too_far => format!(
-            "That is too far for cells to be compared unless the runs alternate. To decide: {}.",
+            "The level changed too much: cells can be compared only if the runs alternate. To decide: {}.",
             stored.to_decide
         ),
         (Some(visible), _) => format!(

@@ -76,7 +76,7 @@ pub(crate) fn note(cells: &[CellSummary]) -> Option<String> {
     let knobs: Vec<&str> = knobs.into_iter().collect();
     (!knobs.is_empty()).then(|| {
         format!(
-            "No verdict by instructions between cells that differ in {}: they copy payload more or less often, and what a copy costs is not in a count of instructions.",
+            "No verdict by instructions between cells that differ in {}: they copy payload more or less often, and an instruction count does not show the cost of a copy.",
             knobs.join(", ")
         )
     })

@@ -4,7 +4,7 @@ use crate::conclusions::{Crossing, Sign};
 use crate::effect_prose::signed;
 
 /// Text for crossings in the order of their values, such as `is cheaper from 16KiB on (−23 % [−44, −16]
-/// there), dearer up to 1KiB; not decided at 4KiB`.
+/// there), costs more up to 1KiB; not decided at 4KiB`.
 pub(crate) fn told(crossings: &[Crossing]) -> String {
     let refused: Vec<&Crossing> = crossings
         .iter()
@@ -53,12 +53,12 @@ pub(crate) fn told(crossings: &[Crossing]) -> String {
     });
     match (above, &dearer[..]) {
         (_, []) => {}
-        (0, some) => parts.push(format!("dearer at {}", some.join(", "))),
+        (0, some) => parts.push(format!("costs more at {}", some.join(", "))),
         (count, some) if count == some.len() => {
             let last = &crossings[count - 1];
-            parts.push(format!("dearer up to {}{}", last.at, interval(last)));
+            parts.push(format!("costs more up to {}{}", last.at, interval(last)));
         }
-        (_, some) => parts.push(format!("dearer at {}", some.join(", "))),
+        (_, some) => parts.push(format!("costs more at {}", some.join(", "))),
     }
     let open: Vec<String> = [of(Sign::Open), of(Sign::Unknown)].concat();
     let text = parts.join(", ");
@@ -100,7 +100,7 @@ mod tests {
         ]);
         assert_eq!(
             told(&usual),
-            "is cheaper from 16KiB on (\u{2212}30 % [\u{2212}44, \u{2212}16] there), dearer up to 1KiB (10 % [5, 15] there); \
+            "is cheaper from 16KiB on (\u{2212}30 % [\u{2212}44, \u{2212}16] there), costs more up to 1KiB (10 % [5, 15] there); \
              not decided at 4KiB"
         );
         assert_eq!(
@@ -109,7 +109,7 @@ mod tests {
         );
         assert_eq!(
             told(&crossings(&[(1, -9.0, 3.0), (4, 1.0, 3.0)])),
-            "is cheaper nowhere, dearer at 4KiB; not decided at 1KiB"
+            "is cheaper nowhere, costs more at 4KiB; not decided at 1KiB"
         );
         assert_eq!(
             told(&crossings(&[(1, -9.0, -3.0), (4, -1.0, 3.0)])),

@@ -68,7 +68,7 @@ impl Distances {
 fn warning((distant, change): (Distant, &Estimate)) -> Warning {
     let [one, other] = distant.cpus.map(|id| id.cpu);
     let text = format!(
-        "a cache line went from CPU {one} to CPU {other} and back in {} ns, {} ns in near trials: the hypervisor ran them far from each other, and the same work cost {} more in such trials of this run",
+        "the core distance of CPU {one} and CPU {other} was {} ns, in near trials {} ns, because the hypervisor moved them; trials with distant CPUs cost {} more in this run",
         distant.ns,
         distant.near_ns,
         signed(change)
@@ -121,7 +121,7 @@ mod tests {
         let (marks, records) = marked(1.2);
         assert_eq!((marks, records[1].warnings.len()), (8, 1), "once each");
         let text = &records[1].warnings[0].text;
-        assert!(text.contains("in 401 ns, 78 ns in near trials"), "{text}");
+        assert!(text.contains("was 401 ns, in near trials 78 ns"), "{text}");
         assert!(text.contains("cost 20 % ["), "{text}");
         assert_eq!(marked(1.0).0, 0, "no change");
         assert_eq!(marked(1.01).0, 0, "too small a change");

@@ -12,7 +12,7 @@ use crate::number::precise;
 const MORE_SETTINGS: usize = 2;
 
 /// Sentence such as `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit:
-/// not established, 3 % [-4, 9]). With it: ACKs per KiB, client −88 %.`
+/// not established, 3 % [-4, 9]). Also changed: ACKs per KiB, client −88 %.`
 pub(crate) fn sentence(effect: &Effect) -> String {
     // Established effects come first, the largest of these first.
     let mut at: Vec<&EffectAt> = effect.at.iter().collect();
@@ -58,7 +58,7 @@ fn weight(at: &EffectAt) -> f64 {
 }
 
 fn value(value: Option<&Value>) -> String {
-    value.map_or("what the host has".to_string(), ToString::to_string)
+    value.map_or("the host's own value".to_string(), ToString::to_string)
 }
 
 /// Claim such as `saves 23 % [19, 28] of the CPU per KiB`.
@@ -173,7 +173,7 @@ fn because(cause: LayerShare) -> String {
     )
 }
 
-/// Text such as ` With it: ACKs per KiB, client −88 %.`
+/// Text such as ` Also changed: ACKs per KiB, client −88 %.`
 fn with(moved: Moved) -> String {
     let Some(row) = row(moved.quantity.kind) else {
         return String::new();
@@ -185,7 +185,7 @@ fn with(moved: Moved) -> String {
     let plus = if moved.percent.median > 0.0 { "+" } else { "" };
     let decimals = usize::from(moved.percent.median.abs() < 10.0);
     format!(
-        " With it: {}{whose} {plus}{} %.",
+        " Also changed: {}{whose} {plus}{} %.",
         row.words,
         precise(moved.percent.median, decimals)
     )
@@ -244,7 +244,7 @@ mod tests {
             sentence(&effect(vec![open, bound])),
             "mtu 9000B instead of 1500B saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not \
              established, 3.2 % [\u{2212}4.1, 9.3]), because of TCP input and ACK: 63 % of the difference by call chains. \
-             With it: ACKs per KiB, server \u{2212}88 %."
+             Also changed: ACKs per KiB, server \u{2212}88 %."
         );
     }
 

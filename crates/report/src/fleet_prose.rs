@@ -51,7 +51,7 @@ pub(crate) fn lines(fleet: &Fleet, min_effect: f64) -> Vec<String> {
             .any(|of| of.values().any(|one| one.lo.is_some()));
         lines.push(match has_intervals {
             true => format!("No host differs from all hosts' median by more than {percent} %."),
-            false => "Too few rounds to tell hosts apart: there are no intervals.".to_string(),
+            false => "Too few rounds to distinguish hosts: there are no intervals.".to_string(),
         });
     }
     lines

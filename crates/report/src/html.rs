@@ -84,13 +84,13 @@ pub fn html(summary: &Summary) -> String {
                     }
                     ul.facts { @for line in labels::head(summary).iter().chain(&labels::regimes(summary)).chain(&labels::buffers(summary)) { li { (line) } } }
                     details.all {
-                        summary { "Details: ACKs, response times, whose CPU, methods beside each other, environment" }
+                        summary { "Details: ACKs, response times, owners of CPU time, comparison of methods, environment" }
                         (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
                         (openings(summary))
                         (response_times(summary))
                         (groups(summary))
                         (operations(summary))
-                        (figures(&charts, |chart| chart.is_detail && chart.form != "split", "The hosts, each by itself"))
+                        (figures(&charts, |chart| chart.is_detail && chart.form != "split", "Each host"))
                         (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
                         (split(summary))
                         (exact(summary))
@@ -339,7 +339,7 @@ fn split(summary: &Summary) -> Markup {
             @let wanted = PARTS
                 .iter()
                 .map(|(title, kind)| (Derived { kind: *kind, scope }, *title))
-                .chain([(Derived { kind: Figure::OthersRatio, scope }, "of it other tasks")])
+                .chain([(Derived { kind: Figure::OthersRatio, scope }, "other tasks (included)")])
                 .collect::<Vec<_>>();
             (cells_table(
                 &format!("CPU time, {}", scope::whose(scope)),
@@ -437,7 +437,7 @@ fn published_table(summary: &Summary) -> Markup {
         .collect();
     html! {
         div.scroll { table {
-            caption { "Beside " (published.source) }
+            caption { "Compared with " (published.source) }
             thead { tr {
                 @for knob in &published.knobs { th.left scope="col" { (knob) } }
                 th.left scope="col" { "whose" }

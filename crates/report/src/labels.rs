@@ -147,10 +147,10 @@ fn not_by_host(summary: &Summary) -> Vec<String> {
 }
 
 /// Note for figures in instructions.
-const INSTRUCTIONS: &str = "Instructions are not time: those of a guest that QEMU emulates, kernel and programs of all hosts together on one \
-     CPU, by the meter exact, whose own programs are in them. No caches, no latency, no device. What copies, clears or sets memory is a column \
-     of its own (a byte is an eighth of an instruction here) and in the contexts, and in the sum only where no column tells it: paths that copy more or \
-     less are not judged by instructions. Each repetition is of a boot of its own.";
+const INSTRUCTIONS: &str = "Instructions are not time. The meter exact counts them in a guest that QEMU emulates: kernel and programs of all hosts on one CPU, \
+     including the meter's own programs. There are no caches, no latency and no device. Instructions that copy, clear or set memory have their own column \
+     (a byte is an eighth of an instruction here). The contexts include them; the sum includes them only if no column shows them. \
+     Paths that copy more or less often are not compared by instructions. Each repetition is a new boot.";
 
 fn by_tick(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {
@@ -217,7 +217,7 @@ pub(crate) fn figure(kind: Figure) -> &'static str {
         Figure::OnlyAcknowledgingAcksPerMib => "ACKs that only acknowledged per MiB",
         Figure::DuplicateAcksPerMib => "duplicate ACKs per MiB",
         Figure::OutOfOrderPerMib => "out-of-order skbs per MiB",
-        Figure::OctetsPerDatagram => "octets per IP packet",
+        Figure::OctetsPerDatagram => "bytes per IP packet",
         Figure::PacketsPerTransaction => "IP packets per transaction",
         Figure::SwitchesPerTransaction => "context switches per transaction",
         Figure::SystemCallsPerTransaction => "system calls per transaction",
@@ -594,12 +594,12 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     }
     if all_are_marked(summary) {
         notes.push(
-            "Most trials of every cell are marked by a warning, so the numbers are of marked trials, too."
+            "Most trials of every cell are marked by a warning, so marked trials are included."
                 .to_string(),
         );
     } else if any(&CellSummary::uses_marked) {
         notes.push(
-            "!! most trials of the cell are marked by a warning, so the numbers are of marked trials, too \
+            "!! most trials of the cell are marked by a warning, so marked trials are included \
              (!!!: also not converged)."
                 .to_string(),
         );
@@ -611,12 +611,12 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
         .sum();
     if aside > 0 {
         notes.push(format!(
-            "{aside} trials were measured but marked by a warning: they are in the records, not in these numbers."
+            "{aside} trials are marked by a warning and not used here; the records have them."
         ));
     }
     if any(&|cell| cell.main_stands_in) {
         notes.push(
-            "The study asks for one end's CPU time. This bed cannot measure it by itself, so the numbers are those of both ends together."
+            "The study asks for one end's CPU time. This bed cannot separate the ends, so the numbers are for both ends together."
                 .to_string(),
         );
     }

@@ -57,7 +57,7 @@ fn sentence(first: (&CellSummary, &Profile), other: (&CellSummary, &Profile)) ->
         whose(other.1.scope)
     );
     if grown.is_empty() {
-        return format!("{subject}: of no layer it is established that it costs more.");
+        return format!("{subject}: no layer is established to cost more.");
     }
     let told: Vec<String> = grown
         .iter()

@@ -206,7 +206,7 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
                 Against::Near => "the same within 0.5 %",
                 Against::Below => "less here",
                 Against::Above => "more here",
-                Against::Unknown => "too few trials to tell a difference",
+                Against::Unknown => "too few trials to show a difference",
             };
             let figure = precise(figure * scale, decimals(estimate, scale));
             format!(" (published {figure}, {against})")
@@ -318,7 +318,7 @@ fn line(
             Against::Near => "the same within 0.5 %",
             Against::Below => "less here",
             Against::Above => "more here",
-            Against::Unknown => "too few repetitions to tell a difference",
+            Against::Unknown => "too few repetitions to show a difference",
         };
         let figure = precise(figure, decimals(slope, 1.0));
         format!(" (published {figure}, {against})")

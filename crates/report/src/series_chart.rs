@@ -61,7 +61,7 @@ pub(crate) fn series_chart(summary: &Summary) -> Option<Chart> {
     Some(Chart {
         title: "The limit of an avoiding receiver over time".to_string(),
         note: format!(
-            "One connection of one trial each, as it was at each look: the limit rises by one with each ACK that it causes, and falls when the timer fires with data waiting.{left_out}"
+            "One connection of one trial each, sampled over time: the limit rises by one with each ACK that it causes, and falls when the timer fires with data waiting.{left_out}"
         ),
         form: "line",
         is_detail: false,

@@ -411,7 +411,7 @@ impl Page<'_> {
             "KiB"
         };
         let mut out = self.heading(&format!(
-            "Instructions per {unit} by context and by host, and the regime that they are of (medians)"
+            "Instructions per {unit} by context and by host, and their regime (medians)"
         ));
         self.table(&table, &mut out);
         out

@@ -27,8 +27,8 @@ pub enum LimitError {
     },
     /// The flows need more memory than all of the host's TCP may use.
     #[error(
-        "{flows} flows need at the least {needed_pages} pages of TCP memory on this host beside \
-         the {used_pages} in use, and {high_pages} is the most: fewer flows, or \
+        "{flows} flows need at least {needed_pages} pages of TCP memory on this host in addition to \
+         {used_pages} in use; the limit is {high_pages}: use fewer flows, or set \
          sysctl net.ipv4.tcp_mem with a third number of {} or more",
         needed_pages + used_pages
     )]

@@ -158,7 +158,7 @@ fn a_mistake_is_one_line_with_its_place() {
         ),
         (
             group("kind = \"rr\""),
-            "s.toml:4: group.kind: here it is workload",
+            "s.toml:4: group.kind: in a group the key is workload",
         ),
         (
             group("in_flight = 2"),

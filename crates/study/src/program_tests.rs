@@ -56,7 +56,7 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
         (r#"[{ accept = {} }]"#, "end it with { close = {} }"),
         (
             r#"[{ accept = {} }, { for = "1s", do = [{ send = "1B" }] }, { close = { by = "connector" } }]"#,
-            "for is of the side that connects",
+            "`for` needs the side that connects",
         ),
         (
             r#"[{ connect = {} }, { accept = { conn = 2 } }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
@@ -76,7 +76,7 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
         ),
         (
             r#"[{ connect = { can_fail = true } }, { repeat = "forever", do = [{ send = "1B" }] }]"#,
-            "can_fail is of connections that come and go",
+            "can_fail is only for connections that come and go",
         ),
         (r#"[{ send = "1B", conn = 17 }]"#, "1 to 16"),
         (
@@ -145,19 +145,19 @@ fn what_does_not_go_together_is_said_with_what_to_do() {
         ),
         (
             r#"[{ for = "1s", do = [{ send = "1B" }] }]"#,
-            "for ends with its connection",
+            "`for` ends with its connection",
         ),
         (
             r#"[{ connect = {} }, { for = "1s", do = [{ receive = "1B" }] }, { close = { by = "connector" } }]"#,
-            "begins with send",
+            "must begin with send",
         ),
         (
             r#"[{ repeat = "forever", do = [{ send = "1B" }] }, { send = "2B" }]"#,
-            "nothing is done behind",
+            "operations after repeat",
         ),
         (
             r#"[{ connect = {} }, { send = ["1B", "2B"] }, { close = {} }]"#,
-            "sizes at random need connections that stand",
+            "random sizes need connections that stay open",
         ),
         (
             r#"[{ close = { by = "me" } }]"#,

@@ -275,9 +275,7 @@ impl Topology {
     /// Those of [`Topology::of`].
     pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
         if knobs.get("reach").is_some() {
-            return Err(
-                "reach: it is of each host by its name: [hosts], or client.reach".to_string(),
-            );
+            return Err("reach belongs to a named host: use [hosts], or client.reach".to_string());
         }
         let word = knobs.word("topology").expect("a choice has a default");
         let topology = match (bed, word.as_str()) {

@@ -138,7 +138,7 @@ workload = "crr"
     skipped("delay too long", "server.ack_delay: TCP_DELACK_MAX_US: ");
     skipped(
         "delay of crr",
-        "server.ack_delay: of connections that stand",
+        "server.ack_delay: only for connections that stay open",
     );
 }
 
@@ -181,7 +181,7 @@ bed = "loopback"
         ("every and a filter", "server.ack_filter: "),
         (
             "on loopback",
-            "client.ack_filter: of a bed's own device alone",
+            "client.ack_filter: only for a bed's own device",
         ),
     ] {
         let record = cell(&records, name);

@@ -662,7 +662,7 @@ fn an_agent_connects_to_no_address_but_those_of_the_trials_hosts() {
     assert_eq!(answers[0]["is"], "prepared", "{answers:?}");
     for (answer, target) in answers[1..].iter().zip(["192.0.2.7:80", "[::1]:80"]) {
         assert_eq!(answer["is"], "failed", "{answer}");
-        let expected = format!("was told to connect to {target}, which is no host of this trial");
+        let expected = format!("refuses to connect to {target}: not a host of this trial");
         assert_eq!(answer["reason"], expected);
     }
 }

@@ -277,7 +277,7 @@ fn what_the_kernel_refuses_is_told_by_name_and_by_value() {
         ),
         (
             "[bed.sysctl]\n\"net.ipv4.tcp_sack\" = \"yes\"\n",
-            "sysctl.net.ipv4.tcp_sack: the kernel does not take \"yes\" (it is \"1\" now)",
+            "sysctl.net.ipv4.tcp_sack: the kernel does not accept \"yes\" (current value \"1\")",
         ),
         (
             "[bed.sysctl]\n\"net.ipv4.tcp_sacc\" = \"1\"\n",
@@ -285,7 +285,7 @@ fn what_the_kernel_refuses_is_told_by_name_and_by_value() {
         ),
         (
             "[bed.sysctl]\n\"net.ipv4.tcp_congestion_control\" = \"cubix\"\n",
-            "sysctl.net.ipv4.tcp_congestion_control: the kernel does not take \"cubix\" (it is ",
+            "sysctl.net.ipv4.tcp_congestion_control: the kernel does not accept \"cubix\" (current value ",
         ),
     ];
     for (index, (text, part)) in cases.into_iter().enumerate() {

@@ -388,7 +388,7 @@ fn a_netserver_of_roots_does_for_its_clients_what_nobody_may() {
         let as_root = Server::start(&["-L", "127.0.0.1", "-u", "root"]);
         assert_eq!(as_root.status("Uid"), ["0"; 4].join("\t"));
         let said = as_root.end();
-        assert!(said.contains("runs as root, with all privileges"), "{said}");
+        assert!(said.contains("runs as root with all privileges"), "{said}");
     });
 }
 

@@ -358,7 +358,7 @@ fn cpu_time_is_told_by_process_namespace_and_port() {
         if let Some(refused) = line["refused"].as_array()
             && let Some(why) = refused.iter().find(|line| {
                 let line = line.as_str().unwrap();
-                line.starts_with("meter exact") || line.starts_with("CPU time has no owners")
+                line.starts_with("meter exact") || line.starts_with("no CPU time by owner")
             })
         {
             child.kill().unwrap();

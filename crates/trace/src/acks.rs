@@ -44,7 +44,7 @@ impl AckCoverage {
         if by_pure_acks * 2 < self.bytes_acked {
             let acks = self.piggybacked_acks;
             return PolicyGuess::unknown(format!(
-                "{acks} ACKs came with data and cover most: those tell when the application answered"
+                "{acks} ACKs carry data and cover most of the data: they show when the application answered"
             ));
         }
         self.undisturbed.guess()

@@ -143,7 +143,7 @@ impl Evidence {
         }
         if self.total.is_unclear() {
             notes.push(format!(
-                "{} packets were retransmitted or captured twice: nothing in them tells which, so the number of retransmissions is unknown",
+                "{} packets were retransmitted or captured twice: the packets do not show which, so the number of retransmissions is unknown",
                 self.total.repeats_unclear
             ));
         }

@@ -176,7 +176,7 @@ impl Undisturbed {
         let varies = format!("coverage varies up to {max} wire segments");
         if most(self.window.of_reads) && !self.window.refutes_reads() {
             let evidence = format!(
-                "{varies}, and {} leave the window as a read would: by batches that the receiver made and this capture does not show, or on read; not to be told apart here",
+                "{varies}, and {} leave the window as a read would: by batches that the receiver made and this capture does not show, or on read; undecided here",
                 of(self.window.of_reads)
             );
             return PolicyGuess {

@@ -122,7 +122,7 @@ fn head(report: &Report) -> String {
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     if !parts.is_empty() {
-        put(format!("left out: {}", parts.join(", ")));
+        put(format!("omitted: {}", parts.join(", ")));
     }
     let lost = report.total.bytes_missing_from_capture;
     if report.form == Some(crate::Form::Live) && report.dropped_by_capture == Some(0) && lost == 0 {

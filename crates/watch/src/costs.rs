@@ -169,7 +169,7 @@ mod tests {
         let rows = growth(&before, &after, &exact);
         let top = top(&rows, By::Process, 1);
         let told: Vec<_> = top.iter().map(|row| (row.label(), row.cpu_ns())).collect();
-        let host = "the host: no socket's".to_string();
+        let host = "the host: without a socket".to_string();
         assert_eq!(told, [("8 web".to_string(), 40), (host, 40 + 40 + 1)]);
         let sum: u64 = rows.iter().map(Row::cpu_ns).sum();
         assert_eq!(sum, 156);

@@ -69,7 +69,7 @@ pub fn watch(
                 sample.warnings.extend(now.warnings.iter().cloned());
                 if let Event::LateTick(late) = event {
                     sample.warnings.push(format!(
-                        "this interval ended {:.3} s late, and its rates are of {:.3} s: this host is busy, or a meter slow",
+                        "this interval ended {:.3} s late and lasted {:.3} s: the host is busy, or a meter is slow",
                         late.as_secs_f64(),
                         sample.duration_ns as f64 / 1e9,
                     ));

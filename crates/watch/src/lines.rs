@@ -137,7 +137,7 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
             printed(false, &[counters_only(0)]),
             "\
 # tier: counters only; CPU: /proc/stat (sampled by the tick) of 2 CPUs
-# Gb/s: IP octets of all protocols of this network namespace; us/KiB: all busy CPU of the host per KiB out and in
+# Gb/s: IP bytes of all protocols of this network namespace; us/KiB: all busy CPU of the host per KiB out and in
 # meter exact: load: Operation not permitted (needs CAP_BPF)
 out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self% seen%   +-%
    1.040   0.104  7.161       -       -     -     -        -        -     -    -    -    -  10.0      7  0.50     -     -
@@ -182,7 +182,7 @@ out Gb/s in Gb/s seg/s> seg/s< seg/ack> seg/ack< retr/s seg/skb  skb B tail% bur
   out Gb/s in Gb/s  us/KiB cpu% user% sys% sirq% irq% seg/s> seg/s< retr/s processes
      0.008   0.000 716.800 70.0  10.0 20.0  30.0 10.0  20000   2000      3 7 web (1)
      1.000   0.000       -    -     -    -     -    -  20000   2000      3 8 db (1)
-         -       -       - 30.0     -    -   0.0  0.0      -      -      - the host: no socket's
+         -       -       - 30.0     -    -   0.0  0.0      -      -      - the host: without a socket
 "
         );
     }

@@ -313,7 +313,7 @@ const COUNTERS: &[Counter] = &[
     Counter {
         meter: MeterName::Netstat,
         name: "tcpcost_tcp_events",
-        help: "What TCP had to do besides (docs/quantities.md)",
+        help: "Other events of TCP (docs/quantities.md)",
         label: "event",
         values: &[
             ("delayed_ack_sent", Quantity::DelayedAcksSent),
@@ -333,7 +333,7 @@ const COUNTERS: &[Counter] = &[
     Counter {
         meter: MeterName::Segments,
         name: "tcpcost_tcp_acks_sent",
-        help: "Pure ACKs sent, by whether they moved the receive window; duplicate ones only acknowledged",
+        help: "Pure ACKs sent, by effect on the receive window; duplicates count as only acknowledging",
         label: "kind",
         values: &[
             ("window_advancing", Quantity::WindowAdvancingAcksSent),

@@ -277,7 +277,7 @@ impl Row {
 }
 
 /// Label of the host's row.
-const HOST: &str = "the host: no socket's";
+const HOST: &str = "the host: without a socket";
 
 /// Growth of a row as a source: counts of TCP_INFO, of `segments`, and CPU time by `exact`.
 pub struct Grown<'a> {

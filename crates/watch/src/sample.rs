@@ -202,6 +202,6 @@ mod tests {
         };
         let sample = Sample::between(&[snapshot(2)], &[snapshot(1)]);
         assert!(sample.counts.is_empty());
-        assert!(sample.warnings[0].contains("went back from 2 to 1"));
+        assert!(sample.warnings[0].contains("decreased from 2 to 1"));
     }
 }

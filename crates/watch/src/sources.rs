@@ -67,7 +67,7 @@ impl About {
         };
         let bytes = match self.has_segments {
             true => "TCP payload",
-            false => "IP octets of all protocols",
+            false => "IP bytes of all protocols",
         };
         let has_ebpf = self.has_exact || self.has_segments;
         let tier = match (self.tier, has_ebpf) {
@@ -230,7 +230,7 @@ fn load(
     with.or_else(|error| {
         let without = bpf::load(name, scope)?;
         let error = refusal(&error);
-        refused.push(format!("CPU time has no owners: {error}"));
+        refused.push(format!("no CPU time by owner: {error}"));
         Ok(without)
     })
 }

@@ -239,7 +239,7 @@ impl<S: Stack> Worker<S> {
         let index = hello::decode(&plan.token, &greeting.bytes);
         if !is_server {
             if index != Some(flow.connection) {
-                let wrong = io::Error::new(io::ErrorKind::InvalidData, "it is not this trial's");
+                let wrong = io::Error::new(io::ErrorKind::InvalidData, "hello of another trial");
                 return Err(call("read hello")(wrong));
             }
             flow.state = State::Open;

@@ -122,7 +122,7 @@ pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
     let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
     Journal::open(&folder).map_err(|error| match error.is_denied() {
         true => unsupported(format!(
-            "the host's settings are changed only where they can be put back: {error}, or set TCPCOST_STATE_DIR"
+            "the host's settings are changed only if they can be restored: {error}, or set TCPCOST_STATE_DIR"
         )),
         false => failed(error),
     })

@@ -169,7 +169,7 @@ impl<S: Observed> End<S> {
         self.is_stopped()?;
         match goal {
             Goal::Moved(bytes) if self.traffic.bytes_moved() < bytes => Err(format!(
-                "of {bytes} bytes only {} were moved in {} s",
+                "only {} of {bytes} bytes were moved in {} s",
                 self.traffic.bytes_moved(),
                 WORK_MAX.as_secs()
             )),
@@ -210,7 +210,7 @@ impl<S: Observed> End<S> {
         }
         let late_ms = late_ns / 1_000_000;
         Err(format!(
-            "the meters were first read {late_ms} ms late beside so many threads that all have work: fewer flows, or a rate that leaves them asleep"
+            "the first snapshot was {late_ms} ms late because too many threads were runnable: use fewer flows, or a rate at which they sleep"
         ))
     }
 

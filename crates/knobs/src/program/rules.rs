@@ -18,7 +18,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
     if let Some(Operation::Loop { times, body, .. }) = unbounded(operations) {
         round = body;
         if *times != Times::Forever && !begins_with_send(body) {
-            return Err("what is done in for begins with send, or the other side cannot know whether it goes on".into());
+            return Err("the body of `for` must begin with send, else the other side cannot know whether the loop continues".into());
         }
     }
     let opens_each_round = round.first().is_some_and(Operation::opens);
@@ -47,7 +47,7 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
         ));
     }
     if opened.len() > 1 && !is_endless {
-        return Err("several connections of a flow are opened once: put what is done with them into repeat = \"forever\", and leave close out".into());
+        return Err("several connections of a flow are opened once: put the operations on them into repeat = \"forever\", and omit close".into());
     }
     let is_author = matches!(opened[0], Operation::Accept { .. });
     if is_author
@@ -60,7 +60,7 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
         )
     {
         return Err(
-            "for is of the side that connects: behind accept use repeat = \"forever\"".into(),
+            "`for` needs the side that connects: after accept use repeat = \"forever\"".into(),
         );
     }
     let can_fail = opened
@@ -68,7 +68,7 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
         .any(|one| matches!(one, Operation::Connect { can_fail: true, .. }));
     if can_fail && is_endless {
         return Err(
-            "can_fail is of connections that come and go: end the program with { close = {} }"
+            "can_fail is only for connections that come and go: end the program with { close = {} }"
                 .into(),
         );
     }
@@ -113,7 +113,7 @@ fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
                     return Err("do = [] does nothing: put an operation into it".into());
                 }
                 if !is_top && !matches!(times, Times::Count(_)) {
-                    return Err("for and repeat = \"forever\" do not stand inside a loop".into());
+                    return Err("for and repeat = \"forever\" are not allowed inside a loop".into());
                 }
                 nesting(body, false)?;
             }
@@ -142,7 +142,7 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
             if behind.is_empty() {
                 return Ok(());
             }
-            return Err("nothing is done behind repeat = \"forever\": take it off".into());
+            return Err("operations after repeat = \"forever\" never run: remove them".into());
         }
         Some(_) => {
             let quiet = |operation: &Operation| {
@@ -159,7 +159,7 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
                 )
             };
             if !connects || close != Some(CloseBy::Connector) || !behind.iter().all(quiet) {
-                return Err("for ends with its connection, or the other side cannot know that it is over: begin with { connect = {} }, and behind for put { close = { by = \"connector\" } }; for all of the trial use repeat = \"forever\"".into());
+                return Err("`for` ends with its connection, else the other side cannot know that the loop is over: begin with { connect = {} }, and after `for` add { close = { by = \"connector\" } }; for the whole trial use repeat = \"forever\"".into());
             }
         }
         None => {}
@@ -172,7 +172,7 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
             Err("closes a connection that it did not open: begin with { connect = {} }".to_string())
         }
         (true, Some(_)) if all(operations).into_iter().any(is_random) => Err(
-            "sizes at random need connections that stand, so that both sides draw the same: leave connect and close out, or connect once before repeat = \"forever\"".to_string(),
+            "random sizes need connections that stay open, so that both sides draw the same: omit connect and close, or connect once before repeat = \"forever\"".to_string(),
         ),
         _ => Ok(()),
     }

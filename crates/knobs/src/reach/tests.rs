@@ -83,12 +83,12 @@ fn what_a_stack_cannot_have_is_told_with_its_end() {
     check(
         &[("quickack", "on")],
         false,
-        "client.quickack: of a bed's own device alone",
+        "client.quickack: only for a bed's own device",
     );
     check(
         &[("steering", "on")],
         false,
-        "steering: of a bed's own device alone",
+        "steering: only for a bed's own device",
     );
     check(
         &[("ack_policy", "exactly")],
@@ -98,12 +98,12 @@ fn what_a_stack_cannot_have_is_told_with_its_end() {
     check(
         &[("ack_policy", "every")],
         false,
-        "client.ack_policy: of a bed's own device alone",
+        "client.ack_policy: only for a bed's own device",
     );
     check(
         &[("workload", "crr"), ("ack_delay", "40ms")],
         true,
-        "client.ack_delay: of connections that stand",
+        "client.ack_delay: only for connections that stay open",
     );
     check(
         &[("ack_policy", "every"), ("gro", "on")],

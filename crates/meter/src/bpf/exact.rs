@@ -607,7 +607,7 @@ fn in_first_pid_namespace() -> Result<(), MeterError> {
     if namespace.is_ok_and(|file| file.st_ino() != FIRST_PID_NAMESPACE) {
         return Err(MeterError::Unavailable {
             meter: METER,
-            tried: "tell own processes".to_string(),
+            tried: "identify own processes".to_string(),
             source: None,
             needs: Some(Needs::Kernel(
                 "the kernel's first PID namespace; a container: --pid=host",

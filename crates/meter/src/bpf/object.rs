@@ -86,7 +86,7 @@ impl Attached {
         rooms: &[Room],
         length: usize,
     ) -> Result<Attached, MeterError> {
-        let failed = |error| failure(meter, "look at the maps", &error);
+        let failed = |error| failure(meter, "read the maps", &error);
         let variables = variables(meter, &object, length)?;
         let mut maps = Vec::new();
         let mut ids = Vec::new();
@@ -121,8 +121,9 @@ impl Attached {
         length: usize,
     ) -> Result<Attached, MeterError> {
         let failed = |error| failure(meter, "share programs", &error);
-        let ids = ids(handle)
-            .ok_or_else(|| MeterError::refused(meter, "share programs: they are another host's"))?;
+        let ids = ids(handle).ok_or_else(|| {
+            MeterError::refused(meter, "share programs: they belong to another host")
+        })?;
         let (mut variables, mut maps) = (None, Vec::new());
         for id in ids {
             let map = MapHandle::from_map_id(id).map_err(failed)?;

@@ -174,7 +174,7 @@ pub enum Asked {
 /// Understands a command line, without the program's name.
 ///
 /// # Errors
-/// It cannot be understood, or asks for what is not to be had: 1.
+/// It cannot be understood, or asks for something unsupported: 1.
 pub fn parse(args: &[String]) -> Result<Asked, Failure> {
     let mut words = Words::new(args.iter().cloned());
     let global = match global::parse(&mut words)? {
@@ -206,7 +206,7 @@ fn assemble(
     };
     if specific.is_connect_test && !is_transactions {
         return Err(Failure::usage(
-            "-c without requests and responses (TCP_CC) is not to be had: add -d rr, or use -t TCP_CRR",
+            "-c without requests and responses (TCP_CC) is not supported: add -d rr, or use -t TCP_CRR",
         ));
     }
     if specific.burst > 0 && specific.is_connect_test {

@@ -1,4 +1,4 @@
-//! What is not to be had, and why; and what is taken and changes nothing.
+//! Unsupported options with the reason, and options that are accepted without effect.
 
 use super::Test;
 use crate::Failure;
@@ -21,7 +21,7 @@ pub fn test(name: &str) -> Failure {
         }
         _ => "netperf has no such test",
     };
-    Failure::usage(format!("-t {name}: {why}; to be had are {}", Test::names()))
+    Failure::usage(format!("-t {name}: {why}; supported are {}", Test::names()))
 }
 
 /// A global option that is not honoured: a note, or a refusal.
@@ -63,7 +63,7 @@ fn known_specific(letter: char) -> Result<String, Failure> {
         )),
         'W' => Ok(without_effect(letter, "one buffer is sent again and again")),
         'g' => Ok(without_effect(letter, "Linux has no use for SO_DEBUG")),
-        'e' | 'n' | 'N' | 'B' | 'l' => Ok(without_effect(letter, "it is of UDP")),
+        'e' | 'n' | 'N' | 'B' | 'l' => Ok(without_effect(letter, "only for UDP")),
         'j' | 'i' | 'w' => Ok(without_effect(
             letter,
             "netperf itself does nothing with it",
@@ -101,5 +101,5 @@ fn without_effect(letter: char, why: &str) -> String {
 }
 
 fn refusal(letter: char, why: &str) -> Failure {
-    Failure::usage(format!("-{letter} is not to be had: {why}"))
+    Failure::usage(format!("-{letter} is not supported: {why}"))
 }

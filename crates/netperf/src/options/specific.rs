@@ -105,7 +105,7 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
             }
             Found::With('d', _) => specific
                 .notes
-                .push("-d: without effect: it is of OMNI".to_string()),
+                .push("-d: without effect: only for OMNI".to_string()),
             Found::With(letter, argument) => implied |= specific.with(letter, &argument)?,
             Found::Word(word) => specific.notes.push(refused::word(&word)),
             Found::Invalid(complaint) => specific.notes.push(refused::invalid(&complaint)),
@@ -163,7 +163,7 @@ impl Specific {
                 let (host, of) = pair(argument);
                 if host.as_deref().is_some_and(|host| host.contains('/')) {
                     return Err(Failure::usage(format!(
-                        "{option} {argument}: random addresses by a mask are not to be had"
+                        "{option} {argument}: random addresses by a mask are not supported"
                     )));
                 }
                 match letter {
@@ -232,13 +232,13 @@ impl Specific {
             't' if argument.contains("stream") => {}
             't' => {
                 return Err(Failure::usage(format!(
-                    "-t {argument}: only stream sockets are to be had"
+                    "-t {argument}: only stream sockets are supported"
                 )));
             }
             'T' if argument.eq_ignore_ascii_case("tcp") => {}
             'T' => {
                 return Err(Failure::usage(format!(
-                    "-T {argument}: only tcp is to be had"
+                    "-T {argument}: only tcp is supported"
                 )));
             }
             'u' => self.uuid = Some(argument.chars().take(37).collect()),

@@ -151,7 +151,7 @@ fn what_is_refused_is_refused_by_name_with_a_reason() {
     ] {
         let line = line_of(&format!("-t {test}"));
         assert!(line.starts_with(&format!("-t {test}: ")), "{line}");
-        assert!(line.contains("to be had are TCP_STREAM"), "{line}");
+        assert!(line.contains("supported are TCP_STREAM"), "{line}");
     }
     for options in [
         "-N",
@@ -164,7 +164,7 @@ fn what_is_refused_is_refused_by_name_with_a_reason() {
         "-t OMNI -- -c",
     ] {
         let line = line_of(options);
-        assert!(line.contains("to be had"), "{line}");
+        assert!(line.contains("supported"), "{line}");
     }
 }
 

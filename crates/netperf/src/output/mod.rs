@@ -152,7 +152,7 @@ fn explained(method: Method) -> &'static str {
             "this instance's thread, and its share of the machine's interrupts by TCP segments (share)"
         }
         Method::Machine => {
-            "all that ran on that machine: its netserver does not tell instances apart (machine)"
+            "everything that ran on that machine: its netserver does not separate instances (machine)"
         }
     }
 }

@@ -50,7 +50,7 @@ fn row<'a>(names: impl Iterator<Item = &'a str>, notes: &mut Vec<String>) -> Vec
         match Selector::named(name) {
             Some(selector) => row.push(selector),
             None => notes.push(format!(
-                "{name}: no selector of results (`-k ?` lists them), left out"
+                "{name}: no selector of results (`-k ?` lists them), omitted"
             )),
         }
     }

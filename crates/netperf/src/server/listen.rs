@@ -22,9 +22,7 @@ pub fn places(asked: &Asked) -> Result<Vec<Place>, Failure> {
             .nth(2)
             .and_then(|address| address.parse().ok());
         let address: IpAddr = address.ok_or_else(|| {
-            Failure::usage(
-                "-s: SSH_CONNECTION does not tell an address: this was not started by ssh",
-            )
+            Failure::usage("-s: SSH_CONNECTION has no address: not started by ssh")
         })?;
         return Ok(vec![(SocketAddr::new(address, port), false)]);
     }

@@ -102,7 +102,7 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
         }
     }
     if asked.is_for_ssh && !asked.hosts.is_empty() {
-        return Err(Failure::usage("-s: the address is ssh's; leave out -L"));
+        return Err(Failure::usage("-s uses ssh's address; omit -L"));
     }
     Ok(asked)
 }

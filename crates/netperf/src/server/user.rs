@@ -34,7 +34,7 @@ pub fn settle(asked: Option<&str>) -> Result<String, Failure> {
     let failed = |error: tcpcost_host::error::SystemError| Failure::usage(error.to_string());
     let (user, left) = match user {
         Some((0, _)) if own.is_root() => {
-            return Ok("runs as root, with all privileges, as -u root asks".to_string());
+            return Ok("runs as root with all privileges because of -u root".to_string());
         }
         Some((user, group)) if user != own.as_raw() => {
             if !own.is_root() {

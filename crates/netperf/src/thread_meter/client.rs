@@ -59,7 +59,7 @@ fn joined(path: &Path) -> Result<OwnedFd, String> {
 
 /// Starts the process with the programs; its standard input is the connection.
 fn started() -> Result<OwnedFd, String> {
-    let failed = |error: io::Error| format!("start the process that has it: {error}");
+    let failed = |error: io::Error| format!("start the process with the eBPF programs: {error}");
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
     let (ours, its) = pair.map_err(|error| failed(error.into()))?;
@@ -95,11 +95,14 @@ fn ask_at(socket: impl AsFd, request: Request) -> io::Result<Answer> {
 
 impl Connection {
     fn ask(&mut self, request: Request) -> Answer {
-        let socket = self.0.as_ref().ok_or("the process that has it is gone")?;
+        let socket = self
+            .0
+            .as_ref()
+            .ok_or("the process with the eBPF programs has ended")?;
         ask_at(socket, request).unwrap_or_else(|error| {
             // A late answer would be read as the answer to the next request.
             self.0 = None;
-            Err(format!("the process that has it: {error}"))
+            Err(format!("the process with the eBPF programs: {error}"))
         })
     }
 }

@@ -166,7 +166,7 @@ impl Client {
             Request::Hello => Ok(0),
             Request::Name(tid) => {
                 if !self.has_thread(tid) || self.named.contains_key(&tid) {
-                    return Err(format!("{tid} is no thread of the process that asks"));
+                    return Err(format!("{tid} is no thread of the client"));
                 }
                 self.named.insert(tid, programs.name(tid)?);
                 Ok(0)

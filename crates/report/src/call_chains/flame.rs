@@ -68,7 +68,7 @@ pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<Strin
         first.name,
         told(first)
     );
-    let title = "What costs itself more (red) and less (blue)";
+    let title = "Own cost of functions: more (red), less (blue)";
     draw(title, &subtitle, after.unit, lines.collect())
         .ok_or_else(|| "the call chains cannot be drawn".to_string())
 }
@@ -169,7 +169,7 @@ pub(crate) fn samples(cell: &CellSummary) -> Option<String> {
             );
         }
         if profile.samples_left_out > 0 {
-            told += &format!(", {} of rare chains left out", profile.samples_left_out);
+            told += &format!(", {} in rare chains omitted", profile.samples_left_out);
         }
         told
     });

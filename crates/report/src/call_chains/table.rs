@@ -148,8 +148,8 @@ pub(crate) fn notes<'a>(cells: impl Iterator<Item = &'a CellSummary>) -> Vec<Str
         .collect();
     if !lines.is_empty() {
         lines.push(
-            "Shares are of the samples of the trial's own work: softirqs and interrupts stand by themselves, \
-             idle time and tasks of others are left out. Costs are these shares of the CPU time above."
+            "Shares are of the samples of the trial's own work: softirqs and interrupts are separate, \
+             idle time and tasks of others are omitted. Costs are these shares of the CPU time above."
                 .to_string(),
         );
     }

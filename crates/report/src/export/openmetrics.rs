@@ -84,7 +84,7 @@ pub fn openmetrics(summaries: &[Summary]) -> String {
     let mut verdicts = Family::new(
         VERDICT.into(),
         "stateset",
-        "What the interval says of a threshold: met, missed or inconclusive.",
+        "Result of a threshold: met, missed or inconclusive.",
     );
     for summary in summaries {
         let at = summary

@@ -40,7 +40,7 @@ impl Page<'_> {
             return String::new();
         };
         let (unit, scale) = unit_in_tables(published.quantity);
-        let mut out = self.heading(&format!("Beside {} ({unit})", published.source));
+        let mut out = self.heading(&format!("Compared with {} ({unit})", published.source));
         let mut table = Table::new(&[&published.knob, "published", "ours", "our cell"]);
         let mut series = None;
         for row in self.summary.published() {
@@ -117,7 +117,7 @@ impl Page<'_> {
         let Some((published, rows)) = published_table::shown(self.summary) else {
             return String::new();
         };
-        let mut out = self.heading(&format!("Beside {}", published.source));
+        let mut out = self.heading(&format!("Compared with {}", published.source));
         let headings = published
             .columns
             .iter()

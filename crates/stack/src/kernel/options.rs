@@ -260,7 +260,7 @@ fn refused(asked: &str, error: Errno) -> StackError {
             list("available")
         ),
         Errno::PERM => format!(
-            "\"{asked}\" is not open to this user, who has {}: run as root, or add it to the sysctl \
+            "this user may not use \"{asked}\", only {}: run as root, or add it to the sysctl \
              net.ipv4.tcp_allowed_congestion_control",
             list("allowed")
         ),

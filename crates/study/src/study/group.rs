@@ -16,7 +16,7 @@ pub(super) fn group(mut section: Section<'_>, base: &mut Base) -> Result<(), Stu
     if name.is_of_topology() {
         return wrong(
             &section,
-            format!("{name} is the name of a host: call the group otherwise"),
+            format!("{name} is the name of a host: rename the group"),
         );
     }
     let names = base.group_names();
@@ -30,7 +30,7 @@ pub(super) fn group(mut section: Section<'_>, base: &mut Base) -> Result<(), Stu
                 .iter()
                 .find(|knob| knob.name == key || knob.key == key);
             let hint = match (elsewhere, instead(&key, here.map(|knob| knob.name))) {
-                (Some(knob), _) if knob.per_group => format!("here it is {}", knob.name),
+                (Some(knob), _) if knob.per_group => format!("in a group the key is {}", knob.name),
                 (Some(_), _) => "all groups share it: set it in [workload] or [bed]".to_string(),
                 (None, Some(instead)) => format!("no such key of a group; {instead}"),
                 (None, None) => "no such key of a group; docs/programs.md lists them".to_string(),

@@ -43,7 +43,7 @@ pub(super) fn hosts(
                 _ => unreachable!("a table is one"),
             },
             _ => {
-                let expected = "expected how it is reached, such as \"ssh:alpha\", or { reach = \"ssh:alpha\", device = \"eth0\" }";
+                let expected = "expected a reach, such as \"ssh:alpha\", or { reach = \"ssh:alpha\", device = \"eth0\" }";
                 return Err(section.error(value.span(), &key, expected));
             }
         };
@@ -93,7 +93,7 @@ pub(super) fn hosts(
         true => Err(section.error(
             0..0,
             EVERY_NODE,
-            "expected \"slurm\": of a job's nodes alone it is known which there are",
+            "expected \"slurm\": only a job's nodes are known in advance",
         )),
     }
 }

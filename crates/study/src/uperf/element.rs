@@ -151,7 +151,7 @@ fn close(done: Element, open: &mut [Element], root: &mut Option<Element>) -> Res
     match open.last_mut() {
         Some(parent) => parent.children.push(done),
         None if root.is_some() => {
-            let what = "a second element beside the profile: one profile a file";
+            let what = "a second element after the profile: only one profile per file";
             return Err(Wrong::new(done.line, &done.name, what));
         }
         None => *root = Some(done),

@@ -134,7 +134,7 @@ fn element(found: &Element, expected: &str) -> Result<(), Wrong> {
     if found.name.eq_ignore_ascii_case(expected) {
         return Ok(());
     }
-    let what = format!("stands where <{expected}> is expected");
+    let what = format!("found where <{expected}> is expected");
     Err(Wrong::new(found.line, &found.name, what))
 }
 
@@ -237,7 +237,7 @@ impl Reader<'_> {
 
     fn flowop(&mut self, of: &Element) -> Result<Flowop, Wrong> {
         if let Some(child) = of.children.first() {
-            let what = "stands in a flowop, which has nothing in it";
+            let what = "found in a flowop, which must be empty";
             return Err(Wrong::new(child.line, &child.name, what));
         }
         let (mut kind, mut options) = (None, None);
@@ -293,7 +293,7 @@ impl Reader<'_> {
             ("busy", _) => options.is_busy = true,
             ("idle" | "non_blocking", _) => {}
             ("canfail", _) => options.can_fail = true,
-            (_, None | Some("")) => return Err(wrong("expected a value behind =".to_string())),
+            (_, None | Some("")) => return Err(wrong("expected a value after =".to_string())),
             (name, Some(value)) => {
                 let value = self.expanded(value, one.line)?;
                 let count = |what: &str| {

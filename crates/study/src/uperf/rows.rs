@@ -98,7 +98,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static UperfRow> {
     ROWS.iter()
 }
 
-const SCTP: &str = "it is SCTP's, and tcpcost measures TCP";
+const SCTP: &str = "belongs to SCTP, and tcpcost measures TCP";
 
 const fn row(handling: UperfHandling, is: Is, name: &'static str, here: &'static str) -> UperfRow {
     UperfRow {
@@ -215,7 +215,7 @@ const ROWS: &[UperfRow] = &[
     refused(
         Flowop,
         "wait",
-        "it is of asynchronous protocols, which uperf itself has no more",
+        "belongs to asynchronous protocols, which uperf itself no longer has",
     ),
     honoured(
         Opt,
@@ -266,7 +266,7 @@ const ROWS: &[UperfRow] = &[
     honoured(
         Opt,
         "canfail",
-        "of connections that come and go: one that fails is counted, and the program begins again. On connections that stand no failure can be gone on from, and none happens in a bed",
+        "only for connections that come and go: a failed one is counted, and the program begins again. On connections that stay open the program cannot continue after a failure, and none happens in a bed",
     ),
     honoured(Opt, "nfiles", "how many files a sendfilev sends"),
     honoured(
@@ -287,34 +287,46 @@ const ROWS: &[UperfRow] = &[
     no_effect(Opt, "poll_timeout", "the manual's name of `timeout`"),
     no_effect(Opt, "repeat", "uperf reads it for UDP and SCTP alone"),
     no_effect(Opt, "batch_size", "uperf reads it for UDP and SCTP alone"),
-    no_effect(Opt, "stack", "FreeBSD's; uperf on Linux warns and goes on"),
-    no_effect(Opt, "bblog", "FreeBSD's; uperf on Linux warns and goes on"),
+    no_effect(
+        Opt,
+        "stack",
+        "only on FreeBSD; uperf on Linux warns and continues",
+    ),
+    no_effect(
+        Opt,
+        "bblog",
+        "only on FreeBSD; uperf on Linux warns and continues",
+    ),
     refused(
         Opt,
         "encaps",
-        "TCP in UDP is FreeBSD's, and uperf's connect fails on Linux",
+        "TCP in UDP exists only on FreeBSD; uperf's connect fails on Linux",
     ),
     refused(
         Opt,
         "engine",
-        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+        "belongs to TLS; for the kernel's part of TLS set ktls in a study",
     ),
     refused(
         Opt,
         "cipher",
-        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+        "belongs to TLS; for the kernel's part of TLS set ktls in a study",
     ),
     refused(
         Opt,
         "method",
-        "it is TLS's; for the kernel's part of TLS set ktls in a study",
+        "belongs to TLS; for the kernel's part of TLS set ktls in a study",
     ),
     refused(Opt, "sctp_unordered", SCTP),
     refused(Opt, "sctp_nodelay", SCTP),
-    refused(Opt, "async", "it is uDAPL's, and tcpcost measures TCP"),
-    refused(Opt, "subtype", "it is uDAPL's, and tcpcost measures TCP"),
-    refused(Opt, "waittype", "it is uDAPL's, and tcpcost measures TCP"),
-    refused(Opt, "waitfor", "it is uDAPL's, and tcpcost measures TCP"),
+    refused(Opt, "async", "belongs to uDAPL, and tcpcost measures TCP"),
+    refused(Opt, "subtype", "belongs to uDAPL, and tcpcost measures TCP"),
+    refused(
+        Opt,
+        "waittype",
+        "belongs to uDAPL, and tcpcost measures TCP",
+    ),
+    refused(Opt, "waitfor", "belongs to uDAPL, and tcpcost measures TCP"),
     honoured(Protocol, "tcp", "the kernel's TCP"),
     refused(Protocol, "udp", "tcpcost measures TCP"),
     refused(Protocol, "sctp", "tcpcost measures TCP"),

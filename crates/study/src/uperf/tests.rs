@@ -333,7 +333,7 @@ const WRONG: &[(&str, usize, &str)] = &[
         1,
         "no such element of a profile; nearest is \"profile\"",
     ),
-    ("<group/>", 1, "stands where <profile> is expected"),
+    ("<group/>", 1, "found where <profile> is expected"),
     ("<a><a><a><a><a><a><a><a><a>", 1, "too deep"),
     ("<profile>\0</profile>", 1, "NUL"),
     (
@@ -414,7 +414,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<flowop type="write" options="size=1 sctp_stream_id=3"/>"#,
-        "sctp_stream_id: it is SCTP's",
+        "sctp_stream_id: belongs to SCTP",
     ),
     (r#"<flowop type="write" options="size=1 async"/>"#, "uDAPL"),
     (
@@ -489,7 +489,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<group nthreads="1"/>"#,
-        "stands where <flowop> is expected",
+        "found where <flowop> is expected",
     ),
 ];
 
@@ -533,12 +533,12 @@ fn what_is_wrong_is_said_in_one_line_with_its_own() {
         (
             "<transaction><flowop type=\"connect\" options=\"remotehost=$h\"/><flowop type=\"disconnect\"/>\n<flowop type=\"nop\"/></transaction>".to_string(),
             5,
-            "stands behind disconnect",
+            "comes after disconnect",
         ),
         (
             "<transaction><flowop type=\"connect\" options=\"remotehost=$h\"/><flowop type=\"disconnect\"/></transaction>\n<transaction><flowop type=\"nop\"/></transaction>".to_string(),
             5,
-            "stands beside a transaction",
+            "used in the same group as a transaction",
         ),
     ] {
         check(&group("nthreads=\"1\"", &transactions), line, part);

@@ -227,7 +227,7 @@ impl Translation<'_> {
                     .find(|other| !std::ptr::eq(**other, *one));
                 if let Some(other) = others {
                     let what = format!(
-                        "stands beside a transaction that connects and disconnects (line {}): one of them a group",
+                        "used in the same group as a transaction that connects and disconnects (line {}): only one of them per group",
                         one.line
                     );
                     return Err(Wrong::new(other.line, "transaction", what));
@@ -277,16 +277,16 @@ impl Translation<'_> {
         for (index, flowop) in one.flowops.iter().enumerate() {
             let wrong = |what: &str| Err(Wrong::new(flowop.line, "flowop", what));
             if is_closed {
-                return wrong("stands behind disconnect: a transaction that connects ends with it");
+                return wrong("comes after disconnect: a transaction that connects ends with it");
             }
             if opens(flowop) && index > 0 {
                 return wrong(
-                    "connects in the middle of a transaction that disconnects: it begins with it, and has one connection",
+                    "connects in the middle of a transaction that disconnects: such a transaction begins with connect, and has one connection",
                 );
             }
             if index == 0 && !opens(flowop) {
                 return wrong(
-                    "stands before connect: a transaction that disconnects begins with connect",
+                    "comes before connect: a transaction that disconnects begins with connect",
                 );
             }
             is_closed = flowop.kind == Kind::Disconnect;
@@ -396,7 +396,7 @@ impl Translation<'_> {
             return Ok(Vec::new());
         }
         if options.can_fail && stands {
-            let text = "canfail: no effect on connections that stand";
+            let text = "canfail: no effect on connections that stay open";
             self.note(of.line, text.to_string());
         }
         let conn = || {
@@ -413,7 +413,7 @@ impl Translation<'_> {
             let size = options.size.ok_or_else(|| wrong("no size"))?;
             if !stands && size.least < size.most {
                 return Err(wrong(
-                    "size=rand(...) on connections that come and go: both ends draw the same on connections that stand alone",
+                    "size=rand(...) on connections that come and go: both ends draw the same only on connections that stay open",
                 ));
             }
             Ok(size)
@@ -501,7 +501,7 @@ impl Translation<'_> {
         let Some(mean) = mean else {
             return Err(wrong(
                 *line,
-                format!("{shown}: files of more than 64 MiB in the mean"),
+                format!("{shown}: files of more than 64 MiB on average"),
             ));
         };
         if least != most {

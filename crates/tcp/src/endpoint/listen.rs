@@ -92,7 +92,7 @@ pub enum ListenError {
 impl std::fmt::Display for ListenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::InUse => "somebody listens on this port already",
+            Self::InUse => "this port already has a listener",
             Self::BadPort => "port 0 cannot be listened on",
         })
     }

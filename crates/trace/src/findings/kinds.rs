@@ -200,7 +200,7 @@ pub(super) static WAITS: &[Kind] = &[
         sentence: |of, _| {
             let unclear = of.unclear_ns();
             format!(
-                "for {} it is not known who waited: of {} only one direction was captured",
+                "for {} it is unknown which end waited: for {} only one direction was captured",
                 seconds(unclear),
                 seconds(of.one_sided_ns.min(unclear))
             )

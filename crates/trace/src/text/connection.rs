@@ -88,7 +88,7 @@ fn events(
     for event in graph.events.iter().take(EVENTS_SHOWN) {
         let what = match event.kind {
             EventKind::Retransmission => "sent again",
-            EventKind::Dsack => "told of a duplicate (D-SACK)",
+            EventKind::Dsack => "reported a duplicate (D-SACK)",
             EventKind::ZeroWindow => "closed its window",
             EventKind::DelayedAck => "sent an ACK that was delayed and waited for",
             EventKind::Reset => "reset the connection",
@@ -141,7 +141,7 @@ pub(crate) fn depth(connection: &ConnectionReport) -> String {
         line(&mut out, "captured", captured_at(connection.captured_at));
     }
     if connection.duration_ns.is_none() {
-        line(&mut out, "times", "unknown: the capture tells none");
+        line(&mut out, "times", "unknown: not in the capture");
     }
     if let Some(tunnel) = connection.tunnel {
         line(&mut out, "carried in", tunnel.name());
@@ -224,7 +224,7 @@ fn end_lines(out: &mut String, end: &EndReport, timed: bool) {
     distribution(out, "payload bytes per data packet", &end.packet_bytes);
     line(
         out,
-        "IP octets per datagram",
+        "IP bytes per datagram",
         decimal(end.captured_octets_per_datagram),
     );
     line(
@@ -388,7 +388,7 @@ fn source(source: MssSource) -> &'static str {
         MssSource::Handshake => "from the handshake",
         MssSource::OneSyn => "from the one SYN captured",
         MssSource::Inferred => "inferred from payload sizes",
-        MssSource::Assumed => "assumed: nothing tells it",
+        MssSource::Assumed => "assumed: not in the capture",
     }
 }
 
