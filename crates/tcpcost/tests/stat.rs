@@ -682,7 +682,14 @@ fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
         return tcpcost_testbed::skip("needs root and setpriv");
     }
     let report = place.path("report");
-    let stat = ["stat", "--format", "json", "-o", report.to_str().unwrap(), "true"];
+    let stat = [
+        "stat",
+        "--format",
+        "json",
+        "-o",
+        report.to_str().unwrap(),
+        "true",
+    ];
     let ran = std::process::Command::new("setpriv")
         .arg("--bounding-set=-all,+bpf,+perfmon")
         .arg(env!("CARGO_BIN_EXE_tcpcost"))
