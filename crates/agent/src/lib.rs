@@ -462,7 +462,7 @@ impl Agent {
         }
     }
 
-    /// What the command must know of this host before the first trial.
+    /// Facts about this host that the command needs before the first trial.
     fn hello(&self) -> Result<Hello, PrepareError> {
         Ok(Hello {
             protocol: PROTOCOL,

@@ -15,6 +15,7 @@ const WORDS: &[MeterName] = &[
     MeterName::Others,
     MeterName::Segments,
     MeterName::Profile,
+    MeterName::Soak,
     MeterName::Workload,
     MeterName::Tcp,
     MeterName::AckFilter,

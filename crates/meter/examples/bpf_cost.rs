@@ -1,4 +1,4 @@
-//! What the eBPF meters cost: one-byte request/response and bulk over loopback, both ends on one
+//! Cost of the eBPF meters: one-byte request/response and bulk over loopback, both ends on one
 //! CPU, with and without each meter in turn; and ns per run of each program (which include the two
 //! clock reads of the kernel's own measuring). What is compared is CPU time of this process per transaction:
 //! on a machine that others use it says more than transactions per second. As root:
@@ -95,7 +95,7 @@ fn main() {
 /// Programs as long as this lives.
 type Loaded = Vec<Box<dyn Send>>;
 type Load = fn() -> Loaded;
-/// What is compared: without, and with.
+/// Name, and the programs loaded without and with what is measured.
 const CASES: [(&str, Load, Load); 8] = [
     ("exact", Vec::new, exact),
     ("segments", Vec::new, segments),

@@ -80,7 +80,7 @@ pub trait Meter {
         None
     }
 
-    /// What its totals miss on this host, and why, as a line. `None` if it has all that it promises.
+    /// Line about what the totals miss on this host, and why. `None` if they are complete.
     fn misses(&self) -> Option<String> {
         None
     }

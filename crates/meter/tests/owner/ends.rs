@@ -9,7 +9,7 @@ use tcpcost_testbed::{SERVER, with_bed};
 
 use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, child, owned, server, softirqs};
 
-/// Of NET_RX what has no owner: at most 1 % beside drops and what else has no socket.
+/// Checks that at most 1 % of NET_RX has no owner, drops and packets without a socket excepted.
 fn check_resolved(counts: &Counts) {
     let net_rx = counts[&Q::ExactSoftirqNetRxNs];
     assert!(owned(counts) as f64 > 0.99 * net_rx as f64, "{counts:?}");

@@ -19,7 +19,7 @@ use tcpcost_counts::{Counts, Quantity as Q, Snapshot, Whose};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
 
-/// What the command does: `WHAT ADDRESS`, or `WHAT` if it is given a socket as standard input.
+/// Task of the command: `WHAT ADDRESS`, or `WHAT` if it is given a socket as standard input.
 const CHILD: &str = "TCPCOST_TEST_CHILD";
 const ROUNDS: usize = 2000;
 const BULK: usize = 65_536;

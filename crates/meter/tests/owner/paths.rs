@@ -28,8 +28,8 @@ fn serve(ip: &str, told: &mpsc::Sender<SocketAddr>, bytes: usize) {
     answer(listener.accept().unwrap().0, bytes);
 }
 
-/// What grew while this was done, once less than 2 % of NET_RX has no owner. It is done again, a few times at most, because what
-/// other programs of this host drop meanwhile has none either: as much as they own may be theirs.
+/// Growth of the counts during the work, once less than 2 % of NET_RX has no owner. The work is repeated a few times, because
+/// packets that other programs drop meanwhile have no owner either: as much as neighbours own may be theirs.
 fn resolved(owners: &mut Owners, mut work: impl FnMut()) -> Counts {
     unless_missed(|| {
         let counts = owners.grown(|_| work());
@@ -187,8 +187,8 @@ fn softirqs_in_ksoftirqd_have_owners() {
     }
 }
 
-/// What grew while this was done, once softirqs of the network that have no owner took less than half of the time that such
-/// softirqs took in ksoftirqd: most of that then has an owner. `None` if they never were there for long enough to tell.
+/// Growth of the counts during the work, once network softirqs without an owner took less than half of the time of network
+/// softirqs in ksoftirqd: most of that time then has an owner. `None` if ksoftirqd never ran long enough.
 fn owned_in_ksoftirqd(
     owners: &mut Owners,
     mut work: impl FnMut(),
@@ -203,7 +203,7 @@ fn owned_in_ksoftirqd(
         // At least: as if all others had run there.
         let inside = ran - (counts[&Q::ExactKsoftirqdNs] + others) as f64;
         let unowned = of_network as f64 - owned(&counts) as f64;
-        // What has no owner may be other programs' if they are busy, too.
+        // Time without an owner may belong to other programs if they are busy, too.
         if inside < 0.03 * of_network as f64 || of_neighbours(&counts) > inside / 2.0 {
             continue;
         }

@@ -88,12 +88,12 @@ impl Machine {
     }
 }
 
-/// Results of 200 comparisons of `k` runs with `k` runs after a step of the level: share of false verdicts by
+/// Results of 100 comparisons of `k` runs with `k` runs after a step of the level: share of false verdicts by
 /// cell, share of comparisons with a false verdict that is significant among all, and share in which the
 /// first cell's effect is found.
 fn verdicts(k: usize, step: f64, effect: f64, in_turn: bool) -> (f64, f64, f64) {
     let (mut wrong, mut any, mut seen) = (0, 0, 0);
-    let comparisons = 200;
+    let comparisons = 100;
     for seed in 0..comparisons {
         let mut machine = Machine::new(seed * 7919 + k as u64);
         let before: Vec<_> = (0..k).map(|_| machine.run(0.0, 0.0)).collect();
@@ -153,10 +153,10 @@ fn groups_in_turn(runs: &[Vec<CellSummary>], is_after: bool) -> Vec<RunCells<'_>
 
 #[test]
 fn equal_runs_have_few_verdicts_though_the_machine_got_slower_between() {
-    for k in [1, 2, 3, 5, 8] {
+    for k in [1, 3, 5] {
         for step in [0.0, 0.35] {
             let (by_cell, any, _) = verdicts(k, step, 0.0, false);
-            // 5 % and three standard errors of 200 comparisons.
+            // 5 % is wanted; the rule gives 1 to 2 %.
             assert!(
                 by_cell < 0.06 && any < 0.05,
                 "{k} runs, step {step}: {by_cell}, {any}"
