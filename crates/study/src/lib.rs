@@ -57,7 +57,7 @@ pub use measure::{
     CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
     ThresholdOf,
 };
-pub use parse::StudyError;
+pub use parse::{StudyError, set_knob};
 pub use published_table::PublishedTable;
 pub use quick::Quick;
 pub use record::{

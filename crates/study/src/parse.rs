@@ -7,8 +7,8 @@ use tcpcost_counts::{is_unprintable, printable};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::raw::{Raw, raw};
-use tcpcost_knobs::{Knobs, find_full, instead, nearest};
+use crate::raw::{Raw, raw, raw_text};
+use tcpcost_knobs::{Knobs, UnknownKnob, find_full, instead, nearest};
 
 /// Error in a study file: its place, its key, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -326,4 +326,15 @@ pub(crate) fn set(
     knobs
         .set_raw(name, &raw(value.get_ref()))
         .map_err(|error| section.error(span, key, error.expected))
+}
+
+/// Sets one knob from text, as on a command line. A program has the syntax of a study file.
+///
+/// # Errors
+/// An unknown name, or a value that the knob does not accept.
+pub fn set_knob(knobs: &mut Knobs, name: &str, text: &str) -> Result<(), UnknownKnob> {
+    match raw_text(text) {
+        Some(program @ Raw::List(_)) if text.contains('{') => knobs.set_raw(name, &program),
+        _ => knobs.set(name, text),
+    }
 }

@@ -8,11 +8,10 @@ use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
-use crate::parse::{Section, Source, StudyError};
+use crate::parse::{Section, Source, StudyError, set_knob};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
-use crate::raw::{Raw, raw_text};
 use crate::statement::Statement;
 use crate::topology::Topology;
 use tcpcost_knobs::{Bed, Group, HostName, Knobs, Reach, UnknownKnob, group_of, new_name};
@@ -333,12 +332,7 @@ impl Study {
                     expected: "varies in this study; take it out of the study file first".into(),
                 });
             }
-            match raw_text(text) {
-                Some(program @ Raw::List(_)) if text.contains('{') => {
-                    set.set_raw(name, &program)?
-                }
-                _ => set.set(name, text)?,
-            }
+            set_knob(&mut set, name, text)?;
         }
         let mut useless = Useless::of(&set);
         for cell in &mut self.cells {

@@ -185,7 +185,7 @@ fn main() -> Result<(), Failure> {
     let mut knobs = Knobs::default();
     for pair in &flags.knobs {
         let (name, value) = pair.split_once('=').ok_or("--set wants KNOB=VALUE")?;
-        knobs.set(name, value)?;
+        tcpcost_study::set_knob(&mut knobs, name, value)?;
     }
     let settings = WorkloadSettings::from_knobs(&knobs)?;
     limits::raise_open_files(2 * settings.flows + 64)?;

@@ -239,7 +239,7 @@ mod tests {
                 "[hosts]\nn1 = \"local\"\n\"n[1-2]\" = \"local\"\n",
                 "named twice",
             ),
-            ("[bed]\nreach = \"local\"\n", "of each host by its name"),
+            ("[bed]\nreach = \"local\"\n", "belongs to a named host"),
             ("[bed]\npattern = \"ring\"\n", "needs reach"),
             (
                 "[hosts]\n\"*\" = \"slurm\"\nclient = \"local\"\n",

@@ -143,7 +143,7 @@ fn a_knob_without_what_it_needs_is_refused_where_it_stands() {
         ),
         (
             "[vary]\nthreads = [1, 2]\n",
-            "s.toml:2: vary.threads: needs as many flows at least",
+            "s.toml:2: vary.threads: needs at least as many flows",
         ),
         (
             "[bed.server]\nack_policy = \"every\"\n[vary]\nack_segments = [2]\n",

@@ -296,7 +296,7 @@ fn what_has_no_effect_is_said() {
             "p.xml:5: canfail: no effect on",
             "p.xml:5: duration: of a flowop",
             "p.xml:6: non_blocking: no effe",
-            "p.xml:6: stack: no effect: Fre",
+            "p.xml:6: stack: no effect: onl",
             "p.xml:7: is not done: the tria",
         ]
     );
@@ -377,7 +377,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<flowop type="wait"/>"#,
-        "wait: it is of asynchronous protocols",
+        "wait: belongs to asynchronous protocols",
     ),
     (r#"<flowop type="write"/>"#, "no size"),
     (
@@ -485,7 +485,7 @@ const WRONG_FLOWOPS: &[(&str, &str)] = &[
     ),
     (
         r#"<flowop type="nop"><flowop type="nop"/></flowop>"#,
-        "has nothing in it",
+        "must be empty",
     ),
     (
         r#"<group nthreads="1"/>"#,

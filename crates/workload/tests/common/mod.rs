@@ -21,7 +21,7 @@ pub fn limit() -> Instant {
 pub fn settings(knobs: &[(&str, &str)]) -> WorkloadSettings {
     let mut set = Knobs::default();
     for (name, text) in knobs {
-        set.set(name, text).unwrap();
+        tcpcost_study::set_knob(&mut set, name, text).unwrap();
     }
     WorkloadSettings::from_knobs(&set).unwrap()
 }
