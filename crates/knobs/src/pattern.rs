@@ -27,7 +27,7 @@ words! {
 }
 
 /// Hosts of a trial in the order of its phases, and their traffic. A machine that both connects and
-/// listens is two hosts: itself, and a listening half, whose name begins with [`LISTENING`].
+/// listens is two hosts: itself, and a listening half, whose name begins with `in-`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arranged {
     /// Hosts, in the order in which the phases of a trial go through them.
