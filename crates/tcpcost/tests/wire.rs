@@ -144,8 +144,8 @@ fn over_a_tap_our_end_carries_both_directions() {
     assert!(count(&record, "server", "wire", "wire_duplicated_packets") > 0);
 }
 
-/// Shortest response time of a host, at most 0.1 % too long.
-fn least_response_ns(record: &serde_json::Value, host: &str) -> u64 {
+/// Median response time of a host.
+fn median_response_ns(record: &serde_json::Value, host: &str) -> u64 {
     let text = record["hosts"][host]["response_time_hdr"].as_str().unwrap();
     let bytes = base64::engine::general_purpose::STANDARD
         .decode(text)
@@ -153,7 +153,7 @@ fn least_response_ns(record: &serde_json::Value, host: &str) -> u64 {
     let times: Histogram<u64> = Deserializer::new()
         .deserialize(&mut bytes.as_slice())
         .unwrap();
-    times.highest_equivalent(times.min())
+    times.value_at_quantile(0.5)
 }
 
 #[test]
@@ -166,10 +166,14 @@ fn each_client_of_a_star_and_each_side_of_a_chain_has_a_wire_of_its_own() {
         "topology = \"star\"\nclients = 2\ndelay = \"5ms\"\n\"client2.delay\" = \"20ms\"",
     );
     let (record, _) = ran(&text);
-    // 5 or 20 ms to the server and 5 back. The wire's process may hand a packet on some 0.2 ms early.
+    // 5 or 20 ms to the server and 5 back. Single responses may be shorter: a worker that is preempted
+    // between its send and its reading of the clock begins to count late.
     for (client, delay_ms) in [("client1", 10), ("client2", 25)] {
-        let least_ns = least_response_ns(&record, client);
-        assert!(least_ns >= delay_ms * 900_000, "{client}: {least_ns} ns");
+        let median_ns = median_response_ns(&record, client);
+        assert!(
+            median_ns >= delay_ms * 1_000_000,
+            "{client}: {median_ns} ns"
+        );
         assert!(
             count(&record, client, "wire", "wire_packets") > 0,
             "{client}"
