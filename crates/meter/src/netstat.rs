@@ -1,6 +1,6 @@
 //! Counters of a network namespace: /proc/thread-self/net/snmp, snmp6 and netstat.
 //!
-//! They count all connections in the namespace of the calling thread. A snapshot takes 60 µs on 2 CPUs
+//! The counters cover all connections in the namespace of the calling thread. A snapshot takes 60 µs on 2 CPUs
 //! (examples/cost.rs). The kernel adds up its per-CPU counters for it, so the time grows with the number of
 //! CPUs.
 

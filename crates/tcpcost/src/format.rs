@@ -127,21 +127,21 @@ macro_rules! formats {
 }
 
 formats! {
-    /// Of `run`, `compare`, `kernels` and `kernels bisect`.
+    /// Formats of `run`, `compare`, `kernels` and `kernels bisect`.
     OfRuns(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics;
-    /// Of `report`.
+    /// Formats of `report`.
     OfReport(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics Flame;
-    /// Of `stat`.
+    /// Formats of `stat`.
     OfStat(true): Text Json Csv;
-    /// Of `trace`.
+    /// Formats of `trace`.
     OfTrace(true): Text Json Csv Html;
-    /// Of `watch`.
+    /// Formats of `watch`.
     OfWatch(false): Screen Lines Json;
-    /// Of `study list`.
+    /// Formats of `study list`.
     OfList(false): Text Json Csv;
-    /// Of `study show`.
+    /// Formats of `study show`.
     OfShow(false): Text Manifest;
-    /// Of `doctor`, `peer` and `relay`.
+    /// Formats of `doctor`, `peer` and `relay`.
     TextOrJson(false): Text Json;
 }
 

@@ -117,7 +117,7 @@ impl AckFilterProgram {
         })
     }
 
-    /// What it has counted ([`Whose::Namespace`]).
+    /// Counts of the filter so far ([`Whose::Namespace`]).
     pub fn snapshot(&self) -> Snapshot {
         let all = self.all();
         // SAFETY: as in `overdue`; a word of 64 bits is never torn.

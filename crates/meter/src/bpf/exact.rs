@@ -56,7 +56,7 @@ pub struct Exact {
     host: Option<OfHost>,
     /// Processes without room that were told.
     not_followed: u64,
-    /// What softirqs have no owner, and why; `None` if programs of cgroups name the sockets.
+    /// Softirqs that have no owner, and the reason, in a line. `None` if programs of cgroups name the sockets.
     misses: Option<String>,
 }
 
@@ -566,10 +566,11 @@ fn settings(
     (targ, rooms.collect())
 }
 
-/// What softirqs have no owner because programs of cgroups cannot be had, and why; `None` if they can or are not needed.
+/// Softirqs that have no owner because programs of cgroups are unavailable, and the reason, in a line. `None` if the programs
+/// are available or not needed.
 ///
 /// # Errors
-/// They are needed and cannot be had. Figures of studies and of netperf do not mix the two methods.
+/// Programs of cgroups are unavailable, and the scope is a study's or netperf's: their figures never mix the two methods.
 fn without_cgroups(scope: &Scope) -> Result<Option<String>, MeterError> {
     let admits = match scope.owners {
         Owners::None => return Ok(None),
@@ -707,7 +708,7 @@ const LOOKS_MAX: u32 = 8;
 /// include/linux/proc_ns.h, PROC_PID_INIT_INO.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// What each of the contexts is; the first stands for none and is never charged.
+/// Quantity of each context. The first context has none, and is never charged.
 static QUANTITIES: LazyLock<Vec<Option<Quantity>>> =
     LazyLock::new(|| COUNTED.iter().map(|name| Quantity::named(name)).collect());
 

@@ -27,7 +27,7 @@ pub(super) struct Holders {
     keys: Table,
     files: Listing,
     next_walk: Instant,
-    /// What each place had when it was freed.
+    /// Totals of each place at the time when it was freed, ns.
     bases: Vec<[u64; 4]>,
     /// Places of processes that had ended when they were read last.
     ended: HashSet<usize>,

@@ -1,5 +1,5 @@
-//! What the programs and their readers share: sizes, the order of counts, structures. The one source of both: `build.rs`
-//! makes `NAME.layout.h` of each module here, which `NAME.bpf.c` includes, and `NAME.rs` has the module itself.
+//! Sizes, orders of counts and structures that the programs and their readers share. `build.rs` makes `NAME.layout.h` of each
+//! module here, which `NAME.bpf.c` includes; `NAME.rs` uses the module itself.
 
 /// `const`: a `#define`. `counts`: an enum from 0 on, each with the quantity that it counts or `none`. `struct`: the
 /// same in both languages, of words and arrays of words.
@@ -27,7 +27,7 @@ macro_rules! layout {
             pub struct $name { $(pub $field: layout!(@type $type $($length)?),)+ }
         )*
 
-        /// The same in C.
+        /// C header with the same definitions.
         #[allow(dead_code, reason = "build.rs writes it, readers do not")]
         pub const HEADER: &str = concat!(
             $("#define ", stringify!($constant), " ", stringify!($value), "\n",)*
@@ -43,7 +43,7 @@ macro_rules! layout {
     (@type $type:ident $length:ident) => { [$type; $length] };
 }
 
-/// Of `exact`.
+/// Layout of `exact`.
 pub mod exact {
     layout! {
         // CPUs below this are known, as in libc's cpu_set_t.
@@ -105,7 +105,7 @@ pub mod exact {
             SOAKER = exact_soaker_ns,
             WIRE = exact_wire_ns,
         }
-        // Of one CPU, its one writer while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
+        // State of one CPU, which alone writes it while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
         // byte each, the running one lowest. `not_followed`: processes that `followed` had no room for, counted also
         // while it is not open. From `pot` on: owner.h. `pot`: ns of this softirq that have no owner yet. `hard_ns`: of the
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
@@ -143,7 +143,7 @@ pub mod exact {
         struct Changes align(64) {
             count: u32,
         }
-        // What one owner has of one CPU, ns by context from HARDIRQ on.
+        // Time of one owner on one CPU, ns by context from HARDIRQ on.
         struct Owned align(64) {
             ns: u64 [OWNED_CONTEXTS],
         }
@@ -174,7 +174,7 @@ pub mod exact {
     }
 }
 
-/// Of `socket_calls`.
+/// Layout of `socket_calls`.
 pub mod calls {
     layout! {
         const MAX_CPUS = 1024;
@@ -203,13 +203,13 @@ pub mod symbols {
     }
 }
 
-/// Of `segments`.
+/// Layout of `segments`.
 pub mod segments {
     layout! {
         // Softirqs of CPUs below this are known, as in libc's cpu_set_t.
         const MAX_CPUS = 1024;
         const COUNTS = 64;
-        // Of the counts, those that are kept by connection.
+        // Number of counts that are also kept by connection.
         const CONNECTION_COUNTS = 15;
         // Where a namespace is looked for: a hash table, a quarter full at most, and how far its number may be from its
         // own place.
@@ -258,7 +258,7 @@ pub mod segments {
             ONLY_ACKNOWLEDGING_ACKS = only_acknowledging_acks_sent,
             DUPLICATE_ACKS = duplicate_acks_sent,
         }
-        // Of one namespace on one CPU. The last data skb handed down: of which socket, what comes next, and its MSS if
+        // Counts of one namespace on one CPU. The last data skb handed down: of which socket, what comes next, and its MSS if
         // it was full.
         struct Cell align(64) {
             counts: u64 [COUNTS],
@@ -286,7 +286,7 @@ pub mod segments {
     }
 }
 
-/// Of `ack_filter`.
+/// Layout of `ack_filter`.
 pub mod ack_filter {
     layout! {
         const FLOWS = 4096;
@@ -328,7 +328,7 @@ pub mod ack_filter {
     }
 }
 
-/// Of `profile`.
+/// Layout of `profile`.
 pub mod profile {
     layout! {
         // PERF_MAX_STACK_DEPTH.

@@ -82,7 +82,7 @@ pub fn cgroup_admits() -> Result<(), MeterError> {
     object::cgroup_admits(MeterName::Exact)
 }
 
-/// As with eBPF, but that it cannot be had.
+/// Stand-in for a build without eBPF.
 ///
 /// # Errors
 /// Always.
@@ -176,7 +176,7 @@ impl Threads {
     }
 }
 
-/// As with eBPF, but that it cannot be had.
+/// Stand-in for a build without eBPF.
 ///
 /// # Errors
 /// Always.
@@ -185,7 +185,7 @@ pub fn load_following(_: &Scope) -> Result<(Box<dyn Meter + Send>, Follower), Me
     Err(MeterError::built_without_bpf(MeterName::Exact))
 }
 
-/// As with eBPF, but that it cannot be had.
+/// Stand-in for a build without eBPF.
 ///
 /// # Errors
 /// Always.
@@ -197,10 +197,10 @@ pub fn load(meter: MeterName, _: &Scope) -> Result<Box<dyn Pausable + Send>, Met
 /// How idle programs are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
-    /// They stay attached and leave at once: some 19 ns an event.
+    /// Programs stay attached and return at once: about 19 ns an event.
     Attached,
-    /// They are detached, and cost nothing until they are attached again, which takes some 250 µs a meter and dozens
-    /// of calls of every other CPU.
+    /// Programs are detached and cost nothing. Attaching them again takes about 250 µs a meter and interrupts every other CPU
+    /// dozens of times.
     Detached,
 }
 

@@ -192,7 +192,7 @@ impl Attached {
         self.links.retain(|(name, _)| !is_named(name));
     }
 
-    /// Of the maps whose room was set, the one of this name, if it was not left out.
+    /// Map of this name, among those whose room was set. `None` if it was omitted.
     fn map(&self, name: &str) -> Option<&MapHandle> {
         self.maps.iter().find(|map| map.name() == name)
     }
@@ -232,7 +232,7 @@ impl Attached {
         })
     }
 
-    /// The same of a map whose values programs remember: each change counts up the variable at this offset.
+    /// Table of a map whose values programs remember. Each change increments the variable at this offset.
     pub(super) fn remembered(&self, name: &str, offset: usize) -> Result<Table, MeterError> {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.variables.len());
         let changes = Some((Arc::clone(&self.variables), offset));
@@ -254,7 +254,7 @@ pub(super) fn cgroup_admits(meter: MeterName) -> Result<(), MeterError> {
     admits(meter, &cgroup_root(meter)?)
 }
 
-/// The same of any cgroup.
+/// Checks that programs can be attached to this cgroup; attaches none.
 fn admits(meter: MeterName, root: &File) -> Result<(), MeterError> {
     for (hook, name) in HOOKS {
         let (mut flags, mut count) = (0, 0);
@@ -465,7 +465,7 @@ fn load_with(
     shared: Option<&MapHandle>,
 ) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
-    // What libbpf has to say is for its developers; the error has what a user can act on.
+    // Output of libbpf is for its developers; the error has what a user can act on.
     libbpf_rs::set_print(None);
     let btf = Btf::from_vmlinux().map_err(|error| failed("read the kernel's BTF", error))?;
     let mut open = ObjectBuilder::default()

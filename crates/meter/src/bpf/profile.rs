@@ -38,7 +38,7 @@ pub struct Profile {
     duration_ns: u64,
 }
 
-/// What ticks until the next sample.
+/// Event that is counted until the next sample.
 #[derive(Clone, Copy)]
 enum Clock {
     /// Cycles that the PMU counts, in user and kernel mode.
@@ -97,7 +97,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// What the samples are of: `cycles` or `cpu-clock`.
+    /// Event that is sampled: `cycles` or `cpu-clock`.
     pub fn source(&self) -> &'static str {
         match self.clock {
             Clock::Cycles => "cycles",
@@ -255,7 +255,7 @@ struct Names {
 }
 
 impl Names {
-    /// Of a process' function, or of the kernel's.
+    /// Number of a function of a process, or of the kernel.
     fn of(&mut self, process: Option<u32>, address: u64) -> u32 {
         if let Some(&place) = self.known.get(&(process, address)) {
             return place;
@@ -288,7 +288,7 @@ impl Names {
     }
 }
 
-/// As the meter `exact` has it, but that it has a name of its own for each kernel thread.
+/// Class of a task, as in the meter `exact`, except that each kernel thread has a name of its own.
 fn class_of(process: u32, task: &str, scope: &Scope) -> TaskClass {
     let of_network = ["ksoftirqd", "kworker/", "napi/"];
     if process == 0 {

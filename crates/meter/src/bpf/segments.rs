@@ -1,4 +1,4 @@
-//! What TCP builds, how large it is, what sends it, and what comes in, of one network namespace.
+//! Segments of one network namespace: those that TCP builds, their sizes and senders, and those that arrive.
 //!
 //! The hosts of a trial that are on one machine have a namespace each, and one copy of the programs: whoever comes later
 //! enters its own into what the first has loaded, and reads the counts of that one.
@@ -94,7 +94,7 @@ impl Segments {
             let why = format!("its programs count for {room} other namespaces already");
             MeterError::refused(METER, why)
         };
-        // As the programs look for it.
+        // Search order of the programs.
         let mut probes = (0..PROBES).map(|probe| (netns as usize + probe) % PLACES);
         let is_ours = |place: &usize| [0, netns].contains(&read(*place).netns);
         let place = probes.find(is_ours).ok_or_else(full)?;
@@ -134,7 +134,7 @@ impl Segments {
         (0..MAX_CPUS).map(of).sum()
     }
 
-    /// Whether the programs count for our namespace.
+    /// Sets whether the programs count for our namespace.
     fn set_open(&self, is_open: bool) {
         let table = self.attached.variables().cast::<Namespace>();
         // SAFETY: so many places were mapped, and a page is aligned for all; volatile since the programs read them.

@@ -39,7 +39,7 @@ fn alone() -> Alone {
 }
 
 impl Owners {
-    /// The meter, while no other test runs. `None` if it cannot be had: the test is skipped.
+    /// The meter, while no other test runs. `None` if it is unavailable: the test is skipped.
     #[track_caller]
     fn load() -> Option<(Alone, Owners)> {
         Some((alone(), Owners::loaded(Scope::default())?))

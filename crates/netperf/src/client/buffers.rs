@@ -54,7 +54,7 @@ impl Buffers {
             fill(&mut buffers.send, &file).map_err(failed)?;
         }
         if options.test.sends_file {
-            // What cannot be sent by sendfile, as /dev/urandom, is sent from memory.
+            // A file that sendfile refuses, such as /dev/urandom, is sent from memory.
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let memory =
                 rustix::fs::memfd_create("netperf", flags).map_err(|error| failed(error.into()))?;

@@ -10,7 +10,7 @@ use crate::number::{both, length, pair, size, sizes};
 use crate::units::Unit;
 use crate::{Failure, VERSION};
 
-/// They, with what getopt(3) wants to know.
+/// Letters of the options, in the form of getopt(3).
 const LETTERS: &str = "A:a:b:B:CcdD:f:F:H:hi:I:jk:K:l:L:n:NO:o:P:p:rSs:t:T:v:VW:w:y:Y:Z:46";
 
 /// Text of `-h`.
@@ -54,7 +54,7 @@ Exit codes: 0 done, 1 the command line or the test failed, 255 no netserver, or 
 Ctrl-C ends the test and prints what was measured so far.
 ";
 
-/// What they say.
+/// Values of the options.
 pub struct Global {
     pub test: String,
     pub host: Host,
@@ -224,7 +224,7 @@ impl Global {
                 let (most, least) = sizes(option, both(argument))?;
                 let most = most.unwrap_or(self.confidence.most.cast_signed());
                 let least = least.unwrap_or(self.confidence.least.cast_signed());
-                // As netperf bounds them.
+                // Limits of netperf.
                 self.confidence.least = least.clamp(3, 30).cast_unsigned();
                 self.confidence.most = most.max(least).clamp(3, 30).cast_unsigned();
                 self.confidence.complete();
@@ -287,7 +287,7 @@ impl Global {
 }
 
 impl Confidence {
-    /// What the other of `-i` and `-I` leaves open, as netperf has it.
+    /// Completes `-i` and `-I`: the defaults of netperf where only one of them is given.
     fn complete(&mut self) {
         if self.level == 0 {
             self.level = 99;
@@ -307,7 +307,7 @@ impl Confidence {
 /// A host on which netserver is to be started.
 fn started(text: &str) -> Result<Option<Host>, Failure> {
     if let Some(host) = text.strip_prefix("ssh:") {
-        // What begins with a dash would be an option of ssh.
+        // A name that begins with a dash would be an option of ssh.
         if host.is_empty() || host.starts_with('-') {
             return Err(Failure::usage(format!("-H {text}: expected ssh:HOST")));
         }

@@ -99,7 +99,7 @@ pub struct Options {
     pub is_connect_test: bool,
     pub host: Host,
     pub port: u16,
-    /// Of the control connection.
+    /// Address family of the control connection.
     pub family: Option<Family>,
     /// Our end of the control connection, and of data where no other is told.
     pub local_host: Option<String>,
@@ -142,7 +142,7 @@ pub struct Options {
     pub receive_buffer: Ends<Option<i32>>,
     pub uuid: Option<String>,
     pub form: Form,
-    /// What results consist of, if not of what the test has: a list, a file of lists, `all`.
+    /// Selection of results: a list, a file of lists, or `all`. `None`: the test's own columns.
     pub selection: Option<String>,
     /// Options that were taken and change nothing, a line each.
     pub notes: Vec<String>,
@@ -160,7 +160,7 @@ impl Options {
     }
 }
 
-/// What was asked for.
+/// Request on the command line.
 #[derive(Debug)]
 pub enum Asked {
     /// A test.

@@ -49,7 +49,7 @@ pub fn global(letter: char) -> Result<String, Failure> {
 /// A test option that is not honoured.
 pub fn specific(letter: char) -> Result<String, Failure> {
     let done = known_specific(letter);
-    // The same letters are other options before `--`.
+    // Before `--` these letters are other options.
     let after = |text: String| format!("-- {text}");
     done.map(after)
         .map_err(|failure| Failure::usage(after(failure.text)))

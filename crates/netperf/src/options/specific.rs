@@ -5,10 +5,10 @@ use crate::Failure;
 use crate::getopt::{Found, Words};
 use crate::number::{both, pair, size, sizes};
 
-/// They, with what getopt(3) wants to know.
+/// Letters of the options, in the form of getopt(3).
 const LETTERS: &str = "aBb:cCd:De:fFgG:hH:i:Ij:kK:l:L:m:M:nNoOp:P:q:r:R:s:S:t:T:u:UVw:W:46";
 
-/// What they say.
+/// Values of the options.
 pub struct Specific {
     pub direction: Direction,
     pub is_connect_test: bool,

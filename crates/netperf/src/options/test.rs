@@ -2,7 +2,7 @@
 
 use super::Direction;
 
-/// What is particular to a test.
+/// Properties of one test.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Test {
     /// Name for `-t`.

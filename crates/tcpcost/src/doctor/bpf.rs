@@ -48,7 +48,7 @@ fn tracing(root: &Path) -> Check {
     }
 }
 
-/// Whether programs can be at the root of cgroup v2, where they see each packet that comes to a socket.
+/// Checks that programs can be attached to the root of cgroup v2, where they see each packet that arrives for a socket.
 fn at_root(admits: Result<(), MeterError>) -> Check {
     let Err(error) = admits else {
         return Check::ok(CGROUP_SKB, "loads; the root of cgroup v2 admits it");

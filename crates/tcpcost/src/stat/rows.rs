@@ -81,7 +81,7 @@ pub const ROWS: &[Row] = &[
     ),
     figure(
         COST,
-        "its threads alone, per KiB",
+        "task clock of its threads, per KiB",
         Figure::CommandTaskUsPerPayloadKib,
     ),
     figure(
