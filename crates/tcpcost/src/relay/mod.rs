@@ -1,6 +1,6 @@
 //! `tcpcost relay`: a TCP relay in front of a service, which reports what it moved and how.
 //!
-//! The relay itself is crates/relay. This module has its command line, its lines and its metrics.
+//! The relay itself is crates/traffic/relay. This module has its command line, its lines and its metrics.
 
 mod flags;
 mod lines;
