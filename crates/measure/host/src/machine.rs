@@ -36,7 +36,19 @@ pub fn boot_id() -> String {
 /// Name of a hypervisor that the files do not name.
 const UNNAMED: &str = "a hypervisor";
 
-/// Name that the hypervisor gives itself in CPUID leaf 0x4000_0000: 12 bytes, e.g. `KVMKVMKVM`.
+/// Hypervisors by what they write into CPUID leaf 0x4000_0000.
+#[cfg(target_arch = "x86_64")]
+const SIGNATURES: [(&str, &str); 6] = [
+    ("KVMKVMKVM", "KVM"),
+    ("Microsoft Hv", "Hyper-V"),
+    ("VMwareVMware", "VMware"),
+    ("XenVMMXenVMM", "Xen"),
+    ("TCGTCGTCGTCG", "QEMU without KVM"),
+    ("bhyve bhyve ", "bhyve"),
+];
+
+/// Name of the hypervisor by its signature in CPUID leaf 0x4000_0000, 12 bytes. A signature that is not
+/// known is its own name.
 #[cfg(target_arch = "x86_64")]
 fn hypervisor_signature() -> Option<String> {
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
@@ -46,7 +58,8 @@ fn hypervisor_signature() -> Option<String> {
     let name = String::from_utf8(bytes).ok()?;
     let name = name.trim_end_matches('\0');
     let printable = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
-    printable.then(|| name.to_string())
+    let known = SIGNATURES.iter().find(|(signature, _)| *signature == name);
+    printable.then(|| known.map_or(name, |(_, known)| known).to_string())
 }
 
 /// Always `None`: other architectures have no such call.

@@ -147,7 +147,7 @@ pub(crate) fn signed(percent: &Estimate) -> String {
     // Two decimals for an interval so narrow that its ends would be equal, as for instructions.
     let decimals = match width {
         Some(width) if width > 0.0 && width < NARROW => 2,
-        _ => usize::from(percent.median.abs() < 10.0),
+        _ => decimals(percent.median),
     };
     let digits = |value: f64| precise(value, decimals);
     match percent.lo.zip(percent.hi) {
@@ -158,6 +158,14 @@ pub(crate) fn signed(percent: &Estimate) -> String {
             digits(hi)
         ),
         None => format!("{} %", digits(percent.median)),
+    }
+}
+
+/// Decimals of a percentage: one below 10, and two for what almost went to zero, so that it is not −100 %.
+fn decimals(percent: f64) -> usize {
+    match percent {
+        _ if percent > -100.0 && percent < -99.5 => 2,
+        _ => usize::from(percent.abs() < 10.0),
     }
 }
 
@@ -183,11 +191,10 @@ fn with(moved: Moved) -> String {
         Scope::Of(name) | Scope::Group(name) => format!(", {name}"),
     };
     let plus = if moved.percent.median > 0.0 { "+" } else { "" };
-    let decimals = usize::from(moved.percent.median.abs() < 10.0);
     format!(
         " Also changed: {}{whose} {plus}{} %.",
         row.words,
-        precise(moved.percent.median, decimals)
+        precise(moved.percent.median, decimals(moved.percent.median))
     )
 }
 
