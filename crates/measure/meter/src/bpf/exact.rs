@@ -90,8 +90,8 @@ impl Exact {
         own[..few.len()].copy_from_slice(few);
         let is_followed = !many.is_empty() || scope.owners == Owners::Holders;
         let most = scope.follows.or(is_followed.then_some(FOLLOWED_MAX));
-        let misses = without_cgroups(scope)?;
-        let (targ, rooms) = settings(own, most, scope.owners, misses.is_some());
+        let (points, misses) = points(scope)?;
+        let (targ, rooms) = settings(own, most, scope.owners, points == Points::Probe);
         let attached = Attached::new(METER, OBJECT, &targ, &rooms, length)?;
         if !many.is_empty() {
             let followed = attached.remembered(FOLLOWED, CELLS_LENGTH)?;
@@ -566,28 +566,42 @@ fn settings(
     (targ, rooms.collect())
 }
 
-/// Softirqs that have no owner because programs of cgroups are unavailable, and the reason, in a line. `None` if the programs
-/// are available or not needed.
+/// How the programs learn the socket of the packet in hand.
+#[derive(PartialEq, Eq)]
+enum Points {
+    Cgroups,
+    Probe,
+}
+
+/// Points for a scope's owners, and the softirqs that then have no owner, in a line. `None` if each has one.
 ///
 /// # Errors
 /// Programs of cgroups are unavailable, and the scope is a study's or netperf's: their figures never mix the two methods.
-fn without_cgroups(scope: &Scope) -> Result<Option<String>, MeterError> {
-    let admits = match scope.owners {
-        Owners::None => return Ok(None),
-        _ if scope.without_cgroups => Err(MeterError::refused(METER, "left out")),
-        _ => object::cgroup_admits(METER),
+fn points(scope: &Scope) -> Result<(Points, Option<String>), MeterError> {
+    let is_seen_whole = match scope.owners {
+        Owners::None => return Ok((Points::Cgroups, None)),
+        Owners::Command | Owners::Holders => object::cgroup_sees_all(METER),
+        // All sockets of a study, and of netperf, are of one container.
+        Owners::Threads | Owners::Hosts { .. } => true,
     };
-    let Err(error) = admits else {
-        return Ok(None);
+    let admits = match scope.without_cgroups {
+        true => Err(MeterError::refused(METER, "left out")),
+        false => object::cgroup_admits(METER),
     };
-    match scope.owners {
-        Owners::Command | Owners::Holders => Ok(Some(format!(
-            "owners of softirqs by tcp_probe ({}): {MISSED_BY_PROBE}",
-            error.cause()
-        ))),
-        _ => Err(error),
+    match (admits, scope.owners) {
+        (Ok(()), _) if is_seen_whole => Ok((Points::Cgroups, None)),
+        (Ok(()), _) => Ok((Points::Cgroups, Some(MISSED_BY_CONTAINER.to_string()))),
+        (Err(error), Owners::Command | Owners::Holders) => {
+            let cause = error.cause();
+            let misses = format!("owners of softirqs by tcp_probe ({cause}): {MISSED_BY_PROBE}");
+            Ok((Points::Probe, Some(misses)))
+        }
+        (Err(error), _) => Err(error),
     }
 }
+
+/// Packets that have no owner where the root of cgroup v2 is a container's.
+const MISSED_BY_CONTAINER: &str = "owners of softirqs: sockets outside of this container's cgroup have none; to see them, run with the host's cgroup namespace (--cgroupns=host)";
 
 /// Programs of owner_points.h at cgroups,
 const CGROUP_POINTS: &[&str] = &[

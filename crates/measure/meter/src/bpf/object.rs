@@ -19,7 +19,7 @@ use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
 };
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, openat};
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use tcpcost_counts::MeterName;
@@ -300,7 +300,7 @@ const HOOKS: [(u32, &str); 4] = [
 /// kernel/bpf/cgroup.c, BPF_CGROUP_MAX_PROGS.
 const PROGRAMS_MAX: u32 = 64;
 
-/// The root of the cgroup v2 hierarchy, whose programs see the sockets of all cgroups.
+/// The root of the cgroup v2 hierarchy that this process sees.
 fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {
     let failed = |source| MeterError::Unavailable {
         meter,
@@ -332,6 +332,14 @@ fn cgroup_mount() -> io::Result<File> {
     let root = mount::fsmount(&new, flags, MountAttrFlags::empty())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(&root, ".", flags, Mode::empty())?.into())
+}
+
+/// True if programs at the root of cgroup v2 see the sockets of all cgroups: it is not a container's part of the hierarchy.
+pub(super) fn cgroup_sees_all(meter: MeterName) -> bool {
+    // Only the kernel's own root lacks this file (Documentation/admin-guide/cgroup-v2.rst).
+    let has_events =
+        |root: &File| accessat(root, "cgroup.events", Access::EXISTS, AtFlags::empty()).is_ok();
+    cgroup_root(meter).is_ok_and(|root| !has_events(&root))
 }
 
 /// How sections of programs begin that are attached to a cgroup,
@@ -467,7 +475,15 @@ fn load_with(
     let failed = |doing, error| failure(meter, doing, &error);
     // Output of libbpf is for its developers; the error has what a user can act on.
     libbpf_rs::set_print(None);
-    let btf = Btf::from_vmlinux().map_err(|error| failed("read the kernel's BTF", error))?;
+    // libbpf's reason is "No such process", whatever is missing.
+    let btf = Btf::from_vmlinux().map_err(|_| MeterError::Unavailable {
+        meter,
+        tried: "read the kernel's BTF".to_string(),
+        source: None,
+        needs: Some(Needs::Kernel(
+            "/sys/kernel/btf/vmlinux: a kernel with CONFIG_DEBUG_INFO_BTF",
+        )),
+    })?;
     let mut open = ObjectBuilder::default()
         .name(meter.name())
         .and_then(|builder| builder.open_memory(object))
