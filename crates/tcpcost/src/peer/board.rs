@@ -1,4 +1,4 @@
-//! Where the instances post what they counted: one line a second, and at the end, for all of them.
+//! Adds up the counts of all instances, and prints one line each second and one at the end.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -14,20 +14,20 @@ use super::rows::{self, Row};
 use crate::format::Format;
 use crate::output::Patient;
 
-/// Posts of all instances.
+/// Counts of all instances, and where they are printed.
 pub struct Board {
-    /// When they began.
+    /// Start of all instances.
     pub started: Instant,
     instances: usize,
     json: bool,
-    /// Standard output is for what a connection brings.
+    /// True if standard output carries the bytes of a connection, so that lines go to standard error.
     quiet: bool,
-    /// Connections to say, at most.
+    /// Limit of connections in the table; 0: no table.
     connections: usize,
     state: Mutex<State>,
 }
 
-/// What instances have posted of a second.
+/// Sum of what the instances have posted for one second, or for the end.
 #[derive(Default)]
 struct Post {
     instances: usize,
@@ -35,7 +35,7 @@ struct Post {
     rows: Vec<Row>,
 }
 
-/// A line of JSON.
+/// One line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -47,16 +47,16 @@ struct Line<'a> {
 #[derive(Default)]
 struct State {
     ready: usize,
-    /// By the second.
+    /// Posts by second, for seconds that not all instances have posted.
     rounds: BTreeMap<u32, Post>,
-    /// Of those that have ended.
+    /// Final counts of the instances that have ended.
     ended: Post,
-    /// What was said last.
+    /// Totals of the last line, from which the next line's rates are derived.
     before: Totals,
 }
 
 impl Board {
-    /// As these flags ask.
+    /// Makes the board for `flags.instances` instances, with the format and table that the flags ask for.
     pub fn new(flags: &Flags) -> Self {
         Self {
             started: Instant::now(),
@@ -68,12 +68,12 @@ impl Board {
         }
     }
 
-    /// Whether connections are to be posted.
+    /// True if the instances must post a row for each connection.
     pub fn wants_rows(&self) -> bool {
         self.connections > 0
     }
 
-    /// What there is before anything happens.
+    /// Prints the configuration, if the format is JSON.
     pub fn begin(&self, configuration: &Configuration) -> io::Result<()> {
         if !self.json {
             return Ok(());
@@ -82,7 +82,7 @@ impl Board {
         self.write(&format!("{line}\n"))
     }
 
-    /// One more is ready; whether all are.
+    /// Counts an instance as ready. True if all are.
     pub fn is_ready(&self) -> bool {
         self.change(|state| {
             state.ready += 1;
@@ -90,7 +90,7 @@ impl Board {
         })
     }
 
-    /// What an instance has counted by this second; the last to post says the sum.
+    /// Adds an instance's counts up to this second. The last instance to post prints the sum.
     pub fn post(&self, round: u32, totals: Totals, rows: Vec<Row>) -> io::Result<()> {
         self.change(|state| {
             let post = state.rounds.entry(round).or_default();
@@ -99,7 +99,7 @@ impl Board {
                 return Ok(());
             }
             let post = std::mem::take(post);
-            // A round that one of them did not see will never be whole.
+            // An earlier round that an instance skipped will never be complete.
             state.rounds.retain(|known, _| *known > round);
             if self.quiet {
                 return Ok(());
@@ -108,7 +108,7 @@ impl Board {
         })
     }
 
-    /// What an instance has counted altogether; the last to end says the sum.
+    /// Adds an instance's final counts. The last instance to end prints the sum.
     pub fn end(&self, totals: Totals) -> io::Result<()> {
         self.change(|state| {
             state.ended.add(totals, Vec::new());
@@ -129,7 +129,7 @@ impl Board {
             };
             format!("{}\n", serde_json::to_string(&line)?)
         } else {
-            // A table is looked at, not read through.
+            // On a terminal the table replaces the one before, as in top.
             let clear = self.wants_rows() && io::stdout().is_terminal();
             let clear = if clear { "\x1b[H\x1b[J" } else { "" };
             let line = post.totals.line(&state.before);
@@ -147,7 +147,7 @@ impl Board {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        // A sum is whole whoever panicked.
+        // The sums stay valid after a panic of another instance.
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

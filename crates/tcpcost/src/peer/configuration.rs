@@ -1,5 +1,4 @@
-//! What a peer was asked for, and what it took where it was asked for nothing: the first line of
-//! `--format json`.
+//! Settings of a peer, defaults included: the first line of `--format json`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use tcpcost_tcp::CongestionControl;
 
 use super::flags::{Flags, Task};
 
-/// All of it.
+/// Settings as one JSON object.
 #[derive(Debug, Serialize)]
 pub struct Configuration {
     version: &'static str,
@@ -31,7 +30,7 @@ pub struct Configuration {
     forward: Vec<String>,
     service: Option<&'static str>,
     tcp: Tcp,
-    /// The knobs of our TCP by name, as they are.
+    /// Values of the knobs of our TCP by name.
     policies: BTreeMap<&'static str, String>,
     seed: u64,
     wire_sent: Wire,
@@ -53,7 +52,7 @@ struct Tcp {
     dscp: u8,
 }
 
-/// One direction; probabilities are per packet.
+/// Impairments of one direction; probabilities are per packet.
 #[derive(Debug, Serialize)]
 struct Wire {
     delay_ns: u64,
@@ -69,7 +68,7 @@ struct Wire {
 }
 
 impl Configuration {
-    /// Of a peer on this interface.
+    /// Collects the settings of a peer on this interface.
     pub fn new(flags: &Flags, interface: &str, mtu: u32, settings: &UserSettings) -> Self {
         let Offloads {
             checksum,

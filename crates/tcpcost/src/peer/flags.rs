@@ -1,4 +1,4 @@
-//! The command line of `tcpcost peer`, and the choices of TCP and wire that it stands for.
+//! The command line of `tcpcost peer`.
 
 mod local;
 mod network;
@@ -22,7 +22,7 @@ pub use network::{Network, check as check_networks, check_remote};
 pub use service::Task;
 pub use settings::Settings;
 
-/// What the kernel takes for the name of an interface (`dev_valid_name`).
+/// Checks a name of an interface by the kernel's rule (`dev_valid_name`).
 pub fn interface_name(text: &str) -> Result<String, String> {
     let odd = |byte: u8| matches!(byte, b'/' | b':') || byte.is_ascii_whitespace();
     let fits = (1..16).contains(&text.len()) && !text.bytes().any(odd);
@@ -86,7 +86,7 @@ pub struct Flags {
     /// stdio        join one connection to standard input and output; messages go to standard error
     #[arg(long, value_name = "WHAT", verbatim_doc_comment)]
     pub service: Option<Task>,
-    /// Settings of its TCP and its wire.
+    /// Settings of the peer's TCP and of its wire.
     #[command(flatten)]
     pub set: Set<Settings>,
 
@@ -102,10 +102,10 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What no single flag can be blamed for.
+    /// Checks that the flags fit together.
     ///
     /// # Errors
-    /// The first that cannot be.
+    /// The first conflict.
     pub fn check(&self) -> anyhow::Result<()> {
         network::check("--local", &self.local, &[])?;
         network::check("--host-address", &self.host_address, &self.local)?;
@@ -166,7 +166,7 @@ impl Flags {
     /// Checks that the MSS fits the interface.
     ///
     /// # Errors
-    /// It does not: segments of that size would never be seen.
+    /// The MSS is larger than the interface's MTU allows, so no segment of that size would be sent.
     pub fn check_mtu(&self, mtu: u32) -> anyhow::Result<()> {
         let most = mtu.saturating_sub(40);
         match self.set.mss {
@@ -189,7 +189,7 @@ impl Flags {
     }
 }
 
-/// Of IPv6.
+/// Smallest MTU of IPv6 (RFC 8200 §5).
 const MTU_MIN: u32 = 1280;
 /// The kernel counts the frame's header in its 65,535 bytes (`tun_net_init`).
 const TAP_MTU_MAX: u32 = 65_521;

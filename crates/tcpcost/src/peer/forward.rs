@@ -1,4 +1,4 @@
-//! Applications of this host that connect to a port of `--forward`, distributed among the instances.
+//! Accepts applications of this host that connect to a port of `--forward`, and distributes them among the instances.
 //!
 //! Each listener has a thread that accepts, because the loops of our TCP never wait for a listener.
 

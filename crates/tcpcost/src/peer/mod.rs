@@ -1,10 +1,9 @@
-//! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that anybody's
-//! ordinary client can talk to it and any policy can be tried.
+//! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that any ordinary client can talk to it, and
+//! any policy can be tried.
 //!
-//! One thread an instance (`--instances`), each with a queue of the interface. An interface that it made
-//! goes when the process does, also by kill -9, as does the address that the kernel's side was given; one
-//! that was there before gets its MTU, addresses and state back (`kernel_side.rs`). It changes nothing
-//! else on this host.
+//! Each instance (`--instances`) has a thread and a queue of the interface. An interface that the peer made is removed with
+//! its addresses when the process ends, also by kill -9. An interface that existed before gets its MTU, addresses and state
+//! back (`kernel_side.rs`). The peer changes nothing else on this host.
 
 mod board;
 mod configuration;
@@ -53,13 +52,13 @@ pub use policy::PolicyFlags;
 /// Set by a signal, or by the first instance that ends.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Our TCP on the interface, whatever is wrong with its wire.
+/// Our TCP on the interface, with the impairments of `--set`.
 type TcpUnderTest = UserStack<Impaired<Box<dyn Device<Wire>>, Wire>>;
 
 /// Runs until Ctrl-C, or until the one connection of `--connect` has ended.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     flags.check()?;
-    // The work ends, not the process: the capture is written out and peers are told.
+    // A signal ends the work, not the process: the capture is flushed, and connections are reset.
     Interrupt::watch(ENDS_AT_ONCE)?.on_each(|| STOPPED.store(true, Ordering::Relaxed));
     let (name, layer) = flags.interface();
     let count = usize::from(flags.instances);
@@ -73,7 +72,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             }
         }
     }
-    // Dropped after the interface is let go of.
+    // Dropped after the interface is released.
     let kernel_side = KernelSide::set_up(taps[0].name(), flags.set.mtu, &flags.host_address)?;
     let mtu = kernel_side.mtu();
     flags.check_mtu(mtu)?;
@@ -143,12 +142,12 @@ fn open_forwards(flags: &Flags) -> anyhow::Result<Vec<Option<Queue>>> {
     Ok(queues.into_iter().map(Some).collect())
 }
 
-/// A file that the instances share.
+/// Capture file that the instances share.
 #[derive(Clone)]
 struct Capture {
     to: Arc<Mutex<Writer<BufWriter<File>>>>,
     started: Instant,
-    /// Since 1970.
+    /// Time of `started` since 1970.
     epoch: std::time::Duration,
 }
 
@@ -167,7 +166,7 @@ impl Capture {
     }
 }
 
-/// One of several that share the interface's addresses: packets are steered by port.
+/// One TCP of several that share the interface's addresses. Packets are steered by port.
 struct Instance<'a> {
     index: u16,
     tap: Tap,
@@ -179,7 +178,7 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    /// As of [`run`]; the end of one, whatever it ended by, is the end of all.
+    /// Serves until a stop is requested. True if all went well. The end of one instance, also by an error or a panic, ends all.
     fn run(self) -> anyhow::Result<bool> {
         struct End;
         impl Drop for End {
@@ -214,7 +213,7 @@ impl Instance<'_> {
             });
         }
         if let Some(first) = flags.listen {
-            // Of as many ports in a row as there are instances each has one.
+            // Among N consecutive ports each of the N instances has one.
             let port = (first..=u16::MAX)
                 .find(|port| port % flags.instances == self.index)
                 .context("no port is left for each instance behind --listen")?;
@@ -228,12 +227,12 @@ impl Instance<'_> {
             say!("tcpcost: ready");
         }
         let outcome = serving.work(&mut stack);
-        // Also after an error: whoever is still connected is told.
+        // Also after an error: open connections are reset.
         self.board.end(serving.totals(&stack))?;
         serving.conns().for_each(|conn| stack.abort(conn));
         outcome
     }
 }
 
-/// The second signal.
+/// Number of signals that end the process at once.
 const ENDS_AT_ONCE: u32 = 2;

@@ -1,8 +1,7 @@
-//! A connection of our TCP on one side, a socket of the kernel on the other: whatever one brings goes
-//! to the other, half-closes and resets included.
+//! Relays between a connection of our TCP and a socket of the kernel, half-closes and resets included.
 //!
-//! What our side receives is read when the kernel's socket takes it, so a slow application shuts our
-//! window as it would shut the kernel's. Not here: urgent data.
+//! Bytes that our TCP received are read when the kernel's socket takes them, so a slow application closes our window as it
+//! would close the kernel's. Not here: urgent data.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,18 +13,18 @@ use tcpcost_tcp::{Connection, Piece, Pool, ReadError, State};
 
 use super::turn::{NextStep, Step, turn};
 
-/// One of each.
+/// The application's socket, and the bytes on the way to it.
 #[derive(Debug)]
 pub struct Relay {
     socket: OwnedFd,
-    /// As far as is known: the kernel says when that changes, not that it still is so.
+    /// False after a read that would have blocked, until the next event (edge-triggered).
     readable: bool,
     writable: bool,
-    /// The application's last byte was taken.
+    /// The application has sent its end of file.
     heard_all: bool,
-    /// The application was told that no more comes.
+    /// The application has got the end of file.
     told_all: bool,
-    /// On its way to the application.
+    /// Bytes on the way to the application.
     pending: VecDeque<Piece>,
 }
 
@@ -42,12 +41,12 @@ impl Relay {
         }
     }
 
-    /// The kernel's side.
+    /// Socket of the application.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The kernel says that the socket may be read or written again.
+    /// Takes an event of epoll: the socket may be readable and writable again.
     pub fn on_event(&mut self) {
         (self.readable, self.writable) = (true, true);
     }
@@ -56,14 +55,14 @@ impl Relay {
     pub fn serve(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> NextStep {
         turn(|| {
             self.step(connection, pool, now).unwrap_or_else(|_| {
-                // The application is gone: so is the connection.
+                // The application is gone, so the connection is aborted.
                 connection.abort();
                 Step::Over
             })
         })
     }
 
-    /// Moves one call's worth each way.
+    /// Moves the bytes of one call in each direction.
     fn step(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> io::Result<Step> {
         let heard = self.hear(connection, pool)?;
         let ended = self.collect(connection, now);
@@ -91,7 +90,7 @@ impl Relay {
         }
     }
 
-    /// From the application into the send queue, one piece of memory that stays there; how many bytes.
+    /// Moves bytes from the application into the send queue, without a copy if they fill much of a slab. Returns their number.
     fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<usize> {
         let room = connection.writable();
         if !self.readable || self.heard_all || room == 0 || connection.ended().is_some() {
@@ -116,8 +115,8 @@ impl Relay {
             self.heard_all = true;
             connection.close();
         } else if bytes < WORTH_A_SLAB {
-            // No more was taken than fits; an error shows at the next read. A few bytes are not
-            // worth a slab of their own for as long as they wait.
+            // No more was read than fits, and an error shows at the next read. A few bytes are copied: they
+            // would keep a whole slab while they wait.
             let _ = connection.write(piece.as_ref());
         } else {
             drop(connection.write_piece(piece));
@@ -125,8 +124,8 @@ impl Relay {
         Ok(bytes)
     }
 
-    /// Takes what has arrived, as much as one call of the kernel takes, if the last was taken; why there
-    /// is no more, if so.
+    /// Once `pending` is empty, fills it with received bytes, at most those of one call of the kernel. Returns the reason if
+    /// there are no more.
     fn collect(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
         if !self.pending.is_empty() {
             return None;
@@ -144,7 +143,7 @@ impl Relay {
         None
     }
 
-    /// To the application, by one call; how many bytes.
+    /// Sends pending bytes to the application by one call. Returns their number.
     fn give(&mut self) -> io::Result<usize> {
         if !self.writable || self.pending.is_empty() {
             return Ok(0);
@@ -176,16 +175,16 @@ impl Relay {
         Ok(given)
     }
 
-    /// Makes closing the socket a reset: the application sees what became of the connection.
+    /// Makes closing the socket a reset, so that the application sees that the connection was reset.
     pub fn reset(&self) {
-        // Of a socket that has no such thing the end is an end.
+        // A Unix socket has no resets: the application sees an end of file.
         let _ =
             rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
     }
 }
 
-/// Pieces of one call: fewer than IOV_MAX, and about a super-segment of ordinary segments.
+/// Limit of pieces in one call: below IOV_MAX, and about a super-segment of ordinary segments.
 const PIECES: usize = 64;
 const CALL_BYTES: usize = 1 << 18;
-/// A quarter of one.
+/// Bytes from which a piece is queued without a copy: a quarter of a slab.
 const WORTH_A_SLAB: usize = 1 << 14;

@@ -1,4 +1,4 @@
-//! The loop of an instance: connections, what is done with each, and the totals.
+//! The loop of an instance: its connections, their services, and the totals.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ use super::waits::Waits;
 use super::web::{Client, Files};
 use super::{STOPPED, TcpUnderTest, iperf3};
 
-/// All connections and what is done with them.
+/// All connections of an instance and their services.
 pub struct Serving<'a> {
     flags: &'a Flags,
     task: Task,
@@ -33,29 +33,29 @@ pub struct Serving<'a> {
     pool: Pool,
     iperf3: iperf3::Server,
     listener: Option<<TcpUnderTest as Stack>::Listener>,
-    /// By token.
+    /// Connections by token; `None` is free.
     sessions: Vec<Option<Place>>,
     free: Vec<u32>,
     /// Tokens of connections that want a turn.
     queue: VecDeque<u32>,
-    /// What is waited for beside the interface.
+    /// Descriptors that are waited for besides the interface; `None` without any.
     waits: Option<Waits>,
     applications: Option<Queue>,
     stdio: Option<Stdio>,
     started: Instant,
-    /// What connections counted that are no more.
+    /// Counts of the connections that have ended.
     ended: Totals,
     board: &'a Board,
-    /// Why the last connection broke off, if it did.
+    /// Error of the last connection that ended; `None` if it ended well.
     failed: Option<io::Error>,
 }
 
-/// What to do with connections that are made or taken.
+/// Service for new connections.
 enum Task {
     Simple(Service),
     Iperf3,
     Web(Rc<Files>),
-    /// The one connection that there is to be; nothing once it is there.
+    /// Relay for the only connection; `None` once that connection is there.
     Stdio(Option<Relay>),
 }
 
@@ -63,14 +63,14 @@ enum Task {
 struct Place {
     conn: UserConn,
     work: Work,
-    /// It was served; what is queued is on its way.
+    /// The service has ended. The connection is kept until the peer has all bytes.
     is_over: bool,
-    /// It is in the queue.
+    /// The connection waits for its turn in the queue.
     queued: bool,
     look: Look,
 }
 
-/// What is done with one.
+/// Service of one connection, with its state.
 enum Work {
     Simple(Session),
     Iperf3,
@@ -79,7 +79,7 @@ enum Work {
 }
 
 impl<'a> Serving<'a> {
-    /// Nobody is connected yet. What is waited for beside the interface ends `stack`'s sleep from now on.
+    /// Starts without connections. From now on the other descriptors wake `stack`, too.
     ///
     /// # Errors
     /// The directory of `--service serve:DIR` cannot be opened; no descriptors are left.
@@ -132,7 +132,7 @@ impl<'a> Serving<'a> {
         })
     }
 
-    /// Whoever comes to this listener, whose token is [`LISTENER`], is served.
+    /// Serves the connections of this listener, whose token is [`LISTENER`].
     pub fn listen(&mut self, listener: <TcpUnderTest as Stack>::Listener) {
         self.listener = Some(listener);
     }
@@ -140,19 +140,19 @@ impl<'a> Serving<'a> {
     /// Makes a connection and serves it.
     ///
     /// # Errors
-    /// What can be said at once against it.
+    /// The connection cannot be started.
     pub fn connect(&mut self, stack: &mut TcpUnderTest, remote: SocketAddr) -> anyhow::Result<()> {
         let conn = stack.connect(remote, self.next_token())?;
         let work = self.work_for_one().context("--connect is one connection")?;
         Ok(self.add(conn, work)?)
     }
 
-    /// The connections there are.
+    /// Connections that are not forgotten.
     pub fn conns(&self) -> impl Iterator<Item = UserConn> {
         self.sessions.iter().flatten().map(|place| place.conn)
     }
 
-    /// What is done with a connection; nothing if there are to be no more.
+    /// Makes the service of a new connection; `None` if no more connections are wanted.
     fn work_for_one(&mut self) -> Option<Work> {
         Some(match &mut self.task {
             Task::Simple(service) => Work::Simple(Session::new(*service)),
@@ -162,10 +162,10 @@ impl<'a> Serving<'a> {
         })
     }
 
-    /// Serves until it is told to stop; whether all went well.
+    /// Serves until a stop is requested. True if no received byte was wrong.
     ///
     /// # Errors
-    /// Of the interface, of standard output, and of the one connection of `--connect`.
+    /// The interface, standard output or the only connection (`--connect`, `stdio`) failed.
     pub fn work(&mut self, stack: &mut TcpUnderTest) -> anyhow::Result<bool> {
         let mut round = 1;
         let is_once = self.flags.connect.is_some() || self.stdio.is_some();
@@ -191,7 +191,7 @@ impl<'a> Serving<'a> {
                 round += 1;
             }
             let was_there = self.ended.connections_opened > 0;
-            // It is over when the last acknowledgements are exchanged, too.
+            // The connection is over once the last acknowledgements are exchanged, too.
             if is_once
                 && was_there
                 && self.connections() == 0
@@ -203,7 +203,7 @@ impl<'a> Serving<'a> {
                 break;
             }
         }
-        // What came before the signal still counts.
+        // Bytes that came before the signal still count.
         self.queue_ready(stack, Duration::ZERO)?;
         self.give_turns(stack);
         match (self.failed.take(), self.flags.connect) {
@@ -236,7 +236,7 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Gives those in the queue a turn each, [`TURNS`] at most.
+    /// Gives the connections in the queue a turn each, at most [`TURNS`].
     fn give_turns(&mut self, stack: &mut TcpUnderTest) {
         for _ in 0..TURNS.min(self.queue.len()) {
             let Some(token) = self.queue.pop_front() else {
@@ -267,7 +267,7 @@ impl<'a> Serving<'a> {
         Ok(())
     }
 
-    /// Applications that came in, and sockets of the kernel that may be read or written again.
+    /// Takes new applications, and queues the relays whose sockets are ready again.
     fn look_at_the_kernels_side(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
         let Some(waits) = &self.waits else {
             return Ok(());
@@ -339,8 +339,7 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// A connection has been served. What is queued still leaves, and is counted: it is kept until
-    /// the peer has all of it.
+    /// Closes a connection whose service has ended. It is kept until the peer has all queued bytes, because they are counted.
     fn end(&mut self, stack: &mut TcpUnderTest, token: usize) {
         let Some(Some(place)) = self.sessions.get_mut(token) else {
             return;
@@ -381,7 +380,7 @@ impl<'a> Serving<'a> {
             .unwrap_or(self.sessions.len() as u32)
     }
 
-    /// Takes a connection under [`next_token`](Self::next_token).
+    /// Stores a connection under [`next_token`](Self::next_token).
     fn add(&mut self, conn: UserConn, work: Work) -> io::Result<()> {
         let token = self.next_token();
         if let (Work::Relay(relay), Some(waits)) = (&work, &self.waits) {
@@ -417,7 +416,7 @@ impl<'a> Serving<'a> {
         self.sessions.iter_mut().flatten().filter_map(row).collect()
     }
 
-    /// Everything since the start.
+    /// Totals since the start, of ended and open connections.
     pub fn totals(&self, stack: &TcpUnderTest) -> Totals {
         let mut totals = self.ended;
         totals.elapsed_ns = self.started.elapsed().as_nanos() as u64;
@@ -443,12 +442,12 @@ impl Work {
     }
 }
 
-/// Between two reports.
+/// Time between two reports.
 const REPORT: Duration = Duration::from_secs(1);
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
-/// Between two polls: as many as a batch has packets, so that those that come in do not wait for those that have much.
+/// Limit of turns between two polls. It equals the packets of a batch, so that new connections do not wait long for busy ones.
 const TURNS: usize = 64;
-/// As the kernel's somaxconn.
+/// Listen backlog: the kernel's default of somaxconn.
 pub const BACKLOG: u32 = 4096;
-/// The token of what [`Serving::listen`] is given.
+/// Token of the listener of [`Serving::listen`].
 pub const LISTENER: u32 = u32::MAX;

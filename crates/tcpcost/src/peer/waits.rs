@@ -9,7 +9,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Waits for nothing yet.
+    /// Makes an epoll instance without descriptors.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -19,7 +19,7 @@ impl Waits {
         Ok(Self { epoll })
     }
 
-    /// Waits for a bell.
+    /// Makes an epoll instance with a bell.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -42,7 +42,7 @@ impl Waits {
     /// Adds a socket, whose changes are reported under `token`. Closing the socket removes it.
     ///
     /// # Errors
-    /// The kernel's limit of watched descriptors.
+    /// The kernel's limit of watched descriptors is reached.
     pub fn add(&self, socket: impl AsFd, token: u32) -> io::Result<()> {
         use rustix::event::epoll::{self, EventFlags};
         // Edge-triggered: a full send queue must not keep the loop awake.
@@ -80,5 +80,5 @@ impl Waits {
 
 /// Data of the bell's event: above every token.
 const BELL: u64 = u64::MAX;
-/// Events of one call.
+/// Limit of events of one call.
 const EVENTS: usize = 256;

@@ -1,4 +1,4 @@
-//! Addresses on the command line: only those that a host can have.
+//! Addresses on the command line: only addresses that a host can have.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use crate::exit::usage;
 /// An address and the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// The address.
+    /// Address of the host.
     pub address: IpAddr,
-    /// Bits.
+    /// Length of the prefix, bits.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Both.
+    /// Address and prefix length.
     pub fn pair(&self) -> (IpAddr, u8) {
         (self.address, self.prefix)
     }
 
-    /// Why no host has it, if so (RFC 1122 §3.2.1.3, RFC 4291 §2.5, §2.7).
+    /// Reason why no host can have the address; `None` if a host can (RFC 1122 §3.2.1.3, RFC 4291 §2.5, §2.7).
     fn fault(&self) -> Option<&'static str> {
         let (address, prefix) = self.pair();
         if let Some(fault) = fault(address) {
@@ -60,7 +60,7 @@ impl FromStr for Network {
     }
 }
 
-/// Why nobody can be at an address, whatever its network.
+/// Reason why no host can have the address in any network; `None` if a host can.
 fn fault(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         Some("is no host's")
@@ -75,7 +75,7 @@ fn fault(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// One address of each family, and none that the other side has.
+/// Checks that `own` has at most one address of each family, and no address of `others`.
 pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<()> {
     for (index, network) in own.iter().enumerate() {
         let same_family =
@@ -96,10 +96,10 @@ pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<
     Ok(())
 }
 
-/// Whom a connection can reach.
+/// Checks that a connection can reach `remote`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn check_remote(flag: &str, remote: SocketAddr, own: &[Network]) -> anyhow::Result<()> {
     match fault_of_remote(&remote, own) {
         None => Ok(()),

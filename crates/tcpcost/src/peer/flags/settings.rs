@@ -30,8 +30,8 @@ impl FromStr for Congestion {
     }
 }
 
-/// A buffer holds a segment or two at the least, as the kernel's do (SOCK_MIN_SNDBUF is 4.5 KiB): with
-/// less each segment waits for the acknowledgement of the one before.
+/// Parses the size of a buffer. It holds at least one or two segments, like the kernel's (SOCK_MIN_SNDBUF is 4.5 KiB):
+/// with less each segment waits for the acknowledgement of the one before.
 fn buffer(text: &str) -> Result<u32, String> {
     size_of(text)
         .ok()
@@ -102,8 +102,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the offloads of the interface: none on an impaired wire, where what is lost is a
-    /// packet and what is changed must show in a checksum.
+    /// Returns the offloads of the interface. An impaired wire has none, so that it loses single packets, and a changed bit
+    /// shows in a checksum.
     pub fn offloads(&self) -> Offloads {
         if self.offloads && self.wire.is_whole() {
             Offloads::ALL
@@ -138,7 +138,7 @@ impl Settings {
     }
 }
 
-/// Shorter than a timer's floor; with none at all the timer would never rest.
+/// Minimum of a timer's wait, below the RTO's minimum. With 0 the timer would fire without end.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is wrong with the wire, by flags: for both directions, or for each.
+//! Impairments of the wire: for both directions, or for each.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::exit::usage;
 /// A value for each direction, as seen from our TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Each<T> {
-    /// Of what it sends.
+    /// Value for packets that our TCP sends.
     pub sent: T,
-    /// Of what it receives.
+    /// Value for packets that our TCP receives.
     pub received: T,
 }
 
-/// Reads `VALUE` for both or `SENT,RECEIVED`.
+/// Makes a parser of `VALUE` for both directions, or `SENT,RECEIVED`.
 fn each<T: Clone>(
     one: impl Fn(&str) -> Result<T, String> + Clone,
 ) -> impl Fn(&str) -> Result<Each<T>, String> + Clone {
@@ -33,7 +33,7 @@ fn each<T: Clone>(
     }
 }
 
-/// A value, or `-` for none.
+/// Makes a parser of a value, or `-` for none.
 fn or_none<T>(
     one: impl Fn(&str) -> Result<T, String> + Clone,
 ) -> impl Fn(&str) -> Result<Option<T>, String> + Clone {
@@ -116,7 +116,7 @@ pub struct WireFlags {
 }
 
 impl WireFlags {
-    /// What is wrong with each direction.
+    /// Impairments of each direction.
     pub fn impairment(&self) -> Each<Impairment> {
         let of = |pick: fn(&Each<f64>) -> f64, time: fn(&Each<Duration>) -> Duration| Impairment {
             delay: time(&self.delay),
@@ -145,7 +145,7 @@ impl WireFlags {
         }
     }
 
-    /// Whether nothing is wrong with it.
+    /// True if no impairment is set.
     pub fn is_whole(&self) -> bool {
         let Each { sent, received } = self.impairment();
         [sent, received].into_iter().all(|one| {
@@ -158,10 +158,10 @@ impl WireFlags {
         })
     }
 
-    /// What has no effect.
+    /// Checks that each flag has an effect.
     ///
     /// # Errors
-    /// The first that has none.
+    /// The queue of a direction without a rate.
     pub fn check(&self) -> anyhow::Result<()> {
         let idle = |queue: Option<u32>, rate: Option<u64>| queue.is_some() && rate.is_none();
         if idle(self.wire_queue.sent, self.wire_rate.sent)

@@ -1,8 +1,8 @@
 //! `--service serve:DIR`: the files of a directory over HTTP/1.1 on our TCP, so that curl, wget, browsers and wrk
-//! fetch real things. hyper speaks HTTP; what a request asks for is in `files.rs`.
+//! fetch real files. hyper speaks HTTP; `files.rs` finds the files.
 //!
-//! hyper's futures are polled by the loop that drives our TCP, whenever something happened to a
-//! connection: there is no other executor. Not here: TLS, HTTP/2, compression, limits for idle clients.
+//! The loop that drives our TCP polls hyper's futures after each event of a connection: there is no other executor. Not here:
+//! TLS, HTTP/2, compression, limits for idle clients.
 
 mod files;
 
@@ -36,7 +36,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Serves these files to it.
+    /// Starts a conversation that serves these files.
     pub fn new(files: &Rc<Files>, pool: &Pool) -> Self {
         let wire = Rc::new(RefCell::new(Wire::new(pool.clone())));
         let files = Rc::clone(files);
@@ -73,13 +73,13 @@ impl Client {
         if step.is_ready() {
             return Step::Over;
         }
-        // A turn that hyper gave up for the sake of others is a step, too.
+        // hyper may stop early and wake itself, to let other tasks run: this is a step, too.
         let woken = self.woken.0.swap(false, Ordering::Relaxed);
         Step::Moved((taken + given).max(woken.into()))
     }
 }
 
-/// hyper asks to be polled again.
+/// True once hyper asks to be polled again.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -89,7 +89,7 @@ impl Wake for Woken {
     }
 }
 
-/// What has arrived and is not read, and what is written and not queued, during one poll.
+/// Buffers between our TCP and hyper: bytes that arrived and are not read, bytes that hyper wrote and are not queued.
 struct Wire {
     arrived: VecDeque<Piece>,
     arrived_bytes: usize,
@@ -112,8 +112,8 @@ impl Wire {
         }
     }
 
-    /// Takes in a request's worth, no more: who sends faster than it is read finds the window shut.
-    /// Returns how many bytes; `None` if the connection broke off.
+    /// Reads bytes of the connection, at most those of one request: a client that sends faster than hyper reads finds the window
+    /// closed. Returns their number; `None` if the connection has ended with an error.
     fn take_in(&mut self, connection: &mut Connection, now: Instant) -> Option<usize> {
         self.room = connection.writable();
         let before = self.arrived_bytes;
@@ -132,12 +132,12 @@ impl Wire {
         connection.ended().is_none().then_some(taken)
     }
 
-    /// Queues what hyper wrote; how many bytes.
+    /// Queues the bytes that hyper wrote. Returns their number.
     fn give_out(&mut self, connection: &mut Connection) -> usize {
         let mut bytes = 0;
         for piece in self.leaving.drain(..) {
             bytes += piece.len();
-            // No more was taken than fits; an error shows at the next read.
+            // hyper wrote no more than fits; an error shows at the next read.
             let _ = if piece.len() < WORTH_A_SLAB {
                 connection.write(piece.as_ref()).map(drop)
             } else {
@@ -172,7 +172,7 @@ impl Wire {
     }
 }
 
-/// hyper's end of it.
+/// hyper's end of the buffers.
 struct End(Rc<RefCell<Wire>>);
 
 impl Read for End {
@@ -235,9 +235,9 @@ impl Write for End {
     }
 }
 
-/// As much of a request as waits for its turn.
+/// Limit of bytes that wait for hyper.
 const REQUEST_BYTES: usize = 1 << 16;
-/// Less is copied to what waits already.
+/// Bytes from which a piece is queued without a copy.
 const WORTH_A_SLAB: usize = 1 << 14;
 
 #[cfg(test)]
