@@ -27,7 +27,7 @@ pub enum Format {
     Manifest,
 }
 
-/// Name of each format, and what it is.
+/// Name and description of each format.
 const TABLE: &[(Format, &str, &str)] = &[
     (Format::Text, "text", "for a reader"),
     (
@@ -177,7 +177,7 @@ impl<C: Formats> Output<C> {
     /// Returns the same formats for another command.
     ///
     /// # Errors
-    /// The first format that the other command has not, with those that it has.
+    /// The first format that the other command does not have, with the formats that it has.
     pub fn into_formats_of<D: Formats>(self) -> Result<Output<D>, String> {
         let unknown = |(format, _): &&(Format, Option<PathBuf>)| !D::FORMATS.contains(format);
         if let Some((format, _)) = self.asked.iter().find(unknown) {

@@ -1,4 +1,4 @@
-//! `--hosts FILE` and `--hosts NAME=VALUE`: what belongs to a lab and not to a study.
+//! `--hosts FILE` and `--hosts NAME=VALUE`: settings of a lab, which are no part of a study.
 //!
 //! The file has the format of tools/testing/selftests/drivers/net (README.rst): lines `NAME=VALUE`.
 //! Names in capitals are those of the kernel's tests of network drivers. NETIF is the device under
@@ -16,8 +16,8 @@ use crate::exit::usage;
 pub struct Lab {
     /// ssh and its options; `None` is ssh in batch mode.
     pub ssh: Option<String>,
-    /// tcpcost on the hosts, after words of another program such as sudo; `None` leaves it to how a
-    /// host is reached.
+    /// Command that starts tcpcost on the hosts, e.g. by sudo; `None`: the default for how a host is
+    /// reached.
     pub program: Option<String>,
     /// True if this program is copied to the hosts.
     pub push: bool,
@@ -27,8 +27,9 @@ pub struct Lab {
     pub knobs: Vec<(String, String)>,
 }
 
-/// Names that are not of the kernel's driver tests.
+/// Names of tcpcost.
 const OWN: [&str; 4] = ["ssh", "program", "push", "silence_max"];
+/// Names of the kernel's driver tests.
 const NAMES: [&str; 7] = [
     "NETIF",
     "LOCAL_V4",
@@ -40,7 +41,7 @@ const NAMES: [&str; 7] = [
 ];
 
 impl Lab {
-    /// Reads the words of `--hosts`: files, or settings as in their lines. A later word wins.
+    /// Reads the words of `--hosts`: files, or settings like their lines. A later word overrides an earlier one.
     ///
     /// # Errors
     /// A file cannot be read; a line or word is not `NAME=VALUE` with a known name; a value is

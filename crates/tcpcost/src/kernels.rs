@@ -1,4 +1,4 @@
-//! `tcpcost kernels`: one kernel against another, by instructions; `tcpcost kernels bisect`: the same question for `git bisect run`.
+//! `tcpcost kernels` compares two kernels by instructions. `tcpcost kernels bisect` judges one kernel for `git bisect run`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::exit::{Exit, usage};
 use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, default_directory};
 use crate::{cli, output, run, uperf};
 
-/// What git bisect takes for "this one cannot be judged".
+/// Exit code that tells `git bisect run` to skip a commit.
 const CANNOT_TELL: u8 = 125;
 /// Boots of each kernel, unless `--repetitions` says otherwise.
 const REPETITIONS: u32 = 6;
@@ -18,7 +18,7 @@ const BISECT_REPETITIONS: u32 = 4;
 /// Least difference that matters, in percent.
 const MIN_EFFECT: f64 = 0.2;
 
-/// `tcpcost kernels A B [STUDY…]`.
+/// Runs `tcpcost kernels A B [STUDY…]`.
 pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
     let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
     let min_effect = run::percentage("--min-effect", Some(min_effect))?;
@@ -89,7 +89,7 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
     Ok(told.unwrap_or(Exit::Ok))
 }
 
-/// The second with its verdicts against the first.
+/// Adds to the second summary its verdicts against the first.
 fn held(mut second: Summary, first: &Summary) -> Summary {
     second.hold_against(&Earlier {
         runs: std::slice::from_ref(first),
@@ -103,8 +103,8 @@ fn held(mut second: Summary, first: &Summary) -> Summary {
     second
 }
 
-/// `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no boot, or
-/// no verdict.
+/// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
+/// boot, or no verdict.
 pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
     let min_effect = run::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
@@ -125,7 +125,7 @@ pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
         .out
         .clone()
         .unwrap_or_else(|| folder.path().join("run"));
-    // A tree in which nothing was built is no reason to call the commit bad.
+    // A tree without a built kernel must not make the commit bad.
     if let Err(error) = Kernel::find(Some(&asked.tree)) {
         output::say!("tcpcost: {error}");
         return Ok(CANNOT_TELL);
@@ -179,7 +179,7 @@ fn measured(
     )
 }
 
-/// One that is dearer is bad, whatever the others are; one that cannot be told leaves all open.
+/// Exit code for the decisions on all cells: bad if any cell costs more, else undecided if any is inconclusive, else good.
 fn judge(decisions: impl Iterator<Item = Decision>) -> u8 {
     let decisions: Vec<Decision> = decisions.collect();
     if decisions.contains(&Decision::Regresses) {

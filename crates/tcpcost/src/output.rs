@@ -69,7 +69,7 @@ impl Write for Log {
     }
 }
 
-/// Prints results, and writes those that have a file. Several runs become several tables, one JSON
+/// Prints results, and writes results with a file. Several runs become several tables, one JSON
 /// list, or CSV with one header line.
 pub fn print<C: Formats>(summaries: &[Summary], output: &Output<C>) -> anyhow::Result<()> {
     for (format, file) in output.each() {
@@ -231,7 +231,7 @@ impl<F: AsFd> Write for Patient<F> {
     }
 }
 
-/// Long enough for a slow reader, and short enough for a command to end within a second.
+/// Wait after a request to stop: long enough for a slow reader, and short enough to end within a second.
 const GRACE: Duration = Duration::from_millis(250);
 /// Bytes that a pipe reported ready takes without blocking (pipe(7)).
 const PIPE_BUF: usize = 4096;

@@ -1,5 +1,5 @@
-//! Capabilities that the commands need which read or serve what strangers send: they give up the others before they
-//! begin. A command that is not here keeps all: it changes the host, or runs other programs for its caller.
+//! Capabilities of the commands that read or serve untrusted data: they give up all others before they begin. A command that is
+//! not here keeps all: it changes the host, or runs other programs for its caller.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::cli::{self, Command};
 use crate::format::Format;
 use crate::{output, peer, relay};
 
-/// What a command needs, and for what.
+/// Capabilities that a command needs, and when.
 pub struct Need {
     pub command: &'static str,
-    /// Empty: always.
+    /// Option or feature that needs the capabilities; empty: always.
     pub when: &'static str,
     pub capabilities: CapabilitySet,
 }
@@ -73,7 +73,7 @@ const UNIX: Need = need(
     "unix:/PATH: sockets and folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
-/// An interface with several queues steers by an eBPF program.
+/// Capabilities for a TAP or TUN: an interface with several queues steers by an eBPF program.
 const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
 const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
 const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
@@ -93,7 +93,7 @@ const PORTS: Need = need(
     CapabilitySet::NET_BIND_SERVICE,
 );
 
-/// All of them.
+/// Needs of all commands.
 pub const NEEDS: [Need; 15] = [
     METERS,
     COST,
@@ -112,8 +112,8 @@ pub const NEEDS: [Need; 15] = [
     PORTS,
 ];
 
-/// Gives up what this command does not need. No thread may run yet. Where that is refused (an emulator's own thread, a
-/// container's filter of system calls), the command goes on with all that it has, and says so.
+/// Gives up the capabilities that this command does not need. No thread may run yet. If that is refused (an emulator's own
+/// thread, a container's filter of system calls), the command prints so and keeps all capabilities.
 pub fn give_up(command: &Command) {
     if matches!(command, Command::Watch(args) if shows_holders(args)) {
         tcpcost_meter::bpf::look_up_functions();

@@ -88,10 +88,10 @@ pub struct Trace {
     /// Only packets from or to this port; may be repeated.
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
-    /// Only from this time after the first packet on, e.g. 1.5s; @NS is nanoseconds since the epoch.
+    /// Only packets from this time after the first packet on, e.g. 1.5s; @NS is nanoseconds since the epoch.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
-    /// Only before this time after the first packet, or before @NS.
+    /// Only packets before this time after the first packet, or before @NS.
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Length of a pause that ends a burst.
@@ -117,7 +117,7 @@ pub struct Watch {
     /// Format of the lines (docs/watch.md).
     #[command(flatten)]
     pub output: Output<OfWatch>,
-    /// Show rows of this below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs
+    /// Show rows of this kind below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs
     /// and hard interrupts; a connection has no CPU time.
     #[arg(long, value_name = "WHAT")]
     pub by: Vec<WatchBy>,
@@ -162,14 +162,14 @@ pub struct Watch {
     pub self_max: f64,
 }
 
-/// What a row of `watch` is for.
+/// Kind of rows of `watch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum WatchBy {
     Connection,
     Process,
     Cgroup,
     Netns,
-    /// The port of the service: here where it is listened on, else at the other end.
+    /// The port of the service: the local port if this host listens on it, else the remote port.
     Port,
 }
 

@@ -1,4 +1,4 @@
-//! Options of `run`, and those that other commands share with it.
+//! Options of `run`, and options that other commands share with it.
 
 use std::path::PathBuf;
 

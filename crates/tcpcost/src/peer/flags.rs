@@ -75,7 +75,7 @@ pub struct Flags {
     #[arg(long, value_name = "LOCAL:PORT=HOST:PORT")]
     pub forward: Vec<Forward>,
 
-    /// What to do with connections (sink, echo, source, serve:DIR|SIZE, iperf3 or stdio).
+    /// Service for each connection (sink, echo, source, serve:DIR|SIZE, iperf3 or stdio).
     ///
     /// sink         receive and drop; sink:check compares with the bytes that source sends
     /// echo         send back what comes

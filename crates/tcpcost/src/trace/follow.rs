@@ -30,8 +30,8 @@ const ENDS_AT_ONCE: u32 = 2;
 /// Longest wait for packets before signals and due reports are handled.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Bytes of all headers of a tunnelled packet at their longest: Ethernet (14), IPv6 (40), UDP and
-/// VXLAN (16), Ethernet (14), IPv6 (40), TCP (60), and two VLAN tags (8).
+/// Bytes captured of a packet: the longest headers of a tunnelled packet. These are Ethernet (14),
+/// IPv6 (40), UDP and VXLAN (16), Ethernet (14), IPv6 (40), TCP (60), and two VLAN tags (8).
 const SNAP_LEN: u32 = 192;
 
 /// Size of the ring. With 192 bytes and a header for each packet, it holds about 40 ms of a million
