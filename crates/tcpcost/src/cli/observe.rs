@@ -64,7 +64,7 @@ pub struct Trace {
     /// Follow a file or pipe as it grows: findings so far each --interval, all findings on Ctrl-C.
     #[arg(long)]
     pub follow: bool,
-    /// Follow what passes this interface (`any` for all), through libpcap.
+    /// Follow the packets of this interface (`any` for all), through libpcap.
     #[arg(short, long, value_name = "IFACE", conflicts_with_all = ["files", "join"])]
     pub interface: Option<String>,
     /// Time between two reports while following.

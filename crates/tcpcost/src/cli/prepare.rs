@@ -13,7 +13,7 @@ pub enum Study {
     List(Output<OfList>),
     /// Print a built-in study as a file to copy and change, or the objects of Kubernetes whose pods are its hosts.
     Show(Show),
-    /// List the knobs that a study can set: values, defaults, and what each TCP makes of them.
+    /// List the knobs that a study can set: values, defaults, and support by each TCP.
     Knobs {
         /// This knob alone.
         name: Option<String>,
@@ -72,7 +72,7 @@ pub struct Report {
     /// Directories of earlier runs.
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
-    /// Cell of --format flame, by its name or by its number in --dry-run. Two cells: what the second costs more and less than the first.
+    /// Cell of --format flame, by its name or by its number in --dry-run. Two cells: the difference of the second to the first.
     #[arg(long, value_name = "CELL")]
     pub cell: Vec<String>,
     /// Formats of the results.

@@ -216,7 +216,7 @@ impl Instance<'_> {
             // Among N consecutive ports each of the N instances has one.
             let port = (first..=u16::MAX)
                 .find(|port| port % flags.instances == self.index)
-                .context("no port is left for each instance behind --listen")?;
+                .context("no port is left for each instance after --listen")?;
             let any = (std::net::Ipv6Addr::UNSPECIFIED, port).into();
             serving.listen(stack.listen(any, serving::BACKLOG, serving::LISTENER)?);
         }

@@ -173,7 +173,7 @@ impl AckRow {
             let _ = write!(text, ", {quick} quick, delay {:.1} ms", delay as f64 / 1e6);
         }
         if self.pingpong == Some(true) {
-            text.push_str(", to and fro");
+            text.push_str(", ping-pong");
         }
         if let Some(segments) = self.requested {
             let _ = write!(text, ", {segments} requested");

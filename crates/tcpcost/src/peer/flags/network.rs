@@ -31,7 +31,7 @@ impl Network {
         {
             let hosts = u32::MAX >> prefix;
             return match u32::from(address) & hosts {
-                0 => Some("is the network's own"),
+                0 => Some("is the network's own address"),
                 host if host == hosts => Some("is the network's broadcast address"),
                 _ => None,
             };
@@ -63,13 +63,13 @@ impl FromStr for Network {
 /// Reason why no host can have the address in any network; `None` if a host can.
 fn fault(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
-        Some("is no host's")
+        Some("is unspecified")
     } else if address.is_loopback() {
         Some("never leaves a host")
     } else if address.is_multicast() {
-        Some("is a group's")
+        Some("is a multicast address")
     } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some("is everybody's")
+        Some("is the broadcast address")
     } else {
         None
     }
@@ -82,13 +82,13 @@ pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<
             |earlier: &&Network| earlier.address.is_ipv4() == network.address.is_ipv4();
         if let Some(earlier) = own[..index].iter().find(same_family) {
             return Err(usage(format!(
-                "{flag} {} beside {}: one of each family",
+                "{flag} {} and {}: expected at most one of each family",
                 network.address, earlier.address
             )));
         }
         if others.iter().any(|other| other.address == network.address) {
             return Err(usage(format!(
-                "{flag} {} is --local: our TCP and the kernel need one each",
+                "{flag} {} is --local, too: our TCP and the kernel need different addresses",
                 network.address
             )));
         }
@@ -112,7 +112,7 @@ pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
     let address = remote.ip();
     let same_family = |own: &Network| own.address.is_ipv4() == address.is_ipv4();
     if remote.port() == 0 {
-        return Some("port 0 is none".to_string());
+        return Some("port 0 cannot be connected to".to_string());
     }
     if let Some(fault) = fault(address) {
         return Some(format!("{address} {fault}"));
@@ -121,7 +121,7 @@ pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
         return Some("that is our own address".to_string());
     }
     if !own.iter().any(same_family) {
-        return Some("needs an --local of the same family".to_string());
+        return Some("needs a --local of the same family".to_string());
     }
     None
 }

@@ -55,7 +55,7 @@ impl FromStr for Task {
                     Err(_) if Path::new(what).is_dir() => Task::Files(what.into()),
                     Err(error) => {
                         return Err(format!(
-                            "expected a directory that is there, or a size: {error}"
+                            "expected an existing directory, or a size: {error}"
                         ));
                     }
                 },

@@ -86,7 +86,7 @@ pub struct WireFlags {
     /// Packets at which a burst of losses begins (Gilbert's model).
     #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
     pub burst_loss: Each<f64>,
-    /// Packets of a burst, in the mean.
+    /// Mean length of a burst, packets.
     #[arg(long, value_name = "N", value_parser = each(burst_length), default_value = "4", requires = "burst_loss")]
     pub burst_length: Each<f64>,
     /// Packets sent twice.
@@ -95,22 +95,22 @@ pub struct WireFlags {
     /// Packets in which a bit is changed.
     #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
     pub corrupt: Each<f64>,
-    /// Packets kept back by 1 ms.
+    /// Packets held back by 1 ms.
     #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
     pub reorder: Each<f64>,
     /// Time from one end to the other.
     #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
     pub delay: Each<Duration>,
-    /// At most so much more, evenly spread; packets keep their order.
+    /// Limit of a random extra delay, uniformly distributed; packets keep their order.
     #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
     pub jitter: Each<Duration>,
     /// Rate, e.g. 100Mbit/s, or 100Mbit/s,- for one direction.
     #[arg(long, value_name = "RATE", value_parser = each(or_none(rate)), default_value = "-", hide_default_value = true)]
     pub wire_rate: Each<Option<u64>>,
-    /// Bytes that wait for the rate before more are dropped.
+    /// Bytes of the queue before the rate limit; a packet that finds it full is dropped.
     #[arg(long, value_name = "SIZE", value_parser = each(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "wire_rate")]
     pub wire_queue: Each<Option<u32>>,
-    /// Seed of what happens on it.
+    /// Seed of the impairments.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub wire_seed: u64,
 }
