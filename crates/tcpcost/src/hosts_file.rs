@@ -28,9 +28,9 @@ pub struct Lab {
 }
 
 /// Names of tcpcost.
-const OWN: [&str; 4] = ["ssh", "program", "push", "silence_max"];
+const OWN_NAMES: [&str; 4] = ["ssh", "program", "push", "silence_max"];
 /// Names of the kernel's driver tests.
-const NAMES: [&str; 7] = [
+const KERNEL_NAMES: [&str; 7] = [
     "NETIF",
     "LOCAL_V4",
     "LOCAL_V6",
@@ -50,7 +50,9 @@ impl Lab {
         let mut values = BTreeMap::new();
         for word in words {
             let wrong = |what: String| usage(format!("--hosts {word}: {what}"));
-            if let Some((name, value)) = word.split_once('=').filter(|(name, _)| OWN.contains(name))
+            if let Some((name, value)) = word
+                .split_once('=')
+                .filter(|(name, _)| OWN_NAMES.contains(name))
             {
                 values.insert(name.to_string(), value.to_string());
                 continue;
@@ -58,7 +60,7 @@ impl Lab {
             let text = crate::studies::read(Path::new(word)).map_err(|error| {
                 wrong(format!(
                     "{error}; expected a file, or one of {} with =VALUE",
-                    OWN.join(", ")
+                    OWN_NAMES.join(", ")
                 ))
             })?;
             add(&text, &mut values).map_err(wrong)?;
@@ -73,7 +75,9 @@ impl Lab {
             Some("on") => true,
             Some(other) => return Err(format!("push={other}: expected on or off")),
         };
-        let has_ends = values.keys().any(|name| NAMES.contains(&name.as_str()));
+        let has_ends = values
+            .keys()
+            .any(|name| KERNEL_NAMES.contains(&name.as_str()));
         Ok(Lab {
             ssh: own("ssh"),
             program: own("program"),
@@ -95,8 +99,8 @@ fn add(text: &str, values: &mut BTreeMap<String, String>) -> Result<(), String> 
             .split_once('=')
             .ok_or_else(|| format!("line {number}: expected NAME=VALUE"))?;
         let name = name.trim().trim_start_matches("export ").trim();
-        if !NAMES.contains(&name) && !OWN.contains(&name) {
-            let known = [&OWN[..], &NAMES].concat().join(", ");
+        if !KERNEL_NAMES.contains(&name) && !OWN_NAMES.contains(&name) {
+            let known = [&OWN_NAMES[..], &KERNEL_NAMES].concat().join(", ");
             return Err(format!("line {number}: {name} is none of {known}"));
         }
         let value = value.trim().trim_matches(['"', '\'']);

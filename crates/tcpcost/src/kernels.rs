@@ -10,7 +10,7 @@ use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, d
 use crate::{cli, output, run, uperf};
 
 /// Exit code that tells `git bisect run` to skip a commit.
-const CANNOT_TELL: u8 = 125;
+const SKIP_COMMIT: u8 = 125;
 /// Boots of each kernel, unless `--repetitions` says otherwise.
 const REPETITIONS: u32 = 6;
 /// Boots of the kernel that `bisect` judges.
@@ -70,13 +70,13 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
             let cells = second.cells.iter();
             differences.extend(cells.map(|cell| after.difference(&before, &cell.name)));
         }
-        summaries.push(held(second, &first));
+        summaries.push(judged(second, &first));
     }
     output::print(&summaries, &args.telling.output)?;
     if args.telling.output.is_text() {
-        let told = differences.iter().filter(|text| !text.is_empty());
-        let told: Vec<String> = told.map(|text| format!("\n{text}")).collect();
-        output::write(&told.concat())?;
+        let shown = differences.iter().filter(|text| !text.is_empty());
+        let shown: Vec<String> = shown.map(|text| format!("\n{text}")).collect();
+        output::write(&shown.concat())?;
     }
     let exits: Vec<Exit> = summaries.iter().map(output::exit).collect();
     let worst = [
@@ -85,12 +85,12 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         Exit::Missed,
         Exit::Inconclusive,
     ];
-    let told = worst.into_iter().find(|exit| exits.contains(exit));
-    Ok(told.unwrap_or(Exit::Ok))
+    let shown = worst.into_iter().find(|exit| exits.contains(exit));
+    Ok(shown.unwrap_or(Exit::Ok))
 }
 
 /// Adds to the second summary its verdicts against the first.
-fn held(mut second: Summary, first: &Summary) -> Summary {
+fn judged(mut second: Summary, first: &Summary) -> Summary {
     second.hold_against(&Earlier {
         runs: std::slice::from_ref(first),
         beside: &[],
@@ -128,13 +128,13 @@ pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
     // A tree without a built kernel must not make the commit bad.
     if let Err(error) = Kernel::find(Some(&asked.tree)) {
         output::say!("tcpcost: {error}");
-        return Ok(CANNOT_TELL);
+        return Ok(SKIP_COMMIT);
     }
     let now = measured(&path, &before, &overrides, args, asked)?;
     let Some(now) = now else {
         return Ok(Exit::Interrupted as u8);
     };
-    let mut now = held(now, &Summary::new(&before.study, &before.records));
+    let mut now = judged(now, &Summary::new(&before.study, &before.records));
     if let Some(cell) = &asked.cell {
         if !now.cells.iter().any(|one| one.name == *cell) {
             return Err(usage(format!(
@@ -185,7 +185,7 @@ fn judge(decisions: impl Iterator<Item = Decision>) -> u8 {
     if decisions.contains(&Decision::Regresses) {
         1
     } else if decisions.is_empty() || decisions.contains(&Decision::Inconclusive) {
-        CANNOT_TELL
+        SKIP_COMMIT
     } else {
         0
     }

@@ -120,10 +120,10 @@ pub fn give_up(command: &Command) {
     }
     let needs = match command {
         Command::Watch(args) if args.soak.is_some() => return,
-        Command::Watch(args) => of_watch(args),
-        Command::Trace(args) => of_trace(args),
-        Command::Relay(flags) => of_relay(flags),
-        Command::Peer(flags) => of_peer(flags),
+        Command::Watch(args) => watch_needs(args),
+        Command::Trace(args) => trace_needs(args),
+        Command::Relay(flags) => relay_needs(flags),
+        Command::Peer(flags) => peer_needs(flags),
         _ => return,
     };
     let all = needs.into_iter().filter(|(_, is_needed)| *is_needed);
@@ -136,7 +136,7 @@ pub fn give_up(command: &Command) {
     }
 }
 
-fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
+fn watch_needs(args: &cli::Watch) -> Vec<(Need, bool)> {
     let has_screen = args.output.has(Format::Screen);
     let is_one = |of: cli::WatchBy| args.by.contains(&of);
     let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
@@ -156,7 +156,7 @@ fn shows_holders(args: &cli::Watch) -> bool {
     has_screen || by.any(|by| *by != cli::WatchBy::Connection)
 }
 
-fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
+fn trace_needs(args: &cli::Trace) -> Vec<(Need, bool)> {
     vec![
         (LIVE, args.interface.is_some()),
         (
@@ -167,7 +167,7 @@ fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
     ]
 }
 
-fn of_relay(flags: &relay::Flags) -> Vec<(Need, bool)> {
+fn relay_needs(flags: &relay::Flags) -> Vec<(Need, bool)> {
     let is_low_one = |address: &Address| matches!(address, Address::Tcp(at) if is_low(*at));
     let is_unix = |address: &Address| matches!(address, Address::Unix(_));
     let listens_low = flags.listen.iter().any(is_low_one) || flags.metrics.is_some_and(is_low);
@@ -179,7 +179,7 @@ fn of_relay(flags: &relay::Flags) -> Vec<(Need, bool)> {
     ]
 }
 
-fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
+fn peer_needs(flags: &peer::Flags) -> Vec<(Need, bool)> {
     let forwards_low = flags.forward.iter().any(|forward| is_low(forward.local));
     vec![
         (PEER_INTERFACE, true),

@@ -8,7 +8,7 @@ use clap::Args;
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
 use super::values::{at_least_one, interval, ip_version, percent};
-use crate::format::{Format, OfStat, OfTrace, OfWatch, Output};
+use crate::format::{Format, Output, StatFormats, TraceFormats, WatchFormats};
 use crate::metrics_address::listen_address;
 
 /// `tcpcost stat`.
@@ -49,7 +49,7 @@ pub struct Stat {
     pub seed: Option<u64>,
     /// Formats of the results, which are printed on standard error.
     #[command(flatten)]
-    pub output: Output<OfStat>,
+    pub output: Output<StatFormats>,
     /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…. Options of stat come before the command.
     #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup", "netns"])]
     pub command: Vec<String>,
@@ -102,7 +102,7 @@ pub struct Trace {
     pub mss: Option<u32>,
     /// Formats of the results. The page (html) charts --connection, else the largest connection (of a pipe or a live capture: the first).
     #[command(flatten)]
-    pub output: Output<OfTrace>,
+    pub output: Output<TraceFormats>,
 }
 
 /// `tcpcost watch`.
@@ -116,7 +116,7 @@ pub struct Watch {
     pub count: Option<u64>,
     /// Format of the lines (docs/watch.md).
     #[command(flatten)]
-    pub output: Output<OfWatch>,
+    pub output: Output<WatchFormats>,
     /// Show rows of this kind below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs
     /// and hard interrupts; a connection has no CPU time.
     #[arg(long, value_name = "WHAT")]

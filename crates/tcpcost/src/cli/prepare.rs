@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::format::{OfList, OfReport, OfShow, Output, TextOrJson};
+use crate::format::{ListFormats, Output, ReportFormats, ShowFormats, TextOrJson};
 
 /// `tcpcost study`.
 #[derive(Debug, Subcommand)]
 pub enum Study {
     /// List the built-in studies.
-    List(Output<OfList>),
+    List(Output<ListFormats>),
     /// Print a built-in study as a file to copy and change, or the objects of Kubernetes whose pods are its hosts.
     Show(Show),
     /// List the knobs that a study can set: values, defaults, and support by each TCP.
@@ -35,7 +35,7 @@ pub struct Show {
     pub name: String,
     /// Format of the study.
     #[command(flatten)]
-    pub output: Output<OfShow>,
+    pub output: Output<ShowFormats>,
     /// With --format manifest: image=IMAGE, and other properties of the pods; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub pod: Vec<String>,
@@ -77,5 +77,5 @@ pub struct Report {
     pub cell: Vec<String>,
     /// Formats of the results.
     #[command(flatten)]
-    pub output: Output<OfReport>,
+    pub output: Output<ReportFormats>,
 }

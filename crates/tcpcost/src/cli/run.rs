@@ -6,7 +6,7 @@ use clap::Args;
 use tcpcost_study::Share;
 
 use super::values::at_least_one;
-use crate::format::{OfRuns, Output};
+use crate::format::{Output, RunFormats};
 
 /// `tcpcost run`.
 #[derive(Debug, Args)]
@@ -112,5 +112,5 @@ pub struct Telling {
     pub quiet: bool,
     /// Formats of the results.
     #[command(flatten)]
-    pub output: Output<OfRuns>,
+    pub output: Output<RunFormats>,
 }

@@ -96,11 +96,11 @@ impl Configuration {
                 .map(|one| format!("{}={}", one.local, one.remote))
                 .collect(),
             service: flags.service.as_ref().map(Task::name),
-            tcp: Tcp::of(settings),
+            tcp: Tcp::new(settings),
             policies: policies(settings),
             seed: flags.set.wire.wire_seed,
-            wire_sent: Wire::of(&impairment.sent),
-            wire_received: Wire::of(&impairment.received),
+            wire_sent: Wire::new(&impairment.sent),
+            wire_received: Wire::new(&impairment.received),
         }
     }
 }
@@ -114,7 +114,7 @@ fn policies(settings: &UserSettings) -> BTreeMap<&'static str, String> {
 }
 
 impl Tcp {
-    fn of(settings: &UserSettings) -> Self {
+    fn new(settings: &UserSettings) -> Self {
         let config = &settings.config;
         Self {
             congestion_control: match config.congestion {
@@ -137,18 +137,18 @@ impl Tcp {
 }
 
 impl Wire {
-    fn of(one: &Impairment) -> Self {
+    fn new(impairment: &Impairment) -> Self {
         Self {
-            delay_ns: nanos(one.delay),
-            jitter_ns: nanos(one.jitter),
-            rate_bits_per_s: one.rate_bits_per_s,
-            queue_bytes: one.queue_bytes,
-            loss: one.loss,
-            burst: one.burst,
-            burst_goes_on: one.burst_goes_on,
-            reorder: one.reorder,
-            duplicate: one.duplicate,
-            corrupt: one.corrupt,
+            delay_ns: nanos(impairment.delay),
+            jitter_ns: nanos(impairment.jitter),
+            rate_bits_per_s: impairment.rate_bits_per_s,
+            queue_bytes: impairment.queue_bytes,
+            loss: impairment.loss,
+            burst: impairment.burst,
+            burst_goes_on: impairment.burst_goes_on,
+            reorder: impairment.reorder,
+            duplicate: impairment.duplicate,
+            corrupt: impairment.corrupt,
         }
     }
 }

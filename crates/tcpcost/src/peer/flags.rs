@@ -124,9 +124,7 @@ impl Flags {
         self.set.wire.check()?;
         let hystart = self.set.settings(MTU_MIN).config.hystart;
         if hystart && matches!(self.set.congestion_control.0, CongestionControl::Fixed(_)) {
-            return Err(usage(
-                "--set hystart=on has no effect on a fixed window",
-            ));
+            return Err(usage("--set hystart=on has no effect on a fixed window"));
         }
         let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
         if self.listen.is_some() && ports_left < self.instances - 1 {

@@ -73,7 +73,7 @@ impl Server {
             Role::Unknown(mut read) => match read_cookie(stack, conn, &mut read) {
                 Ok(Some(cookie)) => {
                     // The last connection of a test starts all of them.
-                    again = self.introduce(stack, member, cookie, &mut over);
+                    again = self.add_member(stack, member, cookie, &mut over);
                 }
                 Ok(None) => drop(self.roles.insert(token, Role::Unknown(read))),
                 Err(()) => over.push(token),
@@ -83,9 +83,9 @@ impl Server {
                 let open = read_all(stack, conn, &mut inbox);
                 let goes_on = self.tests.get_mut(&cookie).is_some_and(|test| {
                     if inbox.len() > before {
-                        test.heard = Instant::now();
+                        test.last_active = Instant::now();
                     }
-                    test.obey(stack, &mut inbox)
+                    test.on_messages(stack, &mut inbox)
                 });
                 if open && goes_on {
                     self.roles.insert(token, Role::Control(cookie, inbox));
@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Adds a connection whose cookie is complete to its test. Returns the tokens of the connections that can begin.
-    fn introduce(
+    fn add_member(
         &mut self,
         stack: &mut Stack,
         member: Member,
@@ -119,7 +119,7 @@ impl Server {
     ) -> Vec<u32> {
         if let Some(test) = self.tests.get_mut(&cookie) {
             if test.step != Step::Streams {
-                say(stack, member.conn, &[ACCESS_DENIED]);
+                send(stack, member.conn, &[ACCESS_DENIED]);
                 over.push(member.token);
                 return Vec::new();
             }
@@ -134,14 +134,14 @@ impl Server {
             self.end_silent(stack, over);
         }
         if self.tests.len() >= TESTS_MAX {
-            say(stack, member.conn, &[ACCESS_DENIED]);
+            send(stack, member.conn, &[ACCESS_DENIED]);
             over.push(member.token);
             return Vec::new();
         }
         self.tests.insert(cookie, Test::new(member));
         self.roles
             .insert(member.token, Role::Control(cookie, Vec::new()));
-        say(stack, member.conn, &[PARAM_EXCHANGE]);
+        send(stack, member.conn, &[PARAM_EXCHANGE]);
         Vec::new()
     }
 
@@ -165,7 +165,7 @@ impl Server {
 
     /// Ends the tests whose clients have sent nothing for [`SILENCE_MAX`].
     fn end_silent(&mut self, stack: &mut Stack, over: &mut Vec<u32>) {
-        let is_silent = |test: &Test| test.heard.elapsed() >= SILENCE_MAX;
+        let is_silent = |test: &Test| test.last_active.elapsed() >= SILENCE_MAX;
         let silent = self.tests.iter().filter(|(_, test)| is_silent(test));
         let cookies: Vec<Cookie> = silent.map(|(cookie, _)| *cookie).collect();
         for cookie in cookies {
@@ -233,7 +233,7 @@ fn take_text(inbox: &mut Vec<u8>) -> Text {
 
 /// Sends bytes on a control connection. They are few, so its send queue always has room. If the connection has ended, the
 /// next read fails.
-fn say(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
+fn send(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
     stack.with(conn, |connection, _| connection.write(bytes).is_ok());
 }
 

@@ -5,21 +5,21 @@
 //! its addresses when the process ends, also by kill -9. An interface that existed before gets its MTU, addresses and state
 //! back (`kernel_side.rs`). The peer changes nothing else on this host.
 
-mod board;
 mod configuration;
+mod epoll_set;
 mod flags;
 mod forward;
 mod iperf3;
 mod kernel_side;
 mod policy;
 mod relay;
-mod report;
+mod reporter;
 mod rows;
 mod service;
 mod serving;
 mod stdio;
+mod totals;
 mod turn;
-mod waits;
 mod web;
 
 use std::fs::File;
@@ -40,9 +40,9 @@ use tcpcost_tcp::Ports;
 use crate::exit::Exit;
 use crate::output::say;
 
-use board::Board;
 use configuration::Configuration;
 use forward::{Distributor, Queue};
+use reporter::Reporter;
 use serving::Serving;
 
 pub use flags::{Flags, Network, check_networks, check_remote, interface_name};
@@ -80,9 +80,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         "tcpcost: our TCP is on {} (MTU {mtu}); Ctrl-C ends it",
         taps[0].name()
     );
-    let board = Board::new(flags);
+    let reporter = Reporter::new(flags);
     let configuration = Configuration::new(flags, taps[0].name(), mtu, &flags.set.settings(mtu));
-    board.begin(&configuration)?;
+    reporter.begin(&configuration)?;
     let capture = flags.pcap.as_deref().map(Capture::begin).transpose()?;
     let queues = open_forwards(flags)?;
     let mut instances = (0u16..)
@@ -95,7 +95,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             capture: capture.clone(),
             mtu,
             flags,
-            board: &board,
+            reporter: &reporter,
         });
     let first = instances.next().context("there is a queue")?;
     let outcomes: Vec<anyhow::Result<bool>> = std::thread::scope(|scope| {
@@ -174,7 +174,7 @@ struct Instance<'a> {
     capture: Option<Capture>,
     mtu: u32,
     flags: &'a Flags,
-    board: &'a Board,
+    reporter: &'a Reporter,
 }
 
 impl Instance<'_> {
@@ -205,7 +205,7 @@ impl Instance<'_> {
         let mut stack =
             UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?
                 .with_networks(&networks);
-        let mut serving = Serving::new(flags, self.board, &mut stack, self.applications)?;
+        let mut serving = Serving::new(flags, self.reporter, &mut stack, self.applications)?;
         if flags.instances > 1 {
             stack = stack.with_ports(Ports {
                 every: flags.instances,
@@ -223,12 +223,12 @@ impl Instance<'_> {
         if let Some(remote) = flags.connect {
             serving.connect(&mut stack, remote)?;
         }
-        if self.board.is_ready() {
+        if self.reporter.mark_ready() {
             say!("tcpcost: ready");
         }
         let outcome = serving.work(&mut stack);
         // Also after an error: open connections are reset.
-        self.board.end(serving.totals(&stack))?;
+        self.reporter.end(serving.totals(&stack))?;
         serving.conns().for_each(|conn| stack.abort(conn));
         outcome
     }

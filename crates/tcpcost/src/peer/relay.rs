@@ -21,9 +21,9 @@ pub struct Relay {
     readable: bool,
     writable: bool,
     /// The application has sent its end of file.
-    heard_all: bool,
+    input_ended: bool,
     /// The application has got the end of file.
-    told_all: bool,
+    output_shut: bool,
     /// Bytes on the way to the application.
     pending: VecDeque<Piece>,
 }
@@ -35,8 +35,8 @@ impl Relay {
             socket,
             readable: true,
             writable: true,
-            heard_all: false,
-            told_all: false,
+            input_ended: false,
+            output_shut: false,
             pending: VecDeque::new(),
         }
     }
@@ -64,20 +64,20 @@ impl Relay {
 
     /// Moves the bytes of one call in each direction.
     fn step(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> io::Result<Step> {
-        let heard = self.hear(connection, pool)?;
-        let ended = self.collect(connection, now);
-        let given = self.give()?;
-        if heard + given > 0 {
-            return Ok(Step::Moved(heard + given));
+        let received = self.receive_from_socket(connection, pool)?;
+        let ended = self.read_connection(connection, now);
+        let sent = self.send_to_socket()?;
+        if received + sent > 0 {
+            return Ok(Step::Moved(received + sent));
         }
         match ended {
             _ if !self.pending.is_empty() => Ok(Step::Wait),
             None | Some(ReadError::Empty) => Ok(Step::Wait),
             Some(ReadError::Finished) => {
-                if !std::mem::replace(&mut self.told_all, true) {
+                if !std::mem::replace(&mut self.output_shut, true) {
                     rustix::net::shutdown(&self.socket, Shutdown::Write)?;
                 }
-                Ok(if self.heard_all || connection.state() == State::Closed {
+                Ok(if self.input_ended || connection.state() == State::Closed {
                     Step::Over
                 } else {
                     Step::Wait
@@ -91,9 +91,13 @@ impl Relay {
     }
 
     /// Moves bytes from the application into the send queue, without a copy if they fill much of a slab. Returns their number.
-    fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<usize> {
+    fn receive_from_socket(
+        &mut self,
+        connection: &mut Connection,
+        pool: &Pool,
+    ) -> io::Result<usize> {
         let room = connection.writable();
-        if !self.readable || self.heard_all || room == 0 || connection.ended().is_some() {
+        if !self.readable || self.input_ended || room == 0 || connection.ended().is_some() {
             return Ok(0);
         }
         let piece = pool.fill(|buffer| {
@@ -112,7 +116,7 @@ impl Relay {
         };
         let bytes = piece.len();
         if bytes == 0 {
-            self.heard_all = true;
+            self.input_ended = true;
             connection.close();
         } else if bytes < WORTH_A_SLAB {
             // No more was read than fits, and an error shows at the next read. A few bytes are copied: they
@@ -126,7 +130,7 @@ impl Relay {
 
     /// Once `pending` is empty, fills it with received bytes, at most those of one call of the kernel. Returns the reason if
     /// there are no more.
-    fn collect(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
+    fn read_connection(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
         if !self.pending.is_empty() {
             return None;
         }
@@ -144,7 +148,7 @@ impl Relay {
     }
 
     /// Sends pending bytes to the application by one call. Returns their number.
-    fn give(&mut self) -> io::Result<usize> {
+    fn send_to_socket(&mut self) -> io::Result<usize> {
         if !self.writable || self.pending.is_empty() {
             return Ok(0);
         }
@@ -155,15 +159,15 @@ impl Relay {
             .collect();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut nothing = SendAncillaryBuffer::default();
-        let given = match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
-            Ok(given) => given,
+        let sent = match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
+            Ok(sent) => sent,
             Err(rustix::io::Errno::AGAIN) => {
                 self.writable = false;
                 return Ok(0);
             }
             Err(error) => return Err(error.into()),
         };
-        let mut left = given;
+        let mut left = sent;
         while let Some(first) = self.pending.front_mut() {
             if first.len() > left {
                 first.trim_front(left);
@@ -172,7 +176,7 @@ impl Relay {
             left -= first.len();
             self.pending.pop_front();
         }
-        Ok(given)
+        Ok(sent)
     }
 
     /// Makes closing the socket a reset, so that the application sees that the connection was reset.

@@ -62,13 +62,13 @@ pub struct AckRow {
 
 /// Time and bytes of a connection's last row.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct LastRow {
     at: Instant,
     sent: u64,
     received: u64,
 }
 
-impl Look {
+impl LastRow {
     /// Starts at `at` with no bytes moved.
     pub fn new(at: Instant) -> Self {
         Self {
@@ -81,11 +81,11 @@ impl Look {
 
 impl Row {
     /// Reads a connection, and replaces `before` with the time and bytes of this row.
-    pub fn of(
+    pub fn read(
         connection: &Connection,
         path: &FourTuple,
         settings: &UserSettings,
-        before: &mut Look,
+        before: &mut LastRow,
         now: Instant,
     ) -> Self {
         let (info, counters) = (connection.info(now), connection.counters());
@@ -103,7 +103,7 @@ impl Row {
             rate(sent.saturating_sub(before.sent)),
             rate(received.saturating_sub(before.received)),
         );
-        *before = Look {
+        *before = LastRow {
             at: now,
             sent,
             received,
@@ -139,7 +139,7 @@ impl Row {
             busy_ns: nanos(info.limits.busy),
             limited_by_window_ns: nanos(info.limits.by_window),
             limited_by_buffer_ns: nanos(info.limits.by_buffer),
-            ack: AckRow::of(&info.ack, settings),
+            ack: AckRow::new(&info.ack, settings),
         }
     }
 
@@ -149,7 +149,7 @@ impl Row {
 }
 
 impl AckRow {
-    fn of(state: &AckState, settings: &UserSettings) -> Self {
+    fn new(state: &AckState, settings: &UserSettings) -> Self {
         let policy = settings.read(UserKnob::AckPolicy);
         Self {
             policy: policy.map_or("own".to_string(), |policy| policy.to_string()),

@@ -12,16 +12,16 @@ use tcpcost_link::Lanes;
 use tcpcost_stack::{Stack, UserConn};
 use tcpcost_tcp::{Connection, Piece, Pool, State};
 
-use super::board::Board;
-use super::flags::{Flags, Task as Asked};
+use super::epoll_set::EpollSet;
+use super::flags::{Flags, Task as TaskFlag};
 use super::forward::{Accepted, Queue};
 use super::relay::Relay;
-use super::report::Totals;
-use super::rows::{Look, Row};
+use super::reporter::Reporter;
+use super::rows::{LastRow, Row};
 use super::service::{self, Service, Session};
 use super::stdio::Stdio;
+use super::totals::Totals;
 use super::turn::NextStep;
-use super::waits::Waits;
 use super::web::{Client, Files};
 use super::{STOPPED, TcpUnderTest, iperf3};
 
@@ -34,18 +34,18 @@ pub struct Serving<'a> {
     iperf3: iperf3::Server,
     listener: Option<<TcpUnderTest as Stack>::Listener>,
     /// Connections by token; `None` is free.
-    sessions: Vec<Option<Place>>,
+    sessions: Vec<Option<Entry>>,
     free: Vec<u32>,
     /// Tokens of connections that want a turn.
     queue: VecDeque<u32>,
     /// Descriptors that are waited for besides the interface; `None` without any.
-    waits: Option<Waits>,
+    epoll_set: Option<EpollSet>,
     applications: Option<Queue>,
     stdio: Option<Stdio>,
     started: Instant,
     /// Counts of the connections that have ended.
     ended: Totals,
-    board: &'a Board,
+    reporter: &'a Reporter,
     /// Error of the last connection that ended; `None` if it ended well.
     failed: Option<io::Error>,
 }
@@ -60,14 +60,14 @@ enum Task {
 }
 
 /// A connection.
-struct Place {
+struct Entry {
     conn: UserConn,
     work: Work,
     /// The service has ended. The connection is kept until the peer has all bytes.
     is_over: bool,
     /// The connection waits for its turn in the queue.
     queued: bool,
-    look: Look,
+    last_row: LastRow,
 }
 
 /// Service of one connection, with its state.
@@ -85,32 +85,32 @@ impl<'a> Serving<'a> {
     /// The directory of `--service serve:DIR` cannot be opened; no descriptors are left.
     pub fn new(
         flags: &'a Flags,
-        board: &'a Board,
+        reporter: &'a Reporter,
         stack: &mut TcpUnderTest,
         applications: Option<Queue>,
     ) -> anyhow::Result<Self> {
-        let mut waits = applications
+        let mut epoll_set = applications
             .as_ref()
-            .map(|queue| Waits::on(queue.bell()))
+            .map(|queue| EpollSet::with_bell(queue.bell()))
             .transpose()?;
         let mut stdio = None;
         let task = match &flags.service {
-            Some(Asked::Simple(service)) => Task::Simple(*service),
-            Some(Asked::Files(path)) => {
+            Some(TaskFlag::Simple(service)) => Task::Simple(*service),
+            Some(TaskFlag::Files(path)) => {
                 let files = Files::open(path).with_context(|| path.display().to_string())?;
                 Task::Web(Rc::new(files))
             }
-            Some(Asked::Iperf3) => Task::Iperf3,
-            Some(Asked::Stdio) => {
+            Some(TaskFlag::Iperf3) => Task::Iperf3,
+            Some(TaskFlag::Stdio) => {
                 let (socket, ends) = Stdio::open()?;
                 stdio = Some(ends);
-                waits = Some(Waits::new()?);
+                epoll_set = Some(EpollSet::new()?);
                 Task::Stdio(Some(Relay::new(socket)))
             }
             None => Task::Simple(Service::Sink { check: false }),
         };
-        if let Some(waits) = &waits {
-            stack.wake_by(waits.descriptor()?);
+        if let Some(epoll_set) = &epoll_set {
+            stack.wake_by(epoll_set.descriptor()?);
         }
         Ok(Self {
             flags,
@@ -122,12 +122,12 @@ impl<'a> Serving<'a> {
             sessions: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
-            waits,
+            epoll_set,
             applications,
             stdio,
-            started: board.started,
+            started: reporter.started,
             ended: Totals::default(),
-            board,
+            reporter,
             failed: None,
         })
     }
@@ -143,17 +143,17 @@ impl<'a> Serving<'a> {
     /// The connection cannot be started.
     pub fn connect(&mut self, stack: &mut TcpUnderTest, remote: SocketAddr) -> anyhow::Result<()> {
         let conn = stack.connect(remote, self.next_token())?;
-        let work = self.work_for_one().context("--connect is one connection")?;
+        let work = self.new_work().context("--connect is one connection")?;
         Ok(self.add(conn, work)?)
     }
 
     /// Connections that are not forgotten.
     pub fn conns(&self) -> impl Iterator<Item = UserConn> {
-        self.sessions.iter().flatten().map(|place| place.conn)
+        self.sessions.iter().flatten().map(|entry| entry.conn)
     }
 
     /// Makes the service of a new connection; `None` if no more connections are wanted.
-    fn work_for_one(&mut self) -> Option<Work> {
+    fn new_work(&mut self) -> Option<Work> {
         Some(match &mut self.task {
             Task::Simple(service) => Work::Simple(Session::new(*service)),
             Task::Iperf3 => Work::Iperf3,
@@ -174,20 +174,20 @@ impl<'a> Serving<'a> {
             let wait = if self.queue.is_empty() {
                 // A signal that comes just before the wait is seen soon after.
                 let wait = next_report.saturating_duration_since(Instant::now());
-                wait.min(LOOK_FOR_SIGNALS)
+                wait.min(SIGNAL_CHECK)
             } else {
                 Duration::ZERO
             };
             self.queue_ready(stack, wait)?;
-            self.look_at_the_kernels_side(stack)?;
+            self.on_kernel_events(stack)?;
             self.give_turns(stack);
             if Instant::now() >= next_report {
-                let rows = if self.board.wants_rows() {
+                let rows = if self.reporter.wants_rows() {
                     self.rows(stack)
                 } else {
                     Vec::new()
                 };
-                self.board.post(round, self.totals(stack), rows)?;
+                self.reporter.add_second(round, self.totals(stack), rows)?;
                 round += 1;
             }
             let was_there = self.ended.connections_opened > 0;
@@ -229,8 +229,8 @@ impl<'a> Serving<'a> {
     }
 
     fn enqueue(&mut self, token: u32) {
-        if let Some(Some(place)) = self.sessions.get_mut(token as usize)
-            && !std::mem::replace(&mut place.queued, true)
+        if let Some(Some(entry)) = self.sessions.get_mut(token as usize)
+            && !std::mem::replace(&mut entry.queued, true)
         {
             self.queue.push_back(token);
         }
@@ -242,8 +242,8 @@ impl<'a> Serving<'a> {
             let Some(token) = self.queue.pop_front() else {
                 return;
             };
-            if let Some(Some(place)) = self.sessions.get_mut(token as usize) {
-                place.queued = false;
+            if let Some(Some(entry)) = self.sessions.get_mut(token as usize) {
+                entry.queued = false;
             }
             self.serve(stack, token as usize);
         }
@@ -255,7 +255,7 @@ impl<'a> Serving<'a> {
         listener: <TcpUnderTest as Stack>::Listener,
     ) -> io::Result<()> {
         while let Ok((conn, _)) = stack.accept(listener, self.next_token()) {
-            match self.work_for_one() {
+            match self.new_work() {
                 Some(work) => self.add(conn, work)?,
                 None => stack.abort(conn),
             }
@@ -268,15 +268,15 @@ impl<'a> Serving<'a> {
     }
 
     /// Takes new applications, and queues the relays whose sockets are ready again.
-    fn look_at_the_kernels_side(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
-        let Some(waits) = &self.waits else {
+    fn on_kernel_events(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
+        let Some(epoll_set) = &self.epoll_set else {
             return Ok(());
         };
-        for change in waits.changes()? {
+        for change in epoll_set.changes()? {
             match change {
                 None => self.connect_for_applications(stack)?,
                 Some(token) => {
-                    if let Some(Some(Place {
+                    if let Some(Some(Entry {
                         work: Work::Relay(relay),
                         ..
                     })) = self.sessions.get_mut(token as usize)
@@ -303,16 +303,16 @@ impl<'a> Serving<'a> {
     }
 
     fn serve(&mut self, stack: &mut TcpUnderTest, token: usize) {
-        let Some(Some(place)) = self.sessions.get_mut(token) else {
+        let Some(Some(entry)) = self.sessions.get_mut(token) else {
             return;
         };
-        let conn = place.conn;
-        if place.is_over {
+        let conn = entry.conn;
+        if entry.is_over {
             self.settle(stack, token);
             return;
         }
         let (pattern, pool) = (&self.pattern, &self.pool);
-        let next = match &mut place.work {
+        let next = match &mut entry.work {
             Work::Iperf3 => {
                 let outcome = self.iperf3.serve(stack, token as u32, conn, pattern);
                 for token in outcome.over {
@@ -341,11 +341,11 @@ impl<'a> Serving<'a> {
 
     /// Closes a connection whose service has ended. It is kept until the peer has all queued bytes, because they are counted.
     fn end(&mut self, stack: &mut TcpUnderTest, token: usize) {
-        let Some(Some(place)) = self.sessions.get_mut(token) else {
+        let Some(Some(entry)) = self.sessions.get_mut(token) else {
             return;
         };
-        place.is_over = true;
-        stack.with(place.conn, |connection, _| connection.close());
+        entry.is_over = true;
+        stack.with(entry.conn, |connection, _| connection.close());
         self.settle(stack, token);
     }
 
@@ -357,19 +357,19 @@ impl<'a> Serving<'a> {
                 State::FinWait2 | State::TimeWait | State::Closed
             )
         };
-        let Some(place) = self.sessions.get_mut(token) else {
+        let Some(entry) = self.sessions.get_mut(token) else {
             return;
         };
-        let Some(place) = place.take_if(|place| stack.connection(place.conn).is_none_or(has_all))
+        let Some(entry) = entry.take_if(|entry| stack.connection(entry.conn).is_none_or(has_all))
         else {
             return;
         };
-        self.ended.wrong_bytes += place.work.wrong_bytes();
-        if let Some(connection) = stack.connection(place.conn) {
+        self.ended.wrong_bytes += entry.work.wrong_bytes();
+        if let Some(connection) = stack.connection(entry.conn) {
             self.ended.add(connection.counters());
         }
-        self.failed = stack.reap(place.conn).err();
-        stack.close(place.conn);
+        self.failed = stack.reap(entry.conn).err();
+        stack.close(entry.conn);
         self.free.push(token as u32);
     }
 
@@ -383,20 +383,20 @@ impl<'a> Serving<'a> {
     /// Stores a connection under [`next_token`](Self::next_token).
     fn add(&mut self, conn: UserConn, work: Work) -> io::Result<()> {
         let token = self.next_token();
-        if let (Work::Relay(relay), Some(waits)) = (&work, &self.waits) {
-            waits.add(relay.socket(), token)?;
+        if let (Work::Relay(relay), Some(epoll_set)) = (&work, &self.epoll_set) {
+            epoll_set.add(relay.socket(), token)?;
         }
         self.ended.connections_opened += 1;
-        let place = Some(Place {
+        let entry = Some(Entry {
             conn,
             work,
             is_over: false,
             queued: false,
-            look: Look::new(Instant::now()),
+            last_row: LastRow::new(Instant::now()),
         });
         match self.free.pop() {
-            Some(token) => self.sessions[token as usize] = place,
-            None => self.sessions.push(place),
+            Some(token) => self.sessions[token as usize] = entry,
+            None => self.sessions.push(entry),
         }
         Ok(())
     }
@@ -407,11 +407,17 @@ impl<'a> Serving<'a> {
 
     fn rows(&mut self, stack: &TcpUnderTest) -> Vec<Row> {
         let now = Instant::now();
-        let row = |place: &mut Place| {
-            let connection = stack.connection(place.conn)?;
-            let path = stack.path(place.conn)?;
+        let row = |entry: &mut Entry| {
+            let connection = stack.connection(entry.conn)?;
+            let path = stack.path(entry.conn)?;
             let settings = stack.settings(Some(connection));
-            Some(Row::of(connection, &path, &settings, &mut place.look, now))
+            Some(Row::read(
+                connection,
+                &path,
+                &settings,
+                &mut entry.last_row,
+                now,
+            ))
         };
         self.sessions.iter_mut().flatten().filter_map(row).collect()
     }
@@ -421,14 +427,14 @@ impl<'a> Serving<'a> {
         let mut totals = self.ended;
         totals.elapsed_ns = self.started.elapsed().as_nanos() as u64;
         totals.connections = self.connections() as u64;
-        for place in self.sessions.iter().flatten() {
-            totals.wrong_bytes += place.work.wrong_bytes();
-            if let Some(connection) = stack.connection(place.conn) {
+        for entry in self.sessions.iter().flatten() {
+            totals.wrong_bytes += entry.work.wrong_bytes();
+            if let Some(connection) = stack.connection(entry.conn) {
                 totals.add(connection.counters());
             }
         }
         let lanes: Lanes = stack.device().counters();
-        totals.of_all(stack.endpoint().counters(), &lanes);
+        totals.set_endpoint(stack.endpoint().counters(), &lanes);
         totals
     }
 }
@@ -444,7 +450,7 @@ impl Work {
 
 /// Time between two reports.
 const REPORT: Duration = Duration::from_secs(1);
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
+const SIGNAL_CHECK: Duration = Duration::from_millis(250);
 /// Limit of turns between two polls. It equals the packets of a batch, so that new connections do not wait long for busy ones.
 const TURNS: usize = 64;
 /// Listen backlog: the kernel's default of somaxconn.

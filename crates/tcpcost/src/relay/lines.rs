@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, Mode, Totals, Way};
 
-use super::{LOOK, sentence};
+use super::{CHECK_INTERVAL, sentence};
 use crate::output;
 
 /// Printer of the lines about connections and totals.
@@ -20,7 +20,7 @@ pub struct Lines {
 
 impl Lines {
     /// Prints lines until the relay has ended. A closed standard output does not end the relay.
-    pub fn tell(
+    pub fn print(
         &self,
         reports: &Receiver<ConnectionReport>,
         every: Option<Duration>,
@@ -37,7 +37,9 @@ impl Lines {
                 next = every.map(|every| now + every);
                 self.interval(counters)?;
             }
-            let wait = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(now)));
+            let wait = next.map_or(CHECK_INTERVAL, |next| {
+                CHECK_INTERVAL.min(next.saturating_duration_since(now))
+            });
             let wait = if is_last { Duration::ZERO } else { wait };
             let mut text = String::new();
             match reports.recv_timeout(wait) {

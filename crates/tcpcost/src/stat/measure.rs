@@ -28,11 +28,11 @@ use crate::exit::usage;
 
 /// Result of one run.
 #[derive(Debug, Clone, Default)]
-pub struct Once {
+pub struct Run {
     /// Exit code of the command, as a shell has it in `$?`.
     pub code: u8,
     /// True if the program could be started.
-    pub is_run: bool,
+    pub was_started: bool,
     /// Time from just before the start of the command to its end.
     pub duration_ns: u64,
     /// Growth of the counts by meter. If a meter reports several owners, the last one without a single CPU.
@@ -41,7 +41,7 @@ pub struct Once {
     pub units: Option<f64>,
 }
 
-impl Once {
+impl Run {
     fn interval(&self) -> Interval<'_> {
         Interval {
             counts: &self.counts,
@@ -50,7 +50,7 @@ impl Once {
     }
 }
 
-impl Source for Once {
+impl Source for Run {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         self.interval().count(by, of)
     }
@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// A meter can no longer be read.
-    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Once> {
+    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
         let before = self.snapshots()?;
         let begin = Instant::now();
         let (status, output) = match command {
@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
         };
         let duration = begin.elapsed();
         let after = self.snapshots()?;
-        let (code, is_run) = match &status {
+        let (code, was_started) = match &status {
             Ok(status) => {
                 let signal = status.signal().map(|signal| 128 + signal);
                 (status.code().or(signal).unwrap_or(1), true)
@@ -284,9 +284,9 @@ impl<'a> Bench<'a> {
                 (code, false)
             }
         };
-        let mut once = Once {
+        let mut run = Run {
             code: u8::try_from(code).unwrap_or(u8::MAX),
-            is_run,
+            was_started,
             duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
             counts: BTreeMap::new(),
             units: self.per.and_then(|per| per.find(&output)),
@@ -300,11 +300,11 @@ impl<'a> Bench<'a> {
             };
             for reading in readings {
                 if !matches!(reading.whose, Whose::Cpu(_)) {
-                    once.counts.insert(reading.meter, reading.counts);
+                    run.counts.insert(reading.meter, reading.counts);
                 }
             }
         }
-        Ok(once)
+        Ok(run)
     }
 
     fn snapshots(&mut self) -> anyhow::Result<Vec<Snapshot>> {

@@ -17,7 +17,7 @@ use tcpcost_host::namespace::{self, Way};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
-use self::measure::{Bench, Once};
+use self::measure::{Bench, Run};
 use self::versus::Verdict;
 use crate::cli;
 use crate::exit::{Exit, Stop, usage};
@@ -33,7 +33,7 @@ const INTERRUPTED: u8 = 130;
 /// A command and its runs.
 struct Measured {
     command: Vec<String>,
-    runs: Vec<Once>,
+    runs: Vec<Run>,
 }
 
 /// Runs a command, or two in turn, and prints what they cost.
@@ -113,14 +113,14 @@ fn measured(
                 break 'runs;
             }
             let measured = &mut all[which];
-            let once = bench.run(&measured.command, interrupt)?;
+            let run = bench.run(&measured.command, interrupt)?;
             if code == 0 {
-                code = once.code;
+                code = run.code;
             }
-            if !once.is_run {
-                return Ok(ExitCode::from(once.code));
+            if !run.was_started {
+                return Ok(ExitCode::from(run.code));
             }
-            measured.runs.push(once);
+            measured.runs.push(run);
         }
         let is_over = |time| {
             started.elapsed() >= time

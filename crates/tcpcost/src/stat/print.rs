@@ -87,7 +87,7 @@ impl Document<'_> {
         };
         let of = |key| row(key).estimate(&measured.runs);
         let value = |key| of(key).map(|estimate| number(row(key), estimate.median));
-        let costs = measured.runs.iter().filter_map(|once| exact_cost_ns(once));
+        let costs = measured.runs.iter().filter_map(|run| exact_cost_ns(run));
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
             let why = match self.about.lacks_privileges {
@@ -138,7 +138,10 @@ impl Document<'_> {
         let _ = write!(text, ", {what}, {pairs} pairs.");
         match (verdict.decision, verdict.pairs_needed) {
             (Decision::Inconclusive, Some(needed)) if verdict.stops_early => {
-                let _ = write!(text, " About {needed} pairs would be needed: allow more --time.");
+                let _ = write!(
+                    text,
+                    " About {needed} pairs would be needed: allow more --time."
+                );
             }
             (Decision::Inconclusive, Some(needed)) => {
                 let _ = write!(text, " About {needed} pairs would be needed: -n {needed}.");
@@ -205,7 +208,7 @@ impl Document<'_> {
             ),
         });
         if let Some(per) = &about.per {
-            let has = |measured: &Measured| measured.runs.iter().all(|once| once.units.is_some());
+            let has = |measured: &Measured| measured.runs.iter().all(|run| run.units.is_some());
             if !self.measured.iter().all(has) {
                 lines.push(format!(
                     "--per: no number by /{per}/ in the output of some runs."
@@ -274,12 +277,12 @@ impl Document<'_> {
         let runs: Vec<Value> = measured
             .runs
             .iter()
-            .map(|once| {
+            .map(|run| {
                 let values = ROWS
                     .iter()
-                    .filter_map(|row| Some((row.key.to_string(), json!(row.value(once)?))));
+                    .filter_map(|row| Some((row.key.to_string(), json!(row.value(run)?))));
                 json!({
-                    "exit_code": once.code,
+                    "exit_code": run.code,
                     "values": values.collect::<serde_json::Map<_, _>>(),
                 })
             })

@@ -3,7 +3,7 @@
 use tcpcost_counts::{Figure, MeterName as M, Quantity as Q, Source};
 use tcpcost_report::Estimate;
 
-use super::measure::Once;
+use super::measure::Run;
 
 /// A reported value: where it is shown, and how it is computed.
 pub struct Row {
@@ -511,11 +511,7 @@ pub const ROWS: &[Row] = &[
         "wire segments per skb received (GRO)",
         Figure::WireSegmentsPerDataSkbReceived,
     ),
-    figure(
-        SIZES,
-        "bytes per IP packet sent",
-        Figure::OctetsPerDatagram,
-    ),
+    figure(SIZES, "bytes per IP packet sent", Figure::OctetsPerDatagram),
     figure(
         SIZES,
         "data segments sent per ACK received",
@@ -565,18 +561,18 @@ pub const ROWS: &[Row] = &[
 
 impl Row {
     /// Value of one run; `None` if it was not measured.
-    pub fn value(&self, once: &Once) -> Option<f64> {
+    pub fn value(&self, run: &Run) -> Option<f64> {
         match &self.kind {
-            Kind::Elapsed => Some(once.duration_ns as f64 / 1e9),
-            Kind::Count(by, of) => of.iter().map(|&of| once.count(*by, of)).sum(),
-            Kind::Figure(figure) => figure.value(once),
-            Kind::Units => once.units,
+            Kind::Elapsed => Some(run.duration_ns as f64 / 1e9),
+            Kind::Count(by, of) => of.iter().map(|&of| run.count(*by, of)).sum(),
+            Kind::Figure(figure) => figure.value(run),
+            Kind::Units => run.units,
         }
     }
 
     /// Estimate over the runs that have a value for this row.
-    pub fn estimate(&self, runs: &[Once]) -> Option<Estimate> {
-        Estimate::new(runs.iter().filter_map(|once| self.value(once)))
+    pub fn estimate(&self, runs: &[Run]) -> Option<Estimate> {
+        Estimate::new(runs.iter().filter_map(|run| self.value(run)))
     }
 
     /// Meters that count the value; empty if the clock or the command's output has it.
@@ -614,12 +610,11 @@ pub enum Traffic {
 
 impl Traffic {
     /// Least traffic among all runs.
-    pub fn of(runs: &[Once]) -> Traffic {
-        let value = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
-        let bytes = |once: &Once| {
-            value(once, "data_skb_bytes_sent") + value(once, "data_skb_bytes_received")
-        };
-        if runs.iter().any(|once| bytes(once) < TRAFFIC_MIN_BYTES) {
+    pub fn of(runs: &[Run]) -> Traffic {
+        let value = |run: &Run, key| row(key).value(run).unwrap_or(0.0);
+        let bytes =
+            |run: &Run| value(run, "data_skb_bytes_sent") + value(run, "data_skb_bytes_received");
+        if runs.iter().any(|run| bytes(run) < TRAFFIC_MIN_BYTES) {
             Traffic::Little
         } else if has_neighbours(runs) {
             Traffic::Shared
@@ -629,11 +624,11 @@ impl Traffic {
     }
 }
 
-fn has_neighbours(runs: &[Once]) -> bool {
-    runs.iter().any(|once| {
+fn has_neighbours(runs: &[Run]) -> bool {
+    runs.iter().any(|run| {
         let owned = Q::EXACT_OWNED.as_flattened().iter();
-        let all: Option<f64> = owned.map(|&of| once.count(M::Exact, of)).sum();
-        let neighbours = row("exact_neighbour_softirq_ns").value(once);
+        let all: Option<f64> = owned.map(|&of| run.count(M::Exact, of)).sum();
+        let neighbours = row("exact_neighbour_softirq_ns").value(run);
         match (neighbours, all) {
             (Some(neighbours), Some(all)) => neighbours > NEIGHBOURS_MAX * all,
             _ => false,
@@ -656,12 +651,12 @@ mod tests {
     #[test]
     fn the_hosts_rows_are_all_contexts_but_idle_and_the_commands_tasks() {
         let contexts = Q::EXACT_CONTEXTS.iter().map(|&quantity| (quantity, 1));
-        let once = Once {
+        let run = Run {
             counts: BTreeMap::from([(M::Exact, contexts.collect())]),
-            ..Once::default()
+            ..Run::default()
         };
         let rows = ROWS.iter().filter(|row| row.section == HOST);
-        let all: f64 = rows.filter_map(|row| row.value(&once)).sum();
+        let all: f64 = rows.filter_map(|row| row.value(&run)).sum();
         let without = Q::EXACT_IDLE.len() + 1;
         assert_eq!(all as usize + without, Q::EXACT_CONTEXTS.len());
     }

@@ -95,7 +95,7 @@ impl Verdict {
 fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Option<Estimate> {
     let values = |measured: &Measured| -> Vec<(u32, f64)> {
         let runs = (0..).zip(&measured.runs);
-        let values = runs.filter_map(|(pair, once)| Some((pair, row.value(once)?)));
+        let values = runs.filter_map(|(pair, run)| Some((pair, row.value(run)?)));
         values.collect()
     };
     let contrast = Contrast::by_repetition(&values(one), &values(other), stops_early);
@@ -105,7 +105,7 @@ fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::measure::Once;
+    use crate::stat::measure::Run;
 
     #[test]
     fn blocks_have_each_command_once_and_both_orders_come_up() {
@@ -125,9 +125,9 @@ mod tests {
         let measured = |factor: f64| Measured {
             command: Vec::new(),
             runs: [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 5.0]
-                .map(|state: f64| Once {
+                .map(|state: f64| Run {
                     duration_ns: (state * factor * 1e9) as u64,
-                    ..Once::default()
+                    ..Run::default()
                 })
                 .to_vec(),
         };

@@ -105,7 +105,7 @@ impl Settings {
     /// Returns the offloads of the interface. An impaired wire has none, so that it loses single packets, and a changed bit
     /// shows in a checksum.
     pub fn offloads(&self) -> Offloads {
-        if self.offloads && self.wire.is_whole() {
+        if self.offloads && self.wire.is_unimpaired() {
             Offloads::ALL
         } else {
             Offloads::NONE

@@ -11,7 +11,7 @@ use tcpcost_tcp::{Config, Connection, Nagle, Pacing, Piece, ReadError};
 use super::super::turn::{self, NextStep, turn};
 use super::{
     CLIENT_TERMINATE, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS, IPERF_DONE, Member, Stack,
-    TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, say, take_text,
+    TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, send, take_text,
 };
 
 /// A test whose control connection has arrived.
@@ -19,7 +19,7 @@ pub(super) struct Test {
     pub(super) control: Member,
     pub(super) step: Step,
     /// Time at which the client last sent or took bytes.
-    pub(super) heard: Instant,
+    pub(super) last_active: Instant,
     parameters: Parameters,
     streams: Vec<Stream>,
     begun: Instant,
@@ -119,7 +119,7 @@ impl Test {
         Self {
             control,
             step: Step::Parameters,
-            heard: Instant::now(),
+            last_active: Instant::now(),
             parameters: Parameters::default(),
             streams: Vec::new(),
             begun: Instant::now(),
@@ -135,7 +135,7 @@ impl Test {
 
     /// Adds a data connection and returns its index. Starts the test once all connections are there.
     pub(super) fn add(&mut self, stack: &mut Stack, member: Member) -> usize {
-        self.heard = Instant::now();
+        self.last_active = Instant::now();
         let parameters = &self.parameters;
         stack.with(member.conn, |connection, _| {
             connection.configure(|config| parameters.apply(config));
@@ -151,13 +151,13 @@ impl Test {
             self.step = Step::Running;
             self.begun = Instant::now();
             self.left = self.parameters.bytes();
-            say(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
+            send(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
         }
         index
     }
 
     /// Acts on the client's messages. True if the test goes on.
-    pub(super) fn obey(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
+    pub(super) fn on_messages(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
         let control = self.control.conn;
         loop {
             match self.step {
@@ -167,11 +167,11 @@ impl Test {
                     Text::Whole(text) => {
                         self.parameters = serde_json::from_slice(&text).unwrap_or_default();
                         if !self.parameters.is_possible() {
-                            say(stack, control, &UNSUPPORTED);
+                            send(stack, control, &UNSUPPORTED);
                             return false;
                         }
                         self.step = Step::Streams;
-                        say(stack, control, &[CREATE_STREAMS]);
+                        send(stack, control, &[CREATE_STREAMS]);
                     }
                 },
                 Step::Results => match take_text(inbox) {
@@ -181,9 +181,9 @@ impl Test {
                     Text::Whole(_) => {
                         self.step = Step::Displaying;
                         let results = self.results(stack);
-                        say(stack, control, &(results.len() as u32).to_be_bytes());
-                        say(stack, control, results.as_bytes());
-                        say(stack, control, &[DISPLAY_RESULTS]);
+                        send(stack, control, &(results.len() as u32).to_be_bytes());
+                        send(stack, control, results.as_bytes());
+                        send(stack, control, &[DISPLAY_RESULTS]);
                     }
                 },
                 Step::Streams | Step::Running | Step::Displaying => {
@@ -217,7 +217,7 @@ impl Test {
                 stack.with(member.conn, |connection, _| connection.close());
             }
         }
-        say(stack, self.control.conn, &[EXCHANGE_RESULTS]);
+        send(stack, self.control.conn, &[EXCHANGE_RESULTS]);
     }
 
     /// Takes a turn of a stream.
@@ -255,7 +255,7 @@ impl Test {
             })
         });
         if moved > 0 {
-            self.heard = Instant::now();
+            self.last_active = Instant::now();
         }
         if !reverse {
             *received += moved;

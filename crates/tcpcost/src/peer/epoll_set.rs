@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// An epoll instance with the bell and the sockets.
-pub struct Waits {
+pub struct EpollSet {
     epoll: OwnedFd,
 }
 
-impl Waits {
+impl EpollSet {
     /// Makes an epoll instance without descriptors.
     ///
     /// # Errors
@@ -23,12 +23,12 @@ impl Waits {
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn on(bell: &impl AsFd) -> io::Result<Self> {
+    pub fn with_bell(bell: &impl AsFd) -> io::Result<Self> {
         use rustix::event::epoll;
-        let waits = Self::new()?;
+        let epoll_set = Self::new()?;
         let (data, events) = (epoll::EventData::new_u64(BELL), epoll::EventFlags::IN);
-        epoll::add(&waits.epoll, bell, data, events)?;
-        Ok(waits)
+        epoll::add(&epoll_set.epoll, bell, data, events)?;
+        Ok(epoll_set)
     }
 
     /// Descriptor for [`UserStack::wake_by`](tcpcost_stack::UserStack::wake_by).

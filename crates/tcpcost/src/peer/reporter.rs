@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use super::configuration::Configuration;
 use super::flags::{Flags, Task};
-use super::report::Totals;
 use super::rows::{self, Row};
+use super::totals::Totals;
 use crate::format::Format;
-use crate::output::Patient;
+use crate::output::WaitingWriter;
 
 /// Counts of all instances, and where they are printed.
-pub struct Board {
+pub struct Reporter {
     /// Start of all instances.
     pub started: Instant,
     instances: usize,
@@ -27,9 +27,9 @@ pub struct Board {
     state: Mutex<State>,
 }
 
-/// Sum of what the instances have posted for one second, or for the end.
+/// Sum of the counts that instances have added for one second, or for the end.
 #[derive(Default)]
-struct Post {
+struct Sum {
     instances: usize,
     totals: Totals,
     rows: Vec<Row>,
@@ -47,16 +47,16 @@ struct Line<'a> {
 #[derive(Default)]
 struct State {
     ready: usize,
-    /// Posts by second, for seconds that not all instances have posted.
-    rounds: BTreeMap<u32, Post>,
+    /// Sums by second, for seconds to which not all instances have added their counts.
+    rounds: BTreeMap<u32, Sum>,
     /// Final counts of the instances that have ended.
-    ended: Post,
+    ended: Sum,
     /// Totals of the last line, from which the next line's rates are derived.
     before: Totals,
 }
 
-impl Board {
-    /// Makes the board for `flags.instances` instances, with the format and table that the flags ask for.
+impl Reporter {
+    /// Makes the reporter for `flags.instances` instances, with the format and table that the flags ask for.
     pub fn new(flags: &Flags) -> Self {
         Self {
             started: Instant::now(),
@@ -68,7 +68,7 @@ impl Board {
         }
     }
 
-    /// True if the instances must post a row for each connection.
+    /// True if the instances must add a row for each connection.
     pub fn wants_rows(&self) -> bool {
         self.connections > 0
     }
@@ -83,28 +83,28 @@ impl Board {
     }
 
     /// Counts an instance as ready. True if all are.
-    pub fn is_ready(&self) -> bool {
+    pub fn mark_ready(&self) -> bool {
         self.change(|state| {
             state.ready += 1;
             state.ready == self.instances
         })
     }
 
-    /// Adds an instance's counts up to this second. The last instance to post prints the sum.
-    pub fn post(&self, round: u32, totals: Totals, rows: Vec<Row>) -> io::Result<()> {
+    /// Adds an instance's counts up to this second. The last instance to add prints the sum.
+    pub fn add_second(&self, round: u32, totals: Totals, rows: Vec<Row>) -> io::Result<()> {
         self.change(|state| {
-            let post = state.rounds.entry(round).or_default();
-            post.add(totals, rows);
-            if post.instances < self.instances {
+            let sum = state.rounds.entry(round).or_default();
+            sum.add(totals, rows);
+            if sum.instances < self.instances {
                 return Ok(());
             }
-            let post = std::mem::take(post);
+            let sum = std::mem::take(sum);
             // An earlier round that an instance skipped will never be complete.
             state.rounds.retain(|known, _| *known > round);
             if self.quiet {
                 return Ok(());
             }
-            self.say(state, post)
+            self.print(state, sum)
         })
     }
 
@@ -115,16 +115,16 @@ impl Board {
             if state.ended.instances < self.instances {
                 return Ok(());
             }
-            let post = std::mem::take(&mut state.ended);
-            self.say(state, post)
+            let sum = std::mem::take(&mut state.ended);
+            self.print(state, sum)
         })
     }
 
-    fn say(&self, state: &mut State, post: Post) -> io::Result<()> {
-        let rows = rows::busiest(post.rows, self.connections);
+    fn print(&self, state: &mut State, sum: Sum) -> io::Result<()> {
+        let rows = rows::busiest(sum.rows, self.connections);
         let text = if self.json {
             let line = Line {
-                totals: &post.totals,
+                totals: &sum.totals,
                 connection_table: self.wants_rows().then_some(&rows),
             };
             format!("{}\n", serde_json::to_string(&line)?)
@@ -132,18 +132,18 @@ impl Board {
             // On a terminal the table replaces the one before, as in top.
             let clear = self.wants_rows() && io::stdout().is_terminal();
             let clear = if clear { "\x1b[H\x1b[J" } else { "" };
-            let line = post.totals.line(&state.before);
+            let line = sum.totals.line(&state.before);
             format!("{clear}{line}\n{}", rows::table(&rows))
         };
-        state.before = post.totals;
+        state.before = sum.totals;
         self.write(&text)
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
         if self.quiet {
-            return Patient(io::stderr()).write_all(text.as_bytes());
+            return WaitingWriter(io::stderr()).write_all(text.as_bytes());
         }
-        Patient(io::stdout()).write_all(text.as_bytes())
+        WaitingWriter(io::stdout()).write_all(text.as_bytes())
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
@@ -152,7 +152,7 @@ impl Board {
     }
 }
 
-impl Post {
+impl Sum {
     fn add(&mut self, totals: Totals, rows: Vec<Row>) {
         self.instances += 1;
         self.totals.join(&totals);
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_said_when_all_have_posted_it_and_the_end_when_all_have_ended() {
-        let board = Board {
+    fn a_second_is_printed_when_all_have_added_it_and_the_end_when_all_have_ended() {
+        let reporter = Reporter {
             started: Instant::now(),
             instances: 2,
             json: true,
@@ -182,15 +182,16 @@ mod tests {
             connections: 0,
             state: Mutex::default(),
         };
-        let said = || board.change(|state| (state.before.elapsed_ns, state.before.connections));
-        assert!(!board.is_ready() && board.is_ready());
-        board.post(1, totals(10, 1), Vec::new()).unwrap();
-        board.post(2, totals(20, 1), Vec::new()).unwrap();
-        assert_eq!(said(), (0, 0));
-        board.post(1, totals(11, 2), Vec::new()).unwrap();
-        assert_eq!(said(), (11, 3));
-        board.end(totals(25, 4)).unwrap();
-        board.end(totals(24, 5)).unwrap();
-        assert_eq!(said(), (25, 9));
+        let printed =
+            || reporter.change(|state| (state.before.elapsed_ns, state.before.connections));
+        assert!(!reporter.mark_ready() && reporter.mark_ready());
+        reporter.add_second(1, totals(10, 1), Vec::new()).unwrap();
+        reporter.add_second(2, totals(20, 1), Vec::new()).unwrap();
+        assert_eq!(printed(), (0, 0));
+        reporter.add_second(1, totals(11, 2), Vec::new()).unwrap();
+        assert_eq!(printed(), (11, 3));
+        reporter.end(totals(25, 4)).unwrap();
+        reporter.end(totals(24, 5)).unwrap();
+        assert_eq!(printed(), (25, 9));
     }
 }

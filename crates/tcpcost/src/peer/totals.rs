@@ -143,7 +143,7 @@ impl Totals {
     }
 
     /// Sets the counts of the endpoint and of the wire.
-    pub fn of_all(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
+    pub fn set_endpoint(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
         self.dropped = Dropped {
             checksum: endpoint.dropped_checksum,
             malformed: endpoint.dropped_malformed,
