@@ -147,11 +147,12 @@ fn knobs(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Str
 /// and the file may belong to another user.
 fn one_name(text: &str) -> Result<&str, String> {
     let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
-    match text.chars().all(is_sound) && !text.starts_with('-') {
-        true => Ok(text),
-        false => Err(format!(
+    if text.chars().all(is_sound) && !text.starts_with('-') {
+        Ok(text)
+    } else {
+        Err(format!(
             "REMOTE_ARGS {text:?}: expected the name of a namespace"
-        )),
+        ))
     }
 }
 

@@ -136,15 +136,10 @@ fn head(name: &str, hosts: &[HostName], args: &Pods) -> String {
         count = hosts.len()
     );
     for (index, host) in hosts.iter().enumerate() {
-        text += &match args.attach {
-            false => {
-                format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n")
-            }
-            true => {
-                format!(
-                    "# {host} = \"attach:kubectl attach -i -q{namespace} svc/{name}-{index}\"\n"
-                )
-            }
+        text += &if args.attach {
+            format!("# {host} = \"attach:kubectl attach -i -q{namespace} svc/{name}-{index}\"\n")
+        } else {
+            format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n")
         };
     }
     text

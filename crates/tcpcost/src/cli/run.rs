@@ -54,7 +54,7 @@ pub struct RunArgs {
     /// Run the study K times, each run in its own folder within --out. The same command continues after an interruption.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=999), conflicts_with_all = ["resume", "share", "slurm", "guest", "dry_run"])]
     pub runs: Option<u32>,
-    /// With --runs: alternate with K new runs of the study in this directory (a run or a folder of runs), and compare the two (out/before, out/after).
+    /// With --runs: alternate with K new runs of the stored run or folder of runs DIR, and compare the two (out/before, out/after).
     #[arg(long, value_name = "DIR", requires = "runs")]
     pub in_turn_with: Option<PathBuf>,
     /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs is given; with --in-turn-with [default: this one].

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tcpcost_link::Lanes;
 use tcpcost_tcp::{Counters, EndpointCounters};
 
-/// Totals since the start. Fields have the names of the quantities, where there are such.
+/// Totals since the start. A field that counts a quantity has its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Totals {
     /// Time since the start.

@@ -63,9 +63,10 @@ impl Lines {
 
     fn interval(&self, counters: &Counters) -> anyhow::Result<()> {
         let totals = counters.totals();
-        let mut text = match self.is_json {
-            true => format!("{}\n", totals_line("totals", &totals)),
-            false => format!("{} open, {}\n", totals.open, sentence(&totals, Mode::Copy)),
+        let mut text = if self.is_json {
+            format!("{}\n", totals_line("totals", &totals))
+        } else {
+            format!("{} open, {}\n", totals.open, sentence(&totals, Mode::Copy))
         };
         if self.each && self.is_json {
             for report in counters.connections() {
@@ -78,9 +79,10 @@ impl Lines {
 
     /// Prints the last line: the totals.
     pub fn end(&self, totals: &Totals, mode: Mode) -> anyhow::Result<()> {
-        let text = match self.is_json {
-            true => totals_line("end", totals).to_string(),
-            false => sentence(totals, mode),
+        let text = if self.is_json {
+            totals_line("end", totals).to_string()
+        } else {
+            sentence(totals, mode)
         };
         output::write(&(text + "\n"))?;
         Ok(())

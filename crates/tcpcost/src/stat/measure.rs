@@ -35,7 +35,7 @@ pub struct Run {
     pub was_started: bool,
     /// Time from just before the start of the command to its end.
     pub duration_ns: u64,
-    /// Growth of the counts by meter. If a meter reports several owners, the last one without a single CPU.
+    /// Growth of the counts by meter; readings of single CPUs are omitted.
     pub counts: BTreeMap<MeterName, Counts>,
     /// Number that `--per` found in the command's output.
     pub units: Option<f64>,
@@ -108,7 +108,7 @@ fn number(text: &str) -> Option<f64> {
     Some(value * factor).filter(|value| value.is_finite())
 }
 
-/// Meters, and how they are used. All are read on the thread that runs the commands.
+/// Meters of the runs. They are opened and read on the thread that runs the commands.
 pub struct Bench<'a> {
     meters: Vec<Box<dyn Meter + Send>>,
     /// Marks the command's tasks for the meter `exact`; `None` without that meter.
@@ -270,11 +270,10 @@ impl<'a> Bench<'a> {
             }
             Err(error) => {
                 let program = &command[0];
-                let hint = match program.contains(' ') {
-                    true => {
-                        " (give the command and its arguments as separate words; for a shell's line: sh -c 'LINE')"
-                    }
-                    false => "",
+                let hint = if program.contains(' ') {
+                    " (give the command and its arguments as separate words; for a shell's line: sh -c 'LINE')"
+                } else {
+                    ""
                 };
                 crate::output::say!("tcpcost: stat: run {program}: {error}{hint}");
                 let code = match error.kind() {
@@ -412,9 +411,12 @@ fn wait(
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let status = thread::scope(|scope| {
         if let Some(stdout) = stdout {
-            scope.spawn(|| match to_stderr {
-                true => pass_on(stdout, io::stderr(), &kept),
-                false => pass_on(stdout, io::stdout(), &kept),
+            scope.spawn(|| {
+                if to_stderr {
+                    pass_on(stdout, io::stderr(), &kept)
+                } else {
+                    pass_on(stdout, io::stdout(), &kept)
+                }
             });
         }
         if let Some(stderr) = stderr {

@@ -90,9 +90,10 @@ impl Document<'_> {
         let costs = measured.runs.iter().filter_map(|run| exact_cost_ns(run));
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
-            let why = match self.about.lacks_privileges {
-                true => "not measured (needs root)",
-                false => "not measured here",
+            let why = if self.about.lacks_privileges {
+                "not measured (needs root)"
+            } else {
+                "not measured here"
             };
             let tasks = value("task_clock_ns").or_else(|| value("command_cpu_ns"));
             return match tasks {
@@ -103,9 +104,10 @@ impl Document<'_> {
             };
         };
         let own = of("exact_task_own_ns").map_or(0.0, |own| own.median);
-        let rest = match self.about.has_owners {
-            true => "softirqs and interrupts for its sockets",
-            false => "softirqs, interrupts and kernel threads, also for other programs",
+        let rest = if self.about.has_owners {
+            "softirqs and interrupts for its sockets"
+        } else {
+            "softirqs, interrupts and kernel threads, also for other programs"
         };
         let share = match 100.0 * own / cost.median.max(1.0) {
             percent if percent >= 99.5 => "all of it in its own threads".to_string(),
@@ -328,9 +330,10 @@ fn remedy() -> String {
 
 /// Quotes a CSV field if it needs quotes (RFC 4180 §2).
 fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_string()
     }
 }
 

@@ -138,7 +138,7 @@ impl Settings {
     }
 }
 
-/// Minimum of a timer's wait, below the RTO's minimum. With 0 the timer would fire without end.
+/// Minimum of a keepalive or user timeout. With 0 the timer would fire without end.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

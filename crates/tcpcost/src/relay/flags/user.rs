@@ -46,11 +46,12 @@ impl UserFlags {
         if flags.mode != Mode::User {
             let is_any =
                 has_interface || has_address || flags.set.policies.choices().next().is_some();
-            return match is_any {
-                true => Err(usage(
+            return if is_any {
+                Err(usage(
                     "an interface, addresses and policies of our own TCP need --mode user",
-                )),
-                false => Ok(()),
+                ))
+            } else {
+                Ok(())
             };
         }
         if !has_interface || self.local.is_empty() {
