@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// An epoll instance with the bell and the sockets.
-pub struct Waits {
+pub struct EpollSet {
     epoll: OwnedFd,
 }
 
-impl Waits {
-    /// Waits for nothing yet.
+impl EpollSet {
+    /// Makes an epoll instance without descriptors.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -19,16 +19,16 @@ impl Waits {
         Ok(Self { epoll })
     }
 
-    /// Waits for a bell.
+    /// Makes an epoll instance with a bell.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn on(bell: &impl AsFd) -> io::Result<Self> {
+    pub fn with_bell(bell: &impl AsFd) -> io::Result<Self> {
         use rustix::event::epoll;
-        let waits = Self::new()?;
+        let epoll_set = Self::new()?;
         let (data, events) = (epoll::EventData::new_u64(BELL), epoll::EventFlags::IN);
-        epoll::add(&waits.epoll, bell, data, events)?;
-        Ok(waits)
+        epoll::add(&epoll_set.epoll, bell, data, events)?;
+        Ok(epoll_set)
     }
 
     /// Descriptor for [`UserStack::wake_by`](tcpcost_stack::UserStack::wake_by).
@@ -42,7 +42,7 @@ impl Waits {
     /// Adds a socket, whose changes are reported under `token`. Closing the socket removes it.
     ///
     /// # Errors
-    /// The kernel's limit of watched descriptors.
+    /// The kernel's limit of watched descriptors is reached.
     pub fn add(&self, socket: impl AsFd, token: u32) -> io::Result<()> {
         use rustix::event::epoll::{self, EventFlags};
         // Edge-triggered: a full send queue must not keep the loop awake.
@@ -80,5 +80,5 @@ impl Waits {
 
 /// Data of the bell's event: above every token.
 const BELL: u64 = u64::MAX;
-/// Events of one call.
+/// Limit of events of one call.
 const EVENTS: usize = 256;

@@ -1,4 +1,4 @@
-//! What the peer says every second and at the end.
+//! Totals that the peer prints each second and at the end.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 use tcpcost_link::Lanes;
 use tcpcost_tcp::{Counters, EndpointCounters};
 
-/// Totals since the start. Names are the quantities' where there is one.
+/// Totals since the start. A field that counts a quantity has its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Totals {
     /// Time since the start.
     pub elapsed_ns: u64,
-    /// Connections there are.
+    /// Connections that are open.
     pub connections: u64,
-    /// Connections there were, these included.
+    /// Connections since the start, open ones included.
     pub connections_opened: u64,
     pub payload_bytes_sent: u64,
     pub payload_bytes_received: u64,
@@ -28,9 +28,9 @@ pub struct Totals {
     pub segments_retransmitted: u64,
     pub timeouts: u64,
     pub out_of_order_received: u64,
-    /// Packets dropped because of what was in them.
+    /// Packets dropped because of their content: all reasons but `foreign`.
     pub packets_dropped: u64,
-    /// The same by reason.
+    /// Dropped packets by reason.
     pub dropped: Dropped,
     /// Packets that the impaired wire lost, both ways.
     pub packets_lost_on_the_wire: u64,
@@ -45,12 +45,12 @@ pub struct Dropped {
     pub protocol: u64,
     pub no_connection: u64,
     pub backlog: u64,
-    /// For others, or from addresses that nobody has.
+    /// Packets to other hosts, or from addresses that no host can have.
     pub foreign: u64,
 }
 
 impl Dropped {
-    /// By name.
+    /// Counts with the names of their reasons.
     fn each(&mut self) -> [(&'static str, &mut u64); 7] {
         [
             ("checksum", &mut self.checksum),
@@ -69,7 +69,7 @@ impl Dropped {
         }
     }
 
-    /// Those there were.
+    /// Reasons whose count is not 0, in parentheses.
     fn text(mut self) -> String {
         let reasons = self.each().into_iter().filter(|(_, count)| **count > 0);
         let reasons: Vec<String> = reasons
@@ -84,7 +84,7 @@ impl Dropped {
 }
 
 impl Totals {
-    /// Adds a connection's. Payload sent is without what was sent again.
+    /// Adds the counters of a connection. Payload sent excludes retransmissions.
     pub fn add(&mut self, counters: &Counters) {
         self.payload_bytes_sent +=
             counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
@@ -100,7 +100,7 @@ impl Totals {
         self.out_of_order_received += u64::from(counters.out_of_order_received);
     }
 
-    /// Adds another instance's.
+    /// Adds the totals of another instance.
     pub fn join(&mut self, other: &Totals) {
         let Totals {
             elapsed_ns,
@@ -142,8 +142,8 @@ impl Totals {
         self.packets_lost_on_the_wire += packets_lost_on_the_wire;
     }
 
-    /// Takes in what the endpoint and the wire count.
-    pub fn of_all(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
+    /// Sets the counts of the endpoint and of the wire.
+    pub fn set_endpoint(&mut self, endpoint: &EndpointCounters, lanes: &Lanes) {
         self.dropped = Dropped {
             checksum: endpoint.dropped_checksum,
             malformed: endpoint.dropped_malformed,
@@ -153,7 +153,7 @@ impl Totals {
             backlog: endpoint.dropped_backlog,
             foreign: endpoint.dropped_foreign,
         };
-        // What was never meant for it is not dropped because of what is in it.
+        // Packets for other hosts were not dropped because of their content.
         let own = Dropped {
             foreign: 0,
             ..self.dropped

@@ -1,4 +1,4 @@
-//! Where the instances post what they counted: one line a second, and at the end, for all of them.
+//! Adds up the counts of all instances, and prints one line each second and one at the end.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -9,33 +9,33 @@ use serde::Serialize;
 
 use super::configuration::Configuration;
 use super::flags::{Flags, Task};
-use super::report::Totals;
 use super::rows::{self, Row};
+use super::totals::Totals;
 use crate::format::Format;
-use crate::output::Patient;
+use crate::output::WaitingWriter;
 
-/// Posts of all instances.
-pub struct Board {
-    /// When they began.
+/// Counts of all instances, and where they are printed.
+pub struct Reporter {
+    /// Start of all instances.
     pub started: Instant,
     instances: usize,
     json: bool,
-    /// Standard output is for what a connection brings.
+    /// True if standard output carries the bytes of a connection, so that lines go to standard error.
     quiet: bool,
-    /// Connections to say, at most.
+    /// Limit of connections in the table; 0: no table.
     connections: usize,
     state: Mutex<State>,
 }
 
-/// What instances have posted of a second.
+/// Sum of the counts that instances have added for one second, or for the end.
 #[derive(Default)]
-struct Post {
+struct Sum {
     instances: usize,
     totals: Totals,
     rows: Vec<Row>,
 }
 
-/// A line of JSON.
+/// One line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -47,16 +47,16 @@ struct Line<'a> {
 #[derive(Default)]
 struct State {
     ready: usize,
-    /// By the second.
-    rounds: BTreeMap<u32, Post>,
-    /// Of those that have ended.
-    ended: Post,
-    /// What was said last.
+    /// Sums by second, for seconds to which not all instances have added their counts.
+    rounds: BTreeMap<u32, Sum>,
+    /// Final counts of the instances that have ended.
+    ended: Sum,
+    /// Totals of the last line, from which the next line's rates are derived.
     before: Totals,
 }
 
-impl Board {
-    /// As these flags ask.
+impl Reporter {
+    /// Makes the reporter for `flags.instances` instances, with the format and table that the flags ask for.
     pub fn new(flags: &Flags) -> Self {
         Self {
             started: Instant::now(),
@@ -68,12 +68,12 @@ impl Board {
         }
     }
 
-    /// Whether connections are to be posted.
+    /// True if the instances must add a row for each connection.
     pub fn wants_rows(&self) -> bool {
         self.connections > 0
     }
 
-    /// What there is before anything happens.
+    /// Prints the configuration, if the format is JSON.
     pub fn begin(&self, configuration: &Configuration) -> io::Result<()> {
         if !self.json {
             return Ok(());
@@ -82,77 +82,77 @@ impl Board {
         self.write(&format!("{line}\n"))
     }
 
-    /// One more is ready; whether all are.
-    pub fn is_ready(&self) -> bool {
+    /// Counts an instance as ready. True if all are.
+    pub fn mark_ready(&self) -> bool {
         self.change(|state| {
             state.ready += 1;
             state.ready == self.instances
         })
     }
 
-    /// What an instance has counted by this second; the last to post says the sum.
-    pub fn post(&self, round: u32, totals: Totals, rows: Vec<Row>) -> io::Result<()> {
+    /// Adds an instance's counts up to this second. The last instance to add prints the sum.
+    pub fn add_second(&self, round: u32, totals: Totals, rows: Vec<Row>) -> io::Result<()> {
         self.change(|state| {
-            let post = state.rounds.entry(round).or_default();
-            post.add(totals, rows);
-            if post.instances < self.instances {
+            let sum = state.rounds.entry(round).or_default();
+            sum.add(totals, rows);
+            if sum.instances < self.instances {
                 return Ok(());
             }
-            let post = std::mem::take(post);
-            // A round that one of them did not see will never be whole.
+            let sum = std::mem::take(sum);
+            // An earlier round that an instance skipped will never be complete.
             state.rounds.retain(|known, _| *known > round);
             if self.quiet {
                 return Ok(());
             }
-            self.say(state, post)
+            self.print(state, sum)
         })
     }
 
-    /// What an instance has counted altogether; the last to end says the sum.
+    /// Adds an instance's final counts. The last instance to end prints the sum.
     pub fn end(&self, totals: Totals) -> io::Result<()> {
         self.change(|state| {
             state.ended.add(totals, Vec::new());
             if state.ended.instances < self.instances {
                 return Ok(());
             }
-            let post = std::mem::take(&mut state.ended);
-            self.say(state, post)
+            let sum = std::mem::take(&mut state.ended);
+            self.print(state, sum)
         })
     }
 
-    fn say(&self, state: &mut State, post: Post) -> io::Result<()> {
-        let rows = rows::busiest(post.rows, self.connections);
+    fn print(&self, state: &mut State, sum: Sum) -> io::Result<()> {
+        let rows = rows::busiest(sum.rows, self.connections);
         let text = if self.json {
             let line = Line {
-                totals: &post.totals,
+                totals: &sum.totals,
                 connection_table: self.wants_rows().then_some(&rows),
             };
             format!("{}\n", serde_json::to_string(&line)?)
         } else {
-            // A table is looked at, not read through.
+            // On a terminal the table replaces the one before, as in top.
             let clear = self.wants_rows() && io::stdout().is_terminal();
             let clear = if clear { "\x1b[H\x1b[J" } else { "" };
-            let line = post.totals.line(&state.before);
+            let line = sum.totals.line(&state.before);
             format!("{clear}{line}\n{}", rows::table(&rows))
         };
-        state.before = post.totals;
+        state.before = sum.totals;
         self.write(&text)
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
         if self.quiet {
-            return Patient(io::stderr()).write_all(text.as_bytes());
+            return WaitingWriter(io::stderr()).write_all(text.as_bytes());
         }
-        Patient(io::stdout()).write_all(text.as_bytes())
+        WaitingWriter(io::stdout()).write_all(text.as_bytes())
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        // A sum is whole whoever panicked.
+        // The sums stay valid after a panic of another instance.
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Post {
+impl Sum {
     fn add(&mut self, totals: Totals, rows: Vec<Row>) {
         self.instances += 1;
         self.totals.join(&totals);
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_said_when_all_have_posted_it_and_the_end_when_all_have_ended() {
-        let board = Board {
+    fn a_second_is_printed_when_all_have_added_it_and_the_end_when_all_have_ended() {
+        let reporter = Reporter {
             started: Instant::now(),
             instances: 2,
             json: true,
@@ -182,15 +182,16 @@ mod tests {
             connections: 0,
             state: Mutex::default(),
         };
-        let said = || board.change(|state| (state.before.elapsed_ns, state.before.connections));
-        assert!(!board.is_ready() && board.is_ready());
-        board.post(1, totals(10, 1), Vec::new()).unwrap();
-        board.post(2, totals(20, 1), Vec::new()).unwrap();
-        assert_eq!(said(), (0, 0));
-        board.post(1, totals(11, 2), Vec::new()).unwrap();
-        assert_eq!(said(), (11, 3));
-        board.end(totals(25, 4)).unwrap();
-        board.end(totals(24, 5)).unwrap();
-        assert_eq!(said(), (25, 9));
+        let printed =
+            || reporter.change(|state| (state.before.elapsed_ns, state.before.connections));
+        assert!(!reporter.mark_ready() && reporter.mark_ready());
+        reporter.add_second(1, totals(10, 1), Vec::new()).unwrap();
+        reporter.add_second(2, totals(20, 1), Vec::new()).unwrap();
+        assert_eq!(printed(), (0, 0));
+        reporter.add_second(1, totals(11, 2), Vec::new()).unwrap();
+        assert_eq!(printed(), (11, 3));
+        reporter.end(totals(25, 4)).unwrap();
+        reporter.end(totals(24, 5)).unwrap();
+        assert_eq!(printed(), (25, 9));
     }
 }
