@@ -67,7 +67,7 @@ pub enum Command {
     /// Analyse captures: ACKs, bursts, splits and stalls.
     Trace(Trace),
     /// Run our own TCP on a TAP or TUN of this host; any client can talk to it.
-    Peer(Box<crate::peer::Flags>),
+    Peer(Box<tcpcost_peer::Flags>),
     /// Relay TCP connections by copy, splice, io_uring or our own TCP, and count both.
     Relay(Box<crate::relay::Flags>),
     /// Benchmarks with the command lines of netperf and uperf; also by link name.

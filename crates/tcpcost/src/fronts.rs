@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use tcpcost_signals::Interrupt;
 
-use crate::output::say;
+use tcpcost_console::output::say;
 
 /// A front end to run, and its arguments.
 pub struct Front {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::exit::usage;
+use tcpcost_console::exit::usage;
 
 /// How the machines of a lab are reached.
 #[derive(Debug, Default)]

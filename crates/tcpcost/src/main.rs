@@ -37,8 +37,8 @@ use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 use crate::cli::{Cli, Command, KernelsCommand};
-use crate::exit::{Exit, usage};
-use crate::format::Format;
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::Format;
 
 fn main() -> ExitCode {
     if tcpcost_guest::init::is_asked() {

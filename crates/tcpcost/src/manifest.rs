@@ -11,10 +11,11 @@
 //! each time up to five minutes, until a container has run for ten minutes. The command tries again meanwhile (`run/nodes.rs`).
 
 use serde_json::{Value, json};
+use tcpcost_console::exit::usage;
 use tcpcost_study::HostName;
 
-use crate::exit::usage;
-use crate::{cli, uperf};
+use crate::study::ShowArgs;
+use crate::uperf;
 
 /// Properties of the pods: `--pod KEY=VALUE`.
 struct Pods {
@@ -96,7 +97,7 @@ const LEASE: &str = "90s";
 ///
 /// # Errors
 /// No study has this name, cells have different hosts, or a capability or taint is wrong.
-pub fn manifest(args: &cli::Show) -> anyhow::Result<String> {
+pub fn manifest(args: &ShowArgs) -> anyhow::Result<String> {
     of_study(&args.name, &Pods::parse(&args.pod)?)
 }
 

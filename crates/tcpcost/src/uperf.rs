@@ -7,8 +7,8 @@ use std::path::Path;
 use tcpcost_study::{ConvertedProfile, UperfSurroundings, convert_uperf_profile, is_uperf_profile};
 
 use crate::cli;
-use crate::exit::usage;
-use crate::output;
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
 use crate::studies;
 
 /// Returns the words of the command line that runs a profile: `tcpcost run PROFILE …`.

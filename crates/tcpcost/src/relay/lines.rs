@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, Mode, Totals, Way};
 
 use super::{CHECK_INTERVAL, sentence};
-use crate::output;
+use tcpcost_console::output;
 
 /// Printer of the lines about connections and totals.
 pub struct Lines {

@@ -8,8 +8,8 @@ use tcpcost_study::Bed;
 
 use super::directory::{Overrides, RECORDS, STUDY, StoredRun};
 use super::shell::quoted;
-use crate::exit::usage;
-use crate::output;
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
 use crate::studies;
 
 /// Earlier runs that a run is compared with.

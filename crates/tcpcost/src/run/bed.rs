@@ -209,7 +209,7 @@ impl Bed {
                 return Err(out_of_turn(host, &answer));
             };
             for line in restored {
-                crate::output::say!(
+                tcpcost_console::output::say!(
                     "tcpcost: {host} put back what a dead agent had changed: {line}"
                 );
             }

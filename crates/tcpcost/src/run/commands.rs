@@ -9,7 +9,7 @@ use tcpcost_study::{Reach, Sides, Study};
 
 use super::directory::Overrides;
 use super::shell::for_a_shell;
-use crate::exit::usage;
+use tcpcost_console::exit::usage;
 
 /// What may run of the commands that a study names.
 #[derive(Debug, Clone, Default)]

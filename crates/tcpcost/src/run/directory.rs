@@ -18,8 +18,8 @@ use tcpcost_study::{
 };
 
 use super::exact_instructions::ExactInstructions;
-use crate::exit::usage;
-use crate::output;
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
 use crate::studies::STUDY_BYTES_MAX;
 use tcpcost_counts::printable_json;
 use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};

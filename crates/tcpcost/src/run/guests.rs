@@ -21,7 +21,7 @@ use super::directory::{Directory, OVERRIDES, Overrides, RECORDS, STUDY};
 use super::exact_instructions::ExactInstructions;
 use super::functions::{self, ByFunction, FUNCTIONS};
 use super::progress::Progress;
-use crate::exit::{Exit, Stop};
+use tcpcost_console::exit::{Exit, Stop};
 
 /// Memory of a guest in records is a multiple of this.
 const MEMORY_STEP: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use tcpcost_signals::Interrupt;
 use tcpcost_study::{Cell, DeviceSettings, HostName};
 
 use super::progress::Progress;
-use crate::output::say;
+use tcpcost_console::output::say;
 use tcpcost_host::journal::{self, Restored};
 use tcpcost_host::lock::{Hold, HostLock};
 

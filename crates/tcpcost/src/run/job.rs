@@ -6,8 +6,8 @@ use anyhow::Context;
 use super::commands::{self, Consent};
 use super::directory::{Directory, Made, Overrides, StoredRun};
 use crate::cli::RunArgs;
-use crate::exit::Exit;
-use crate::output;
+use tcpcost_console::exit::Exit;
+use tcpcost_console::output;
 use crate::slurm::{self, Allocation, Job};
 use crate::uperf;
 

@@ -14,7 +14,7 @@ use super::commands::Consent;
 use super::placement::ONE_THREAD;
 use super::shell::{for_a_shell, quoted};
 use crate::cli::HostArgs;
-use crate::exit::usage;
+use tcpcost_console::exit::usage;
 use crate::hosts_file::Lab;
 use crate::slurm::{self, Allocation};
 

@@ -45,10 +45,10 @@ use self::plan::Plan;
 use self::progress::Progress;
 use self::runner::Runner;
 use crate::cli;
-use crate::exit::{Exit, line, usage};
-use crate::format::Format;
+use tcpcost_console::exit::{Exit, line, usage};
+use tcpcost_console::format::Format;
 use crate::hosts_file::Lab;
-use crate::output;
+use tcpcost_console::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
 
@@ -335,9 +335,9 @@ fn report(
         true => "",
         false => " --allow-exec",
     };
-    let page = store.replace(output::PAGE, &html(&summary));
-    let exit = output::exit(&summary);
-    let printed = output::print(std::slice::from_ref(&summary), &telling.output);
+    let page = store.replace(results::PAGE, &html(&summary));
+    let exit = results::exit(&summary);
+    let printed = results::print(std::slice::from_ref(&summary), &telling.output);
     let interrupted = ended?;
     if interrupted {
         output::say!(
@@ -346,7 +346,7 @@ fn report(
         );
     }
     page.and(printed)?;
-    output::say_what_is_missing(&summary);
+    results::say_what_is_missing(&summary);
     if let (Some(baseline), false) = (baseline, telling.quiet) {
         baseline.say_second_clock(&summary);
     }

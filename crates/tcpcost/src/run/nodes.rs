@@ -394,7 +394,7 @@ impl Nodes {
                 };
                 if !waited_for.contains(&gone) {
                     waited_for.push(gone);
-                    crate::output::say!("tcpcost: {gone} is waited for: {reason}");
+                    tcpcost_console::output::say!("tcpcost: {gone} is waited for: {reason}");
                 }
                 if self.interrupt.wait(1, AGAIN) {
                     return Err(AskError::Interrupted);
@@ -763,7 +763,7 @@ impl Drop for Nodes {
             if let Some(said) = words.and_then(LastWords::take)
                 && told.insert(said.clone())
             {
-                crate::output::say!("{said}");
+                tcpcost_console::output::say!("{said}");
             }
         }
     }

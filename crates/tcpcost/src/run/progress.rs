@@ -8,7 +8,7 @@ use tcpcost_counts::printable;
 use tcpcost_report::derive;
 use tcpcost_study::{Derived, Figure, Outcome, Record, Study};
 
-use crate::output;
+use tcpcost_console::output;
 
 /// The one place that writes progress.
 pub struct Progress {

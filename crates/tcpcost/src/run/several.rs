@@ -15,8 +15,8 @@ use super::directory::{Directory, Overrides, RECORDS, StoredRun};
 use super::launcher::Launchers;
 use super::{default_directory, overrides};
 use crate::cli;
-use crate::exit::{Exit, Stop, usage};
-use crate::output;
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::output;
 use crate::uperf;
 
 /// One side: what is run, by which build, and where the runs go.
@@ -200,8 +200,8 @@ pub fn stored(
             ));
         }
     }
-    let exit = output::exit(&last);
-    output::print(std::slice::from_ref(&last), &telling.output)?;
+    let exit = results::exit(&last);
+    results::print(std::slice::from_ref(&last), &telling.output)?;
     if let (Some(baseline), true) = (baseline, telling.output.is_text()) {
         baseline.say_second_clock(&last);
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use tcpcost_study::{HostName, Reach, Topology};
 
-use crate::exit::usage;
+use tcpcost_console::exit::usage;
 
 /// Nodes of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::output;
+use tcpcost_console::output;
 
 /// A job to submit.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@ use tcpcost_tcp::{Config as Tcp, KeepAlive};
 
 use super::super::not_started;
 use super::Flags;
-use crate::exit::usage;
-use crate::peer::{KernelSide, Network, check_networks, check_remote, interface_name};
+use tcpcost_console::exit::usage;
+use tcpcost_peer::{KernelSide, Network, check_networks, check_remote, interface_name};
 
 /// The flags of mode `user`.
 #[derive(Debug, Args)]
