@@ -187,7 +187,7 @@ fn several_runs_go_on_where_they_were_interrupted() {
     started.signal(libc::SIGINT);
     let ran = started.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stderr.contains("with --out out goes on"), "{ran:?}");
+    assert!(ran.stderr.contains("with --out out continues"), "{ran:?}");
     assert!(!place.path("out/003").exists());
     let texts = || {
         ["001", "002"].map(|run| {

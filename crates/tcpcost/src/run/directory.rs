@@ -263,7 +263,7 @@ impl Directory {
         let lock = lock(&folder)?;
         if folder.has(RECORDS) {
             return Err(usage(format!(
-                "{path} already holds records: choose another --out, or go on with --resume {path}"
+                "{path} already holds records: choose another --out, or continue with --resume {path}"
             )));
         }
         let mut created = CreatedFiles {

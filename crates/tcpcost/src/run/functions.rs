@@ -159,13 +159,13 @@ fn moving(functions: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f
 /// Work of a trial: received KiB, or transactions. `None` if there was none.
 fn units(record: &Record) -> Option<f64> {
     let has_transactions = record.knobs.has_transactions();
-    let of = match has_transactions {
+    let quantity = match has_transactions {
         true => Quantity::Transactions,
         false => Quantity::PayloadBytesReceived,
     };
     let hosts = record.hosts.values();
     let counts: Vec<u64> = hosts
-        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, of))
+        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, quantity))
         .collect();
     let sum = counts.iter().sum::<u64>() as f64;
     let units = if has_transactions { sum } else { sum / 1024.0 };

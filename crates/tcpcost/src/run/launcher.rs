@@ -119,7 +119,7 @@ impl Launchers {
             (None, _) => Ok(()),
             (Some(_), Some(job)) => job.place(topology),
             (Some(host), None) => Err(usage(format!(
-                "{} is on a node of a job: --slurm submits a job, or runs within one",
+                "{} is on a node of a job: use --slurm, which submits a job or runs within one",
                 host.name
             ))),
         }

@@ -344,7 +344,7 @@ fn report(
     let interrupted = ended?;
     if interrupted {
         output::say!(
-            "tcpcost: interrupted; go on with: tcpcost run{consent} --resume {}",
+            "tcpcost: interrupted; continue with: tcpcost run{consent} --resume {}",
             store.path().display()
         );
     }

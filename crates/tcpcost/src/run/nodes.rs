@@ -656,7 +656,7 @@ impl Nodes {
     fn next(&mut self, events: &Events, host: HostName) -> Result<Option<Event>, AskError> {
         let Some(due) = self.node(host).due else {
             let event = events.receiver.recv();
-            return Ok(Some(event.expect("the queue holds a sender of its own")));
+            return Ok(Some(event.expect("the queue has a sender itself")));
         };
         let now = Instant::now();
         if now >= due {
@@ -687,7 +687,7 @@ impl Nodes {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                unreachable!("the queue holds a sender of its own")
+                unreachable!("the queue has a sender itself")
             }
         }
     }

@@ -174,9 +174,9 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
     a / greater * b
 }
 
-/// Sets the address of sockets of the host `of` to the one by which the host `by` reaches it.
-fn set_address(sockets: &mut [SocketAddr], topology: &Topology, of: HostName, by: HostName) {
-    if let Some(address) = topology.address_of(of, by) {
+/// Sets the address of sockets of `host` to the one by which `from` reaches it.
+fn set_address(sockets: &mut [SocketAddr], topology: &Topology, host: HostName, from: HostName) {
+    if let Some(address) = topology.address_of(host, from) {
         sockets.iter_mut().for_each(|socket| socket.set_ip(address));
     }
 }

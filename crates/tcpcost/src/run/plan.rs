@@ -539,8 +539,8 @@ mod tests {
             assert_eq!(Plan::trials(&study, &records), 7);
             records.push(record(&study, next, Outcome::Measured, false));
         }
-        let of = |name: &str| records.iter().filter(|record| record.cell == name).count();
-        let counts = ["flows=1", "flows=2", "flows=2, captured"].map(of);
+        let count = |name: &str| records.iter().filter(|record| record.cell == name).count();
+        let counts = ["flows=1", "flows=2", "flows=2, captured"].map(count);
         assert_eq!(counts, [2, 2, 3]);
     }
 

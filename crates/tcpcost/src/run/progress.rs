@@ -92,10 +92,10 @@ fn outcome(study: &Study, record: &Record) -> String {
         }
         Outcome::Measured => {
             let derived = derive(record);
-            let of = |kind| derived.get(&Derived::total(kind)).copied();
+            let value = |kind| derived.get(&Derived::total(kind)).copied();
             let has_transactions = record.knobs.has_transactions();
-            let transactions = of(Figure::TransactionsPerS).filter(|_| has_transactions);
-            let work = match (transactions, of(Figure::Goodput)) {
+            let transactions = value(Figure::TransactionsPerS).filter(|_| has_transactions);
+            let work = match (transactions, value(Figure::Goodput)) {
                 (Some(rate), _) => format!("{rate:.0} transactions/s"),
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
                 // A clock that counts instructions has no rate per second.

@@ -93,7 +93,7 @@ pub fn several(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             if exit == Exit::Interrupted {
                 let out = out.display();
                 output::say!(
-                    "tcpcost: interrupted; the runs so far: {out}; the same command with --out {out} goes on"
+                    "tcpcost: interrupted; the runs so far: {out}; the same command with --out {out} continues"
                 );
                 return Ok(exit);
             }

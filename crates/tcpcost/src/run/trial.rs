@@ -220,7 +220,7 @@ impl Trial<'_> {
 
     /// Capture that a host must make. `None` if the trial is not captured, or the host is no end of connections or has several devices.
     fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
-        let of = self.cell.captured.as_ref()?;
+        let cell = self.cell.captured.as_ref()?;
         let is_own = topology.host(host).is_none_or(|host| host.reach.is_own());
         // On this machine the open folder is used, because its path may lead elsewhere by now. Another machine uses its own folder of that path.
         let folder = match is_own {
@@ -233,7 +233,7 @@ impl Trial<'_> {
             file: folder.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(
-                "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {host}"
+                "tcpcost: study {study}, cell \"{cell}\", repetition {repetition}, {host}"
             ),
         })
     }

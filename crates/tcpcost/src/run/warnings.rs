@@ -29,12 +29,12 @@ pub fn judge(
     others: &BTreeMap<HostName, Vec<String>>,
 ) -> Vec<Warning> {
     let derived = derive(record);
-    let of = |kind| derived.get(&Derived::total(kind)).copied();
+    let total = |kind| derived.get(&Derived::total(kind)).copied();
     let mut warnings = Vec::new();
 
     // eBPF first, because samples at ticks are only a guess in a short trial.
-    let of_others = of(Figure::ExactOthersRatio).or_else(|| of(Figure::OthersRatio));
-    if let Some(ratio) = of_others.filter(|&ratio| ratio > others_max) {
+    let others_ratio = total(Figure::ExactOthersRatio).or_else(|| total(Figure::OthersRatio));
+    if let Some(ratio) = others_ratio.filter(|&ratio| ratio > others_max) {
         let names: Vec<&str> = others
             .values()
             .flat_map(|names| names.iter().map(String::as_str))
@@ -70,14 +70,16 @@ pub fn judge(
             warnings.push(Warning::new(WarningCode::Other, text).of(vec![*host]));
         }
     }
-    if let Some(ratio) = of(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
+    if let Some(ratio) = total(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
         let text = format!(
             "the hypervisor took {:.1} % of the trial's CPUs: repeat when the host is quiet, or use a machine of your own",
             ratio * 100.0
         );
         warnings.push(Warning::new(WarningCode::Steal, text).extent(ratio * 100.0));
     }
-    if let Some(ratio) = of(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX) {
+    if let Some(ratio) =
+        total(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX)
+    {
         let text = format!(
             "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if they still differ, do not trust the number",
             ratio * 100.0
@@ -163,10 +165,10 @@ fn stragglers(record: &Record) -> Option<Warning> {
         let reading = readings.find(|reading| {
             reading.meter == MeterName::Workload && reading.whose == Whose::Workload
         })?;
-        let of = |quantity| reading.counts.get(&quantity).copied();
+        let count = |quantity| reading.counts.get(&quantity).copied();
         let bytes = [Quantity::PayloadBytesSent, Quantity::PayloadBytesReceived];
-        let bytes: u64 = bytes.into_iter().filter_map(of).sum();
-        let work = of(Quantity::Transactions).unwrap_or(bytes);
+        let bytes: u64 = bytes.into_iter().filter_map(count).sum();
+        let work = count(Quantity::Transactions).unwrap_or(bytes);
         let times = record.topology.times(name).max(1) as f64;
         Some((
             name,
@@ -265,7 +267,7 @@ fn softirq_elsewhere(record: &Record) -> Option<Warning> {
 fn frequency(host: &Machine) -> Option<Warning> {
     let governor = host.governor.as_deref()?;
     (governor != "performance").then(|| {
-        let text = format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance");
+        let text = format!("the CPU frequency governor is {governor}: times vary with it; set it by: cpupower frequency-set -g performance");
         Warning::new(WarningCode::Frequency, text)
     })
 }
