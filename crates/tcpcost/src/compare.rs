@@ -8,14 +8,13 @@ use std::process::ExitCode;
 use std::slice::from_ref;
 
 use clap::Args;
+use tcpcost_conduct::{
+    self as run, Baseline, Directory, HostArgs, Lab, Launchers, Overrides, Telling, results, studies,
+};
 use tcpcost_console::exit::usage;
 use tcpcost_observe::{End, StatArgs};
 use tcpcost_report::{Incomparable, is_per_transaction, transactions_differ};
 use tcpcost_study::{Sides, Study, units};
-
-use crate::hosts_file::Lab;
-use crate::run::{self, Baseline, Directory, HostArgs, Launchers, Overrides, Telling};
-use crate::{results, uperf};
 
 /// `tcpcost compare`.
 #[derive(Debug, Args)]
@@ -133,7 +132,7 @@ fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Res
             ));
         }
     };
-    let (study_name, text, file) = uperf::find(named)?;
+    let (study_name, text, file) = studies::find(named)?;
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
     set.extend(run::pairs("--set", &args.set)?);
     let overrides = Overrides {
@@ -232,8 +231,13 @@ fn commands(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         output,
         command: args.command.clone(),
     };
-    Ok(match tcpcost_observe::compare(&stat, time)? {
+    tcpcost_observe::compare(&stat, time).map(exit_code)
+}
+
+/// Returns the exit code of `stat`, or of a comparison of two commands.
+pub fn exit_code(end: End) -> ExitCode {
+    match end {
         End::Code(code) => code.into(),
         End::Decided(decision) => results::exit_of(decision).into(),
-    })
+    }
 }

@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use tcpcost_conduct::{
+    self as run, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
+    default_directory, results, studies,
+};
 use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::output;
 use tcpcost_console::values::at_least_one;
 use tcpcost_guest::Kernel;
 use tcpcost_report::{Decision, Earlier, Summary};
-
-use crate::run::{
-    ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling, default_directory,
-};
-use crate::{results, run, uperf};
 
 /// Options of `kernels` that `kernels bisect` has, too.
 const OF_BOTH: [&str; 7] = [
@@ -116,7 +115,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
     for named in &args.studies {
-        let (name, text, file) = uperf::find(named)?;
+        let (name, text, file) = studies::find(named)?;
         let mut pair = Vec::new();
         for (letter, kernel) in [("a", &args.a), ("b", &args.b)] {
             let kernel = kernel.as_ref().expect("clap asks for both");

@@ -6,14 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use tcpcost_conduct::{StoredRun, results};
 use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::format::{Format, Output, ReportFormats};
 use tcpcost_console::output;
 use tcpcost_counts::TextForm;
 use tcpcost_report::{CellSummary, Summary, flame, flame_difference, html};
-
-use crate::results;
-use crate::run::StoredRun;
 
 /// `tcpcost report`.
 #[derive(Debug, Args)]

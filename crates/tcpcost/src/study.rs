@@ -1,70 +1,66 @@
-//! `tcpcost study`: built-in studies, and study files by path.
+//! `tcpcost study`: built-in studies and their knobs.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-
+use clap::{Args, Subcommand};
 use csv::{Terminator, WriterBuilder};
+use tcpcost_conduct::studies::{self, BUILT_IN};
+use tcpcost_console::exit::usage;
+use tcpcost_console::format::{Format, ListFormats, Output, ShowFormats};
 use tcpcost_study::{Group, KNOBS, Knob, Of, Study, nearest};
 
-use tcpcost_console::exit::usage;
-use tcpcost_console::format::{Format, ListFormats, Output};
+use crate::manifest;
 
-/// Finds a study by its built-in name or by its path. Returns its name, its text, and the file's
-/// name for error messages.
-///
-/// # Errors
-/// No study has this name, or the file cannot be read: exit code 2.
-pub fn find(named: &str) -> anyhow::Result<(String, String, String)> {
-    if let Some(text) = built_in(named) {
-        return Ok((
-            named.to_string(),
-            text.to_string(),
-            format!("{named} (built in)"),
-        ));
-    }
-    let path = Path::new(named);
-    let is_path = named.contains('/') || path.extension().is_some();
-    match read(path) {
-        Ok(text) => {
-            let stem = path
-                .file_stem()
-                .map_or_else(|| named.into(), |stem| stem.to_string_lossy());
-            Ok((stem.into_owned(), text, named.to_string()))
-        }
-        Err(error) if is_path => Err(usage(format!("read {named}: {error}"))),
-        Err(_) => {
-            let names = BUILT_IN.iter().map(|(name, _)| *name);
-            let near = nearest(named, names.clone());
-            let meant = near.map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
-            Err(usage(format!(
-                "no study \"{named}\"{meant}: built in are {}; a file is named by its path, e.g. ./{named}.toml",
-                names.collect::<Vec<_>>().join(", ")
-            )))
-        }
-    }
+/// `tcpcost study`.
+#[derive(Debug, Subcommand)]
+pub enum StudyCommand {
+    /// List the built-in studies.
+    List(Output<ListFormats>),
+    /// Print a built-in study as a file to copy and change, or the objects of Kubernetes whose pods are its hosts.
+    Show(ShowArgs),
+    /// List the knobs that a study can set: values, defaults, and support by each TCP.
+    Knobs {
+        /// This knob alone.
+        name: Option<String>,
+    },
+    /// Print a profile of uperf (XML) as a study file that runs the same.
+    Convert {
+        /// Path of the profile.
+        profile: String,
+    },
 }
 
-/// Longest study, 1 MiB. The limit ends the reading of an endless file such as /dev/zero.
-pub const STUDY_BYTES_MAX: u64 = 1 << 20;
+/// `tcpcost study show`.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Keys of --pod:\n  image=IMAGE          the image of the pods, with tcpcost (make static) in its PATH; needed\n  attach               the agents are the Job itself, reached by kubectl attach instead of exec\n  host-network         measure the nodes' own devices instead of the pods'\n  capabilities=LIST    capabilities of the pods, or none [default: BPF,PERFMON,NET_ADMIN]\n  tolerate=TAINT       a node taint to tolerate: KEY=VALUE:EFFECT, KEY:EFFECT or KEY; may be repeated\n  namespace=NAME       namespace of the objects [default: kubectl's]\n  deadline=SECONDS     time after which the pods end by themselves [default: 86400]"
+)]
+pub struct ShowArgs {
+    /// Name of a built-in study; with --format manifest also the path of a study file.
+    pub name: String,
+    /// Format of the study.
+    #[command(flatten)]
+    pub output: Output<ShowFormats>,
+    /// With --format manifest: image=IMAGE, and other properties of the pods; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub pod: Vec<String>,
+}
 
-/// Reads a text that the user named: a file, or a pipe such as `<(COMMAND)`.
-///
-/// # Errors
-/// FileTooLarge beyond 1 MiB; InvalidData if the text is not UTF-8; else the kernel's error.
-pub fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    file.take(STUDY_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > STUDY_BYTES_MAX {
-        let reason = "longer than 1 MiB";
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+/// Returns the output of `tcpcost study`.
+pub fn study(command: &StudyCommand) -> anyhow::Result<String> {
+    match command {
+        StudyCommand::List(output) => list(output),
+        StudyCommand::Show(args) if args.output.has(Format::Manifest) => {
+            manifest::manifest(&args.name, &args.pod)
+        }
+        StudyCommand::Show(args) if args.pod.is_empty() => show(&args.name),
+        StudyCommand::Show(_) => Err(usage("--pod needs --format manifest")),
+        StudyCommand::Knobs { name: None } => Ok(knobs()),
+        StudyCommand::Knobs { name: Some(name) } => one_knob(name),
+        StudyCommand::Convert { profile } => studies::convert(profile),
     }
-    Ok(text)
 }
 
 /// Returns the output of `tcpcost study list`.
-pub fn list(output: &Output<ListFormats>) -> anyhow::Result<String> {
+fn list(output: &Output<ListFormats>) -> anyhow::Result<String> {
     let studies = BUILT_IN
         .iter()
         .map(|(name, text)| Ok((*name, Study::parse(name, text, name)?)))
@@ -100,10 +96,10 @@ pub fn list(output: &Output<ListFormats>) -> anyhow::Result<String> {
 }
 
 /// Returns the output of `tcpcost study show NAME`: the text of a built-in study.
-pub fn show(name: &str) -> anyhow::Result<String> {
-    match built_in(name) {
+fn show(name: &str) -> anyhow::Result<String> {
+    match studies::built_in(name) {
         Some(text) => Ok(text.to_string()),
-        None => Err(find(name).err().unwrap_or_else(|| {
+        None => Err(studies::find_text(name).err().unwrap_or_else(|| {
             usage(format!(
                 "{name} is a file, not a built-in study: it can be copied as it is"
             ))
@@ -115,7 +111,7 @@ pub fn show(name: &str) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// No knob has this name.
-pub fn one_knob(named: &str) -> anyhow::Result<String> {
+fn one_knob(named: &str) -> anyhow::Result<String> {
     let name = named.rsplit('.').next().unwrap_or(named);
     match KNOBS
         .iter()
@@ -131,7 +127,7 @@ pub fn one_knob(named: &str) -> anyhow::Result<String> {
 }
 
 /// Returns the output of `tcpcost study knobs`.
-pub fn knobs() -> String {
+fn knobs() -> String {
     let mut text = String::new();
     for (group, title) in [(Group::Workload, "[workload]"), (Group::Bed, "[bed]")] {
         text += &format!("{title}\n");
@@ -164,90 +160,4 @@ fn knob_text(knob: &Knob) -> String {
         text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
     }
     text
-}
-
-/// Lists the built-in studies: name and text.
-macro_rules! built_in {
-    ($($name:literal),+ $(,)?) => {
-        &[$(($name, include_str!(concat!("../studies/", $name, ".toml")))),+]
-    };
-}
-
-const BUILT_IN: &[(&str, &str)] = built_in![
-    "tour",
-    "cost-of-tcp",
-    "acks",
-    "ack-limits",
-    "ack-bursts",
-    "tso-split",
-    "fair-queue",
-    "stacks",
-    "accounting",
-    "copy-paths",
-    "send-paths",
-    "relay",
-    "crossover",
-    "on-read",
-    "segmentation",
-    "write-size",
-    "connections",
-    "transmit",
-    "lso",
-    "ack-ratio",
-    "scale",
-    "request-response",
-    "beside",
-    "profile",
-    "fleet-check",
-];
-
-/// Returns the text of a built-in study. `None` if no study has this name.
-pub fn built_in(name: &str) -> Option<&'static str> {
-    let found = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
-    found.map(|(_, text)| *text)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn every_file_of_the_studies_folder_is_shipped() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/studies");
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            assert!(built_in(name).is_some(), "{name} is in no list");
-        }
-    }
-
-    #[test]
-    fn shipped_studies_parse_and_say_what_they_ask() {
-        for (name, text) in BUILT_IN {
-            let study = Study::parse(name, text, name).unwrap_or_else(|error| panic!("{error}"));
-            assert!(study.title.starts_with(name), "{name}: {}", study.title);
-        }
-    }
-
-    #[test]
-    fn every_shipped_study_is_done_in_a_minute() {
-        for (name, text) in BUILT_IN {
-            let mut study = Study::parse(name, text, name).unwrap();
-            study.make_quick();
-            let of_cell = |cell| {
-                let (warm_up, duration) = study.times(cell);
-                // A trial with a capture also waits for the capture and reads it.
-                let trial = TRIAL * if cell.captured.is_some() { 2 } else { 1 };
-                (warm_up + duration + trial) * study.repetitions(cell)
-            };
-            let all: Duration = study.cells.iter().map(of_cell).sum();
-            assert!(!all.is_zero(), "{name}");
-            assert!(all < Duration::from_secs(56), "{name}: {all:?}");
-        }
-    }
-
-    /// Time that a trial takes beyond its warm-up and its interval.
-    const TRIAL: Duration = Duration::from_millis(120);
 }

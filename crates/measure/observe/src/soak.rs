@@ -6,15 +6,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_meter::Meter;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{Figure, Quantity, Reading, Whose};
 
-use tcpcost_console::exit::{Exit, usage};
-use tcpcost_console::format::Format;
-use tcpcost_console::output;
 use tcpcost_host::cpus::{self, Cpus};
 
 use crate::watch::WatchArgs;

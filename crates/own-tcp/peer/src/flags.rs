@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use tcpcost_console::exit::usage;
+use tcpcost_console::format::{Output, TextOrJson};
+use tcpcost_console::set::Set;
 use tcpcost_link::Layer;
 use tcpcost_tcp::CongestionControl;
 
 use super::service::Service;
-use tcpcost_console::exit::usage;
-use tcpcost_console::format::{Output, TextOrJson};
-use tcpcost_console::set::Set;
 pub use local::Forward;
 pub use network::{Network, check as check_networks, check_remote};
 pub use service::Task;

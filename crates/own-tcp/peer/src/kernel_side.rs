@@ -3,11 +3,11 @@
 //! An interface that the peer made is removed with it. On an interface that existed before, all changes are undone, also
 //! after a signal or an error, but not after kill -9.
 
+use tcpcost_console::output::say;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::link;
 
 use super::flags::Network;
-use tcpcost_console::output::say;
 
 /// Changes of the interface. Dropping the value undoes them.
 pub struct KernelSide {

@@ -32,15 +32,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
+use tcpcost_console::exit::Exit;
+use tcpcost_console::output::say;
 use tcpcost_host::named_file;
 use tcpcost_link::pcapng::{Header, Writer};
 use tcpcost_link::{Captured, Device, Impaired, Tap};
 use tcpcost_signals::Interrupt;
 use tcpcost_stack::{SocketOptions, Stack, UserStack, Wire};
 use tcpcost_tcp::Ports;
-
-use tcpcost_console::exit::Exit;
-use tcpcost_console::output::say;
 
 use configuration::Configuration;
 use forward::{Distributor, Queue};

@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
+use tcpcost_console::format::Format;
+use tcpcost_console::output::WaitingWriter;
 
 use super::configuration::Configuration;
 use super::flags::{Flags, Task};
 use super::rows::{self, Row};
 use super::totals::Totals;
-use tcpcost_console::format::Format;
-use tcpcost_console::output::WaitingWriter;
 
 /// Counts of all instances, and where they are printed.
 pub struct Reporter {

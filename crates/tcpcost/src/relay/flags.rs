@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use tcpcost_console::exit::usage;
+use tcpcost_console::format::{Format, Output, TextOrJson};
+use tcpcost_console::set::{Set, switch};
 use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
-use tcpcost_console::exit::usage;
-use tcpcost_console::format::{Format, Output, TextOrJson};
 use tcpcost_peer::PolicyFlags;
-use tcpcost_console::set::{Set, switch};
 use user::UserFlags;
 
 /// `tcpcost relay`.

@@ -13,13 +13,12 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
-use tcpcost_host::address;
-use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
-use tcpcost_signals::Interrupt;
-
 use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output::say;
+use tcpcost_host::address;
+use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_signals::Interrupt;
 
 pub use flags::Flags;
 use lines::Lines;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use tcpcost_trace::{Causes, Pair, Passed, Report, Segment, Sink, read};
-
-use super::{Options, open};
 use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
+use tcpcost_trace::{Causes, Pair, Passed, Report, Segment, Sink, read};
+
+use super::{Options, TraceArgs, open};
 
 /// Compares two captures of one transfer at two places if a connection is in both. Otherwise
 /// compares two transfers, and shows the causes of their difference.

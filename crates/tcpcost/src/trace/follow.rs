@@ -9,6 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_trace::{
     Analysis, Broken, Graph, Link, Reading, Report, Segment, Sink, connection_text, follow,
     json_line, parse, text,
@@ -16,9 +19,6 @@ use tcpcost_trace::{
 
 use super::{Options, TraceArgs};
 use super::growing::{FileEnd, Growing};
-use tcpcost_console::exit::{Exit, Stop, usage};
-use tcpcost_console::format::Format;
-use tcpcost_console::output;
 use tcpcost_host::libpcap::{CaptureError, Live};
 use tcpcost_signals::Interrupt;
 use tcpcost_observe::ticker::Clock;

@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_counts::TextForm;
 use tcpcost_study::units;
 use tcpcost_trace::{
@@ -19,9 +22,7 @@ use tcpcost_trace::{
     write_csv, write_json,
 };
 
-use tcpcost_console::exit::{Exit, usage};
-use tcpcost_console::format::Format;
-use tcpcost_console::output;
+pub use args::TraceArgs;
 
 /// Analyses the captures and prints their reports. A broken capture is a line on standard error and
 /// exit code 1; its packets before the break are reported like those of other captures.

@@ -127,7 +127,7 @@ fn restore() -> anyhow::Result<Exit> {
     let folder = journal::folder().map_err(anyhow::Error::msg)?;
     let restored = journal::restore(&folder)?;
     if restored == journal::Restored::default() {
-        output::write("nothing to put back\n")?;
+        output::write("nothing to restore\n")?;
     } else {
         output::write(&restored.to_string())?;
     }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use regex::Regex;
+use tcpcost_console::exit::usage;
+use tcpcost_console::output::say;
 use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source};
 use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
@@ -22,9 +24,6 @@ use tcpcost_meter::descendants::Descendants;
 use tcpcost_meter::rusage::Children;
 use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope};
 use tcpcost_signals::Interrupt;
-
-use tcpcost_console::exit::usage;
-use tcpcost_console::output::say;
 
 use super::StatArgs;
 use crate::watch::Sample;

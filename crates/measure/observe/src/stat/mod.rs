@@ -12,6 +12,9 @@ mod versus;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_counts::TextForm;
 use tcpcost_host::namespace::{self, Way};
 use tcpcost_report::Decision;
@@ -21,9 +24,6 @@ pub use args::StatArgs;
 
 use self::measure::{Bench, Run};
 use self::versus::Verdict;
-use tcpcost_console::exit::{Exit, Stop, usage};
-use tcpcost_console::format::Format;
-use tcpcost_console::output;
 
 /// Number of signals that end this process at once. Ctrl-C reaches the command as well.
 const ENDS_AT_ONCE: u32 = 3;

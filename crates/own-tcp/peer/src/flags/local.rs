@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use super::network::{self, Network};
 use tcpcost_console::exit::usage;
+
+use super::network::{self, Network};
 
 /// An address of this host, and the destination of the applications that connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]

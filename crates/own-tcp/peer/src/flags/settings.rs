@@ -4,13 +4,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use tcpcost_console::set::switch;
 use tcpcost_link::Offloads;
 use tcpcost_stack::UserSettings;
 use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::super::policy::PolicyFlags;
 use super::wire::{WireFlags, size_of, time};
-use tcpcost_console::set::switch;
 
 /// A congestion control by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

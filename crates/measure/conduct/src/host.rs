@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use tcpcost_console::output::say;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{Cell, DeviceSettings, HostName};
 
 use super::progress::Progress;
-use tcpcost_console::output::say;
 use tcpcost_host::journal::{self, Restored};
 use tcpcost_host::lock::{Hold, HostLock};
 

@@ -1,6 +1,11 @@
-//! `tcpcost run`: measures every cell of a study, repetition by repetition. Each record is on disk before the next trial begins.
+//! Conducts studies: measures every cell, repetition by repetition. Each record is on disk before the next trial begins.
+//!
+//! [`run`] is the command `tcpcost run`. [`conduct`] and [`in_guests`] do the same for studies that another command makes.
+
+#![forbid(unsafe_code)]
 
 mod access;
+mod args;
 mod baseline;
 mod bed;
 mod commands;
@@ -11,6 +16,7 @@ mod exact_instructions;
 mod functions;
 mod guests;
 mod host;
+mod hosts_file;
 mod job;
 mod launcher;
 mod lines;
@@ -22,10 +28,13 @@ mod plan;
 mod progress;
 mod push;
 mod reap;
+pub mod results;
 mod runner;
 mod several;
 mod shell;
+mod slurm;
 mod stderr_tail;
+pub mod studies;
 mod trial;
 mod warnings;
 
@@ -34,30 +43,30 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, line, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_report::{Summary, html};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{Record, Study};
 
 use self::access::Access;
+use self::directory::RECORDS;
+use self::guests::Boots;
 use self::job::Part;
 use self::nodes::Events;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::runner::Runner;
-use crate::cli;
-use tcpcost_console::exit::{Exit, line, usage};
-use tcpcost_console::format::Format;
-use crate::hosts_file::Lab;
-use tcpcost_console::output;
-use crate::slurm::{self, Allocation};
-use crate::uperf;
+use self::slurm::Allocation;
 
+pub use self::args::{HostArgs, RunArgs, Telling};
 pub use self::baseline::{Baseline, directories, runs_at};
 pub use self::commands::Consent;
-pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
+pub use self::directory::{Directory, Overrides, StoredRun};
 pub use self::exact_instructions::ExactInstructions;
 pub use self::functions::ByFunction;
-pub use self::guests::Boots;
+pub use self::hosts_file::Lab;
 pub use self::launcher::Launchers;
 pub use self::several::stored;
 
@@ -71,7 +80,7 @@ pub fn requests_to_stop() -> anyhow::Result<Interrupt> {
 const ENDS_AT_ONCE: u32 = 3;
 
 /// Runs a study as the command line says.
-pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
+pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if let (Some(directory), true) = (&args.resume, args.dry_run) {
         let stored = StoredRun::load(directory)?;
         let launchers = Launchers::new(&args.hosts)?;
@@ -109,7 +118,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
                 .study
                 .as_deref()
                 .expect("clap asks for a study unless --resume is given");
-            let (name, text, file) = uperf::find(named)?;
+            let (name, text, file) = studies::find(named)?;
             let overrides = overrides(args, name)?;
             let study = overrides.apply(&text, &file)?;
             if args.dry_run {
@@ -201,7 +210,7 @@ pub fn conduct(
     records: Vec<Record>,
     launchers: Launchers,
     baseline: Option<&Baseline>,
-    telling: &cli::Telling,
+    telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let Conducted { records, ended } = trials(store, study, records, launchers, telling.quiet)?;
     report(store, study, &records, ended, baseline, telling)
@@ -251,13 +260,13 @@ fn trials(
 }
 
 /// Boots guests until a study's trials are done, and reports.
-pub fn conduct_in_guests(
+fn conduct_in_guests(
     store: &mut Directory,
     study: &Study,
     mut records: Vec<Record>,
     boots: &Boots<'_>,
     baseline: Option<&Baseline>,
-    telling: &cli::Telling,
+    telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
@@ -328,7 +337,7 @@ fn report(
     records: &[Record],
     ended: anyhow::Result<bool>,
     baseline: Option<&Baseline>,
-    telling: &cli::Telling,
+    telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let mut summary = Summary::new(study, records);
     if let Some(baseline) = baseline {
@@ -362,7 +371,7 @@ fn report(
     Ok(if interrupted { Exit::Interrupted } else { exit })
 }
 
-fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
+fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
     set.extend(pairs("--set", &args.set)?);
     Ok(Overrides {

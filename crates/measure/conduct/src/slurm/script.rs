@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-
 use tcpcost_console::output;
 
 /// A job to submit.

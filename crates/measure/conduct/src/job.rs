@@ -2,14 +2,14 @@
 //! run on the allocated nodes.
 
 use anyhow::Context;
+use tcpcost_console::exit::Exit;
+use tcpcost_console::output;
 
 use super::commands::{self, Consent};
 use super::directory::{CreatedFiles, Directory, Overrides, StoredRun};
-use crate::cli::RunArgs;
-use tcpcost_console::exit::Exit;
-use tcpcost_console::output;
-use crate::slurm::{self, Allocation, Job};
-use crate::uperf;
+use super::args::RunArgs;
+use super::slurm::{self, Allocation, Job};
+use super::studies;
 
 /// Part of this process in a run.
 pub enum Part {
@@ -46,7 +46,7 @@ fn is_on_nodes(args: &RunArgs) -> anyhow::Result<bool> {
         Some(path) => StoredRun::load(path)?.study,
         None => {
             let named = args.study.as_deref().expect("clap asks for one");
-            let (name, text, file) = uperf::find(named)?;
+            let (name, text, file) = studies::find(named)?;
             super::overrides(args, name)?.apply(&text, &file)?
         }
     };
@@ -65,7 +65,7 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
         }
         None => {
             let named = args.study.as_deref().expect("clap asks for one");
-            let (name, text, file) = uperf::find(named)?;
+            let (name, text, file) = studies::find(named)?;
             let overrides = super::overrides(args, name)?;
             let study = overrides.apply(&text, &file)?;
             consent.with_typed(&overrides).check(&study, &overrides)?;

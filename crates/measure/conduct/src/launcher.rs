@@ -7,16 +7,16 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tcpcost_console::exit::usage;
 use tcpcost_study::{HostName, Reach, Study, Topology};
 
 use super::access::bed_of;
 use super::commands::Consent;
 use super::placement::ONE_THREAD;
 use super::shell::{command_line, quoted};
-use crate::cli::HostArgs;
-use tcpcost_console::exit::usage;
-use crate::hosts_file::Lab;
-use crate::slurm::{self, Allocation};
+use super::args::HostArgs;
+use super::hosts_file::Lab;
+use super::slurm::{self, Allocation};
 
 /// Default command for hosts that are reached by ssh. It asks for no password, and notices that a host is gone.
 const SSH: &str = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, Stop};
 use tcpcost_guest::{Boot, Guest, GuestError, INSTRUCTIONS_PER_NS, Image, Kernel, Line, Machine};
 use tcpcost_guest::{Ended, Plugin, Task};
 use tcpcost_signals::Interrupt;
@@ -20,7 +21,6 @@ use super::directory::{Directory, OVERRIDES, Overrides, RECORDS, STUDY};
 use super::exact_instructions::ExactInstructions;
 use super::functions::{self, ByFunction, FUNCTIONS};
 use super::progress::Progress;
-use tcpcost_console::exit::{Exit, Stop};
 
 /// Unit to which the memory of a guest is rounded up in records.
 const MEMORY_STEP: u64 = 16 << 20;

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
 use tcpcost_guest::Guest;
 use tcpcost_report::{Basis, Decision, Earlier, Summary};
 use tcpcost_study::Bed;
 
 use super::directory::{Overrides, RECORDS, STUDY, StoredRun};
 use super::shell::quoted;
-use tcpcost_console::exit::usage;
-use tcpcost_console::output;
-use crate::studies;
+use super::studies;
 
 /// Earlier runs that a run is compared with.
 pub struct Baseline {

@@ -11,6 +11,8 @@ use std::path::Path;
 
 use tcpcost_console::exit::usage;
 
+use super::studies;
+
 /// How the machines of a lab are reached.
 #[derive(Debug, Default)]
 pub struct Lab {
@@ -57,7 +59,7 @@ impl Lab {
                 values.insert(name.to_string(), value.to_string());
                 continue;
             }
-            let text = crate::studies::read(Path::new(word)).map_err(|error| {
+            let text = studies::read(Path::new(word)).map_err(|error| {
                 wrong(format!(
                     "{error}; expected a file, or one of {} with =VALUE",
                     OWN_NAMES.join(", ")

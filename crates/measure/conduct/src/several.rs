@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::output;
 use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 
+use super::args::{RunArgs, Telling};
 use super::baseline::{Baseline, directories};
 use super::directory::{Directory, Overrides, RECORDS, StoredRun};
 use super::launcher::Launchers;
-use super::{default_directory, overrides};
-use crate::cli;
-use tcpcost_console::exit::{Exit, Stop, usage};
-use tcpcost_console::output;
-use crate::uperf;
+use super::{default_directory, overrides, results, studies};
 
 /// One of the two things that are compared: a study with its overrides, the build that runs it, and the folder of its runs.
 struct Side {
@@ -31,10 +30,10 @@ const RUNS_IN_TURN: u32 = 5;
 
 /// `tcpcost run STUDY` with `--runs K`, `--in-turn-with DIR`, or `--baseline DIR --with tcpcost=PATH`. Continues runs of the
 /// same study and command line that are in the folders already.
-pub fn several(args: &cli::RunArgs) -> anyhow::Result<Exit> {
+pub fn several(args: &RunArgs) -> anyhow::Result<Exit> {
     let runs = args.runs.unwrap_or(RUNS_IN_TURN);
     let named = args.study.as_deref().expect("clap asks for a study");
-    let (name, text, file) = uperf::find(named)?;
+    let (name, text, file) = studies::find(named)?;
     let own = overrides(args, name)?;
     let study = own.apply(&text, &file)?;
     let launchers = Launchers::new(&args.hosts)?;
@@ -108,7 +107,7 @@ const AFTER: &str = "after";
 
 /// Makes the directory of one run, or opens an existing one, and starts a process that conducts the remaining trials.
 fn run_once(
-    args: &cli::RunArgs,
+    args: &RunArgs,
     side: &Side,
     path: &Path,
     interrupt: &Interrupt,
@@ -159,7 +158,7 @@ fn run_once(
 }
 
 /// Reports the last run, compared with the runs that it alternated with, or else with the baseline.
-fn report_last(args: &cli::RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
+fn report_last(args: &RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
     let after = sides.last().expect("there is at least one side");
     let baseline = match (sides, &args.baseline) {
         ([before, _], _) => Some(Baseline::load(std::slice::from_ref(&before.folder))?),
@@ -179,7 +178,7 @@ pub fn stored(
     baseline: Option<&Baseline>,
     after: &[PathBuf],
     min_effect: Option<f64>,
-    telling: &cli::Telling,
+    telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
     for path in directories(after)? {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tcpcost_study::Share;
-
 use tcpcost_console::values::at_least_one;
 use tcpcost_console::format::{Output, RunFormats};
+use tcpcost_study::Share;
 
 /// `tcpcost run`.
 #[derive(Debug, Args)]

@@ -4,9 +4,8 @@ use std::env;
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use tcpcost_study::{HostName, Reach, Topology};
-
 use tcpcost_console::exit::usage;
+use tcpcost_study::{HostName, Reach, Topology};
 
 /// Nodes of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use tcpcost_console::exit::usage;
 use tcpcost_study::{Reach, Sides, Study};
 
 use super::directory::Overrides;
 use super::shell::command_line;
-use tcpcost_console::exit::usage;
 
 /// The user's consent to commands that a study names.
 #[derive(Debug, Clone, Default)]

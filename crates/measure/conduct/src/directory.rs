@@ -12,15 +12,15 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
 use tcpcost_report::Distances;
 use tcpcost_study::{
     HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob, repetitions, units,
 };
 
 use super::exact_instructions::ExactInstructions;
-use tcpcost_console::exit::usage;
-use tcpcost_console::output;
-use crate::studies::STUDY_BYTES_MAX;
+use super::studies::STUDY_BYTES_MAX;
 use tcpcost_counts::printable_json;
 use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
 use tcpcost_host::lock::holders;

@@ -3,11 +3,10 @@
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tcpcost_console::output;
 use tcpcost_counts::printable;
 use tcpcost_report::derive;
 use tcpcost_study::{Derived, Figure, Outcome, Record, Study};
-
-use tcpcost_console::output;
 
 /// Progress of a run.
 pub struct Progress {
