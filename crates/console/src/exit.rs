@@ -31,6 +31,7 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Stop {
+    /// Exit code of the command.
     pub exit: Exit,
     /// Message: one line.
     pub text: String,

@@ -9,7 +9,8 @@ use std::slice::from_ref;
 
 use clap::Args;
 use tcpcost_conduct::{
-    self as run, Baseline, Directory, HostArgs, Lab, Launchers, Overrides, Telling, results, studies,
+    self as conduct, Baseline, Directory, HostArgs, Lab, Launchers, Overrides, Telling, results,
+    studies,
 };
 use tcpcost_console::exit::usage;
 use tcpcost_observe::{End, StatArgs};
@@ -74,11 +75,11 @@ pub struct CompareArgs {
 
 /// Runs `tcpcost compare`.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let min_effect = run::percentage("--min-effect", Some(args.min_effect))?;
+    let min_effect = conduct::percentage("--min-effect", Some(args.min_effect))?;
     if !args.command.is_empty() {
         return commands(args);
     }
-    let is_stored = |path: &PathBuf| run::runs_at(path).is_ok_and(|runs| !runs.is_empty());
+    let is_stored = |path: &PathBuf| conduct::runs_at(path).is_ok_and(|runs| !runs.is_empty());
     let paths = |names: &[String]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (of, versus) = (paths(&args.of), paths(&args.versus));
     let any_is_stored = of.iter().chain(&versus).any(is_stored);
@@ -116,9 +117,9 @@ fn stored(
     min_effect: Option<f64>,
 ) -> anyhow::Result<ExitCode> {
     // Refuses a run that is on both sides: it would be equal to itself.
-    run::directories(&[before, after].concat())?;
+    conduct::directories(&[before, after].concat())?;
     let baseline = Baseline::load(before)?;
-    Ok(run::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
+    Ok(conduct::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }
 
 /// Runs a study's cells in turn, and compares them.
@@ -134,7 +135,7 @@ fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Res
     };
     let (study_name, text, file) = studies::find(named)?;
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
-    set.extend(run::pairs("--set", &args.set)?);
+    set.extend(conduct::pairs("--set", &args.set)?);
     let overrides = Overrides {
         study: study_name,
         set,
@@ -159,9 +160,9 @@ fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Res
     let path = args
         .out
         .clone()
-        .unwrap_or_else(|| run::default_directory(&format!("compare-{}", study.name)));
+        .unwrap_or_else(|| conduct::default_directory(&format!("compare-{}", study.name)));
     let mut store = Directory::create(&path, &text, &overrides)?;
-    let exit = run::conduct(
+    let exit = conduct::conduct(
         &mut store,
         &study,
         Vec::new(),
@@ -200,14 +201,14 @@ fn check_comparable(study: &Study) -> anyhow::Result<()> {
 
 /// Settings of the first and the second of a pair; `None` without `--a`, `--b` and `--with`.
 fn sides(args: &CompareArgs) -> anyhow::Result<Option<Sides>> {
-    let program = args.with.as_deref().map(run::build).transpose()?;
+    let program = args.with.as_deref().map(conduct::build).transpose()?;
     if args.a.is_empty() && args.b.is_empty() && program.is_none() {
         return Ok(None);
     }
     Ok(Some(Sides::Set {
         cell: args.cell.clone(),
-        a: run::pairs("--a", &args.a)?,
-        b: run::pairs("--b", &args.b)?,
+        a: conduct::pairs("--a", &args.a)?,
+        b: conduct::pairs("--b", &args.b)?,
         program,
     }))
 }

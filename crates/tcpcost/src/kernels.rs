@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use tcpcost_conduct::{
-    self as run, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
+    self as conduct, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
     default_directory, results, studies,
 };
 use tcpcost_console::exit::{Exit, usage};
@@ -106,12 +106,12 @@ const MIN_EFFECT: f64 = 0.2;
 /// Runs `tcpcost kernels A B [STUDY…]`.
 pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
-    let min_effect = run::percentage("--min-effect", Some(min_effect))?;
+    let min_effect = conduct::percentage("--min-effect", Some(min_effect))?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_directory("kernels"),
     };
-    let interrupt = run::requests_to_stop()?;
+    let interrupt = conduct::requests_to_stop()?;
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
     for named in &args.studies {
@@ -121,7 +121,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
             let kernel = kernel.as_ref().expect("clap asks for both");
             let overrides = Overrides {
                 study: name.clone(),
-                set: run::pairs("--set", &args.set)?,
+                set: conduct::pairs("--set", &args.set)?,
                 repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
                 seed: args.seed,
                 min_effect,
@@ -129,12 +129,12 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
                 ..Overrides::default()
             };
             let path = out.join(format!("{name}-{letter}"));
-            let source = run::Source {
+            let source = conduct::Source {
                 text: &text,
                 file: &file,
             };
             let consent = Consent::new(args.allow_exec).with_typed(&overrides);
-            let ran = run::in_guests(
+            let ran = conduct::in_guests(
                 &path,
                 &source,
                 &overrides,
@@ -191,7 +191,7 @@ fn judged(mut second: Summary, first: &Summary) -> Summary {
 /// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
 /// boot, or no verdict.
 pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
-    let min_effect = run::percentage("--min-effect", args.min_effect)?;
+    let min_effect = conduct::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
     if before.overrides.exact_instructions.is_none() {
         return Err(usage(format!(
@@ -243,17 +243,17 @@ fn measured(
     asked: &BisectArgs,
 ) -> anyhow::Result<Option<Summary>> {
     let file = asked.baseline.display().to_string();
-    let source = run::Source {
+    let source = conduct::Source {
         text: &before.text,
         file: &file,
     };
-    let interrupt = run::requests_to_stop()?;
+    let interrupt = conduct::requests_to_stop()?;
     let typed = Overrides {
         exact_instructions: overrides.exact_instructions.clone(),
         ..Overrides::default()
     };
     let consent = Consent::new(args.allow_exec).with_typed(&typed);
-    run::in_guests(
+    conduct::in_guests(
         path,
         &source,
         overrides,

@@ -14,7 +14,11 @@ use crate::cli::Command;
 use crate::relay;
 use crate::trace::TraceArgs;
 
-const fn need(command: &'static str, when: &'static str, capabilities: CapabilitySet) -> CommandNeed {
+const fn need(
+    command: &'static str,
+    when: &'static str,
+    capabilities: CapabilitySet,
+) -> CommandNeed {
     CommandNeed {
         command,
         when,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tcpcost_console::values::at_least_one;
 use tcpcost_console::format::{Output, RunFormats};
+use tcpcost_console::values::at_least_one;
 use tcpcost_study::Share;
 
 /// `tcpcost run`.

@@ -5,9 +5,9 @@ use anyhow::Context;
 use tcpcost_console::exit::Exit;
 use tcpcost_console::output;
 
+use super::args::RunArgs;
 use super::commands::{self, Consent};
 use super::directory::{CreatedFiles, Directory, Overrides, StoredRun};
-use super::args::RunArgs;
 use super::slurm::{self, Allocation, Job};
 use super::studies;
 

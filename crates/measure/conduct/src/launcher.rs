@@ -11,11 +11,11 @@ use tcpcost_console::exit::usage;
 use tcpcost_study::{HostName, Reach, Study, Topology};
 
 use super::access::bed_of;
+use super::args::HostArgs;
 use super::commands::Consent;
+use super::hosts_file::Lab;
 use super::placement::ONE_THREAD;
 use super::shell::{command_line, quoted};
-use super::args::HostArgs;
-use super::hosts_file::Lab;
 use super::slurm::{self, Allocation};
 
 /// Default command for hosts that are reached by ssh. It asks for no password, and notices that a host is gone.

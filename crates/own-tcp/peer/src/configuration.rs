@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_link::{Impairment, Offloads};
-use tcpcost_stack::UserSettings;
 use tcpcost_knobs::units::nanos;
 use tcpcost_knobs::{KNOBS, Of, User};
+use tcpcost_link::{Impairment, Offloads};
+use tcpcost_stack::UserSettings;
 use tcpcost_tcp::CongestionControl;
 
 use super::flags::{Flags, Task};

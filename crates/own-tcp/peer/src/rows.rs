@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use serde::Serialize;
-use tcpcost_stack::UserSettings;
 use tcpcost_knobs::UserKnob;
 use tcpcost_knobs::units::nanos;
+use tcpcost_stack::UserSettings;
 use tcpcost_tcp::wire::FourTuple;
 use tcpcost_tcp::{AckState, Connection, LossState, State};
 

@@ -17,11 +17,11 @@ use tcpcost_trace::{
     json_line, parse, text,
 };
 
-use super::{Options, TraceArgs};
 use super::growing::{FileEnd, Growing};
+use super::{Options, TraceArgs};
 use tcpcost_host::libpcap::{CaptureError, Live};
-use tcpcost_signals::Interrupt;
 use tcpcost_observe::ticker::Clock;
+use tcpcost_signals::Interrupt;
 
 /// Signal that ends the process at once. The first one ends the capture with a report.
 const ENDS_AT_ONCE: u32 = 2;

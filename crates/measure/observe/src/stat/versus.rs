@@ -104,8 +104,8 @@ fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::measure::Run;
+    use super::*;
 
     #[test]
     fn blocks_have_each_command_once_and_both_orders_come_up() {

@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 use ratatui::crossterm::event::KeyCode;
 use tcpcost_counts::{MeterName, Snapshot};
 
+use crate::ticker::{Event, Ticker};
 use crate::watch::connections::{self, Seen, Skbs};
 use crate::watch::costs::{self, Costs};
 use crate::watch::rows::Namespace;
 use crate::watch::sample::Sample;
-use crate::ticker::{Event, Ticker};
 
 /// Readings of one instant.
 #[derive(Debug, Clone, Default)]

@@ -51,9 +51,9 @@ pub use http::serve as serve_metrics;
 pub use rows::By;
 pub(crate) use sample::Sample;
 
+use crate::ticker::Clock;
 use costs::Costs;
 use driver::{Moment, View};
-use crate::ticker::Clock;
 use metrics::Metrics;
 use owners::Owners;
 use screen::state::State;
@@ -80,15 +80,20 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
         let network = NetworkOf::named(netns).and_then(|network| network.enter());
         network.with_context(|| format!("--netns {netns}"))?;
     }
-    let (mut sources, mut about) =
-        Sources::open(args.self_max / 100.0, args.interval, by_connection, has_costs);
+    let (mut sources, mut about) = Sources::open(
+        args.self_max / 100.0,
+        args.interval,
+        by_connection,
+        has_costs,
+    );
     let metrics = listener.map(|listener| -> anyhow::Result<Metrics> {
         let address = listener.local_addr()?;
         let failed = || format!("serve metrics at {address}");
         about.metrics = Some(address);
         let metrics = Metrics::of(wanted);
         let served = metrics.clone();
-        http::serve(listener, args.metrics_host.clone(), move || served.text()).with_context(failed)?;
+        http::serve(listener, args.metrics_host.clone(), move || served.text())
+            .with_context(failed)?;
         Ok(metrics)
     });
     let metrics = metrics.transpose()?;

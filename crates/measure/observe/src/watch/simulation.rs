@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tcpcost_counts::{Counts, MeterName, Quantity as Q, Snapshot, Totals, Whose};
 
+use crate::ticker::Event;
 use crate::watch::driver::{self, Moment, View};
 use crate::watch::estimate::{Estimate, Window};
 use crate::watch::events::Events;
 use crate::watch::sample::Sample;
 use crate::watch::sampler::{PERIOD, Pace};
 use crate::watch::testing::Script;
-use crate::ticker::Event;
 
 const MS: u64 = 1_000_000;
 const CPUS: u64 = 2;

@@ -6,11 +6,11 @@ use std::io;
 use tcpcost_counts::{Counts, MeterName, Quantity};
 use tcpcost_meter::holder::Port;
 
+use crate::ticker::{Event, Ticker};
 use crate::watch::owners::Process;
 use crate::watch::rows::{Namespace, Row};
 use crate::watch::sample::Sample;
 use crate::watch::sources::{About, Tier};
-use crate::ticker::{Event, Ticker};
 
 /// Plays the events of a list, then ends.
 pub struct Script(pub VecDeque<Event>);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use tcpcost_console::exit::usage;
-use tcpcost_link::Impairment;
 use tcpcost_knobs::units;
+use tcpcost_link::Impairment;
 
 /// A value for each direction, as seen from our TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,10 +14,10 @@ use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::draw::draw;
 use super::state::{State, ViewKind};
+use crate::ticker::{Clock, Event, Ticker};
 use crate::watch::driver::{Moment, View};
 use crate::watch::rows::By;
 use crate::watch::sample::Sample;
-use crate::ticker::{Clock, Event, Ticker};
 
 /// Draws a [`State`].
 pub struct Screen {
