@@ -80,7 +80,7 @@ fn width() -> usize {
 
 /// Prints the first reason why trials failed or were skipped, if no cell of the run has a measured
 /// trial.
-pub fn say_what_is_missing(summary: &Summary) {
+pub(crate) fn say_what_is_missing(summary: &Summary) {
     if summary.cells.iter().all(|cell| cell.n == 0) {
         let mut cells = summary.cells.iter();
         if let Some(reason) =

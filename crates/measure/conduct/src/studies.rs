@@ -59,13 +59,13 @@ pub fn find_text(named: &str) -> anyhow::Result<(String, String, String)> {
 }
 
 /// Longest study, 1 MiB. The limit ends the reading of an endless file such as /dev/zero.
-pub const STUDY_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const STUDY_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a text that the user named: a file, or a pipe such as `<(COMMAND)`.
 ///
 /// # Errors
 /// FileTooLarge beyond 1 MiB; InvalidData if the text is not UTF-8; else the kernel's error.
-pub fn read(path: &Path) -> io::Result<String> {
+pub(crate) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
     file.take(STUDY_BYTES_MAX + 1).read_to_string(&mut text)?;
