@@ -167,7 +167,7 @@ fn a_host_that_is_copied_to_and_then_lives_or_talks_on_is_given_up() {
     assert!(ran.stderr.contains("server agent: "), "{ran:?}");
     let ran = attack("yes | tr -d '\\n'\n", &["--hosts=push=on"]);
     assert!(
-        ran.stderr.contains("server agent: push: it ended"),
+        ran.stderr.contains("server agent: push: the script ended"),
         "{ran:?}"
     );
 }
