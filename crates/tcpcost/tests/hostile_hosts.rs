@@ -105,7 +105,7 @@ fn an_answer_that_is_as_long_as_may_be_is_parsed_in_bounded_memory() {
     let mut file = std::fs::File::create(place.path("answer")).unwrap();
     writeln!(file, "{answer}").unwrap();
     let script = format!(
-        "cat {}\nread -r ask\nread -r ask\necho nonsense\n",
+        "cat {}\nread -r ask\nread -r ask\necho nonsense\nexec sleep 100000\n",
         place.path("answer").display()
     );
     // On a busy machine a debug build takes seconds to parse it.
