@@ -1,5 +1,5 @@
 //! Every knob over every bed and stack: applied and read back, or skipped with its reason; none is
-//! ignored. The cells are made of the rows, so a new row is tested without a new line here.
+//! ignored. The cells come from the knobs' rows, so a new row is tested without a change here.
 
 mod common;
 
@@ -12,11 +12,11 @@ use tcpcost_study::{
 };
 use tcpcost_testbed::{in_namespace, is_root, skip};
 
-/// A bed, and whose TCP its ends are.
+/// Bed, and the stack of each end.
 struct Stand {
     bed: &'static str,
     stacks: &'static [(&'static str, &'static str)],
-    /// Where the knobs of an end are set: both ends, or this one.
+    /// Prefixes under which a knob of an end is set: none for both ends, or one end.
     ends: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ impl Stand {
     }
 }
 
-/// Values of a knob to try, beside leaving things alone: every word, an example of all else.
+/// Values of a knob to try: every word of a choice, one example of any other kind.
 fn examples(row: &Knob) -> Vec<String> {
     let one = |text: &str| vec![text.to_string()];
     match row.kind {
@@ -56,7 +56,7 @@ fn examples(row: &Knob) -> Vec<String> {
         Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
         Kind::Switch => vec!["on".to_string(), "off".to_string()],
         Kind::Count(least, most) => vec![3.clamp(least, most).to_string()],
-        // Below the smallest MTU that is usual, and within any socket's buffer.
+        // The value is below the smallest usual MTU, and fits into any socket buffer.
         Kind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
         Kind::BitRate => one("800Mbit"),
         Kind::Share => one("0.5%"),
@@ -71,7 +71,7 @@ fn examples(row: &Knob) -> Vec<String> {
     }
 }
 
-/// Sets what a knob needs, where its row says so in a way that can be followed.
+/// Sets the other knobs that a knob needs, if its row names a value for them.
 fn satisfy(
     knobs: &mut BTreeMap<String, String>,
     row: &Knob,
@@ -101,7 +101,7 @@ fn satisfy(
     }
 }
 
-/// A cell: the knob, where and to what it is set, and all that is set.
+/// Cell: the knob, its value and end, and all knobs that are set.
 struct Tried {
     row: &'static Knob,
     prefix: &'static str,
@@ -114,7 +114,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
     for row in KNOBS
         .iter()
         .filter(|row| !["bed", "stack"].contains(&row.name))
-        // Of hosts that a study names: tests/fleet.rs has these.
+        // Knobs of named hosts are tested in tests/fleet.rs.
         .filter(|row| !["reach", "device", "address", "data_ports", "pattern"].contains(&row.name))
     {
         let prefixes = if row.per_end { stand.ends } else { &[""] };
@@ -139,7 +139,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
 }
 
 fn study(stand: &Stand, cells: &[Tried]) -> String {
-    // On one CPU: nothing waits for two that are near each other.
+    // One CPU for both ends: no trial waits for two nearby CPUs.
     let mut text = format!(
         "[workload]\nplacement = \"same-cpu\"\n[bed]\nkind = \"{}\"\n",
         stand.bed
@@ -158,7 +158,7 @@ fn study(stand: &Stand, cells: &[Tried]) -> String {
     text + "[measure]\nmeters = [\"proc\"]\nwarm_up = \"1ms\"\nduration = \"4ms\"\nrepetitions = 1\nretries = 0\nothers_max = \"100%\"\n"
 }
 
-/// What the record of an end tells of a knob; `None` where it tells nothing.
+/// Value of a knob in the record of an end. `None` if the record does not show it.
 fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String> {
     let environment = common::environment(record, end);
     let text = |value: &Json| match value {
@@ -216,10 +216,10 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
         ),
         ("irq_cpus", _) => text(&environment["nic"]["irqs"]),
         (_, Kernel::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
-        // What it does is tested by itself.
+        // The effect of the wire has its own tests.
         (_, Kernel::Wire) => text(&environment["carrier"]),
         ("ack_filter" | "ack_segments", _) => {
-            // The program is there and counts.
+            // Panics if the program does not count.
             count(record, end, "ack_filter", "ack_filter_passed_acks");
             Some("counted".to_string())
         }
@@ -227,7 +227,7 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     }
 }
 
-/// Whether what was read back is what was asked for.
+/// True if the value that was read back is the value that was asked for.
 fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     let mut knobs = Knobs::default();
     knobs.set(row.name, asked).unwrap();
@@ -238,7 +238,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
         _ => None,
     };
     if let Of::Link(Kernel::Wire, _) = row.of {
-        // Who carries is the machine's; what is carried is tested by itself.
+        // The machine decides which carrier there is; delay and loss have their own tests.
         return read == "own" || read == "netem";
     }
     match (row.name, kernel) {
@@ -253,7 +253,7 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     }
 }
 
-/// Which knobs an end cannot have for sure, by the row alone.
+/// True if the knob's row alone says that an end does not support the value.
 fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
     let (Of::Link(kernel, has) | Of::Tcp(kernel, has)) = tried.row.of else {
         return tried.value == "nosuch";
@@ -272,7 +272,7 @@ fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
     }
 }
 
-/// Runs the cells of a bed and checks what became of each.
+/// Runs the cells of a bed and checks the outcome of each.
 fn check(stand: &Stand) {
     let place = Place::new();
     let cells = cells(stand);
@@ -280,7 +280,7 @@ fn check(stand: &Stand) {
     let ran = place.run(&["run", &file, "--out", "out"]);
     let records = place.records("out");
     for record in &records {
-        // In 4 ms nothing may move; then it is tried again.
+        // Nothing may move in 4 ms; then the trial is repeated.
         let has_failed = record["outcome"] == "failed" && !did_no_work(record);
         assert!(!has_failed, "{}: {record}", stand.bed);
     }
@@ -325,7 +325,7 @@ fn check(stand: &Stand) {
             _ => &["client", "server"],
         };
         for end in ends {
-            // What ends share may be of the other one alone.
+            // A knob of both ends may apply to the other end only.
             let user = stand.is_user(&format!("{end}."));
             let read = read_back(record, end, tried.row, user);
             if let Some(read) = &read {
@@ -342,7 +342,7 @@ fn check(stand: &Stand) {
 
 #[test]
 fn over_the_kernels_loopback() {
-    // Of a namespace: the host's is left alone.
+    // A namespace has its own loopback, so the host's is left alone.
     in_namespace(|| check(&LOOPBACK));
 }
 
