@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use csv::{Terminator, WriterBuilder};
-use tcpcost_study::{Group, KNOBS, Knob, Of, Study, nearest};
+use tcpcost_study::{AppliesTo, Group, KNOBS, Knob, Study, nearest};
 
 use crate::exit::usage;
 use crate::format::{Format, OfList, Output};
@@ -160,7 +160,7 @@ fn knob_text(knob: &Knob) -> String {
     if !knob.needs.is_empty() {
         text += &format!("      needs {}\n", knob.needs_text());
     }
-    if let Of::Link(kernel, user) | Of::Tcp(kernel, user) = knob.of {
+    if let AppliesTo::Link(kernel, user) | AppliesTo::Tcp(kernel, user) = knob.applies_to {
         text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
     }
     text

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use common::{Place, able, count, did_no_work};
 use serde_json::Value as Json;
 use tcpcost_study::{
-    AckKind, At, Is, KNOBS, Kernel, Kind, Knob, Knobs, Of, Term, User, Value, find,
+    AckKind, AppliesTo, CheckedEnds, KNOBS, KernelSupport, Knob, KnobCondition, Knobs, Required,
+    UserSupport, Value, ValueKind, find,
 };
 use tcpcost_testbed::{in_namespace, is_root, skip};
 
@@ -52,22 +53,22 @@ fn examples(row: &Knob) -> Vec<String> {
     match row.kind {
         _ if row.name == "on" => one("client"),
         _ if row.name == "to" => one("server"),
-        Kind::Program => one(r#"[{ send = "1KiB" }, { receive = "1KiB" }]"#),
-        Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
-        Kind::Switch => vec!["on".to_string(), "off".to_string()],
-        Kind::Count(least, most) => vec![3.clamp(least, most).to_string()],
+        ValueKind::Program => one(r#"[{ send = "1KiB" }, { receive = "1KiB" }]"#),
+        ValueKind::Choice(words) => words.iter().map(ToString::to_string).collect(),
+        ValueKind::Switch => vec!["on".to_string(), "off".to_string()],
+        ValueKind::Count(least, most) => vec![3.clamp(least, most).to_string()],
         // The value is below the smallest usual MTU, and fits into any socket buffer.
-        Kind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
-        Kind::BitRate => one("800Mbit"),
-        Kind::Share => one("0.5%"),
-        Kind::EventRate => one("2000/s"),
-        Kind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
-        Kind::Cpus => one("[1]"),
-        Kind::Text => vec!["reno".to_string(), "nosuch".to_string()],
-        Kind::Reach => one("local"),
-        Kind::Device => one("eth0"),
-        Kind::Address => one("192.0.2.1"),
-        Kind::Ports => one("50000-50015"),
+        ValueKind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
+        ValueKind::BitRate => one("800Mbit"),
+        ValueKind::Share => one("0.5%"),
+        ValueKind::EventRate => one("2000/s"),
+        ValueKind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
+        ValueKind::Cpus => one("[1]"),
+        ValueKind::Text => vec!["reno".to_string(), "nosuch".to_string()],
+        ValueKind::Reach => one("local"),
+        ValueKind::Device => one("eth0"),
+        ValueKind::Address => one("192.0.2.1"),
+        ValueKind::Ports => one("50000-50015"),
     }
 }
 
@@ -80,21 +81,25 @@ fn satisfy(
     user: bool,
 ) {
     for need in row.needs {
-        let is_asked = need.at == At::Every || (need.at == At::User && user);
+        let is_asked = need.ends == CheckedEnds::Every || (need.ends == CheckedEnds::User && user);
         let is_meant = need.when.is_empty() || need.when.contains(&value);
-        let Some(Term { knob, is }) = need.any.first().filter(|_| is_asked && is_meant) else {
+        let Some(KnobCondition { knob, required }) =
+            need.any_of.first().filter(|_| is_asked && is_meant)
+        else {
             continue;
         };
         let other = find(knob).expect("rows name rows");
-        let text = match is {
-            Is::In(words) => words[0].to_string(),
-            Is::That(is_so) => match other.kind {
-                Kind::Choice(words) => words.iter().find(|word| is_so(word)).unwrap().to_string(),
+        let text = match required {
+            Required::OneOf(words) => words[0].to_string(),
+            Required::Satisfies(is_so) => match other.kind {
+                ValueKind::Choice(words) => {
+                    words.iter().find(|word| is_so(word)).unwrap().to_string()
+                }
                 _ => panic!("{knob} is a choice"),
             },
-            Is::Set => examples(&other)[0].clone(),
-            Is::AtLeast => value.to_string(),
-            Is::NotIn(_) | Is::Unset => continue,
+            Required::Set => examples(&other)[0].clone(),
+            Required::AtLeast => value.to_string(),
+            Required::NoneOf(_) | Required::Unset => continue,
         };
         let prefix = if other.per_end { prefix } else { "" };
         knobs.entry(format!("{prefix}{knob}")).or_insert(text);
@@ -170,23 +175,23 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     let of_connection = text(&environment["connection"][row.name]);
     let of_device =
         text(&environment[row.name]).or_else(|| text(&environment["offloads"][row.name]));
-    let (Of::Link(kernel, has) | Of::Tcp(kernel, has)) = row.of else {
+    let (AppliesTo::Link(kernel, has) | AppliesTo::Tcp(kernel, has)) = row.applies_to else {
         return of_connection;
     };
     if user {
         return match has {
-            User::Has(_) => of_connection,
-            User::Wire => text(&environment["carrier"]),
-            User::No(_) => None,
+            UserSupport::Supported(_) => of_connection,
+            UserSupport::Wire => text(&environment["carrier"]),
+            UserSupport::Unsupported(_) => None,
         };
     }
     let qdisc = environment["qdisc"].as_str().unwrap_or_default();
     let route = environment["route"].as_str().unwrap_or_default();
     match (row.name, kernel) {
-        (_, Kernel::Device | Kernel::Offload) => of_device,
-        (_, Kernel::Sysctl(name, _)) => text(&environment["sysctls"][name]),
-        (_, Kernel::SocketOption(_)) => of_connection,
-        (_, Kernel::Always(word, _)) => Some(word.to_string()),
+        (_, KernelSupport::Device | KernelSupport::Offload) => of_device,
+        (_, KernelSupport::Sysctl(name, _)) => text(&environment["sysctls"][name]),
+        (_, KernelSupport::SocketOption(_)) => of_connection,
+        (_, KernelSupport::Fixed(word, _)) => Some(word.to_string()),
         ("bottleneck" | "bottleneck_queue", _) => Some(qdisc.to_string()),
         ("quickack", _) => Some(
             if route.contains("quickack 1") {
@@ -215,9 +220,9 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             .to_string(),
         ),
         ("irq_cpus", _) => text(&environment["nic"]["irqs"]),
-        (_, Kernel::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
+        (_, KernelSupport::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
         // The effect of the wire has its own tests.
-        (_, Kernel::Wire) => text(&environment["carrier"]),
+        (_, KernelSupport::Wire) => text(&environment["carrier"]),
         ("ack_filter" | "ack_segments", _) => {
             // Panics if the program does not count.
             count(record, end, "ack_filter", "ack_filter_passed_acks");
@@ -233,16 +238,16 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     knobs.set(row.name, asked).unwrap();
     let value = knobs.value(row.name).unwrap();
     let number = |of: &Value| row.kind.number(of).unwrap();
-    let kernel = match row.of {
-        Of::Link(kernel, _) | Of::Tcp(kernel, _) if !user => Some(kernel),
+    let kernel = match row.applies_to {
+        AppliesTo::Link(kernel, _) | AppliesTo::Tcp(kernel, _) if !user => Some(kernel),
         _ => None,
     };
-    if let Of::Link(Kernel::Wire, _) = row.of {
+    if let AppliesTo::Link(KernelSupport::Wire, _) = row.applies_to {
         // The machine decides which carrier there is; delay and loss have their own tests.
         return read == "own" || read == "netem";
     }
     match (row.name, kernel) {
-        (_, Some(Kernel::Sysctl(_, write))) => read == write(number(&value)).to_string(),
+        (_, Some(KernelSupport::Sysctl(_, write))) => read == write(number(&value)).to_string(),
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
         ("ack_filter" | "ack_segments", Some(_)) => true,
@@ -255,16 +260,21 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
 
 /// True if the knob's row alone says that an end does not support the value.
 fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
-    let (Of::Link(kernel, has) | Of::Tcp(kernel, has)) = tried.row.of else {
+    let (AppliesTo::Link(kernel, has) | AppliesTo::Tcp(kernel, has)) = tried.row.applies_to else {
         return tried.value == "nosuch";
     };
     match (user, kernel) {
-        (true, _) => matches!(has, User::No(_)) && (tried.row.per_end || stand.bed == "memory"),
-        (false, Kernel::No(_)) => true,
-        (false, Kernel::Always(word, _)) => tried.value != word,
-        (false, Kernel::OwnDevice(_) | Kernel::RealDevice(_)) => stand.bed == "loopback",
-        (false, Kernel::Wire) => stand.bed == "loopback",
-        (false, Kernel::AckPolicies) => {
+        (true, _) => {
+            matches!(has, UserSupport::Unsupported(_))
+                && (tried.row.per_end || stand.bed == "memory")
+        }
+        (false, KernelSupport::Unsupported(_)) => true,
+        (false, KernelSupport::Fixed(word, _)) => tried.value != word,
+        (false, KernelSupport::OwnDevice(_) | KernelSupport::RealDevice(_)) => {
+            stand.bed == "loopback"
+        }
+        (false, KernelSupport::Wire) => stand.bed == "loopback",
+        (false, KernelSupport::AckPolicies) => {
             let kind = AckKind::from_word(&tried.value).unwrap();
             kind.in_kernel().is_none() || (kind == AckKind::Every && stand.bed == "loopback")
         }
@@ -332,7 +342,10 @@ fn check(stand: &Stand) {
                 let is_right = is_as_asked(tried.row, &tried.value, read, user);
                 assert!(is_right, "{}: read back {read:?}: {told}", tried.row.name);
             }
-            let is_of_end = matches!(tried.row.of, Of::Link(..) | Of::Tcp(..)) && tried.row.per_end;
+            let is_of_end = matches!(
+                tried.row.applies_to,
+                AppliesTo::Link(..) | AppliesTo::Tcp(..)
+            ) && tried.row.per_end;
             assert!(read.is_some() || !is_of_end, "not read back: {told}");
         }
     }
