@@ -63,8 +63,8 @@ pub use raw::Raw;
 pub use reach::{DeviceOwner, Unavailable, Unmet};
 pub use rounds::{repetitions, round, rounds};
 pub use row::{
-    AppliesTo, CheckedEnds, Group, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
-    UserSupport, ValueKind,
+    AppliesTo, CheckedEnds, FileTable, KernelSupport, Knob, KnobCondition, Need, Required,
+    UserKnob, UserSupport, ValueKind,
 };
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
 pub use share::{Share, ShareError};

@@ -15,7 +15,7 @@ use crate::value::Value;
 
 /// Table of a study file that a knob belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum FileTable {
     /// `[workload]`: the traffic.
     Workload,
     /// `[bed]`: the path, with its offloads and sysctls.
@@ -80,7 +80,7 @@ pub struct Knob {
     /// Key in its own table. It differs from `name` only for `kind`.
     pub key: &'static str,
     /// Table that it belongs to.
-    pub group: Group,
+    pub table: FileTable,
     /// Part of the trial that it belongs to, and its support in each TCP.
     pub applies_to: AppliesTo,
     /// Kind of its values.
@@ -108,7 +108,7 @@ pub(crate) const fn workload(
     Knob {
         name,
         key: name,
-        group: Group::Workload,
+        table: FileTable::Workload,
         applies_to: AppliesTo::Workload,
         kind,
         or_word: None,
@@ -127,7 +127,7 @@ pub(crate) const fn bed(
     doc: &'static str,
 ) -> Knob {
     Knob {
-        group: Group::Bed,
+        table: FileTable::Bed,
         applies_to: AppliesTo::Host,
         ..workload(name, kind, default, doc)
     }

@@ -2,12 +2,12 @@
 
 use crate::ack_policies::AckKind;
 use crate::knobs::KNOBS;
-use crate::row::{AppliesTo, Group, Required};
+use crate::row::{AppliesTo, FileTable, Required};
 
 /// Renders the knobs as a Markdown table, which `docs/study-file.md` contains; a test compares
 /// them.
-pub fn knob_table(group: Group) -> String {
-    let of_ends = group == Group::Bed;
+pub fn knob_table(file_table: FileTable) -> String {
+    let of_ends = file_table == FileTable::Bed;
     let mut table = String::from("| key | takes | default | needs |");
     table += if of_ends {
         " each host | kernel's TCP | our TCP |"
@@ -17,7 +17,7 @@ pub fn knob_table(group: Group) -> String {
     table += " meaning |\n|---|---|---|---|---|";
     table += if of_ends { "---|---|" } else { "" };
     table += "---|\n";
-    for knob in KNOBS.iter().filter(|knob| knob.group == group) {
+    for knob in KNOBS.iter().filter(|knob| knob.table == file_table) {
         let name = if knob.key == knob.name {
             format!("`{}`", knob.name)
         } else {

@@ -77,12 +77,12 @@ pub use tcpcost_counts::{
 /// Knobs that studies set, from the crate that defines them.
 pub use tcpcost_knobs::{
     AckFilterRule, AckKind, AckPolicyRow, AppliesTo, Bed, Carrier, CarrierAsked, CheckedEnds,
-    CloseBy, Cork, DeviceName, DeviceOwner, DeviceSettings, Expects, FlowGroup, Group, HostName,
-    HostNameError, KNOBS, KernelNameError, KernelSupport, Knob, KnobCondition, Knobs, MessageSize,
-    Need, Needs, Operation, Pattern, PauseAt, Program, Reach, ReachError, ReceiveWith, RelayMode,
-    Required, Segmentation, SendWith, SettingsError, Share, ShareError, Side, SysctlName,
-    TailSplit, Times, Traffic, Unavailable, UnknownKnob, Unmet, UserKnob, UserSupport, Value,
-    ValueKind, WaitsBy, WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings,
+    CloseBy, Cork, DeviceName, DeviceOwner, DeviceSettings, Expects, FileTable, FlowGroup,
+    HostName, HostNameError, KNOBS, KernelNameError, KernelSupport, Knob, KnobCondition, Knobs,
+    MessageSize, Need, Needs, Operation, Pattern, PauseAt, Program, Reach, ReachError, ReceiveWith,
+    RelayMode, Required, Segmentation, SendWith, SettingsError, Share, ShareError, Side,
+    SysctlName, TailSplit, Times, Traffic, Unavailable, UnknownKnob, Unmet, UserKnob, UserSupport,
+    Value, ValueKind, WaitsBy, WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings,
     ack_policy_table, find, knob_table, nearest, repetitions, round, rounds, tcp_table, units,
 };
 pub use topology::{Host, Link, LinkKind, Port, Route, StackKind, Topology};

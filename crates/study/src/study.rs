@@ -14,11 +14,11 @@ use crate::published_table::PublishedTable;
 use crate::quick::Quick;
 use crate::statement::Statement;
 use crate::topology::Topology;
-use tcpcost_knobs::{Bed, Group, HostName, Knobs, Reach, UnknownKnob, group_of, new_name};
+use tcpcost_knobs::{Bed, FileTable, HostName, Knobs, Reach, UnknownKnob, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides};
 
-use self::cells::{Base, Useless, cells, knobs_of_group};
+use self::cells::{Base, Useless, cells, knobs_of_table};
 use self::group::group;
 use self::hosts::hosts;
 use self::measure::measure;
@@ -80,10 +80,10 @@ impl Study {
         let mut base = Base::default();
         let mut placeholders = None;
         if let Some(section) = top.section("workload")? {
-            knobs_of_group(section, Group::Workload, "", &mut base)?;
+            knobs_of_table(section, FileTable::Workload, "", &mut base)?;
         }
         if let Some(section) = top.section("bed")? {
-            knobs_of_group(section, Group::Bed, "", &mut base)?;
+            knobs_of_table(section, FileTable::Bed, "", &mut base)?;
         }
         if let Some(section) = top.section("hosts")? {
             placeholders = hosts(section, &mut base)?;

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::parse::{Section, StudyError, set};
-use tcpcost_knobs::{Group, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
+use tcpcost_knobs::{FileTable, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
 /// it.
@@ -69,18 +69,18 @@ impl Useless {
 
 /// Reads `[workload]` or `[bed]`, with a table for each host or set of hosts, such as
 /// `[bed.client]`, and `[bed.sysctl]` inside.
-pub(super) fn knobs_of_group(
+pub(super) fn knobs_of_table(
     mut section: Section<'_>,
-    group: Group,
+    table: FileTable,
     prefix: &str,
     base: &mut Base,
 ) -> Result<(), StudyError> {
-    if group == Group::Bed {
+    if table == FileTable::Bed {
         if prefix.is_empty() {
             let is_host = |key: &String| key != "sysctl" && key.parse::<HostName>().is_ok();
             for host in section.tables().into_iter().filter(is_host) {
                 if let Some(inner) = section.section(&host)? {
-                    knobs_of_group(inner, Group::Bed, &format!("{host}."), base)?;
+                    knobs_of_table(inner, FileTable::Bed, &format!("{host}."), base)?;
                 }
             }
         }
@@ -100,9 +100,9 @@ pub(super) fn knobs_of_group(
     for (key, span, value) in section.rest() {
         let here = KNOBS
             .iter()
-            .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
+            .filter(|knob| knob.table == table && (prefix.is_empty() || knob.per_end));
         // `"clients.mtu"` next to `clients`, which is a knob; and old names of knobs.
-        let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.group == group);
+        let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.table == table);
         if prefix.is_empty() && (is_full || new_name(&key) != key) {
             set(&section, &mut base.knobs, &key, &key, value, span.clone())?;
             base.places.push(KnobPlace {
@@ -125,10 +125,12 @@ pub(super) fn knobs_of_group(
             None => {
                 let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
                 let hint = match (elsewhere, instead(&key, here.map(|knob| knob.key))) {
-                    (Some(knob), _) if knob.group == group => {
+                    (Some(knob), _) if knob.table == table => {
                         "all hosts share it: set it in [bed]".to_string()
                     }
-                    (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
+                    (Some(_), _) if table == FileTable::Bed => {
+                        "it belongs in [workload]".to_string()
+                    }
                     (Some(_), _) => "it belongs in [bed]".to_string(),
                     (None, Some(instead)) => format!("no such knob here; {instead}"),
                     (None, None) => {

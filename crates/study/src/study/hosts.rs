@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use crate::parse::{Section, StudyError};
 use crate::raw::{Raw, raw};
-use tcpcost_knobs::{Group, HostName, KNOBS, Reach};
+use tcpcost_knobs::{FileTable, HostName, KNOBS, Reach};
 
 use super::cells::{Base, KnobPlace};
 
@@ -64,7 +64,7 @@ pub(super) fn hosts(
             }
             for (knob, value) in &settings {
                 let row = KNOBS.iter().find(|row| row.key == knob);
-                if !row.is_some_and(|row| row.per_end && row.group == Group::Bed) {
+                if !row.is_some_and(|row| row.per_end && row.table == FileTable::Bed) {
                     return Err(wrong(format!(
                         "{knob} is no knob of a host; `tcpcost study knobs` lists them"
                     )));
