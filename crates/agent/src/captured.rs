@@ -9,7 +9,7 @@ use tcpcost_trace::{
     Analysis, Began, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
 };
 
-use crate::protocol::Capturing;
+use crate::protocol::CaptureRequest;
 
 /// Number of transactions that are kept. The published trace has four.
 const TRANSACTIONS: usize = 8;
@@ -25,7 +25,7 @@ pub struct Read {
 /// Reads a host's capture: connections to `ports`, from the end of the first snapshot to the start of the
 /// second.
 pub fn read_capture(
-    asked: &Capturing,
+    asked: &CaptureRequest,
     side: Side,
     kind: Option<WorkloadKind>,
     ports: Vec<u16>,

@@ -72,7 +72,7 @@ impl Relays {
 
     /// Meter of our own TCP's counts. `None` if our TCP does not relay.
     pub fn meter(&self) -> Option<Box<dyn Meter + Send>> {
-        (!self.counters.is_empty()).then(|| Box::new(OfOurs(self.counters.clone())) as _)
+        (!self.counters.is_empty()).then(|| Box::new(UserTcpMeter(self.counters.clone())) as _)
     }
 }
 
@@ -131,9 +131,9 @@ fn not_started(error: StartError) -> PrepareError {
 }
 
 /// Counts of our own TCP, as a meter.
-struct OfOurs(Vec<Counters>);
+struct UserTcpMeter(Vec<Counters>);
 
-impl Meter for OfOurs {
+impl Meter for UserTcpMeter {
     fn name(&self) -> MeterName {
         MeterName::Tcp
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
-    Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
+    Answer, Ask, CaptureRequest, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
 use tcpcost_host::folder::Folder;
 use tcpcost_study::units::nanos;
@@ -218,7 +218,7 @@ impl Trial<'_> {
     }
 
     /// What a host is to capture: an end of connections that has one device.
-    fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
+    fn capturing(&self, topology: &Topology, host: HostName) -> Option<CaptureRequest> {
         let of = self.cell.captured.as_ref()?;
         let is_own = topology.host(host).is_none_or(|host| host.reach.is_own());
         // A path may lead elsewhere by now. Another machine has its own path, or none.
@@ -228,7 +228,7 @@ impl Trial<'_> {
         };
         let has_one = tested_ports(topology, host).len() == 1 && topology.side(host).is_some();
         let (study, repetition) = (&self.study.name, self.repetition);
-        has_one.then(|| Capturing {
+        has_one.then(|| CaptureRequest {
             file: folder.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(
