@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use tcpcost_link::pcapng::{Header, Packet, RAW, Writer};
-use tcpcost_link::{Captured, Device};
+use tcpcost_link::{CapturingDevice, Device};
 use tcpcost_stack::Wire;
 
 use crate::protocol::{CaptureRequest, Prepare, StoppedCapture, realtime_ns};
@@ -209,7 +209,7 @@ pub fn captured<D: Device<Wire> + Send + 'static>(
     file: WireFile,
 ) -> Box<dyn Device<Wire> + Send> {
     let epoch = Duration::from_nanos(realtime_ns());
-    Box::new(Captured::into_file(device, file, Instant::now(), epoch))
+    Box::new(CapturingDevice::into_file(device, file, Instant::now(), epoch))
 }
 
 /// Size of the kernel's ring: 200 ms at a million packets a second, of 128 bytes and a header each.

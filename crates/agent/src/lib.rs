@@ -44,8 +44,8 @@ use tcpcost_counts::printable;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
-use tcpcost_host::lend::{self, Lent};
-use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::lend::{self, LentDevice};
+use tcpcost_host::lock::{LockKind, HostLock};
 use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
@@ -262,7 +262,7 @@ fn leave(journals: &Mutex<Journals>) -> ! {
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = put_back(&mut journals.settings);
     // Waits until the borrowers have ended, so that lent devices come back with their former settings.
-    let settled = journals.lent.iter().map(Lent::settle);
+    let settled = journals.lent.iter().map(LentDevice::settle);
     let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
     for error in &settled {
         complain(&error);
@@ -296,7 +296,7 @@ struct Journals {
     /// Devices that were moved away, for the whole bed.
     ports: Option<Journal>,
     /// The devices of `ports`.
-    lent: Vec<Lent>,
+    lent: Vec<LentDevice>,
     /// Exit code if everything was restored.
     code: i32,
 }
@@ -569,8 +569,8 @@ impl Agent {
             other => other.map_err(failed)?,
         };
         let hold = match changes {
-            true => Hold::Alone,
-            false => Hold::Shared,
+            true => LockKind::Exclusive,
+            false => LockKind::Shared,
         };
         // An agent whose command was killed a moment ago may still be restoring settings.
         let until = Instant::now() + held_max;

@@ -9,7 +9,7 @@ use tcpcost_study::{Cell, DeviceSettings, HostName};
 use super::progress::Progress;
 use crate::output::say;
 use tcpcost_host::journal::{self, Restored};
-use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::lock::{LockKind, HostLock};
 
 /// Between two tries to have the lock. Its end wakes nobody.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ pub struct Held(#[allow(dead_code, reason = "held until it is dropped")] Option<
 ///
 /// What an earlier holder left changed is put back before this returns.
 pub fn hold(
-    hold: Hold,
+    hold: LockKind,
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> anyhow::Result<Option<Held>> {
@@ -39,8 +39,8 @@ pub fn hold(
     while !lock.try_hold(hold)? {
         if !said {
             let what = match hold {
-                Hold::Alone => "changes the host's network settings",
-                Hold::Shared => "measures with the host's network settings",
+                LockKind::Exclusive => "changes the host's network settings",
+                LockKind::Shared => "measures with the host's network settings",
             };
             progress.say(&format!(
                 "tcpcost: waits, since this run {what}, which are held by {}; Ctrl-C ends the wait",
@@ -62,7 +62,7 @@ pub fn hold(
 }
 
 /// How the cells of a study on the hosts' own devices need them.
-pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
+pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> LockKind {
     let changes = |cell: &Cell| {
         hosts.iter().any(|&host| {
             let settings = DeviceSettings::from_knobs(&cell.knobs, host);
@@ -74,9 +74,9 @@ pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -
         })
     };
     if cells.any(changes) {
-        Hold::Alone
+        LockKind::Exclusive
     } else {
-        Hold::Shared
+        LockKind::Shared
     }
 }
 
