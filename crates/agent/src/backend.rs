@@ -16,8 +16,8 @@ use tcpcost_stack::{
     socket_buffers, socket_knob,
 };
 use tcpcost_study::{
-    BufferSizes, Counts, DeviceSettings, Environment, FlowGroup, Knob, Look, MeterName, Quantity,
-    Side, Snapshot, Totals, Whose,
+    BufferSizes, CountOwner, Counts, DeviceSettings, Environment, FlowGroup, Knob, Look, MeterName,
+    Quantity, Side, Snapshot, Totals,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -345,7 +345,7 @@ impl<D: Device<Wire>> ObservedStack for UserStack<D> {
             meter: MeterName::TcpInfo,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Connections,
+                whose: CountOwner::Connections,
                 counts,
             }],
         })

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use tcpcost_study::{
-    Brackets, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, Whose, WorkloadKind,
+    Brackets, CountOwner, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, WorkloadKind,
 };
 use tcpcost_trace::{
     Analysis, Began, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
@@ -106,7 +106,7 @@ impl Interval {
             meter: MeterName::Trace,
             at_ns,
             totals: vec![Totals {
-                whose: Whose::Connections,
+                whose: CountOwner::Connections,
                 counts,
             }],
         }

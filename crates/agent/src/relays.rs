@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
-use tcpcost_study::{Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_study::{CountOwner, Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
@@ -159,7 +159,7 @@ impl Meter for UserTcpMeter {
             meter: MeterName::Tcp,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts,
             }],
         })

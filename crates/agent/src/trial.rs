@@ -15,8 +15,9 @@ use tcpcost_meter::memory::{MemoryUse, give_back_freed};
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits;
 use tcpcost_study::{
-    Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy, Whose, WireSettings,
+    Brackets, ByConnection, Carrier, CountOwner, DeviceOwner, DeviceSettings, Environment,
+    FlowGroup, HostName, HostRecord, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy,
+    WireSettings,
 };
 
 use self::sizes::{files, flows, threads};
@@ -394,7 +395,7 @@ impl HostTrial {
         ];
         (ready.connections > 0).then(|| Reading {
             meter: MeterName::SetUp,
-            whose: Whose::Workload,
+            whose: CountOwner::Workload,
             duration_ns: ready.set_up_ns,
             counts: counts
                 .into_iter()

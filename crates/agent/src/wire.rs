@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_host::link;
 use tcpcost_link::{Impairment, LaneCounters, TapWire};
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, MeterName, Quantity, Snapshot, Totals, Whose, WireSettings};
+use tcpcost_study::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals, WireSettings};
 
 use crate::protocol::clock_ns;
 
@@ -155,7 +155,7 @@ impl Meter for Wire {
             meter: MeterName::Wire,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts,
             }],
         })

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gate_is_closed_at_the_limit_and_whoever_waits_is_woken_once() {
+    fn a_worker_that_waits_at_the_limit_is_woken_once() {
         let limit = ConnectionLimit::new(2);
         assert!(limit.enter() && limit.enter());
         assert!(!limit.enter());

@@ -70,9 +70,9 @@ pub use study::{CellPair, Sides, Study};
 /// Types that records contain, from the crate that defines them: to read a records file this crate
 /// suffices.
 pub use tcpcost_counts::{
-    ByConnection, CallChain, CallChains, Counts, Environment, Figure, FigureOf, Machine, MeterName,
-    Nic, Opening, Quantity, Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN,
-    WentBackwards, Whose,
+    ByConnection, CallChain, CallChains, CountOwner, Counts, Environment, Figure, FigureOf,
+    Machine, MeterName, Nic, Opening, Quantity, Reading, Sequences, Snapshot, Spread, TaskClass,
+    Totals, UNKNOWN, WentBackwards,
 };
 /// Knobs that studies set, from the crate that defines them.
 pub use tcpcost_knobs::{

@@ -12,8 +12,8 @@ use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::Stack;
 use tcpcost_study::{
-    Brackets, BufferSizes, BuffersFound, ConnectionSeries, MeterName, Quantity, Snapshot, Totals,
-    Whose,
+    Brackets, BufferSizes, BuffersFound, ConnectionSeries, CountOwner, MeterName, Quantity,
+    Snapshot, Totals,
 };
 use tcpcost_workload::{self as workload, OperationFound};
 
@@ -279,17 +279,17 @@ impl<S: ObservedStack> WorkerEnd<S> {
         if !self.own.groups.is_empty() {
             let mut counts = worker.totals();
             counts.extend(self.turns_ns.map(|ns| (Quantity::TurnsNs, ns)));
-            let mut of_workload = snapshot(MeterName::Workload, Whose::Workload, counts);
+            let mut of_workload = snapshot(MeterName::Workload, CountOwner::Workload, counts);
             let names = self.own.groups.iter().enumerate();
             let named = names.filter_map(|(index, name)| Some((index, (*name)?)));
             of_workload.totals.extend(named.map(|(index, name)| Totals {
-                whose: Whose::Group(name.to_string()),
+                whose: CountOwner::Group(name.to_string()),
                 counts: worker.group_totals(index),
             }));
             snapshots.push(of_workload);
         }
         if let Some(counts) = S::counts(worker) {
-            snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
+            snapshots.push(snapshot(MeterName::Tcp, CountOwner::Namespace, counts));
         }
         if self.own.reads_rusage {
             let counts = match (self.own.connection_threads > 0, self.has_thread()) {
@@ -298,7 +298,7 @@ impl<S: ObservedStack> WorkerEnd<S> {
                 (false, false) => Ok(rusage::nobodys_counts()),
             };
             let counts = counts.map_err(|error| error.to_string())?;
-            snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts));
+            snapshots.push(snapshot(MeterName::Rusage, CountOwner::Threads, counts));
         }
         Ok(snapshots)
     }
