@@ -16,8 +16,8 @@ use tcpcost_stack::{
     socket_buffers, socket_knob,
 };
 use tcpcost_study::{
-    BufferSizes, CountOwner, Counts, DeviceSettings, Environment, FlowGroup, Knob, Look, MeterName,
-    Quantity, Side, Snapshot, Totals,
+    BufferSizes, CountOwner, Counts, DeviceSettings, Environment, FlowGroup, Knob, MeterName,
+    Quantity, SeriesSample, Side, Snapshot, Totals,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -187,7 +187,7 @@ pub trait ObservedStack: Stack + Sized {
     fn buffers(worker: &Worker<Self>) -> Option<BufferSizes>;
 
     /// State of the first connection at this moment. `None` for the kernel's sockets, which report less.
-    fn look(worker: &Worker<Self>) -> Option<Look>;
+    fn look(worker: &Worker<Self>) -> Option<SeriesSample>;
 
     /// Totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
@@ -256,7 +256,7 @@ macro_rules! observed_sockets {
                 })
             }
 
-            fn look(_: &Worker<Self>) -> Option<Look> {
+            fn look(_: &Worker<Self>) -> Option<SeriesSample> {
                 None
             }
 
@@ -316,13 +316,13 @@ impl<D: Device<Wire>> ObservedStack for UserStack<D> {
         })
     }
 
-    fn look(worker: &Worker<Self>) -> Option<Look> {
+    fn look(worker: &Worker<Self>) -> Option<SeriesSample> {
         let mut conns = worker.conns();
         let first = conns.find_map(|conn| worker.stack().connection(conn))?;
         let counters = first.counters();
         let info = first.info(Instant::now());
         let limits = info.ack.limit.zip(info.ack.limit_max);
-        Some(Look {
+        Some(SeriesSample {
             congestion_window_bytes: info.cwnd_bytes.into(),
             data_segments_received: counters
                 .segments_received

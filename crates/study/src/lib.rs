@@ -51,7 +51,7 @@ mod uperf;
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use conclusion::{Change, Conclusion, Fit};
-pub use cpu_distance::{Distant, NearAndFar};
+pub use cpu_distance::{DistantCpus, NearAndFar};
 pub use derived::{Derived, Scope};
 pub use measure::{
     CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
@@ -64,7 +64,7 @@ pub use record::{
     BufferSizes, BuffersFound, ClockOffset, ClockOffsets, CpuDistance, CpuId, HostRecord,
     OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
 };
-pub use series::{ConnectionSeries, Look};
+pub use series::{ConnectionSeries, SeriesSample};
 pub use statement::Statement;
 pub use study::{CellPair, Sides, Study};
 /// Types that records contain, from the crate that defines them: to read a records file this crate

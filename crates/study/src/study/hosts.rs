@@ -10,7 +10,7 @@ use crate::parse::{Section, StudyError};
 use crate::raw::{Raw, raw};
 use tcpcost_knobs::{FileTable, HostName, KNOBS, Reach};
 
-use super::cells::{Base, KnobPlace};
+use super::cells::{CommonKnobs, KnobPlace};
 
 /// Reads `[hosts]`. Returns the hosts that stand for all nodes of a job, if the key is `"*"`.
 ///
@@ -18,7 +18,7 @@ use super::cells::{Base, KnobPlace};
 /// advance with it.
 pub(super) fn hosts(
     mut section: Section<'_>,
-    base: &mut Base,
+    base: &mut CommonKnobs,
 ) -> Result<Option<[HostName; 2]>, StudyError> {
     let mut every_node = false;
     let entries = section.rest();
