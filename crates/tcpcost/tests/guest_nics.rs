@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tcpcost_guest::{Ended, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
 use tcpcost_host::namespace;
 use tcpcost_testbed::{can_make_namespaces, has_program, skip};
 
@@ -80,11 +80,11 @@ fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Val
     let boot = boot.unwrap();
     assert_eq!(boot.failure(), None, "{:?}", boot.lines);
     let of = |line: &Line| match line {
-        Line::Of(_, text) => Some(serde_json::from_str(text).unwrap()),
-        Line::Said(_) => None,
+        Line::ResultsFile(_, text) => Some(serde_json::from_str(text).unwrap()),
+        Line::Printed(_) => None,
     };
     let records: Vec<Value> = boot.lines.iter().filter_map(of).collect();
-    assert_eq!(boot.ended, Ended::Done(0), "{:?}", boot.lines);
+    assert_eq!(boot.ended, BootEnd::Done(0), "{:?}", boot.lines);
     records
 }
 
