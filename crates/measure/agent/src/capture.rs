@@ -209,7 +209,12 @@ pub fn captured<D: Device<Wire> + Send + 'static>(
     file: WireFile,
 ) -> Box<dyn Device<Wire> + Send> {
     let epoch = Duration::from_nanos(realtime_ns());
-    Box::new(CapturingDevice::into_file(device, file, Instant::now(), epoch))
+    Box::new(CapturingDevice::into_file(
+        device,
+        file,
+        Instant::now(),
+        epoch,
+    ))
 }
 
 /// Size of the kernel's ring: 200 ms at a million packets a second, of 128 bytes and a header each.

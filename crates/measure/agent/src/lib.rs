@@ -45,7 +45,7 @@ use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
 use tcpcost_host::lend::{self, LentDevice};
-use tcpcost_host::lock::{LockKind, HostLock};
+use tcpcost_host::lock::{HostLock, LockKind};
 use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;

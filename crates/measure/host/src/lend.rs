@@ -59,7 +59,11 @@ impl LentDevice {
 /// # Errors
 /// No such device or process; the device of the default route; or it cannot be moved (EINVAL;
 /// EPERM).
-pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<LentDevice, SystemError> {
+pub fn lend(
+    device: &DeviceName,
+    pid: u32,
+    journal: &mut Journal,
+) -> Result<LentDevice, SystemError> {
     let tried = || format!("move {device} to the namespace of process {pid}");
     // Documentation address (RFC 5737): only the default route leads there.
     let default = route::describe(IpAddr::from([192, 0, 2, 1])).unwrap_or_default();

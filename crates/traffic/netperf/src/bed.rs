@@ -7,7 +7,7 @@ use std::process::Command;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::link::{add_address, create_veth, set_up};
 use tcpcost_host::namespace::{
-    NetworkOf, NamespaceMethod, can_make_namespaces, enter_new, enter_user_namespace,
+    NamespaceMethod, NetworkOf, can_make_namespaces, enter_new, enter_user_namespace,
 };
 
 use crate::Failure;
