@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tcpcost_knobs::units::nanos;
-use tcpcost_knobs::{KNOBS, Of, User};
+use tcpcost_knobs::{AppliesTo, KNOBS, UserSupport};
 use tcpcost_link::{Impairment, Offloads};
 use tcpcost_stack::UserSettings;
 use tcpcost_tcp::CongestionControl;
@@ -106,8 +106,10 @@ impl Configuration {
 }
 
 fn policies(settings: &UserSettings) -> BTreeMap<&'static str, String> {
-    let row = |row: &'static tcpcost_knobs::Knob| match row.of {
-        Of::Tcp(_, User::Has(which)) => Some((row.name, settings.read(which)?.to_string())),
+    let row = |row: &'static tcpcost_knobs::Knob| match row.applies_to {
+        AppliesTo::Tcp(_, UserSupport::Supported(which)) => {
+            Some((row.name, settings.read(which)?.to_string()))
+        }
         _ => None,
     };
     KNOBS.iter().filter_map(row).collect()

@@ -36,7 +36,7 @@ use tcpcost_console::exit::Exit;
 use tcpcost_console::output::say;
 use tcpcost_host::named_file;
 use tcpcost_link::pcapng::{Header, Writer};
-use tcpcost_link::{Captured, Device, Impaired, Tap};
+use tcpcost_link::{CapturingDevice, Device, Impaired, Tap};
 use tcpcost_signals::Interrupt;
 use tcpcost_stack::{SocketOptions, Stack, UserStack, Wire};
 use tcpcost_tcp::Ports;
@@ -192,7 +192,7 @@ impl Instance<'_> {
         let device: Box<dyn Device<Wire>> = match self.capture {
             None => Box::new(self.tap),
             Some(Capture { to, started, epoch }) => {
-                Box::new(Captured::into_file(self.tap, to, started, epoch))
+                Box::new(CapturingDevice::into_file(self.tap, to, started, epoch))
             }
         };
         let (wrong, seed) = (

@@ -13,7 +13,7 @@ use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_trace::{
-    Analysis, Broken, Graph, Link, Reading, Report, Segment, Sink, connection_text, follow,
+    Analysis, Graph, Link, ReadFailure, Reading, Report, Segment, Sink, connection_text, follow,
     json_line, parse, text,
 };
 
@@ -107,7 +107,7 @@ fn interface_to(follower: &mut Follower<'_>, interface: &str) -> anyhow::Result<
         );
     }
     let mut reading = Reading {
-        form: Some(tcpcost_trace::Form::Live),
+        form: Some(tcpcost_trace::CaptureFormat::Live),
         ..Reading::default()
     };
     let mut exit = Exit::Ok;
@@ -148,7 +148,7 @@ struct Follower<'a> {
     on_terminal: bool,
     /// Counts of the earlier files of the capture.
     before: Reading,
-    broken: Option<Broken>,
+    broken: Option<ReadFailure>,
 }
 
 impl<'a> Follower<'a> {

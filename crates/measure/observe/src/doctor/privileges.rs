@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Check;
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_host::privileges::{CapabilitySet, names};
 
 /// Capabilities that a command needs, and when.
@@ -111,8 +111,8 @@ const CAPABILITIES: &[(u32, &str)] = &[
 pub fn namespaces() -> Check {
     const NAME: &str = "namespaces";
     match namespace::can_make_namespaces() {
-        Ok(Way::Privileged) => Check::ok(NAME, "network namespaces can be made"),
-        Ok(Way::UserNamespace) => Check::degraded(
+        Ok(NamespaceMethod::Privileged) => Check::ok(NAME, "network namespaces can be made"),
+        Ok(NamespaceMethod::UserNamespace) => Check::degraded(
             NAME,
             "network namespaces can be made inside a user namespace",
             "the kernel refuses to steer receive work there: the sender's CPU pays for the receiver",
@@ -192,8 +192,8 @@ mod tests {
     fn namespaces_are_what_trying_says() {
         let verdict = namespaces().verdict;
         let expected = match namespace::can_make_namespaces() {
-            Ok(Way::Privileged) => Verdict::Ok,
-            Ok(Way::UserNamespace) => Verdict::Degraded,
+            Ok(NamespaceMethod::Privileged) => Verdict::Ok,
+            Ok(NamespaceMethod::UserNamespace) => Verdict::Degraded,
             Err(_) => Verdict::Missing,
         };
         assert_eq!(verdict, expected);

@@ -16,7 +16,7 @@ use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_counts::TextForm;
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
@@ -89,8 +89,8 @@ fn run(args: &StatArgs, until_decided: Option<Duration>) -> anyhow::Result<End> 
 /// keeps its user id.
 fn enter_fresh_network() -> anyhow::Result<()> {
     match namespace::can_make_namespaces() {
-        Ok(Way::Privileged) => {}
-        Ok(Way::UserNamespace) => namespace::enter_user_namespace_as_self()?,
+        Ok(NamespaceMethod::Privileged) => {}
+        Ok(NamespaceMethod::UserNamespace) => namespace::enter_user_namespace_as_self()?,
         Err(why) => {
             let (exit, text) = (Exit::Unavailable, format!("--fresh-netns: {why}"));
             return Err(Stop { exit, text }.into());
