@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use tcpcost_console::exit::usage;
+use tcpcost_console::format::{Format, Output, TextOrJson};
+use tcpcost_console::set::{Set, switch};
 use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
 use tcpcost_study::units;
 
-use crate::exit::usage;
-use crate::format::{Format, Output, TextOrJson};
-use crate::peer::PolicyFlags;
-use crate::set::{Set, switch};
+use tcpcost_peer::PolicyFlags;
 use user::UserFlags;
 
 /// `tcpcost relay`.
@@ -50,7 +50,7 @@ pub struct Flags {
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
     /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is on 127.0.0.1.
-    #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
+    #[arg(long, value_name = "ADDR", value_parser = tcpcost_console::values::listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Answer requests for metrics under this host name, too; may be repeated. Addresses and the host's own name need no option.
     #[arg(long, value_name = "NAME", requires = "metrics")]

@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use tcpcost_console::output;
 use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Direction, Ending, Mode, Totals};
 
 use super::{CHECK_INTERVAL, sentence};
-use crate::output;
 
 /// Printer of the lines about connections and totals.
 pub struct Lines {

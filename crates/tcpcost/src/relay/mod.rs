@@ -13,13 +13,12 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output::say;
 use tcpcost_host::address;
 use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
 use tcpcost_signals::Interrupt;
-
-use crate::exit::{Exit, Stop, usage};
-use crate::format::Format;
-use crate::output::say;
 
 pub use flags::Flags;
 use lines::Lines;
@@ -67,7 +66,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         let at = server.local_addr()?;
         let metrics = Metrics::new(counters.clone());
         let names = flags.metrics_host.clone();
-        tcpcost_watch::serve_metrics(server, names, move || metrics.text())
+        tcpcost_observe::serve_metrics(server, names, move || metrics.text())
             .context("serve metrics")?;
         say!("tcpcost: metrics: http://{at}/metrics");
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use tcpcost_console::exit::usage;
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_relay::{Address, Config, Mode, Relay};
 use tcpcost_stack::{SocketOptions, UserSettings, UserStack};
@@ -13,8 +14,7 @@ use tcpcost_tcp::{Config as Tcp, KeepAlive};
 
 use super::super::not_started;
 use super::Flags;
-use crate::exit::usage;
-use crate::peer::{KernelSide, Network, check_networks, check_remote, interface_name};
+use tcpcost_peer::{KernelSide, Network, check_networks, check_remote, interface_name};
 
 /// The flags of mode `user`.
 #[derive(Debug, Args)]
