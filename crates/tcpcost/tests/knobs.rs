@@ -87,6 +87,7 @@ fn satisfy(
         };
         let other = find(knob).expect("rows name rows");
         let text = match is {
+            Is::In(words) if words.contains(&other.default) => continue,
             Is::In(words) => words[0].to_string(),
             Is::That(is_so) => match other.kind {
                 Kind::Choice(words) => words.iter().find(|word| is_so(word)).unwrap().to_string(),
@@ -94,7 +95,7 @@ fn satisfy(
             },
             Is::Set => examples(&other)[0].clone(),
             Is::AtLeast => value.to_string(),
-            Is::NotIn(_) | Is::Unset => continue,
+            Is::NotIn(_) | Is::Unset | Is::Such(..) => continue,
         };
         let prefix = if other.per_end { prefix } else { "" };
         knobs.entry(format!("{prefix}{knob}")).or_insert(text);

@@ -7,10 +7,12 @@ use crate::choices::{
 };
 use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
+use crate::program::{Operation, Program};
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
     wire, workload,
 };
+use crate::value::Value;
 
 /// Row of a sysctl. Sysctls have none in [`KNOBS`], because only the kernel has a list of them.
 pub(crate) const SYSCTL: Knob = Knob {
@@ -43,6 +45,9 @@ const FROM_FILES: &[&str] = &[
     "splice",
     "uring-splice",
 ];
+/// Values of `io` that have their own calls.
+const OWN_CALLS: &[&str] = &["io-uring", "blocking-threads"];
+const ONE_CALL: &str = "its threads send by send and receive by read: leave send_with and receive_with out";
 const LINUX_LIKE: &[Need] = &[Need::of(&[is("ack_policy", &["linux-like"])]).at(At::User)];
 const AVOIDANCE: &[Need] = &[Need::of(&[that("ack_policy", Is::That(has_limits))])];
 const SUPER_SEGMENTS: Need = Need::of(&[is_not("super_segment", &["0B"])]);
@@ -125,9 +130,20 @@ pub const KNOBS: &[Knob] = &[
         Need::of(&[]).at(At::User).when(&["blocking-threads"]).because("our TCP has a thread an instance, which polls it"),
         Need::of(&[is("threads", &["0"])]).when(&["blocking-threads"]).because("it has a thread for each connection"),
         Need::of(&[]).at(At::User).when(&["visits"]).because("our TCP has no calls that find nothing: the thread is its stack"),
-        Need::of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"]), is_not("placement", &["same-cpu"]), is_not("send_with", COMPLETED)])
-            .when(&["visits"])
-            .because("connections stay open, the other end needs a CPU, and epoll reports when lent buffers are free"),
+        Need::of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"])]).when(&["visits"]).because("connections stay open"),
+        Need::of(&[is_not("placement", &["same-cpu"])]).when(&["visits"]).because("the other end needs a CPU"),
+        Need::of(&[is_not("send_with", COMPLETED)]).when(&["visits"]).because("epoll reports when lent buffers are free"),
+        Need::strict(OWN_CALLS, &[is("send_with", &["send"])]).because(ONE_CALL),
+        Need::strict(OWN_CALLS, &[is("receive_with", &["read"])]).because(ONE_CALL),
+        Need::strict(OWN_CALLS, &[that("program", Is::Such(has_no_calls, "without with"))]),
+        Need::strict(&["io-uring"], &[is_not("cork", &["on"])])
+            .because("sends are handed over later than TCP_CORK would be set and cleared: use cork = \"msg-more\""),
+        Need::strict(&["blocking-threads"], &[is("cork", &["off"])]).because("threads do not cork"),
+        Need::strict(&["blocking-threads"], &[is_not("workload", &["bidirectional"])])
+            .because("a thread cannot send and receive at a time: use rr, or two groups"),
+        Need::strict(&["blocking-threads"], &[is("in_flight", &["1"])]).because("threads wait for each response"),
+        Need::strict(&["blocking-threads"], &[is_not("workload", &["maerts"]), that("rate", Is::Unset)])
+            .because("the side that connects keeps the rate"),
     ]),
     workload(
         "write_size",
@@ -295,6 +311,8 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::of(&[is("receive_with", &["read"])])
             .when(&["on"])
+            .because("it compares what was read"),
+        Need::strict(&["on"], &[that("program", Is::Such(only_reads, "that receives by read"))])
             .because("it compares what was read")])
     .of_group(),
     workload(
@@ -926,6 +944,26 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
+/// True if a value is no program, or a program that does not set the calls by which it sends and
+/// receives.
+fn has_no_calls(value: &Value) -> bool {
+    let mut operations = value.program().into_iter().flat_map(Program::all);
+    !operations.any(|operation| {
+        matches!(
+            operation,
+            Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
+        )
+    })
+}
+
+/// True if a value is no program, or a program that receives by no call but read.
+fn only_reads(value: &Value) -> bool {
+    let mut operations = value.program().into_iter().flat_map(Program::all);
+    !operations.any(|operation| {
+        matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
+    })
+}
+
 /// Row of the knob of this name, without the host before it. `None` if there is no such knob. All
 /// sysctls share one row.
 pub fn find(name: &str) -> Option<Knob> {
@@ -939,7 +977,6 @@ pub fn find(name: &str) -> Option<Knob> {
 mod tests {
     use super::*;
     use crate::raw::Raw;
-    use crate::value::Value;
 
     #[test]
     fn every_default_is_a_value_of_its_knob_and_names_are_unique() {

@@ -93,6 +93,7 @@ impl Term {
             Is::In(words) => words.contains(&word.as_str()),
             Is::NotIn(words) => !words.contains(&word.as_str()),
             Is::That(is_so) => is_so(&word),
+            Is::Such(is_so, _) => is_so(&value),
             Is::Set => !row.leaves_alone(&value),
             Is::Unset => row.leaves_alone(&value),
             Is::AtLeast => value.number() >= of.number(),
@@ -118,6 +119,7 @@ impl fmt::Display for Term {
                 let so: Vec<&str> = words.iter().copied().filter(|word| is_so(word)).collect();
                 write!(f, "{name} = {}", list(&so))
             }
+            Is::Such(_, what) => write!(f, "{name} {what}"),
             Is::Set => write!(f, "{name}"),
             Is::Unset => write!(f, "no {name}"),
             Is::AtLeast => write!(f, "at least as many {name}"),
@@ -188,8 +190,9 @@ pub struct Unmet {
     pub knob: String,
     /// Description of what it needs.
     pub reason: String,
-    /// True if another end, for which it is set as well, has what it needs.
-    pub elsewhere: bool,
+    /// True if it must not be left out of the cell instead: the need is strict, or another end,
+    /// for which the knob is set as well, has what it needs.
+    pub is_refused: bool,
 }
 
 /// Knob that is set, with the hosts that it applies to.
@@ -256,18 +259,19 @@ impl Knobs {
         side.is_some_and(|side| self.sends_from(if is_peer { side.peer() } else { side }))
     }
 
-    /// Knobs against which the needs of a knob are checked: all knobs; for a knob of the workload,
-    /// those of each group that it is for.
+    /// Knobs against which the needs of a knob are checked: those of each group that it is for.
     fn views(&self, setting: &Setting<'_>) -> Vec<Cow<'_, Knobs>> {
         let groups = self.group_names();
         if groups.is_empty() {
             return vec![Cow::Borrowed(self)];
         }
         if !setting.row.per_group {
-            let mut together = self.clone();
-            together.insert("flows", Value::Count(self.flows()));
-            together.insert("workload", Value::Word(self.least_stream().to_string()));
-            return vec![Cow::Owned(together)];
+            let view = |group| {
+                let mut knobs = self.at_group(group);
+                knobs.insert("flows", Value::Count(self.flows()));
+                Cow::Owned(knobs)
+            };
+            return groups.into_iter().map(view).collect();
         }
         let rest = split_host(setting.name).1;
         let is_for = |group: &HostName| match setting.group {
@@ -287,15 +291,20 @@ impl Knobs {
             let views = self.views(&setting);
             for need in needs.filter(|need| need.at == At::Every) {
                 let is_met = |host: &&HostName| {
-                    let mut views = views.iter();
-                    views.any(|knobs| need.is_met(knobs, **host, setting.value))
+                    let met = |knobs: &Cow<'_, Knobs>| need.is_met(knobs, **host, setting.value);
+                    // A knob that the groups share is for each of them.
+                    if setting.row.per_group {
+                        views.iter().any(met)
+                    } else {
+                        views.iter().all(met)
+                    }
                 };
                 let (with, without): (Vec<&HostName>, Vec<&HostName>) =
                     setting.hosts.iter().partition(is_met);
                 let Some(host) = without.first() else {
                     continue;
                 };
-                let elsewhere = !with.is_empty();
+                let is_refused = need.is_strict || !with.is_empty();
                 let mut reason = need.to_string();
                 if let Some(other) = with.first() {
                     let name = split_host(setting.name).1;
@@ -306,7 +315,7 @@ impl Knobs {
                 all.push(Unmet {
                     knob: setting.name.to_string(),
                     reason,
-                    elsewhere,
+                    is_refused,
                 });
                 break;
             }

@@ -448,6 +448,9 @@ pub struct Need {
     pub any: &'static [Term],
     /// Reason, if the terms alone do not show it.
     pub why: &'static str,
+    /// True if a cell without it is refused, although the knob is common to all cells: with the
+    /// default it would measure something else.
+    pub is_strict: bool,
 }
 
 /// Ends for which a [`Need`] is checked.
@@ -483,6 +486,8 @@ pub enum Is {
     NotIn(&'static [&'static str]),
     /// Word for which the function returns true.
     That(fn(&str) -> bool),
+    /// Value for which the function returns true. The text describes such a value.
+    Such(fn(&Value) -> bool, &'static str),
     /// Value that changes something.
     Set,
     /// Value that changes nothing, or none.
@@ -499,6 +504,16 @@ impl Need {
             when: &[],
             any,
             why: "",
+            is_strict: false,
+        }
+    }
+
+    /// Creates a need of these values, without which a cell is refused.
+    pub(crate) const fn strict(when: &'static [&'static str], any: &'static [Term]) -> Need {
+        Need {
+            when,
+            is_strict: true,
+            ..Need::of(any)
         }
     }
 

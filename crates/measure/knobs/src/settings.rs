@@ -7,7 +7,7 @@ use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, Workloa
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::knobs::KNOBS;
-use crate::program::{Operation, Program};
+use crate::program::Program;
 use crate::row::{Kernel, Of};
 use crate::side::Side;
 use crate::value::Value;
@@ -139,24 +139,6 @@ impl WorkloadSettings {
                 .and_then(|value| value.program().cloned()),
             on: host("on")?,
         };
-        if let Some(program) = &settings.program
-            && settings.check
-            && program.all().any(hides_bytes)
-        {
-            let reason =
-                "check: it compares what was read, and the program receives by another call";
-            return Err(SettingsError(reason.to_string()));
-        }
-        if settings.io == WaitsBy::BlockingThreads
-            && let Some(reason) = settings.no_blocking_threads()
-        {
-            return Err(SettingsError(format!("io: blocking-threads {reason}")));
-        }
-        if settings.io == WaitsBy::IoUring
-            && let Some(reason) = settings.no_ring()
-        {
-            return Err(SettingsError(format!("io: io-uring {reason}")));
-        }
         match knobs.unmet().into_iter().next() {
             Some(unmet) => Err(SettingsError(unmet.to_string())),
             None => Ok(settings),
@@ -182,56 +164,6 @@ impl WorkloadSettings {
         self.flows * self.connections_each()
     }
 
-    /// True if a program sets the calls by which it sends or receives.
-    fn has_calls(&self) -> bool {
-        let mut operations = self.program.iter().flat_map(Program::all);
-        operations.any(|operation| {
-            matches!(
-                operation,
-                Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
-            )
-        })
-    }
-
-    /// Reason why a ring does not support these settings. `None` if it does.
-    fn no_ring(&self) -> Option<&'static str> {
-        match self {
-            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
-                Some(
-                    "sends by send and receives into its own buffers: leave send_with and receive_with out",
-                )
-            }
-            _ if self.has_calls() => {
-                Some("sends by send and receives into its own buffers: leave with out")
-            }
-            _ if self.cork == Cork::On => Some(
-                "hands sends over later than TCP_CORK would be set and cleared: use cork = \"msg-more\"",
-            ),
-            _ => None,
-        }
-    }
-
-    /// Reason why a blocking thread does not support these settings. `None` if it does.
-    fn no_blocking_threads(&self) -> Option<&'static str> {
-        let is_paced_from_afar =
-            self.kind == WorkloadKind::Maerts && self.rate_bits_per_s.is_some();
-        match self {
-            _ if self.kind == WorkloadKind::Bidirectional => {
-                Some("cannot send and receive at a time: use rr, or two groups")
-            }
-            _ if self.in_flight > 1 => Some("wait for each response: leave in_flight out"),
-            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
-                Some("send by send and receive by read: leave send_with and receive_with out")
-            }
-            _ if self.has_calls() => Some("send by send and receive by read: leave with out"),
-            _ if self.cork != Cork::Off => Some("do not cork: leave cork out"),
-            _ if is_paced_from_afar => {
-                Some("have no rate for maerts: the side that connects keeps it")
-            }
-            _ => None,
-        }
-    }
-
     /// True if the connections are made before the traffic and stay open.
     pub fn stands(&self) -> bool {
         match &self.program {
@@ -251,10 +183,6 @@ impl WorkloadSettings {
             ..self
         }
     }
-}
-
-fn hides_bytes(operation: &Operation) -> bool {
-    matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
 }
 
 /// Settings of one end's device, route and sysctls. `None` and absent ones are left as they are.

@@ -49,7 +49,7 @@ impl Useless {
     pub(super) fn fit(&mut self, mut knobs: Knobs, common: &Knobs) -> Result<Knobs, Unmet> {
         // A knob that is removed may be what another needs, so the check is repeated.
         while let Some(unmet) = knobs.unmet().into_iter().next() {
-            if unmet.elsewhere || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
+            if unmet.is_refused || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
                 return Err(unmet);
             }
             knobs.remove(&unmet.knob);
