@@ -184,7 +184,7 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     let qdisc = environment["qdisc"].as_str().unwrap_or_default();
     let route = environment["route"].as_str().unwrap_or_default();
     match (row.name, kernel) {
-        (_, Kernel::Device | Kernel::Offload) => of_device,
+        (_, Kernel::Device(_)) => of_device,
         (_, Kernel::Sysctl(name, _)) => text(&environment["sysctls"][name]),
         (_, Kernel::SocketOption(_)) => of_connection,
         (_, Kernel::Always(word, _)) => Some(word.to_string()),

@@ -1,11 +1,12 @@
 //! Setting of the host that can be read and written: the unit of [`crate::apply`] and of the
-//! [`crate::journal`].
+//! [`crate::journal`]. Those of a device are by the rows of [`DEVICE_KNOBS`].
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tcpcost_knobs::{DeviceName, SysctlName};
+use tcpcost_knobs::{DeviceName, DeviceSettings, SysctlName, Value};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
@@ -17,113 +18,14 @@ use crate::{ethtool, irq, link, qdisc, route, rps, sysctl};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "setting")]
 pub enum Setting {
-    /// MTU.
-    Mtu {
-        /// Name of the device.
-        device: DeviceName,
-        /// Bytes.
-        bytes: u32,
-    },
-    /// Offload of [`ethtool::OFFLOADS`].
-    Offload {
-        /// Name of the device.
-        device: DeviceName,
-        /// Name of its knob.
-        name: String,
-        /// True for on.
-        on: bool,
-    },
-    /// Number of [`ethtool::NUMBERS`].
-    Ethtool {
-        /// Name of the device.
-        device: DeviceName,
-        /// Name of its knob.
-        name: String,
-        /// Value, in the knob's unit.
-        number: u32,
-    },
-    /// Queues with interrupts of their own.
-    Channels {
-        /// Name of the device.
-        device: DeviceName,
-        /// Number of queues of each kind.
-        channels: Channels,
-    },
-    /// Receive queue for each hash of a flow.
-    Rss {
-        /// Name of the device.
-        device: DeviceName,
-        /// RSS table.
-        table: Rss,
-    },
-    /// CPUs that the device's interrupts arrive at.
-    Interrupts {
-        /// Name of the device.
-        device: DeviceName,
-        /// CPUs of each interrupt.
-        placement: irq::Placement,
-    },
-    /// gso_max_segs.
-    GsoMaxSegs {
-        /// Name of the device.
-        device: DeviceName,
-        /// Limit of segments in a super-segment.
-        segments: u32,
-    },
-    /// gso_max_size.
-    GsoMaxSize {
-        /// Name of the device.
-        device: DeviceName,
-        /// Limit of bytes in a super-segment.
-        bytes: u32,
-        /// IPv4's own limit, bytes. `None` on kernels before 6.3, which have one limit for both.
-        ipv4_bytes: Option<u32>,
-    },
-    /// gro_max_size.
-    GroMaxSize {
-        /// Name of the device.
-        device: DeviceName,
-        /// Limit of bytes that GRO merges.
-        bytes: u32,
-        /// IPv4's own limit, bytes. `None` on kernels before 6.3.
-        ipv4_bytes: Option<u32>,
-    },
-    /// Threaded NAPI.
-    ThreadedNapi {
-        /// Name of the device.
-        device: DeviceName,
-        /// True for on.
-        on: bool,
-    },
-    /// Root qdisc.
-    Qdisc {
-        /// Name of the device.
-        device: DeviceName,
-        /// Kind of the qdisc. `None` for the device's default.
-        kind: Option<String>,
-    },
+    /// Knob of a device.
+    Device(DeviceSetting),
     /// Value of a sysctl.
     Sysctl {
         /// Dotted name of the sysctl.
         name: SysctlName,
         /// Value, with white space as [`sysctl::normal`] makes it.
         value: String,
-    },
-    /// `quickack` of a route.
-    Quickack {
-        /// Name of the device that the route is over.
-        device: DeviceName,
-        /// Address that the route leads to.
-        peer: IpAddr,
-        /// True for on.
-        on: bool,
-    },
-    /// Token bucket as root qdisc.
-    Bottleneck {
-        /// Name of the device.
-        device: DeviceName,
-        /// Token bucket. `None` for the device's default qdisc.
-        tbf: Option<Tbf>,
     },
     /// Device that is moved into another namespace.
     Port {
@@ -132,34 +34,326 @@ pub enum Setting {
         /// State of the device.
         port: Port,
     },
-    /// CPUs for receive work (RPS).
-    Steering {
-        /// Name of the device.
-        device: DeviceName,
-        /// CPUs; empty leaves the work where it arrives.
-        cpus: Vec<usize>,
+}
+
+/// Knob of a device, with its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSetting {
+    /// Name of the knob in study files.
+    pub knob: String,
+    /// Name of the device.
+    pub device: DeviceName,
+    /// State that is read or written.
+    pub state: State,
+}
+
+/// State of a device's knob, as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Number, in the knob's unit.
+    Number(u32),
+    /// Switch: on or off.
+    Switch(bool),
+    /// Limit of bytes, and IPv4's own limit. `None` on kernels before 6.3, which have one limit for
+    /// both.
+    Limit(u32, Option<u32>),
+    /// Queues with interrupts of their own.
+    Channels(Channels),
+    /// Receive queue for each hash of a flow.
+    Rss(Rss),
+    /// CPUs that the device's interrupts arrive at.
+    Interrupts(irq::Placement),
+    /// CPUs for receive work (RPS); empty leaves the work where it arrives.
+    Cpus(Vec<usize>),
+    /// Kind of the root qdisc. `None` for the device's default.
+    Qdisc(Option<String>),
+    /// Token bucket as root qdisc. `None` for the device's default qdisc.
+    Bottleneck(Option<Tbf>),
+    /// `quickack` of the route to this address.
+    Quickack(IpAddr, bool),
+}
+
+/// Knobs of a device that are read and written in the same way.
+pub(crate) struct DeviceKnob {
+    /// Names in study files, in the order in which the knobs are set.
+    names: &'static [&'static str],
+    /// State for the value of a knob.
+    wanted: fn(&Asked<'_>) -> Result<State, SystemError>,
+    /// Reads the current state of a setting.
+    read: fn(&DeviceSetting) -> Result<State, SystemError>,
+    /// Writes the state of a setting. The kernel may accept it and ignore it.
+    write: fn(&DeviceSetting) -> Result<(), SystemError>,
+}
+
+/// Value of a knob for a device.
+pub(crate) struct Asked<'a> {
+    pub device: &'a DeviceName,
+    /// Address that the device leads to.
+    pub peer: IpAddr,
+    /// Value of the knob.
+    pub value: &'a Value,
+    /// Values of all knobs of the device.
+    pub settings: &'a DeviceSettings,
+}
+
+use State::{Bottleneck, Cpus, Interrupts, Limit, Number, Qdisc, Quickack, Switch};
+
+/// Knobs of a device, in the order in which they are set: a later one may depend on an earlier one.
+pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
+    DeviceKnob {
+        names: &["mtu"],
+        wanted: |asked| Ok(Number(asked.number())),
+        read: |of| Ok(Number(link::read(&of.device)?.mtu)),
+        write: |of| link::set_mtu(&of.device, of.number()?),
     },
+    DeviceKnob {
+        names: &ethtool::OFFLOADS,
+        wanted: |asked| Ok(Switch(asked.is_on())),
+        read: |of| Ok(Switch(ethtool::read(&of.device, &of.knob)?)),
+        write: |of| ethtool::set(&of.device, &of.knob, of.is_on()?),
+    },
+    DeviceKnob {
+        names: &["gso_max_segs"],
+        wanted: |asked| Ok(Number(asked.number())),
+        read: |of| Ok(Number(link::read(&of.device)?.gso_max_segs)),
+        write: |of| link::set_gso_max_segs(&of.device, of.number()?),
+    },
+    DeviceKnob {
+        names: &["gso_max_size"],
+        wanted: |asked| {
+            let bytes = asked.number();
+            let ipv4 = link::read(asked.device)?.gso_ipv4_max_size.map(|_| bytes);
+            if bytes > GSO_LEGACY_MAX_SIZE && ipv4.is_none() {
+                let error = std::io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+                let tried = "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3";
+                return Err(SystemError::new(tried, error));
+            }
+            Ok(Limit(bytes, ipv4))
+        },
+        read: |of| {
+            let link = link::read(&of.device)?;
+            Ok(Limit(link.gso_max_size, link.gso_ipv4_max_size))
+        },
+        write: |of| match of.state {
+            Limit(bytes, ipv4) => link::set_gso_max_size(&of.device, bytes, ipv4),
+            _ => of.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["gro_max_size"],
+        wanted: |asked| {
+            let bytes = asked.number();
+            let ipv4 = link::read(asked.device)?.gro_ipv4_max_size.map(|_| bytes);
+            Ok(Limit(bytes, ipv4))
+        },
+        read: |of| {
+            let link = link::read(&of.device)?;
+            Ok(Limit(link.gro_max_size, link.gro_ipv4_max_size))
+        },
+        write: |of| match of.state {
+            Limit(bytes, ipv4) => link::set_gro_max_size(&of.device, bytes, ipv4),
+            _ => of.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["threaded_napi"],
+        wanted: |asked| Ok(Switch(asked.is_on())),
+        read: |of| Ok(Switch(rps::read_threaded(rps::root(), &of.device)?)),
+        write: |of| rps::set_threaded(rps::root(), &of.device, of.is_on()?),
+    },
+    DeviceKnob {
+        names: &ethtool::NUMBERS,
+        wanted: |asked| Ok(Number(asked.number())),
+        read: |of| Ok(Number(ethtool::read_number(&of.device, &of.knob)?)),
+        write: |of| ethtool::set_number(&of.device, &of.knob, of.number()?),
+    },
+    DeviceKnob {
+        names: &["channels"],
+        wanted: |asked| {
+            let channels = Channels::for_device(asked.device, asked.number())?;
+            Ok(State::Channels(channels))
+        },
+        read: |of| Ok(State::Channels(Channels::read(&of.device)?)),
+        write: |of| match of.state {
+            State::Channels(channels) => channels.set(&of.device),
+            _ => of.wrong(),
+        },
+    },
+    // After the channels, because the table names their queues.
+    DeviceKnob {
+        names: &["rss_queues"],
+        wanted: |asked| Ok(State::Rss(Rss::Even(asked.number()))),
+        read: |of| Ok(State::Rss(Rss::read(&of.device)?)),
+        write: |of| match &of.state {
+            State::Rss(table) => table.set(&of.device),
+            _ => of.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["qdisc"],
+        wanted: |asked| Ok(Qdisc(asked.value.word().map(str::to_string))),
+        read: |of| Ok(Qdisc(qdisc::read_kind(&of.device)?)),
+        write: |of| match &of.state {
+            Qdisc(Some(kind)) => qdisc::set_kind(&of.device, kind),
+            Qdisc(None) => qdisc::delete_root(&of.device),
+            _ => of.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["quickack"],
+        wanted: |asked| Ok(Quickack(asked.peer, asked.is_on())),
+        read: |of| match of.state {
+            Quickack(peer, _) => {
+                let is_on = route::read_quickack(&of.device, peer)?;
+                Ok(Quickack(peer, is_on))
+            }
+            _ => of.wrong(),
+        },
+        write: |of| match of.state {
+            Quickack(peer, on) => route::set_quickack(&of.device, peer, on),
+            _ => of.wrong(),
+        },
+    },
+    // After gso_max_size, because a super-segment must fit the burst.
+    DeviceKnob {
+        names: &["bottleneck"],
+        wanted: |asked| {
+            let rate = asked.value.whole().expect(KIND);
+            let queue = number(&asked.settings.values["bottleneck_queue"]);
+            let gso_max_size = link::read(asked.device)?.gso_max_size;
+            Ok(Bottleneck(Some(Tbf::new(rate, queue, gso_max_size))))
+        },
+        read: |of| Ok(Bottleneck(qdisc::read_tbf(&of.device)?)),
+        write: |of| match of.state {
+            Bottleneck(Some(tbf)) => qdisc::set_tbf(&of.device, tbf),
+            Bottleneck(None) => qdisc::delete_root(&of.device),
+            _ => of.wrong(),
+        },
+    },
+    // After the channels, because a device's interrupts change with them.
+    DeviceKnob {
+        names: &["irq_cpus"],
+        wanted: |asked| {
+            let irqs = irq::of_device(Path::new("/sys"), asked.device)?;
+            Ok(Interrupts(irq::in_turn(&irqs, asked.cpus())))
+        },
+        read: |of| match &of.state {
+            Interrupts(placement) => {
+                let irqs = placement.iter().map(|(irq, _)| *irq);
+                Ok(Interrupts(irq::read(irq::root(), irqs)?))
+            }
+            _ => of.wrong(),
+        },
+        write: |of| match &of.state {
+            Interrupts(placement) => irq::set(irq::root(), placement),
+            _ => of.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["steering"],
+        wanted: |asked| {
+            let mut cpus = asked.cpus().to_vec();
+            cpus.sort_unstable();
+            cpus.dedup();
+            Ok(Cpus(cpus))
+        },
+        read: |of| Ok(Cpus(rps::read(rps::root(), &of.device)?)),
+        write: |of| match &of.state {
+            Cpus(cpus) => rps::set(rps::root(), &of.device, cpus),
+            _ => of.wrong(),
+        },
+    },
+];
+
+/// Limit for IPv4 on kernels without a limit of its own (linux/netdevice.h).
+const GSO_LEGACY_MAX_SIZE: u32 = 65536;
+
+/// Settings that the values of a device's knobs ask for, in the order in which they must be made.
+/// The iterator reads from the device what a setting depends on: make each before the next is
+/// taken.
+pub(crate) fn in_order<'a>(
+    device: &'a DeviceName,
+    peer: IpAddr,
+    settings: &'a DeviceSettings,
+) -> impl Iterator<Item = (&'static str, Result<Setting, SystemError>)> + 'a {
+    let names = |row: &'static DeviceKnob| row.names.iter().map(move |name| (row, *name));
+    let knobs = DEVICE_KNOBS.iter().flat_map(names);
+    knobs.filter_map(move |(row, knob)| {
+        let value = settings.values.get(knob)?;
+        let asked = Asked {
+            device,
+            peer,
+            value,
+            settings,
+        };
+        let setting = (row.wanted)(&asked).map(|state| {
+            Setting::Device(DeviceSetting {
+                knob: knob.to_string(),
+                device: device.clone(),
+                state,
+            })
+        });
+        Some((knob, setting))
+    })
+}
+
+impl Asked<'_> {
+    fn number(&self) -> u32 {
+        number(self.value)
+    }
+
+    fn is_on(&self) -> bool {
+        self.value.is_on().expect(KIND)
+    }
+
+    fn cpus(&self) -> &[usize] {
+        self.value.cpus().expect(KIND)
+    }
+}
+
+fn number(value: &Value) -> u32 {
+    let number = value.whole().and_then(|number| u32::try_from(number).ok());
+    number.expect(KIND)
+}
+
+const KIND: &str = "the row of the knob has values of this kind and size";
+
+impl DeviceSetting {
+    fn row(&self) -> Result<&'static DeviceKnob, SystemError> {
+        let mut rows = DEVICE_KNOBS.iter();
+        let row = rows.find(|row| row.names.contains(&self.knob.as_str()));
+        row.ok_or_else(|| SystemError::strange(format!("find {self}"), "no such knob of a device"))
+    }
+
+    fn number(&self) -> Result<u32, SystemError> {
+        match self.state {
+            Number(number) => Ok(number),
+            _ => self.wrong(),
+        }
+    }
+
+    fn is_on(&self) -> Result<bool, SystemError> {
+        match self.state {
+            Switch(on) => Ok(on),
+            _ => self.wrong(),
+        }
+    }
+
+    /// Error: the state is that of another knob, which only a forged journal can have.
+    fn wrong<T>(&self) -> Result<T, SystemError> {
+        let tried = format!("set {self}");
+        Err(SystemError::strange(tried, "a state of another knob"))
+    }
 }
 
 impl Setting {
     /// Name of the knob in study files.
     pub fn knob(&self) -> String {
         match self {
-            Setting::Mtu { .. } => "mtu".into(),
-            Setting::Offload { name, .. } | Setting::Ethtool { name, .. } => name.clone(),
-            Setting::Channels { .. } => "channels".into(),
-            Setting::Rss { .. } => "rss_queues".into(),
-            Setting::Interrupts { .. } => "irq_cpus".into(),
-            Setting::GsoMaxSegs { .. } => "gso_max_segs".into(),
-            Setting::GsoMaxSize { .. } => "gso_max_size".into(),
-            Setting::GroMaxSize { .. } => "gro_max_size".into(),
-            Setting::ThreadedNapi { .. } => "threaded_napi".into(),
-            Setting::Qdisc { .. } => "qdisc".into(),
+            Setting::Device(of) => of.knob.clone(),
             Setting::Sysctl { name, .. } => format!("sysctl.{name}"),
-            Setting::Quickack { .. } => "quickack".into(),
-            Setting::Bottleneck { .. } => "bottleneck".into(),
             Setting::Port { .. } => "device".into(),
-            Setting::Steering { .. } => "steering".into(),
         }
     }
 
@@ -170,45 +364,9 @@ impl Setting {
     pub fn now(&self) -> Result<Setting, SystemError> {
         let mut now = self.clone();
         match &mut now {
-            Setting::Mtu { device, bytes } => *bytes = link::read(device)?.mtu,
-            Setting::Offload { device, name, on } => *on = ethtool::read(device, name)?,
-            Setting::Ethtool {
-                device,
-                name,
-                number,
-            } => *number = ethtool::read_number(device, name)?,
-            Setting::Channels { device, channels } => *channels = Channels::read(device)?,
-            Setting::Rss { device, table } => *table = Rss::read(device)?,
-            Setting::Interrupts { placement, .. } => {
-                let irqs = placement.iter().map(|(irq, _)| *irq);
-                *placement = irq::read(irq::root(), irqs)?;
-            }
-            Setting::GsoMaxSegs { device, segments } => {
-                *segments = link::read(device)?.gso_max_segs;
-            }
-            Setting::GsoMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => {
-                let link = link::read(device)?;
-                (*bytes, *ipv4_bytes) = (link.gso_max_size, link.gso_ipv4_max_size);
-            }
-            Setting::GroMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => {
-                let link = link::read(device)?;
-                (*bytes, *ipv4_bytes) = (link.gro_max_size, link.gro_ipv4_max_size);
-            }
-            Setting::ThreadedNapi { device, on } => *on = rps::read_threaded(rps::root(), device)?,
-            Setting::Qdisc { device, kind } => *kind = qdisc::read_kind(device)?,
+            Setting::Device(of) => of.state = (of.row()?.read)(of)?,
             Setting::Sysctl { name, value } => *value = sysctl::read(sysctl::root(), name)?,
-            Setting::Quickack { device, peer, on } => *on = route::read_quickack(device, *peer)?,
-            Setting::Bottleneck { device, tbf } => *tbf = qdisc::read_tbf(device)?,
             Setting::Port { device, port } => *port = port::read(device, &port.borrower)?,
-            Setting::Steering { device, cpus } => *cpus = rps::read(rps::root(), device)?,
         }
         Ok(now)
     }
@@ -220,132 +378,31 @@ impl Setting {
     /// The kernel's error.
     pub fn write(&self) -> Result<(), SystemError> {
         match self {
-            Setting::Mtu { device, bytes } => link::set_mtu(device, *bytes),
-            Setting::Offload { device, name, on } => ethtool::set(device, name, *on),
-            Setting::Ethtool {
-                device,
-                name,
-                number,
-            } => ethtool::set_number(device, name, *number),
-            Setting::Channels { device, channels } => channels.set(device),
-            Setting::Rss { device, table } => table.set(device),
-            Setting::Interrupts { placement, .. } => irq::set(irq::root(), placement),
-            Setting::GsoMaxSegs { device, segments } => link::set_gso_max_segs(device, *segments),
-            Setting::GsoMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => link::set_gso_max_size(device, *bytes, *ipv4_bytes),
-            Setting::GroMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => link::set_gro_max_size(device, *bytes, *ipv4_bytes),
-            Setting::ThreadedNapi { device, on } => rps::set_threaded(rps::root(), device, *on),
-            Setting::Qdisc { device, kind } => match kind {
-                Some(kind) => qdisc::set_kind(device, kind),
-                None => qdisc::delete_root(device),
-            },
+            Setting::Device(of) => (of.row()?.write)(of),
             Setting::Sysctl { name, value } => sysctl::set(sysctl::root(), name, value),
-            Setting::Quickack { device, peer, on } => route::set_quickack(device, *peer, *on),
-            Setting::Bottleneck { device, tbf } => match tbf {
-                Some(tbf) => qdisc::set_tbf(device, *tbf),
-                None => qdisc::delete_root(device),
-            },
             Setting::Port { device, port } => port.put_back(device),
-            Setting::Steering { device, cpus } => rps::set(rps::root(), device, cpus),
         }
     }
 
     /// True if two settings are the same except for the kernel's rounding.
     pub fn is_same(&self, other: &Setting) -> bool {
-        match (self, other) {
-            (
-                Setting::Bottleneck { tbf: Some(a), .. },
-                Setting::Bottleneck { tbf: Some(b), .. },
-            ) => a.is_near(*b),
-            (
-                Setting::Rss { device, table },
-                Setting::Rss {
-                    device: of,
-                    table: other,
-                },
-            ) => device == of && table.is_same(other),
-            _ => self == other,
-        }
+        let (Setting::Device(a), Setting::Device(b)) = (self, other) else {
+            return self == other;
+        };
+        let is_near = match (&a.state, &b.state) {
+            (Bottleneck(Some(a)), Bottleneck(Some(b))) => a.is_near(*b),
+            (State::Rss(a), State::Rss(b)) => a.is_same(b),
+            (a, b) => a == b,
+        };
+        is_near && (&a.knob, &a.device) == (&b.knob, &b.device)
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let switch = |on: &bool| if *on { "on" } else { "off" };
         match self {
-            Setting::Mtu { device, bytes } => write!(f, "mtu {bytes} of {device}"),
-            Setting::Offload { device, name, on } => write!(f, "{name} {} of {device}", switch(on)),
-            Setting::Ethtool {
-                device,
-                name,
-                number,
-            } => write!(f, "{name} {number} of {device}"),
-            Setting::Channels { device, channels } => {
-                let Channels { rx, tx, combined } = channels;
-                write!(
-                    f,
-                    "{rx} rx, {tx} tx and {combined} combined channels of {device}"
-                )
-            }
-            Setting::Rss { device, table } => match table.queues() {
-                Some(queues) => write!(f, "RSS of {device} over {queues} queues"),
-                None => write!(f, "an RSS table of {device}"),
-            },
-            Setting::Interrupts { device, placement } => {
-                let each = placement.iter();
-                let each: Vec<String> =
-                    each.map(|(irq, cpus)| format!("{irq} on {cpus}")).collect();
-                write!(f, "interrupts of {device}: {}", each.join(", "))
-            }
-            Setting::GsoMaxSegs { device, segments } => {
-                write!(f, "gso_max_segs {segments} of {device}")
-            }
-            Setting::GsoMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => match ipv4_bytes.filter(|ipv4_bytes| ipv4_bytes != bytes) {
-                Some(ipv4) => write!(f, "gso_max_size {bytes} (IPv4 {ipv4}) of {device}"),
-                None => write!(f, "gso_max_size {bytes} of {device}"),
-            },
-            Setting::GroMaxSize {
-                device,
-                bytes,
-                ipv4_bytes,
-            } => match ipv4_bytes.filter(|ipv4_bytes| ipv4_bytes != bytes) {
-                Some(ipv4) => write!(f, "gro_max_size {bytes} (IPv4 {ipv4}) of {device}"),
-                None => write!(f, "gro_max_size {bytes} of {device}"),
-            },
-            Setting::ThreadedNapi { device, on } => {
-                write!(f, "threaded NAPI {} of {device}", switch(on))
-            }
-            Setting::Qdisc { device, kind } => match kind {
-                Some(kind) => write!(f, "qdisc {kind} of {device}"),
-                None => write!(f, "the default qdisc of {device}"),
-            },
+            Setting::Device(of) => of.fmt(f),
             Setting::Sysctl { name, value } => write!(f, "sysctl {name} = {value}"),
-            Setting::Quickack { device, peer, on } => {
-                write!(
-                    f,
-                    "quickack {} of the route over {device} to {peer}",
-                    switch(on)
-                )
-            }
-            Setting::Bottleneck { device, tbf } => match tbf {
-                Some(tbf) => write!(
-                    f,
-                    "tbf of {} bit/s, queue {} bytes, burst {} bytes on {device}",
-                    tbf.rate_bits_per_s, tbf.queue_bytes, tbf.burst_bytes
-                ),
-                None => write!(f, "no tbf on {device}"),
-            },
             Setting::Port { device, port } => {
                 let addresses = port.addresses.iter();
                 let addresses = addresses.map(|(address, prefix)| format!(" {address}/{prefix}"));
@@ -356,9 +413,78 @@ impl fmt::Display for Setting {
                     (true, false) => write!(f, "{device} here, down,{addresses}"),
                 }
             }
-            Setting::Steering { device, cpus } => {
-                write!(f, "steering of {device} to CPUs {cpus:?}")
-            }
         }
+    }
+}
+
+impl fmt::Display for DeviceSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of {}", self.knob, self.state, self.device)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switch = |on: bool| if on { "on" } else { "off" };
+        match self {
+            Number(number) => write!(f, "{number}"),
+            Switch(on) => f.write_str(switch(*on)),
+            Limit(bytes, Some(ipv4)) if ipv4 != bytes => write!(f, "{bytes} (IPv4 {ipv4})"),
+            Limit(bytes, _) => write!(f, "{bytes}"),
+            State::Channels(Channels { rx, tx, combined }) => {
+                write!(f, "{rx} rx, {tx} tx, {combined} combined")
+            }
+            State::Rss(table) => match table.queues() {
+                Some(queues) => write!(f, "{queues}"),
+                None => f.write_str("by a table"),
+            },
+            Interrupts(placement) => {
+                let each = placement.iter();
+                let each: Vec<String> =
+                    each.map(|(irq, cpus)| format!("{cpus} for {irq}")).collect();
+                f.write_str(&each.join(", "))
+            }
+            Cpus(cpus) => write!(f, "to CPUs {cpus:?}"),
+            Qdisc(kind) => f.write_str(kind.as_deref().unwrap_or("default")),
+            Bottleneck(None) => f.write_str("none"),
+            Bottleneck(Some(tbf)) => write!(
+                f,
+                "{} bit/s, queue {} bytes, burst {} bytes",
+                tbf.rate_bits_per_s, tbf.queue_bytes, tbf.burst_bytes
+            ),
+            Quickack(peer, on) => write!(f, "{} to {peer}", switch(*on)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_knob_of_a_device_has_a_row_and_every_row_a_knob() {
+        let rows: Vec<&str> = DEVICE_KNOBS.iter().flat_map(|row| row.names).copied().collect();
+        // Sets other knobs; is set with the bottleneck; is a program of the trial.
+        let without = ["segmentation", "bottleneck_queue", "ack_filter"];
+        for knob in tcpcost_knobs::KNOBS.iter().filter(|knob| knob.is_of_device()) {
+            let count = rows.iter().chain(&without).filter(|name| **name == knob.name).count();
+            assert_eq!(count, 1, "{}", knob.name);
+        }
+        // The loopback's checksums of what it receives are read, but are no knob.
+        let known = |name: &str| name == "rx_checksum" || tcpcost_knobs::find(name).is_some();
+        assert!(rows.iter().all(|name| known(name)), "{rows:?}");
+    }
+
+    #[test]
+    fn offloads_are_set_in_the_order_that_tso_needs() {
+        let (on, off) = (Value::Switch(true), Value::Switch(false));
+        let values = [("gro", on.clone()), ("gso", on.clone()), ("sg", off), ("tso", on.clone()), ("tx_checksum", on)];
+        let values = values.into();
+        let settings = DeviceSettings { values, ..DeviceSettings::default() };
+        let device = "lo".parse().unwrap();
+        let made = in_order(&device, IpAddr::from([10, 0, 0, 2]), &settings);
+        let made: Vec<String> = made.map(|(_, setting)| setting.unwrap().to_string()).collect();
+        let expected = ["tx_checksum on", "sg off", "tso on", "gso on", "gro on"];
+        assert_eq!(made, expected.map(|word| format!("{word} of lo")));
     }
 }

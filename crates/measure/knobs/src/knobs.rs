@@ -420,38 +420,38 @@ pub const KNOBS: &[Knob] = &[
         )
     },
     Knob {
-        of: Of::Link(Kernel::Device, User::Has(UserKnob::Mtu)),
+        of: Of::Link(Kernel::Device("device"), User::Has(UserKnob::Mtu)),
         ..link(
             "mtu",
             Kind::Bytes(576, 65535),
-            Kernel::Device,
+            Kernel::Device("device"),
             "MTU of the device in bytes; veth starts at 1500, loopback at 65536. Of our TCP, the MTU less 40 is its MSS.",
         )
     },
     link(
         "segmentation",
         Kind::Choice(Segmentation::WORDS),
-        Kernel::Device,
+        Kernel::Device("device"),
         "Place of segmentation: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
     ),
     link(
         "tso",
         Kind::Switch,
-        Kernel::Offload,
+        Kernel::Device("ethtool"),
         "TCP segmentation offload (ethtool tso).",
     )
     .needs(REGIME),
     link(
         "gso",
         Kind::Switch,
-        Kernel::Offload,
+        Kernel::Device("ethtool"),
         "Generic segmentation offload (ethtool gso).",
     )
     .needs(REGIME),
     link(
         "gro",
         Kind::Switch,
-        Kernel::Offload,
+        Kernel::Device("ethtool"),
         "Generic receive offload (ethtool gro). veth starts with it off.",
     )
     .needs(&[Need::of(&[NOT_EVERY])
@@ -461,32 +461,32 @@ pub const KNOBS: &[Knob] = &[
     link(
         "sg",
         Kind::Switch,
-        Kernel::Offload,
+        Kernel::Device("ethtool"),
         "Scatter-gather (ethtool sg); off also takes tso away, as the kernel has it.",
     ),
     link(
         "tx_checksum",
         Kind::Switch,
-        Kernel::Offload,
+        Kernel::Device("ethtool"),
         "Transmit checksum offload (ethtool tx-checksumming); off also takes sg and tso away.",
     ),
     link(
         "gso_max_segs",
         Kind::Count(1, 65535),
-        Kernel::Device,
+        Kernel::Device("device"),
         "Most segments in one super-segment (ip link gso_max_segs).",
     )
     .needs(&[Need::of(&[is_not("segmentation", &["per-mss"])]).because("that is gso_max_segs 1")]),
     link(
         "gso_max_size",
         Kind::Bytes(1500, 524_280),
-        Kernel::Device,
+        Kernel::Device("device"),
         "Most bytes in one super-segment, IPv4's limit included (ip link gso_max_size, gso_ipv4_max_size).",
     ),
     link(
         "gro_max_size",
         Kind::Bytes(1500, 524_280),
-        Kernel::Device,
+        Kernel::Device("device"),
         "Most bytes that GRO merges, IPv4's limit included (ip link gro_max_size, gro_ipv4_max_size); more than 64 KiB, with `gso_max_size`, is BIG TCP.",
     ),
     link(

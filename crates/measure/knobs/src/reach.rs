@@ -128,18 +128,24 @@ impl fmt::Display for Term {
 }
 
 impl Kernel {
+    /// Reason why a device of this owner cannot have the property. `None` if it can.
+    fn refused_by(&self, owner: DeviceOwner) -> Option<&'static str> {
+        match (self, owner) {
+            (Kernel::OwnDevice(_) | Kernel::RealDevice(_), DeviceOwner::Loopback) => {
+                Some(OWN_DEVICE)
+            }
+            (Kernel::OwnDevice(_), DeviceOwner::Host) => Some(OTHERS_DEVICE),
+            _ => None,
+        }
+    }
+
     /// Reason why an end of the kernel's TCP cannot have this value. `None` if it can. `owner`:
     /// owner of its device.
     fn refuses(&self, knobs: &Knobs, value: &Value, owner: DeviceOwner) -> Option<String> {
         match self {
-            Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
-            Kernel::OwnDevice(_) => match owner {
-                DeviceOwner::Bed => None,
-                DeviceOwner::Loopback => Some(OWN_DEVICE.to_string()),
-                DeviceOwner::Host => Some(OTHERS_DEVICE.to_string()),
-            },
-            Kernel::RealDevice(_) => {
-                (owner == DeviceOwner::Loopback).then(|| OWN_DEVICE.to_string())
+            Kernel::Sysctl(..) | Kernel::AnySysctl => None,
+            Kernel::Device(_) | Kernel::OwnDevice(_) | Kernel::RealDevice(_) => {
+                self.refused_by(owner).map(str::to_string)
             }
             Kernel::Wire if owner != DeviceOwner::Bed || !knobs.can_have_wires() => {
                 Some(WIRES.to_string())
@@ -419,6 +425,14 @@ impl Knobs {
 }
 
 impl Knob {
+    /// Reason why a device of this owner cannot have the knob. `None` if it can.
+    pub fn refused_by(&self, owner: DeviceOwner) -> Option<&'static str> {
+        match self.of {
+            Of::Link(kernel, _) => kernel.refused_by(owner),
+            _ => None,
+        }
+    }
+
     /// Text of the knob's needs for a table.
     pub fn needs_text(&self) -> String {
         let texts: Vec<String> = self.needs.iter().map(Need::in_table).collect();

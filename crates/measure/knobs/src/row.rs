@@ -400,10 +400,9 @@ pub enum Of {
 /// Support of a knob at an end of the kernel's TCP.
 #[derive(Debug, Clone, Copy)]
 pub enum Kernel {
-    /// Property of its device, which the host's own loopback has, too.
-    Device,
-    /// Offload of its device, by this knob's name.
-    Offload,
+    /// Property of its device, which the host's own loopback has, too. The text of this and of the
+    /// next two says how it is set.
+    Device(&'static str),
     /// Property that only a device of the bed's own has, because the loopback's serves others: a
     /// route's metric, a qdisc, steering, an eBPF program.
     OwnDevice(&'static str),
@@ -560,6 +559,18 @@ impl Knob {
         }
     }
 
+    /// True if it is a setting of an end's device.
+    pub fn is_of_device(&self) -> bool {
+        let is_device = matches!(
+            self.of,
+            Of::Link(
+                Kernel::Device(_) | Kernel::OwnDevice(_) | Kernel::RealDevice(_),
+                _
+            )
+        );
+        is_device && self.per_end
+    }
+
     /// True if a value changes nothing.
     pub fn leaves_alone(&self, value: &Value) -> bool {
         self.or_word.is_some_and(|word| value.to_string() == word)
@@ -569,8 +580,7 @@ impl Knob {
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kernel::Device => f.write_str("device"),
-            Kernel::Offload => f.write_str("ethtool"),
+            Kernel::Device(what) => f.write_str(what),
             Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
             Kernel::RealDevice(what) => write!(f, "{what} (`netns`, `tap`, `hosts`)"),
             Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),

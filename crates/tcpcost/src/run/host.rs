@@ -64,12 +64,7 @@ pub fn hold(
 pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
     let changes = |cell: &Cell| {
         hosts.iter().any(|&host| {
-            let settings = DeviceSettings::from_knobs(&cell.knobs, host);
-            let untouched = DeviceSettings {
-                bottleneck_queue_bytes: settings.bottleneck_queue_bytes,
-                ..DeviceSettings::default()
-            };
-            settings != untouched
+            DeviceSettings::from_knobs(&cell.knobs, host) != DeviceSettings::default()
         })
     };
     if cells.any(changes) {

@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::setting::{DeviceSetting, State};
 
 fn former(value: &str) -> Setting {
     // A setting that cannot be read: restoring it fails, so that entries stay visible.
@@ -113,8 +114,11 @@ fn a_whole_line_that_is_not_understood_is_said_and_stays() {
 fn a_device_that_has_gone_needs_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gone = |entry: &mut Entry| {
-        let (device, bytes) = ("nonesuch0".parse().unwrap(), 1500);
-        entry.former = Setting::Mtu { device, bytes };
+        entry.former = Setting::Device(DeviceSetting {
+            knob: "mtu".to_string(),
+            device: "nonesuch0".parse().unwrap(),
+            state: State::Number(1500),
+        });
     };
     dead_entry(folder.path(), gone, "");
     let restored = restore_alone(folder.path());
@@ -166,6 +170,10 @@ fn forged(former: &str) -> String {
     format!("{entry}\n")
 }
 
+fn device_knob(knob: &str, device: &str, state: &str) -> String {
+    format!(r#"{{"setting":"device","knob":"{knob}","device":"{device}","state":{state}}}"#)
+}
+
 #[test]
 fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,8 +186,10 @@ fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
     let attacks = [
         r#"{"setting":"sysctl","name":"kernel.core_pattern","value":"|/bin/false %p"}"#.to_string(),
         r#"{"setting":"sysctl","name":"net/../kernel/core_pattern","value":"x"}"#.to_string(),
-        format!(r#"{{"setting":"threaded_napi","device":"{device}","on":true}}"#),
-        format!(r#"{{"setting":"steering","device":"{device}","cpus":[0]}}"#),
+        device_knob("threaded_napi", &device, r#"{"switch":true}"#),
+        device_knob("steering", &device, r#"{"cpus":[0]}"#),
+        device_knob("threaded_napi", "lo", r#"{"number":0}"#),
+        device_knob("nonesuch", "lo", r#"{"number":0}"#),
         r#"{"setting":"port","device":"lo","port":{"is_here":true,"is_up":true,"addresses":[],"borrower":{"pid":1,"netns":1,"held":"/etc/passwd"}}}"#.to_string(),
     ];
     let lines: String = attacks.iter().map(|attack| forged(attack)).collect();
