@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
-use crate::parse::{Section, StudyError, set};
+use crate::parse::{Section, StudyError, any, set};
 use tcpcost_knobs::{Group, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
@@ -174,7 +174,7 @@ impl Asked {
     /// Takes `[[cells]]`. Without them there is one cell, without a name.
     fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
         for mut section in top.sections("cells")? {
-            let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+            let name = section.text("name", any)?;
             let mut own = Knobs::default();
             for (key, span, value) in section.rest() {
                 set(&section, &mut own, &key, &key, value, span.clone())?;
