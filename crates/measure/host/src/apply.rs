@@ -165,7 +165,10 @@ mod tests {
             ("quickack", Value::Switch(true)),
         ] {
             let values = [(name, value)].into();
-            let settings = DeviceSettings { values, ..DeviceSettings::default() };
+            let settings = DeviceSettings {
+                values,
+                ..DeviceSettings::default()
+            };
             let error =
                 apply(&settings, &lo(), peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
             assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));

@@ -47,7 +47,8 @@ const FROM_FILES: &[&str] = &[
 ];
 /// Values of `io` that have their own calls.
 const OWN_CALLS: &[&str] = &["io-uring", "blocking-threads"];
-const ONE_CALL: &str = "its threads send by send and receive by read: leave send_with and receive_with out";
+const ONE_CALL: &str =
+    "its threads send by send and receive by read: leave send_with and receive_with out";
 const LINUX_LIKE: &[Need] = &[Need::of(&[is("ack_policy", &["linux-like"])]).at(At::User)];
 const AVOIDANCE: &[Need] = &[Need::of(&[that("ack_policy", Is::That(has_limits))])];
 const SUPER_SEGMENTS: Need = Need::of(&[is_not("super_segment", &["0B"])]);

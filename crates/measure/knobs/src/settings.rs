@@ -239,7 +239,10 @@ impl DeviceSettings {
             let segments = knobs.value_at(end, "ack_segments");
             let segments = segments.as_ref().and_then(small);
             let segments = segments.or(AckKind::Every.row().segments);
-            let own = [("quickack", Value::Switch(true)), ("gro", Value::Switch(false))];
+            let own = [
+                ("quickack", Value::Switch(true)),
+                ("gro", Value::Switch(false)),
+            ];
             settings.values.extend(own);
             settings.ack_filter = segments.filter(|&n| n > 1).map(AckFilterRule::Segments);
         }
@@ -284,7 +287,9 @@ mod tests {
     fn values(pairs: &[(&str, &str)]) -> Vec<String> {
         let settings = DeviceSettings::from_knobs(&knobs(pairs), HostName::CLIENT);
         let values = settings.values.iter();
-        values.map(|(name, value)| format!("{name} {value}")).collect()
+        values
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect()
     }
 
     #[test]
@@ -362,7 +367,10 @@ mod tests {
         };
         let server = DeviceSettings::from_knobs(&knobs("8"), HostName::SERVER);
         assert_eq!(server.ack_filter, Some(AckFilterRule::Segments(8)));
-        let switches = [("gro", Value::Switch(false)), ("quickack", Value::Switch(true))];
+        let switches = [
+            ("gro", Value::Switch(false)),
+            ("quickack", Value::Switch(true)),
+        ];
         assert_eq!(server.values, switches.into());
         let client = DeviceSettings::from_knobs(&knobs("8"), HostName::CLIENT);
         assert_eq!(client, DeviceSettings::default());

@@ -49,18 +49,22 @@ impl CaptureSettings {
             "a whole number from 0",
             whole,
         )?;
-        section.set_text(&mut capture.snap_len, "snaplen", |text| {
-            match units::bytes(text) {
+        section.set_text(
+            &mut capture.snap_len,
+            "snaplen",
+            |text| match units::bytes(text) {
                 Ok(bytes) if bytes == 0 || (64..=262_144).contains(&bytes) => Ok(bytes as u32),
                 _ => Err("a size from 64B to 256KiB, or 0B for whole packets"),
-            }
-        })?;
-        section.set_text(&mut capture.duration, "duration", |text| {
-            match units::duration(text) {
+            },
+        )?;
+        section.set_text(
+            &mut capture.duration,
+            "duration",
+            |text| match units::duration(text) {
                 Ok(time) if !time.is_zero() => Ok(time),
                 _ => Err("a time such as \"100ms\", more than 0"),
-            }
-        })?;
+            },
+        )?;
         capture.matching = matching(&mut section)?;
         section.end()?;
         Ok(capture)

@@ -28,7 +28,9 @@ impl PublishedTable {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedTable, StudyError> {
         let source = section.required_text("source", any)?;
         let knob = |item: &DeValue<'_>| knob_name(item.as_str()?).ok();
-        let knobs = section.required("knobs", "a list of names of knobs", |value| list(value, knob))?;
+        let knobs = section.required("knobs", "a list of names of knobs", |value| {
+            list(value, knob)
+        })?;
         let expected = "a list of [\"heading\", \"quantity\"] pairs";
         let column = |pair: &DeValue<'_>| match raw(pair) {
             Raw::List(pair) => match pair.as_slice() {
@@ -45,7 +47,9 @@ impl PublishedTable {
             columns.len()
         );
         let row = |row: &DeValue<'_>| {
-            let row = row.as_array().filter(|row| row.len() == knobs.len() + columns.len())?;
+            let row = row
+                .as_array()
+                .filter(|row| row.len() == knobs.len() + columns.len())?;
             let (values, figures) = row.split_at(knobs.len());
             let value = |(knob, value): (&String, &Spanned<DeValue<'_>>)| {
                 find_full(knob)?.read(&raw(value.get_ref()))

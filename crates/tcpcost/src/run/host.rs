@@ -63,9 +63,9 @@ pub fn hold(
 /// Kind of lock that cells on the hosts' own devices need: `Alone` if a cell changes a setting.
 pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
     let changes = |cell: &Cell| {
-        hosts.iter().any(|&host| {
-            DeviceSettings::from_knobs(&cell.knobs, host) != DeviceSettings::default()
-        })
+        hosts
+            .iter()
+            .any(|&host| DeviceSettings::from_knobs(&cell.knobs, host) != DeviceSettings::default())
     };
     if cells.any(changes) {
         Hold::Alone

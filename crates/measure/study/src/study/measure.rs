@@ -86,12 +86,7 @@ fn meters(section: &mut Section<'_>) -> Result<Option<Vec<MeterName>>, StudyErro
 /// Takes the keys that say how often a cell is repeated, and when a run ends.
 fn repetitions(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
     let from_1 = "a whole number from 1";
-    section.set(
-        &mut measure.repetitions,
-        "repetitions",
-        from_1,
-        one_or_more,
-    )?;
+    section.set(&mut measure.repetitions, "repetitions", from_1, one_or_more)?;
     let target = |section: &mut Section<'_>, key| -> Result<Option<f64>, StudyError> {
         let target = section.text(key, units::ratio)?;
         Ok(target.filter(|target| *target > 0.0))
@@ -144,9 +139,8 @@ fn interval(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), Stud
 
 /// Takes the keys of what is measured beside the meters' totals.
 fn extra_meters(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
-    let hz = |value: &DeValue<'_>| {
-        whole(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n))
-    };
+    let hz =
+        |value: &DeValue<'_>| whole(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
     let expected = "a whole number from 1 to 10000";
     section.set(&mut measure.profile_hz, "profile_hz", expected, hz)?;
     let (expected, switch) = ("true or false", DeValue::as_bool);
