@@ -11,9 +11,10 @@ use std::net::IpAddr;
 
 use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Value, find};
 
+use crate::device_knobs::in_order;
 use crate::error::SystemError;
 use crate::journal::Journal;
-use crate::setting::{Setting, in_order};
+use crate::setting::Setting;
 use crate::sysctl;
 
 /// Reason why a cell's settings are not applied.
@@ -71,7 +72,7 @@ pub fn apply(
     }
     let mut made = Vec::new();
     for (knob, setting) in in_order(device, peer, settings) {
-        let setting = setting.map_err(unsupported(knob))?;
+        let setting = Setting::Device(setting.map_err(unsupported(knob))?);
         make(&setting, journal)?;
         made.push(setting);
     }

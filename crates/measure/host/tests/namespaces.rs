@@ -10,8 +10,9 @@ use tcpcost_counts::Environment;
 use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, HostName, Knobs, Value};
 
 use tcpcost_host::apply::{ApplyError, apply, steer};
+use tcpcost_host::device_knobs::{DeviceSetting, State};
 use tcpcost_host::journal::{Journal, restore};
-use tcpcost_host::setting::{DeviceSetting, Setting, State};
+use tcpcost_host::setting::Setting;
 use tcpcost_host::{environment, ethtool, link, namespace, sysctl};
 use tcpcost_testbed::{CLIENT, SERVER, in_namespace, with_bed};
 

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::setting::{DeviceSetting, State};
+use crate::device_knobs::{DeviceSetting, State};
 
 fn former(value: &str) -> Setting {
     // A setting that cannot be read: restoring it fails, so that entries stay visible.
