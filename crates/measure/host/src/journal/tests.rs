@@ -88,6 +88,27 @@ fn what_cannot_be_put_back_is_said_and_stays() {
 }
 
 #[test]
+fn a_knob_that_is_none_and_a_state_of_another_knob_are_said_and_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    for (knob, expected) in [
+        ("nonesuch", "no such knob"),
+        ("gro", "a state of another knob"),
+    ] {
+        let forged = |entry: &mut Entry| {
+            entry.former = Setting::Device(DeviceSetting {
+                knob: knob.to_string(),
+                device: "lo".parse().unwrap(),
+                state: State::Cpus(vec![0]),
+            });
+        };
+        dead_entry(folder.path(), forged, "");
+        let restored = restore_alone(folder.path());
+        assert!(restored.failed[0].contains(expected), "{restored}");
+        assert_eq!(files(folder.path()), 1);
+    }
+}
+
+#[test]
 fn a_torn_last_line_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |_| {}, "{\"netns\":12,\"boo\u{fffd}");
@@ -188,8 +209,6 @@ fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
         r#"{"setting":"sysctl","name":"net/../kernel/core_pattern","value":"x"}"#.to_string(),
         device_knob("threaded_napi", &device, r#"{"switch":true}"#),
         device_knob("steering", &device, r#"{"cpus":[0]}"#),
-        device_knob("threaded_napi", "lo", r#"{"number":0}"#),
-        device_knob("nonesuch", "lo", r#"{"number":0}"#),
         r#"{"setting":"port","device":"lo","port":{"is_here":true,"is_up":true,"addresses":[],"borrower":{"pid":1,"netns":1,"held":"/etc/passwd"}}}"#.to_string(),
     ];
     let lines: String = attacks.iter().map(|attack| forged(attack)).collect();
