@@ -143,8 +143,13 @@ fn extra_meters(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), 
         |value: &DeValue<'_>| whole(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
     let expected = "a whole number from 1 to 10000";
     section.set(&mut measure.profile_hz, "profile_hz", expected, hz)?;
-    let (expected, switch) = ("true or false", DeValue::as_bool);
-    section.set(&mut measure.meter_cost, "meter_cost", expected, switch)?;
+    let switch = |value: &DeValue<'_>| value.as_bool();
+    section.set(
+        &mut measure.meter_cost,
+        "meter_cost",
+        "true or false",
+        switch,
+    )?;
     measure.series = section.text("series", |text| match units::duration(text) {
         Ok(time) if (SERIES_MIN..=SERIES_MAX).contains(&time) => Ok(time),
         _ => Err("a time such as \"2ms\", 100us to 1s"),
