@@ -304,8 +304,14 @@ impl Knobs {
         let mut all = Vec::new();
         for setting in self.settings() {
             let needs = setting.row.needs.iter();
+            let mut needs = needs
+                .filter(|need| need.ends == CheckedEnds::Every)
+                .peekable();
+            if needs.peek().is_none() {
+                continue;
+            }
             let views = self.views(&setting);
-            for need in needs.filter(|need| need.ends == CheckedEnds::Every) {
+            for need in needs {
                 let is_met = |host: &&HostName| {
                     let met = |knobs: &Cow<'_, Knobs>| need.is_met(knobs, **host, setting.value);
                     // A knob that the groups share is for each of them.
