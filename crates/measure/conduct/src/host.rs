@@ -63,14 +63,9 @@ pub fn hold(
 /// Kind of lock that cells on the hosts' own devices need: `Alone` if a cell changes a setting.
 pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> LockKind {
     let changes = |cell: &Cell| {
-        hosts.iter().any(|&host| {
-            let settings = DeviceSettings::from_knobs(&cell.knobs, host);
-            let untouched = DeviceSettings {
-                bottleneck_queue_bytes: settings.bottleneck_queue_bytes,
-                ..DeviceSettings::default()
-            };
-            settings != untouched
-        })
+        hosts
+            .iter()
+            .any(|&host| DeviceSettings::from_knobs(&cell.knobs, host) != DeviceSettings::default())
     };
     if cells.any(changes) {
         LockKind::Exclusive

@@ -43,15 +43,11 @@ pub(super) fn turn(
     device: &DeviceSettings,
     journal: &mut Option<Journal>,
 ) -> Result<(), PrepareError> {
-    let untouched = DeviceSettings {
-        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
-        ..DeviceSettings::default()
-    };
     let owned = prepare.owner == DeviceOwner::Bed;
     // On a host's own device, steering is a setting like others. On a bed's device, it gives each end its own
     // CPU time.
     let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
-    if !owned && *device == untouched && !steers {
+    if !owned && *device == DeviceSettings::default() && !steers {
         return Ok(()); // No journal for a host that is not changed, so that no folder for it is needed.
     }
     let journal = match journal {
