@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use tcpcost_host::privileges::{self, CapabilitySet};
-use tcpcost_relay::{Address, Mode};
+use tcpcost_relay::{Address, RelayMode};
 
 use crate::cli::{self, Command};
 use crate::format::Format;
@@ -174,7 +174,7 @@ fn relay_needs(flags: &relay::Flags) -> Vec<(Need, bool)> {
     vec![
         (LIMITS, true),
         (UNIX, flags.listen.iter().chain(&flags.to).any(is_unix)),
-        (RELAY_INTERFACE, flags.mode == Mode::User),
+        (RELAY_INTERFACE, flags.mode == RelayMode::User),
         (PORTS, listens_low),
     ]
 }

@@ -2,11 +2,12 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
-    WindowGrowth, WorkloadKind,
+    Carrier, Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
+    WorkloadKind,
 };
 use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
+use crate::relay_mode::KNOB_WORDS;
 use crate::row::{
     At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, bed, is, is_not, link, tcp, that,
     wire, workload,
@@ -326,9 +327,9 @@ pub const KNOBS: &[Knob] = &[
         .needs(&[Need::of(&[is("topology", &["star"])])]),
     bed(
         "relay_mode",
-        Kind::Choice(RelayMode::WORDS),
+        Kind::Choice(&KNOB_WORDS),
         "forward",
-        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`; `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay --mode` does by the same word (docs/relay.md); `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
     )
     .needs(&[Need::of(&[is("topology", &["chain"])])]),
     bed("ip", Kind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),

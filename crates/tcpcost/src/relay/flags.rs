@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use tcpcost_host::cpus;
-use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
+use tcpcost_relay::{Address, Balance, Config, Network, ProxyVersion, RelayMode};
 use tcpcost_study::units;
 
 use crate::exit::usage;
@@ -25,9 +25,9 @@ pub struct Flags {
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
-    #[arg(long, default_value = "auto")]
-    pub mode: Mode,
+    // The help is made of the rows of the modes.
+    #[arg(long, default_value = "auto", help = modes())]
+    pub mode: RelayMode,
     /// Which upstream the next connection gets.
     #[arg(long, value_name = "HOW", default_value = "round-robin")]
     pub balance: BalanceFlag,
@@ -203,6 +203,15 @@ impl Flags {
             ..defaults
         })
     }
+}
+
+/// Help of `--mode`.
+fn modes() -> String {
+    let modes = RelayMode::ALL.iter().filter(|mode| !mode.is_refused());
+    let modes: Vec<String> = modes
+        .map(|mode| format!("{}: {}", mode.word(), mode.row().doc))
+        .collect();
+    format!("How bytes are moved (docs/relay.md). {}.", modes.join("; "))
 }
 
 fn address(text: &str) -> Result<Address, String> {

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tcpcost_host::address;
-use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_relay::{
+    Config, Ending, Listener, Relay, RelayMode, StartError, Totals, bind, systemd,
+};
 use tcpcost_signals::Interrupt;
 
 use crate::exit::{Exit, Stop, usage};
@@ -34,7 +36,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     flags.user.check(flags, !handed.is_empty())?;
     let is_json = flags.output.has(Format::Json);
     let workers = flags.workers();
-    if flags.max_connections.is_none() && flags.mode != Mode::User {
+    if flags.max_connections.is_none() && flags.mode != RelayMode::User {
         config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
     let most = config.connections_max;
@@ -44,7 +46,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     }
     // Sockets are bound and metrics are served before the relay accepts connections.
     let listeners = match flags.mode {
-        Mode::User => Vec::new(),
+        RelayMode::User => Vec::new(),
         _ => listen(flags, handed, workers, &config)?,
     };
     let server = flags.metrics.map(TcpListener::bind).transpose();
@@ -52,7 +54,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let (mode, upstreams) = (config.mode, config.to.clone());
     // The guard of the interface's kernel side restores its settings when it is dropped.
     let (relay, local, _kernel_side) = match flags.mode {
-        Mode::User => {
+        RelayMode::User => {
             let (relay, local, kernel_side) = flags.user.start(flags, config)?;
             (relay, local, Some(kernel_side))
         }
@@ -76,7 +78,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let (local, to) = (local.join(", "), to.join(", "));
     say!(
         "tcpcost: relay on {local} to {to}, mode {}, at most {most} connections; Ctrl-C ends it",
-        mode.name()
+        mode.word()
     );
     say!("tcpcost: ready");
     systemd::notify("READY=1");
@@ -164,7 +166,7 @@ fn not_started(error: StartError) -> anyhow::Error {
 }
 
 /// Returns the totals as a sentence, with the shares of copied, spliced and redirected bytes.
-fn sentence(totals: &Totals, mode: Mode) -> String {
+fn sentence(totals: &Totals, mode: RelayMode) -> String {
     let all: u64 = totals.bytes.iter().map(|bytes| bytes.relayed()).sum();
     let share = |part: u64| match all {
         0 => 0.0,
@@ -183,7 +185,7 @@ fn sentence(totals: &Totals, mode: Mode) -> String {
         .collect();
     let chosen = match (mode, parts.is_empty()) {
         (_, true) => String::new(),
-        (Mode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
+        (RelayMode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
         _ => format!(": {}", parts.join(", ")),
     };
     let reset = match totals.ended_by(Ending::Stopped) {

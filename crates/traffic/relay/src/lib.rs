@@ -63,15 +63,17 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tcpcost_knobs::RelayNeeds;
 use tcpcost_link::{Bell, Device};
 use tcpcost_stack::{UserStack, Wire};
 
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
-pub use config::{Balance, CONNECTIONS_MAX, Config, Mode};
+pub use config::{Balance, CONNECTIONS_MAX, Config};
 pub use counters::{Bytes, ConnectionReport, Counters, Ending, TcpTotals, Totals, Way};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
+pub use tcpcost_knobs::RelayMode;
 
 use counters::WorkerCounters;
 use gate::Gate;
@@ -98,14 +100,14 @@ pub enum StartError {
         fit: usize,
     },
     /// The mode does not work on this host, or not in this way of starting.
-    #[error("mode {}: {why}: --mode {} works here", mode.name(), instead.name())]
+    #[error("mode {}: {why}: --mode {} works here", mode.word(), instead.word())]
     Unavailable {
         /// Mode that the configuration asks for.
-        mode: Mode,
+        mode: RelayMode,
         /// Reason, with the kernel's error if there is one.
         why: String,
         /// A mode that works.
-        instead: Mode,
+        instead: RelayMode,
     },
     /// A worker could not be made.
     #[error("start a worker: {0}")]
@@ -172,9 +174,9 @@ impl Relay {
         config: Config,
     ) -> Result<(Relay, Vec<Vec<SocketAddr>>), StartError> {
         user::check(&config).map_err(|why| StartError::Unavailable {
-            mode: Mode::User,
+            mode: RelayMode::User,
             why,
-            instead: Mode::Auto,
+            instead: RelayMode::Auto,
         })?;
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
@@ -270,26 +272,20 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
     let unavailable = |why: String| StartError::Unavailable {
         mode: config.mode,
         why,
-        instead: Mode::Auto,
+        instead: RelayMode::Auto,
     };
-    match config.mode {
-        Mode::IoUring => match ring::Ring::new(2, 4096) {
+    match config.mode.row().needs {
+        RelayNeeds::Sockets => Ok(()),
+        RelayNeeds::IoUring => match ring::Ring::new(2, 4096) {
             Ok(_) => Ok(()),
             Err(error) => Err(unavailable(format!("io_uring: {error}"))),
         },
-        Mode::Sockmap => Err(unavailable(NO_SOCKMAP.to_string())),
-        Mode::User => Err(unavailable(NO_INTERFACE.to_string())),
-        Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
+        RelayNeeds::OwnTcp => Err(unavailable(NO_INTERFACE.to_string())),
+        RelayNeeds::Refused(why) => Err(unavailable(why.to_string())),
     }
 }
 
-/// Reason to refuse `sockmap`. A program that redirects (sk_skb) takes bytes out of the receive
-/// queue at once, so the sender's window opens again, and queues them for the receiver without a
-/// limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
-const NO_SOCKMAP: &str =
-    "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
-
-/// Reason to refuse `user` in [`Relay::start`], whose listeners are the kernel's.
+/// Reason to refuse our own TCP in [`Relay::start`], whose listeners are the kernel's.
 const NO_INTERFACE: &str = "our own TCP needs an interface and an address of its own";
 
 fn pin(cpu: usize) -> io::Result<()> {

@@ -15,8 +15,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use slab::Slab;
+use tcpcost_knobs::RelayMode;
 
-use crate::config::Mode;
 use crate::connection::{Connection, Phase, Step};
 use crate::counters::{Way, WorkerCounters};
 use crate::listener::Listener;
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     fn make_ring(&mut self) -> io::Result<()> {
-        if self.shared.config.mode == Mode::IoUring {
+        if self.shared.config.mode == RelayMode::IoUring {
             let mut uring = Uring::new(&self.shared.config)?;
             uring.poll(&self.epoll);
             self.uring = Some(uring);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     impl Bench {
-        fn new(mode: Mode) -> Bench {
+        fn new(mode: RelayMode) -> Bench {
             let place = tempfile::tempdir().unwrap();
             let path = place.path().join("server");
             let server = UnixListener::bind(&path).unwrap();
@@ -424,7 +424,7 @@ mod tests {
     fn a_way_copies_its_share_of_a_turn_and_small_ones_are_served_between() {
         const FLOWS: usize = QUEUED + 4;
         const SHARE: usize = 64 << 10;
-        let mut bench = Bench::new(Mode::Copy);
+        let mut bench = Bench::new(RelayMode::Copy);
         let flows: Vec<_> = (0..FLOWS).map(|_| bench.connect()).collect();
         let mut small = bench.connect();
         let mut events = Vec::with_capacity(EVENTS);
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn io_uring_asks_in_vain_for_few_though_many_have_bytes() {
         const FLOWS: usize = 200;
-        let mut bench = Bench::new(Mode::IoUring);
+        let mut bench = Bench::new(RelayMode::IoUring);
         if let Err(error) = bench.worker.make_ring() {
             return tcpcost_testbed::skip(&format!("io_uring: {error}"));
         }
