@@ -1,5 +1,5 @@
 //! Mode `user`: our own TCP on both sides. Bytes that one connection received go to the send queue
-//! of the other by reference (`Stack::forward`), so the stack's policy decides when ACKs are sent
+//! of the other by reference (`UserStack::forward`), so the stack's policy decides when ACKs are sent
 //! and when a window opens.
 //!
 //! The rules for ends and resets are those of `connection.rs`; sockets, epoll and pipes are not
@@ -479,10 +479,7 @@ impl Pair {
         // Source and sink: `sides[way]` is the source.
         let sides = [self.client, server];
         let (from, to) = (sides[own], sides[back]);
-        let forwarded = match stack.forward(from, to, TURN) {
-            Ok(forwarded) => forwarded,
-            Err(_) => return Step::Over(Ending::NoResources), // Our own stack supports `forward`.
-        };
+        let forwarded = stack.forward(from, to, TURN);
         if forwarded.bytes > 0 {
             self.since = now;
             let moved = &self.counters.moved[own];

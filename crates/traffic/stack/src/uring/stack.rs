@@ -16,7 +16,7 @@ use super::{Listening, Place, RingConn, RingListener, RingSink, RingSource, Ring
 use crate::error::{StackError, call};
 use crate::kernel::options;
 use crate::kernel::source::memory;
-use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, Stack};
+use crate::stack::{Completions, Content, Moved, Pages, Ready, Stack};
 
 impl Stack for RingStack {
     type Listener = RingListener;
@@ -264,11 +264,6 @@ impl Stack for RingStack {
             Place::Own => sink.own.get(..bytes),
             Place::Ring { buffer, from } => Some(self.ring.bytes(buffer, from, bytes)),
         }
-    }
-
-    /// Not supported, as in `KernelStack`.
-    fn forward(&mut self, _: RingConn, _: RingConn, _: usize) -> io::Result<Forwarded> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn finish(&mut self, conn: RingConn) {
