@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod amount;
 mod cli;
 mod compare;
 mod doctor;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::amount::YEAR;
+
 /// Parses an interval of `watch` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
 /// more than it shows.
 pub fn interval(text: &str) -> Result<Duration, String> {
@@ -10,8 +12,6 @@ pub fn interval(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => tcpcost_study::units::duration(text).ok(),
     };
-    // A year is as good as never, and fits every clock.
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
         .ok_or_else(|| EXPECTED.to_string())

@@ -10,6 +10,7 @@ use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Network, ProxyVersion, RelayMode};
 use tcpcost_study::units;
 
+use crate::amount::{YEAR, amount};
 use crate::exit::usage;
 use crate::format::{Format, Output, TextOrJson};
 use crate::peer::PolicyFlags;
@@ -219,30 +220,21 @@ fn address(text: &str) -> Result<Address, String> {
         .map_err(|error: tcpcost_relay::AddressError| error.to_string())
 }
 
-/// Parses a time from 1 ms to a year. More than a year is as good as never, and would not fit every
-/// clock.
+/// Parses a time from 1 ms to a year.
 fn time(text: &str) -> Result<Duration, String> {
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
-    let time = units::duration(text).map_err(|error| error.to_string())?;
-    (Duration::from_millis(1)..=YEAR)
-        .contains(&time)
-        .then_some(time)
-        .ok_or_else(|| "expected 1ms to a year".to_string())
+    let fits = |time: &Duration| (Duration::from_millis(1)..=YEAR).contains(time);
+    amount(text, units::duration, fits, "1ms to a year")
 }
 
 /// Parses a time in whole seconds, 0 to 32767 s: the kernel's limit (MAX_TCP_KEEPIDLE).
 fn keepalive(text: &str) -> Result<Duration, String> {
-    let time = units::duration(text).map_err(|error| error.to_string())?;
-    (time.subsec_nanos() == 0 && time.as_secs() <= 32_767)
-        .then_some(time)
-        .ok_or_else(|| "expected whole seconds, at most 32767s; 0s for none".to_string())
+    let fits = |time: &Duration| time.subsec_nanos() == 0 && time.as_secs() <= 32_767;
+    let expected = "whole seconds, at most 32767s; 0s for none";
+    amount(text, units::duration, fits, expected)
 }
 
 /// Parses the size of a buffer or pipe: 4 KiB (a page) to 1 GiB.
 fn size(text: &str) -> Result<usize, String> {
-    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
-    (4096..=1 << 30)
-        .contains(&bytes)
-        .then_some(bytes as usize)
-        .ok_or_else(|| "expected a size from 4KiB to 1GiB".to_string())
+    let fits = |bytes: &u64| (4096..=1 << 30).contains(bytes);
+    amount(text, units::bytes, fits, "a size from 4KiB to 1GiB")
 }
