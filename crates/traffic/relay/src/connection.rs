@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::counters::{ConnectionCounters, Ending, Way, WorkerCounters};
 use crate::mover::{Flow, FlowState, Mover, Outcome};
-use crate::ring::RingFlow;
+use crate::ring_flow::RingFlow;
 use crate::side::Side;
 
 /// Phase of a connection.

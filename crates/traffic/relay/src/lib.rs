@@ -46,7 +46,7 @@ mod listener;
 mod mover;
 mod pipes;
 mod proxy;
-mod ring;
+mod ring_flow;
 mod shared;
 mod side;
 pub mod systemd;
@@ -65,7 +65,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tcpcost_knobs::RelayNeeds;
 use tcpcost_link::{Bell, Device};
-use tcpcost_stack::{UserStack, Wire};
+use tcpcost_stack::{UserStack, Wire, uring_refusal};
 
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
@@ -276,10 +276,7 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
     };
     match config.mode.row().needs {
         RelayNeeds::Sockets => Ok(()),
-        RelayNeeds::IoUring => match ring::Ring::new(2, 4096) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(unavailable(format!("io_uring: {error}"))),
-        },
+        RelayNeeds::IoUring => uring_refusal().map_or(Ok(()), |why| Err(unavailable(why))),
         RelayNeeds::OwnTcp => Err(unavailable(NO_INTERFACE.to_string())),
         RelayNeeds::Refused(why) => Err(unavailable(why.to_string())),
     }

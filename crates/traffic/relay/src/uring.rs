@@ -10,12 +10,13 @@ use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tcpcost_stack::{Ring, RingCompletion};
 
 use crate::config::Config;
 use crate::connection::{Connection, Step};
 use crate::counters::{Ending, Way, WorkerCounters};
 use crate::mover::{FlowState, Outcome};
-use crate::ring::{Completion, Ring, Sending};
+use crate::ring_flow::Sending;
 use crate::side::Side;
 
 /// A worker's ring, and the state of the flows that use it.
@@ -29,7 +30,7 @@ pub(crate) struct Uring {
     held: usize,
     held_max: usize,
     buffer_bytes: usize,
-    completions: Vec<Completion>,
+    completions: Vec<RingCompletion>,
 }
 
 /// Parts of an ended connection that are kept until none of its operations is in flight.
@@ -46,7 +47,7 @@ pub(crate) enum Event {
     /// The descriptor of [`Uring::poll`] is readable.
     Readable,
     /// An operation of an open connection completed.
-    Way(usize, Way, Completion),
+    Way(usize, Way, RingCompletion),
     /// The last operation of an ended connection completed.
     Closed(usize, Closing),
 }
@@ -58,7 +59,7 @@ impl Uring {
     /// io_uring is not available to this process.
     pub(crate) fn new(config: &Config) -> io::Result<Uring> {
         Ok(Uring {
-            ring: Ring::new(BUFFERS, config.buffer_bytes)?,
+            ring: Ring::new(BUFFERS, config.buffer_bytes).map_err(io::Error::other)?,
             starved: VecDeque::new(),
             closing: HashMap::new(),
             held: 0,
@@ -74,20 +75,20 @@ impl Uring {
     }
 
     /// Waits for completions.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Completion>> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<RingCompletion>> {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
-        self.ring.wait(timeout, &mut completions)?;
+        self.ring.enter(timeout, &mut completions)?;
         Ok(completions)
     }
 
     /// Takes the list of [`Uring::wait`] back, to use its memory again.
-    pub(crate) fn reuse(&mut self, completions: Vec<Completion>) {
+    pub(crate) fn reuse(&mut self, completions: Vec<RingCompletion>) {
         self.completions = completions;
     }
 
     /// Finds the event of a completion. `None` if there is nothing to do.
-    pub(crate) fn event(&mut self, completion: Completion) -> Option<Event> {
+    pub(crate) fn event(&mut self, completion: RingCompletion) -> Option<Event> {
         let token = completion.token;
         if token == READABLE {
             return Some(Event::Readable);
@@ -172,7 +173,7 @@ impl Uring {
         &mut self,
         index: usize,
         way: Way,
-        completion: Completion,
+        completion: RingCompletion,
         connection: &mut Connection,
         counters: &WorkerCounters,
     ) -> Step {
@@ -195,7 +196,7 @@ impl Uring {
         &mut self,
         index: usize,
         way: Way,
-        completion: Completion,
+        completion: RingCompletion,
         connection: &mut Connection,
     ) -> Outcome {
         let flow = &mut connection.ring[way as usize];
@@ -248,7 +249,7 @@ impl Uring {
         let then_next = self.starved.is_empty();
         let token = token(index, way, SEND);
         self.ring
-            .send(&to.socket, buffer, 0..bytes, then_next, token);
+            .send_buffer(&to.socket, buffer, 0..bytes, then_next, token);
         if then_next {
             self.ask(index, way, connection, !completion.has_more);
         }
@@ -259,7 +260,7 @@ impl Uring {
         &mut self,
         index: usize,
         way: Way,
-        completion: Completion,
+        completion: RingCompletion,
         connection: &mut Connection,
         counters: &WorkerCounters,
     ) -> Outcome {
@@ -280,7 +281,7 @@ impl Uring {
             None => {}
             Some(Sending::Buffer { buffer, bytes }) => {
                 let rest = match given < bytes && error.is_none() {
-                    true => Some(Box::from(self.ring.bytes(buffer, given, bytes))),
+                    true => Some(Box::from(self.ring.bytes(buffer, given..bytes))),
                     false => None,
                 };
                 self.ring.give_back(buffer);
@@ -356,9 +357,9 @@ impl Uring {
         if in_flight == 0 {
             return Err(connection);
         }
-        self.ring.cancel(&connection.client.socket, CANCEL);
+        self.ring.cancel_all(&connection.client.socket, CANCEL);
         if let Some(server) = &connection.server {
-            self.ring.cancel(&server.socket, CANCEL);
+            self.ring.cancel_all(&server.socket, CANCEL);
         }
         let closing = Closing {
             client: connection.client,

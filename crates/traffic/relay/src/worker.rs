@@ -16,12 +16,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use slab::Slab;
 use tcpcost_knobs::RelayMode;
+use tcpcost_stack::RingCompletion;
 
 use crate::connection::{Connection, Phase, Step};
 use crate::counters::{Way, WorkerCounters};
 use crate::listener::Listener;
 use crate::mover::Mover;
-use crate::ring::Completion;
 use crate::shared::{ENDING, RUNNING, Shared};
 use crate::side::Side;
 use crate::uring::{Closing, Event, Uring};
@@ -219,7 +219,7 @@ impl Worker {
         Ok(())
     }
 
-    fn on_completion(&mut self, index: usize, way: Way, completion: Completion) {
+    fn on_completion(&mut self, index: usize, way: Way, completion: RingCompletion) {
         let (Some(Some(connection)), Some(uring)) =
             (self.connections.get_mut(index), &mut self.uring)
         else {
@@ -461,11 +461,11 @@ mod tests {
         let sent: usize = flows.iter().map(|[client, _]| fill(client)).sum();
         // No server reads, so traffic stops.
         let mut events = Vec::with_capacity(EVENTS);
-        let mut moved = (usize::MAX, 0);
+        let mut moved = (u64::MAX, 0);
         loop {
             let timeout = Some(Duration::from_millis(10));
             bench.worker.wait_for_ring(timeout, &mut events).unwrap();
-            let operations = bench.worker.uring.as_ref().unwrap().ring.operations;
+            let operations = bench.worker.uring.as_ref().unwrap().ring.operations();
             let now = (operations, bench.moved().iter().sum());
             if now == moved && !bench.worker.uring.as_ref().unwrap().can_feed() {
                 break;
@@ -478,7 +478,7 @@ mod tests {
         // each flow.
         let pieces = sent / (64 << 10) + FLOWS;
         assert!(
-            operations < 4 * pieces,
+            operations < 4 * pieces as u64,
             "{operations} operations, {pieces} pieces"
         );
     }
