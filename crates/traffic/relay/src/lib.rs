@@ -39,19 +39,17 @@
 mod address;
 mod allow;
 mod config;
-mod connection;
 mod counters;
 mod gate;
+mod kernel;
 mod listener;
 mod mover;
 mod pipes;
 mod proxy;
-mod ring_flow;
 mod shared;
 mod side;
 pub mod systemd;
 mod upstreams;
-mod uring;
 mod user;
 mod worker;
 
@@ -77,10 +75,11 @@ pub use tcpcost_knobs::RelayMode;
 
 use counters::WorkerCounters;
 use gate::Gate;
+use kernel::Kernel;
 use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
-use user::UserWorker;
-use worker::Worker;
+use user::User;
+use worker::{Net, Worker};
 
 /// Reason why a relay did not start.
 #[derive(Debug, thiserror::Error)]
@@ -152,10 +151,10 @@ impl Relay {
             for listener in &listeners {
                 listener.set_options(&relay.shared.config)?;
             }
-            let own = Arc::clone(&relay.counters.0[index]);
+            let shared = &relay.shared;
             // If this fails, dropping `relay` ends the workers that were started before.
-            let worker = Worker::new(index, Arc::clone(&relay.shared), own, listeners)?;
-            relay.spawn(index, move || worker.run())?;
+            let kernel = Kernel::new(listeners, &shared.bells[index], &shared.config)?;
+            relay.spawn(index, kernel)?;
         }
         Ok(relay)
     }
@@ -181,11 +180,9 @@ impl Relay {
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
         for (index, (stack, listen)) in workers.into_iter().enumerate() {
-            let own = Arc::clone(&relay.counters.0[index]);
-            let shared = Arc::clone(&relay.shared);
-            let (worker, listens) = UserWorker::new(index, shared, own, stack, &listen)?;
+            let (user, listens) = User::new(stack, &listen, &relay.shared.bells[index])?;
             local.push(listens);
-            relay.spawn(index, move || worker.run())?;
+            relay.spawn(index, user)?;
         }
         Ok((relay, local))
     }
@@ -207,18 +204,25 @@ impl Relay {
         })
     }
 
+    fn worker<N: Net>(&self, index: usize, net: N) -> io::Result<Worker<N>> {
+        let counters = Arc::clone(&self.counters.0[index]);
+        Worker::new(index, Arc::clone(&self.shared), counters, net)
+    }
+
     /// Runs a worker on a thread of its own, pinned to its CPU. If the worker fails, all workers
     /// end.
-    fn spawn(
-        &mut self,
-        index: usize,
-        work: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
+    fn spawn<N>(&mut self, index: usize, net: N) -> io::Result<()>
+    where
+        N: Net + Send + 'static,
+        N::Side: Send,
+        N::Flows: Send,
+    {
+        let worker = self.worker(index, net)?;
         let all = Arc::clone(&self.shared);
         let cpus = &all.config.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
         let run = move || {
-            let outcome = cpu.map_or(Ok(()), pin).and_then(|()| work());
+            let outcome = cpu.map_or(Ok(()), pin).and_then(|()| worker.run());
             if outcome.is_err() {
                 all.set_state(ENDING);
             }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tcpcost_stack::{Ring, RingCompletion};
 
+use super::Kernel;
 use crate::config::Config;
-use crate::connection::{Connection, Step};
 use crate::counters::{Ending, Way, WorkerCounters};
 use crate::mover::{FlowState, Outcome};
-use crate::ring_flow::Sending;
 use crate::side::Side;
+use crate::worker::{Connection, Step};
 
 /// A worker's ring, and the state of the flows that use it.
 pub(crate) struct Uring {
@@ -40,6 +40,22 @@ pub(crate) struct Closing {
     pub(crate) ending: Ending,
     in_flight: usize,
     buffers: Vec<u16>,
+}
+
+/// State of one direction of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct RingFlow {
+    receiving: bool,
+    sending: Option<Sending>,
+    /// Limit of a receive, bytes, set since the receiver did not accept all.
+    careful: Option<usize>,
+}
+
+/// Source of a send in flight: a buffer, or a box with the rest of one.
+#[derive(Debug)]
+enum Sending {
+    Buffer { buffer: u16, bytes: usize },
+    Boxed { at: usize, bytes: usize },
 }
 
 /// Meaning of a completion.
@@ -119,7 +135,7 @@ impl Uring {
     }
 
     /// Starts both flows of a connection.
-    pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
+    pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection<Kernel>) {
         for way in Way::ALL {
             self.receive(index, way, connection);
         }
@@ -138,7 +154,7 @@ impl Uring {
     }
 
     /// Asks for more bytes of a flow; after the flows that wait for a buffer, if there are any.
-    fn receive(&mut self, index: usize, way: Way, connection: &mut Connection) {
+    fn receive(&mut self, index: usize, way: Way, connection: &mut Connection<Kernel>) {
         match self.starved.is_empty() {
             true => self.ask(index, way, connection, false),
             false => self.starved.push_back((index, way)),
@@ -147,7 +163,13 @@ impl Uring {
 
     /// Asks for bytes at once. `waits`: the socket is known to be empty, so the kernel polls before
     /// it takes a buffer.
-    pub(crate) fn ask(&mut self, index: usize, way: Way, connection: &mut Connection, waits: bool) {
+    pub(crate) fn ask(
+        &mut self,
+        index: usize,
+        way: Way,
+        connection: &mut Connection<Kernel>,
+        waits: bool,
+    ) {
         let Some(server) = &connection.server else {
             return;
         };
@@ -155,8 +177,8 @@ impl Uring {
             Way::ToServer => &connection.client,
             Way::ToClient => server,
         };
-        let flow = &mut connection.ring[way as usize];
-        if flow.receiving || connection.flows[way as usize].state != FlowState::Open {
+        let flow = &mut connection.flows.ring[way as usize];
+        if flow.receiving || connection.flows.moved[way as usize].state != FlowState::Open {
             return;
         }
         flow.receiving = true;
@@ -174,7 +196,7 @@ impl Uring {
         index: usize,
         way: Way,
         completion: RingCompletion,
-        connection: &mut Connection,
+        connection: &mut Connection<Kernel>,
         counters: &WorkerCounters,
     ) -> Step {
         let is_send = completion.token & 1 == SEND;
@@ -197,9 +219,9 @@ impl Uring {
         index: usize,
         way: Way,
         completion: RingCompletion,
-        connection: &mut Connection,
+        connection: &mut Connection<Kernel>,
     ) -> Outcome {
-        let flow = &mut connection.ring[way as usize];
+        let flow = &mut connection.flows.ring[way as usize];
         flow.receiving = false;
         let bytes = match completion.result {
             0 => {
@@ -231,7 +253,7 @@ impl Uring {
             }
         };
         let buffer = completion.buffer.expect("bytes are in a buffer");
-        if connection.flows[way as usize].state == FlowState::Broken {
+        if connection.flows.moved[way as usize].state == FlowState::Broken {
             self.ring.give_back(buffer);
             let moved = &connection.counters.moved[way as usize];
             moved.abandoned.add(bytes as u64);
@@ -261,10 +283,10 @@ impl Uring {
         index: usize,
         way: Way,
         completion: RingCompletion,
-        connection: &mut Connection,
+        connection: &mut Connection<Kernel>,
         counters: &WorkerCounters,
     ) -> Outcome {
-        let flow = &mut connection.ring[way as usize];
+        let flow = &mut connection.flows.ring[way as usize];
         let moved = &connection.counters.moved[way as usize];
         let given = usize::try_from(completion.result).unwrap_or(0);
         let error = match -completion.result {
@@ -329,16 +351,16 @@ impl Uring {
     }
 
     /// Cancels operations in flight of an ended connection, and keeps its sides until
-    /// [`Event::Closed`]. Returns the connection as `Err` if no operation is in flight.
+    /// [`Event::Closed`]. Returns the connection if no operation is in flight.
     pub(crate) fn close(
         &mut self,
         index: usize,
-        connection: Box<Connection>,
+        connection: Box<Connection<Kernel>>,
         ending: Ending,
-    ) -> Result<(), Box<Connection>> {
+    ) -> Option<Box<Connection<Kernel>>> {
         let mut in_flight = 0;
         let mut buffers = Vec::new();
-        for (flow, moved) in connection.ring.iter().zip(&connection.counters.moved) {
+        for (flow, moved) in connection.flows.ring.iter().zip(&connection.counters.moved) {
             in_flight += usize::from(flow.receiving);
             match flow.sending {
                 None => {}
@@ -355,7 +377,7 @@ impl Uring {
         }
         self.starved.retain(|(other, _)| *other != index);
         if in_flight == 0 {
-            return Err(connection);
+            return Some(connection);
         }
         self.ring.cancel_all(&connection.client.socket, CANCEL);
         if let Some(server) = &connection.server {
@@ -369,7 +391,7 @@ impl Uring {
             buffers,
         };
         self.closing.insert(index, closing);
-        Ok(())
+        None
     }
 }
 
