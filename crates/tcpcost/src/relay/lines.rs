@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, RelayMode, Totals, Way};
+use tcpcost_relay::{
+    Address, Bytes, ConnectionReport, Counters, Direction, Ending, RelayMode, Totals,
+};
 
 use super::{CHECK_INTERVAL, sentence};
 use crate::output;
@@ -107,7 +109,7 @@ impl Lines {
         );
         line.insert("age_s".to_string(), json!(report.age.as_secs_f64()));
         line.insert("ending".to_string(), json!(report.ending.map(Ending::name)));
-        ways(&mut line, &report.bytes);
+        directions(&mut line, &report.bytes);
         Value::Object(line)
     }
 }
@@ -117,7 +119,7 @@ fn totals_line(event: &str, totals: &Totals) -> Value {
     line.insert("event".to_string(), json!(event));
     line.insert("accepted".to_string(), json!(totals.accepted));
     line.insert("open".to_string(), json!(totals.open));
-    ways(&mut line, &totals.bytes);
+    directions(&mut line, &totals.bytes);
     let ended: Map<String, Value> = Ending::ALL
         .iter()
         .map(|&ending| (ending.name().to_string(), json!(totals.ended_by(ending))))
@@ -137,10 +139,10 @@ fn totals_line(event: &str, totals: &Totals) -> Value {
     Value::Object(line)
 }
 
-fn ways(line: &mut Map<String, Value>, bytes: &[Bytes; 2]) {
-    for (way, bytes) in Way::ALL.into_iter().zip(bytes) {
+fn directions(line: &mut Map<String, Value>, bytes: &[Bytes; 2]) {
+    for (direction, bytes) in Direction::ALL.into_iter().zip(bytes) {
         line.insert(
-            way.name().to_string(),
+            direction.name().to_string(),
             json!({
                 "copied_bytes": bytes.copied,
                 "spliced_bytes": bytes.spliced,

@@ -16,7 +16,7 @@ use tcpcost_stack::RingCompletion;
 
 use crate::address::Address;
 use crate::config::Config;
-use crate::counters::{Ending, Way, WorkerCounters};
+use crate::counters::{Direction, Ending, WorkerCounters};
 use crate::listener::Listener;
 use crate::mover::{Flow, Mover};
 use crate::proxy::{self, Ends};
@@ -38,7 +38,7 @@ pub(crate) struct Kernel {
     uring: Option<Uring>,
 }
 
-/// State of the two flows of a connection, each indexed by [`Way`].
+/// State of the two flows of a connection, each indexed by [`Direction`].
 pub(crate) struct Flows {
     moved: [Flow; 2],
     ring: [RingFlow; 2],
@@ -177,8 +177,8 @@ impl Worker<Kernel> {
                         uring.poll(&self.net.epoll);
                     }
                 }
-                Some(Event::Way(index, way, completion)) => {
-                    self.on_completion(index, way, completion);
+                Some(Event::Direction(index, direction, completion)) => {
+                    self.on_completion(index, direction, completion);
                 }
                 Some(Event::Closed(index, closing)) => {
                     let Closing {
@@ -195,16 +195,16 @@ impl Worker<Kernel> {
             uring.reuse(completions);
             // Only flows for which a buffer is free. Asking for all starved flows at each turn was
             // 48 failed operations for each that received.
-            for (index, way) in uring.fed() {
+            for (index, direction) in uring.fed() {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
-                    uring.ask(index, way, connection, false);
+                    uring.ask(index, direction, connection, false);
                 }
             }
         }
         Ok(count)
     }
 
-    fn on_completion(&mut self, index: usize, way: Way, completion: RingCompletion) {
+    fn on_completion(&mut self, index: usize, direction: Direction, completion: RingCompletion) {
         let (Some(Some(connection)), Some(uring)) =
             (self.connections.get_mut(index), &mut self.net.uring)
         else {
@@ -214,7 +214,7 @@ impl Worker<Kernel> {
             connection.since = self.now;
         }
         if let Step::Over(ending) =
-            uring.advance(index, way, completion, connection, &self.counters)
+            uring.advance(index, direction, completion, connection, &self.counters)
         {
             self.end(index, ending);
         }

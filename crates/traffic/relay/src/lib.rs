@@ -39,8 +39,8 @@
 mod address;
 mod allow;
 mod config;
+mod connection_limit;
 mod counters;
-mod gate;
 mod kernel;
 mod listener;
 mod mover;
@@ -68,13 +68,13 @@ use tcpcost_stack::{UserStack, Wire, uring_refusal};
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
 pub use config::{Balance, CONNECTIONS_MAX, Config};
-pub use counters::{Bytes, ConnectionReport, Counters, Ending, TcpTotals, Totals, Way};
+pub use counters::{Bytes, ConnectionReport, Counters, Direction, Ending, TcpTotals, Totals};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
 pub use tcpcost_knobs::RelayMode;
 
+use connection_limit::ConnectionLimit;
 use counters::WorkerCounters;
-use gate::Gate;
 use kernel::Kernel;
 use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
@@ -194,7 +194,7 @@ impl Relay {
             counters: Counters(Arc::new(counters.collect())),
             shared: Arc::new(Shared {
                 upstreams: Upstreams::new(&config.to, config.balance, config.retry_after),
-                gate: Gate::new(config.connections_max),
+                limit: ConnectionLimit::new(config.connections_max),
                 bells: bells?,
                 state: AtomicU8::new(RUNNING),
                 next_id: AtomicU64::new(1),

@@ -12,7 +12,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use tcpcost_knobs::RelayMode;
 
 use crate::config::Config;
-use crate::counters::{Moved, WorkerCounters};
+use crate::counters::{ByteCounters, WorkerCounters};
 use crate::pipes::{Pipe, Pipes};
 use crate::side::Side;
 
@@ -131,7 +131,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         if !flow.may_go_on(from, to) {
@@ -163,7 +163,7 @@ impl Mover {
     }
 
     /// Drops the pending bytes and counts them as abandoned.
-    pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &Moved) {
+    pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &ByteCounters) {
         match std::mem::replace(&mut flow.pending, Pending::None) {
             Pending::None => {}
             Pending::Bytes(bytes, at) => {
@@ -182,7 +182,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         if flow.careful.is_some() || self.held >= self.held_max {
@@ -224,7 +224,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -277,7 +277,7 @@ impl Mover {
         pipe: Pipe,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -334,7 +334,7 @@ impl Mover {
         &mut self,
         flow: &mut Flow,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let (given, is_all, broken) = match &mut flow.pending {

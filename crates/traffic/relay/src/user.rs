@@ -15,7 +15,7 @@ use tcpcost_stack::{Stack, Stopped, UserConn, UserListener, UserStack, Wire};
 
 use crate::address::Address;
 use crate::config::Config;
-use crate::counters::{TcpTotals, Way, WorkerCounters};
+use crate::counters::{Direction, TcpTotals, WorkerCounters};
 use crate::worker::{CLIENT, ConnectError, Connection, Net, Progress, SERVER, Step, Worker};
 
 /// Refuses configurations that this mode does not support, with the reason.
@@ -70,20 +70,20 @@ impl<D: Device<Wire>> User<D> {
     fn forward(
         &mut self,
         connection: &mut Connection<Self>,
-        way: Way,
+        direction: Direction,
         counters: &WorkerCounters,
         now: Instant,
     ) -> Step {
-        let (own, back) = (way as usize, 1 - way as usize);
+        let (own, back) = (direction as usize, 1 - direction as usize);
         let Some(server) = &mut connection.server else {
             return Step::Wait;
         };
         if !connection.flows[own] {
             return Step::Wait;
         }
-        let (from, to) = match way {
-            Way::ToServer => (&mut connection.client, server),
-            Way::ToClient => (server, &mut connection.client),
+        let (from, to) = match direction {
+            Direction::ToServer => (&mut connection.client, server),
+            Direction::ToClient => (server, &mut connection.client),
         };
         let forwarded = self.stack.forward(from.conn, to.conn, TURN);
         if forwarded.bytes > 0 {
@@ -127,7 +127,7 @@ impl<D: Device<Wire>> User<D> {
 
 impl<D: Device<Wire>> Net for User<D> {
     type Side = UserSide;
-    /// True while a flow continues, indexed by [`Way`].
+    /// True while a flow continues, indexed by [`Direction`].
     type Flows = [bool; 2];
     type Events = ();
 
@@ -220,8 +220,8 @@ impl<D: Device<Wire>> Net for User<D> {
         now: Instant,
     ) -> Step {
         let mut step = Step::Wait;
-        for way in Way::ALL {
-            match self.forward(connection, way, counters, now) {
+        for direction in Direction::ALL {
+            match self.forward(connection, direction, counters, now) {
                 Step::Wait => {}
                 Step::Again => step = Step::Again,
                 over => return over,

@@ -219,7 +219,7 @@ mod tests {
         fn connect(&mut self) -> [UnixStream; 2] {
             let (client, near) = UnixStream::pair().unwrap();
             near.set_nonblocking(true).unwrap();
-            assert!(self.worker.shared.gate.enter());
+            assert!(self.worker.shared.limit.enter());
             let (side, index) = (
                 Side::new(near.into(), false),
                 self.worker.connections.vacant_key(),

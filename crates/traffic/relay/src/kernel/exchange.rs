@@ -5,7 +5,7 @@
 //! too: neither side can take a broken stream for a complete one.
 
 use super::Kernel;
-use crate::counters::{Way, WorkerCounters};
+use crate::counters::{Direction, WorkerCounters};
 use crate::mover::{Flow, FlowState, Mover, Outcome};
 use crate::worker::{Connection, Step};
 
@@ -13,8 +13,8 @@ impl Connection<Kernel> {
     /// Moves bytes in both directions, up to the limit of a turn.
     pub(crate) fn exchange(&mut self, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let mut step = Step::Wait;
-        for way in Way::ALL {
-            match self.run(way, mover, counters) {
+        for direction in Direction::ALL {
+            match self.run(direction, mover, counters) {
                 Step::Wait => {}
                 Step::Again => step = Step::Again,
                 over => return over,
@@ -23,16 +23,16 @@ impl Connection<Kernel> {
         step
     }
 
-    fn run(&mut self, way: Way, mover: &mut Mover, counters: &WorkerCounters) -> Step {
+    fn run(&mut self, direction: Direction, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
-        let (from, to) = match way {
-            Way::ToServer => (&mut self.client, server),
-            Way::ToClient => (server, &mut self.client),
+        let (from, to) = match direction {
+            Direction::ToServer => (&mut self.client, server),
+            Direction::ToClient => (server, &mut self.client),
         };
-        let flow = &mut self.flows.moved[way as usize];
-        let moved = &self.counters.moved[way as usize];
+        let flow = &mut self.flows.moved[direction as usize];
+        let moved = &self.counters.moved[direction as usize];
         let copied_before = moved.copied.get();
         let mut turn = 0;
         loop {
@@ -54,22 +54,22 @@ impl Connection<Kernel> {
                 Outcome::Blocked => return Step::Wait,
                 Outcome::SinkGone(error) => {
                     mover.abandon(flow, moved);
-                    return self.on_outcome(way, Outcome::SinkGone(error));
+                    return self.on_outcome(direction, Outcome::SinkGone(error));
                 }
-                outcome => return self.on_outcome(way, outcome),
+                outcome => return self.on_outcome(direction, outcome),
             }
         }
     }
 
     /// Applies the outcome of a flow to the connection.
-    pub(crate) fn on_outcome(&mut self, way: Way, outcome: Outcome) -> Step {
+    pub(crate) fn on_outcome(&mut self, direction: Direction, outcome: Outcome) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
         let [to_server, to_client] = &mut self.flows.moved;
-        let (flow, back, from, to) = match way {
-            Way::ToServer => (to_server, to_client, &mut self.client, server),
-            Way::ToClient => (to_client, to_server, server, &mut self.client),
+        let (flow, back, from, to) = match direction {
+            Direction::ToServer => (to_server, to_client, &mut self.client, server),
+            Direction::ToClient => (to_client, to_server, server, &mut self.client),
         };
         let is_over = |flow: &Flow| matches!(flow.state, FlowState::Ended | FlowState::Broken);
         match outcome {

@@ -1,4 +1,4 @@
-//! Accepting: from a listener, through the gate, to a new connection.
+//! Accepting: from a listener, within the limit, to a new connection.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::counters::{ConnectionCounters, Ending};
 impl<N: Net> Worker<N> {
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_at = None;
-        if !self.is_accepting && self.shared.gate.has_room() {
+        if !self.is_accepting && self.shared.limit.has_room() {
             self.net.set_accepting(true)?;
             self.is_accepting = true;
         }
@@ -50,8 +50,8 @@ impl<N: Net> Worker<N> {
             if listener >= self.net.listeners() {
                 return false;
             }
-            let gate = &self.shared.gate;
-            let enters = gate.enter() || gate.wait() && gate.enter();
+            let limit = &self.shared.limit;
+            let enters = limit.enter() || limit.wait() && limit.enter();
             if !enters {
                 self.counters.accept_pauses.add(1);
                 let most = self.shared.config.connections_max;
@@ -85,7 +85,7 @@ impl<N: Net> Worker<N> {
     }
 
     pub(super) fn leave_gate(&self) {
-        if self.shared.gate.leave() {
+        if self.shared.limit.leave() {
             self.shared.bells.iter().for_each(Bell::ring);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{Connection, Net, Phase, SECOND, Worker};
-use crate::counters::{Ending, Way};
+use crate::counters::{Direction, Ending};
 
 impl<N: Net> Worker<N> {
     pub(super) fn end_all(&mut self) {
@@ -74,12 +74,12 @@ impl<N: Net> Worker<N> {
         let Some(server) = &connection.server else {
             return;
         };
-        for (way, from, to) in [
-            (Way::ToServer, &connection.client, server),
-            (Way::ToClient, server, &connection.client),
+        for (direction, from, to) in [
+            (Direction::ToServer, &connection.client, server),
+            (Direction::ToClient, server, &connection.client),
         ] {
             let bytes = self.net.unread(from) + self.net.unacknowledged(to);
-            let moved = &connection.counters.moved[way as usize];
+            let moved = &connection.counters.moved[direction as usize];
             moved.abandoned.add(bytes as u64);
         }
     }
