@@ -3,16 +3,34 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tcpcost_knobs::units::{self, UnitError};
+
+/// Longest time of an option: as good as never, and fits every clock.
+pub const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Parses an amount with a unit, and refuses an amount that does not fit.
+pub fn amount<T, U: TryFrom<T>>(
+    text: &str,
+    parse: fn(&str) -> Result<T, UnitError>,
+    fits: fn(&T) -> bool,
+    expected: &str,
+) -> Result<U, String> {
+    let amount = parse(text).map_err(|error| error.to_string())?;
+    let fitting = Some(amount).filter(fits);
+    let fitting = fitting.and_then(|amount| U::try_from(amount).ok());
+    fitting.ok_or_else(|| format!("expected {expected}"))
+}
+
+use crate::amount::YEAR;
+
 /// Parses an interval of `watch` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
 /// more than it shows.
 pub fn interval(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => tcpcost_knobs::units::duration(text).ok(),
+        Err(_) => units::duration(text).ok(),
     };
-    // A year is as good as never, and fits every clock.
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
         .ok_or_else(|| EXPECTED.to_string())

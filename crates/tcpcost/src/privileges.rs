@@ -8,7 +8,7 @@ use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_host::privileges::{self, CapabilitySet};
 use tcpcost_observe::{By, CommandNeed, WatchArgs};
-use tcpcost_relay::{Address, Mode};
+use tcpcost_relay::{Address, RelayMode};
 
 use crate::cli::Command;
 use crate::relay;
@@ -173,7 +173,7 @@ fn relay_needs(flags: &relay::Flags) -> Vec<(CommandNeed, bool)> {
     vec![
         (LIMITS, true),
         (UNIX, flags.listen.iter().chain(&flags.to).any(is_unix)),
-        (RELAY_INTERFACE, flags.mode == Mode::User),
+        (RELAY_INTERFACE, flags.mode == RelayMode::User),
         (PORTS, listens_low),
     ]
 }

@@ -210,14 +210,7 @@ impl Relayed {
                 self.forward(a, b, scene);
                 self.forward(b, a, scene);
             }
-            for _ in 0..2 {
-                self.client.transmit(self.now);
-                self.relay.transmit(self.now);
-                self.server.transmit(self.now);
-            }
-            let any = self.client.receive(self.now)
-                | self.relay.receive(self.now)
-                | self.server.receive(self.now);
+            let any = self.carry();
             let more = |speaker: &Speaker, host: &Host<Bad>| {
                 let connection = host.endpoint.connection(speaker.id);
                 connection.is_some_and(|connection| connection.readable() > 0)
@@ -236,13 +229,7 @@ impl Relayed {
                 self.acks = self.relay.endpoint.counters().pure_acks_sent;
                 return [client, server.expect("it has ended")];
             }
-            let hosts = [
-                self.client.next_event(),
-                self.relay.next_event(),
-                self.server.next_event(),
-            ];
-            let next = hosts.into_iter().flatten().min();
-            let next = next.unwrap_or_else(|| {
+            let next = self.next_event().unwrap_or_else(|| {
                 let state =
                     |host: &Endpoint, id| host.connection(id).map(|one| (one.state(), one.ended()));
                 let relay = pair.map(|pair| pair.map(|id| state(&self.relay.endpoint, id)));
@@ -252,18 +239,40 @@ impl Relayed {
                 let client = (state(&self.client.endpoint, client.id), client.ended);
                 panic!("nothing will ever happen again: {client:?}, {relay:?}, {server:?}")
             });
-            self.now = self.now.max(next);
+            self.wait_until(next);
+            let (written, to_write) = (client.written, client.to_write);
             assert!(
                 self.now < ms(100_000_000),
-                "it stalls at {} of {}",
-                client.written,
-                client.to_write
+                "it stalls at {written} of {to_write}"
             );
-            for host in [&mut self.client, &mut self.server] {
-                host.endpoint.on_timeout(self.now);
-            }
-            self.relay.endpoint.on_timeout(self.now);
         }
+    }
+
+    /// Carries the packets of all hosts. True if one arrived.
+    fn carry(&mut self) -> bool {
+        for _ in 0..2 {
+            self.client.transmit(self.now);
+            self.relay.transmit(self.now);
+            self.server.transmit(self.now);
+        }
+        self.client.receive(self.now) | self.relay.receive(self.now) | self.server.receive(self.now)
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let hosts = [
+            self.client.next_event(),
+            self.relay.next_event(),
+            self.server.next_event(),
+        ];
+        hosts.into_iter().flatten().min()
+    }
+
+    fn wait_until(&mut self, next: Instant) {
+        self.now = self.now.max(next);
+        for host in [&mut self.client, &mut self.server] {
+            host.endpoint.on_timeout(self.now);
+        }
+        self.relay.endpoint.on_timeout(self.now);
     }
 
     /// Forwards as a relay does, until no more can be moved.

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use tcpcost_console::set::switch;
+use tcpcost_console::values::amount;
 use tcpcost_link::Offloads;
 use tcpcost_stack::UserSettings;
+use tcpcost_knobs::units;
 use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::super::policy::PolicyFlags;
-use super::wire::{WireFlags, size_of, time};
+use super::wire::{WireFlags, size};
 
 /// A congestion control by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,7 @@ impl FromStr for Congestion {
         Ok(Self(match text.split_once(':') {
             None if text == "cubic" => CongestionControl::Cubic,
             None if text == "reno" => CongestionControl::NewReno,
-            Some(("fixed", size)) => CongestionControl::Fixed(size_of(size)?),
+            Some(("fixed", bytes)) => CongestionControl::Fixed(size(bytes)?),
             _ => return Err(wrong()),
         }))
     }
@@ -33,17 +35,22 @@ impl FromStr for Congestion {
 /// Parses the size of a buffer. It holds at least one or two segments, like the kernel's (SOCK_MIN_SNDBUF is 4.5 KiB):
 /// with less each segment waits for the acknowledgement of the one before.
 fn buffer(text: &str) -> Result<u32, String> {
-    size_of(text)
-        .ok()
-        .filter(|&bytes| bytes >= 4096)
-        .ok_or_else(|| "expected a size from 4KiB to less than 1GiB".to_string())
+    let fits = |bytes: &u64| (4096..1 << 30).contains(bytes);
+    amount(
+        text,
+        units::bytes,
+        fits,
+        "a size from 4KiB to less than 1GiB",
+    )
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    time(text).and_then(|time| match time {
-        time if time >= WAIT_MIN => Ok(time),
-        _ => Err("expected 10ms or more".to_string()),
-    })
+    amount(
+        text,
+        units::duration,
+        |time| *time >= WAIT_MIN,
+        "10ms or more",
+    )
 }
 
 /// Settings of the peer's TCP and of its wire.

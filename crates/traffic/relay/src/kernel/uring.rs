@@ -10,13 +10,14 @@ use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tcpcost_stack::{Ring, RingCompletion};
 
+use super::Kernel;
 use crate::config::Config;
-use crate::connection::{Connection, Step};
 use crate::counters::{Direction, Ending, WorkerCounters};
 use crate::mover::{FlowState, Outcome};
-use crate::ring::{Completion, Ring, Sending};
 use crate::side::Side;
+use crate::worker::{Connection, Step};
 
 /// A worker's ring, and the state of the flows that use it.
 pub(crate) struct Uring {
@@ -29,7 +30,7 @@ pub(crate) struct Uring {
     held: usize,
     held_max: usize,
     buffer_bytes: usize,
-    completions: Vec<Completion>,
+    completions: Vec<RingCompletion>,
 }
 
 /// Parts of an ended connection that are kept until none of its operations is in flight.
@@ -41,12 +42,28 @@ pub(crate) struct Closing {
     buffers: Vec<u16>,
 }
 
+/// State of one direction of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct RingFlow {
+    receiving: bool,
+    sending: Option<Sending>,
+    /// Limit of a receive, bytes, set since the receiver did not accept all.
+    careful: Option<usize>,
+}
+
+/// Source of a send in flight: a buffer, or a box with the rest of one.
+#[derive(Debug)]
+enum Sending {
+    Buffer { buffer: u16, bytes: usize },
+    Boxed { at: usize, bytes: usize },
+}
+
 /// Meaning of a completion.
 pub(crate) enum Event {
     /// The descriptor of [`Uring::poll`] is readable.
     Readable,
     /// An operation of an open connection completed.
-    Direction(usize, Direction, Completion),
+    Direction(usize, Direction, RingCompletion),
     /// The last operation of an ended connection completed.
     Closed(usize, Closing),
 }
@@ -58,7 +75,7 @@ impl Uring {
     /// io_uring is not available to this process.
     pub(crate) fn new(config: &Config) -> io::Result<Uring> {
         Ok(Uring {
-            ring: Ring::new(BUFFERS, config.buffer_bytes)?,
+            ring: Ring::new(BUFFERS, config.buffer_bytes).map_err(io::Error::other)?,
             starved: VecDeque::new(),
             closing: HashMap::new(),
             held: 0,
@@ -74,20 +91,20 @@ impl Uring {
     }
 
     /// Waits for completions.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Completion>> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<RingCompletion>> {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
-        self.ring.wait(timeout, &mut completions)?;
+        self.ring.enter(timeout, &mut completions)?;
         Ok(completions)
     }
 
     /// Takes the list of [`Uring::wait`] back, to use its memory again.
-    pub(crate) fn reuse(&mut self, completions: Vec<Completion>) {
+    pub(crate) fn reuse(&mut self, completions: Vec<RingCompletion>) {
         self.completions = completions;
     }
 
     /// Finds the event of a completion. `None` if there is nothing to do.
-    pub(crate) fn event(&mut self, completion: Completion) -> Option<Event> {
+    pub(crate) fn event(&mut self, completion: RingCompletion) -> Option<Event> {
         let token = completion.token;
         if token == READABLE {
             return Some(Event::Readable);
@@ -118,7 +135,7 @@ impl Uring {
     }
 
     /// Starts both flows of a connection.
-    pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
+    pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection<Kernel>) {
         for direction in Direction::ALL {
             self.receive(index, direction, connection);
         }
@@ -137,7 +154,7 @@ impl Uring {
     }
 
     /// Asks for more bytes of a flow; after the flows that wait for a buffer, if there are any.
-    fn receive(&mut self, index: usize, direction: Direction, connection: &mut Connection) {
+    fn receive(&mut self, index: usize, direction: Direction, connection: &mut Connection<Kernel>) {
         match self.starved.is_empty() {
             true => self.ask(index, direction, connection, false),
             false => self.starved.push_back((index, direction)),
@@ -150,7 +167,7 @@ impl Uring {
         &mut self,
         index: usize,
         direction: Direction,
-        connection: &mut Connection,
+        connection: &mut Connection<Kernel>,
         waits: bool,
     ) {
         let Some(server) = &connection.server else {
@@ -160,8 +177,8 @@ impl Uring {
             Direction::ToServer => &connection.client,
             Direction::ToClient => server,
         };
-        let flow = &mut connection.ring[direction as usize];
-        if flow.receiving || connection.flows[direction as usize].state != FlowState::Open {
+        let flow = &mut connection.flows.ring[direction as usize];
+        if flow.receiving || connection.flows.moved[direction as usize].state != FlowState::Open {
             return;
         }
         flow.receiving = true;
@@ -178,8 +195,8 @@ impl Uring {
         &mut self,
         index: usize,
         direction: Direction,
-        completion: Completion,
-        connection: &mut Connection,
+        completion: RingCompletion,
+        connection: &mut Connection<Kernel>,
         counters: &WorkerCounters,
     ) -> Step {
         let is_send = completion.token & 1 == SEND;
@@ -201,10 +218,10 @@ impl Uring {
         &mut self,
         index: usize,
         direction: Direction,
-        completion: Completion,
-        connection: &mut Connection,
+        completion: RingCompletion,
+        connection: &mut Connection<Kernel>,
     ) -> Outcome {
-        let flow = &mut connection.ring[direction as usize];
+        let flow = &mut connection.flows.ring[direction as usize];
         flow.receiving = false;
         let bytes = match completion.result {
             0 => {
@@ -236,7 +253,7 @@ impl Uring {
             }
         };
         let buffer = completion.buffer.expect("bytes are in a buffer");
-        if connection.flows[direction as usize].state == FlowState::Broken {
+        if connection.flows.moved[direction as usize].state == FlowState::Broken {
             self.ring.give_back(buffer);
             let moved = &connection.counters.moved[direction as usize];
             moved.abandoned.add(bytes as u64);
@@ -254,7 +271,7 @@ impl Uring {
         let then_next = self.starved.is_empty();
         let token = token(index, direction, SEND);
         self.ring
-            .send(&to.socket, buffer, 0..bytes, then_next, token);
+            .send_buffer(&to.socket, buffer, 0..bytes, then_next, token);
         if then_next {
             self.ask(index, direction, connection, !completion.has_more);
         }
@@ -265,11 +282,11 @@ impl Uring {
         &mut self,
         index: usize,
         direction: Direction,
-        completion: Completion,
-        connection: &mut Connection,
+        completion: RingCompletion,
+        connection: &mut Connection<Kernel>,
         counters: &WorkerCounters,
     ) -> Outcome {
-        let flow = &mut connection.ring[direction as usize];
+        let flow = &mut connection.flows.ring[direction as usize];
         let moved = &connection.counters.moved[direction as usize];
         let given = usize::try_from(completion.result).unwrap_or(0);
         let error = match -completion.result {
@@ -286,7 +303,7 @@ impl Uring {
             None => {}
             Some(Sending::Buffer { buffer, bytes }) => {
                 let rest = match given < bytes && error.is_none() {
-                    true => Some(Box::from(self.ring.bytes(buffer, given, bytes))),
+                    true => Some(Box::from(self.ring.bytes(buffer, given..bytes))),
                     false => None,
                 };
                 self.ring.give_back(buffer);
@@ -334,16 +351,16 @@ impl Uring {
     }
 
     /// Cancels operations in flight of an ended connection, and keeps its sides until
-    /// [`Event::Closed`]. Returns the connection as `Err` if no operation is in flight.
+    /// [`Event::Closed`]. Returns the connection if no operation is in flight.
     pub(crate) fn close(
         &mut self,
         index: usize,
-        connection: Box<Connection>,
+        connection: Box<Connection<Kernel>>,
         ending: Ending,
-    ) -> Result<(), Box<Connection>> {
+    ) -> Option<Box<Connection<Kernel>>> {
         let mut in_flight = 0;
         let mut buffers = Vec::new();
-        for (flow, moved) in connection.ring.iter().zip(&connection.counters.moved) {
+        for (flow, moved) in connection.flows.ring.iter().zip(&connection.counters.moved) {
             in_flight += usize::from(flow.receiving);
             match flow.sending {
                 None => {}
@@ -360,11 +377,11 @@ impl Uring {
         }
         self.starved.retain(|(other, _)| *other != index);
         if in_flight == 0 {
-            return Err(connection);
+            return Some(connection);
         }
-        self.ring.cancel(&connection.client.socket, CANCEL);
+        self.ring.cancel_all(&connection.client.socket, CANCEL);
         if let Some(server) = &connection.server {
-            self.ring.cancel(&server.socket, CANCEL);
+            self.ring.cancel_all(&server.socket, CANCEL);
         }
         let closing = Closing {
             client: connection.client,
@@ -374,7 +391,7 @@ impl Uring {
             buffers,
         };
         self.closing.insert(index, closing);
-        Ok(())
+        None
     }
 }
 

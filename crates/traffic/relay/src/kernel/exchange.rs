@@ -4,63 +4,12 @@
 //! a side resets, the bytes that it sent before still go to the other side, which is then reset,
 //! too: neither side can take a broken stream for a complete one.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
-
-use rustix::io::Errno;
-
-use crate::counters::{ConnectionCounters, Direction, Ending, WorkerCounters};
+use super::Kernel;
+use crate::counters::{Direction, WorkerCounters};
 use crate::mover::{Flow, FlowState, Mover, Outcome};
-use crate::ring::RingFlow;
-use crate::side::Side;
+use crate::worker::{Connection, Step};
 
-/// Phase of a connection.
-#[derive(Debug)]
-pub(crate) enum Phase {
-    /// The client's PROXY header is incomplete. `Some`: the header is parsed, and this number of
-    /// its bytes must still be read and dropped.
-    Header(Option<usize>),
-    /// The upstream has not answered.
-    Connecting,
-    /// Both sides are connected.
-    Open,
-}
-
-/// Two sockets and the two flows between them.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) client: Side,
-    pub(crate) server: Option<Side>,
-    pub(crate) phase: Phase,
-    /// Flows, indexed by [`Direction`].
-    pub(crate) flows: [Flow; 2],
-    /// Time of the last byte moved, or of the start of the phase.
-    pub(crate) since: Instant,
-    /// Upstreams that refused this connection.
-    pub(crate) tried: Vec<usize>,
-    pub(crate) upstream: Option<usize>,
-    /// Address that the client connected to, for the PROXY header.
-    pub(crate) destination: Option<SocketAddr>,
-    pub(crate) counters: Arc<ConnectionCounters>,
-    /// True while the connection is in the worker's `again` queue.
-    pub(crate) is_queued: bool,
-    /// State of each flow where io_uring moves bytes, indexed by [`Direction`].
-    pub(crate) ring: [RingFlow; 2],
-}
-
-/// Next step for a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Wait for an event.
-    Wait,
-    /// There is more to move, after other connections had their turn.
-    Again,
-    /// The connection has ended.
-    Over(Ending),
-}
-
-impl Connection {
+impl Connection<Kernel> {
     /// Moves bytes in both directions, up to the limit of a turn.
     pub(crate) fn exchange(&mut self, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let mut step = Step::Wait;
@@ -82,7 +31,7 @@ impl Connection {
             Direction::ToServer => (&mut self.client, server),
             Direction::ToClient => (server, &mut self.client),
         };
-        let flow = &mut self.flows[direction as usize];
+        let flow = &mut self.flows.moved[direction as usize];
         let moved = &self.counters.moved[direction as usize];
         let copied_before = moved.copied.get();
         let mut turn = 0;
@@ -117,7 +66,7 @@ impl Connection {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
-        let [to_server, to_client] = &mut self.flows;
+        let [to_server, to_client] = &mut self.flows.moved;
         let (flow, back, from, to) = match direction {
             Direction::ToServer => (to_server, to_client, &mut self.client, server),
             Direction::ToClient => (to_client, to_server, server, &mut self.client),
@@ -136,11 +85,11 @@ impl Connection {
                 Step::Wait
             }
             Outcome::SourceGone(error) => {
-                from.gone.get_or_insert(error);
+                from.gone.get_or_insert(error.kind());
                 Step::Over(self.ending())
             }
             Outcome::SinkGone(error) => {
-                to.gone.get_or_insert(error);
+                to.gone.get_or_insert(error.kind());
                 // Bytes that the sink sent before must still be read.
                 to.readable = true;
                 flow.state = FlowState::Broken;
@@ -150,35 +99,6 @@ impl Connection {
                     false => Step::Again,
                 }
             }
-        }
-    }
-
-    /// Counts the bytes in the kernel's queues that a reset of both sides discards: unread bytes,
-    /// and sent bytes that are not acknowledged. A unix socket discards none of the sent bytes.
-    pub(crate) fn count_discarded(&self) {
-        let Some(server) = &self.server else {
-            return;
-        };
-        for (direction, from, to) in [
-            (Direction::ToServer, &self.client, server),
-            (Direction::ToClient, server, &self.client),
-        ] {
-            let given = if to.is_tcp { to.unacknowledged() } else { 0 };
-            let moved = &self.counters.moved[direction as usize];
-            moved.abandoned.add((from.unread() + given) as u64);
-        }
-    }
-
-    /// Ending of the connection, by the errors of its sides.
-    fn ending(&self) -> Ending {
-        let is_reset = |error| matches!(error, Errno::CONNRESET | Errno::PIPE);
-        let server = self.server.as_ref().and_then(|server| server.gone);
-        match (self.client.gone, server) {
-            (Some(error), _) if is_reset(error) => Ending::ClientReset,
-            (Some(_), _) => Ending::ClientLost,
-            (None, Some(error)) if is_reset(error) => Ending::ServerReset,
-            (None, Some(_)) => Ending::ServerLost,
-            (None, None) => Ending::Finished,
         }
     }
 }
