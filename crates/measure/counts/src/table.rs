@@ -21,6 +21,7 @@ pub enum Align {
 pub struct Table {
     header: Vec<String>,
     aligns: Vec<Align>,
+    gap: usize,
     rows: Vec<Vec<String>>,
 }
 
@@ -43,8 +44,14 @@ impl Table {
                 .map(|(title, _)| (*title).to_string())
                 .collect(),
             aligns: columns.iter().map(|(_, align)| *align).collect(),
+            gap: 2,
             rows: Vec::new(),
         }
+    }
+
+    /// Sets the number of spaces between two columns. The default is two.
+    pub fn with_gap(self, gap: usize) -> Table {
+        Table { gap, ..self }
     }
 
     /// Adds a line with only a heading among the rows.
@@ -78,9 +85,9 @@ impl Table {
     pub fn lines(&self, width: usize, header: impl Fn(&str) -> String) -> Vec<String> {
         let kept: Vec<usize> = (1..self.header.len())
             .filter(|&column| {
-                self.rows
-                    .iter()
-                    .any(|row| !row[column].is_empty() && row[column] != ABSENT)
+                let has_value =
+                    |row: &Vec<String>| !row[column].is_empty() && row[column] != ABSENT;
+                self.rows.is_empty() || self.rows.iter().any(has_value)
             })
             .collect();
         let whole: usize = kept.iter().map(|&column| self.room(column)).sum();
@@ -112,7 +119,7 @@ impl Table {
         let numbers = |row: &[String]| {
             let mut line = String::new();
             for &column in columns {
-                line += self.gap(column);
+                line += &" ".repeat(self.gap(column));
                 line += &self.cell(column, &row[column]);
             }
             line
@@ -149,17 +156,18 @@ impl Table {
         }
     }
 
-    fn gap(&self, column: usize) -> &'static str {
+    /// Spaces before a column.
+    fn gap(&self, column: usize) -> usize {
         if self.header[column].is_empty() {
-            " "
+            1
         } else {
-            "  "
+            self.gap
         }
     }
 
     /// Characters that a column and the gap before it take.
     fn room(&self, column: usize) -> usize {
-        self.gap(column).len() + self.width_of(column)
+        self.gap(column) + self.width_of(column)
     }
 
     fn width_of(&self, column: usize) -> usize {
