@@ -202,7 +202,7 @@ fn table(connections: &[&ConnectionReport]) -> String {
             table.row(direction("", connection, server, client));
         }
     }
-    table.text(0)
+    table.text(0, WIDTH)
 }
 
 /// Cells of one direction.

@@ -2,7 +2,7 @@
 //! cause by cause.
 
 use serde::Serialize;
-use tcpcost_counts::table::{ABSENT, Table};
+use tcpcost_counts::table::{ABSENT, Table, WIDTH};
 
 use crate::report::Report;
 use crate::text::wrapped;
@@ -115,7 +115,7 @@ impl Causes {
                 ]);
             }
             out += "\n";
-            out += &table.text(0);
+            out += &table.text(0, WIDTH);
         }
         out
     }

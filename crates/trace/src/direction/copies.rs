@@ -212,7 +212,7 @@ impl Direction {
     /// the newest first, then what is outstanding.
     fn originals(&self, data: &Range<u64>) -> impl Iterator<Item = (Stamp, u32)> {
         let again = self.resent.iter().rev();
-        let again = again.filter(|resent| overlap(data, resent.start, resent.end));
+        let again = again.filter(move |resent| overlap(data, resent.start, resent.end));
         let mut first = self.outstanding.iter();
         let first = first.find(|other| overlap(data, other.start, other.end));
         let again = again.map(|resent| (resent.stamp, 1));

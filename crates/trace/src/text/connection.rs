@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tcpcost_counts::table::{ABSENT, Align, Table};
+use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH};
 
 use super::{began, decimal, ended, head, ms, policy, wrapped};
 use crate::direction::SynOptions;
@@ -63,7 +63,7 @@ fn over_time(out: &mut String, connection: &ConnectionReport, graph: &Connection
         if steps.steps.len() > STEPS_SHOWN {
             table.heading(&format!("{} more", steps.steps.len() - STEPS_SHOWN));
         }
-        let _ = write!(out, "\n{} over time\n{}", end.address, table.text(2));
+        let _ = write!(out, "\n{} over time\n{}", end.address, table.text(2, WIDTH));
     }
 }
 
@@ -109,7 +109,7 @@ fn events(
         let more = graph.events.len() - EVENTS_SHOWN;
         table.heading(&format!("{more} more are in the page's data"));
     }
-    *out += &table.text(2);
+    *out += &table.text(2, WIDTH);
 }
 
 pub(crate) fn depth(connection: &ConnectionReport) -> String {
@@ -186,7 +186,7 @@ impl Facts {
                 format!("{bar}{mark}"),
             ]);
         }
-        self.0 += &table.text(4);
+        self.0 += &table.text(4, WIDTH);
     }
 
     /// Adds the times of a connection, and what was waited for.
