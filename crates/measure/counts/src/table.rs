@@ -72,9 +72,10 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Text of the table, each line indented by `indent` spaces. See [`Table::lines`].
-    pub fn text(&self, indent: usize) -> String {
-        let lines = self.lines(WIDTH.saturating_sub(indent), str::to_string);
+    /// Text of the table within `width` columns, each line indented by `indent` spaces. See
+    /// [`Table::lines`].
+    pub fn text(&self, indent: usize, width: usize) -> String {
+        let lines = self.lines(width.saturating_sub(indent), str::to_string);
         let line = |line: &String| format!("{:indent$}{line}", "").trim_end().to_string() + "\n";
         lines.iter().map(line).collect()
     }
@@ -125,8 +126,7 @@ impl Table {
             line
         };
         let mut lines = Vec::new();
-        let titles =
-            Some((&self.header, true)).filter(|_| !self.header.iter().all(String::is_empty));
+        let titles = Some((&self.header, true)).filter(|_| self.has_titles());
         for (row, is_header) in titles
             .into_iter()
             .chain(self.rows.iter().map(|row| (row, false)))
@@ -156,13 +156,14 @@ impl Table {
         }
     }
 
+    fn has_titles(&self) -> bool {
+        !self.header.iter().all(String::is_empty)
+    }
+
     /// Spaces before a column.
     fn gap(&self, column: usize) -> usize {
-        if self.header[column].is_empty() {
-            1
-        } else {
-            self.gap
-        }
+        let is_mark = self.header[column].is_empty() && self.has_titles();
+        if is_mark { 1 } else { self.gap }
     }
 
     /// Characters that a column and the gap before it take.
@@ -279,12 +280,12 @@ mod tests {
         table.row(["10.25", "7", "B sent"].map(String::from).to_vec());
         table.heading("2 more");
         assert_eq!(
-            table.text(2),
+            table.text(2, WIDTH),
             "     ms  frame  who\n    1.5  12     A\n  10.25  7      B sent\n  2 more\n"
         );
         let mut table = Table::aligned(&[("", Right), ("", Right)]);
         table.row(["1", "2"].map(String::from).to_vec());
-        assert_eq!(table.text(0), "1 2\n");
+        assert_eq!(table.text(0, WIDTH), "1  2\n");
     }
 
     #[test]

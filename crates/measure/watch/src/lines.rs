@@ -77,8 +77,7 @@ fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
         let texts = columns.iter().map(|column| row.text(column, duration_ns));
         table.row(texts.chain([row.label()]).collect());
     }
-    let lines = table.lines(usize::MAX, str::to_string);
-    lines.iter().map(|line| format!("  {line}\n")).collect()
+    table.text(2, usize::MAX)
 }
 
 /// Width of a column: that of its head, of `65535` or of `100.0`.
