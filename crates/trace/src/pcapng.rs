@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::bytes::{Bytes, LONGEST};
 use crate::links::Link;
 use crate::packet::segment;
-use crate::read::{Broken, Reading, Sink};
+use crate::read::{ReadFailure, Reading, Sink};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -66,7 +66,7 @@ pub(crate) fn read<R: Read>(
     bytes: &mut Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let mut section = Section::default();
     while let Some((kind, length)) = section.next_block(bytes, sink, reading)? {
         let block = &bytes.held()[..length];
@@ -77,7 +77,7 @@ pub(crate) fn read<R: Read>(
         let offset = bytes.offset();
         section
             .on_block(kind, body, sink, reading)
-            .map_err(|what| Broken::new(offset, what))?;
+            .map_err(|what| ReadFailure::new(offset, what))?;
         bytes.consume(length);
     }
     Ok(())
@@ -100,12 +100,12 @@ impl Section {
         bytes: &mut Bytes<R>,
         sink: &mut impl Sink,
         reading: &mut Reading,
-    ) -> Result<Option<(u32, usize)>, Broken> {
+    ) -> Result<Option<(u32, usize)>, ReadFailure> {
         let offset = bytes.offset();
-        let broken = |what: &str| Err(Broken::new(offset, what));
+        let broken = |what: &str| Err(ReadFailure::new(offset, what));
         let mut fill = |bytes: &mut Bytes<R>, length| {
             let held = bytes.fill(length, sink, reading);
-            held.map_err(|error| Broken::io(offset, &error))
+            held.map_err(|error| ReadFailure::io(offset, &error))
         };
         let held = fill(bytes, 12)?;
         let head = match bytes.held().first_chunk::<12>() {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use tcpcost_counts::table::{ABSENT, Table, WIDTH, wrap_after};
 
 pub use self::connection::connection_text;
-use crate::connection::{Began, Ended, Handshake};
+use crate::connection::{ConnectionEnd, ConnectionStart, Handshake};
 use crate::findings::Finding;
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, EndReport, Report};
@@ -135,10 +135,10 @@ fn head(report: &Report) -> String {
 
 fn contents(report: &Report) -> String {
     let form = report.form.map_or("unknown form", |form| match form {
-        crate::Form::Pcap => "pcap",
-        crate::Form::Pcapng => "pcapng",
-        crate::Form::TcpdumpText => "tcpdump's text",
-        crate::Form::Live => "live",
+        crate::CaptureFormat::Pcap => "pcap",
+        crate::CaptureFormat::Pcapng => "pcapng",
+        crate::CaptureFormat::TcpdumpText => "tcpdump's text",
+        crate::CaptureFormat::Live => "live",
     });
     format!(
         "{}: {form}, {} packets, {} connections",
@@ -169,7 +169,7 @@ fn lost(report: &Report) -> Option<String> {
     let bytes = report.total.bytes_missing_from_capture;
     let dropped = report.dropped_by_capture;
     if bytes == 0 && dropped.unwrap_or(0) == 0 {
-        let is_complete = report.form == Some(crate::Form::Live) && dropped == Some(0);
+        let is_complete = report.form == Some(crate::CaptureFormat::Live) && dropped == Some(0);
         return is_complete.then(|| "the kernel dropped no packet of the capture".to_string());
     }
     let dropped = dropped.map_or("an unknown number of".to_string(), |n| n.to_string());
@@ -251,21 +251,21 @@ fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-fn began(began: Began) -> &'static str {
+fn began(began: ConnectionStart) -> &'static str {
     match began {
-        Began::Handshake => "began with its handshake",
-        Began::OneSyn => "one SYN captured",
-        Began::BeforeCapture => "began before the capture",
+        ConnectionStart::Handshake => "began with its handshake",
+        ConnectionStart::OneSyn => "one SYN captured",
+        ConnectionStart::BeforeCapture => "began before the capture",
     }
 }
 
 fn ended(connection: &ConnectionReport) -> String {
     let name = |end: usize| connection.ends[end].address.as_str();
     match connection.ended {
-        Ended::Fin { first } => format!("closed, first by {}", name(first)),
-        Ended::HalfClosed { by } => format!("closed by {} alone", name(by)),
-        Ended::Reset { by } => format!("reset by {}", name(by)),
-        Ended::NotSeen => "end not captured".to_string(),
+        ConnectionEnd::Fin { first } => format!("closed, first by {}", name(first)),
+        ConnectionEnd::HalfClosed { by } => format!("closed by {} alone", name(by)),
+        ConnectionEnd::Reset { by } => format!("reset by {}", name(by)),
+        ConnectionEnd::NotSeen => "end not captured".to_string(),
     }
 }
 
