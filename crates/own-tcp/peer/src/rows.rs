@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use serde::Serialize;
+use tcpcost_counts::table::{Align, Table};
 use tcpcost_knobs::UserKnob;
 use tcpcost_knobs::units::nanos;
 use tcpcost_stack::UserSettings;
@@ -195,50 +196,46 @@ pub fn busiest(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
 
 /// Formats the rows as a table with a head; empty if there are no rows.
 pub fn table(rows: &[Row]) -> String {
-    let mut text = String::new();
+    use Align::{Left, Right};
     if rows.is_empty() {
-        return text;
+        return String::new();
     }
-    let _ = writeln!(
-        text,
-        "  {:<26} {:<12} {:<8} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6} {:>5} {:>8}  acknowledges",
-        "remote",
-        "state",
-        "losses",
-        "sent Mb/s",
-        "recv Mb/s",
-        "cwnd KiB",
-        "RTT ms",
-        "RTO ms",
-        "resent",
-        "RTOs",
-        "segs/ACK"
-    );
+    let mut table = Table::aligned(&[
+        ("remote", Left),
+        ("state", Left),
+        ("losses", Left),
+        ("sent Mb/s", Right),
+        ("recv Mb/s", Right),
+        ("cwnd KiB", Right),
+        ("RTT ms", Right),
+        ("RTO ms", Right),
+        ("resent", Right),
+        ("RTOs", Right),
+        ("segs/ACK", Right),
+        ("acknowledges", Left),
+    ]);
     for row in rows {
-        let ms =
-            |ns: Option<u64>| ns.map_or("-".to_string(), |ns| format!("{:.3}", ns as f64 / 1e6));
-        let stretch = match row.pure_acks_sent {
+        let rtt = row.srtt_ns.map(|ns| format!("{:.3}", ns as f64 / 1e6));
+        let segments_per_ack = match row.pure_acks_sent {
             0 => "-".to_string(),
             acks => format!("{:.1}", row.segments_received as f64 / acks as f64),
         };
-        let _ = writeln!(
-            text,
-            "  {:<26} {:<12} {:<8} {:>9.1} {:>9.1} {:>8} {:>9} {:>9.0} {:>6} {:>5} {:>8}  {}",
-            row.remote,
-            row.state,
-            row.loss_state,
-            row.sent_bits_per_s / 1e6,
-            row.received_bits_per_s / 1e6,
-            row.cwnd_bytes / 1024,
-            ms(row.srtt_ns),
-            row.rto_ns as f64 / 1e6,
-            row.segments_retransmitted,
-            row.timeouts,
-            stretch,
+        table.row(vec![
+            row.remote.clone(),
+            row.state.clone(),
+            row.loss_state.to_string(),
+            format!("{:.1}", row.sent_bits_per_s / 1e6),
+            format!("{:.1}", row.received_bits_per_s / 1e6),
+            (row.cwnd_bytes / 1024).to_string(),
+            rtt.unwrap_or_else(|| "-".to_string()),
+            format!("{:.0}", row.rto_ns as f64 / 1e6),
+            row.segments_retransmitted.to_string(),
+            row.timeouts.to_string(),
+            segments_per_ack,
             row.ack.text(),
-        );
+        ]);
     }
-    text
+    table.text(2, usize::MAX)
 }
 
 /// Name of a state in RFC 9293.

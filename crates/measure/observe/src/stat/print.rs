@@ -3,16 +3,14 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH, wrap};
 use tcpcost_counts::{MeterName, csv_field, exact_cost_ns, printable};
-use tcpcost_report::{CONFIDENCE, Decision, Estimate, wrap};
+use tcpcost_report::{CONFIDENCE, Decision, Estimate};
 
 use super::Measured;
 use super::measure::About;
 use super::rows::{ROWS, Row, Traffic, row};
 use super::versus::Verdict;
-
-/// Limit of the columns of a line.
-const WIDTH: usize = 100;
 
 /// Version of the JSON document: docs/stat.md.
 const SCHEMA_VERSION: u32 = 1;
@@ -34,44 +32,52 @@ impl Document<'_> {
         for measured in self.measured {
             let _ = writeln!(text, "\n{}", wrap(&self.headline(measured), WIDTH, ""));
         }
-        let mut section = "";
-        for row in ROWS {
-            let estimates: Vec<Option<Estimate>> = self
-                .measured
-                .iter()
-                .map(|measured| row.estimate(&measured.runs))
-                .collect();
-            // A row without a value, or with 0 for all commands, is omitted.
-            let is_told =
-                |estimate: &Option<Estimate>| estimate.is_some_and(|one| one.median != 0.0);
-            let is_chatter = row.key.contains("_per_payload_")
-                && !self
-                    .measured
-                    .iter()
-                    .all(|measured| Traffic::of(&measured.runs) == Traffic::Own);
-            if is_chatter || !estimates.iter().any(is_told) {
-                continue;
-            }
-            if row.section != section {
-                section = row.section;
-                let _ = writeln!(text, "\n{section}");
-            }
-            let _ = write!(text, "  {:<38}", row.label);
-            for estimate in &estimates {
-                // Two commands are compared by their ratio, whose interval is narrower than that of either command.
-                let has_interval = estimates.len() == 1;
-                let _ = write!(text, " {}", cell(row, estimate.as_ref(), has_interval));
-            }
-            if let Some(ratio) = self.ratio(row) {
-                let _ = write!(text, "  {}", percent(ratio));
-            }
-            let _ = writeln!(text);
-        }
-        let _ = writeln!(text);
+        text += &self.rows();
+        text.push('\n');
         for line in self.notes() {
             let _ = writeln!(text, "{}", wrap(&line, WIDTH, "  "));
         }
         text
+    }
+
+    /// Rows by section, with a column for each command. A row without a value, or with 0 for all commands, is
+    /// omitted.
+    fn rows(&self) -> String {
+        let mut columns = vec![("", Align::Left)];
+        columns.extend(self.measured.iter().map(|_| ("", Align::Right)));
+        columns.push(("", Align::Left));
+        let mut table = Table::aligned(&columns);
+        let is_own = |measured: &Measured| Traffic::of(&measured.runs) == Traffic::Own;
+        let are_own = self.measured.iter().all(is_own);
+        let mut section = "";
+        for row in ROWS {
+            let estimates = self.measured.iter();
+            let estimates = estimates.map(|measured| row.estimate(&measured.runs));
+            let estimates: Vec<Option<Estimate>> = estimates.collect();
+            let has_value =
+                |estimate: &Option<Estimate>| estimate.is_some_and(|one| one.median != 0.0);
+            let is_chatter = row.key.contains("_per_payload_") && !are_own;
+            if is_chatter || !estimates.iter().any(has_value) {
+                continue;
+            }
+            if row.section != section {
+                section = row.section;
+                table.heading(&format!("\n{section}"));
+            }
+            let mut cells = vec![format!("  {}", row.label)];
+            cells.extend(estimates.iter().map(|estimate| match estimate {
+                Some(estimate) => number(row, estimate.median),
+                None => ABSENT.to_string(),
+            }));
+            // Two commands are compared by their ratio, whose interval is narrower than that of either command.
+            let interval = match &estimates[..] {
+                [Some(only)] => interval(row, only),
+                _ => self.ratio(row).map(percent),
+            };
+            cells.push(interval.unwrap_or_default());
+            table.row(cells);
+        }
+        table.text(0, WIDTH)
     }
 
     /// The command and its cost in one sentence.
@@ -337,16 +343,10 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Formats a median and its interval.
-fn cell(row: &Row, estimate: Option<&Estimate>, has_interval: bool) -> String {
-    let Some(estimate) = estimate else {
-        return format!("{:>14}", "–");
-    };
-    let interval = match (estimate.lo, estimate.hi) {
-        (Some(lo), Some(hi)) if has_interval => format!(" [{}, {}]", bare(row, lo), bare(row, hi)),
-        _ => String::new(),
-    };
-    format!("{:>14}{interval}", number(row, estimate.median))
+/// Formats the interval of a median. `None` if there is none.
+fn interval(row: &Row, estimate: &Estimate) -> Option<String> {
+    let (lo, hi) = estimate.lo.zip(estimate.hi)?;
+    Some(format!("[{}, {}]", bare(row, lo), bare(row, hi)))
 }
 
 /// Formats a ratio as a change: `−23.0 % [−28.0, −19.0]`.

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
+use tcpcost_counts::table::{Align, Table};
+
 use crate::watch::causes;
 use crate::watch::column::Column;
 use crate::watch::connections::Wanted;
@@ -68,20 +70,14 @@ fn cells(cell: impl Fn(&Column) -> String) -> String {
 /// Rows of one view below their interval's line, no wider than necessary.
 fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
     let columns = by.columns();
-    let heads = columns.iter().map(|column| column.head.to_string());
-    let mut lines = vec![(heads.collect::<Vec<_>>(), by.name().to_string())];
-    lines.extend(rows.iter().map(|row| {
+    let heads = columns.iter().map(|column| (column.head, Align::Right));
+    let heads: Vec<_> = heads.chain([(by.name(), Align::Left)]).collect();
+    let mut table = Table::aligned(&heads).with_gap(1);
+    for row in rows {
         let texts = columns.iter().map(|column| row.text(column, duration_ns));
-        (texts.collect(), row.label())
-    }));
-    let widest = |column: usize| lines.iter().map(|(texts, _)| texts[column].len()).max();
-    let widths: Vec<usize> = (0..columns.len()).filter_map(widest).collect();
-    let line = |(texts, label): &(Vec<String>, String)| {
-        let cells = texts.iter().zip(&widths);
-        let cells = cells.map(|(text, width)| format!("{text:>width$} "));
-        format!("  {}{label}\n", cells.collect::<String>())
-    };
-    lines.iter().map(line).collect()
+        table.row(texts.chain([row.label()]).collect());
+    }
+    table.text(2, usize::MAX)
 }
 
 /// Width of a column: that of its head, of `65535` or of `100.0`.

@@ -58,7 +58,7 @@ use metrics::Metrics;
 use owners::Owners;
 use screen::state::State;
 use screen::terminal::{Keys, Screen};
-use sources::Sources;
+use sources::{About, Sources};
 
 /// Watches until Ctrl-C, or for the given number of intervals.
 ///
@@ -71,6 +71,7 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
     let wanted = &args.wanted();
     let by_connection = has_screen || !wanted.rows.is_empty();
     let has_costs = has_screen || wanted.has_costs();
+    // The endpoint is of the caller's namespace, not of the one to watch.
     let listener = args.metrics.map(|address| {
         let failed = || format!("serve metrics at {address}");
         TcpListener::bind(address).with_context(failed)
@@ -80,76 +81,96 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
         let network = NetworkOf::named(netns).and_then(|network| network.enter());
         network.with_context(|| format!("--netns {netns}"))?;
     }
-    let (mut sources, mut about) = Sources::open(
-        args.self_max / 100.0,
-        args.interval,
-        by_connection,
-        has_costs,
-    );
-    let metrics = listener.map(|listener| -> anyhow::Result<Metrics> {
-        let address = listener.local_addr()?;
-        let failed = || format!("serve metrics at {address}");
-        about.metrics = Some(address);
-        let metrics = Metrics::of(wanted);
-        let served = metrics.clone();
-        http::serve(listener, args.metrics_host.clone(), move || served.text())
-            .with_context(failed)?;
-        Ok(metrics)
-    });
-    let metrics = metrics.transpose()?;
-    let mut looked_at = wanted.clone();
-    let on_screen = Rc::new(Cell::new(None));
-    let mut owners = Owners::default();
-    let mut look = || {
+    let (sources, mut about) =
+        Sources::open(args.self_max / 100.0, args.interval, by_connection, has_costs);
+    let metrics = listener.map(|listener| serve_totals(listener, args, &mut about));
+    let reader = Reader {
+        sources,
+        owners: Owners::default(),
+        metrics: metrics.transpose()?,
+        wanted: wanted.clone(),
+        visible: has_screen.then(Rc::default),
+    };
+    let clock = Clock::new(args.interval, interrupt);
+    match show(args, &about, reader, clock) {
+        // `tcpcost watch | head` is no error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("watch"),
+    }
+}
+
+/// Serves totals to Prometheus.
+fn serve_totals(
+    listener: TcpListener,
+    args: &WatchArgs,
+    about: &mut About,
+) -> anyhow::Result<Metrics> {
+    let address = listener.local_addr()?;
+    about.metrics = Some(address);
+    let metrics = Metrics::of(&args.wanted());
+    let served = metrics.clone();
+    let failed = || format!("serve metrics at {address}");
+    http::serve(listener, args.metrics_host.clone(), move || served.text()).with_context(failed)?;
+    Ok(metrics)
+}
+
+/// Shows the intervals in the wanted form, until the watch ends.
+fn show(args: &WatchArgs, about: &About, mut reader: Reader, clock: Clock) -> io::Result<()> {
+    let visible = reader.visible.clone();
+    let mut look = || reader.look();
+    if let Some(visible) = &visible {
+        let mut screen = Screen::new(State::new(about), visible)?;
+        let mut keys = Keys::new(clock)?;
+        return driver::watch(&mut look, &mut keys, &mut screen, args.count);
+    }
+    let (out, mut clock, wanted) = (io::stdout(), clock, args.wanted());
+    let out = |form| Guard::new(out.lock(), form);
+    let mut view: Box<dyn View> = if args.output.has(Format::Json) {
+        Box::new(json::Json::new(out(TextForm::Json), about, &wanted))
+    } else {
+        Box::new(lines::Lines::new(out(TextForm::Lines), about, &wanted)?)
+    };
+    driver::watch(&mut look, &mut clock, view.as_mut(), args.count)
+}
+
+/// Reader of the meters, and of the connections that are shown.
+struct Reader {
+    sources: Sources,
+    owners: Owners,
+    metrics: Option<Metrics>,
+    /// Views and filter of connections.
+    wanted: Wanted,
+    /// View that the screen shows: rows that are not visible are not read. `None` without a screen.
+    visible: Option<Rc<Cell<Option<By>>>>,
+}
+
+impl Reader {
+    fn look(&mut self) -> Moment {
         let mut moment = Moment::default();
-        if has_screen {
-            // Rows that are not visible are not read.
-            looked_at.rows = on_screen
-                .get()
-                .map(|by| (by, usize::MAX))
-                .into_iter()
-                .collect();
+        if let Some(visible) = &self.visible {
+            let visible = visible.get().map(|by| (by, usize::MAX));
+            self.wanted.rows = visible.into_iter().collect();
         }
-        sources.look(&mut moment, !looked_at.rows.is_empty());
-        if let Some(totals) = sources.by_holder() {
-            let costs = Costs::look(totals, &mut owners);
+        let has_rows = !self.wanted.rows.is_empty();
+        self.sources.look(&mut moment, has_rows);
+        if let Some(totals) = self.sources.by_holder() {
+            let costs = Costs::look(totals, &mut self.owners);
             moment.here = costs.here();
             moment.costs = Some(costs);
         }
-        if !looked_at.rows.is_empty() {
-            match connections::look(&looked_at, &mut owners) {
+        if has_rows {
+            match connections::look(&self.wanted, &mut self.owners) {
                 Ok(seen) => {
                     moment.connections = Some(seen);
-                    moment.warnings.extend(not_known_yet(owners.unknown()));
+                    moment.warnings.extend(not_known_yet(self.owners.unknown()));
                 }
                 Err(error) => moment.warnings.push(error.to_string()),
             }
         }
-        if let Some(metrics) = &metrics {
+        if let Some(metrics) = &self.metrics {
             metrics.set(&moment);
         }
         moment
-    };
-    let mut run = || {
-        let out = io::stdout();
-        let mut clock = Clock::new(args.interval, interrupt.clone());
-        if has_screen {
-            let mut screen = Screen::new(State::new(&about), &on_screen)?;
-            let mut keys = Keys::new(clock)?;
-            return driver::watch(&mut look, &mut keys, &mut screen, args.count);
-        }
-        let out = |form| Guard::new(out.lock(), form);
-        let mut view: Box<dyn View> = if args.output.has(Format::Json) {
-            Box::new(json::Json::new(out(TextForm::Json), &about, wanted))
-        } else {
-            Box::new(lines::Lines::new(out(TextForm::Lines), &about, wanted)?)
-        };
-        driver::watch(&mut look, &mut clock, view.as_mut(), args.count)
-    };
-    match run() {
-        // `tcpcost watch | head` is no error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("watch"),
     }
 }
 

@@ -135,37 +135,10 @@ impl Sources {
             connections: by_connection.then_some(CONNECTIONS),
             ..Scope::default()
         };
-        let mut programs = Vec::new();
-        for &name in bpf::METERS {
-            let by_holder = by_holder && name == MeterName::Exact;
-            match load(name, &scope, by_holder, &mut about.refused) {
-                Ok(meter) => {
-                    programs.push(meter);
-                    about.tier = Tier::Tracepoints;
-                    about.has_exact |= name == MeterName::Exact;
-                    about.has_segments |= name == MeterName::Segments;
-                }
-                Err(error) => about.refused.push(refusal(&error)),
-            }
-        }
-        let mut sampler = None;
-        if !programs.is_empty() {
-            // Opened after the programs, because it looks for those that were loaded.
-            let statistics = statistics();
-            let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
-            let is_limited = statistics.is_ok() && cost_max < 1.0;
-            about.cost_max = is_limited.then_some(cost_max);
-            match Sampler::new(
-                programs,
-                cpus.len(),
-                statistics.ok(),
-                about.cost_max,
-                interval,
-            ) {
-                Ok(made) => sampler = Some(made),
-                Err(error) => about.refused.push(format!("eBPF meters: {error}")),
-            }
-        }
+        let programs = load_programs(&scope, by_holder, &mut about);
+        let sampler = (!programs.is_empty())
+            .then(|| open_sampler(programs, cost_max, interval, &mut about))
+            .flatten();
         match Perf::watched(&cpus) {
             Ok(meter) => {
                 meters.push(Box::new(meter));
@@ -233,6 +206,51 @@ fn load(
         refused.push(format!("no CPU time by owner: {error}"));
         Ok(without)
     })
+}
+
+/// Loads the available eBPF meters.
+fn load_programs(
+    scope: &Scope,
+    by_holder: bool,
+    about: &mut About,
+) -> Vec<Box<dyn Pausable + Send>> {
+    let mut programs = Vec::new();
+    for &name in bpf::METERS {
+        let by_holder = by_holder && name == MeterName::Exact;
+        match load(name, scope, by_holder, &mut about.refused) {
+            Ok(meter) => {
+                programs.push(meter);
+                about.tier = Tier::Tracepoints;
+                about.has_exact |= name == MeterName::Exact;
+                about.has_segments |= name == MeterName::Segments;
+            }
+            Err(error) => about.refused.push(refusal(&error)),
+        }
+    }
+    programs
+}
+
+/// Makes the sampler of loaded eBPF meters. Without `statistics` of their cost there is no limit.
+fn open_sampler(
+    programs: Vec<Box<dyn Pausable + Send>>,
+    cost_max: f64,
+    interval: Duration,
+    about: &mut About,
+) -> Option<Sampler> {
+    // Opened after the programs, because it looks for those that were loaded.
+    let statistics = statistics();
+    let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
+    let is_limited = statistics.is_ok() && cost_max < 1.0;
+    about.cost_max = is_limited.then_some(cost_max);
+    let made = Sampler::new(
+        programs,
+        about.cpus,
+        statistics.ok(),
+        about.cost_max,
+        interval,
+    );
+    made.map_err(|error| about.refused.push(format!("eBPF meters: {error}")))
+        .ok()
 }
 
 /// Meter of the run time of our eBPF programs.

@@ -19,8 +19,8 @@ use tcpcost_tcp::wire::{
     Checksum, Ecn, Flags, FourTuple, Options, Packet, SackBlocks, Segment, Sum, Timestamps,
 };
 use tcpcost_tcp::{
-    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, ListenError,
-    MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
+    AckPolicy, Config, CongestionControl, ConnId, Connection, Ended, Endpoint, KeepAlive,
+    ListenError, MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
     WindowGrowth,
 };
 
@@ -434,64 +434,71 @@ impl Runner {
 
     /// Executes a call of a script. Returns the result in packetdrill's notation.
     fn call(&mut self, call: &Call) -> Result<String, String> {
-        let ok = || Ok("0".into());
         match call.name.as_str() {
             "socket" => Ok("3".into()),
             "bind" | "fcntl" => Ok(call.result.clone()),
-            "setsockopt" if call.argument(2)? == "TCP_NODELAY" => self.set_nodelay(call),
-            "setsockopt" if call.argument(2)? == "TCP_CORK" => {
-                let (descriptor, cork) = (call.number(0)?, call.argument(3)? != "[0]");
-                let id = self.connection(descriptor)?;
-                self.apply(id, |connection| connection.cork(cork));
-                ok()
-            }
-            "setsockopt" => ok(),
-            "listen" => {
-                let (port, backlog) = (self.path.local.port(), call.number(1)?.max(1) as usize);
-                match self.endpoint.listen(port, backlog, self.config.clone()) {
-                    // `others` may have added the listener already.
-                    Ok(()) | Err(ListenError::InUse) => ok(),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-            "accept" => {
-                let accepted = self.endpoint.accept(self.path.local.port());
-                let id = accepted.ok_or("nothing to accept")?;
-                let descriptor = call.result.parse().map_err(|_| "accept gives a number")?;
-                self.connections.push((descriptor, id));
-                Ok(call.result.clone())
-            }
+            "setsockopt" => self.set_option(call),
+            "listen" => self.listen(call),
+            "accept" => self.accept(call),
             "connect" => self.connect(call),
             "write" | "send" => self.write(call),
             "read" | "recv" => self.read(call),
             "shutdown" => {
                 let id = self.connection(call.number(0)?)?;
                 self.apply(id, Connection::close);
-                ok()
+                Ok("0".into())
             }
             "close" => {
                 let (id, at) = (self.connection(call.number(0)?)?, self.at());
                 self.endpoint.release(id, at);
-                ok()
+                Ok("0".into())
             }
             name => Err(format!("no such call: {name}")),
         }
     }
 
-    fn set_nodelay(&mut self, call: &Call) -> Result<String, String> {
-        self.nodelay = call.argument(3)? != "[0]";
-        let nagle = if self.nodelay {
-            Nagle::Off
-        } else {
-            Nagle::Minshall
-        };
-        match self.connection(call.number(0)?) {
-            Ok(id) => self.apply(id, |connection| {
-                connection.configure(|config| config.segmentation.nagle = nagle)
-            }),
-            Err(_) => self.config.segmentation.nagle = nagle,
+    fn set_option(&mut self, call: &Call) -> Result<String, String> {
+        match call.argument(2)? {
+            "TCP_NODELAY" => {
+                self.nodelay = call.argument(3)? != "[0]";
+                let nagle = if self.nodelay {
+                    Nagle::Off
+                } else {
+                    Nagle::Minshall
+                };
+                match self.connection(call.number(0)?) {
+                    Ok(id) => self.apply(id, |connection| {
+                        connection.configure(|config| config.segmentation.nagle = nagle)
+                    }),
+                    Err(_) => self.config.segmentation.nagle = nagle,
+                }
+            }
+            "TCP_CORK" => {
+                let id = self.connection(call.number(0)?)?;
+                let cork = call.argument(3)? != "[0]";
+                self.apply(id, |connection| connection.cork(cork));
+            }
+            _ => {}
         }
         Ok("0".into())
+    }
+
+    fn listen(&mut self, call: &Call) -> Result<String, String> {
+        let backlog = call.number(1)?.max(1) as usize;
+        let port = self.path.local.port();
+        match self.endpoint.listen(port, backlog, self.config.clone()) {
+            // `others` may have added the listener already.
+            Ok(()) | Err(ListenError::InUse) => Ok("0".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn accept(&mut self, call: &Call) -> Result<String, String> {
+        let id = self.endpoint.accept(self.path.local.port());
+        let id = id.ok_or("nothing to accept")?;
+        let descriptor = call.result.parse().map_err(|_| "accept gives a number")?;
+        self.connections.push((descriptor, id));
+        Ok(call.result.clone())
     }
 
     fn connect(&mut self, call: &Call) -> Result<String, String> {
@@ -533,18 +540,15 @@ impl Runner {
     fn read(&mut self, call: &Call) -> Result<String, String> {
         let (id, at) = (self.connection(call.number(0)?)?, self.at());
         let mut buffer = vec![0; call.number(2)? as usize];
-        Ok(
-            match self.apply(id, |connection| connection.read(&mut buffer, at)) {
-                Ok(n) => n.to_string(),
-                Err(ReadError::Finished) => "0".into(),
-                Err(ReadError::Empty) => "-1 EAGAIN".into(),
-                Err(ReadError::Ended(reason)) => match reason {
-                    tcpcost_tcp::Ended::TimedOut => "-1 ETIMEDOUT".into(),
-                    tcpcost_tcp::Ended::Refused => "-1 ECONNREFUSED".into(),
-                    _ => "-1 ECONNRESET".into(),
-                },
-            },
-        )
+        let read = self.apply(id, |connection| connection.read(&mut buffer, at));
+        Ok(match read {
+            Ok(n) => n.to_string(),
+            Err(ReadError::Finished) => "0".into(),
+            Err(ReadError::Empty) => "-1 EAGAIN".into(),
+            Err(ReadError::Ended(Ended::TimedOut)) => "-1 ETIMEDOUT".into(),
+            Err(ReadError::Ended(Ended::Refused)) => "-1 ECONNREFUSED".into(),
+            Err(ReadError::Ended(_)) => "-1 ECONNRESET".into(),
+        })
     }
 
     fn connection(&self, descriptor: i64) -> Result<ConnId, String> {
