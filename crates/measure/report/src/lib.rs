@@ -36,7 +36,7 @@ pub use derive::warned::Warned;
 pub use judge::comparable::{Incomparable, is_per_transaction, transactions_differ};
 pub use judge::comparison::{Basis, Comparison, Earlier, StoredVerdict};
 pub use judge::conclusions::{Against, Crossing, Finding, FindingKind, Sign, Step};
-pub use judge::contrasts::{Headline, families};
+pub use judge::contrasts::{MainContrast, families};
 pub use judge::decision::{Decision, pairs_needed};
 pub use judge::distance::Distances;
 pub use judge::effects::{Effect, EffectAt, LayerShare, Moved};
@@ -50,7 +50,7 @@ pub use render::flame::{flame, flame_difference};
 pub use render::html::html;
 pub use render::json::json;
 pub use render::markdown::markdown;
-pub use render::table::wrap;
-pub use render::text::{TextStyle, text};
+
+pub use render::text::{TextStyle, text, wrap};
 pub use summary::Summary;
 pub use summary::groups::{Group, PublishedComparison};

@@ -167,6 +167,14 @@ impl CellSummary {
         self.knobs.has_transactions()
     }
 
+    /// Unit of the cell's costs by layer and by function.
+    pub(crate) fn cost_unit(&self) -> &'static str {
+        match self.has_transactions() {
+            true => Figure::CpuUsPerTransaction.unit(),
+            false => Figure::CpuUsPerKib.unit(),
+        }
+    }
+
     /// Estimate of the main quantity. `None` if no used trial has it.
     pub fn main_estimate(&self) -> Option<&Estimate> {
         self.estimates.get(&self.main)

@@ -1,7 +1,6 @@
 //! Knobs that vary among some cells, and which of them always change together.
 
 use crate::derive::cell::CellSummary;
-use crate::summary::Summary;
 
 /// Knobs with more than one value among the cells of a group.
 ///
@@ -13,9 +12,9 @@ pub(crate) struct Levels<'a> {
 }
 
 impl<'a> Levels<'a> {
-    /// Finds the knobs that vary among `cells`.
-    pub(crate) fn new(summary: &'a Summary, cells: &'a [&'a CellSummary]) -> Levels<'a> {
-        let knobs = summary.study.vary.iter().map(|knob| {
+    /// Finds the knobs among `vary` that vary among `cells`.
+    pub(crate) fn new(vary: &'a [String], cells: &'a [&'a CellSummary]) -> Levels<'a> {
+        let knobs = vary.iter().map(|knob| {
             let values: Vec<_> = cells.iter().map(|cell| cell.knobs.value(knob)).collect();
             let first = |value| values.iter().position(|other| other == value);
             let levels = values.iter().map(|value| first(value).unwrap_or_default());

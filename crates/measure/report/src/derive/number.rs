@@ -4,6 +4,9 @@ use tcpcost_study::{Derived, Figure};
 
 use crate::derive::estimate::Estimate;
 
+/// Text of a missing number.
+pub(crate) const ABSENT: &str = "–";
+
 /// Text with three significant digits, without an exponent below 10¹⁵.
 pub(crate) fn show(value: f64) -> String {
     digits(value, decimals_of(value))
@@ -109,6 +112,37 @@ pub(crate) fn show_percent_fine(estimate: &Estimate) -> String {
         None => format!("{median} [n={}]", estimate.n),
     }
 }
+
+/// Percentage such as `−3 % [−15, 5]`, with one decimal if the median is below 10.
+pub(crate) fn signed(percent: &Estimate) -> String {
+    let width = percent.lo.zip(percent.hi).map(|(lo, hi)| hi - lo);
+    // Two decimals for an interval so narrow that its ends would be equal, as for instructions.
+    let decimals = match width {
+        Some(width) if width > 0.0 && width < NARROW => 2,
+        _ => percent_decimals(percent.median),
+    };
+    let digits = |value: f64| precise(value, decimals);
+    match percent.lo.zip(percent.hi) {
+        Some((lo, hi)) => format!(
+            "{} % [{}, {}]",
+            digits(percent.median),
+            digits(lo),
+            digits(hi)
+        ),
+        None => format!("{} %", digits(percent.median)),
+    }
+}
+
+/// Decimals of a percentage: one below 10, and two for what almost went to zero, so that it is not −100 %.
+pub(crate) fn percent_decimals(percent: f64) -> usize {
+    match percent {
+        _ if percent > -100.0 && percent < -99.5 => 2,
+        _ => usize::from(percent.abs() < 10.0),
+    }
+}
+
+/// Width of an interval, in percentage points, whose ends one decimal does not distinguish.
+const NARROW: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {

@@ -33,14 +33,14 @@ pub struct CellOpening {
     /// Number of captures that ended too early.
     pub too_short: usize,
     /// Wire segments that each of the client's pure ACKs covered.
-    pub pure_acks: Told,
+    pub pure_acks: Frequent,
     /// Wire segments of each of the server's bursts.
-    pub data_bursts: Told,
+    pub data_bursts: Frequent,
 }
 
 /// Most frequent sequence of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct Frequent {
     /// The sequence; if several are equally frequent, the first one seen.
     pub sequence: String,
     /// Number of captures with this sequence.
@@ -127,12 +127,12 @@ pub(crate) fn openings(
 }
 
 /// Most frequent sequence of the first `most` transactions.
-fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Told {
+fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Frequent {
     let begins: Vec<&[Vec<u64>]> = captures.iter().map(|whole| &whole[..most]).collect();
     let times = |one: &[Vec<u64>]| begins.iter().filter(|other| **other == one).count();
     let frequent = begins.iter().map(|one| times(one)).max().unwrap_or(0);
     let first = begins.iter().find(|one| times(one) == frequent);
-    Told {
+    Frequent {
         sequence: first.map(|one| show_sequence(one)).unwrap_or_default(),
         captures: frequent,
         as_published: published.map(times),

@@ -11,7 +11,7 @@ use crate::judge::effects;
 
 /// Contrast that the study must decide.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Headline {
+pub struct MainContrast {
     /// Cell that `to` is compared with.
     pub from: String,
     /// Cell whose ratio to `from` is estimated.
@@ -22,7 +22,7 @@ pub struct Headline {
     pub contrast: Option<Contrast>,
 }
 
-impl Headline {
+impl MainContrast {
     /// True if the contrast is as narrow as the study asks, or its comparison has a verdict. True
     /// for a study that asks for neither.
     pub fn is_decided(&self, study: &Study) -> bool {
@@ -51,10 +51,10 @@ impl Headline {
     }
 }
 
-/// Headlines of a study: the pairs of its comparison. Without these, those of its conclusions.
+/// Main contrasts of a study: the pairs of its comparison. Without these, those of its conclusions.
 /// Without these, for each knob in which the cells differ, each value against the first.
-pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
-    let headline = |from: &CellSummary, to: &CellSummary, quantity: Derived| Headline {
+pub(crate) fn main_contrasts(study: &Study, cells: &[CellSummary]) -> Vec<MainContrast> {
+    let contrast = |from: &CellSummary, to: &CellSummary, quantity: Derived| MainContrast {
         from: from.name.clone(),
         to: to.name.clone(),
         quantity,
@@ -65,7 +65,7 @@ pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
         let pairs = study.comparisons.iter();
         let pairs = pairs.filter_map(|pair| Some((named(&pair.from)?, named(&pair.to)?)));
         return pairs
-            .map(|(from, to)| headline(from, to, from.main))
+            .map(|(from, to)| contrast(from, to, from.main))
             .collect();
     }
     let mut all = Vec::new();
@@ -73,14 +73,14 @@ pub(crate) fn headlines(study: &Study, cells: &[CellSummary]) -> Vec<Headline> {
         let Some(change) = &one.change else { continue };
         for (first, to) in conclusions::groups(study, &one.matching, change, cells) {
             let quantity = conclusions::told(first, one.quantity);
-            all.extend(to.iter().map(|(_, cell)| headline(first, cell, quantity)));
+            all.extend(to.iter().map(|(_, cell)| contrast(first, cell, quantity)));
         }
     }
     if all.is_empty() {
         for knob in effects::knobs(cells) {
             for group in effects::groups_by(knob, cells) {
                 let (first, to) = (group[0], &group[1..]);
-                all.extend(to.iter().map(|cell| headline(first, cell, first.main)));
+                all.extend(to.iter().map(|cell| contrast(first, cell, first.main)));
             }
         }
     }

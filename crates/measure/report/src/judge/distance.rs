@@ -6,9 +6,9 @@ use tcpcost_study::{CpuDistance, Distant, Figure, Record, Warning, WarningCode};
 
 use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
+use crate::derive::number::signed;
 use crate::derive::values::cost;
 use crate::judge::conclusions::Sign;
-use crate::words::effects::signed;
 
 /// Smallest change of the cost, in percent, for which trials are marked. A smaller change does not
 /// affect estimates noticeably.

@@ -8,7 +8,6 @@ use tcpcost_study::Derived;
 use crate::derive::cell::Load;
 use crate::derive::estimate::Estimate;
 use crate::derive::profile::{Cost, Profile};
-use crate::sections::profiles::unit;
 use crate::summary::Summary;
 
 /// Fixed columns. A column `knob:NAME` follows for each knob that any cell sets.
@@ -41,7 +40,7 @@ pub fn csv(summary: &Summary) -> String {
         let by_chain = cell
             .profiles
             .iter()
-            .flat_map(|profile| by_chain(profile, unit(cell)));
+            .flat_map(|profile| by_chain(profile, cell.cost_unit()));
         for (quantity, unit, estimate, main) in estimates.chain(by_chain) {
             let fixed = [
                 summary.study.name.clone(),

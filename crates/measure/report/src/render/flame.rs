@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use inferno::flamegraph::{self, Options};
 
 use crate::derive::cell::CellSummary;
-use crate::derive::number::show;
 use crate::derive::scope::whose;
 
 /// Flame graph of one cell, as SVG. `None` if the cell has no call chains.
@@ -154,25 +153,4 @@ pub(crate) fn inline_texts() -> Option<InlineTexts> {
         style: within("style")?,
         handler: "init(evt)",
     })
-}
-
-/// Sentence with the number of samples and the sampling source of each end. `None` without samples.
-pub(crate) fn samples(cell: &CellSummary) -> Option<String> {
-    let sampled = cell.profiles.iter().map(|profile| {
-        let end = whose(profile.scope);
-        let mut told = format!("{end} {} by {}", profile.samples, profile.source);
-        let percent = |count: u64| show(count as f64 / profile.samples as f64 * 100.0);
-        if profile.samples_unknown > 0 {
-            told += &format!(
-                " ({} % with a function unknown)",
-                percent(profile.samples_unknown)
-            );
-        }
-        if profile.samples_left_out > 0 {
-            told += &format!(", {} in rare chains omitted", profile.samples_left_out);
-        }
-        told
-    });
-    let told: Vec<String> = sampled.collect();
-    (!told.is_empty()).then(|| format!("Samples: {}.", told.join("; ")))
 }

@@ -3,35 +3,18 @@
 //! The page loads nothing, and runs only its own scripts: its content security policy refuses everything
 //! else.
 
-mod hosts;
-mod profiles;
-
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::collections::BTreeSet;
-
-use tcpcost_study::{Derived, Figure, FigureOf, HostName, Scope};
 
 use crate::derive::cell::CellSummary;
-use crate::derive::estimate::Estimate;
-use crate::derive::facts::facts;
-use crate::derive::number::{show, show_estimate, show_percent, unit_in_tables};
-use crate::derive::operations::PERCENTILES;
-use crate::derive::scope::{self, scopes};
-use crate::judge::thresholds::Verdict;
-use crate::render::flame::inline_texts;
+use crate::render::flame::{flame, inline_texts};
 use crate::render::json::json;
 use crate::render::page_policy::{PLOT_STYLE, policy, source};
-use crate::render::table::ABSENT;
-use crate::sections::acks;
-use crate::sections::charts::{Chart, PARTS, charts};
-use crate::sections::published_chart::published_chart;
-use crate::sections::series_chart::series_chart;
+use crate::sections::charts::Chart;
+use crate::sections::model::{Cell, Column, Kind, Level, Prose, Row, Section, Table, Tone};
+use crate::sections::sections;
 use crate::summary::Summary;
-use crate::summary::groups::Group;
-use crate::summary::published_table;
-use crate::words::findings::{found, sentence};
-use crate::words::labels;
-use crate::words::trust::trust;
 
 const PLOT: &str = include_str!("../../assets/plot.min.js");
 /// Licences of the bundle. They must accompany it, and it is in every page.
@@ -41,16 +24,21 @@ const STYLE: &str = include_str!("../../assets/report.css");
 
 /// The summary as one HTML page that refers to nothing outside itself.
 pub fn html(summary: &Summary) -> String {
-    let first = published_chart(summary).into_iter();
-    let charts: Vec<Chart> = first
-        .chain(charts(summary))
-        .chain(series_chart(summary))
-        .collect();
+    let sections = sections(summary, Level::Page);
+    let charts: Vec<&Chart> = sections.iter().flat_map(|one| &one.charts).collect();
     // "</" would end the element, and "<!--" would change how it ends, so every "<" is escaped.
     let embedded = |json: String| json.replace('<', "\\u003c");
     let data = embedded(serde_json::to_string(&charts).expect("text and finite numbers alone"));
-    let study = &summary.study;
+    let title = &summary.study.title;
     let bundle = format!("/*\n{LICENCES}*/\n{PLOT}");
+    let mut n_charts = 0;
+    let laid_out = sections.iter().map(|one| {
+        let markup = section(one, n_charts);
+        n_charts += one.charts.len();
+        (one.level, markup)
+    });
+    let (answer, details): (Vec<_>, Vec<_>) =
+        laid_out.partition(|(level, _)| *level <= Level::Answer);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -58,46 +46,16 @@ pub fn html(summary: &Summary) -> String {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(policy_of(summary, &bundle));
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (study.title) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header { h1 { (study.title) } }
+                header { h1 { (title) } }
                 main {
-                    (findings(summary))
-                    p { (trust(summary)) }
-                    (figures(&charts, |chart| !chart.is_detail, "In pictures"))
-                    (statements(summary))
-                    (thresholds(summary))
-                    (warnings(summary))
-                    h2 { "Cost" }
-                    @for group in summary.groups() { (cost(summary, &group)) }
-                    (hosts::fleets(summary))
-                    (hosts::hosts(summary))
-                    ul.notes { @for note in labels::notes(summary, true).iter().chain(&labels::not_clean(summary)) { li { (note) } } }
-                    (not_measured(summary))
-                    (published(summary))
-                    (published_table(summary))
-                    h2 { "About this run" }
-                    @for paragraph in study.about.split("\n\n") {
-                        @if !paragraph.trim().is_empty() { p { (paragraph.trim()) } }
-                    }
-                    ul.facts { @for line in labels::head(summary).iter().chain(&labels::regimes(summary)).chain(&labels::buffers(summary)) { li { (line) } } }
+                    @for (_, section) in &answer { (section) }
                     details.all {
                         summary { "Details: ACKs, response times, owners of CPU time, comparison of methods, environment" }
-                        (cells_table("ACKs and packets", &summary.cells.iter().collect::<Vec<_>>(), &acks::columns(summary)))
-                        (openings(summary))
-                        (response_times(summary))
-                        (groups(summary))
-                        (operations(summary))
-                        (figures(&charts, |chart| chart.is_detail && chart.form != "split", "Each host"))
-                        (figures(&charts, |chart| chart.form == "split", "Where the CPU time went"))
-                        (split(summary))
-                        (exact(summary))
-                        (profiles::profiles(summary))
-                        (profiles::meter_costs(summary))
-                        (environment(summary))
-                        (everything(summary))
+                        @for (_, section) in &details { (section) }
                     }
                 }
                 script type="application/json" id="charts" { (PreEscaped(data)) }
@@ -130,259 +88,31 @@ fn policy_of(summary: &Summary, bundle: &str) -> String {
     policy + "; img-src data:; frame-src data:"
 }
 
-/// Table cell of an estimate: the median, and its interval in small type.
-fn estimate(estimate: Option<&Estimate>, scale: f64) -> Markup {
-    let Some(estimate) = estimate else {
-        return html! { (ABSENT) };
-    };
-    two_sizes(&show_estimate(estimate, scale))
-}
-
-/// The median, and the rest in small type.
-fn two_sizes(shown: &str) -> Markup {
-    let (median, interval) = shown.split_once(' ').unwrap_or((shown, ""));
-    html! { (median) " " small { (interval) } }
-}
-
-fn of_cell(cell: &CellSummary, of: Derived) -> Markup {
-    let of_cpu_time = PARTS.iter().any(|(_, kind)| *kind == of.kind);
-    if (of_cpu_time || of.kind == Figure::OthersRatio)
-        && let Some(estimate) = cell.estimates.get(&of)
-    {
-        return two_sizes(&show_percent(estimate));
-    }
-    let (_, scale) = unit_in_tables(of);
-    estimate(cell.estimates.get(&of), scale)
-}
-
-/// Columns in which at least one cell has a number.
-fn kept(cells: &[&CellSummary], wanted: &[Derived]) -> Vec<Derived> {
-    let any = |of: &&Derived| cells.iter().any(|cell| cell.estimates.contains_key(of));
-    wanted.iter().filter(any).copied().collect()
-}
-
-/// Table of these quantities, with a row for each cell that has any of them.
-fn cells_table(caption: &str, cells: &[&CellSummary], wanted: &[(Derived, &str)]) -> Markup {
-    let all: Vec<Derived> = wanted.iter().map(|(of, _)| *of).collect();
-    let kept = kept(cells, &all);
-    let title = |of: &Derived| {
-        wanted
-            .iter()
-            .find(|(wanted, _)| wanted == of)
-            .map(|(_, t)| *t)
+/// A section. Its first chart is number `first_chart` of the page.
+fn section(section: &Section<'_>, first_chart: usize) -> Markup {
+    let contents = html! {
+        (charts(&section.charts, first_chart))
+        @for one in &section.tables { (table(one)) }
+        @if let Some(cell) = section.flame { (flame_graph(cell)) }
+        (prose(section))
     };
     html! {
-        @if !kept.is_empty() {
-            div.scroll { table {
-                caption { (caption) }
-                thead { tr {
-                    th scope="col" { "cell" }
-                    @for of in &kept {
-                        th scope="col" title=(of.kind.definition()) {
-                            (title(of).unwrap_or_default()) ", " (unit_in_tables(*of).0)
-                        }
-                    }
-                } }
-                tbody {
-                    @for cell in cells.iter().filter(|cell| kept.iter().any(|of| cell.estimates.contains_key(of))) {
-                        tr {
-                            th scope="row" { (cell.name) }
-                            @for of in &kept { td { (of_cell(cell, *of)) } }
-                        }
-                    }
-                }
-            } }
+        @if section.is_folded {
+            details { summary { (section.heading) } (contents) }
+        } @else {
+            @if !section.heading.is_empty() { h2 { (section.heading) } }
+            (contents)
         }
     }
 }
 
-fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
-    let load = if group.fixed_rate {
-        "at a fixed rate"
-    } else {
-        "CPU-bound"
-    };
-    let (unit, _) = unit_in_tables(group.main);
-    let with_ratio = group.cells.len() > 1;
-    let work = Derived::total(if group.cells.iter().any(|cell| cell.has_transactions()) {
-        Figure::TransactionsPerS
-    } else {
-        Figure::Goodput
-    });
-    let hosts = group.cells.iter().flat_map(|cell| cell.hosts()).collect();
-    let others: Vec<Derived> = scopes(&hosts)
-        .into_iter()
-        .map(|scope| Derived {
-            kind: group.main.kind,
-            scope,
-        })
-        .chain([work])
-        .filter(|of| *of != group.main)
-        .collect();
-    let kept = kept(&group.cells, &others);
-    let first_regime = group.cells.iter().find_map(|cell| cell.regime());
-    let regimes_differ = group.cells.iter().any(|cell| {
-        cell.regime()
-            .is_some_and(|regime| Some(regime) != first_regime)
-    });
+fn charts(charts: &[Chart], first: usize) -> Markup {
     html! {
-        div.scroll { table {
-            caption { (labels::quantity(group.main)) ", " (load) }
-            thead { tr {
-                th scope="col" { "cell" }
-                th scope="col" title=(group.main.kind.definition()) { (whose(group.main)) (unit) }
-                @if with_ratio { th scope="col" { "ratio to first" } }
-                @for of in &kept {
-                    th scope="col" title=(of.kind.definition()) {
-                        (whose(*of)) (unit_in_tables(*of).0)
-                    }
-                }
-                th scope="col" { "trials" }
-                @if regimes_differ { th.left scope="col" { "segmentation" } }
-            } }
-            tbody { @for cell in &group.cells { tr {
-                th scope="row" { (cell.name) }
-                td { (of_cell(cell, group.main)) (marks(summary, cell)) }
-                @if with_ratio { td { (group.shown_ratio(cell)) } }
-                @for of in &kept { td { (of_cell(cell, *of)) } }
-                td { (cell.n) }
-                @if regimes_differ {
-                    td.left { (cell.regime().unwrap_or_else(|| ABSENT.to_string())) }
-                }
-            } } }
-        } }
-    }
-}
-
-/// Prefix of a unit, such as `client, `.
-fn whose(of: Derived) -> String {
-    match of.scope {
-        Scope::Of(name) | Scope::Group(name) => format!("{name}, "),
-        Scope::All if of.kind.whose() == FigureOf::Host => "all, ".to_string(),
-        Scope::All => String::new(),
-    }
-}
-
-fn marks(summary: &Summary, cell: &CellSummary) -> Markup {
-    let marks = labels::marks(summary, cell);
-    html! { @if !marks.is_empty() { " " span.mark { (marks) } } }
-}
-
-fn response_times(summary: &Summary) -> Markup {
-    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
-    let wanted = [
-        (Figure::ResponseP50, "p50"),
-        (Figure::ResponseP90, "p90"),
-        (Figure::ResponseP99, "p99"),
-        (Figure::ResponseP999, "p99.9"),
-        (Figure::ResponseP9999, "p99.99"),
-    ]
-    .map(|(kind, title)| (Derived::total(kind), title));
-    cells_table("Response time", &cells, &wanted)
-}
-
-/// A table for each group of connections.
-fn groups(summary: &Summary) -> Markup {
-    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
-    let names: BTreeSet<HostName> = cells
-        .iter()
-        .flat_map(|cell| cell.knobs.group_names())
-        .collect();
-    html! {
-        @for group in names {
-            @let wanted = [
-                (Figure::Goodput, "goodput"),
-                (Figure::TransactionsPerS, "transactions"),
-                (Figure::ResponseP50, "p50"),
-                (Figure::ResponseP90, "p90"),
-                (Figure::ResponseP99, "p99"),
-                (Figure::ResponseP999, "p99.9"),
-                (Figure::ResponseP9999, "p99.99"),
-            ]
-            .map(|(kind, title)| (Derived { kind, scope: Scope::Group(group) }, title));
-            (cells_table(&format!("Connections of the group {group}"), &cells, &wanted))
-        }
-    }
-}
-
-/// Tables of the times of each operation of a program, by cell.
-fn operations(summary: &Summary) -> Markup {
-    let titles = PERCENTILES.map(|(_, title)| title);
-    html! {
-        @for cell in summary.cells.iter().filter(|cell| !cell.operations.is_empty()) {
-            div.scroll { table {
-                caption { "Operations of programs, times in µs: " (cell.name) }
-                thead { tr {
-                    th scope="col" { "operation" }
-                    th scope="col" { "count" }
-                    th scope="col" { "failed" }
-                    @for title in titles { th scope="col" { (title) } }
-                } }
-                tbody { @for one in &cell.operations { tr {
-                    th scope="row" {
-                        (one.host) @if let Some(group) = one.group { ", " (group) }
-                        ": " (one.place) " " (one.operation)
-                    }
-                    td { (one.count) }
-                    td { (one.failed) }
-                    @for time in one.times_us { td { (time.map_or(ABSENT.to_string(), show)) } }
-                } } }
-            } }
-        }
-    }
-}
-
-fn split(summary: &Summary) -> Markup {
-    let cells: Vec<&CellSummary> = summary.cells.iter().collect();
-    html! {
-        @for scope in scopes(&summary.hosts_of_cells()) {
-            @let wanted = PARTS
-                .iter()
-                .map(|(title, kind)| (Derived { kind: *kind, scope }, *title))
-                .chain([(Derived { kind: Figure::OthersRatio, scope }, "other tasks (included)")])
-                .collect::<Vec<_>>();
-            (cells_table(
-                &format!("CPU time, {}", scope::whose(scope)),
-                &cells,
-                &wanted,
-            ))
-        }
-    }
-}
-
-fn exact(summary: &Summary) -> Markup {
-    let cells: Vec<&CellSummary> = summary
-        .cells
-        .iter()
-        .filter(|cell| labels::has_exact(cell))
-        .collect();
-    html! {
-        @if !cells.is_empty() {
-            h2 { "Exact CPU time by kind, and the error of other methods" }
-            @for scope in scopes(&summary.hosts_of_cells()) {
-                @let wanted = labels::EXACT
-                    .iter()
-                    .map(|&(title, kind)| (Derived { kind, scope }, title))
-                    .collect::<Vec<_>>();
-                (cells_table(
-                    &format!("CPU time by the meter exact, {}", scope::whose(scope)),
-                    &cells,
-                    &wanted,
-                ))
-            }
-            ul.notes { @for line in labels::methods(summary) { li { (line) } } }
-        }
-    }
-}
-
-fn figures(charts: &[Chart], wanted: impl Fn(&Chart) -> bool, title: &str) -> Markup {
-    html! {
-        @if charts.iter().any(&wanted) {
-            h2 { (title) }
+        @if !charts.is_empty() {
             noscript { p.soft { "Charts need JavaScript; the tables have the same numbers." } }
             div.charts {
-                @for (index, chart) in charts.iter().enumerate().filter(|(_, chart)| wanted(chart)) {
-                    figure data-chart=(index) {
+                @for (index, chart) in charts.iter().enumerate() {
+                    figure data-chart=(first + index) {
                         figcaption {
                             (chart.title)
                             @if !chart.note.is_empty() { small { (chart.note) } }
@@ -395,235 +125,80 @@ fn figures(charts: &[Chart], wanted: impl Fn(&Chart) -> bool, title: &str) -> Ma
     }
 }
 
-fn published(summary: &Summary) -> Markup {
-    let Some(published) = &summary.study.published else {
-        return html! {};
-    };
-    let (unit, scale) = unit_in_tables(published.quantity);
-    html! {
-        h2 { "Published figures and ours" }
-        div.scroll { table {
-            caption { (published.source) ": " (labels::quantity(published.quantity)) ", " (unit) }
-            thead { tr {
-                th scope="col" { (published.knob) }
-                th.left scope="col" { "curve" }
-                th scope="col" { "published" }
-                th scope="col" { "ours" }
-                th.left scope="col" { "our cell" }
-            } }
-            tbody { @for row in summary.published() { tr {
-                th scope="row" { (row.value) }
-                td.left { (row.series.name) }
-                td { (show(row.figure * scale)) }
-                td { (estimate(row.ours, scale)) }
-                td.left { (row.cell.map_or(ABSENT, |cell| &cell.name)) }
-            } } }
-        } }
-    }
-}
-
-fn findings(summary: &Summary) -> Markup {
-    html! { @for sentence in found(summary) { p.finding { (sentence) } } }
-}
-
-fn published_table(summary: &Summary) -> Markup {
-    let Some((published, rows)) = published_table::shown(summary) else {
-        return html! {};
-    };
-    let scales: Vec<f64> = published
-        .columns
-        .iter()
-        .map(|(_, of)| unit_in_tables(*of).1)
-        .collect();
-    html! {
-        div.scroll { table {
-            caption { "Compared with " (published.source) }
-            thead { tr {
-                @for knob in &published.knobs { th.left scope="col" { (knob) } }
-                th.left scope="col" { "whose" }
-                @for (heading, _) in &published.columns { th scope="col" { (heading) } }
-            } }
-            tbody { @for row in &rows {
-                tr {
-                    @for value in row.setting { th.left scope="row" { (value) } }
-                    td.left { "published" }
-                    @for (figure, scale) in row.published.iter().zip(&scales) { td { (show(figure * scale)) } }
-                }
-                @for ours in &row.ours { tr {
-                    @for _ in row.setting { td {} }
-                    td.left { (ours.cell) }
-                    @for (figure, scale) in ours.figures.iter().zip(&scales) {
-                        td { (figure.map_or(ABSENT.to_string(), |figure| show_estimate(figure, *scale))) }
-                    }
-                } }
-            } }
-        } }
-    }
-}
-
-fn statements(summary: &Summary) -> Markup {
-    if summary.statements.is_empty() {
+fn prose(section: &Section<'_>) -> Markup {
+    let lines = &section.prose;
+    if lines.is_empty() {
         return html! {};
     }
     html! {
-        h2 { "Published statements" }
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "here it" } th.left scope="col" { "stated" } th.left scope="col" { "tested by" }
-            } }
-            tbody { @for one in &summary.statements { tr {
-                th scope="row" { (one.held.name()) }
-                td.left { (one.statement.text) " (" (one.statement.source) ")" }
-                td.left { @for &index in &one.findings { p { (sentence(&summary.findings[index])) } } }
-            } } }
-        } }
-    }
-}
-
-fn openings(summary: &Summary) -> Markup {
-    let Some(openings) = &summary.openings else {
-        return html! {};
-    };
-    let published = openings.source.iter();
-    html! {
-        div.scroll { table {
-            caption {
-                "A connection's first transactions, captured at the " (openings.captured_at)
-                ": wire segments of each pure ACK and of each data burst, | between transactions"
-            }
-            thead { tr {
-                th scope="col" { "cell" }
-                th.left scope="col" { "pure ACKs, most often" } th scope="col" { "in" }
-                th scope="col" { "as published" }
-                th.left scope="col" { "data bursts, most often" } th scope="col" { "in" }
-                th scope="col" { "as published" } th scope="col" { "captures" }
-            } }
-            tbody {
-                @for source in published { tr {
-                    th scope="row" { (source) }
-                    td.left { (openings.pure_acks.as_deref().unwrap_or(ABSENT)) } td {} td {}
-                    td.left { (openings.data_bursts.as_deref().unwrap_or(ABSENT)) } td {} td {} td {}
-                } }
-                @for cell in &openings.cells { tr {
-                    th scope="row" { (cell.cell) }
-                    @for told in [&cell.pure_acks, &cell.data_bursts] {
-                        td.left { (told.sequence) } td { (told.captures) }
-                        td { (told.as_published.map_or(ABSENT.to_string(), |count| count.to_string())) }
-                    }
-                    td {
-                        (cell.captures)
-                        @if cell.too_short > 0 { " (" (cell.too_short) " too short)" }
-                    }
-                } }
-            }
-        } }
-    }
-}
-
-fn thresholds(summary: &Summary) -> Markup {
-    html! {
-        @if !summary.judged.is_empty() {
-            h2 { "Thresholds" }
-            div.scroll { table {
-                thead { tr {
-                    th scope="col" { "verdict" }
-                    th.left scope="col" { "quantity" }
-                    th.left scope="col" { "limit" }
-                    th scope="col" { "found" }
-                    th.left scope="col" { "cell" }
-                } }
-                tbody { @for judged in &summary.judged { tr {
-                    th scope="row" class=(Verdict::name(judged.verdict)) { (judged.verdict.name()) }
-                    td.left { (judged.quantity) }
-                    td.left { (judged.limits()) }
-                    td { (estimate(judged.estimate.as_ref(), 1.0)) }
-                    td.left { (judged.cell.as_deref().unwrap_or("no cell has these knobs")) }
-                } } }
-            } }
+        @match section.prose_form {
+            Prose::Findings => { @for line in lines { p.finding { (line) } } }
+            Prose::Paragraphs => { @for line in lines { p { (line) } } }
+            Prose::Notes => { ul.notes { @for line in lines { li { (line) } } } }
+            Prose::Facts => { ul.facts { @for line in lines { li { (line) } } } }
+            Prose::Warnings => { ul.warnings aria-label="Warnings" { @for line in lines { li { (line) } } } }
         }
     }
 }
 
-fn warnings(summary: &Summary) -> Markup {
-    let warnings = summary.warnings();
+fn table(table: &Table) -> Markup {
     html! {
-        @if !warnings.is_empty() {
-            ul.warnings aria-label="Warnings" {
-                @for warned in &warnings {
-                    li { (warned.sentence()) }
+        div.scroll { table {
+            thead { tr { @for column in &table.columns {
+                th.left[column.kind != Kind::Number] scope="col" title=[definition(column)] { (column.title) }
+            } } }
+            tbody { @for row in &table.rows { (table_row(row, &table.columns)) } }
+        } }
+    }
+}
+
+fn definition(column: &Column) -> Option<&str> {
+    Some(column.definition).filter(|text| !text.is_empty())
+}
+
+fn table_row(row: &Row, columns: &[Column]) -> Markup {
+    let cells = row.cells.iter().zip(columns);
+    html! {
+        tr {
+            @if row.is_heading() {
+                th scope="rowgroup" colspan=(columns.len()) { (row.cells[0].text) }
+            } @else {
+                @for (place, (cell, column)) in cells.enumerate() {
+                    @if place == 0 {
+                        th.good[cell.tone == Tone::Good].bad[cell.tone == Tone::Bad] scope="row" { (cell.text) }
+                    } @else {
+                        (table_cell(cell, column.kind))
+                    }
                 }
             }
         }
     }
 }
 
-fn not_measured(summary: &Summary) -> Markup {
-    let lines = labels::not_measured(summary);
+fn table_cell(cell: &Cell, kind: Kind) -> Markup {
+    let (is_good, is_bad) = (cell.tone == Tone::Good, cell.tone == Tone::Bad);
     html! {
-        @if !lines.is_empty() {
-            h3 { "Not measured" }
-            ul.notes { @for line in lines { li { (line) } } }
+        @match kind {
+            Kind::Number => { td.good[is_good].bad[is_bad] { (two_sizes(&cell.text)) } }
+            Kind::Name => { td.left.good[is_good].bad[is_bad] { (cell.text) } }
+            Kind::Sentence => { td.wrap.good[is_good].bad[is_bad] { (cell.text) } }
         }
     }
 }
 
-fn environment(summary: &Summary) -> Markup {
-    html! {
-        h2 { "Environment" }
-        @for host in &summary.machines.each {
-            (key_values("The machine", &facts(host)))
-        }
-        @for host in summary.hosts_of_cells() {
-            @for (cells, environment) in summary.environments(host) {
-                details {
-                    summary {
-                        "The " (host) " as read back: "
-                        @if cells.len() == summary.cells.len() { "all cells" }
-                        @else { (cells.join("; ")) }
-                    }
-                    (key_values("", &facts(environment)))
-                }
-            }
-        }
-    }
+/// The median, and its interval in small type.
+fn two_sizes(shown: &str) -> Markup {
+    let (median, interval) = shown.split_once(' ').unwrap_or((shown, ""));
+    html! { (median) @if !interval.is_empty() { " " small { (interval) } } }
 }
 
-fn key_values(caption: &str, facts: &[(String, String)]) -> Markup {
+/// Flame graph of a cell, as a document of its own, so that its script and names do not mix with this page's. The
+/// security policy of this page applies to it, too.
+fn flame_graph(cell: &CellSummary) -> Markup {
     html! {
-        div.scroll { table {
-            @if !caption.is_empty() { caption { (caption) } }
-            tbody { @for (key, value) in facts { tr {
-                th scope="row" { (key) }
-                td.wrap { (value) }
-            } } }
-        } }
-    }
-}
-
-/// Tables of every estimate of every cell.
-fn everything(summary: &Summary) -> Markup {
-    html! {
-        h2 { "Every quantity of every cell" }
-        @for cell in &summary.cells {
-            details {
-                summary { (cell.name) " " span.soft { "(" (cell.n) " trials, " (cell.load.name()) ")" } }
-                p.soft { code { (cell.knobs) } }
-                div.scroll { table {
-                    thead { tr {
-                        th scope="col" { "quantity" } th scope="col" { "median" }
-                        th scope="col" { "from" } th scope="col" { "to" }
-                        th.left scope="col" { "unit" } th scope="col" { "n" }
-                    } }
-                    tbody { @for (of, found) in &cell.estimates { tr {
-                        th scope="row" title=(of.kind.definition()) { (of) }
-                        td { (show(found.median)) }
-                        td { (found.lo.map_or(ABSENT.to_string(), show)) }
-                        td { (found.hi.map_or(ABSENT.to_string(), show)) }
-                        td.left { (of.kind.unit()) }
-                        td { (found.n) }
-                    } } }
-                } }
-            }
+        @if let Some(svg) = flame(cell) {
+            iframe.flame loading="lazy" src={ "data:image/svg+xml;base64," (STANDARD.encode(svg)) }
+                title={ "Flame graph, " (cell.name) } {}
         }
     }
 }

@@ -1,40 +1,24 @@
-//! GitHub's Markdown, for a comment on a pull request: findings, thresholds, one table, and all else folded.
+//! GitHub's Markdown, for a comment on a pull request: the gist of each run, and all tables folded.
 
 use std::fmt::Write;
 
 use tcpcost_counts::printable;
-use tcpcost_study::{Derived, Figure};
 
-use crate::derive::cell::CellSummary;
-use crate::derive::number::{show_estimate, unit_in_tables};
-use crate::judge::thresholds::Verdict;
-use crate::render::table::ABSENT;
 use crate::render::text::{TextStyle, text};
+use crate::sections::model::{Cell, Kind, Level, Prose, Row, Section, Table, Tone};
+use crate::sections::sections;
 use crate::summary::Summary;
-use crate::words::findings::found;
-use crate::words::labels;
-use crate::words::trust::trust;
 
 /// The runs, one below the other.
 pub fn markdown(summaries: &[Summary]) -> String {
-    let sections: Vec<String> = summaries.iter().map(section).collect();
-    sections.join("\n")
+    let runs: Vec<String> = summaries.iter().map(run).collect();
+    runs.join("\n")
 }
 
-fn section(summary: &Summary) -> String {
+fn run(summary: &Summary) -> String {
     let mut out = format!("### {}\n", escaped(&summary.study.title));
-    let found = found(summary);
-    if !found.is_empty() {
-        out.push('\n');
-    }
-    for sentence in found {
-        let _ = writeln!(out, "- {}", escaped(&sentence));
-    }
-    out += &thresholds(summary);
-    out += &table(summary);
-    let _ = writeln!(out, "\n{}", escaped(&trust(summary)));
-    for line in labels::not_measured(summary) {
-        let _ = writeln!(out, "\n{}", escaped(&line));
+    for one in sections(summary, Level::Gist) {
+        section(&one, &mut out);
     }
     let style = TextStyle {
         details: true,
@@ -49,64 +33,49 @@ fn section(summary: &Summary) -> String {
     out
 }
 
-fn thresholds(summary: &Summary) -> String {
-    let mut lines = String::new();
-    for judged in &summary.judged {
-        let verdict = match judged.verdict {
-            Verdict::Met => "met",
-            Verdict::Missed => "**missed**",
-            Verdict::Inconclusive => "**inconclusive**",
-        };
-        let cell = judged.cell.as_deref().map_or("no cell".to_string(), code);
-        let found = judged.estimate.as_ref();
-        let found = found.map_or("nothing".to_string(), |found| show_estimate(found, 1.0));
-        let _ = writeln!(
-            lines,
-            "- {verdict}: {cell}: `{}` {}, found {}",
-            judged.quantity,
-            escaped(&judged.limits()),
-            escaped(&found)
-        );
+fn section(section: &Section<'_>, out: &mut String) {
+    if !section.heading.is_empty() {
+        let _ = writeln!(out, "\n**{}**", escaped(&section.heading));
     }
-    match lines.is_empty() {
-        true => lines,
-        false => format!("\nThresholds:\n\n{lines}"),
+    for one in &section.tables {
+        *out += &format!("\n{}", table(one));
+    }
+    let is_list = section.prose_form != Prose::Paragraphs;
+    for (place, line) in section.prose.iter().enumerate() {
+        let between = if place == 0 || !is_list { "\n" } else { "" };
+        let mark = if is_list { "- " } else { "" };
+        let _ = writeln!(out, "{between}{mark}{}", escaped(line));
     }
 }
 
-/// One table for all groups: a number has its unit beside it.
-fn table(summary: &Summary) -> String {
-    let mut rows = String::new();
-    for group in summary.groups() {
-        for &cell in &group.cells {
-            let _ = writeln!(
-                rows,
-                "| {} | {} | {} | {} | {} |",
-                code(&cell.name).replace('|', "\\|"),
-                shown(cell, cell.main),
-                escaped(&group.shown_ratio(cell)),
-                work(cell),
-                cell.n
-            );
-        }
-    }
-    format!("\n| cell | cost | ratio to first | work | trials |\n|:--|--:|--:|--:|--:|\n{rows}")
+fn table(table: &Table) -> String {
+    let titles = table.columns.iter().map(|column| escaped(&column.title));
+    let alignments = table.columns.iter().map(|column| match column.kind {
+        Kind::Number => "--:",
+        Kind::Name | Kind::Sentence => ":--",
+    });
+    let width = table.columns.len();
+    let rows = table.rows.iter().map(|row| line(row_texts(row, width)));
+    let titles = line(titles.collect());
+    let alignments = alignments.collect::<Vec<_>>().join("|");
+    format!("{titles}|{alignments}|\n{}", rows.collect::<String>())
 }
 
-fn work(cell: &CellSummary) -> String {
-    let of = match cell.has_transactions() {
-        true => Figure::TransactionsPerS,
-        false => Figure::Goodput,
+fn line(texts: Vec<String>) -> String {
+    format!("| {} |\n", texts.join(" | "))
+}
+
+/// Texts of a row: the name as code, since cells are named by their settings.
+fn row_texts(row: &Row, width: usize) -> Vec<String> {
+    let (name, numbers) = row.cells.split_first().expect("each row has a name");
+    let shown = |cell: &Cell| match cell.tone {
+        Tone::Bad if !cell.text.is_empty() => format!("**{}**", escaped(&cell.text)),
+        _ => escaped(&cell.text),
     };
-    shown(cell, Derived::total(of))
-}
-
-fn shown(cell: &CellSummary, of: Derived) -> String {
-    let (unit, scale) = unit_in_tables(of);
-    let estimate = cell.estimates.get(&of);
-    estimate.map_or(ABSENT.to_string(), |estimate| {
-        escaped(&format!("{} {unit}", show_estimate(estimate, scale)))
-    })
+    let mut texts = vec![code(&name.text).replace('|', "\\|")];
+    texts.extend(numbers.iter().map(shown));
+    texts.resize(width, String::new());
+    texts
 }
 
 /// Text as inline code. Backquotes in it are replaced, so that nothing ends the code early.

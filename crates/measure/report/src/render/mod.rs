@@ -7,5 +7,4 @@ pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod markdown;
 pub(crate) mod page_policy;
-pub(crate) mod table;
 pub(crate) mod text;

@@ -82,12 +82,12 @@ pub(crate) fn charts(summary: &Summary) -> Vec<Chart> {
         }
     }
     let all: Vec<&CellSummary> = summary.cells.iter().collect();
-    let varying = Levels::new(summary, &all);
+    let varying = Levels::new(&summary.study.vary, &all);
     for is_rate in [false, true] {
         let groups = if is_rate { &across } else { &groups };
         let levels: Vec<Levels<'_>> = groups
             .iter()
-            .map(|group| Levels::new(summary, &group.cells))
+            .map(|group| Levels::new(&summary.study.vary, &group.cells))
             .collect();
         let of_rates = |knob: &&str| knob.ends_with("rate") || knob.ends_with("bottleneck");
         for (group, levels) in groups.iter().zip(&levels) {

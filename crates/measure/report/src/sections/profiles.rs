@@ -1,150 +1,94 @@
-//! Rows of the tables by layer and by function, as the text and the page share them.
+//! CPU time by layer and by function.
 
-use tcpcost_study::Figure;
-use tcpcost_study::Scope;
-
+use super::model::{Cell, Column, Level, Section, Table};
+use super::numbers::estimate;
 use crate::derive::cell::CellSummary;
-use crate::derive::estimate::Estimate;
-use crate::derive::number::{show_estimate, show_percent_fine};
+use crate::derive::number::{show, show_percent_fine};
 use crate::derive::profile::{Cost, Profile};
 use crate::derive::scope::whose;
-use crate::render::flame::samples;
-use crate::render::table::ABSENT;
 use crate::summary::Summary;
 use crate::summary::groups::Group;
 
-/// A layer, or a function.
-pub(crate) struct Row {
-    pub(crate) name: String,
-    /// Share of the samples in the function itself, or in the layer.
-    pub(crate) own: String,
-    /// Share of the samples in the function and its callees. Only for functions.
-    pub(crate) inclusive: String,
-    /// CPU ms per second.
-    pub(crate) ms_per_s: String,
-    /// CPU µs per KiB or per transaction.
-    pub(crate) us_per_unit: String,
-    /// Ratio of `us_per_unit` to the first cell's.
-    pub(crate) ratio: String,
+/// Number of functions of a cell in the text, those with the largest share of their own. The page has all.
+const FUNCTIONS: usize = 8;
+
+/// Limit on the characters of a function's name in the text: those of Rust may fill a screen.
+const NAME_MAX: usize = 32;
+
+/// Tables and flame graph of each cell with call chains, then notes.
+pub(super) fn profiles(summary: &Summary) -> Vec<Section<'_>> {
+    let mut all = Vec::new();
+    for group in summary.groups() {
+        for &cell in group.cells.iter().filter(|cell| !cell.profiles.is_empty()) {
+            let heading = format!("CPU time by layer and by function, {}", cell.name);
+            let mut section = Section::new(Level::Details, heading).folded();
+            section.tables = tables(&group, cell);
+            section.flame = Some(cell);
+            all.push(section);
+        }
+    }
+    all.push(Section::new(Level::Details, "").notes(notes(&summary.cells)));
+    all
 }
 
-/// One end's tables.
-pub(crate) struct Rows {
-    /// `client`, `server`, `both ends`.
-    pub(crate) whose: String,
-    pub(crate) layers: Vec<Row>,
-    pub(crate) functions: Vec<Row>,
-}
-
-/// A cell's tables; none without call chains.
-pub(crate) fn rows(group: &Group<'_>, cell: &CellSummary) -> Vec<Rows> {
+/// A table for each end, or for both together.
+fn tables(group: &Group<'_>, cell: &CellSummary) -> Vec<Table> {
     let first = group.first_by_profile(cell);
-    let of_profile = |profile: &Profile| {
+    let of_end = |profile: &Profile| {
         let before = first.and_then(|first| profile.of(&first.profiles));
-        let layers = profile.layers.iter().map(|(layer, cost)| {
+        let mut table = Table::new([
+            Column::name(whose(profile.scope)),
+            Column::number("% of samples"),
+            Column::number("with callees"),
+            Column::number("CPU ms/s"),
+            Column::number(cell.cost_unit()),
+            Column::number("ratio to first"),
+        ]);
+        table.name_max = NAME_MAX;
+        table.heading("layers");
+        for (layer, cost) in &profile.layers {
             let before = before.and_then(|before| before.layer(*layer));
-            let (name, none) = (layer.name().to_string(), String::new());
-            row(name, show_percent_fine(&cost.share), none, cost, before)
-        });
-        let functions = profile.functions.iter().map(|function| {
+            let own = [show_percent_fine(&cost.share), String::new()];
+            table.row(row(layer.name(), own, cost, before));
+        }
+        table.heading("functions, cost with callees");
+        for (place, function) in profile.functions.iter().enumerate() {
             let before = before.and_then(|before| before.function(&function.name));
             let cost = &function.inclusive;
-            row(
-                function.name.clone(),
-                show_percent_fine(&function.exclusive.share),
-                show_percent_fine(&cost.share),
-                cost,
-                before.map(|before| &before.inclusive),
-            )
-        });
-        Rows {
-            whose: whose(profile.scope),
-            layers: layers.collect(),
-            functions: functions.collect(),
+            let shares = [&function.exclusive.share, &cost.share].map(show_percent_fine);
+            let level = match place < FUNCTIONS {
+                true => Level::Details,
+                false => Level::Page,
+            };
+            let before = before.map(|before| &before.inclusive);
+            table.row_at(level, row(&function.name, shares, cost, before));
         }
+        table
     };
-    cell.profiles.iter().map(of_profile).collect()
+    cell.profiles.iter().map(of_end).collect()
 }
 
-fn row(name: String, own: String, inclusive: String, cost: &Cost, before: Option<&Cost>) -> Row {
-    let shown = |estimate: Option<Estimate>, scale| {
-        estimate.map_or(ABSENT.to_string(), |estimate| {
-            show_estimate(&estimate, scale)
-        })
-    };
-    Row {
-        name,
-        own,
-        inclusive,
-        ms_per_s: shown(cost.us_per_s, 1e-3),
-        us_per_unit: shown(cost.us_per_unit, 1.0),
-        ratio: shown(before.and_then(|before| cost.ratio(before)), 1.0),
-    }
-}
-
-/// A published ratio of a function beside ours.
-pub(crate) struct PublishedRatio<'a> {
-    pub(crate) theirs: &'a str,
-    pub(crate) function: &'a str,
-    pub(crate) published: f64,
-    /// Ours: the cell's cost with callees over the first cell's.
-    pub(crate) ours: Option<Estimate>,
-}
-
-/// The study's published functions, and our ratios; none where it has none.
-pub(crate) fn published(summary: &Summary) -> Vec<PublishedRatio<'_>> {
-    let Some(published) = &summary.study.published_functions else {
-        return Vec::new();
-    };
-    let cost_of = |cell: &CellSummary, name: &str| {
-        let mut profiles = cell.profiles.iter();
-        let profile = profiles.find(|profile| profile.scope == Scope::Of(published.host))?;
-        Some(profile.function(name)?.inclusive.clone())
-    };
-    let ours = |name: &str| {
-        let groups = summary.groups().into_iter();
-        let mut pairs = groups.filter_map(|group| {
-            let mut cells = group.cells.iter();
-            Some((
-                *cells.clone().next()?,
-                *cells.find(|cell| cell.name == published.cell)?,
-            ))
-        });
-        let (first, cell) = pairs.next()?;
-        cost_of(cell, name)?.ratio(&cost_of(first, name)?)
-    };
-    let rows = published.ratios.iter();
-    rows.map(|(theirs, function, ratio)| PublishedRatio {
-        theirs,
-        function,
-        published: *ratio,
-        ours: ours(function),
-    })
-    .collect()
-}
-
-/// A name for a column: those of Rust's functions may fill a screen.
-pub(crate) fn shortened(name: &str) -> String {
-    const LONGEST: usize = 32;
-    match name.char_indices().nth(LONGEST) {
-        Some(_) => name.chars().take(LONGEST - 1).chain(['…']).collect(),
-        None => name.to_string(),
-    }
-}
-
-/// The unit of a cell's costs.
-pub(crate) fn unit(cell: &CellSummary) -> &'static str {
-    if cell.has_transactions() {
-        Figure::CpuUsPerTransaction.unit()
-    } else {
-        Figure::CpuUsPerKib.unit()
-    }
+fn row(name: &str, shares: [String; 2], cost: &Cost, before: Option<&Cost>) -> Vec<Cell> {
+    let [own, with_callees] = shares;
+    let ratio = before.and_then(|before| cost.ratio(before));
+    vec![
+        name.into(),
+        own.into(),
+        with_callees.into(),
+        estimate(cost.us_per_s.as_ref(), 1e-3).into(),
+        estimate(cost.us_per_unit.as_ref(), 1.0).into(),
+        estimate(ratio.as_ref(), 1.0).into(),
+    ]
 }
 
 /// Notes on the samples of each cell with call chains, and on how to read the tables.
-pub(crate) fn notes<'a>(cells: impl Iterator<Item = &'a CellSummary>) -> Vec<String> {
-    let mut lines: Vec<String> = cells
-        .filter_map(|cell| Some(format!("{}: {}", cell.name, samples(cell)?)))
+fn notes(cells: &[CellSummary]) -> Vec<String> {
+    let sampled = cells.iter().filter(|cell| !cell.profiles.is_empty());
+    let mut lines: Vec<String> = sampled
+        .map(|cell| {
+            let of_ends: Vec<String> = cell.profiles.iter().map(samples).collect();
+            format!("{}: Samples: {}.", cell.name, of_ends.join("; "))
+        })
         .collect();
     if !lines.is_empty() {
         lines.push(
@@ -154,4 +98,18 @@ pub(crate) fn notes<'a>(cells: impl Iterator<Item = &'a CellSummary>) -> Vec<Str
         );
     }
     lines
+}
+
+/// Number of samples of an end, and what took them.
+fn samples(profile: &Profile) -> String {
+    let end = whose(profile.scope);
+    let mut text = format!("{end} {} by {}", profile.samples, profile.source);
+    if profile.samples_unknown > 0 {
+        let percent = profile.samples_unknown as f64 / profile.samples as f64 * 100.0;
+        text += &format!(" ({} % with a function unknown)", show(percent));
+    }
+    if profile.samples_left_out > 0 {
+        text += &format!(", {} in rare chains omitted", profile.samples_left_out);
+    }
+    text
 }

@@ -1,10 +1,10 @@
 //! The chart of published figures beside ours.
 
+use super::charts::{Chart, Point, chart, curve_name, point};
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
 use crate::derive::levels::Levels;
 use crate::derive::number::unit_in_tables;
-use crate::sections::charts::{Chart, Point, chart, curve_name, point};
 use crate::summary::Summary;
 use crate::words::labels;
 
@@ -41,7 +41,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
     let mut of = None;
-    let levels = Levels::new(summary, &cells);
+    let levels = Levels::new(&summary.study.vary, &cells);
     let together = levels.together(knob);
     for (&cell, name) in cells.iter().zip(levels.others(knob)) {
         let here = cell.has_or_both(published.quantity);

@@ -2,8 +2,8 @@
 
 use tcpcost_study::{ConnectionSeries, HostName};
 
+use super::charts::{Axis, Chart, Point};
 use crate::derive::cell::CellSummary;
-use crate::sections::charts::{Axis, Chart, Point};
 use crate::summary::Summary;
 
 /// Limit on curves: more cannot be distinguished.

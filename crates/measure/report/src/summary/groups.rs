@@ -5,9 +5,9 @@ use tcpcost_study::{Derived, Series, Value};
 use crate::derive::cell::{CellSummary, Load};
 use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
+use crate::derive::number::ABSENT;
 use crate::derive::number::show_estimate;
 use crate::judge::comparable::Incomparable;
-use crate::render::table::ABSENT;
 use crate::summary::Summary;
 
 /// Cells that can be compared: they have the same main quantity, and are all at a fixed rate or all

@@ -4,6 +4,7 @@
 //! unmarked ones.
 
 pub(crate) mod groups;
+pub(crate) mod published_functions;
 pub(crate) mod published_table;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use crate::derive::opening::{Openings, openings};
 use crate::derive::warned::{self, Warned};
 use crate::judge::comparison::{Comparison, Earlier, against_baseline, comparisons};
 use crate::judge::conclusions::{Finding, findings};
-use crate::judge::contrasts::{Headline, headlines};
+use crate::judge::contrasts::{MainContrast, main_contrasts};
 use crate::judge::differences::{MachinesAndCells, differences};
 use crate::judge::effects::{Effect, effects};
 use crate::judge::meter_cost::{MeterCost, meter_costs};
@@ -54,7 +55,7 @@ pub struct Summary {
     /// Effects of the knobs in which the cells differ.
     pub effects: Vec<Effect>,
     /// Contrasts that the study must decide.
-    pub headlines: Vec<Headline>,
+    pub main_contrasts: Vec<MainContrast>,
     /// Verdicts on pairs of cells, if they are asked for.
     pub comparisons: Vec<Comparison>,
     /// Differences of conditions between the compared runs, a line for each.
@@ -116,7 +117,7 @@ impl Summary {
         Summary {
             judged: judge(study, &cells),
             effects: effects(&cells, &findings),
-            headlines: headlines(study, &cells),
+            main_contrasts: main_contrasts(study, &cells),
             comparisons: comparisons(study, &cells),
             differences: Vec::new(),
             statements: tested(&study.statements, &findings),
@@ -168,9 +169,9 @@ impl Summary {
     }
 
     /// Contrasts that the study must decide but that are not decided.
-    pub fn undecided(&self) -> impl Iterator<Item = &Headline> {
-        let headlines = self.headlines.iter();
-        headlines.filter(|headline| !headline.is_decided(&self.study))
+    pub fn undecided(&self) -> impl Iterator<Item = &MainContrast> {
+        let contrasts = self.main_contrasts.iter();
+        contrasts.filter(|contrast| !contrast.is_decided(&self.study))
     }
 
     /// Hosts that have a record in any cell.

@@ -54,13 +54,6 @@ pub(crate) fn rows(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)>
     Some((table, rows.collect()))
 }
 
-/// The published table for people: only rows for which there are cells of ours.
-pub(crate) fn shown(summary: &Summary) -> Option<(&PublishedTable, Vec<Row<'_>>)> {
-    let (table, mut rows) = rows(summary)?;
-    rows.retain(|row| !row.ours.is_empty());
-    (!rows.is_empty()).then_some((table, rows))
-}
-
 /// The published table for the JSON document.
 #[derive(Serialize)]
 pub(crate) struct TableJson<'a> {

@@ -3,12 +3,12 @@
 use tcpcost_study::{Derived, Figure, Scope};
 
 use crate::derive::contrast::Contrast;
-use crate::derive::number::{precise, show};
+use crate::derive::number::{precise, show, signed};
 use crate::judge::comparable::Incomparable;
 use crate::judge::comparison::{Basis, Comparison, StoredVerdict};
 use crate::judge::decision::Decision;
 use crate::judge::effects::{is_established, row};
-use crate::words::effects::{claim, cost, signed};
+use crate::words::effects::{claim, cost};
 
 /// Sentence of a verdict, such as `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12
 /// pairs).`

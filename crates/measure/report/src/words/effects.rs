@@ -3,7 +3,7 @@
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::derive::estimate::Estimate;
-use crate::derive::number::precise;
+use crate::derive::number::{percent_decimals, precise, signed};
 use crate::judge::conclusions::Sign;
 use crate::judge::effects::{Effect, EffectAt, LayerShare, Moved, is_established, row};
 use crate::words::labels;
@@ -141,37 +141,6 @@ fn size(percent: &Estimate) -> String {
     })
 }
 
-/// Percentage such as `−3 % [−15, 5]`, with one decimal if the median is below 10.
-pub(crate) fn signed(percent: &Estimate) -> String {
-    let width = percent.lo.zip(percent.hi).map(|(lo, hi)| hi - lo);
-    // Two decimals for an interval so narrow that its ends would be equal, as for instructions.
-    let decimals = match width {
-        Some(width) if width > 0.0 && width < NARROW => 2,
-        _ => decimals(percent.median),
-    };
-    let digits = |value: f64| precise(value, decimals);
-    match percent.lo.zip(percent.hi) {
-        Some((lo, hi)) => format!(
-            "{} % [{}, {}]",
-            digits(percent.median),
-            digits(lo),
-            digits(hi)
-        ),
-        None => format!("{} %", digits(percent.median)),
-    }
-}
-
-/// Decimals of a percentage: one below 10, and two for what almost went to zero, so that it is not −100 %.
-fn decimals(percent: f64) -> usize {
-    match percent {
-        _ if percent > -100.0 && percent < -99.5 => 2,
-        _ => usize::from(percent.abs() < 10.0),
-    }
-}
-
-/// Width of an interval, in percentage points, whose ends one decimal does not distinguish.
-const NARROW: f64 = 0.2;
-
 /// Text such as `, because of copy: 63 % of the difference by its call chains`.
 fn because(cause: LayerShare) -> String {
     let share = precise((cause.share * 100.0).min(100.0), 0);
@@ -194,7 +163,7 @@ fn with(moved: Moved) -> String {
     format!(
         " Also changed: {}{whose} {plus}{} %.",
         row.words,
-        precise(moved.percent.median, decimals(moved.percent.median))
+        precise(moved.percent.median, percent_decimals(moved.percent.median))
     )
 }
 

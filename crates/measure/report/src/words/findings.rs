@@ -200,18 +200,12 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
         let Some(estimate) = &alike[0].1 else {
             return format!("{name}not measured");
         };
-        let against = published.map_or(String::new(), |figure| {
-            let against = match Against::of(estimate, figure) {
-                Against::Within => "in the interval",
-                Against::Near => "the same within 0.5 %",
-                Against::Below => "less here",
-                Against::Above => "more here",
-                Against::Unknown => "too few trials to show a difference",
-            };
+        let published = published.map_or(String::new(), |figure| {
+            let against = Against::of(estimate, figure);
             let figure = precise(figure * scale, decimals(estimate, scale));
-            format!(" (published {figure}, {against})")
+            beside(&figure, against, "too few trials to show a difference")
         });
-        format!("{name}{}{against}", with_interval(estimate, scale))
+        format!("{name}{}{published}", with_interval(estimate, scale))
     });
     let shown: Vec<String> = shown.collect();
     let beginning = names.first().map_or("", |name| &name[..common]);
@@ -221,6 +215,19 @@ fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f6
         _ => beginning,
     };
     format!("{beginning}{}", shown.join(", "))
+}
+
+/// A published figure and how ours compares with it. `unknown` describes a comparison without an interval.
+fn beside(figure: &str, against: Against, unknown: &str) -> String {
+    let words = match against {
+        Against::Within => "in the interval",
+        Against::Near => "the same within 0.5 %",
+        Against::Below => "less here",
+        Against::Above => "more here",
+        Against::Unknown => unknown,
+    };
+    let between = if words.is_empty() { "" } else { ", " };
+    format!(" (published {figure}{between}{words})")
 }
 
 /// Number of bytes of the ending that all names share, in whole words, beyond their common beginning.
@@ -278,18 +285,14 @@ fn step(of: Derived, step: &Step, is_first: bool) -> String {
         false => effects::again(of, percent),
     };
     let published = step.published_percent.map_or(String::new(), |figure| {
+        // For a decrease, the lower end is the larger effect.
         let against = match Against::of(percent, figure) {
-            Against::Within => ", in the interval",
-            Against::Near => ", the same within 0.5 %",
-            // For a decrease, the lower end is the larger effect.
-            Against::Below if figure < 0.0 => ", more here",
-            Against::Above if figure < 0.0 => ", less here",
-            Against::Below => ", less here",
-            Against::Above => ", more here",
-            Against::Unknown => "",
+            Against::Below if figure < 0.0 => Against::Above,
+            Against::Above if figure < 0.0 => Against::Below,
+            other => other,
         };
-        let signed = format!("{figure:+.1}").replace('-', "\u{2212}");
-        format!(" (published {signed} %{against})")
+        let signed = format!("{figure:+.1} %").replace('-', "\u{2212}");
+        beside(&signed, against, "")
     });
     let held = step.held.map_or("", |held| match held {
         Held::Holds => " (as stated)",
@@ -313,15 +316,9 @@ fn line(
         through => format!(", by a line{through}"),
     };
     let published = published.map_or(String::new(), |figure| {
-        let against = match Against::of(slope, figure) {
-            Against::Within => "in the interval",
-            Against::Near => "the same within 0.5 %",
-            Against::Below => "less here",
-            Against::Above => "more here",
-            Against::Unknown => "too few repetitions to show a difference",
-        };
+        let against = Against::of(slope, figure);
         let figure = precise(figure, decimals(slope, 1.0));
-        format!(" (published {figure}, {against})")
+        beside(&figure, against, "too few repetitions to show a difference")
     });
     let shown = with_interval(slope, 1.0);
     let told = match Sign::of(slope) {

@@ -1,6 +1,6 @@
 //! Labels and footnotes that the text and the page share, so that they cannot disagree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tcpcost_counts::Buffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
@@ -243,51 +243,43 @@ pub(crate) fn whose_cpus(cell: &CellSummary, scope: Scope) -> String {
 
 /// Segmentation regimes as read back, each with its cells if there are several.
 pub(crate) fn regimes(summary: &Summary) -> Vec<String> {
-    let mut by_regime: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for cell in &summary.cells {
-        if let Some(regime) = cell.regime() {
-            by_regime.entry(regime).or_default().push(&cell.name);
-        }
-    }
-    let several = by_regime.len() > 1;
-    by_regime
-        .iter()
-        .map(|(name, cells)| {
-            let whose = if several {
-                format!(" ({})", cells.join("; "))
-            } else {
-                String::new()
-            };
-            format!("Segmentation as read back: {}{whose}.", regime(name))
-        })
+    let regimes = by_text(summary, |cell| Some(regime(&cell.regime()?)));
+    let lines = regimes.into_iter();
+    lines
+        .map(|text| format!("Segmentation as read back: {text}."))
         .collect()
 }
 
 /// Sizes of socket buffers for each host: requested, and actual at the end of the interval (Jones 2005: 128
 /// KB requested gave 256 KB). Each with its cells if there are several.
 pub(crate) fn buffers(summary: &Summary) -> Vec<String> {
-    let mut by_sizes: Vec<(String, Vec<&str>)> = Vec::new();
+    let sizes = by_text(summary, |cell| {
+        let hosts = cell.hosts().into_iter();
+        let sizes: Vec<String> = hosts.filter_map(|host| buffers_of(cell, host)).collect();
+        (!sizes.is_empty()).then(|| sizes.join("; "))
+    });
+    let lines = sizes.into_iter();
+    lines
+        .map(|text| format!("Buffers of the first connection: {text}."))
+        .collect()
+}
+
+/// The different texts of cells, each with the names of its cells if there are several texts.
+fn by_text(summary: &Summary, of: impl Fn(&CellSummary) -> Option<String>) -> Vec<String> {
+    let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
     for cell in &summary.cells {
-        let hosts = cell.hosts();
-        let sizes = hosts.iter().filter_map(|&host| buffers_of(cell, host));
-        let sizes = sizes.collect::<Vec<_>>().join("; ");
-        if sizes.is_empty() {
-            continue;
-        }
-        match by_sizes.iter_mut().find(|(of, _)| *of == sizes) {
+        let Some(text) = of(cell) else { continue };
+        match texts.iter_mut().find(|(seen, _)| *seen == text) {
             Some((_, cells)) => cells.push(&cell.name),
-            None => by_sizes.push((sizes, vec![&cell.name])),
+            None => texts.push((text, vec![&cell.name])),
         }
     }
-    let several = by_sizes.len() > 1;
-    let line = |(sizes, cells): (String, Vec<&str>)| {
-        let whose = match several {
-            true => format!(" ({})", cells.join("; ")),
-            false => String::new(),
-        };
-        format!("Buffers of the first connection: {sizes}{whose}.")
+    let several = texts.len() > 1;
+    let with_cells = |(text, cells): (String, Vec<&str>)| match several {
+        true => format!("{text} ({})", cells.join("; ")),
+        false => text,
     };
-    by_sizes.into_iter().map(line).collect()
+    texts.into_iter().map(with_cells).collect()
 }
 
 /// Text such as `client: to send 256KiB asked, 512KiB had, to receive none asked, 6MiB had`.
@@ -537,26 +529,30 @@ fn cpus(cell: &CellSummary, scope: Scope) -> BTreeSet<&(String, usize)> {
         .collect()
 }
 
-/// Explanations of the marks in a table, of fixed rate and of CPU-bound. Without `details`, only those that
-/// are needed to read the answer correctly.
-pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
-    let mut notes = Vec::new();
-    let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
-    let fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
-    if details && any(&fixed) {
-        notes.push(
-            "Fixed rate: these cells do equal work, so their CPU costs can be compared directly."
-                .to_string(),
-        );
-    }
-    if details && any(&|cell| !fixed(cell)) {
-        notes.push(
+/// Explanations of fixed rate and of CPU-bound.
+pub(crate) fn loads(summary: &Summary) -> Vec<String> {
+    let is_fixed = |cell: &CellSummary| cell.load != Load::CpuBound;
+    let any = |wanted: bool| summary.cells.iter().any(|cell| is_fixed(cell) == wanted);
+    let notes = [
+        (
+            true,
+            "Fixed rate: these cells do equal work, so their CPU costs can be compared directly.",
+        ),
+        (
+            false,
             "CPU-bound: these cells run as fast as the CPU allows, so their work and cost drift with the \
              machine. Trust the ratio to the first cell, which compares trials of the same repetition, \
-             more than the absolute cost."
-                .to_string(),
-        );
-    }
+             more than the absolute cost.",
+        ),
+    ];
+    let notes = notes.into_iter().filter(|(is_fixed, _)| any(*is_fixed));
+    notes.map(|(_, note)| note.to_string()).collect()
+}
+
+/// Explanations of the marks in a table, and of what is needed to read the answer correctly.
+pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let any = |of: &dyn Fn(&CellSummary) -> bool| summary.cells.iter().any(of);
     if let Some(step) = coarsest_step(summary) {
         notes.push(format!(
             "/proc/stat counts in steps of 10 ms, here up to {} % of a cell's main number. An \
@@ -566,9 +562,6 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
     }
     notes.extend(copy_path::note(&summary.cells));
     notes.extend(comparable::note(&summary.cells));
-    if details {
-        notes.extend(cross_check(summary));
-    }
     if summary.is_partial() {
         let limit = summary
             .study
@@ -630,7 +623,7 @@ pub(crate) fn notes(summary: &Summary, details: bool) -> Vec<String> {
 }
 
 /// Largest difference over the cells between the counts of kernel and workload.
-fn cross_check(summary: &Summary) -> Option<String> {
+pub(crate) fn cross_check(summary: &Summary) -> Option<String> {
     let worst = |kind| {
         let medians = summary
             .cells

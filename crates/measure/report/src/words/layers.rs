@@ -5,7 +5,6 @@ use crate::derive::estimate::Estimate;
 use crate::derive::number::show_estimate;
 use crate::derive::profile::{Layer, Profile};
 use crate::derive::scope::whose;
-use crate::sections::profiles::unit;
 use crate::summary::Summary;
 
 /// Limit on the layers in a sentence.
@@ -66,7 +65,7 @@ fn sentence(first: (&CellSummary, &Profile), other: (&CellSummary, &Profile)) ->
         .map(|(place, (layer, growth, ratio))| {
             let by = show_estimate(growth, 1.0);
             let (order, unit) = match place {
-                0 => ("", format!(" {}", unit(other.0))),
+                0 => ("", format!(" {}", other.0.cost_unit())),
                 _ => ("then ", String::new()),
             };
             let most = if place == 0 { " grew most" } else { "" };

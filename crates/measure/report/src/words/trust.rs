@@ -65,7 +65,7 @@ fn undecided(summary: &Summary) -> Option<String> {
     // The verdict of a comparison has this information already.
     let target = summary.study.measure.contrast_target?;
     let undecided: Vec<_> = summary.undecided().collect();
-    let all = summary.headlines.len();
+    let all = summary.main_contrasts.len();
     let done = undecided
         .iter()
         .filter_map(|one| Some(one.contrast?.ratio.n))

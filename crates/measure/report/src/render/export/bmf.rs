@@ -1,14 +1,14 @@
 //! Bencher Metric Format: benchmark, measure, value with its bounds
 //! (bencher.dev/docs/reference/bencher-metric-format).
 //!
-//! A benchmark is a cell, a measure a figure of its headline. Bencher keeps a chart for each
+//! A benchmark is a cell, a measure a figure that is tracked. Bencher keeps a chart for each
 //! measure, and all figures of a cell would be about a hundred.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{headline, names, pretty};
+use super::{names, pretty, tracked};
 use crate::summary::Summary;
 
 /// Value of one measure with its interval.
@@ -26,7 +26,7 @@ pub fn bmf(summaries: &[Summary]) -> String {
     let mut benchmarks: BTreeMap<String, BTreeMap<String, Metric>> = BTreeMap::new();
     for (summary, run) in summaries.iter().zip(names(summaries)) {
         for cell in summary.cells.iter().filter(|cell| cell.n > 0) {
-            let measures = headline(summary, cell).into_iter().map(|(of, estimate)| {
+            let measures = tracked(summary, cell).into_iter().map(|(of, estimate)| {
                 let metric = Metric {
                     value: estimate.median,
                     lower_value: estimate.lo,

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::{headline, names, pretty};
+use super::{names, pretty, tracked};
 use crate::derive::number::show;
 use crate::summary::Summary;
 
@@ -25,7 +25,7 @@ pub fn github_benchmark(summaries: &[Summary]) -> String {
     let mut list = Vec::new();
     for (summary, run) in summaries.iter().zip(names(summaries)) {
         for cell in &summary.cells {
-            for (of, estimate) in headline(summary, cell) {
+            for (of, estimate) in tracked(summary, cell) {
                 if of.kind.lower_is_better() != Some(true) {
                     continue;
                 }

@@ -42,20 +42,20 @@ fn pretty(of: &impl Serialize) -> String {
 
 /// Figures of a cell that are tracked from run to run: main quantity, amount of work, and
 /// quantities with thresholds.
-fn headline<'a>(summary: &Summary, cell: &'a CellSummary) -> Vec<(Derived, &'a Estimate)> {
+fn tracked<'a>(summary: &Summary, cell: &'a CellSummary) -> Vec<(Derived, &'a Estimate)> {
     let work = [Figure::Goodput, Figure::TransactionsPerS].map(Derived::total);
     let limited = summary.judged.iter();
     let limited = limited.filter(|judged| judged.cell.as_ref() == Some(&cell.name));
-    let mut headline: Vec<(Derived, &Estimate)> = Vec::new();
+    let mut tracked: Vec<(Derived, &Estimate)> = Vec::new();
     for of in std::iter::once(cell.main)
         .chain(work)
         .chain(limited.map(|judged| judged.quantity))
     {
         if let Some(estimate) = cell.estimates.get(&of)
-            && !headline.iter().any(|(seen, _)| *seen == of)
+            && !tracked.iter().any(|(seen, _)| *seen == of)
         {
-            headline.push((of, estimate));
+            tracked.push((of, estimate));
         }
     }
-    headline
+    tracked
 }

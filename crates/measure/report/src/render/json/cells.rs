@@ -12,7 +12,6 @@ use crate::derive::estimate::Estimate;
 use crate::derive::fleet::Fleet;
 use crate::derive::operations::OperationSummary;
 use crate::derive::warned::Warned;
-use crate::sections::profiles::unit;
 use crate::summary::Summary;
 
 #[derive(Serialize)]
@@ -298,7 +297,7 @@ pub(super) fn cells(summary: &Summary) -> Vec<CellJson<'_>> {
             profiles: cell
                 .profiles
                 .iter()
-                .map(|one| profile(one, unit(cell)))
+                .map(|one| profile(one, cell.cost_unit()))
                 .collect(),
         })
         .collect()

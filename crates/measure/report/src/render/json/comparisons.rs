@@ -8,7 +8,7 @@ use tcpcost_study::Study;
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
 use crate::judge::comparison::{Basis, Comparison, StoredVerdict};
-use crate::judge::contrasts::Headline;
+use crate::judge::contrasts::MainContrast;
 use crate::words::comparisons::sentence;
 
 #[derive(Serialize)]
@@ -106,7 +106,7 @@ pub(super) struct UndecidedJson<'a> {
     repetitions_needed: Option<usize>,
 }
 
-pub(super) fn undecided<'a>(study: &Study, one: &'a Headline) -> UndecidedJson<'a> {
+pub(super) fn undecided<'a>(study: &Study, one: &'a MainContrast) -> UndecidedJson<'a> {
     UndecidedJson {
         from: &one.from,
         to: &one.to,

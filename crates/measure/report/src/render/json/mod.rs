@@ -16,7 +16,7 @@ use crate::derive::estimate::Estimate;
 use crate::derive::opening::Openings;
 use crate::judge::thresholds::Verdict;
 use crate::summary::Summary;
-use crate::summary::published_table;
+use crate::summary::{published_functions, published_table};
 use crate::words::trust::trust;
 
 /// The summary as one JSON document, indented, with a line end.
@@ -189,7 +189,7 @@ impl<'a> Document<'a> {
                     source: &of.source,
                     cell: &of.cell,
                     host: of.host,
-                    functions: crate::sections::profiles::published(summary)
+                    functions: published_functions::ratios(summary)
                         .into_iter()
                         .map(|row| PublishedFunctionJson {
                             published: row.theirs,
