@@ -104,110 +104,112 @@ const HOSTS_LEAST: usize = 3;
 impl Fleet {
     /// Fleet from the measured records of one cell. `None` if fewer than three hosts took part.
     pub fn of(records: &[&Record], min_effect: f64) -> Option<Fleet> {
-        let mut values: BTreeMap<HostName, BTreeMap<Figure, Vec<f64>>> = BTreeMap::new();
         let measured = records.iter().filter(|record| record.is_measured());
-        let mut rounds = 0;
-        for record in measured {
-            rounds += 1;
-            for traffic in &record.topology.traffic {
-                let found = derive_pair(record, *traffic);
-                for host in [traffic.on, traffic.to] {
-                    let of_host = values.entry(host).or_default();
-                    for figure in JUDGED.into_iter().chain(COUNTS) {
-                        if let Some(value) = value_of(&found, figure, host) {
-                            of_host.entry(figure).or_default().push(value);
-                        }
-                    }
-                }
-            }
-        }
-        if values.len() < HOSTS_LEAST {
-            return None;
-        }
-        // Each of these intervals can miss its median by chance. With this confidence of each, all
-        // hold together with [`CONFIDENCE`].
-        let confidence = 1.0 - (1.0 - CONFIDENCE) / values.len() as f64;
-        let estimates = |of: &BTreeMap<Figure, Vec<f64>>| {
-            let each = of.iter().filter_map(|(&figure, values)| {
-                Some((figure, Estimate::at(values.iter().copied(), confidence)?))
-            });
-            each.collect()
-        };
-        let all: BTreeMap<HostName, BTreeMap<Figure, Estimate>> = values
-            .iter()
-            .map(|(&host, of)| (host, estimates(of)))
-            .collect();
-        let figures: BTreeSet<Figure> = all.values().flat_map(BTreeMap::keys).copied().collect();
+        let measured: Vec<&Record> = measured.copied().collect();
+        let mut hosts = estimates(&measured)?;
+        let figures: BTreeSet<Figure> = hosts.values().flat_map(BTreeMap::keys).copied().collect();
         let median = |&figure: &Figure| {
-            let medians = all.values().filter_map(|of| Some(of.get(&figure)?.median));
+            let medians = hosts
+                .values()
+                .filter_map(|of| Some(of.get(&figure)?.median));
             Some((figure, Estimate::new(medians)?.median))
         };
-        let medians: BTreeMap<Figure, f64> = figures.iter().filter_map(median).collect();
-        let differs = |estimate: &Estimate, median: f64| {
-            let (Some(lo), Some(hi)) = (estimate.lo, estimate.hi) else {
-                return false;
-            };
-            let is_beyond = lo > median || hi < median;
-            is_beyond && (estimate.median - median).abs() > min_effect * median.abs()
-        };
-        let mut outliers = Vec::new();
-        for (&host, of) in &all {
-            for figure in JUDGED {
-                let (Some(estimate), Some(&median)) = (of.get(&figure), medians.get(&figure))
-                else {
-                    continue;
-                };
-                if differs(estimate, median) {
-                    let counts = COUNTS.iter().filter_map(|figure| {
-                        let (estimate, &median) = (of.get(figure)?, medians.get(figure)?);
-                        differs(estimate, median).then_some(Because {
-                            figure: *figure,
-                            value: estimate.median,
-                            median,
-                        })
-                    });
-                    let spread = |because: &Because| spread(&all, because.figure, because.median);
-                    let far = |because: &Because| {
-                        (because.value - because.median).abs() / spread(because)
-                    };
-                    outliers.push(Outlier {
-                        host,
-                        figure,
-                        estimate: *estimate,
-                        median,
-                        because: counts.max_by(|one, other| far(one).total_cmp(&far(other))),
-                    });
-                }
-            }
-        }
-        let far = |outlier: &Outlier| outlier.ratio().ln().abs();
-        outliers.sort_by(|one, other| far(other).total_cmp(&far(one)));
-        let judged = |mut of: BTreeMap<Figure, Estimate>| {
+        let mut medians: BTreeMap<Figure, f64> = figures.iter().filter_map(median).collect();
+        let outliers = outliers(&hosts, &medians, min_effect);
+        for of in hosts.values_mut() {
             of.retain(|figure, _| JUDGED.contains(figure));
-            of
-        };
-        let mut medians = medians;
+        }
         medians.retain(|figure, _| JUDGED.contains(figure));
         Some(Fleet {
-            rounds,
-            hosts: all
-                .into_iter()
-                .map(|(host, of)| (host, judged(of)))
-                .collect(),
+            rounds: measured.len(),
+            hosts,
             medians,
             outliers,
         })
     }
 }
 
+/// Estimates of each host.
+type ByHost = BTreeMap<HostName, BTreeMap<Figure, Estimate>>;
+
+/// Estimates of the hosts, whose intervals all hold together with [`CONFIDENCE`]. `None` for fewer than three hosts.
+fn estimates(measured: &[&Record]) -> Option<ByHost> {
+    let mut values: BTreeMap<HostName, BTreeMap<Figure, Vec<f64>>> = BTreeMap::new();
+    for record in measured {
+        for traffic in &record.topology.traffic {
+            let found = derive_pair(record, *traffic);
+            for host in [traffic.on, traffic.to] {
+                let of_host = values.entry(host).or_default();
+                for figure in JUDGED.into_iter().chain(COUNTS) {
+                    if let Some(value) = value_of(&found, figure, host) {
+                        of_host.entry(figure).or_default().push(value);
+                    }
+                }
+            }
+        }
+    }
+    if values.len() < HOSTS_LEAST {
+        return None;
+    }
+    // Each of these intervals can miss its median by chance.
+    let confidence = 1.0 - (1.0 - CONFIDENCE) / values.len() as f64;
+    let of_host = |of: BTreeMap<Figure, Vec<f64>>| {
+        let each = of.into_iter();
+        each.filter_map(|(figure, values)| Some((figure, Estimate::at(values, confidence)?)))
+            .collect()
+    };
+    let hosts = values.into_iter();
+    Some(hosts.map(|(host, of)| (host, of_host(of))).collect())
+}
+
+/// Hosts that differ from the median of all hosts, the most distant first.
+fn outliers(hosts: &ByHost, medians: &BTreeMap<Figure, f64>, min_effect: f64) -> Vec<Outlier> {
+    let differs = |estimate: &Estimate, median: f64| {
+        let interval = estimate.lo.zip(estimate.hi);
+        let is_beyond = interval.is_some_and(|(lo, hi)| lo > median || hi < median);
+        is_beyond && (estimate.median - median).abs() > min_effect * median.abs()
+    };
+    let differing = |of: &BTreeMap<Figure, Estimate>, figure: Figure| {
+        let (estimate, &median) = (of.get(&figure)?, medians.get(&figure)?);
+        differs(estimate, median).then_some((*estimate, median))
+    };
+    let distance = |because: &Because| {
+        let spread = spread(hosts, because.figure, because.median);
+        (because.value - because.median).abs() / spread
+    };
+    let mut outliers = Vec::new();
+    for (&host, of) in hosts {
+        for figure in JUDGED {
+            let Some((estimate, median)) = differing(of, figure) else {
+                continue;
+            };
+            let counts = COUNTS.iter().filter_map(|&figure| {
+                let (estimate, median) = differing(of, figure)?;
+                let value = estimate.median;
+                Some(Because {
+                    figure,
+                    value,
+                    median,
+                })
+            });
+            outliers.push(Outlier {
+                host,
+                figure,
+                estimate,
+                median,
+                because: counts.max_by(|one, other| distance(one).total_cmp(&distance(other))),
+            });
+        }
+    }
+    let far = |outlier: &Outlier| outlier.ratio().ln().abs();
+    outliers.sort_by(|one, other| far(other).total_cmp(&far(one)));
+    outliers
+}
+
 /// Median distance of the hosts from the median of all, but at least 1 % of that median. A count
 /// that varies among all hosts thus explains less than one in which the others agree.
-fn spread(
-    all: &BTreeMap<HostName, BTreeMap<Figure, Estimate>>,
-    figure: Figure,
-    median: f64,
-) -> f64 {
-    let of = all.values().filter_map(|of| of.get(&figure));
+fn spread(hosts: &ByHost, figure: Figure, median: f64) -> f64 {
+    let of = hosts.values().filter_map(|of| of.get(&figure));
     let distances = of.map(|estimate| (estimate.median - median).abs());
     let distance = Estimate::new(distances).map_or(0.0, |estimate| estimate.median);
     distance.max(0.01 * median.abs()).max(f64::MIN_POSITIVE)

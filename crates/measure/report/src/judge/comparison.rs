@@ -1,5 +1,6 @@
 //! Comparison of two cells: a verdict on whether the second costs more, and other quantities that changed.
 
+use serde::Serialize;
 use tcpcost_study::{Derived, Figure, Study};
 
 use crate::derive::cell::CellSummary;
@@ -53,7 +54,7 @@ pub enum Basis {
 }
 
 /// Details of a verdict on stored runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredVerdict {
     /// Runs before the change.
     pub before: usize,
@@ -63,15 +64,19 @@ pub struct StoredVerdict {
     pub cells: usize,
     /// Ratio of the cost of all cells together, after over before. It has an interval only if the runs
     /// alternated.
+    #[serde(rename = "level_ratio")]
     pub level: Option<Estimate>,
     /// True if `level` changed too much for cells to be compared.
+    #[serde(skip)]
     pub is_too_far: bool,
     /// True if this is the verdict on `level`, not on a cell.
+    #[serde(skip)]
     pub is_of_level: bool,
     /// True if the change is significant among those of all cells, by Holm's rule. The exit code follows only
     /// such verdicts.
     pub stands: bool,
     /// Smallest change that these runs could show, as a fraction.
+    #[serde(rename = "visible_ratio")]
     pub visible: Option<f64>,
     /// Estimated number of runs before and after, in turn, that would show a change of 20 %.
     pub runs_needed: Option<usize>,
@@ -218,95 +223,103 @@ pub(crate) fn against_baseline(
     min_effect: f64,
     to_decide: impl Fn(&str, Option<usize>) -> String,
 ) -> Vec<Comparison> {
-    let level = runs.common();
-    let n_cells = runs.n_cells();
-    let is_too_far = runs.are_too_unlike();
-    let verdict = |shift: Option<Shift>, is_of_level: bool, cell: &str| {
-        let runs_needed = shift.and_then(|shift| shift.runs_needed());
-        Basis::Runs(StoredVerdict {
-            before: runs.before.len(),
-            after: runs.after.len(),
-            cells: n_cells,
-            level: level.map(|level| level.contrast().ratio),
-            is_too_far,
-            is_of_level,
-            stands: false,
-            visible: shift.and_then(|shift| Some(shift.half_width()?.exp_m1())),
-            runs_needed,
-            to_decide: to_decide(cell, runs_needed),
-        })
+    let baseline = Baseline {
+        runs,
+        level: runs.common(),
+        n_cells: runs.n_cells(),
+        is_too_far: runs.are_too_unlike(),
+        min_effect,
+        to_decide,
     };
-    let mut all = Vec::new();
-    let mut shifts = Vec::new();
-    for cell in cells {
-        let Some(earlier) = runs.earlier(cell) else {
-            continue;
-        };
-        if earlier.counts_instructions && cell.counts_instructions {
-            let contrast = |of| runs.of_boots(cell, of);
-            all.push(Comparison::new(
-                earlier,
-                cell,
-                earlier.main,
-                Basis::Boots,
-                min_effect,
-                contrast,
-            ));
-            shifts.push(None);
-            continue;
+    let of_cells = cells.iter().filter_map(|cell| baseline.cell(cell));
+    let of_level = cells.first().and_then(|first| baseline.level(first));
+    let mut all: Vec<(Comparison, Option<Shift>)> = of_cells.chain(of_level).collect();
+    let shifts = all.iter().filter_map(|(_, shift)| *shift);
+    let values: Vec<f64> = shifts.map(|shift| shift.p_value(1.0)).collect();
+    let judged = all.iter_mut().filter(|(_, shift)| shift.is_some());
+    for ((one, _), stands) in judged.zip(holm(&values)) {
+        if let Basis::Runs(stored) = &mut one.basis {
+            stored.stands = stands;
         }
-        let main = runs.main(cell);
-        let change = runs.against_others(cell, main);
-        let contrast = |of: Derived| {
-            let is_cost = of == main || INSTRUCTIONS.contains(&of.kind);
-            let shift = match is_cost {
-                true => runs.against_others(cell, of),
-                false => runs.by_itself(cell, of),
+    }
+    all.into_iter().map(|(one, _)| one).collect()
+}
+
+/// Earlier runs that cells are compared with.
+struct Baseline<'a, F> {
+    runs: &'a StoredRuns<'a>,
+    /// Change of all cells together.
+    level: Option<Shift>,
+    n_cells: usize,
+    is_too_far: bool,
+    min_effect: f64,
+    to_decide: F,
+}
+
+impl<F: Fn(&str, Option<usize>) -> String> Baseline<'_, F> {
+    /// Comparison of a cell, with the change that may be significant. `None` if the earlier runs lack the cell.
+    fn cell(&self, cell: &CellSummary) -> Option<(Comparison, Option<Shift>)> {
+        let runs = self.runs;
+        let earlier = runs.earlier(cell)?;
+        let (mut one, shift) = if earlier.counts_instructions && cell.counts_instructions {
+            let contrast = |of| runs.of_boots(cell, of);
+            let (main, basis) = (earlier.main, Basis::Boots);
+            let one = Comparison::new(earlier, cell, main, basis, self.min_effect, contrast);
+            (one, None)
+        } else {
+            let main = runs.main(cell);
+            let contrast = |of: Derived| {
+                let is_cost = of == main || INSTRUCTIONS.contains(&of.kind);
+                let shift = match is_cost {
+                    true => runs.against_others(cell, of),
+                    false => runs.by_itself(cell, of),
+                };
+                shift.map(|shift| shift.contrast())
             };
-            shift.map(|shift| shift.contrast())
+            let basis = self.basis(runs.against_others(cell, main), false, &cell.name);
+            let one = Comparison::new(earlier, cell, main, basis, self.min_effect, contrast);
+            let shift = runs.against_others(cell, one.quantity);
+            (one, shift)
         };
-        let basis = verdict(change, false, &cell.name);
-        let one = Comparison::new(earlier, cell, main, basis, min_effect, contrast);
-        shifts.push(runs.against_others(cell, one.quantity));
-        all.push(one);
-    }
-    for one in &mut all {
         one.from += ", before";
+        Some((one, shift))
     }
-    let of_level = level.filter(Shift::has_error).zip(cells.first());
-    if let Some((level, first)) = of_level {
+
+    /// Comparison of all cells together. `None` unless the runs alternated.
+    fn level(&self, first: &CellSummary) -> Option<(Comparison, Option<Shift>)> {
+        let level = self.level.filter(Shift::has_error)?;
         let contrast = level.contrast();
-        all.push(Comparison {
+        let one = Comparison {
             from: "all cells, before".to_string(),
             to: "all cells".to_string(),
-            basis: verdict(Some(level), true, &first.name),
-            min_effect,
+            basis: self.basis(Some(level), true, &first.name),
+            min_effect: self.min_effect,
             quantity: first.main,
             contrast: Some(contrast),
-            decision: Decision::of(&contrast.ratio, min_effect),
+            decision: Decision::of(&contrast.ratio, self.min_effect),
             pairs_needed: None,
             regime: None,
             incomparable: None,
             causes: Vec::new(),
-        });
-        shifts.push(Some(level));
+        };
+        Some((one, Some(level)))
     }
-    let values: Vec<f64> = shifts
-        .iter()
-        .flatten()
-        .map(|shift| shift.p_value(1.0))
-        .collect();
-    let mut stand = holm(&values).into_iter();
-    for (one, _) in all
-        .iter_mut()
-        .zip(&shifts)
-        .filter(|(_, shift)| shift.is_some())
-    {
-        if let (Basis::Runs(stored), Some(stands)) = (&mut one.basis, stand.next()) {
-            stored.stands = stands;
-        }
+
+    fn basis(&self, shift: Option<Shift>, is_of_level: bool, cell: &str) -> Basis {
+        let runs_needed = shift.and_then(|shift| shift.runs_needed());
+        Basis::Runs(StoredVerdict {
+            before: self.runs.before.len(),
+            after: self.runs.after.len(),
+            cells: self.n_cells,
+            level: self.level.map(|level| level.contrast().ratio),
+            is_too_far: self.is_too_far,
+            is_of_level,
+            stands: false,
+            visible: shift.and_then(|shift| Some(shift.half_width()?.exp_m1())),
+            runs_needed,
+            to_decide: (self.to_decide)(cell, runs_needed),
+        })
     }
-    all
 }
 
 /// Comparisons that the study asks for.

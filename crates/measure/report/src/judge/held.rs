@@ -1,11 +1,13 @@
 //! Check of a statement about a change or a quantity against an interval.
 
+use serde::Serialize;
 use tcpcost_study::Expects;
 
 use crate::derive::estimate::Estimate;
 
 /// Result of checking a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Held {
     /// The whole interval agrees with the statement.
     Holds,

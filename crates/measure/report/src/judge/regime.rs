@@ -5,13 +5,14 @@
 //! different number of them could make a large part of a difference, the difference is no property of the
 //! path that a byte takes.
 
+use serde::Serialize;
 use tcpcost_study::{Derived, Figure};
 
 use crate::derive::cell::CellSummary;
 use crate::judge::comparable::is_per_transaction;
 
 /// A count that differs between two cells.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Regime {
     /// Quantity of the count.
     pub count: Derived,

@@ -1,14 +1,16 @@
 //! Published statements, each with the results of the conclusions that test it.
 
+use serde::Serialize;
 use tcpcost_study::Statement;
 
 use crate::judge::conclusions::Finding;
 use crate::judge::held::Held;
 
 /// A published statement and its test.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tested {
     /// Statement and its source.
+    #[serde(flatten)]
     pub statement: Statement,
     /// Result of the test. The statement holds only if all findings that test it agree.
     pub held: Held,

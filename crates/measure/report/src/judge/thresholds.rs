@@ -1,5 +1,6 @@
 //! Checks estimates against thresholds.
 
+use serde::Serialize;
 use tcpcost_study::{Derived, Study, Threshold, ThresholdOf};
 
 use crate::derive::cell::CellSummary;
@@ -9,7 +10,8 @@ use crate::judge::conclusions::groups;
 use crate::judge::stored::{StoredRuns, holm};
 
 /// Result of checking an interval against a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The whole interval is within the limit.
     Met,
@@ -46,7 +48,7 @@ impl Verdict {
 }
 
 /// A threshold at one cell.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
     /// Name of the cell; `None` if the threshold matches no cell. Its settings may be misspelt, so its verdict is
     /// inconclusive.
@@ -55,6 +57,7 @@ pub struct Judged {
     pub quantity: Derived,
     /// Name of the cell, or of the baseline, relative to which the change in percent is limited. `None` if
     /// the quantity itself is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
     /// Upper limit.
     pub at_most: Option<f64>,

@@ -9,6 +9,7 @@ use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
 use crate::judge::comparison::{Basis, Comparison, StoredVerdict};
 use crate::judge::contrasts::MainContrast;
+use crate::judge::regime::Regime;
 use crate::words::comparisons::sentence;
 
 #[derive(Serialize)]
@@ -22,47 +23,15 @@ pub(super) struct ComparisonJson<'a> {
     min_effect_ratio: f64,
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    regime: Option<RegimeJson>,
+    regime: Option<Regime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_comparable: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     copies_differ_in: Option<&'a str>,
     pairs_needed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<RunsJson<'a>>,
+    runs: Option<&'a StoredVerdict>,
     ratios: BTreeMap<String, Estimate>,
-}
-
-#[derive(Serialize)]
-struct RunsJson<'a> {
-    before: usize,
-    after: usize,
-    cells: usize,
-    level_ratio: Option<Estimate>,
-    stands: bool,
-    visible_ratio: Option<f64>,
-    runs_needed: Option<usize>,
-    to_decide: &'a str,
-}
-
-fn runs(stored: &StoredVerdict) -> RunsJson<'_> {
-    RunsJson {
-        before: stored.before,
-        after: stored.after,
-        cells: stored.cells,
-        level_ratio: stored.level,
-        stands: stored.stands,
-        visible_ratio: stored.visible,
-        runs_needed: stored.runs_needed,
-        to_decide: &stored.to_decide,
-    }
-}
-
-#[derive(Serialize)]
-struct RegimeJson {
-    count: String,
-    from: f64,
-    to: f64,
 }
 
 pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
@@ -76,11 +45,7 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         ratio: one.contrast.map(|contrast| contrast.ratio),
         min_effect_ratio: one.min_effect,
         verdict: one.decision.name(),
-        regime: one.regime.map(|regime| RegimeJson {
-            count: regime.count.to_string(),
-            from: regime.from,
-            to: regime.to,
-        }),
+        regime: one.regime,
         not_comparable: one.incomparable.as_ref().map(Incomparable::to_string),
         copies_differ_in: match &one.incomparable {
             Some(Incomparable::Copies(knob)) => Some(knob),
@@ -88,7 +53,7 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         },
         pairs_needed: one.pairs_needed,
         runs: match &one.basis {
-            Basis::Runs(stored) => Some(runs(stored)),
+            Basis::Runs(stored) => Some(stored),
             Basis::Pairs | Basis::Boots => None,
         },
         ratios: ratios

@@ -1,14 +1,12 @@
 //! Findings in the JSON document: each with its sentence and the numbers in the sentence.
 
 use serde::Serialize;
-use tcpcost_study::Statement;
 
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
 use crate::judge::conclusions::{Against, Finding, FindingKind, Sign};
 use crate::judge::effects::{Effect, is_established};
 use crate::judge::held::Held;
-use crate::judge::statements::Tested;
 use crate::words::effects;
 use crate::words::findings::{sentence, slope_unit};
 
@@ -19,27 +17,6 @@ pub(super) struct FindingJson<'a> {
     quantity: String,
     #[serde(flatten)]
     what: KindJson<'a>,
-}
-
-/// A published statement, and whether it holds.
-#[derive(Serialize)]
-pub(super) struct StatementJson<'a> {
-    id: &'a str,
-    source: &'a str,
-    text: &'a str,
-    held: &'static str,
-    findings: &'a [usize],
-}
-
-pub(super) fn statement(tested: &Tested) -> StatementJson<'_> {
-    let Statement { id, source, text } = &tested.statement;
-    StatementJson {
-        id,
-        source,
-        text,
-        held: tested.held.name(),
-        findings: &tested.findings,
-    }
 }
 
 #[derive(Serialize)]

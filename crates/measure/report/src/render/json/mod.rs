@@ -11,10 +11,11 @@ use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
 use self::comparisons::{ComparisonJson, UndecidedJson, comparison, undecided};
-use self::findings::{EffectJson, FindingJson, StatementJson, effect, finding, statement};
+use self::findings::{EffectJson, FindingJson, effect, finding};
 use crate::derive::estimate::Estimate;
 use crate::derive::opening::Openings;
-use crate::judge::thresholds::Verdict;
+use crate::judge::statements::Tested;
+use crate::judge::thresholds::Judged;
 use crate::summary::Summary;
 use crate::summary::{published_functions, published_table};
 use crate::words::trust::trust;
@@ -50,8 +51,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meter_costs: Vec<MeterCostJson<'a>>,
     findings: Vec<FindingJson<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    statements: Vec<StatementJson<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    statements: &'a [Tested],
     effects: Vec<EffectJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     comparisons: Vec<ComparisonJson<'a>>,
@@ -138,15 +139,9 @@ struct PointJson<'a> {
 
 #[derive(Serialize)]
 struct ThresholdJson<'a> {
-    cell: Option<&'a str>,
-    quantity: String,
+    #[serde(flatten)]
+    judged: &'a Judged,
     unit: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<&'a str>,
-    at_most: Option<f64>,
-    at_least: Option<f64>,
-    estimate: Option<Estimate>,
-    verdict: &'static str,
 }
 
 impl<'a> Document<'a> {
@@ -205,17 +200,11 @@ impl<'a> Document<'a> {
                 .judged
                 .iter()
                 .map(|judged| ThresholdJson {
-                    cell: judged.cell.as_deref(),
-                    quantity: judged.quantity.to_string(),
+                    judged,
                     unit: match judged.against {
                         Some(_) => "percent",
                         None => judged.quantity.kind.unit(),
                     },
-                    against: judged.against.as_deref(),
-                    at_most: judged.at_most,
-                    at_least: judged.at_least,
-                    estimate: judged.estimate,
-                    verdict: Verdict::name(judged.verdict),
                 })
                 .collect(),
             meter_costs: summary
@@ -229,7 +218,7 @@ impl<'a> Document<'a> {
                 })
                 .collect(),
             findings: summary.findings.iter().map(finding).collect(),
-            statements: summary.statements.iter().map(statement).collect(),
+            statements: &summary.statements,
             effects: summary.effects.iter().map(effect).collect(),
             comparisons: summary.comparisons.iter().map(comparison).collect(),
             differences: &summary.differences,
