@@ -74,38 +74,11 @@ pub(crate) fn openings(
             .filter(|capture| capture.opening.is_some())
             .collect()
     };
-    let of_cell = |cell: &CellSummary| {
-        let mut captures = captures_of(cell);
-        let all = captures.len();
-        // A transaction is complete when the next one has begun.
-        captures.retain(|capture| {
-            let opening = capture.opening.as_ref();
-            opening.is_some_and(|opening| opening.client.pure_acks.len() > most)
-        });
-        let lists = |of: fn(&Capture) -> Option<&Vec<Vec<u64>>>| -> Vec<&[Vec<u64>]> {
-            let lists = captures.iter().filter_map(|capture| of(capture));
-            lists.map(Vec::as_slice).collect()
-        };
-        let acks = lists(|capture| Some(&capture.opening.as_ref()?.client.pure_acks));
-        let bursts = lists(|capture| Some(&capture.opening.as_ref()?.server.data_bursts));
-        (all > 0).then(|| CellOpening {
-            cell: cell.name.clone(),
-            captures: captures.len(),
-            too_short: all - captures.len(),
-            pure_acks: told(
-                &acks,
-                most,
-                published.map(|published| &published.pure_acks[..]),
-            ),
-            data_bursts: told(
-                &bursts,
-                most,
-                published.map(|published| &published.data_bursts[..]),
-            ),
-        })
-    };
-    let told: Vec<CellOpening> = cells.iter().filter_map(of_cell).collect();
-    if told.is_empty() {
+    let each = cells.iter();
+    let found: Vec<CellOpening> = each
+        .filter_map(|cell| opening(&cell.name, captures_of(cell), most, published))
+        .collect();
+    if found.is_empty() {
         return None;
     }
     let theirs = |published: &PublishedOpening| {
@@ -113,7 +86,7 @@ pub(crate) fn openings(
             let mut cells = cells.iter();
             cells.any(|cell| cell.name == one.cell && cell.knobs.has(&published.matching))
         };
-        let ours: Vec<&CellOpening> = told.iter().filter(is_his).collect();
+        let ours: Vec<&CellOpening> = found.iter().filter(is_his).collect();
         sentence(published, &ours)
     };
     Some(Openings {
@@ -122,19 +95,48 @@ pub(crate) fn openings(
         pure_acks: published.map(|published| show_sequence(&published.pure_acks)),
         data_bursts: published.map(|published| show_sequence(&published.data_bursts)),
         sentence: published.and_then(theirs),
-        cells: told,
+        cells: found,
+    })
+}
+
+/// Opening of one cell, from its captures. `None` without captures.
+fn opening(
+    cell: &str,
+    mut captures: Vec<&Capture>,
+    most: usize,
+    published: Option<&PublishedOpening>,
+) -> Option<CellOpening> {
+    let all = captures.len();
+    // A transaction is complete when the next one has begun.
+    captures.retain(|capture| {
+        let opening = capture.opening.as_ref();
+        opening.is_some_and(|opening| opening.client.pure_acks.len() > most)
+    });
+    let openings = || {
+        captures
+            .iter()
+            .filter_map(|capture| capture.opening.as_ref())
+    };
+    let acks: Vec<&[Vec<u64>]> = openings().map(|one| &one.client.pure_acks[..]).collect();
+    let bursts: Vec<&[Vec<u64>]> = openings().map(|one| &one.server.data_bursts[..]).collect();
+    (all > 0).then(|| CellOpening {
+        cell: cell.to_string(),
+        captures: captures.len(),
+        too_short: all - captures.len(),
+        pure_acks: frequent(&acks, most, published.map(|one| &one.pure_acks[..])),
+        data_bursts: frequent(&bursts, most, published.map(|one| &one.data_bursts[..])),
     })
 }
 
 /// Most frequent sequence of the first `most` transactions.
-fn told(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Frequent {
+fn frequent(captures: &[&[Vec<u64>]], most: usize, published: Option<&[Vec<u64>]>) -> Frequent {
     let begins: Vec<&[Vec<u64>]> = captures.iter().map(|whole| &whole[..most]).collect();
     let times = |one: &[Vec<u64>]| begins.iter().filter(|other| **other == one).count();
-    let frequent = begins.iter().map(|one| times(one)).max().unwrap_or(0);
-    let first = begins.iter().find(|one| times(one) == frequent);
+    let most_often = begins.iter().map(|one| times(one)).max().unwrap_or(0);
+    let first = begins.iter().find(|one| times(one) == most_often);
     Frequent {
         sequence: first.map(|one| show_sequence(one)).unwrap_or_default(),
-        captures: frequent,
+        captures: most_often,
         as_published: published.map(times),
     }
 }
@@ -183,13 +185,13 @@ mod tests {
         let (theirs, other) = (vec![vec![1, 2], vec![3]], vec![vec![1, 2], vec![]]);
         let longer = vec![vec![1, 2], vec![3], vec![9]];
         let captures: Vec<&[Vec<u64>]> = vec![&other, &theirs, &longer];
-        let all = told(&captures, 2, Some(&theirs));
+        let all = frequent(&captures, 2, Some(&theirs));
         assert_eq!(all.sequence, "1 2 | 3");
         assert_eq!((all.captures, all.as_published), (2, Some(2)));
-        let none = told(&captures[..1], 2, Some(&theirs));
+        let none = frequent(&captures[..1], 2, Some(&theirs));
         assert_eq!(none.sequence, "1 2 | –");
         assert_eq!((none.captures, none.as_published), (1, Some(0)));
-        assert_eq!(told(&captures, 1, None).captures, 3);
-        assert_eq!(told(&[], 2, Some(&theirs)).as_published, Some(0));
+        assert_eq!(frequent(&captures, 1, None).captures, 3);
+        assert_eq!(frequent(&[], 2, Some(&theirs)).as_published, Some(0));
     }
 }

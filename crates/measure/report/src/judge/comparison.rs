@@ -174,21 +174,10 @@ impl Comparison {
             Some(_) => Decision::Inconclusive,
             None => decision,
         };
-        // A cost per byte is no cause if the cells have transactions, although requests have bytes.
-        let is_of_its_unit = |kind: Figure| {
-            !kind.name().contains("instructions_per_")
-                || is_per_transaction(kind) == from.has_transactions()
-        };
-        let is_cause = |of: &&Derived| {
-            let kind = of.kind;
-            **of != quantity
-                && is_of_its_unit(kind)
-                && (INSTRUCTIONS.contains(&kind)
-                    || CONTEXTS.contains(&kind)
-                    || **of == main
-                    || row(kind).is_some())
-        };
-        let causes = from.estimates.keys().filter(is_cause);
+        let causes = from.estimates.keys().filter(|of| {
+            let may_be = **of == main || is_cause(of.kind, from.has_transactions());
+            **of != quantity && may_be && is_seen(**of, [from, to])
+        });
         Comparison {
             from: from.name.clone(),
             to: to.name.clone(),
@@ -207,12 +196,18 @@ impl Comparison {
             decision,
             regime,
             incomparable,
-            causes: causes
-                .filter(|of| is_seen(**of, [from, to]))
-                .filter_map(|&of| Some((of, contrast(of)?)))
-                .collect(),
+            causes: causes.filter_map(|&of| Some((of, contrast(of)?))).collect(),
         }
     }
+}
+
+/// True if a change of this figure may be a cause of a change of the cost. A cost per byte is none if the cells
+/// have transactions, although requests have bytes.
+fn is_cause(kind: Figure, has_transactions: bool) -> bool {
+    let is_of_its_unit =
+        !kind.name().contains("instructions_per_") || is_per_transaction(kind) == has_transactions;
+    let counts_instructions = INSTRUCTIONS.contains(&kind) || CONTEXTS.contains(&kind);
+    is_of_its_unit && (counts_instructions || row(kind).is_some())
 }
 
 /// Compares each cell of a run with the cell of earlier runs with the same name and knobs. Runs that

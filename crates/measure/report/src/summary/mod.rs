@@ -99,20 +99,7 @@ impl Summary {
             .collect();
         let trials_planned = cells.iter().map(|cell| planned(study, cell, &done)).sum();
         let meter_costs = meter_costs(study, &cells);
-        let (mut own, mut captured) = (Vec::new(), Vec::new());
-        for (cell, summary) in study.cells.iter().zip(cells) {
-            match &cell.captured {
-                Some(of) => captured.push((of, summary)),
-                None if cell.meter_trial.is_none() => own.push(summary),
-                None => {}
-            }
-        }
-        for (of, captured) in captured {
-            if let Some(own) = own.iter_mut().find(|own| own.name == *of) {
-                own.add_captured(captured);
-            }
-        }
-        let cells = own;
+        let cells = with_captures(study, cells);
         let findings = findings(study, &cells);
         Summary {
             judged: judge(study, &cells),
@@ -212,6 +199,24 @@ impl Summary {
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
     }
+}
+
+/// Cells without those of captures and of meters' costs. What the captures found is added to their cells.
+fn with_captures(study: &Study, cells: Vec<CellSummary>) -> Vec<CellSummary> {
+    let (mut own, mut captured) = (Vec::new(), Vec::new());
+    for (cell, summary) in study.cells.iter().zip(cells) {
+        match &cell.captured {
+            Some(of) => captured.push((of, summary)),
+            None if cell.meter_trial.is_none() => own.push(summary),
+            None => {}
+        }
+    }
+    for (of, captured) in captured {
+        if let Some(own) = own.iter_mut().find(|own| own.name == *of) {
+            own.add_captured(captured);
+        }
+    }
+    own
 }
 
 /// Command that makes the runs for a decision that stored runs do not allow.

@@ -6,6 +6,7 @@ use tcpcost_counts::Buffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::derive::cell::{CellSummary, Load};
+use crate::derive::number::show;
 use crate::derive::scope::whose;
 use crate::derive::values::asked_buffer;
 use crate::judge::comparable;
@@ -321,7 +322,7 @@ pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
             let trials_word = if trials == 1 { "trial" } else { "trials" };
             format!(
                 "{what}: more than none in {trials} {trials_word}, at most {} ({}).",
-                crate::derive::number::show(most),
+                show(most),
                 cells.join("; ")
             )
         })
@@ -443,13 +444,7 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
         let (lo, hi) = medians.fold((f64::INFINITY, 0.0_f64), |(lo, hi), x| {
             (lo.min(x), hi.max(x))
         });
-        (lo <= hi).then(|| {
-            format!(
-                "{} to {}",
-                crate::derive::number::show(lo),
-                crate::derive::number::show(hi)
-            )
-        })
+        (lo <= hi).then(|| format!("{} to {}", show(lo), show(hi)))
     };
     let mut lines = Vec::new();
     if let Some(range) = range(Figure::ProcToExact) {
@@ -557,7 +552,7 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         notes.push(format!(
             "/proc/stat counts in steps of 10 ms, here up to {} % of a cell's main number. An \
              interval narrower than a step is only as good as the step; longer trials have finer steps.",
-            crate::derive::number::show(step * 100.0)
+            show(step * 100.0)
         ));
     }
     notes.extend(copy_path::note(&summary.cells));
@@ -583,12 +578,25 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     }) {
         notes.push("[n=…]: fewer than six trials have no 95 % interval of the median.".to_string());
     }
+    notes.extend(notes_on_marks(summary));
+    if any(&|cell| cell.main_stands_in) {
+        notes.push(
+            "The study asks for one end's CPU time. This bed cannot separate the ends, so the numbers are for both ends together."
+                .to_string(),
+        );
+    }
+    notes
+}
+
+/// Explanations of the marks of cells, and of marked trials.
+fn notes_on_marks(summary: &Summary) -> Vec<String> {
+    let mut notes = Vec::new();
     if let Some(target) = summary.study.measure.target
         && summary.is_unconverged()
     {
         notes.push(format!(
             "! not converged: the interval is wider than ±{} % of the median, or there is no interval.",
-            crate::derive::number::show(target * 100.0)
+            show(target * 100.0)
         ));
     }
     if all_are_marked(summary) {
@@ -596,7 +604,7 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             "Most trials of every cell are marked by a warning, so marked trials are included."
                 .to_string(),
         );
-    } else if any(&CellSummary::uses_marked) {
+    } else if summary.cells.iter().any(CellSummary::uses_marked) {
         notes.push(
             "!! most trials of the cell are marked by a warning, so marked trials are included \
              (!!!: also not converged)."
@@ -613,12 +621,6 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             "{aside} trials are marked by a warning and not used here; the records have them."
         ));
     }
-    if any(&|cell| cell.main_stands_in) {
-        notes.push(
-            "The study asks for one end's CPU time. This bed cannot separate the ends, so the numbers are for both ends together."
-                .to_string(),
-        );
-    }
     notes
 }
 
@@ -632,7 +634,7 @@ pub(crate) fn cross_check(summary: &Summary) -> Option<String> {
         let worst = medians
             .map(|estimate| estimate.median)
             .max_by(f64::total_cmp)?;
-        Some(format!("{} %", crate::derive::number::show(worst * 100.0)))
+        Some(format!("{} %", show(worst * 100.0)))
     };
     let payload = worst(Figure::PayloadDisagreement)?;
     let segments = worst(Figure::SegmentDisagreement).map_or_else(String::new, |segments| {

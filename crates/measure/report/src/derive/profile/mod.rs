@@ -7,6 +7,7 @@
 mod context;
 mod layer;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use tcpcost_study::{Derived, Figure, HostRecord, Record, Scope};
@@ -132,63 +133,35 @@ fn profile(
     has_transactions: bool,
     named: &[&str],
 ) -> Option<Profile> {
-    let sampled: Vec<(u32, Samples<'_>, &Values)> = trials
+    let sampled: Vec<Sampled<'_>> = trials
         .iter()
         .filter_map(|(record, values)| {
             let hosts = record.hosts.iter().filter(|(host, _)| scope.holds(**host));
             let samples = Samples::of(hosts.map(|(_, found)| found));
-            (samples.all > 0).then_some((record.repetition, samples, *values))
+            (samples.all > 0).then(|| Sampled {
+                repetition: record.repetition,
+                samples,
+                work: work(values, scope, has_transactions),
+            })
         })
         .collect();
     if sampled.is_empty() {
         return None;
     }
-    let work: Vec<Option<(f64, f64)>> = sampled
-        .iter()
-        .map(|(_, _, values)| work(values, scope, has_transactions))
-        .collect();
-    // A trial without a sample of a function counts as 0, because that was measured.
-    let cost = |of: &dyn Fn(&Samples<'_>) -> u64| -> Option<Cost> {
-        let shares: Vec<f64> = sampled
-            .iter()
-            .map(|(_, samples, _)| of(samples) as f64 / samples.all as f64)
-            .collect();
-        let known = || {
-            let trials = sampled.iter().zip(&shares).zip(&work);
-            trials.filter_map(|(((repetition, ..), share), work)| {
-                Some((*repetition, share, (*work)?))
-            })
-        };
-        Some(Cost {
-            share: Estimate::new(shares.iter().copied())?,
-            us_per_s: Estimate::new(known().map(|(_, share, (us, per_s))| share * us * per_s)),
-            us_per_unit: Estimate::new(known().map(|(_, share, (us, _))| share * us)),
-            by_repetition: known()
-                .map(|(repetition, share, (us, _))| (repetition, share * us))
-                .collect(),
-        })
-    };
     let mut all = Samples::default();
-    for (_, samples, _) in &sampled {
-        all.add(samples);
-    }
-    let mut functions: Vec<(&str, FunctionSamples)> = all
-        .functions
-        .iter()
-        .filter(|(name, samples)| {
-            samples.inclusive as f64 >= SHARE_MIN * all.all as f64 || named.contains(name)
-        })
-        .map(|(&name, &samples)| (name, samples))
-        .collect();
-    functions.sort_by_key(|&(name, samples)| {
-        (
-            std::cmp::Reverse((samples.exclusive, samples.inclusive)),
-            name,
-        )
+    sampled.iter().for_each(|one| all.add(&one.samples));
+    let layers = all.layers.keys().filter_map(|layer| {
+        let of = |samples: &Samples<'_>| samples.layers.get(layer).copied().unwrap_or(0);
+        Some((*layer, cost(&sampled, of)?))
     });
-    let of = |samples: &Samples<'_>, name: &str| {
-        samples.functions.get(name).copied().unwrap_or_default()
-    };
+    let functions = all.frequent(named).into_iter().filter_map(|name| {
+        let of = |samples: &Samples<'_>| samples.functions.get(name).copied().unwrap_or_default();
+        Some(Function {
+            name: name.to_string(),
+            inclusive: cost(&sampled, |samples| of(samples).inclusive)?,
+            exclusive: cost(&sampled, |samples| of(samples).exclusive)?,
+        })
+    });
     let mut sources = all.sources.clone();
     sources.sort_unstable();
     Some(Profile {
@@ -197,25 +170,33 @@ fn profile(
         samples: all.all,
         samples_unknown: all.unknown,
         samples_left_out: all.left_out,
-        layers: all
-            .layers
-            .keys()
-            .filter_map(|layer| {
-                let cost = cost(&|samples| samples.layers.get(layer).copied().unwrap_or(0))?;
-                Some((*layer, cost))
-            })
-            .collect(),
-        functions: functions
-            .into_iter()
-            .filter_map(|(name, _)| {
-                Some(Function {
-                    name: name.to_string(),
-                    inclusive: cost(&|samples| of(samples, name).inclusive)?,
-                    exclusive: cost(&|samples| of(samples, name).exclusive)?,
-                })
-            })
-            .collect(),
+        layers: layers.collect(),
+        functions: functions.collect(),
         folded: all.folded,
+    })
+}
+
+/// A trial with samples.
+struct Sampled<'a> {
+    repetition: u32,
+    samples: Samples<'a>,
+    /// CPU µs per unit of work, and units per second. `None` if the trial lacks one of them.
+    work: Option<(f64, f64)>,
+}
+
+/// Cost of the samples that `of` counts. A trial without such a sample counts as 0, because that was measured.
+fn cost(sampled: &[Sampled<'_>], of: impl Fn(&Samples<'_>) -> u64) -> Option<Cost> {
+    let share = |one: &Sampled<'_>| of(&one.samples) as f64 / one.samples.all as f64;
+    let known = || {
+        let trials = sampled.iter();
+        trials.filter_map(|one| Some((one.repetition, share(one), one.work?)))
+    };
+    let us_per_unit = || known().map(|(repetition, share, (us, _))| (repetition, share * us));
+    Some(Cost {
+        share: Estimate::new(sampled.iter().map(share))?,
+        us_per_s: Estimate::new(known().map(|(_, share, (us, per_s))| share * us * per_s)),
+        us_per_unit: Estimate::new(us_per_unit().map(|(_, us)| us)),
+        by_repetition: us_per_unit().collect(),
     })
 }
 
@@ -297,6 +278,21 @@ impl<'a> Samples<'a> {
             }
         }
         samples
+    }
+
+    /// Functions with a share of at least [`SHARE_MIN`], and those in `named`; the most frequent first.
+    fn frequent(&self, named: &[&str]) -> Vec<&'a str> {
+        let least = SHARE_MIN * self.all as f64;
+        let frequent = self
+            .functions
+            .iter()
+            .filter(|(name, samples)| samples.inclusive as f64 >= least || named.contains(name));
+        let mut frequent: Vec<(&str, &FunctionSamples)> =
+            frequent.map(|(&name, samples)| (name, samples)).collect();
+        frequent.sort_by_key(|(name, samples)| {
+            (Reverse((samples.exclusive, samples.inclusive)), *name)
+        });
+        frequent.into_iter().map(|(name, _)| name).collect()
     }
 
     fn source(&mut self, source: &'a str) {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
-use crate::judge::conclusions::{Against, Finding, FindingKind, Sign};
+use crate::judge::conclusions::{Against, Crossing, Finding, FindingKind, Step};
 use crate::judge::effects::{Effect, is_established};
 use crate::judge::held::Held;
 use crate::words::effects;
@@ -143,20 +143,28 @@ pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
 }
 
 pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
-    let unit = found.quantity.kind.unit();
-    let what = match &found.kind {
-        FindingKind::Value { cells, published } => KindJson::Value {
-            unit,
-            cells: cells
-                .iter()
-                .map(|(cell, estimate)| CellFindingJson {
-                    cell,
-                    estimate: *estimate,
-                    against: against(*estimate, *published),
-                })
-                .collect(),
-            published: *published,
-        },
+    FindingJson {
+        text: &found.text,
+        sentence: sentence(found),
+        quantity: found.quantity.to_string(),
+        what: kind(found),
+    }
+}
+
+fn kind(found: &Finding) -> KindJson<'_> {
+    match &found.kind {
+        FindingKind::Value { cells, published } => {
+            let cells = cells.iter().map(|(cell, estimate)| CellFindingJson {
+                cell,
+                estimate: *estimate,
+                against: against(*estimate, *published),
+            });
+            KindJson::Value {
+                unit: found.quantity.kind.unit(),
+                cells: cells.collect(),
+                published: *published,
+            }
+        }
         FindingKind::Change {
             knob,
             from,
@@ -166,20 +174,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
             knob,
             from,
             at,
-            steps: steps
-                .iter()
-                .map(|step| StepJson {
-                    to: &step.to,
-                    change_percent: step.percent,
-                    not_comparable: step.incomparable.as_ref().map(Incomparable::to_string),
-                    established: step.percent.is_some_and(|percent| {
-                        matches!(Sign::of(&percent), Sign::Below | Sign::Above)
-                    }),
-                    published_percent: step.published_percent,
-                    against: against(step.percent, step.published_percent),
-                    statement: step.held.map(Held::name),
-                })
-                .collect(),
+            steps: steps.iter().map(step).collect(),
         },
         FindingKind::Crossover {
             knob,
@@ -194,14 +189,7 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
             to,
             over,
             at,
-            crossings: crossings
-                .iter()
-                .map(|one| CrossingJson {
-                    at: &one.at,
-                    change_percent: one.percent,
-                    not_comparable: one.incomparable.as_ref().map(Incomparable::to_string),
-                })
-                .collect(),
+            crossings: crossings.iter().map(crossing).collect(),
         },
         FindingKind::Line {
             over,
@@ -218,12 +206,26 @@ pub(super) fn finding(found: &Finding) -> FindingJson<'_> {
             published: *published,
             against: against(*slope, *published),
         },
-    };
-    FindingJson {
-        text: &found.text,
-        sentence: sentence(found),
-        quantity: found.quantity.to_string(),
-        what,
+    }
+}
+
+fn step(step: &Step) -> StepJson<'_> {
+    StepJson {
+        to: &step.to,
+        change_percent: step.percent,
+        not_comparable: step.incomparable.as_ref().map(Incomparable::to_string),
+        established: step.percent.as_ref().is_some_and(is_established),
+        published_percent: step.published_percent,
+        against: against(step.percent, step.published_percent),
+        statement: step.held.map(Held::name),
+    }
+}
+
+fn crossing(one: &Crossing) -> CrossingJson<'_> {
+    CrossingJson {
+        at: &one.at,
+        change_percent: one.percent,
+        not_comparable: one.incomparable.as_ref().map(Incomparable::to_string),
     }
 }
 

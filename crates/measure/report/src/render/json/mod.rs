@@ -7,7 +7,7 @@ mod findings;
 mod hosts;
 
 use serde::Serialize;
-use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, units};
+use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, Study, units};
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
 use self::comparisons::{ComparisonJson, UndecidedJson, comparison, undecided};
@@ -17,7 +17,8 @@ use crate::derive::opening::Openings;
 use crate::judge::statements::Tested;
 use crate::judge::thresholds::Judged;
 use crate::summary::Summary;
-use crate::summary::{published_functions, published_table};
+use crate::summary::published_functions::ratios;
+use crate::summary::published_table;
 use crate::words::trust::trust;
 
 /// The summary as one JSON document, indented, with a line end.
@@ -144,10 +145,30 @@ struct ThresholdJson<'a> {
     unit: &'static str,
 }
 
+impl<'a> MeasureJson<'a> {
+    fn new(study: &'a Study) -> Self {
+        let measure = &study.measure;
+        MeasureJson {
+            meters: &measure.meters,
+            repetitions: measure.repetitions,
+            repetitions_max: measure.repetitions_max,
+            target_ratio: measure.target,
+            contrast_target_ratio: measure.contrast_target,
+            time_max: measure.time_max.map(units::show_duration),
+            min_effect_ratio: measure.min_effect,
+            quantity: measure.quantity.map(|quantity| quantity.to_string()),
+            warm_up: units::show_duration(measure.warm_up),
+            duration: units::show_duration(measure.duration),
+            seed: measure.seed,
+            others_max_ratio: measure.others_max,
+            retries: measure.retries,
+        }
+    }
+}
+
 impl<'a> Document<'a> {
     fn new(summary: &'a Summary) -> Self {
         let study = &summary.study;
-        let measure = &study.measure;
         Document {
             schema_version: SCHEMA_VERSION,
             study: &study.name,
@@ -158,43 +179,14 @@ impl<'a> Document<'a> {
                 started_first: summary.started.as_ref().map(|(first, _)| first.as_str()),
                 started_last: summary.started.as_ref().map(|(_, last)| last.as_str()),
             },
-            measure: MeasureJson {
-                meters: &measure.meters,
-                repetitions: measure.repetitions,
-                repetitions_max: measure.repetitions_max,
-                target_ratio: measure.target,
-                contrast_target_ratio: measure.contrast_target,
-                time_max: measure.time_max.map(units::show_duration),
-                min_effect_ratio: measure.min_effect,
-                quantity: measure.quantity.map(|quantity| quantity.to_string()),
-                warm_up: units::show_duration(measure.warm_up),
-                duration: units::show_duration(measure.duration),
-                seed: measure.seed,
-                others_max_ratio: measure.others_max,
-                retries: measure.retries,
-            },
+            measure: MeasureJson::new(study),
             trials_done: summary.trials_done,
             trials_planned: summary.trials_planned,
             records_of_others: summary.records_of_others,
             cells: cells(summary),
             warnings: warned(&summary.warnings()),
             published: published(summary),
-            published_functions: study.published_functions.as_ref().map(|of| {
-                PublishedFunctionsJson {
-                    source: &of.source,
-                    cell: &of.cell,
-                    host: of.host,
-                    functions: published_functions::ratios(summary)
-                        .into_iter()
-                        .map(|row| PublishedFunctionJson {
-                            published: row.theirs,
-                            function: row.function,
-                            figure: row.published,
-                            ratio: row.ours,
-                        })
-                        .collect(),
-                }
-            }),
+            published_functions: published_functions(summary),
             published_table: published_table::json(summary),
             thresholds: summary
                 .judged
@@ -238,6 +230,23 @@ fn without_options(machine: &Machine) -> Machine {
         cmdline: String::new(),
         ..machine.clone()
     }
+}
+
+fn published_functions(summary: &Summary) -> Option<PublishedFunctionsJson<'_>> {
+    let of = summary.study.published_functions.as_ref()?;
+    let rows = ratios(summary).into_iter();
+    let functions = rows.map(|row| PublishedFunctionJson {
+        published: row.theirs,
+        function: row.function,
+        figure: row.published,
+        ratio: row.ours,
+    });
+    Some(PublishedFunctionsJson {
+        source: &of.source,
+        cell: &of.cell,
+        host: of.host,
+        functions: functions.collect(),
+    })
 }
 
 fn published(summary: &Summary) -> Option<PublishedJson<'_>> {
