@@ -1,5 +1,7 @@
 //! The chart of published figures beside ours.
 
+use tcpcost_study::{Published, Series};
+
 use super::charts::{Chart, Point, chart, curve_name, point};
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
@@ -17,27 +19,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let published = summary.study.published.as_ref()?;
     let knob = &published.knob;
     let (unit, scale) = unit_in_tables(published.quantity);
-    let mut series: Vec<String> = Vec::new();
-    let mut points: Vec<Point> = Vec::new();
-    for one in &published.series {
-        let name = if one.name.is_empty() {
-            &published.source
-        } else {
-            &one.name
-        };
-        points.extend(one.points.iter().map(|(value, figure)| Point {
-            series: series.len(),
-            at: value.number(),
-            name: value.to_string(),
-            median: figure * scale,
-            lo: None,
-            hi: None,
-            trials: Vec::new(),
-            aside: Vec::new(),
-            published: true,
-        }));
-        series.push(name.clone());
-    }
+    let (mut series, mut points) = theirs(published, scale);
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
     let mut of = None;
@@ -62,15 +44,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     }
     // Nothing of ours, nothing to show beside.
     let of = of?;
-    let ours = |point: &&Point| !point.published;
-    // The distance of the heights, at the places that both have.
-    let distance = points.iter().filter(ours).filter_map(|our| {
-        let theirs = points
-            .iter()
-            .find(|their| their.published && their.name == our.name)?;
-        (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
-    });
-    let distance = Estimate::new(distance).map_or(1.0, |ratio| ratio.median.abs().exp());
+    let distance = distance(&points);
     let title = format!("{}: published and ours", labels::quantity(of));
     let mut note = format!("Published: {}.", published.source);
     if distance > NORMALISE_FROM {
@@ -94,6 +68,44 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     };
     chart.note = note;
     Some(chart)
+}
+
+/// Names and points of the published curves.
+fn theirs(published: &Published, scale: f64) -> (Vec<String>, Vec<Point>) {
+    let name = |one: &Series| match one.name.is_empty() {
+        true => published.source.clone(),
+        false => one.name.clone(),
+    };
+    let curves = published.series.iter().enumerate();
+    let points = curves.flat_map(|(series, one)| {
+        one.points.iter().map(move |(value, figure)| Point {
+            series,
+            at: value.number(),
+            name: value.to_string(),
+            median: figure * scale,
+            lo: None,
+            hi: None,
+            trials: Vec::new(),
+            aside: Vec::new(),
+            published: true,
+        })
+    });
+    (
+        published.series.iter().map(name).collect(),
+        points.collect(),
+    )
+}
+
+/// Factor between the heights of the published points and of ours, at the places that both have.
+fn distance(points: &[Point]) -> f64 {
+    let ours = points.iter().filter(|point| !point.published);
+    let distances = ours.filter_map(|our| {
+        let theirs = points
+            .iter()
+            .find(|their| their.published && their.name == our.name)?;
+        (our.median > 0.0 && theirs.median > 0.0).then(|| (our.median / theirs.median).ln())
+    });
+    Estimate::new(distances).map_or(1.0, |ratio| ratio.median.abs().exp())
 }
 
 /// Divides each curve by its first point: at the first place that all curves have, else at its own.

@@ -83,22 +83,15 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             at,
             steps,
         } => {
-            let at = which(at);
-            let steps: Vec<String> = steps
-                .iter()
-                .enumerate()
-                .map(|(index, one)| {
-                    let to = match (index, of.is_empty()) {
-                        (0, false) => format!("{knob} {} instead of {from}", one.to),
-                        _ => one.to.to_string(),
-                    };
-                    format!(
-                        "{to} {}",
-                        step(found.quantity, one, index == 0 && !of.is_empty())
-                    )
-                })
-                .collect();
-            format!("{at}{}", steps.join(", "))
+            let steps = steps.iter().enumerate().map(|(index, one)| {
+                let is_first = index == 0 && !of.is_empty();
+                let to = match is_first {
+                    true => format!("{knob} {} instead of {from}", one.to),
+                    false => one.to.to_string(),
+                };
+                format!("{to} {}", step(found.quantity, one, is_first))
+            });
+            format!("{}{}", which(at), steps.collect::<Vec<_>>().join(", "))
         }
         FindingKind::Crossover {
             knob,
