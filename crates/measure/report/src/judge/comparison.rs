@@ -110,21 +110,47 @@ const INSTRUCTIONS: [Figure; 2] = [
     Figure::InstructionsPerTransaction,
 ];
 
-/// Instructions by context.
-const CONTEXTS: [Figure; 12] = [
-    Figure::MemoryInstructionsPerKib,
-    Figure::MemoryInstructionsPerTransaction,
-    Figure::TaskInstructionsPerKib,
-    Figure::NetRxInstructionsPerKib,
-    Figure::DeferredInstructionsPerKib,
-    Figure::HardirqInstructionsPerKib,
-    Figure::ThreadInstructionsPerKib,
-    Figure::TaskInstructionsPerTransaction,
-    Figure::NetRxInstructionsPerTransaction,
-    Figure::DeferredInstructionsPerTransaction,
-    Figure::HardirqInstructionsPerTransaction,
-    Figure::ThreadInstructionsPerTransaction,
+/// Instructions by context, per KiB and per transaction, with their words.
+const CONTEXTS: [(&str, Figure, Figure); 6] = [
+    (
+        "instructions that move memory",
+        Figure::MemoryInstructionsPerKib,
+        Figure::MemoryInstructionsPerTransaction,
+    ),
+    (
+        "instructions in system calls and programs",
+        Figure::TaskInstructionsPerKib,
+        Figure::TaskInstructionsPerTransaction,
+    ),
+    (
+        "instructions in NET_RX",
+        Figure::NetRxInstructionsPerKib,
+        Figure::NetRxInstructionsPerTransaction,
+    ),
+    (
+        "instructions in other softirqs",
+        Figure::DeferredInstructionsPerKib,
+        Figure::DeferredInstructionsPerTransaction,
+    ),
+    (
+        "instructions in hard interrupts",
+        Figure::HardirqInstructionsPerKib,
+        Figure::HardirqInstructionsPerTransaction,
+    ),
+    (
+        "instructions of threads",
+        Figure::ThreadInstructionsPerKib,
+        Figure::ThreadInstructionsPerTransaction,
+    ),
 ];
+
+/// Words for instructions of one context. `None` for other figures.
+pub(crate) fn context(kind: Figure) -> Option<&'static str> {
+    let mut contexts = CONTEXTS.iter();
+    let found =
+        contexts.find(|(_, per_kib, per_transaction)| [*per_kib, *per_transaction].contains(&kind));
+    found.map(|(words, ..)| *words)
+}
 
 impl Comparison {
     /// Decision for exit codes and results of tests. A change of one cell counts only if it is significant
@@ -206,7 +232,7 @@ impl Comparison {
 fn is_cause(kind: Figure, has_transactions: bool) -> bool {
     let is_of_its_unit =
         !kind.name().contains("instructions_per_") || is_per_transaction(kind) == has_transactions;
-    let counts_instructions = INSTRUCTIONS.contains(&kind) || CONTEXTS.contains(&kind);
+    let counts_instructions = INSTRUCTIONS.contains(&kind) || context(kind).is_some();
     is_of_its_unit && (counts_instructions || row(kind).is_some())
 }
 

@@ -5,7 +5,7 @@ use tcpcost_study::{Derived, Figure, Scope};
 use crate::derive::contrast::Contrast;
 use crate::derive::number::{precise, show, signed};
 use crate::judge::comparable::Incomparable;
-use crate::judge::comparison::{Basis, Comparison, StoredVerdict};
+use crate::judge::comparison::{Basis, Comparison, StoredVerdict, context};
 use crate::judge::decision::Decision;
 use crate::judge::effects::{is_established, row};
 use crate::words::effects::{claim, cost};
@@ -255,30 +255,12 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
 const CAUSES_TOLD: usize = 5;
 
 fn name(of: Derived) -> String {
-    let what = match (row(of.kind), of.kind) {
-        (Some(row), _) => row.words,
-        (None, Figure::InstructionsPerKib) => "instructions per KiB",
-        (None, Figure::InstructionsPerTransaction) => "instructions per transaction",
-        (None, Figure::TaskInstructionsPerKib | Figure::TaskInstructionsPerTransaction) => {
-            "instructions in system calls and programs"
-        }
-        (None, Figure::NetRxInstructionsPerKib | Figure::NetRxInstructionsPerTransaction) => {
-            "instructions in NET_RX"
-        }
-        (None, Figure::DeferredInstructionsPerKib | Figure::DeferredInstructionsPerTransaction) => {
-            "instructions in other softirqs"
-        }
-        (None, Figure::HardirqInstructionsPerKib | Figure::HardirqInstructionsPerTransaction) => {
-            "instructions in hard interrupts"
-        }
-        (None, Figure::ThreadInstructionsPerKib | Figure::ThreadInstructionsPerTransaction) => {
-            "instructions of threads"
-        }
-        (None, Figure::MemoryInstructionsPerKib | Figure::MemoryInstructionsPerTransaction) => {
-            "instructions that move memory"
-        }
-        (None, kind) => kind.name(),
-    };
+    let of_row = row(of.kind).map(|row| row.words);
+    let what = of_row.or(context(of.kind)).unwrap_or(match of.kind {
+        Figure::InstructionsPerKib => "instructions per KiB",
+        Figure::InstructionsPerTransaction => "instructions per transaction",
+        kind => kind.name(),
+    });
     match of.scope {
         Scope::All => what.to_string(),
         Scope::Of(host) => format!("{what} of the {host}"),
