@@ -32,9 +32,8 @@ pub(super) fn lines(table: &Table, width: usize, style: &Style) -> Vec<String> {
 /// A table with the widths of its columns.
 struct Layout<'a> {
     columns: &'a [Column],
-    rows: &'a [Row],
-    /// Text of each row's first cell.
-    names: Vec<String>,
+    /// Cells of the header and of the rows. A heading among the rows has one cell.
+    grid: Vec<Vec<Cell>>,
     widths: Vec<usize>,
     style: &'a Style,
 }
@@ -42,59 +41,51 @@ struct Layout<'a> {
 impl<'a> Layout<'a> {
     fn new(table: &'a Table, style: &'a Style) -> Layout<'a> {
         let has_headings = table.rows.iter().any(Row::is_heading);
-        let name = |row: &Row| {
-            let text = &row.cells[0].text;
-            let indent = if has_headings { "  " } else { "" };
-            match row.is_heading() {
-                true => text.clone(),
-                false => format!("{indent}{}", shortened(text, table.name_max)),
+        let indent = if has_headings { "  " } else { "" };
+        let titles = table.columns.iter().map(|one| one.title.as_str());
+        let mut grid: Vec<Vec<Cell>> = vec![titles.map(Cell::from).collect()];
+        for row in &table.rows {
+            let mut cells = row.cells.clone();
+            if !row.is_heading() {
+                let name = shortened(&cells[0].text, table.name_max);
+                cells[0].text = format!("{indent}{name}");
             }
-        };
-        let names: Vec<String> = table.rows.iter().map(name).collect();
-        // A heading widens no column.
-        let rows = || table.rows.iter().filter(|row| !row.is_heading());
-        let of_names = table.rows.iter().zip(&names);
-        let of_names = of_names.filter(|(row, _)| !row.is_heading());
-        let widest_name = of_names.map(|(_, name)| length(name)).max();
-        let mut widths: Vec<usize> = table.columns.iter().map(|one| length(&one.title)).collect();
-        widths[0] = widths[0].max(widest_name.unwrap_or(0));
-        for (column, width) in widths.iter_mut().enumerate().skip(1) {
-            let widest = rows().map(|row| length(&row.cells[column].text)).max();
-            *width = (*width).max(widest.unwrap_or(0));
+            grid.push(cells);
         }
+        // A heading widens no column.
+        let width = |column: usize| {
+            let rows = grid.iter().filter(|row| row.len() > 1);
+            rows.map(|row| length(&row[column].text)).max()
+        };
+        let widths = (0..table.columns.len()).map(|column| width(column).unwrap_or(0));
         Layout {
             columns: &table.columns,
-            rows: &table.rows,
-            names,
-            widths,
+            widths: widths.collect(),
+            grid,
             style,
         }
     }
 
     /// Table of the given columns. The names come before them in `names` characters, or on separate lines.
     fn block(&self, columns: &[usize], names: Option<usize>) -> Vec<String> {
-        let line = |name: &str, cell: &dyn Fn(usize) -> Cell| {
-            let cells = columns
+        let mut lines = Vec::new();
+        for (index, row) in self.grid.iter().enumerate() {
+            let name = &row[0].text;
+            let numbers = columns
                 .iter()
-                .map(|&column| self.padded(column, &cell(column)));
-            let cells: String = cells.collect();
-            match names {
-                Some(width) => format!("{name:<width$}{cells}"),
-                None => format!("{name}\n{cells}"),
-            }
-        };
-        let title = |column: usize| Cell::from(self.columns[column].title.as_str());
-        let header = line(&self.columns[0].title, &title);
-        let header = header
-            .split('\n')
-            .map(|line| self.style.dim(line.trim_end()));
-        let mut lines: Vec<String> = header.collect();
-        for (row, name) in self.rows.iter().zip(&self.names) {
-            let text = match row.is_heading() {
-                true => name.clone(),
-                false => line(name, &|column| row.cells[column].clone()),
+                .filter_map(|&column| Some((column, row.get(column)?)));
+            let numbers: String = numbers
+                .map(|(column, cell)| self.padded(column, cell))
+                .collect();
+            let text = match names {
+                _ if row.len() == 1 => name.clone(),
+                Some(width) => format!("{name:<width$}{numbers}"),
+                None => format!("{name}\n{numbers}"),
             };
-            lines.extend(text.split('\n').map(|line| line.trim_end().to_string()));
+            lines.extend(text.split('\n').map(|line| match index {
+                0 => self.style.dim(line.trim_end()),
+                _ => line.trim_end().to_string(),
+            }));
         }
         lines
     }
