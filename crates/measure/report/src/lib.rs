@@ -34,7 +34,7 @@ pub use derive::profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use derive::values::{Values, derive};
 pub use derive::warned::Warned;
 pub use judge::comparable::{Incomparable, is_per_transaction, transactions_differ};
-pub use judge::comparison::{Basis, Comparison, Earlier, StoredVerdict};
+pub use judge::comparison::{Basis, Comparison, Earlier, StoredDecision};
 pub use judge::conclusions::{Against, Crossing, Finding, FindingKind, Sign, Step};
 pub use judge::contrasts::{MainContrast, families};
 pub use judge::decision::{Decision, pairs_needed};

@@ -1,4 +1,4 @@
-//! Check that a quantity of two cells can be compared. Tables, findings and verdicts use it.
+//! Check that a quantity of two cells can be compared. Tables, findings and comparisons use it.
 
 use std::fmt;
 

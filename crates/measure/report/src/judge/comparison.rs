@@ -1,4 +1,4 @@
-//! Comparison of two cells: a verdict on whether the second costs more, and other quantities that changed.
+//! Comparison of two cells: a decision on whether the second costs more, and other quantities that changed.
 
 use serde::Serialize;
 use tcpcost_study::{Derived, Figure, Study};
@@ -13,7 +13,7 @@ use crate::judge::effects::{is_seen, row};
 use crate::judge::regime::{self, Regime};
 use crate::judge::stored::{Shift, StoredRuns, holm};
 
-/// A verdict on two cells.
+/// A decision on two cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Name of the first cell.
@@ -28,7 +28,7 @@ pub struct Comparison {
     pub quantity: Derived,
     /// Ratio of the second cell to the first.
     pub contrast: Option<Contrast>,
-    /// The verdict.
+    /// The decision.
     pub decision: Decision,
     /// Estimated total number of pairs for a decision. `None` if there is a decision.
     pub pairs_needed: Option<usize>,
@@ -50,12 +50,12 @@ pub enum Basis {
     /// Boots of guests whose clock counts instructions. No two trials share the state of a machine.
     Boots,
     /// Stored runs: the change of a cell, compared with the other cells of its study.
-    Runs(StoredVerdict),
+    Runs(StoredDecision),
 }
 
-/// Details of a verdict on stored runs.
+/// Details of a decision on stored runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StoredVerdict {
+pub struct StoredDecision {
     /// Runs before the change.
     pub before: usize,
     /// Runs after the change.
@@ -69,11 +69,11 @@ pub struct StoredVerdict {
     /// True if `level` changed too much for cells to be compared.
     #[serde(skip)]
     pub is_too_far: bool,
-    /// True if this is the verdict on `level`, not on a cell.
+    /// True if this is the decision on `level`, not on a cell.
     #[serde(skip)]
     pub is_of_level: bool,
     /// True if the change is significant among those of all cells, by Holm's rule. The exit code follows only
-    /// such verdicts.
+    /// such decisions.
     pub stands: bool,
     /// Smallest change that these runs could show, as a fraction.
     #[serde(rename = "visible_ratio")]
@@ -237,7 +237,7 @@ fn is_cause(kind: Figure, has_transactions: bool) -> bool {
 }
 
 /// Compares each cell of a run with the cell of earlier runs with the same name and knobs. Runs that
-/// alternated also have a verdict on all cells together.
+/// alternated also have a decision on all cells together.
 pub(crate) fn against_baseline(
     cells: &[CellSummary],
     runs: &StoredRuns<'_>,
@@ -328,7 +328,7 @@ impl<F: Fn(&str, Option<usize>) -> String> Baseline<'_, F> {
 
     fn basis(&self, shift: Option<Shift>, is_of_level: bool, cell: &str) -> Basis {
         let runs_needed = shift.and_then(|shift| shift.runs_needed());
-        Basis::Runs(StoredVerdict {
+        Basis::Runs(StoredDecision {
             before: self.runs.before.len(),
             after: self.runs.after.len(),
             cells: self.n_cells,

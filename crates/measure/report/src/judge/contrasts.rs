@@ -23,7 +23,7 @@ pub struct MainContrast {
 }
 
 impl MainContrast {
-    /// True if the contrast is as narrow as the study asks, or its comparison has a verdict. True
+    /// True if the contrast is as narrow as the study asks, or its comparison has a decision. True
     /// for a study that asks for neither.
     pub fn is_decided(&self, study: &Study) -> bool {
         if !study.comparisons.is_empty() {

@@ -56,7 +56,7 @@ pub struct Summary {
     pub effects: Vec<Effect>,
     /// Contrasts that the study must decide.
     pub main_contrasts: Vec<MainContrast>,
-    /// Verdicts on pairs of cells, if they are asked for.
+    /// Comparisons of pairs of cells, if they are asked for.
     pub comparisons: Vec<Comparison>,
     /// Differences of conditions between the compared runs, a line for each.
     pub differences: Vec<String>,
@@ -123,7 +123,7 @@ impl Summary {
     }
 
     /// Compares each cell with the cell of earlier runs with the same name and knobs. Judges thresholds on
-    /// the baseline. If the study has none, a cell that costs more gets a verdict anyway.
+    /// the baseline. If the study has none, each cell gets a decision anyway.
     pub fn hold_against(&mut self, earlier: &Earlier<'_, Summary>) {
         let after = || std::iter::once(&*self).chain(earlier.beside);
         let runs = StoredRuns {

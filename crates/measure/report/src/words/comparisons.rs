@@ -1,16 +1,16 @@
-//! Verdicts on pairs of cells in words.
+//! Decisions on pairs of cells in words.
 
 use tcpcost_study::{Derived, Figure, Scope};
 
 use crate::derive::contrast::Contrast;
 use crate::derive::number::{precise, show, signed};
 use crate::judge::comparable::Incomparable;
-use crate::judge::comparison::{Basis, Comparison, StoredVerdict, context};
+use crate::judge::comparison::{Basis, Comparison, StoredDecision, context};
 use crate::judge::decision::Decision;
 use crate::judge::effects::{is_established, row};
 use crate::words::effects::{claim, cost};
 
-/// Sentence of a verdict, such as `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12
+/// Sentence of a decision, such as `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12
 /// pairs).`
 pub(crate) fn sentence(one: &Comparison) -> String {
     let verdict = one.decision.name();
@@ -64,7 +64,7 @@ pub(crate) fn sentence(one: &Comparison) -> String {
     format!("{verdict}: \"{to}\" {what} ({n} {counted}).{more}")
 }
 
-/// All verdicts, each with the other quantities that changed. Cells of stored runs without a verdict share
+/// All decisions, each with the other quantities that changed. Cells of stored runs without a decision share
 /// one sentence.
 pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
     let is_open = |one: &&Comparison| {
@@ -112,8 +112,8 @@ pub(crate) fn sentences(all: &[Comparison]) -> Vec<String> {
     each.chain(joined).chain(last).collect()
 }
 
-/// Sentence of a verdict on stored runs.
-fn of_runs(one: &Comparison, stored: &StoredVerdict) -> String {
+/// Sentence of a decision on stored runs.
+fn of_runs(one: &Comparison, stored: &StoredDecision) -> String {
     let to = &one.to;
     let Some(contrast) = &one.contrast else {
         return format!("NO VERDICT on \"{to}\": not every run has trials of it that have a cost.");
@@ -178,7 +178,7 @@ fn runs(count: usize) -> String {
 }
 
 /// Text such as `all 8 cells cost 38 % more after the change, as when a machine is busier`.
-fn level(one: &Comparison, stored: &StoredVerdict) -> String {
+fn level(one: &Comparison, stored: &StoredDecision) -> String {
     let cells = match stored.cells {
         1 => "its only cell".to_string(),
         cells => format!("all {cells} cells"),
@@ -207,7 +207,7 @@ fn level(one: &Comparison, stored: &StoredVerdict) -> String {
 const LEVEL_NAMED: f64 = 2.0;
 
 /// Sentences about what the runs cannot show, and how to decide.
-fn unseen(stored: &StoredVerdict) -> String {
+fn unseen(stored: &StoredDecision) -> String {
     let each = match (stored.before, stored.after) {
         (1, 1) => "one run each".to_string(),
         (before, after) => format!("{before} runs before and {after} after"),

@@ -62,7 +62,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
 
 /// Sentence such as `2 of 7 contrasts are undecided at ±5 points: about 60 repetitions would decide them, 5.0 times as many as now.`
 fn undecided(summary: &Summary) -> Option<String> {
-    // The verdict of a comparison has this information already.
+    // The decision of a comparison has this information already.
     let target = summary.study.measure.contrast_target?;
     let undecided: Vec<_> = summary.undecided().collect();
     let all = summary.main_contrasts.len();

@@ -1,4 +1,4 @@
-//! Verdicts on pairs of cells, and contrasts that are not decided.
+//! Decisions on pairs of cells, and contrasts that are not decided.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tcpcost_study::Study;
 
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
-use crate::judge::comparison::{Basis, Comparison, StoredVerdict};
+use crate::judge::comparison::{Basis, Comparison, StoredDecision};
 use crate::judge::contrasts::MainContrast;
 use crate::judge::regime::Regime;
 use crate::words::comparisons::sentence;
@@ -30,7 +30,7 @@ pub(super) struct ComparisonJson<'a> {
     copies_differ_in: Option<&'a str>,
     pairs_needed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<&'a StoredVerdict>,
+    runs: Option<&'a StoredDecision>,
     ratios: BTreeMap<String, Estimate>,
 }
 
