@@ -41,7 +41,7 @@ pub(super) fn cost<'a>(summary: &'a Summary, group: &Group<'a>) -> Section<'a> {
             group.shown_ratio(cell).into(),
         ];
         row.extend(figures.iter().map(|&(of, _)| {
-            // A stream's rate of requests, and the payload of requests, are no amounts of work.
+            // The payload of requests is no amount of work.
             let is_work = of.kind != Figure::Goodput || !cell.has_transactions();
             Cell::from(if is_work {
                 of_cell(cell, of)
