@@ -86,7 +86,7 @@ fn title(of: Derived) -> String {
         _ => unit_in_tables(of).0,
     };
     match of.scope {
-        Scope::Of(name) | Scope::Group(name) => format!("{name}, {unit}"),
+        Scope::Host(name) | Scope::Group(name) => format!("{name}, {unit}"),
         Scope::All if of.kind.whose() == FigureOf::Host => format!("all, {unit}"),
         Scope::All => unit.to_string(),
     }
