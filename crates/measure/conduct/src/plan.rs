@@ -161,9 +161,9 @@ impl Plan {
         }
         let before: Vec<Record> = before.iter().map(|&record| record.clone()).collect();
         let summary = Summary::new(study, &before);
-        let headlines = summary.headlines.iter();
-        let open: Vec<_> = headlines
-            .filter(|headline| in_time && !headline.is_decided(study))
+        let contrasts = summary.main_contrasts.iter();
+        let open: Vec<_> = contrasts
+            .filter(|contrast| in_time && !contrast.is_decided(study))
             .collect();
         let done = |name: &str| {
             let mut of_study = summary.cells.iter();
