@@ -21,8 +21,6 @@ pub fn amount<T, U: TryFrom<T>>(
     fitting.ok_or_else(|| format!("expected {expected}"))
 }
 
-use crate::amount::YEAR;
-
 /// Parses an interval of `watch` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
 /// more than it shows.
 pub fn interval(text: &str) -> Result<Duration, String> {

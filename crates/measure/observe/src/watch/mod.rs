@@ -52,6 +52,7 @@ pub use rows::By;
 pub(crate) use sample::Sample;
 
 use crate::ticker::Clock;
+use connections::Wanted;
 use costs::Costs;
 use driver::{Moment, View};
 use metrics::Metrics;
@@ -81,8 +82,12 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
         let network = NetworkOf::named(netns).and_then(|network| network.enter());
         network.with_context(|| format!("--netns {netns}"))?;
     }
-    let (sources, mut about) =
-        Sources::open(args.self_max / 100.0, args.interval, by_connection, has_costs);
+    let (sources, mut about) = Sources::open(
+        args.self_max / 100.0,
+        args.interval,
+        by_connection,
+        has_costs,
+    );
     let metrics = listener.map(|listener| serve_totals(listener, args, &mut about));
     let reader = Reader {
         sources,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use tcpcost_console::set::switch;
 use tcpcost_console::values::amount;
+use tcpcost_knobs::units;
 use tcpcost_link::Offloads;
 use tcpcost_stack::UserSettings;
-use tcpcost_knobs::units;
 use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::super::policy::PolicyFlags;
