@@ -53,7 +53,8 @@ fn copies(name: &str, word: &str) -> Option<u32> {
             ReceiveWith::Read => 1,
             ReceiveWith::RecvTrunc | ReceiveWith::Splice | ReceiveWith::Zerocopy => 0,
         }),
-        "relay_mode" => RelayMode::from_word(word).map(RelayMode::copies),
+        // `forward` copies nothing.
+        "relay_mode" => Some(RelayMode::from_word(word).map_or(0, |mode| mode.row().copies)),
         // The user-space stack lends its memory to the reader; the kernel's stack copies in and
         // out.
         "stack" => Some(u32::from(word == "kernel")),
