@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Words in backquotes that begin a row of a table in the section of docs/records.md about `watch`.
+    /// Words in backquotes that begin a row of a table in the section about `watch`.
     fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/records.md");
         let page = std::fs::read_to_string(path).unwrap();
