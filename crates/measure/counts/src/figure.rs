@@ -609,7 +609,7 @@ figures! {
     /// received: of the command's own tasks, and of softirqs and hard interrupts for its own
     /// sockets. Over loopback each byte counts twice. If softirqs have no owners here (no BTF), all
     /// softirqs, interrupts and kernel threads are included. If `tcp_probe` names their owners
-    /// (no cgroup v2, no CAP_NET_ADMIN), some softirqs for its sockets are missing (docs/stat.md).
+    /// (no cgroup v2, no CAP_NET_ADMIN), some softirqs for its sockets are missing (docs/method.md).
     CommandUsPerPayloadKib = "command_exact_cpu_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, payload_kib(from)?);
     /// CPU µs as in `command_exact_cpu_us_per_payload_kib` per connection that was opened in the

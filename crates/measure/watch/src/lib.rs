@@ -90,7 +90,7 @@ pub enum Form {
     Screen,
     /// Lines for people.
     Lines,
-    /// One JSON object per line (docs/watch.md).
+    /// One JSON object per line (docs/records.md).
     Json,
 }
 

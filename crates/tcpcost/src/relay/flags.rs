@@ -25,7 +25,7 @@ pub struct Flags {
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
+    /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/live.md).
     #[arg(long, default_value = "auto")]
     pub mode: Mode,
     /// Which upstream the next connection gets.
@@ -55,7 +55,7 @@ pub struct Flags {
     /// Answer requests for metrics under this host name, too; may be repeated. Addresses and the host's own name need no option.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
-    /// Format of the lines: JSON has one for each connection that ended, and one for the totals (docs/relay.md).
+    /// Format of the lines: JSON has one for each connection that ended, and one for the totals (docs/records.md).
     #[command(flatten)]
     pub output: Output<TextOrJson>,
     /// Time between two lines of totals [default: totals at the end].

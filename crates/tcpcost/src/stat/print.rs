@@ -14,7 +14,7 @@ use super::versus::Verdict;
 /// Limit of the columns of a line.
 const WIDTH: usize = 100;
 
-/// Version of the JSON document: docs/stat.md.
+/// Version of the JSON document: docs/records.md.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Results of all commands.

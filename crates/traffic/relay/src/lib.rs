@@ -285,7 +285,7 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
 
 /// Reason to refuse `sockmap`. A program that redirects (sk_skb) takes bytes out of the receive
 /// queue at once, so the sender's window opens again, and queues them for the receiver without a
-/// limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
+/// limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/dev/decisions.md).
 const NO_SOCKMAP: &str =
     "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
 
