@@ -344,7 +344,7 @@ pub const KNOBS: &[Knob] = &[
             "reach",
             ValueKind::Reach,
             "bed",
-            "How a host's agent is started, of a host that `[hosts]` names (docs/fleet.md): by the command itself, where it is (`local`) or in a network namespace of its own (`netns`), which `device` is moved to; by the user's ssh; behind the words of a command, such as `kubectl exec -i POD --`; joined to one that runs already, by the words of a command such as `kubectl attach -i -q POD`; on the node of this name of a Slurm allocation.",
+            "How a host's agent is started, of a host that `[hosts]` names (docs/hosts.md): by the command itself, where it is (`local`) or in a network namespace of its own (`netns`), which `device` is moved to; by the user's ssh; behind the words of a command, such as `kubectl exec -i POD --`; joined to one that runs already, by the words of a command such as `kubectl attach -i -q POD`; on the node of this name of a Slurm allocation.",
         )
     },
     Knob {

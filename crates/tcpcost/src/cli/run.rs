@@ -83,10 +83,10 @@ pub struct RunArgs {
     pub telling: Telling,
 }
 
-/// How the hosts of a study are reached (docs/fleet.md).
+/// How the hosts of a study are reached (docs/hosts.md).
 #[derive(Debug, Clone, Default, Args)]
 pub struct HostArgs {
-    /// How the lab's hosts are reached: a file, or one of its lines; may be repeated (docs/fleet.md).
+    /// How the lab's hosts are reached: a file, or one of its lines; may be repeated (docs/hosts.md).
     ///
     /// Lines are NAME=VALUE:
     ///   ssh=COMMAND        the ssh to reach hosts by, with its options [default: ssh in batch mode]
