@@ -215,7 +215,7 @@ figures! {
         => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
     /// Instructions of everything that ran on the CPUs, user and kernel, per KiB: nearly the same
     /// on a busy machine as on a quiet one. Counted by the PMU, and absent without one. In a guest
-    /// whose clock counts instructions (docs/netdev.md), counted by the meter `exact`, without
+    /// whose clock counts instructions (docs/kernels.md), counted by the meter `exact`, without
     /// other tasks, and without `memory_instructions_per_kib` if those are known. Instructions are
     /// not time.
     InstructionsPerKib = "instructions_per_kib", "instructions/KiB", Host, Less
