@@ -8,7 +8,9 @@ use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
     set_socket_knob, uring_refusal,
 };
-use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy, units};
+use tcpcost_study::{
+    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, Unavailable, Value, WaitsBy, units,
+};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -104,8 +106,8 @@ impl ConnectedOptions {
     /// Reads the options out of a trial's knobs, by their rows.
     pub fn new(prepare: &Prepare) -> ConnectedOptions {
         let of = |row: &'static Knob| {
-            let (Of::Link(Kernel::SocketOption(option), _)
-            | Of::Tcp(Kernel::SocketOption(option), _)) = row.of
+            let (AppliesTo::Link(KernelSupport::SocketOption(option), _)
+            | AppliesTo::Tcp(KernelSupport::SocketOption(option), _)) = row.applies_to
             else {
                 return None;
             };

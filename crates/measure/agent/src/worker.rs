@@ -3,7 +3,7 @@
 
 mod conduct;
 mod end;
-mod leg;
+mod phase;
 mod state;
 mod thread;
 
@@ -26,10 +26,10 @@ use tcpcost_study::{
 };
 use tcpcost_workload::OperationFound;
 
-pub use self::conduct::Seat;
+pub use self::conduct::EndHandover;
 use self::state::Worker;
 use self::thread::make;
-use crate::backend::{Backend, Ready, ring};
+use crate::backend::{Backend, OpenConnections, ring};
 use crate::capture::WireFile;
 use crate::lane::{LaneCounts, LaneSettings};
 use crate::policy::{self, ConnectedOptions};
@@ -54,7 +54,7 @@ pub struct WorkerConfig {
     /// eBPF programs that another host of this machine has loaded: handles by meter.
     pub loaded: BTreeMap<MeterName, String>,
     /// Set if it takes turns with the other end.
-    pub seat: Option<Seat>,
+    pub handover: Option<EndHandover>,
 }
 
 /// Task of a worker.
@@ -94,7 +94,7 @@ pub struct WorkerReadings {
     pub profile: Option<CallChains>,
     /// Totals by connection of the whole end. Set by the worker that reads the end's meters, if they are
     /// wanted.
-    pub by_connection: Option<[Totalled; 2]>,
+    pub by_connection: Option<[ConnectionTotals; 2]>,
     /// Keys of its own connections in `by_connection`.
     pub keys: Vec<u64>,
     /// State of its first connection over time.
@@ -114,27 +114,27 @@ pub struct WorkerReadings {
 }
 
 /// Totals by connection at an instant.
-pub struct Totalled {
+pub struct ConnectionTotals {
     /// Monotonic time, ns.
     pub at_ns: u64,
     /// Counts by [`tcpcost_meter::bpf::connection_key`].
     pub totals: HashMap<u64, Counts>,
 }
 
-enum Order {
+enum WorkerOrder {
     SetUp(Instant),
     Run(Span),
 }
 
 enum WorkerAnswer {
     Listening(Listening),
-    Ready(Ready),
+    Ready(OpenConnections),
     WorkerReadings(Box<WorkerReadings>),
 }
 
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
 pub struct WorkerThread {
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WorkerOrder>>,
     answers: Receiver<Result<WorkerAnswer, String>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -181,10 +181,10 @@ impl WorkerThread {
             },
             options: ConnectedOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
-            seat: config.seat.clone(),
+            handover: config.handover.clone(),
             side: prepare.side,
         };
-        let shares_thread = config.seat.is_some();
+        let shares_thread = config.handover.is_some();
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];
         let has_owner = prepare.cpu_owner.is_some();
         let (prepare, groups) = (prepare.clone(), groups.to_vec());
@@ -263,7 +263,7 @@ impl WorkerThread {
             .unwrap_or_else(|_| Err("a worker thread ended".to_string()))
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WorkerOrder) {
         // If the thread is gone, the next answer says why.
         let _ = self
             .orders
@@ -281,11 +281,11 @@ impl WorkerThread {
     }
 
     pub fn set_up(&self, deadline: Instant) {
-        self.order(Order::SetUp(deadline));
+        self.order(WorkerOrder::SetUp(deadline));
     }
 
     /// Waits until its connections are up.
-    pub fn ready(&self) -> Result<Ready, String> {
+    pub fn ready(&self) -> Result<OpenConnections, String> {
         match self.answer()? {
             WorkerAnswer::Ready(ready) => Ok(ready),
             _ => Err("a worker answered out of turn".to_string()),
@@ -293,7 +293,7 @@ impl WorkerThread {
     }
 
     pub fn run(&self, span: Span) {
-        self.order(Order::Run(span));
+        self.order(WorkerOrder::Run(span));
     }
 
     /// Waits for the end of the span.

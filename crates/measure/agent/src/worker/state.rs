@@ -9,9 +9,9 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{HostName, Knob, Side};
 use tcpcost_workload as workload;
 
-use super::conduct::Seat;
-use super::{Order, WorkerAnswer};
-use crate::backend::Observed;
+use super::conduct::EndHandover;
+use super::{WorkerAnswer, WorkerOrder};
+use crate::backend::ObservedStack;
 use crate::policy::ConnectedOptions;
 use crate::readings::Meters;
 use crate::sampler::Sampler;
@@ -21,7 +21,7 @@ const KEEP_UP: Duration = Duration::from_millis(1);
 
 /// A worker, on its own thread.
 pub(super) struct Worker {
-    pub(super) inbox: Receiver<Order>,
+    pub(super) inbox: Receiver<WorkerOrder>,
     pub(super) outbox: Sender<Result<WorkerAnswer, String>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) meters: Meters,
@@ -44,18 +44,18 @@ pub(super) struct Worker {
     /// Knobs that are set for this end.
     pub(super) knobs: Vec<&'static Knob>,
     /// Set if it takes turns with the other end.
-    pub(super) seat: Option<Seat>,
+    pub(super) handover: Option<EndHandover>,
     pub(super) side: Option<Side>,
 }
 
 impl Worker {
     /// Waits for the next order. `None` once the trial is over. Between set-up and run, a stack that only
     /// this thread moves is kept running, so that a lost packet does not delay the other end's set-up.
-    pub(super) fn next_order<S: Observed>(
+    pub(super) fn next_order<S: ObservedStack>(
         &self,
         worker: &mut workload::Worker<S>,
         is_between: bool,
-    ) -> Result<Option<Order>, String> {
+    ) -> Result<Option<WorkerOrder>, String> {
         if !(is_between && S::STANDS_STILL) {
             return Ok(self.inbox.recv().ok());
         }
