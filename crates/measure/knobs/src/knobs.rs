@@ -80,7 +80,7 @@ pub const KNOBS: &[Knob] = &[
             "program",
             ValueKind::Program,
             "none",
-            "Operations that each connection repeats, from the view of the side that connects, or, if they begin with `accept`, of the side that listens (docs/programs.md); the other side does the mirror image.",
+            "Operations that each connection repeats, from the view of the side that connects, or, if they begin with `accept`, of the side that listens (docs/study-file.md); the other side does the mirror image.",
         )
         .needs(&[Need::any_of(&[is("workload", &["program"])])])
         .of_group()
@@ -649,7 +649,7 @@ pub const KNOBS: &[Knob] = &[
         "ack_filter",
         ValueKind::Count(1, 64),
         KernelSupport::OwnDevice("eBPF"),
-        "Ratio of the ACK filter: only every n-th pure ACK of the kernel's TCP leaves the device (eBPF at tc egress; docs/acks.md says which ACKs are never held, and when a held one is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is n segments per ACK.",
+        "Ratio of the ACK filter: only every n-th pure ACK of the kernel's TCP leaves the device (eBPF at tc egress; docs/acks-and-segments.md says which ACKs are never held, and when a held one is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is n segments per ACK.",
     )
     .needs(&[Need::any_of(&[NOT_EVERY])
         .at(CheckedEnds::Kernel)
@@ -721,7 +721,7 @@ pub const KNOBS: &[Knob] = &[
         ValueKind::Choice(AckKind::WORDS),
         KernelSupport::AckPolicies,
         UserKnob::AckPolicy,
-        "When an end acknowledges: docs/policies.md has each. Our own default is `delayed`; the kernel's is `linux-like`.",
+        "When an end acknowledges: docs/acks-and-segments.md has each. Our own default is `delayed`; the kernel's is `linux-like`.",
     ),
     tcp(
         "ack_segments",
