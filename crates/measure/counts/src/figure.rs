@@ -1,7 +1,7 @@
 //! Figures: quotients of counts, each with one name, one definition and one formula.
 //!
 //! A figure is defined by its row alone. `docs/quantities.md` is generated from the rows;
-//! docs/add-a-figure.md says how to add one.
+//! docs/dev/add-a-figure.md says how to add one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
