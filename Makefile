@@ -25,7 +25,8 @@ static-try:           ## runs what `make static` built for each of ARCH, by qemu
 test: deps deps-test  ## every test; ends with those that were skipped, and why (TCPCOST_REQUIRE=all: none may be)
 	@./scripts/test $(CARGO) test --workspace --locked --no-fail-fast
 
-check:                ## what CI checks beside the tests
+check:                ## what CI checks besides the tests
+	@./scripts/links
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings

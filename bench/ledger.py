@@ -174,7 +174,7 @@ def picture(kernels, rows):
 
 TEXT = """# Ledger: what TCP costs in instructions, kernel by kernel
 
-Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions (docs/netdev.md). Instructions are not
+Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions (docs/kernels.md). Instructions are not
 time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are medians of
 {boots} boots with their range; a price is the difference of two cells by the count in which they differ, boot by boot. `change` is the
 last kernel's against the first's.

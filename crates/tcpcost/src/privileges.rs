@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_need_is_in_the_documents() {
-        let page = include_str!("../../../docs/privileges.md");
+        let page = include_str!("../../../docs/hosts.md");
         for need in &NEEDS {
             let when = if need.when.is_empty() {
                 "always"

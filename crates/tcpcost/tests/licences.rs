@@ -1,4 +1,4 @@
-//! Compares docs/licences.md with all packages linked into the command. cargo-deny decides which
+//! Compares docs/dev/licences.md with all packages linked into the command. cargo-deny decides which
 //! licences are allowed (`make licences`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ fn linked() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn the_page_lists_all_that_is_linked() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/licences.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dev/licences.md");
     let page = std::fs::read_to_string(path).unwrap();
     let (head, table) = page.split_once(MARK).unwrap();
     let mut now = "\n| licence, as the package states it | packages |\n|---|---|\n".to_string();

@@ -600,7 +600,7 @@ fn no_scrape_of_twenty_clients_fails() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Compares the metrics in docs/watch.md, their names and values of labels, with the metrics
+/// Compares the metrics in docs/records.md, their names and values of labels, with the metrics
 /// served.
 #[cfg(feature = "bpf")]
 #[test]
@@ -609,7 +609,7 @@ fn every_documented_metric_is_served_where_all_meters_are() {
     if let Some(refused) = objects(&ran)[0].get("refused") {
         return skip(&refused.to_string());
     }
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watch.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/records.md");
     let page = std::fs::read_to_string(page).unwrap();
     let documented = page.lines().filter(|line| line.starts_with("| tcpcost_"));
     let place = Place::new();

@@ -41,7 +41,7 @@ struct Kind {
     id: &'static str,
     /// Quantity that the share refers to.
     whole: ShareBase,
-    /// Description of `part`, for docs/trace.md.
+    /// Description of `part`, for docs/captures.md.
     #[cfg_attr(not(test), allow(dead_code, reason = "the test of the page reads it"))]
     evidence: &'static str,
     /// Remedy: a study, a knob, or a socket option.
@@ -166,7 +166,10 @@ mod tests {
             }
             table += &format!("| `{}` | {} | {} |\n", kind.id, kind.evidence, kind.remedy);
         }
-        let page = include_str!("../../../docs/trace.md");
-        assert!(page.contains(&table), "docs/trace.md needs this:\n{table}");
+        let page = include_str!("../../../docs/captures.md");
+        assert!(
+            page.contains(&table),
+            "docs/captures.md needs this:\n{table}"
+        );
     }
 }

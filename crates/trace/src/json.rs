@@ -10,7 +10,7 @@ use tcpcost_counts::csv_field;
 
 use crate::report::{ConnectionReport, Report, SCHEMA_VERSION};
 
-/// Renders these reports as one JSON document. docs/trace.md describes its fields.
+/// Renders these reports as one JSON document. docs/records.md describes its fields.
 pub fn json(reports: &[Report]) -> String {
     in_memory(|out| write_json(reports, out))
 }

@@ -359,10 +359,10 @@ fn the_headline_is_what_was_waited_for() {
     }
     let right = format!("{} of {asked}", asked - wrong.len());
     println!("{right} right");
-    let document = include_str!("../../../docs/trace.md");
+    let document = include_str!("../../../docs/captures.md");
     assert!(
         document.contains(&format!("{right} headlines are right")),
-        "docs/trace.md says another number than {right}"
+        "docs/captures.md says another number than {right}"
     );
     assert!(misplaced.is_empty(), "{misplaced:#?}");
     assert!(asked >= 130, "{asked}");

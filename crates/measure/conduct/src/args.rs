@@ -65,7 +65,7 @@ pub struct RunArgs {
     /// How hosts of other machines are reached.
     #[command(flatten)]
     pub hosts: HostArgs,
-    /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a boot of its own (docs/netdev.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
+    /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a boot of its own (docs/kernels.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true)]
     pub guest: Option<Option<PathBuf>>,
     /// With --guest: guests at the same time [default: one for each CPU].
@@ -82,10 +82,10 @@ pub struct RunArgs {
     pub telling: Telling,
 }
 
-/// How the hosts of a study are reached (docs/fleet.md).
+/// How the hosts of a study are reached (docs/hosts.md).
 #[derive(Debug, Clone, Default, Args)]
 pub struct HostArgs {
-    /// How the lab's hosts are reached: a file, or one of its lines; may be repeated (docs/fleet.md).
+    /// How the lab's hosts are reached: a file, or one of its lines; may be repeated (docs/hosts.md).
     ///
     /// Lines are NAME=VALUE:
     ///   ssh=COMMAND        the ssh to reach hosts by, with its options [default: ssh in batch mode]

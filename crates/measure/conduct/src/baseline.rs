@@ -112,7 +112,7 @@ impl Baseline {
         if is_open && fits && Guest::check_host().is_ok() {
             output::say!(
                 "tcpcost: this host can count instructions in guests, which no other task disturbs: \
-                 tcpcost run {}{} --guest, before and after; to compare two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
+                 tcpcost run {}{} --guest, before and after; to compare two kernels: tcpcost kernels OLD NEW (docs/kernels.md)",
                 self.study,
                 self.flags(true)
             );

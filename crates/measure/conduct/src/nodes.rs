@@ -108,9 +108,9 @@ fn likely_cause(reason: &str) -> &'static str {
     if reason.contains("Network is unreachable") {
         "there is no route: check `device` and `address` of both hosts"
     } else if reason.contains("no answer") {
-        "most likely a firewall drops it: open the ports that the knob data_ports names (docs/fleet.md)"
+        "most likely a firewall drops it: open the ports that the knob data_ports names (docs/hosts.md)"
     } else {
-        "most likely a firewall refuses it: open the ports that the knob data_ports names (docs/fleet.md)"
+        "most likely a firewall refuses it: open the ports that the knob data_ports names (docs/hosts.md)"
     }
 }
 

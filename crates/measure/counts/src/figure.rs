@@ -1,7 +1,7 @@
 //! Figures: quotients of counts, each with one name, one definition and one formula.
 //!
 //! A figure is defined by its row alone. `docs/quantities.md` is generated from the rows;
-//! docs/add-a-figure.md says how to add one.
+//! docs/dev/add-a-figure.md says how to add one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -215,7 +215,7 @@ figures! {
         => |from| ratio(pmu(from, Q::CoreCycles)?, transactions(from)?);
     /// Instructions of everything that ran on the CPUs, user and kernel, per KiB: nearly the same
     /// on a busy machine as on a quiet one. Counted by the PMU, and absent without one. In a guest
-    /// whose clock counts instructions (docs/netdev.md), counted by the meter `exact`, without
+    /// whose clock counts instructions (docs/kernels.md), counted by the meter `exact`, without
     /// other tasks, and without `memory_instructions_per_kib` if those are known. Instructions are
     /// not time.
     InstructionsPerKib = "instructions_per_kib", "instructions/KiB", Host, Less
@@ -609,7 +609,7 @@ figures! {
     /// received: of the command's own tasks, and of softirqs and hard interrupts for its own
     /// sockets. Over loopback each byte counts twice. If softirqs have no owners here (no BTF), all
     /// softirqs, interrupts and kernel threads are included. If `tcp_probe` names their owners
-    /// (no cgroup v2, no CAP_NET_ADMIN), some softirqs for its sockets are missing (docs/stat.md).
+    /// (no cgroup v2, no CAP_NET_ADMIN), some softirqs for its sockets are missing (docs/method.md).
     CommandUsPerPayloadKib = "command_exact_cpu_us_per_payload_kib", "µs/KiB", Command, Less
         => |from| ratio(exact_cost_ns(from)? / 1e3, payload_kib(from)?);
     /// CPU µs as in `command_exact_cpu_us_per_payload_kib` per connection that was opened in the

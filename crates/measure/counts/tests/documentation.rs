@@ -59,7 +59,7 @@ fn markdown() -> String {
         (FigureOf::Trial, "Of a trial as a whole alone"),
         (
             FigureOf::Window,
-            "Of a host, by `tcpcost watch`\n\nIt shows some of a trial's, too: docs/watch.md.",
+            "Of a host, by `tcpcost watch`\n\nIt shows some of a trial's, too: docs/records.md.",
         ),
         (
             FigureOf::Command,

@@ -87,7 +87,7 @@ pub const KNOBS: &[Knob] = &[
             "program",
             ValueKind::Program,
             "none",
-            "Operations that each connection repeats, from the view of the side that connects, or, if they begin with `accept`, of the side that listens (docs/programs.md); the other side does the mirror image.",
+            "Operations that each connection repeats, from the view of the side that connects, or, if they begin with `accept`, of the side that listens (docs/study-file.md); the other side does the mirror image.",
         )
         .needs(&[Need::any_of(&[is("workload", &["program"])])])
         .of_group()
@@ -353,7 +353,7 @@ pub const KNOBS: &[Knob] = &[
         "relay_mode",
         ValueKind::Choice(&KNOB_WORDS),
         "forward",
-        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay --mode` does by the same word (docs/relay.md); `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay --mode` does by the same word (docs/live.md); `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
     )
     .needs(&[Need::any_of(&[is("topology", &["chain"])])]),
     bed("ip", ValueKind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
@@ -364,7 +364,7 @@ pub const KNOBS: &[Knob] = &[
             "reach",
             ValueKind::Reach,
             "bed",
-            "How a host's agent is started, of a host that `[hosts]` names (docs/fleet.md): by the command itself, where it is (`local`) or in a network namespace of its own (`netns`), which `device` is moved to; by the user's ssh; behind the words of a command, such as `kubectl exec -i POD --`; joined to one that runs already, by the words of a command such as `kubectl attach -i -q POD`; on the node of this name of a Slurm allocation.",
+            "How a host's agent is started, of a host that `[hosts]` names (docs/hosts.md): by the command itself, where it is (`local`) or in a network namespace of its own (`netns`), which `device` is moved to; by the user's ssh; behind the words of a command, such as `kubectl exec -i POD --`; joined to one that runs already, by the words of a command such as `kubectl attach -i -q POD`; on the node of this name of a Slurm allocation.",
         )
     },
     Knob {
@@ -669,7 +669,7 @@ pub const KNOBS: &[Knob] = &[
         "ack_filter",
         ValueKind::Count(1, 64),
         KernelSupport::OwnDevice("eBPF"),
-        "Ratio of the ACK filter: only every n-th pure ACK of the kernel's TCP leaves the device (eBPF at tc egress; docs/acks.md says which ACKs are never held, and when a held one is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is n segments per ACK.",
+        "Ratio of the ACK filter: only every n-th pure ACK of the kernel's TCP leaves the device (eBPF at tc egress; docs/acks-and-segments.md says which ACKs are never held, and when a held one is sent after all). With `quickack = \"on\"`, `gro = \"off\"` and the peer's `segmentation = \"per-mss\"` that is n segments per ACK.",
     )
     .needs(&[Need::any_of(&[NOT_EVERY])
         .at(CheckedEnds::Kernel)
@@ -741,7 +741,7 @@ pub const KNOBS: &[Knob] = &[
         ValueKind::Choice(AckKind::WORDS),
         KernelSupport::AckPolicies,
         UserKnob::AckPolicy,
-        "When an end acknowledges: docs/policies.md has each. Our own default is `delayed`; the kernel's is `linux-like`.",
+        "When an end acknowledges: docs/acks-and-segments.md has each. Our own default is `delayed`; the kernel's is `linux-like`.",
     ),
     tcp(
         "ack_segments",

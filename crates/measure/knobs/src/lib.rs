@@ -71,7 +71,7 @@ pub use row::{
 pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
 pub use share::{Share, ShareError};
 pub use side::Side;
-pub use tables::{ack_policy_table, knob_table, tcp_table};
+pub use tables::{ack_policy_table, knob_table};
 pub use traffic::Traffic;
 pub use value::Value;
 pub use wire::{CarrierAsked, WireSettings};

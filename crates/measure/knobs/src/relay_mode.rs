@@ -65,7 +65,7 @@ impl RelayMode {
                 copies: 0,
                 // A program that redirects (sk_skb) takes bytes out of the receive queue at once, so
                 // the sender's window opens again, and queues them for the receiver without a limit
-                // (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
+                // (sk_psock_verdict_apply, net/core/skmsg.c; docs/dev/decisions.md).
                 needs: RelayNeeds::Refused(
                     "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end",
                 ),

@@ -46,26 +46,7 @@ pub fn knob_table(file_table: FileTable) -> String {
     table
 }
 
-/// Renders the knobs of an end's TCP, with their support in the kernel's TCP, as a Markdown table,
-/// which `docs/policies.md` contains; a test compares them.
-pub fn tcp_table() -> String {
-    let mut table =
-        String::from("| knob | needs | the kernel's TCP | meaning |\n|---|---|---|---|\n");
-    for knob in KNOBS {
-        let AppliesTo::Tcp(kernel, _) = knob.applies_to else {
-            continue;
-        };
-        table += &format!(
-            "| `{}` | {} | {kernel} | {} |\n",
-            knob.name,
-            knob.needs_text(),
-            knob.doc
-        );
-    }
-    table
-}
-
-/// Renders the ACK policies as a Markdown table, which `docs/policies.md` contains; a test compares
+/// Renders the ACK policies as a Markdown table, which `docs/acks-and-segments.md` contains; a test compares
 /// them.
 pub fn ack_policy_table() -> String {
     let mut table = String::from("| policy | acknowledges | knobs | from |\n|---|---|---|---|\n");

@@ -83,7 +83,7 @@ pub use tcpcost_knobs::{
     RelayMode, Required, Segmentation, SendWith, SettingsError, Share, ShareError, Side,
     SysctlName, TailSplit, Times, Traffic, Unavailable, UnknownKnob, Unmet, UserKnob, UserSupport,
     Value, ValueKind, WaitsBy, WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings,
-    ack_policy_table, find, knob_table, nearest, repetitions, round, rounds, tcp_table, units,
+    ack_policy_table, find, knob_table, nearest, repetitions, round, rounds, units,
 };
 pub use topology::{Host, Link, LinkKind, Port, Route, StackKind, Topology};
 pub use uperf::{

@@ -40,7 +40,7 @@ pub fn interface_name(text: &str) -> Result<String, String> {
     tcpcost peer --tap tcp0 --local 10.9.0.2/24 --host-address 10.9.0.1/24 --listen 5201 --service iperf3 --set ack_every=8\n  \
     iperf3 -c 10.9.0.2\n\
 Or with --listen 80 --service serve:1GiB, and: curl -o /dev/null http://10.9.0.2/\n\
-Or with --forward 8080=10.9.0.1:80, and: curl http://127.0.0.1:8080/ (more: docs/recipes.md)\n\
+Or with --forward 8080=10.9.0.1:80, and: curl http://127.0.0.1:8080/ (more: docs/live.md)\n\
 A wire that is impaired carries ordinary segments, no super-segments."
 )]
 pub struct Flags {

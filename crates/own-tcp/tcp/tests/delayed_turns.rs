@@ -17,7 +17,7 @@ use tcpcost_tcp::{AckPolicy, Config, ConnId, Counters, Endpoint, Pool};
 const FULL: u64 = 1448;
 /// Segments per ACK under `exactly`.
 const SEGMENTS: u64 = 16;
-/// Limit of segments that an ACK of `delayed` covers (docs/policies.md).
+/// Limit of segments that an ACK of `delayed` covers (docs/acks-and-segments.md).
 const DISTANCE_MAX: u64 = 45;
 const DELAY: Duration = Duration::from_millis(40);
 

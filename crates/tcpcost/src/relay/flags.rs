@@ -56,7 +56,7 @@ pub struct Flags {
     /// Answer requests for metrics under this host name, too; may be repeated. Addresses and the host's own name need no option.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
-    /// Format of the lines: JSON has one for each connection that ended, and one for the totals (docs/relay.md).
+    /// Format of the lines: JSON has one for each connection that ended, and one for the totals (docs/records.md).
     #[command(flatten)]
     pub output: Output<TextOrJson>,
     /// Time between two lines of totals [default: totals at the end].
@@ -212,7 +212,7 @@ fn modes() -> String {
     let modes: Vec<String> = modes
         .map(|mode| format!("{}: {}", mode.word(), mode.row().doc))
         .collect();
-    format!("How bytes are moved (docs/relay.md). {}.", modes.join("; "))
+    format!("How bytes are moved (docs/live.md). {}.", modes.join("; "))
 }
 
 fn address(text: &str) -> Result<Address, String> {

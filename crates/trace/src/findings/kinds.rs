@@ -1,4 +1,4 @@
-//! The kinds of findings, a row each (docs/add-a-row.md says how to add one).
+//! The kinds of findings, a row each (docs/dev/add-a-row.md says how to add one).
 
 use super::{Kind, ShareBase, megabits, seconds};
 use crate::evidence::Evidence;

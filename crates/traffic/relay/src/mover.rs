@@ -452,7 +452,7 @@ fn pour(pipe: &Pipe, to: &mut Side, bytes: usize) -> Result<usize, (usize, Errno
     Ok(given)
 }
 
-// Constants of `auto`, measured by bench/relay --crossover (figures in docs/relay.md).
+// Constants of `auto`, measured by bench/relay --crossover (figures in bench/README.md).
 /// Size of a read, bytes, from which splicing costs less: 0.77 of a copy with one flow, 0.86 with a
 /// hundred.
 const SPLICE_FROM: usize = 16 << 10;

@@ -113,7 +113,7 @@ fn make(bytes: usize) -> Result<Pipe, Errno> {
 /// Bytes of a slot: a page of 4 KiB. Where pages are larger, sizes are underestimated.
 const PAGE: usize = 4096;
 /// Least size of a useful pipe: the kernel's usual size. With two pages splicing costs more than
-/// copying (docs/relay.md).
+/// copying (docs/dev/decisions.md).
 const WORTH_IT: usize = 16 * PAGE;
 /// Pause before a new pipe is tried: another process may close its pipes meanwhile.
 const RETRY: Duration = Duration::from_secs(10);

@@ -133,7 +133,7 @@ impl BufferRing {
 
 /// Bytes of the second-level cache that buffers may fill. With 100 bulk flows and all 256 buffers
 /// of 64 KiB lent, a relayed KiB costs 909 ns. With 8 of them it costs 751 ns, like a copy through
-/// one buffer (docs/relay.md).
+/// one buffer (bench/README.md).
 const HOT_BYTES: usize = 512 << 10;
 /// Buffers that are lent at least, whatever their size. With fewer buffers than connections with
 /// bytes, each of the other connections costs a failed operation.

@@ -84,7 +84,7 @@ pub fn commands(root: &Path, commands: &[CommandNeed]) -> Check {
         NAME,
         format!("without {}", rows.collect::<Vec<_>>().join("; ")),
         "these commands see or do less",
-        "give them the capabilities named, and no others (docs/privileges.md)",
+        "give them the capabilities named, and no others (docs/hosts.md)",
     )
 }
 

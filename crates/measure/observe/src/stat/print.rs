@@ -12,7 +12,7 @@ use super::measure::About;
 use super::rows::{ROWS, Row, Traffic, row};
 use super::versus::Verdict;
 
-/// Version of the JSON document: docs/stat.md.
+/// Version of the JSON document: docs/records.md.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Results of all commands.

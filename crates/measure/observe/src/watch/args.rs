@@ -19,7 +19,7 @@ pub struct WatchArgs {
     /// Lines to show [default: until Ctrl-C].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Format of the lines (docs/watch.md).
+    /// Format of the lines (docs/records.md).
     #[command(flatten)]
     pub output: Output<WatchFormats>,
     /// Show rows of this kind below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs

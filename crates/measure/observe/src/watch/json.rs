@@ -1,4 +1,4 @@
-//! One JSON object per line, in base units; docs/watch.md describes each field.
+//! One JSON object per line, in base units; docs/records.md describes each field.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -188,10 +188,10 @@ mod tests {
         CONNECTION_COLUMNS.iter().chain(more).copied().collect()
     }
 
-    /// Checks that docs/watch.md has the tables of figures as they are defined.
+    /// Checks that docs/records.md has the tables of figures as they are defined.
     #[test]
     fn the_page_has_the_figures_as_they_are_defined() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/watch.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/records.md");
         let committed = std::fs::read_to_string(path).unwrap();
         let mut page = committed.clone();
         for (of, columns) in [("an interval", INTERVAL.concat()), ("a row", of_a_row())] {
@@ -210,16 +210,20 @@ mod tests {
         } else {
             assert!(
                 page == committed,
-                "docs/watch.md is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-observe"
+                "docs/records.md is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-observe"
             );
         }
     }
 
-    /// Words in backquotes that begin a row of a table in docs/watch.md.
+    /// Words in backquotes that begin a row of a table in the section about `watch`.
     fn documented() -> BTreeSet<String> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/watch.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/records.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let (_, section) = page
+            .split_once("\n## `tcpcost watch`: JSON\n")
+            .expect("the section is there");
+        let (section, _) = section.split_once("\n## ").expect("another follows");
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
         rows.filter_map(|row| Some(row.split_once('`')?.0.to_string()))
             .collect()
     }

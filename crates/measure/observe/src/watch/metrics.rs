@@ -143,7 +143,7 @@ fn owners(
     if owners.is_empty() {
         return Ok(());
     }
-    let help = "CPU time of processes with sockets: of their tasks, and of interrupts for their sockets (docs/watch.md)";
+    let help = "CPU time of processes with sockets: of their tasks, and of interrupts for their sockets (docs/records.md)";
     let seconds = Some(&Unit::Seconds);
     let name = "tcpcost_owner_cpu";
     let mut metric = encoder.encode_descriptor(name, help, seconds, MetricType::Counter)?;

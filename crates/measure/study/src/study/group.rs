@@ -32,7 +32,7 @@ pub(super) fn group(mut section: Section<'_>, base: &mut CommonKnobs) -> Result<
                 (Some(knob), _) if knob.per_group => format!("in a group the key is {}", knob.name),
                 (Some(_), _) => "all groups share it: set it in [workload] or [bed]".to_string(),
                 (None, Some(instead)) => format!("no such key of a group; {instead}"),
-                (None, None) => "no such key of a group; docs/programs.md lists them".to_string(),
+                (None, None) => "no such key of a group; docs/study-file.md lists them".to_string(),
             };
             return Err(section.error(span, &key, hint));
         };

@@ -1,4 +1,4 @@
-//! The tests of `-t`, a row each (docs/add-a-row.md says how to add one).
+//! The tests of `-t`, a row each (docs/dev/add-a-row.md says how to add one).
 
 use super::Direction;
 

@@ -108,5 +108,5 @@ impl Connection<Kernel> {
 const TURN: usize = 1 << 20;
 /// Bytes that a flow copies before other flows have their turn; at least one piece. Next to 100
 /// bulk flows a request waits 75 to 110 ms with 1 MiB (p99) and 2 ms with 64 KiB, and bulk costs
-/// the same (docs/relay.md).
+/// the same (bench/README.md).
 const TURN_COPIED: usize = 64 << 10;

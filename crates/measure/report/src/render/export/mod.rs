@@ -1,4 +1,4 @@
-//! Exports of a summary for other programs, a file for each format. `docs/exports.md` describes
+//! Exports of a summary for other programs, a file for each format. `docs/records.md` describes
 //! their use.
 
 mod bmf;

@@ -559,7 +559,7 @@ impl AckScheduler {
 /// Limit of full-sized segments that one acknowledgement covers when more arrived in order
 /// together, unless the policy counts to more. 45 make up a super-segment, which a Linux receiver
 /// with receive offload acknowledges at once. BBR, CUBIC and Reno tolerate it. From 64 on, a sender
-/// with a smaller window waits for the receiver's delay (figures: docs/policies.md).
+/// with a smaller window waits for the receiver's delay (figures: bench/studies.md).
 const DISTANCE_MAX: u32 = 45;
 /// RFC 9293 MUST-40: below 500 ms.
 const DELAY_MAX: Duration = Duration::from_millis(499);
