@@ -167,6 +167,9 @@ mod tests {
             table += &format!("| `{}` | {} | {} |\n", kind.id, kind.evidence, kind.remedy);
         }
         let page = include_str!("../../../docs/captures.md");
-        assert!(page.contains(&table), "docs/captures.md needs this:\n{table}");
+        assert!(
+            page.contains(&table),
+            "docs/captures.md needs this:\n{table}"
+        );
     }
 }
