@@ -315,6 +315,13 @@ impl From<PrepareError> for Answer {
     }
 }
 
+impl PrepareError {
+    /// Failure with this reason: one line, which has its causes already.
+    fn because(reason: impl ToString) -> PrepareError {
+        PrepareError::Failed(reason.to_string())
+    }
+}
+
 /// Converts an error of a library into one line with its causes.
 fn failed(error: impl Into<anyhow::Error>) -> PrepareError {
     PrepareError::Failed(format!("{:#}", error.into()))
@@ -381,7 +388,7 @@ impl Agent {
                 held_max_ns,
             } => {
                 let found = address::find(device.as_deref(), address, is_v6);
-                let found = found.map_err(PrepareError::Failed)?;
+                let found = found.map_err(PrepareError::because)?;
                 let restored = self.hold(changes, Duration::from_nanos(held_max_ns))?;
                 let port = Attached {
                     device: found.device,
@@ -521,7 +528,7 @@ impl Agent {
             Backend::Tap(links) => Arc::get_mut(links),
             _ => None,
         };
-        let in_use = || PrepareError::Failed("a TAP during a trial".to_string());
+        let in_use = || PrepareError::because("a TAP during a trial");
         links.ok_or_else(in_use)?.push(taps);
         Ok(Answer::Done)
     }
@@ -591,7 +598,7 @@ impl Agent {
     fn trial(&mut self) -> Result<&mut HostTrial, PrepareError> {
         self.trial
             .as_mut()
-            .ok_or_else(|| PrepareError::Failed("asked before `prepare`".to_string()))
+            .ok_or_else(|| PrepareError::because("asked before `prepare`"))
     }
 }
 

@@ -4,11 +4,14 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
     set_socket_knob, uring_refusal,
 };
-use tcpcost_study::{FlowGroup, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy, units};
+use tcpcost_study::{
+    FlowGroup, HostName, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy, units,
+};
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
 
@@ -42,10 +45,7 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
         .as_ref()
         .and_then(Value::time);
     match delay {
-        Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
-            knob: format!("{end}.ack_delay"),
-            reason: format!("TCP_DELACK_MAX_US: {reason}"),
-        }),
+        Some(delay) if !is_user => check_delay(delay, end),
         _ => Ok(()),
     }
 }
@@ -78,14 +78,16 @@ fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareEr
     })
 }
 
-fn check_delay(asked: Duration) -> Result<(), String> {
-    match ack_delay_max_here(asked) {
-        Ok(here) if here == asked => Ok(()),
-        Ok(here) => Err(format!("the kernel rounds it to {here:?}")),
-        Err(error) => Err(format!(
-            "{error} (Linux 6.15 and newer, two ticks to 200 ms)"
-        )),
-    }
+fn check_delay(asked: Duration, end: HostName) -> Result<(), PrepareError> {
+    let reason = match ack_delay_max_here(asked) {
+        Ok(here) if here == asked => return Ok(()),
+        Ok(here) => format!("the kernel rounds it to {here:?}"),
+        Err(error) => format!("{error} (Linux 6.15 and newer, two ticks to 200 ms)"),
+    };
+    Err(PrepareError::Unsupported {
+        knob: format!("{end}.ack_delay"),
+        reason: format!("TCP_DELACK_MAX_US: {reason}"),
+    })
 }
 
 /// Options that each of the kernel's sockets gets once its connection is up.
@@ -120,10 +122,10 @@ impl ConnectedOptions {
         ConnectedOptions(KNOBS.iter().filter_map(of).collect())
     }
 
-    pub fn set(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+    pub fn set(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
         for one in &self.0 {
             set_socket_knob(socket, one.knob, &one.value)
-                .map_err(|error| format!("setsockopt {}: {error}", one.option))?;
+                .map_err(|error| anyhow!("setsockopt {}: {error}", one.option))?;
         }
         Ok(())
     }

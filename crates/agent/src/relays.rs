@@ -109,12 +109,12 @@ fn over_ours(
     config: Config,
 ) -> Result<(Relay, SocketAddr), PrepareError> {
     let Backend::Tap(links) = backend else {
-        return Err(PrepareError::Failed("our TCP without a TAP".to_string()));
+        return Err(PrepareError::because("our TCP without a TAP"));
     };
     let stack = backend::routed(links, index, prepare).and_then(|device| {
         backend::stack(device, index, prepare, &policy::options(prepare, groups))
     });
-    let stack = stack.map_err(PrepareError::Failed)?;
+    let stack = stack.map_err(PrepareError::because)?;
     let started = Relay::start_user(vec![(stack, vec![any])], config);
     let (relay, local) = started.map_err(not_started)?;
     Ok((relay, local[0][0]))

@@ -18,9 +18,11 @@ use crate::side::Side;
 use crate::units;
 use crate::words::words;
 
+mod error;
 mod read;
 mod rules;
 
+pub use error::ProgramError;
 pub(crate) use read::LIST;
 
 /// Program: operations that are done in order, then again from the first.
@@ -158,7 +160,7 @@ impl Program {
     ///
     /// # Errors
     /// One line: operations that cannot be combined, with a remedy.
-    pub fn new(operations: Vec<Operation>) -> Result<Program, String> {
+    pub fn new(operations: Vec<Operation>) -> Result<Program, ProgramError> {
         rules::check(&operations)?;
         Ok(Program { operations })
     }

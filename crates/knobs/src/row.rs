@@ -244,7 +244,7 @@ impl Knob {
         if let (Kind::Program, Raw::List(_)) = (self.kind, raw)
             && let Err(wrong) = Program::read(raw)
         {
-            return wrong;
+            return wrong.to_string();
         }
         let several = match (self.kind, raw) {
             (Kind::Cpus, Raw::List(items)) => items.iter().any(|item| matches!(item, Raw::List(_))),

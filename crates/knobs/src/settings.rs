@@ -6,6 +6,7 @@ use crate::ack_policies::AckKind;
 use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind};
 use crate::host_name::HostName;
 use crate::knob::Knobs;
+use crate::knob_error::KnobError;
 use crate::knobs::KNOBS;
 use crate::program::{Operation, Program};
 use crate::row::{Kernel, Of};
@@ -21,11 +22,6 @@ pub enum AckFilterRule {
     /// One ACK for this many wire segments leaves.
     Segments(u32),
 }
-
-/// Error for knobs that contradict each other.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub(crate) String);
 
 /// Workload of a cell, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +85,7 @@ impl WorkloadSettings {
     ///
     /// # Errors
     /// Knobs that contradict each other, e.g. a rate in transactions for a stream.
-    pub fn from_knobs(knobs: &Knobs) -> Result<WorkloadSettings, SettingsError> {
+    pub fn from_knobs(knobs: &Knobs) -> Result<WorkloadSettings, KnobError> {
         let word = |name: &str| knobs.word(name).expect("a choice has a default");
         let bytes = |name: &str| size(knobs.bytes(name).expect("a size has a default"));
         let count = |name: &str| size(knobs.count(name).expect("a count has a default"));
@@ -100,7 +96,7 @@ impl WorkloadSettings {
             Some(word) => word
                 .parse()
                 .map(Some)
-                .map_err(|error| SettingsError(format!("{name}: {error}"))),
+                .map_err(|error| KnobError::new(name, error.to_string())),
         };
         const PARSED: &str = "the registry lists the same words";
 
@@ -143,22 +139,21 @@ impl WorkloadSettings {
             && settings.check
             && program.all().any(hides_bytes)
         {
-            let reason =
-                "check: it compares what was read, and the program receives by another call";
-            return Err(SettingsError(reason.to_string()));
+            let reason = "it compares what was read, and the program receives by another call";
+            return Err(KnobError::new("check", reason));
         }
         if settings.io == WaitsBy::BlockingThreads
             && let Some(reason) = settings.no_blocking_threads()
         {
-            return Err(SettingsError(format!("io: blocking-threads {reason}")));
+            return Err(KnobError::new("io", format!("blocking-threads {reason}")));
         }
         if settings.io == WaitsBy::IoUring
             && let Some(reason) = settings.no_ring()
         {
-            return Err(SettingsError(format!("io: io-uring {reason}")));
+            return Err(KnobError::new("io", format!("io-uring {reason}")));
         }
         match knobs.unmet().into_iter().next() {
-            Some(unmet) => Err(SettingsError(unmet.to_string())),
+            Some(unmet) => Err(unmet.into()),
             None => Ok(settings),
         }
     }

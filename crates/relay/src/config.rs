@@ -53,15 +53,17 @@ impl Mode {
     }
 }
 
-impl FromStr for Mode {
-    type Err = String;
+/// Error for a text that is no name of a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("one of {}", Mode::ALL.map(Mode::name).join(", "))]
+pub struct ModeError;
 
-    fn from_str(text: &str) -> Result<Mode, String> {
-        let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
-        found.ok_or_else(|| {
-            let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-            format!("one of {}", names.join(", "))
-        })
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Mode, ModeError> {
+        let mut all = Mode::ALL.into_iter();
+        all.find(|mode| mode.name() == text).ok_or(ModeError)
     }
 }
 

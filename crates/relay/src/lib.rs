@@ -68,7 +68,7 @@ use tcpcost_stack::{UserStack, Wire};
 
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
-pub use config::{Balance, CONNECTIONS_MAX, Config, Mode};
+pub use config::{Balance, CONNECTIONS_MAX, Config, Mode, ModeError};
 pub use counters::{Bytes, ConnectionReport, Counters, Ending, TcpTotals, Totals, Way};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
@@ -171,11 +171,7 @@ impl Relay {
         workers: Vec<(UserStack<D>, Vec<SocketAddr>)>,
         config: Config,
     ) -> Result<(Relay, Vec<Vec<SocketAddr>>), StartError> {
-        user::check(&config).map_err(|why| StartError::Unavailable {
-            mode: Mode::User,
-            why,
-            instead: Mode::Auto,
-        })?;
+        user::check(&config)?;
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
         for (index, (stack, listen)) in workers.into_iter().enumerate() {

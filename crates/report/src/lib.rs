@@ -77,7 +77,7 @@ mod trust;
 mod verdict;
 mod warned;
 
-pub use call_chains::flame::{flame, flame_difference};
+pub use call_chains::flame::{FlameError, flame, flame_difference};
 pub use cell::{CellSummary, Load, TrialValues};
 pub use comparable::{Incomparable, is_per_transaction, transactions_differ};
 pub use compare::{Group, PublishedComparison};

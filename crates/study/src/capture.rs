@@ -136,8 +136,7 @@ pub struct PublishedOpening {
 
 impl PublishedOpening {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedOpening, StudyError> {
-        let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;
-        let source = required(&section, "source", source)?;
+        let source = section.required_string("source")?;
         let mut lists = |key: &str| {
             let read = section.read(
                 key,

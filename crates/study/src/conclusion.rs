@@ -67,10 +67,6 @@ pub struct Fit {
     pub published: Option<f64>,
 }
 
-fn any(text: &str) -> Result<String, String> {
-    Ok(text.to_string())
-}
-
 fn continues(section: &mut Section<'_>) -> Result<bool, StudyError> {
     let read = |value: &toml::de::DeValue<'_>| value.as_bool();
     Ok(section
@@ -83,8 +79,7 @@ impl Conclusion {
         mut section: Section<'_>,
         statements: &[Statement],
     ) -> Result<Conclusion, StudyError> {
-        let text = section.text("text", any)?;
-        let text = required(&section, "text", text)?;
+        let text = section.required_string("text")?;
         let continues = continues(&mut section)?;
         let quantity = section.text("quantity", quantity)?;
         let matching = matching(&mut section)?;
@@ -183,8 +178,7 @@ pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
 
 impl Fit {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
-        let text = section.text("text", any)?;
-        let text = required(&section, "text", text)?;
+        let text = section.required_string("text")?;
         let continues = continues(&mut section)?;
         let of = section.text("quantity", quantity)?;
         let over = section.text("over", quantity)?;

@@ -13,8 +13,7 @@ use crate::raw::raw;
 use tcpcost_knobs::{HostName, Value, find_full};
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
-    let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;
-    let source = required(&section, "source", source)?;
+    let source = section.required_string("source")?;
     let of = section.text("quantity", quantity)?;
     let of = required(&section, "quantity", of)?;
     let knob = section.text("knob", |text| match find_full(text) {
@@ -25,9 +24,7 @@ pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyErro
     let row = find_full(&knob).expect("just found");
     let mut series = Vec::new();
     for mut one in section.sections("series")? {
-        let name = one
-            .text("name", |text| Ok::<_, String>(text.to_string()))?
-            .unwrap_or_default();
+        let name = one.string("name")?.unwrap_or_default();
         let matching = matching(&mut one)?;
         let expected = format!(
             "a list of [{knob}, figure] pairs, {knob} being {}",
@@ -70,9 +67,7 @@ pub(crate) fn functions(
     mut section: Section<'_>,
     cells: &[Cell],
 ) -> Result<PublishedFunctions, StudyError> {
-    let any = |text: &str| Ok::<_, String>(text.to_string());
-    let source = section.text("source", any)?;
-    let source = required(&section, "source", source)?;
+    let source = section.required_string("source")?;
     let cell = section.text("cell", |text| {
         let known = cells.iter().any(|cell| cell.name == text);
         known.then(|| text.to_string()).ok_or("the name of a cell")

@@ -25,9 +25,7 @@ pub struct PublishedTable {
 
 impl PublishedTable {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedTable, StudyError> {
-        let any = |text: &str| Ok::<_, String>(text.to_string());
-        let source = section.text("source", any)?;
-        let source = required(&section, "source", source)?;
+        let source = section.required_string("source")?;
         let knobs = section.read("knobs", "a list of names of knobs", |value| {
             let Raw::List(items) = raw(value) else {
                 return None;

@@ -27,11 +27,8 @@ impl Statement {
                 text => Ok(text.to_string()),
             })?;
             let id = required(&section, "id", id)?;
-            let any = |text: &str| Ok::<_, String>(text.to_string());
-            let source = section.text("source", any)?;
-            let source = required(&section, "source", source)?;
-            let text = section.text("text", any)?;
-            let text = required(&section, "text", text)?;
+            let source = section.required_string("source")?;
+            let text = section.required_string("text")?;
             section.end()?;
             all.push(Statement { id, source, text });
         }

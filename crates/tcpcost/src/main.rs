@@ -204,7 +204,7 @@ fn study_output(command: &cli::Study) -> anyhow::Result<String> {
 
 /// Runs `tcpcost doctor --restore`: restores settings of the host that a killed run left changed.
 fn restore() -> anyhow::Result<ExitCode> {
-    let folder = tcpcost_host::journal::folder().map_err(anyhow::Error::msg)?;
+    let folder = tcpcost_host::journal::folder()?;
     let restored = tcpcost_host::journal::restore(&folder)?;
     if restored == tcpcost_host::journal::Restored::default() {
         output::write("nothing to put back\n")?;

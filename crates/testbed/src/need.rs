@@ -49,7 +49,7 @@ pub fn can_make_namespaces() -> bool {
     let why = match namespace::can_make_namespaces() {
         Ok(Way::Privileged) => return true,
         Ok(Way::UserNamespace) => "needs root to make network namespaces".to_string(),
-        Err(why) => why,
+        Err(why) => why.to_string(),
     };
     skip(&why);
     false

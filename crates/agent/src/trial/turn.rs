@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
 use tcpcost_meter::affinity::pin;
@@ -21,19 +22,18 @@ pub(super) fn filter_acks(
     rule: AckFilterRule,
 ) -> Result<Vec<AckFilter>, PrepareError> {
     let cpu = prepare.cpus[0];
-    let refuse = |reason: String| PrepareError::Unsupported {
+    let refuse = |error: anyhow::Error| PrepareError::Unsupported {
         knob: format!("{}.ack_filter", prepare.host),
-        reason,
+        reason: error.to_string(),
     };
     let relay_mode = prepare.knobs.word("relay_mode");
     if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
-        return Err(refuse(
-            "a host that forwards packets acknowledges nothing".to_string(),
-        ));
+        return Err(refuse(anyhow!(
+            "a host that forwards packets acknowledges nothing"
+        )));
     }
-    let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
     let ports = prepare.ports.iter();
-    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, on_cpu);
+    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, move || pin(cpu));
     ports.map(start).collect::<Result<_, _>>().map_err(refuse)
 }
 
@@ -119,7 +119,7 @@ pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
         knob: "journal".to_string(),
         reason,
     };
-    let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
+    let folder = tcpcost_host::journal::folder().map_err(|error| unsupported(error.to_string()))?;
     Journal::open(&folder).map_err(|error| match error.is_denied() {
         true => unsupported(format!(
             "the host's settings are changed only if they can be restored: {error}, or set TCPCOST_STATE_DIR"

@@ -18,11 +18,11 @@ use tcpcost_host::lock::open_file;
 use tcpcost_host::privileges::may_meter;
 
 use super::process::ASKED;
-use super::{ANSWER_MAX, Answer, Request, answer_from_bytes, path};
+use super::{ANSWER_MAX, Answer, Request, ThreadMeterError, answer_from_bytes, path};
 use crate::started::own_program;
 
 /// Connection of this process, made before the process changes its user. `None` if the process has no privilege for eBPF.
-static CONNECTION: OnceLock<Option<Result<Mutex<Connection>, String>>> = OnceLock::new();
+static CONNECTION: OnceLock<Option<Result<Mutex<Connection>, ThreadMeterError>>> = OnceLock::new();
 
 /// A connection; `None` after an answer failed.
 struct Connection(Option<OwnedFd>);
@@ -36,35 +36,32 @@ pub(crate) fn connect() {
     });
 }
 
-fn joined_or_started() -> Result<OwnedFd, String> {
-    let folder_is_ours = open_file(&path("lock")?);
-    let lock = folder_is_ours.map_err(|error| error.to_string())?;
+fn joined_or_started() -> Result<OwnedFd, ThreadMeterError> {
+    let lock = open_file(&path("lock")?)?; // Makes sure that the folder is this user's.
     let socket = path("sock")?;
     joined(&socket).or_else(|_| {
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(io::Error::from)?;
         // Another instance may have started it meanwhile.
         joined(&socket).or_else(|_| started())
     })
 }
 
-fn joined(path: &Path) -> Result<OwnedFd, String> {
-    let connected = || -> rustix::io::Result<OwnedFd> {
+fn joined(path: &Path) -> Result<OwnedFd, ThreadMeterError> {
+    let connected = || -> io::Result<OwnedFd> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket)
     };
-    greeted(connected().map_err(|error| error.to_string())?)
+    greeted(connected()?)
 }
 
 /// Starts the process with the programs; its standard input is the connection.
-fn started() -> Result<OwnedFd, String> {
-    let failed = |error: io::Error| format!("start the process with the eBPF programs: {error}");
+fn started() -> Result<OwnedFd, ThreadMeterError> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
-    let (ours, its) = pair.map_err(|error| failed(error.into()))?;
-    let program = own_program().map_err(|failure| failure.to_string())?;
-    Command::new(program)
+    let (ours, its) = pair.map_err(|error| ThreadMeterError::Start(error.into()))?;
+    Command::new(own_program()?)
         .arg0("tcpcost")
         .arg("netserver")
         .env(ASKED, "1")
@@ -73,14 +70,13 @@ fn started() -> Result<OwnedFd, String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(failed)?;
+        .map_err(ThreadMeterError::Start)?;
     greeted(ours)
 }
 
-fn greeted(socket: OwnedFd) -> Result<OwnedFd, String> {
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
-        .map_err(|error| error.to_string())?;
-    ask_at(socket.as_fd(), Request::Hello).map_err(|error| error.to_string())??;
+fn greeted(socket: OwnedFd) -> Result<OwnedFd, ThreadMeterError> {
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).map_err(io::Error::from)?;
+    ask_at(socket.as_fd(), Request::Hello)??;
     Ok(socket)
 }
 
@@ -95,14 +91,11 @@ fn ask_at(socket: impl AsFd, request: Request) -> io::Result<Answer> {
 
 impl Connection {
     fn ask(&mut self, request: Request) -> Answer {
-        let socket = self
-            .0
-            .as_ref()
-            .ok_or("the process with the eBPF programs has ended")?;
+        let socket = self.0.as_ref().ok_or(ThreadMeterError::Ended)?;
         ask_at(socket, request).unwrap_or_else(|error| {
             // A late answer would be read as the answer to the next request.
             self.0 = None;
-            Err(format!("the process with the eBPF programs: {error}"))
+            Err(ThreadMeterError::Lost(error))
         })
     }
 }
@@ -115,7 +108,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// Measures the calling thread from now on. `None` if this process has no privilege for eBPF, or did not [`connect`].
-    pub(crate) fn this_thread() -> Option<Result<Named, String>> {
+    pub(crate) fn this_thread() -> Option<Result<Named, ThreadMeterError>> {
         CONNECTION.get()?.as_ref()?;
         let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         let named = ask(Request::Name(tid)).map(|_| Named { tid });
@@ -127,7 +120,7 @@ impl Named {
     ///
     /// # Errors
     /// The process with the programs is gone.
-    pub(crate) fn ns(&self) -> Result<u64, String> {
+    pub(crate) fn ns(&self) -> Result<u64, ThreadMeterError> {
         sleep();
         ask(Request::Read(self.tid))
     }
@@ -145,8 +138,8 @@ fn ask(request: Request) -> Answer {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             connection.ask(request)
         }
-        Some(Some(Err(why))) => Err(why.clone()),
-        _ => Err("not connected".to_string()),
+        Some(Some(Err(why))) => Err(ThreadMeterError::Said(why.to_string())),
+        _ => Err(ThreadMeterError::NotConnected),
     }
 }
 

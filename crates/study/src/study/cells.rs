@@ -174,7 +174,7 @@ impl Asked {
     /// Takes `[[cells]]`. Without them there is one cell, without a name.
     fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
         for mut section in top.sections("cells")? {
-            let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+            let name = section.string("name")?;
             let mut own = Knobs::default();
             for (key, span, value) in section.rest() {
                 set(&section, &mut own, &key, &key, value, span.clone())?;

@@ -51,7 +51,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
-        Err(error) => Err(error.expected),
+        Err(error) => Err(error.reason),
     };
     let arg = Arg::new(id)
         .long(id.replace('_', "-"))

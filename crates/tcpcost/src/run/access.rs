@@ -36,7 +36,7 @@ impl Access {
                 Ok(()) => Ok(Some(IN_USER_NAMESPACE.to_string())),
                 Err(error) => Err(error.to_string()),
             },
-            Err(reason) => Err(reason),
+            Err(error) => Err(error.to_string()),
         };
         let warning = |text: String| Warning::new(WarningCode::Other, text);
         match gained {

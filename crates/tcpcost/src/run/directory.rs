@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tcpcost_report::Distances;
 use tcpcost_study::{
-    HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob, repetitions, units,
+    HostName, KnobError, Reach, Record, RecordError, Share, Sides, Study, repetitions, units,
 };
 
 use super::exact_instructions::ExactInstructions;
@@ -78,7 +78,7 @@ impl Overrides {
     /// The study of a text with these changes made.
     pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
         let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
-        let wrong = |error: UnknownKnob| usage(error.to_string());
+        let wrong = |error: KnobError| usage(error.to_string());
         if self.slurm && !study.cells.iter().any(|cell| cell.knobs.names_hosts()) {
             study.reach_hosts(&Reach::Slurm(None)).map_err(wrong)?;
         }
