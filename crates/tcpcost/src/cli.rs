@@ -17,7 +17,7 @@ pub use prepare::{Doctor, Report, Show, Study, Uperf};
 pub use run::{HostArgs, RunArgs, Telling};
 pub use screen::command;
 
-/// What each kilobyte of TCP costs in CPU, why, and which knob makes it cheaper.
+/// Measures how much CPU each kilobyte of TCP costs, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
 #[command(
     name = "tcpcost",
@@ -106,35 +106,35 @@ pub enum Command {
     /// A wire with delay and loss between two namespaces; an agent starts it.
     #[command(hide = true)]
     Carry {
-        /// The interface here.
+        /// Interface in this network namespace.
         device: String,
-        /// The other.
+        /// Interface in the other network namespace.
         peer_device: String,
-        /// The process in whose network namespace it is.
+        /// Process in the other network namespace.
         peer_pid: u32,
     },
     /// A host of a bed, driven by standard input; `tcpcost run` starts it.
     #[command(hide = true)]
     Agent {
-        /// Move into a network namespace of its own first.
+        /// Move into a new network namespace first.
         #[arg(long)]
         isolate: bool,
         /// Join the hosts in memory.
         #[arg(long, conflicts_with = "isolate")]
         memory: bool,
-        /// Let its two hosts take turns in one thread.
+        /// Run both hosts in one thread, in turn.
         #[arg(long)]
         one_thread: bool,
-        /// Leave, and put back what was changed, if nothing is heard for so long.
+        /// End and restore the host if the command is silent for this time.
         #[arg(long, value_name = "TIME", value_parser = values::interval)]
         lease: Option<Duration>,
-        /// Wait as long as it takes for a command to attach, and end with code 75 when it has gone, to be started anew.
+        /// Wait without limit for a command to attach, and end with code 75 when that command has gone, to be started again.
         #[arg(long, conflicts_with_all = ["isolate", "memory", "one_thread"])]
         standing: bool,
-        /// Answer for the host of this number alone, from 0.
+        /// Answer only for the host with this number, from 0.
         #[arg(long, value_name = "NUMBER")]
         only: Option<usize>,
-        /// Names of the hosts that it answers for; each line begins with one.
+        /// Names of the hosts that this agent answers for; each line begins with a name.
         #[arg(required = true)]
         hosts: Vec<tcpcost_study::HostName>,
     },

@@ -1,7 +1,7 @@
-//! `tcpcost compare`: whether one thing costs more than another.
+//! `tcpcost compare`: which of two cells, settings, builds, commands or stored runs costs more.
 //!
-//! Cells, settings and builds are a study of pairs, which `run` conducts until each is decided; commands are run by `stat`;
-//! runs that are stored are only read.
+//! Cells, settings and builds become a study of pairs, which `run` conducts until each is decided. `stat` runs commands. Stored
+//! runs are only read.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::hosts_file::Lab;
 use crate::run::{self, Baseline, Directory, Launchers, Overrides};
 use crate::{cli, stat, uperf};
 
-/// `tcpcost compare`.
+/// Runs `tcpcost compare`.
 pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let min_effect = run::percentage("--min-effect", Some(args.min_effect))?;
     if !args.command.is_empty() {
@@ -27,7 +27,7 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let any_is_stored = of.iter().chain(&versus).any(is_stored);
     if any_is_stored && (args.cells.is_some() || sides(args)?.is_some()) {
         return Err(usage(
-            "runs that are stored are compared as they are: --cells, --cell, --a, --b and --with take a study",
+            "stored runs are compared as they are: --cells, --cell, --a, --b and --with need a study",
         ));
     }
     match (&of[..], &versus[..]) {
@@ -51,27 +51,27 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs that are stored: those after a change against those before it.
+/// Compares the stored runs after a change with the stored runs before it.
 fn stored(
     args: &cli::Compare,
     before: &[PathBuf],
     after: &[PathBuf],
     min_effect: Option<f64>,
 ) -> anyhow::Result<ExitCode> {
-    // A run on both sides would be equal to itself.
+    // Refuses a run that is on both sides: it would be equal to itself.
     run::directories(&[before, after].concat())?;
     let baseline = Baseline::load(before)?;
     Ok(run::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }
 
-/// A study's cells in turn.
+/// Runs a study's cells in turn, and compares them.
 fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Result<ExitCode> {
     let sides = match (&args.cells, sides(args)?) {
         (Some(cells), _) => Sides::Cells(cells[0].clone(), cells[1].clone()),
         (None, Some(sides)) => sides,
         (None, None) => {
             return Err(usage(
-                "what is to be compared? --cells \"CELL\" \"CELL\", --a and --b KNOB=VALUE, or --with tcpcost=PATH",
+                "nothing to compare: expected --cells \"CELL\" \"CELL\", --a and --b KNOB=VALUE, or --with tcpcost=PATH",
             ));
         }
     };
@@ -93,7 +93,7 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
     check_comparable(&study)?;
     if study.awaits_nodes() {
         return Err(usage(
-            "every node of a job is a host of this study: name hosts of it to compare",
+            "every node of a job is a host of this study: name its hosts to compare",
         ));
     }
     let mut launchers = Launchers::for_study(&args.hosts, &study)?;
@@ -141,7 +141,7 @@ fn check_comparable(study: &Study) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the flags set in the first and the second of a pair; absent without any.
+/// Settings of the first and the second of a pair; `None` without `--a`, `--b` and `--with`.
 fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
     let program = args.with.as_deref().map(run::build).transpose()?;
     if args.a.is_empty() && args.b.is_empty() && program.is_none() {
@@ -155,7 +155,7 @@ fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
     }))
 }
 
-/// Two commands.
+/// Compares two commands.
 fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     let time = units::duration(&args.time)
         .map_err(|error| usage(format!("--time {}: expected {error}", args.time)))?;

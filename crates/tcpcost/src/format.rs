@@ -27,7 +27,7 @@ pub enum Format {
     Manifest,
 }
 
-/// Name of each format, and what it is.
+/// Name and description of each format.
 const TABLE: &[(Format, &str, &str)] = &[
     (Format::Text, "text", "for a reader"),
     (
@@ -128,19 +128,19 @@ macro_rules! formats {
 
 formats! {
     /// Formats of `run`, `compare`, `kernels` and `kernels bisect`.
-    OfRuns(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics;
+    RunFormats(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics;
     /// Formats of `report`.
-    OfReport(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics Flame;
+    ReportFormats(true): Text Details Json Csv Markdown Ktap Junit Nipa Bmf GithubBenchmark Openmetrics Flame;
     /// Formats of `stat`.
-    OfStat(true): Text Json Csv;
+    StatFormats(true): Text Json Csv;
     /// Formats of `trace`.
-    OfTrace(true): Text Json Csv Html;
+    TraceFormats(true): Text Json Csv Html;
     /// Formats of `watch`.
-    OfWatch(false): Screen Lines Json;
+    WatchFormats(false): Screen Lines Json;
     /// Formats of `study list`.
-    OfList(false): Text Json Csv;
+    ListFormats(false): Text Json Csv;
     /// Formats of `study show`.
-    OfShow(false): Text Manifest;
+    ShowFormats(false): Text Manifest;
     /// Formats of `doctor`, `peer` and `relay`.
     TextOrJson(false): Text Json;
 }
@@ -177,7 +177,7 @@ impl<C: Formats> Output<C> {
     /// Returns the same formats for another command.
     ///
     /// # Errors
-    /// The first format that the other command has not, with those that it has.
+    /// The first format that the other command does not have, with the formats that it has.
     pub fn into_formats_of<D: Formats>(self) -> Result<Output<D>, String> {
         let unknown = |(format, _): &&(Format, Option<PathBuf>)| !D::FORMATS.contains(format);
         if let Some((format, _)) = self.asked.iter().find(unknown) {
@@ -292,7 +292,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Stat {
         #[command(flatten)]
-        output: Output<OfStat>,
+        output: Output<StatFormats>,
     }
 
     fn asked(line: &str) -> Result<Vec<(Format, Option<String>)>, String> {
@@ -329,11 +329,11 @@ mod tests {
         assert!(error.contains("expected text, json or csv"), "{error}");
         assert!(asked("--format json --format csv").is_err());
         assert!(asked("--format json -o a -o b").is_err());
-        let runs = Output::<OfRuns> {
+        let runs = Output::<RunFormats> {
             asked: vec![(Format::Bmf, None)],
             command: PhantomData,
         };
-        let error = runs.into_formats_of::<OfStat>().unwrap_err();
+        let error = runs.into_formats_of::<StatFormats>().unwrap_err();
         assert_eq!(error, "--format bmf: expected text, json or csv");
     }
 

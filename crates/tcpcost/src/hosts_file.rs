@@ -1,4 +1,4 @@
-//! `--hosts FILE` and `--hosts NAME=VALUE`: what belongs to a lab and not to a study.
+//! `--hosts FILE` and `--hosts NAME=VALUE`: settings of a lab, which are no part of a study.
 //!
 //! The file has the format of tools/testing/selftests/drivers/net (README.rst): lines `NAME=VALUE`.
 //! Names in capitals are those of the kernel's tests of network drivers. NETIF is the device under
@@ -16,8 +16,8 @@ use crate::exit::usage;
 pub struct Lab {
     /// ssh and its options; `None` is ssh in batch mode.
     pub ssh: Option<String>,
-    /// tcpcost on the hosts, after words of another program such as sudo; `None` leaves it to how a
-    /// host is reached.
+    /// Command that starts tcpcost on the hosts, e.g. by sudo; `None`: the default for how a host is
+    /// reached.
     pub program: Option<String>,
     /// True if this program is copied to the hosts.
     pub push: bool,
@@ -27,9 +27,10 @@ pub struct Lab {
     pub knobs: Vec<(String, String)>,
 }
 
-/// Names that are not of the kernel's driver tests.
-const OWN: [&str; 4] = ["ssh", "program", "push", "silence_max"];
-const NAMES: [&str; 7] = [
+/// Names of tcpcost.
+const OWN_NAMES: [&str; 4] = ["ssh", "program", "push", "silence_max"];
+/// Names of the kernel's driver tests.
+const KERNEL_NAMES: [&str; 7] = [
     "NETIF",
     "LOCAL_V4",
     "LOCAL_V6",
@@ -40,7 +41,7 @@ const NAMES: [&str; 7] = [
 ];
 
 impl Lab {
-    /// Reads the words of `--hosts`: files, or settings as in their lines. A later word wins.
+    /// Reads the words of `--hosts`: files, or settings like their lines. A later word overrides an earlier one.
     ///
     /// # Errors
     /// A file cannot be read; a line or word is not `NAME=VALUE` with a known name; a value is
@@ -49,7 +50,9 @@ impl Lab {
         let mut values = BTreeMap::new();
         for word in words {
             let wrong = |what: String| usage(format!("--hosts {word}: {what}"));
-            if let Some((name, value)) = word.split_once('=').filter(|(name, _)| OWN.contains(name))
+            if let Some((name, value)) = word
+                .split_once('=')
+                .filter(|(name, _)| OWN_NAMES.contains(name))
             {
                 values.insert(name.to_string(), value.to_string());
                 continue;
@@ -57,7 +60,7 @@ impl Lab {
             let text = crate::studies::read(Path::new(word)).map_err(|error| {
                 wrong(format!(
                     "{error}; expected a file, or one of {} with =VALUE",
-                    OWN.join(", ")
+                    OWN_NAMES.join(", ")
                 ))
             })?;
             add(&text, &mut values).map_err(wrong)?;
@@ -72,7 +75,9 @@ impl Lab {
             Some("on") => true,
             Some(other) => return Err(format!("push={other}: expected on or off")),
         };
-        let has_ends = values.keys().any(|name| NAMES.contains(&name.as_str()));
+        let has_ends = values
+            .keys()
+            .any(|name| KERNEL_NAMES.contains(&name.as_str()));
         Ok(Lab {
             ssh: own("ssh"),
             program: own("program"),
@@ -94,8 +99,8 @@ fn add(text: &str, values: &mut BTreeMap<String, String>) -> Result<(), String> 
             .split_once('=')
             .ok_or_else(|| format!("line {number}: expected NAME=VALUE"))?;
         let name = name.trim().trim_start_matches("export ").trim();
-        if !NAMES.contains(&name) && !OWN.contains(&name) {
-            let known = [&OWN[..], &NAMES].concat().join(", ");
+        if !KERNEL_NAMES.contains(&name) && !OWN_NAMES.contains(&name) {
+            let known = [&OWN_NAMES[..], &KERNEL_NAMES].concat().join(", ");
             return Err(format!("line {number}: {name} is none of {known}"));
         }
         let value = value.trim().trim_matches(['"', '\'']);
@@ -142,11 +147,12 @@ fn knobs(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Str
 /// and the file may belong to another user.
 fn one_name(text: &str) -> Result<&str, String> {
     let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
-    match text.chars().all(is_sound) && !text.starts_with('-') {
-        true => Ok(text),
-        false => Err(format!(
+    if text.chars().all(is_sound) && !text.starts_with('-') {
+        Ok(text)
+    } else {
+        Err(format!(
             "REMOTE_ARGS {text:?}: expected the name of a namespace"
-        )),
+        ))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `tcpcost kernels`: one kernel against another, by instructions; `tcpcost kernels bisect`: the same question for `git bisect run`.
+//! `tcpcost kernels` compares two kernels by instructions. `tcpcost kernels bisect` judges one kernel for `git bisect run`.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::exit::{Exit, usage};
 use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, default_directory};
 use crate::{cli, output, run, uperf};
 
-/// What git bisect takes for "this one cannot be judged".
-const CANNOT_TELL: u8 = 125;
+/// Exit code that tells `git bisect run` to skip a commit.
+const SKIP_COMMIT: u8 = 125;
 /// Boots of each kernel, unless `--repetitions` says otherwise.
 const REPETITIONS: u32 = 6;
 /// Boots of the kernel that `bisect` judges.
@@ -18,7 +18,7 @@ const BISECT_REPETITIONS: u32 = 4;
 /// Least difference that matters, in percent.
 const MIN_EFFECT: f64 = 0.2;
 
-/// `tcpcost kernels A B [STUDY…]`.
+/// Runs `tcpcost kernels A B [STUDY…]`.
 pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
     let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
     let min_effect = run::percentage("--min-effect", Some(min_effect))?;
@@ -70,13 +70,13 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
             let cells = second.cells.iter();
             differences.extend(cells.map(|cell| after.difference(&before, &cell.name)));
         }
-        summaries.push(held(second, &first));
+        summaries.push(judged(second, &first));
     }
     output::print(&summaries, &args.telling.output)?;
     if args.telling.output.is_text() {
-        let told = differences.iter().filter(|text| !text.is_empty());
-        let told: Vec<String> = told.map(|text| format!("\n{text}")).collect();
-        output::write(&told.concat())?;
+        let shown = differences.iter().filter(|text| !text.is_empty());
+        let shown: Vec<String> = shown.map(|text| format!("\n{text}")).collect();
+        output::write(&shown.concat())?;
     }
     let exits: Vec<Exit> = summaries.iter().map(output::exit).collect();
     let worst = [
@@ -85,12 +85,12 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         Exit::Missed,
         Exit::Inconclusive,
     ];
-    let told = worst.into_iter().find(|exit| exits.contains(exit));
-    Ok(told.unwrap_or(Exit::Ok))
+    let shown = worst.into_iter().find(|exit| exits.contains(exit));
+    Ok(shown.unwrap_or(Exit::Ok))
 }
 
-/// The second with its verdicts against the first.
-fn held(mut second: Summary, first: &Summary) -> Summary {
+/// Adds to the second summary its verdicts against the first.
+fn judged(mut second: Summary, first: &Summary) -> Summary {
     second.hold_against(&Earlier {
         runs: std::slice::from_ref(first),
         beside: &[],
@@ -103,8 +103,8 @@ fn held(mut second: Summary, first: &Summary) -> Summary {
     second
 }
 
-/// `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no boot, or
-/// no verdict.
+/// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
+/// boot, or no verdict.
 pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
     let min_effect = run::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
@@ -125,16 +125,16 @@ pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
         .out
         .clone()
         .unwrap_or_else(|| folder.path().join("run"));
-    // A tree in which nothing was built is no reason to call the commit bad.
+    // A tree without a built kernel must not make the commit bad.
     if let Err(error) = Kernel::find(Some(&asked.tree)) {
         output::say!("tcpcost: {error}");
-        return Ok(CANNOT_TELL);
+        return Ok(SKIP_COMMIT);
     }
     let now = measured(&path, &before, &overrides, args, asked)?;
     let Some(now) = now else {
         return Ok(Exit::Interrupted as u8);
     };
-    let mut now = held(now, &Summary::new(&before.study, &before.records));
+    let mut now = judged(now, &Summary::new(&before.study, &before.records));
     if let Some(cell) = &asked.cell {
         if !now.cells.iter().any(|one| one.name == *cell) {
             return Err(usage(format!(
@@ -179,13 +179,13 @@ fn measured(
     )
 }
 
-/// One that is dearer is bad, whatever the others are; one that cannot be told leaves all open.
+/// Exit code for the decisions on all cells: bad if any cell costs more, else undecided if any is inconclusive, else good.
 fn judge(decisions: impl Iterator<Item = Decision>) -> u8 {
     let decisions: Vec<Decision> = decisions.collect();
     if decisions.contains(&Decision::Regresses) {
         1
     } else if decisions.is_empty() || decisions.contains(&Decision::Inconclusive) {
-        CANNOT_TELL
+        SKIP_COMMIT
     } else {
         0
     }

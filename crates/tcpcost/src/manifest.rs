@@ -1,14 +1,14 @@
 //! `tcpcost study show STUDY --format manifest`: objects of Kubernetes whose pods are a study's hosts.
 //!
-//! An Indexed Job has a pod for each host, on a node of its own, in which this program waits; `tcpcost run` then starts the
-//! agents in them by `kubectl exec`, which authenticates. With `--attach` the Job's own process is the agent, for where `exec` is
-//! not allowed, and `kubectl attach` joins its standard input and output. Pods of a Job have names that nobody knows before: a
-//! headless Service for each index selects its pod, and kubectl takes `svc/NAME` for it in both.
+//! An Indexed Job has a pod for each host, each on its own node, in which this program waits. `tcpcost run` then starts the
+//! agents in the pods by `kubectl exec`, which authenticates. With `--pod attach` the Job's own process is the agent, for
+//! clusters that do not allow `exec`, and `kubectl attach` joins its standard input and output. The names of a Job's pods are not
+//! known before, so a headless Service for each index selects its pod, and kubectl accepts `svc/NAME` for both commands.
 //!
-//! An agent ends with its command, and the next command, or the next bed of the same, needs another. A Job starts a container anew
-//! in its pod, and so on its node, if it ended badly (`restartPolicy: OnFailure`): so a standing agent ends with a code of its own.
-//! Kubernetes counts these ends (`backoffLimit`), and waits between them: not before the first, then 10 s, twice as long each time, up
-//! to five minutes, until one has run for ten. The command tries again meanwhile (`run/nodes.rs`).
+//! An agent ends with its command, and the next command or bed needs a new agent. A Job restarts a container in its pod, and so
+//! on its node, only after an exit code other than 0 (`restartPolicy: OnFailure`), so a standing agent ends with such a code.
+//! Kubernetes counts these restarts (`backoffLimit`), and delays them: the first by nothing, the next by 10 s, then twice as long
+//! each time up to five minutes, until a container has run for ten minutes. The command tries again meanwhile (`run/nodes.rs`).
 
 use serde_json::{Value, json};
 use tcpcost_study::HostName;
@@ -78,24 +78,24 @@ impl Pods {
 
 const KEYS: &str = "image=IMAGE, attach, host-network, capabilities=LIST, tolerate=TAINT, namespace=NAME or deadline=SECONDS";
 
-/// Where agents note what they change (`host/src/journal.rs`).
+/// Folder of the agents' journal of changes (`host/src/journal.rs`).
 const STATE: &str = "/run/tcpcost";
-/// The label of a pod of an Indexed Job that says which (batch/v1, JobCompletionIndexAnnotation; a label since 1.28).
+/// Label with the index of a pod in an Indexed Job (batch/v1, JobCompletionIndexAnnotation; a label since 1.28).
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// The label of a Job's pods.
+/// Label with the name of a pod's Job.
 const JOB: &str = "batch.kubernetes.io/job-name";
-/// What a Job may add, of Linux's; Kubernetes writes them without `CAP_`.
+/// Linux capabilities that a Job may add, without `CAP_` as in Kubernetes.
 const CAPABILITIES: [&str; 3] = ["BPF", "PERFMON", "NET_ADMIN"];
 
-/// How often a container may be started anew: once for each run of a day with many, and each bed that failed.
+/// Limit of restarts of a container: enough for a day with many runs and failed beds.
 const RESTARTS: u32 = 1000;
-/// How long a standing agent hears nothing of its command before it puts back what it changed: as of one that `tcpcost run` starts.
+/// Time without a line from its command after which a standing agent restores the host: that of an agent of `tcpcost run`.
 const LEASE: &str = "90s";
 
-/// The manifest: YAML documents, each a JSON object (JSON is YAML), after a comment with the `[hosts]` of the study file.
+/// Returns the manifest: YAML documents, each a JSON object (JSON is YAML), after a comment with the `[hosts]` of the study file.
 ///
 /// # Errors
-/// No such study; cells of different hosts; a capability or a taint that is none.
+/// No study has this name, cells have different hosts, or a capability or taint is wrong.
 pub fn manifest(args: &cli::Show) -> anyhow::Result<String> {
     of_study(&args.name, &Pods::parse(&args.pod)?)
 }
@@ -111,7 +111,7 @@ fn of_study(named: &str, args: &Pods) -> anyhow::Result<String> {
     };
     if args.attach && study.cells.iter().any(halves) {
         return Err(usage(
-            "--pod attach: hosts that connect and listen have two agents each, and a pod has one process: leave it out",
+            "--pod attach: hosts that connect and listen have two agents each, and a pod has one process: omit attach",
         ));
     }
     let name = object_name(&study.name);
@@ -124,7 +124,7 @@ fn of_study(named: &str, args: &Pods) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// The comment before the objects: how they are used.
+/// Returns the comment before the objects, which says how to use them.
 fn head(name: &str, hosts: &[HostName], args: &Pods) -> String {
     let namespace = match &args.namespace {
         Some(namespace) => format!(" -n {namespace}"),
@@ -136,21 +136,16 @@ fn head(name: &str, hosts: &[HostName], args: &Pods) -> String {
         count = hosts.len()
     );
     for (index, host) in hosts.iter().enumerate() {
-        text += &match args.attach {
-            false => {
-                format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n")
-            }
-            true => {
-                format!(
-                    "# {host} = \"attach:kubectl attach -i -q{namespace} svc/{name}-{index}\"\n"
-                )
-            }
+        text += &if args.attach {
+            format!("# {host} = \"attach:kubectl attach -i -q{namespace} svc/{name}-{index}\"\n")
+        } else {
+            format!("# {host} = \"exec:kubectl exec -i{namespace} svc/{name}-{index} --\"\n")
         };
     }
     text
 }
 
-/// The Job, then a Service for each index.
+/// Returns the Job, then a Service for each index.
 fn objects(name: &str, hosts: &[HostName], args: &Pods) -> anyhow::Result<Vec<Value>> {
     let labels = json!({ "app.kubernetes.io/name": "tcpcost", "app.kubernetes.io/instance": name });
     let metadata = |name: &str| {
@@ -173,7 +168,7 @@ fn objects(name: &str, hosts: &[HostName], args: &Pods) -> anyhow::Result<Vec<Va
         "containers": [{
             "name": "tcpcost",
             "image": args.image,
-            // Waits on its standard input, which nobody writes to: no shell is needed for that.
+            // Waits for its standard input, to which nothing is written. This needs no shell in the image.
             "command": ["tcpcost", "agent", "idle"],
             "stdin": true,
             "securityContext": {
@@ -185,18 +180,18 @@ fn objects(name: &str, hosts: &[HostName], args: &Pods) -> anyhow::Result<Vec<Va
     if args.attach {
         let names = hosts.iter().map(HostName::as_str);
         let agent = ["tcpcost", "agent", "--standing", "--lease", LEASE];
-        // Kubernetes sets the variable in each container of an Indexed Job and puts it in.
+        // Kubernetes sets the variable in each container of an Indexed Job, and replaces it here.
         let agent = agent
             .into_iter()
             .chain(["--only", "$(JOB_COMPLETION_INDEX)"]);
         let container = &mut pod["containers"][0];
         container["command"] = json!(agent.chain(names).collect::<Vec<_>>());
-        // The first that attaches has it to itself, and its end is the input's.
+        // Only the first client that attaches gets the input, and the input ends with that client.
         container["stdinOnce"] = json!(true);
         container["tty"] = json!(false);
-        // What an agent changed that was killed is put back by the next one, in another container of the pod.
+        // The next agent, in another container of the pod, restores the changes of an agent that was killed.
         container["volumeMounts"] = json!([{ "name": "state", "mountPath": STATE }]);
-        // Any user can write to the volume itself (mode 777): the agent makes a folder of its own in it.
+        // Any user can write to the volume itself (mode 777), so the agent makes its own folder in it.
         let own = format!("{STATE}/agent");
         container["env"] = json!([{ "name": "TCPCOST_STATE_DIR", "value": own }]);
         pod["volumes"] = json!([{ "name": "state", "emptyDir": {} }]);
@@ -222,7 +217,7 @@ fn objects(name: &str, hosts: &[HostName], args: &Pods) -> anyhow::Result<Vec<Va
             "completionMode": "Indexed",
             "completions": hosts.len(),
             "parallelism": hosts.len(),
-            // A host that is gone fails its trial; another pod in its place would be another host.
+            // A host that is gone fails its trial. A new pod in its place would be another host.
             "backoffLimit": if args.attach { RESTARTS } else { 0 },
             "activeDeadlineSeconds": args.deadline,
             "template": { "metadata": { "labels": labels }, "spec": pod },
@@ -258,7 +253,7 @@ fn capabilities(named: &[String]) -> anyhow::Result<Vec<&str>> {
     each.collect()
 }
 
-/// A toleration of `KEY=VALUE:EFFECT`, without VALUE or EFFECT of any.
+/// Returns the toleration of `KEY=VALUE:EFFECT`; without VALUE or EFFECT, of any value or effect.
 fn toleration(text: &str) -> anyhow::Result<Value> {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let (taint, effect) = match text.split_once(':') {
@@ -284,8 +279,8 @@ fn toleration(text: &str) -> anyhow::Result<Value> {
     Ok(toleration)
 }
 
-/// A name that objects of Kubernetes can have (RFC 1123: small letters, digits and `-`), of a study's; with room for an
-/// index within the 63 bytes of a label.
+/// Converts a study's name into a name of Kubernetes objects (RFC 1123: small letters, digits and `-`), with room for an index
+/// within the 63 bytes of a label.
 fn object_name(study: &str) -> String {
     let sound = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_lowercase() || c.is_ascii_digit() => c,
@@ -313,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Schemas of Kubernetes, of the objects that a manifest has: tests/data/kubernetes/README.md.
+    /// Kubernetes schema of one kind of object (tests/data/kubernetes/README.md).
     fn schema(kind: &str) -> Validator {
         let text = include_str!("../tests/data/kubernetes/schemas.json");
         let mut schemas: Value = serde_json::from_str(text).unwrap();
@@ -321,7 +316,7 @@ mod tests {
         jsonschema::validator_for(&schemas).unwrap()
     }
 
-    /// The objects of a manifest, of its text.
+    /// Parses the objects of a manifest.
     fn read(text: &str) -> Vec<Value> {
         let documents = text.split("---\n").skip(1);
         let objects = documents.map(|document| serde_json::from_str(document).unwrap());

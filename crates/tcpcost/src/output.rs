@@ -41,13 +41,13 @@ pub(crate) use say;
 pub fn to_stderr(line: fmt::Arguments<'_>) {
     // One write, so that lines of several processes do not mix.
     let line = line.to_string();
-    let _ = Patient(io::stderr()).write_all(format!("{}\n", printable(&line)).as_bytes());
+    let _ = WaitingWriter(io::stderr()).write_all(format!("{}\n", printable(&line)).as_bytes());
 }
 
 /// Writes results to standard error at once, through a [`Guard`]. For commands whose standard
 /// output belongs to the program that they run.
 pub fn results_to_stderr(text: &str, form: TextForm) {
-    let mut stderr = Guard::new(Patient(io::stderr()), form);
+    let mut stderr = Guard::new(WaitingWriter(io::stderr()), form);
     // A failed write is no error, as in `say!`.
     let _ = stderr
         .write_all(text.as_bytes())
@@ -69,7 +69,7 @@ impl Write for Log {
     }
 }
 
-/// Prints results, and writes those that have a file. Several runs become several tables, one JSON
+/// Prints results, and writes results with a file. Several runs become several tables, one JSON
 /// list, or CSV with one header line.
 pub fn print<C: Formats>(summaries: &[Summary], output: &Output<C>) -> anyhow::Result<()> {
     for (format, file) in output.each() {
@@ -178,7 +178,7 @@ pub fn write_json(text: &str) -> anyhow::Result<bool> {
 /// Replaces the terminal's contents with lines.
 pub fn write_screen(text: &str) -> anyhow::Result<bool> {
     // Moves the cursor to the upper left corner, and erases all after it.
-    match Patient(io::stdout()).write_all(b"\x1b[H\x1b[J") {
+    match WaitingWriter(io::stdout()).write_all(b"\x1b[H\x1b[J") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error).context("write to standard output"),
         Ok(()) => write(text),
@@ -191,7 +191,7 @@ pub fn write_with(
     form: TextForm,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<bool> {
-    let guard = Guard::new(Patient(io::stdout().lock()), form);
+    let guard = Guard::new(WaitingWriter(io::stdout().lock()), form);
     let mut stdout = BufWriter::with_capacity(1 << 16, guard);
     match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -202,9 +202,9 @@ pub fn write_with(
 /// Standard output or error, for a reader that may read nothing (a full pipe, a stopped terminal).
 /// A write waits for the reader. After a request to stop it waits [`GRACE`] more, then fails with
 /// [`io::ErrorKind::BrokenPipe`].
-pub struct Patient<F: AsFd>(pub F);
+pub struct WaitingWriter<F: AsFd>(pub F);
 
-impl<F: AsFd> Write for Patient<F> {
+impl<F: AsFd> Write for WaitingWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let step = Timespec {
             tv_sec: 0,
@@ -231,7 +231,7 @@ impl<F: AsFd> Write for Patient<F> {
     }
 }
 
-/// Long enough for a slow reader, and short enough for a command to end within a second.
+/// Wait after a request to stop: long enough for a slow reader, and short enough to end within a second.
 const GRACE: Duration = Duration::from_millis(250);
 /// Bytes that a pipe reported ready takes without blocking (pipe(7)).
 const PIPE_BUF: usize = 4096;

@@ -1,5 +1,5 @@
-//! Capabilities that the commands need which read or serve what strangers send: they give up the others before they
-//! begin. A command that is not here keeps all: it changes the host, or runs other programs for its caller.
+//! Capabilities of the commands that read or serve untrusted data: they give up all others before they begin. A command that is
+//! not here keeps all: it changes the host, or runs other programs for its caller.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::cli::{self, Command};
 use crate::format::Format;
 use crate::{output, peer, relay};
 
-/// What a command needs, and for what.
+/// Capabilities that a command needs, and when.
 pub struct Need {
     pub command: &'static str,
-    /// Empty: always.
+    /// Option or feature that needs the capabilities; empty: always.
     pub when: &'static str,
     pub capabilities: CapabilitySet,
 }
@@ -73,7 +73,7 @@ const UNIX: Need = need(
     "unix:/PATH: sockets and folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
-/// An interface with several queues steers by an eBPF program.
+/// Capabilities for a TAP or TUN: an interface with several queues steers by an eBPF program.
 const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
 const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
 const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
@@ -93,7 +93,7 @@ const PORTS: Need = need(
     CapabilitySet::NET_BIND_SERVICE,
 );
 
-/// All of them.
+/// Needs of all commands.
 pub const NEEDS: [Need; 15] = [
     METERS,
     COST,
@@ -112,18 +112,18 @@ pub const NEEDS: [Need; 15] = [
     PORTS,
 ];
 
-/// Gives up what this command does not need. No thread may run yet. Where that is refused (an emulator's own thread, a
-/// container's filter of system calls), the command goes on with all that it has, and says so.
+/// Gives up the capabilities that this command does not need. No thread may run yet. If that is refused (an emulator's own
+/// thread, a container's filter of system calls), the command prints so and keeps all capabilities.
 pub fn give_up(command: &Command) {
     if matches!(command, Command::Watch(args) if shows_holders(args)) {
         tcpcost_meter::bpf::look_up_functions();
     }
     let needs = match command {
         Command::Watch(args) if args.soak.is_some() => return,
-        Command::Watch(args) => of_watch(args),
-        Command::Trace(args) => of_trace(args),
-        Command::Relay(flags) => of_relay(flags),
-        Command::Peer(flags) => of_peer(flags),
+        Command::Watch(args) => watch_needs(args),
+        Command::Trace(args) => trace_needs(args),
+        Command::Relay(flags) => relay_needs(flags),
+        Command::Peer(flags) => peer_needs(flags),
         _ => return,
     };
     let all = needs.into_iter().filter(|(_, is_needed)| *is_needed);
@@ -136,7 +136,7 @@ pub fn give_up(command: &Command) {
     }
 }
 
-fn of_watch(args: &cli::Watch) -> Vec<(Need, bool)> {
+fn watch_needs(args: &cli::Watch) -> Vec<(Need, bool)> {
     let has_screen = args.output.has(Format::Screen);
     let is_one = |of: cli::WatchBy| args.by.contains(&of);
     let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
@@ -156,7 +156,7 @@ fn shows_holders(args: &cli::Watch) -> bool {
     has_screen || by.any(|by| *by != cli::WatchBy::Connection)
 }
 
-fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
+fn trace_needs(args: &cli::Trace) -> Vec<(Need, bool)> {
     vec![
         (LIVE, args.interface.is_some()),
         (
@@ -167,7 +167,7 @@ fn of_trace(args: &cli::Trace) -> Vec<(Need, bool)> {
     ]
 }
 
-fn of_relay(flags: &relay::Flags) -> Vec<(Need, bool)> {
+fn relay_needs(flags: &relay::Flags) -> Vec<(Need, bool)> {
     let is_low_one = |address: &Address| matches!(address, Address::Tcp(at) if is_low(*at));
     let is_unix = |address: &Address| matches!(address, Address::Unix(_));
     let listens_low = flags.listen.iter().any(is_low_one) || flags.metrics.is_some_and(is_low);
@@ -179,7 +179,7 @@ fn of_relay(flags: &relay::Flags) -> Vec<(Need, bool)> {
     ]
 }
 
-fn of_peer(flags: &peer::Flags) -> Vec<(Need, bool)> {
+fn peer_needs(flags: &peer::Flags) -> Vec<(Need, bool)> {
     let forwards_low = flags.forward.iter().any(|forward| is_low(forward.local));
     vec![
         (PEER_INTERFACE, true),

@@ -99,7 +99,7 @@ pub fn soak(args: &cli::Watch) -> anyhow::Result<Exit> {
         .iter()
         .any(|(_, drift)| drift.is_some_and(|drift| drift.abs() > DRIFT_MAX))
     {
-        text += "more than 1 %: the loads above are no better than that\n";
+        text += "more than 1 %: the loads above are no more accurate than that\n";
     }
     print(text, calibration("after", &after, Some(&drifts)))?;
     Ok(ended)
@@ -285,7 +285,7 @@ fn each(all: &[Calibration], word: impl Fn(&Calibration) -> Option<String>) -> S
     words.join(", ")
 }
 
-/// Returns a line for each CPU that the spinner did not have for itself during the calibration.
+/// Returns a line for each CPU on which other tasks ran during the calibration.
 fn disturbances(all: &[Calibration]) -> String {
     let mut text = String::new();
     for one in all.iter().filter(|one| !one.is_quiet()) {

@@ -8,7 +8,7 @@ use csv::{Terminator, WriterBuilder};
 use tcpcost_study::{Group, KNOBS, Knob, Of, Study, nearest};
 
 use crate::exit::usage;
-use crate::format::{Format, OfList, Output};
+use crate::format::{Format, ListFormats, Output};
 
 /// Finds a study by its built-in name or by its path. Returns its name, its text, and the file's
 /// name for error messages.
@@ -64,7 +64,7 @@ pub fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Returns the output of `tcpcost study list`.
-pub fn list(output: &Output<OfList>) -> anyhow::Result<String> {
+pub fn list(output: &Output<ListFormats>) -> anyhow::Result<String> {
     let studies = BUILT_IN
         .iter()
         .map(|(name, text)| Ok((*name, Study::parse(name, text, name)?)))

@@ -399,7 +399,7 @@ fn mistakes_are_one_line() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for (args, said) in [
         (&["compare"][..], "required"),
-        (&["compare", "mine.toml"], "what is to be compared?"),
+        (&["compare", "mine.toml"], "nothing to compare"),
         (&["compare", "a", "b"], "neither a nor b holds a run"),
         (&["compare", "a", "b", "c"], "--versus"),
         (&["compare", "held", "held"], "named twice"),

@@ -74,7 +74,7 @@ fn poison(value: &mut Value, key: &str) {
 
 /// A run's directory as an archive may have it.
 fn hostile_run(place: &Place) {
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../report/tests/data");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../measure/report/tests/data");
     let study = std::fs::read_to_string(format!("{data}/profile.toml")).unwrap();
     let records = std::fs::read_to_string(format!("{data}/profile.jsonl")).unwrap();
     let mut lines: Vec<Value> = records

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use regex::Regex;
+use tcpcost_testbed::source_folders;
 
 /// A module by its path, the crate's root being empty.
 type Module = Vec<String>;
@@ -190,13 +191,8 @@ fn circle(all: &BTreeMap<Module, String>) -> Option<String> {
 
 #[test]
 fn no_modules_import_each_other_but_parent_and_child() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut count = 0;
-    for entry in fs::read_dir(crates).unwrap() {
-        let root = entry.unwrap().path().join("src");
-        if !root.is_dir() {
-            continue;
-        }
+    for root in source_folders() {
         let mut all = BTreeMap::new();
         modules(&root, &root, &mut all);
         count += all.len();

@@ -674,39 +674,93 @@ fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
     });
 }
 
-/// Without the capability that programs of cgroups take, owners are told by tcp_probe, and a line says so.
-#[test]
-fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
+/// The report of `stat true` that a program with arguments starts, as this process may not do as much.
+fn report_of(words: &[&str]) -> Value {
     let place = Place::new();
-    if !tcpcost_testbed::is_root() || !tcpcost_testbed::has_program("setpriv") {
-        return tcpcost_testbed::skip("needs root and setpriv");
-    }
     let report = place.path("report");
-    let stat = [
-        "stat",
-        "--format",
-        "json",
-        "-o",
-        report.to_str().unwrap(),
-        "true",
-    ];
-    let ran = std::process::Command::new("setpriv")
-        .arg("--bounding-set=-all,+bpf,+perfmon")
+    let ran = std::process::Command::new(words[0])
+        .args(&words[1..])
         .arg(env!("CARGO_BIN_EXE_tcpcost"))
-        .args(stat)
+        .args(["stat", "--format", "json", "-o"])
+        .args([&report, std::path::Path::new("true")])
         .output()
         .unwrap();
     assert!(ran.status.success(), "{ran:?}");
-    let report = std::fs::read_to_string(report).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap()
+}
+
+/// The line about what was unavailable that has this text.
+fn unavailable<'a>(report: &'a Value, text: &str) -> &'a str {
     let lines = report["unavailable"].as_array().unwrap().iter();
     let mut lines = lines.filter_map(|line| line.as_str());
-    if report["commands"][0]["runs"][0]["values"]["exact_task_own_ns"].is_null() {
+    let found = lines.find(|line| line.contains(text));
+    found.unwrap_or_else(|| panic!("{text}: {report}"))
+}
+
+fn has_own_tasks(report: &Value) -> bool {
+    !report["commands"][0]["runs"][0]["values"]["exact_task_own_ns"].is_null()
+}
+
+/// Without the capability that programs of cgroups take, owners are told by tcp_probe, and a line says so.
+#[test]
+fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
+    if !tcpcost_testbed::is_root() || !tcpcost_testbed::has_program("setpriv") {
+        return tcpcost_testbed::skip("needs root and setpriv");
+    }
+    let report = report_of(&["setpriv", "--bounding-set=-all,+bpf,+perfmon"]);
+    if !has_own_tasks(&report) {
         return tcpcost_testbed::skip("no eBPF programs can be loaded here");
     }
-    let line = lines.find(|line| line.contains("tcp_probe")).unwrap();
+    let line = unavailable(&report, "tcp_probe");
     assert!(line.contains("CAP_NET_ADMIN"), "{line}");
     assert!(line.contains("UDP"), "{line}");
+}
+
+/// In a cgroup namespace programs see the sockets of that part of the hierarchy alone, and a line says so.
+#[test]
+fn owners_in_a_container_are_said_to_be_those_of_the_container() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return tcpcost_testbed::skip("needs to make namespaces");
+    }
+    let place = Place::new();
+    let mount = place.path("cgroup");
+    std::fs::create_dir(&mount).unwrap();
+    // The shell leaves its cgroup at the end, so that it can be removed.
+    let script = r#"
+        mount -t cgroup2 none "$0" && mkdir "$0/tcpcost-$$" && echo $$ > "$0/tcpcost-$$/cgroup.procs" || exit 77
+        unshare --cgroup --mount sh -c 'mount -t cgroup2 none "$0" && exec "$@"' "$0" "$@"
+        status=$?
+        echo $$ > "$0/cgroup.procs" && rmdir "$0/tcpcost-$$"
+        exit $status"#;
+    let words = ["unshare", "--mount", "sh", "-c", script];
+    let mount = mount.to_str().unwrap();
+    let mut can = std::process::Command::new(words[0]);
+    can.args(&words[1..]).args([mount, "true"]);
+    if can.status().unwrap().code() == Some(77) {
+        return tcpcost_testbed::skip("no cgroup v2 can be mounted here");
+    }
+    let report = report_of(&[&words[..], &[mount]].concat());
+    if !has_own_tasks(&report) {
+        return tcpcost_testbed::skip("no eBPF programs can be loaded here");
+    }
+    let line = unavailable(&report, "container's cgroup");
+    assert!(line.contains("--cgroupns=host"), "{line}");
+}
+
+/// Without the kernel's type information no program loads: the command's own time is then by rusage, and a line says what is missing.
+#[test]
+fn without_type_information_of_the_kernel_a_line_says_what_is_missing() {
+    if !tcpcost_testbed::can_make_namespaces() {
+        return tcpcost_testbed::skip("needs to make namespaces");
+    }
+    let script = r#"mount -t tmpfs none /sys/kernel/btf && exec "$0" "$@""#;
+    if !std::path::Path::new("/sys/kernel/btf").is_dir() {
+        return tcpcost_testbed::skip("this kernel has no type information");
+    }
+    let report = report_of(&["unshare", "--mount", "sh", "-c", script]);
+    assert!(!has_own_tasks(&report), "{report}");
+    let line = unavailable(&report, "meter exact");
+    assert!(line.contains("CONFIG_DEBUG_INFO_BTF"), "{line}");
 }
 
 /// True if the kernel has an eBPF program of this id (bpf(2), BPF_PROG_GET_FD_BY_ID).

@@ -1,14 +1,13 @@
 //! `unsafe` is in few files: no crate has any but where a file, or a function, says why.
 
 use std::fs;
-use std::path::Path;
+
+use tcpcost_testbed::source_folders;
 
 #[test]
 fn every_crate_forbids_unsafe_code_or_denies_it_but_for_files_that_say_why() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut without = Vec::new();
-    for entry in fs::read_dir(crates).unwrap() {
-        let source = entry.unwrap().path().join("src");
+    for source in source_folders() {
         let root = ["lib.rs", "main.rs"].map(|file| source.join(file));
         let root = root.iter().find(|file| file.is_file()).unwrap();
         let text = fs::read_to_string(root).unwrap();

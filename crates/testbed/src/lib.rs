@@ -12,6 +12,7 @@ mod namespace;
 mod need;
 mod random;
 mod slurm;
+mod sources;
 mod wait;
 
 pub use browser::{Browser, Loaded};
@@ -20,4 +21,5 @@ pub use namespace::{CLIENT, SERVER, in_namespace, thread_id, with_bed};
 pub use need::{can_make_namespaces, has_cpus, has_program, is_root, skip};
 pub use random::Random;
 pub use slurm::Slurm;
+pub use sources::source_folders;
 pub use wait::{unless_missed, until};

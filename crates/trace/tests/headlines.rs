@@ -6,7 +6,7 @@
 mod applications;
 #[path = "headlines/cut.rs"]
 mod cut;
-#[path = "../../tcp/tests/common/mod.rs"]
+#[path = "../../own-tcp/tcp/tests/common/mod.rs"]
 mod ends;
 #[path = "headlines/paths.rs"]
 mod paths;

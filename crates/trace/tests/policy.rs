@@ -4,7 +4,7 @@
 //! Most acts of a reader leave no trace, so a guess may name several policies. It must never say
 //! "on read" if no read triggered the ACKs, nor rule out reads that did.
 
-#[path = "../../tcp/tests/common/mod.rs"]
+#[path = "../../own-tcp/tcp/tests/common/mod.rs"]
 mod ends;
 #[path = "truth/transfer.rs"]
 mod transfer;

@@ -4,7 +4,7 @@
 //! Where a count differs by definition the test says how: a capture does not see packets that did
 //! not reach it, and does not verify checksums.
 
-#[path = "../../tcp/tests/common/mod.rs"]
+#[path = "../../own-tcp/tcp/tests/common/mod.rs"]
 mod ends;
 #[path = "truth/transfer.rs"]
 mod transfer;

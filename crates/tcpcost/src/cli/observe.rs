@@ -8,7 +8,7 @@ use clap::Args;
 use tcpcost_watch::{By, Filter, Form, Wanted};
 
 use super::values::{at_least_one, interval, ip_version, percent};
-use crate::format::{Format, OfStat, OfTrace, OfWatch, Output};
+use crate::format::{Format, Output, StatFormats, TraceFormats, WatchFormats};
 use crate::metrics_address::listen_address;
 
 /// `tcpcost stat`.
@@ -49,7 +49,7 @@ pub struct Stat {
     pub seed: Option<u64>,
     /// Formats of the results, which are printed on standard error.
     #[command(flatten)]
-    pub output: Output<OfStat>,
+    pub output: Output<StatFormats>,
     /// The command and its arguments; or two: COMMAND… --versus -- COMMAND…. Options of stat come before the command.
     #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present_any = ["pid", "cgroup", "netns"])]
     pub command: Vec<String>,
@@ -64,7 +64,7 @@ pub struct Trace {
     /// Follow a file or pipe as it grows: findings so far each --interval, all findings on Ctrl-C.
     #[arg(long)]
     pub follow: bool,
-    /// Follow what passes this interface (`any` for all), through libpcap.
+    /// Follow the packets of this interface (`any` for all), through libpcap.
     #[arg(short, long, value_name = "IFACE", conflicts_with_all = ["files", "join"])]
     pub interface: Option<String>,
     /// Time between two reports while following.
@@ -88,10 +88,10 @@ pub struct Trace {
     /// Only packets from or to this port; may be repeated.
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
-    /// Only from this time after the first packet on, e.g. 1.5s; @NS is nanoseconds since the epoch.
+    /// Only packets from this time after the first packet on, e.g. 1.5s; @NS is nanoseconds since the epoch.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
-    /// Only before this time after the first packet, or before @NS.
+    /// Only packets before this time after the first packet, or before @NS.
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Length of a pause that ends a burst.
@@ -102,7 +102,7 @@ pub struct Trace {
     pub mss: Option<u32>,
     /// Formats of the results. The page (html) charts --connection, else the largest connection (of a pipe or a live capture: the first).
     #[command(flatten)]
-    pub output: Output<OfTrace>,
+    pub output: Output<TraceFormats>,
 }
 
 /// `tcpcost watch`.
@@ -116,8 +116,8 @@ pub struct Watch {
     pub count: Option<u64>,
     /// Format of the lines (docs/watch.md).
     #[command(flatten)]
-    pub output: Output<OfWatch>,
-    /// Show rows of this below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs
+    pub output: Output<WatchFormats>,
+    /// Show rows of this kind below each line; may be repeated. A row has bytes, segments and CPU time in user mode, system, softirqs
     /// and hard interrupts; a connection has no CPU time.
     #[arg(long, value_name = "WHAT")]
     pub by: Vec<WatchBy>,
@@ -162,14 +162,14 @@ pub struct Watch {
     pub self_max: f64,
 }
 
-/// What a row of `watch` is for.
+/// Kind of rows of `watch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum WatchBy {
     Connection,
     Process,
     Cgroup,
     Netns,
-    /// The port of the service: here where it is listened on, else at the other end.
+    /// The port of the service: the local port if this host listens on it, else the remote port.
     Port,
 }
 

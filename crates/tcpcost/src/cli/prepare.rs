@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::format::{OfList, OfReport, OfShow, Output, TextOrJson};
+use crate::format::{ListFormats, Output, ReportFormats, ShowFormats, TextOrJson};
 
 /// `tcpcost study`.
 #[derive(Debug, Subcommand)]
 pub enum Study {
     /// List the built-in studies.
-    List(Output<OfList>),
+    List(Output<ListFormats>),
     /// Print a built-in study as a file to copy and change, or the objects of Kubernetes whose pods are its hosts.
     Show(Show),
-    /// List the knobs that a study can set: values, defaults, and what each TCP makes of them.
+    /// List the knobs that a study can set: values, defaults, and support by each TCP.
     Knobs {
         /// This knob alone.
         name: Option<String>,
@@ -35,7 +35,7 @@ pub struct Show {
     pub name: String,
     /// Format of the study.
     #[command(flatten)]
-    pub output: Output<OfShow>,
+    pub output: Output<ShowFormats>,
     /// With --format manifest: image=IMAGE, and other properties of the pods; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub pod: Vec<String>,
@@ -72,10 +72,10 @@ pub struct Report {
     /// Directories of earlier runs.
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
-    /// Cell of --format flame, by its name or by its number in --dry-run. Two cells: what the second costs more and less than the first.
+    /// Cell of --format flame, by its name or by its number in --dry-run. Two cells: the difference of the second to the first.
     #[arg(long, value_name = "CELL")]
     pub cell: Vec<String>,
     /// Formats of the results.
     #[command(flatten)]
-    pub output: Output<OfReport>,
+    pub output: Output<ReportFormats>,
 }

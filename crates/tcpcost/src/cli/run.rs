@@ -1,4 +1,4 @@
-//! Options of `run`, and those that other commands share with it.
+//! Options of `run`, and options that other commands share with it.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use tcpcost_study::Share;
 
 use super::values::at_least_one;
-use crate::format::{OfRuns, Output};
+use crate::format::{Output, RunFormats};
 
 /// `tcpcost run`.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub struct RunArgs {
     /// Set a knob in every cell; may be repeated.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub set: Vec<String>,
-    /// Repetitions of each cell at least; without a target also at most.
+    /// Minimum of repetitions of each cell; without a target also the maximum.
     #[arg(short = 'n', long, value_name = "N")]
     pub repetitions: Option<u32>,
     /// Length of the measured interval, e.g. 2s.
@@ -54,10 +54,10 @@ pub struct RunArgs {
     /// Run the study K times, each run in its own folder within --out. The same command continues after an interruption.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=999), conflicts_with_all = ["resume", "share", "slurm", "guest", "dry_run"])]
     pub runs: Option<u32>,
-    /// With --runs: alternate with K new runs of what this directory holds, a run or a folder of runs, and compare the two (out/before, out/after).
+    /// With --runs: alternate with K new runs of the stored run or folder of runs DIR, and compare the two (out/before, out/after).
     #[arg(long, value_name = "DIR", requires = "runs")]
     pub in_turn_with: Option<PathBuf>,
-    /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs says; with --in-turn-with [default: this one].
+    /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs is given; with --in-turn-with [default: this one].
     #[arg(long, value_name = "tcpcost=PATH", requires = "earlier", conflicts_with_all = ["resume", "share", "slurm", "guest", "dry_run"])]
     pub with: Option<String>,
     /// With --baseline or --in-turn-with: the smallest difference that matters, in percent [default: the study's, or 1].
@@ -112,5 +112,5 @@ pub struct Telling {
     pub quiet: bool,
     /// Formats of the results.
     #[command(flatten)]
-    pub output: Output<OfRuns>,
+    pub output: Output<RunFormats>,
 }

@@ -41,7 +41,7 @@ pub fn command() -> Command {
     ))
 }
 
-/// Makes `-h` of a command and of those below it short: the first clause of each option's help.
+/// Makes `-h` of a command and of its subcommands short: the first clause of each option's help.
 /// `--help` has the whole text.
 fn shortened(command: Command) -> Command {
     command.mut_args(short_arg).mut_subcommands(shortened)

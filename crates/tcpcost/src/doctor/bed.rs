@@ -14,7 +14,7 @@ const VETH: Kind = Kind {
 const TBF: Kind = Kind {
     name: "qdisc_tbf",
     option: "CONFIG_NET_SCH_TBF",
-    consequence: "bed.bottleneck cannot be had",
+    consequence: "bed.bottleneck is not available",
 };
 
 struct Kind {
@@ -62,7 +62,7 @@ impl Kind {
             Some(false) => self.missing(format!("{} is not set", self.option)),
             None => Check::degraded(
                 self.name,
-                "not tried, for want of privileges",
+                "not tried, because privileges are missing",
                 "it is not known whether the kernel has it",
                 "run it with sudo",
             ),

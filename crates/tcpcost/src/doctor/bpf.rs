@@ -1,5 +1,5 @@
-//! Types of BPF programs that the kernel loads here, of those that meters, the relay and the ACK filter use. A program of two
-//! instructions of each type is loaded by bpf(2) and dropped; nothing is attached.
+//! Checks which types of BPF programs the kernel loads, among the types that meters, the relay and the ACK filter use. A program
+//! of two instructions of each type is loaded by bpf(2) and dropped; nothing is attached.
 
 #![allow(unsafe_code, reason = "a program is loaded by bpf(2)")]
 
@@ -26,7 +26,7 @@ pub fn checks(root: &Path) -> Vec<Check> {
     checks
 }
 
-/// BTF-typed tracepoints (`tp_btf`): one that context switches need.
+/// Checks BTF-typed tracepoints (`tp_btf`) with the tracepoint of context switches.
 fn tracing(root: &Path) -> Check {
     const NAME: &str = "bpf_tracing";
     const PURPOSE: &str = "no exact CPU accounting and no segment counts by eBPF";
@@ -134,7 +134,7 @@ const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]
 const LICENSE: &CStr = c"GPL";
 
 /// The part of union bpf_attr that BPF_PROG_LOAD uses, up to `attach_btf_id` (Linux 5.5). An older
-/// kernel takes it too, as long as what it does not know is 0.
+/// kernel accepts it, too, if the fields that it does not know are 0.
 #[repr(C)]
 #[derive(Default)]
 struct Load {
@@ -160,7 +160,7 @@ struct Load {
     attach_btf_id: u32,
 }
 
-/// Has the kernel verify the program; it is gone when this returns.
+/// Makes the kernel verify the program, and unloads it.
 fn load(prog_type: u32, expected_attach_type: u32, attach_btf_id: u32) -> io::Result<()> {
     let attributes = Load {
         prog_type,
@@ -182,7 +182,7 @@ fn load(prog_type: u32, expected_attach_type: u32, attach_btf_id: u32) -> io::Re
     };
     match libc::c_int::try_from(descriptor) {
         Ok(descriptor) if descriptor >= 0 => {
-            // SAFETY: a descriptor that was just made and that nobody else has.
+            // SAFETY: the descriptor was just made and has no other owner.
             drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) });
             Ok(())
         }

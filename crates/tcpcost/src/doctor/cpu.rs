@@ -114,12 +114,12 @@ pub fn distance() -> Check {
     }
     // Half a second in all. A state that comes and goes is seen; one that lasts for seconds may be
     // missed.
-    const LOOKS: usize = 25;
-    let looks = (0..LOOKS).filter_map(|_| {
+    const SAMPLES: usize = 25;
+    let samples = (0..SAMPLES).filter_map(|_| {
         std::thread::sleep(Duration::from_millis(20));
         round_trip_ns([first, last]).ok().flatten()
     });
-    distance_check([first, last], &looks.collect::<Vec<u64>>())
+    distance_check([first, last], &samples.collect::<Vec<u64>>())
 }
 
 fn distance_check([first, last]: [usize; 2], round_trips_ns: &[u64]) -> Check {

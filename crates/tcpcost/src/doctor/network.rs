@@ -170,7 +170,7 @@ pub fn tcp_mem(root: &Path) -> Check {
     Check::ok(NAME, found)
 }
 
-/// 4000 connections with 64 KiB in flight each.
+/// Memory for 4000 connections with 64 KiB in flight each.
 const PRESSURE_MIN_MIB: u64 = 250;
 
 pub fn open_files() -> Check {
@@ -196,7 +196,7 @@ fn open_files_of(soft: u64, hard: u64) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Both ends of 4000 connections in one process, and some more.
+/// Descriptors for both ends of 4000 connections in one process, and some more.
 const OPEN_FILES_MIN: u64 = 8192;
 
 #[cfg(test)]

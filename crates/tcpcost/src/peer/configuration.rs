@@ -1,5 +1,4 @@
-//! What a peer was asked for, and what it took where it was asked for nothing: the first line of
-//! `--format json`.
+//! Settings of a peer, defaults included: the first line of `--format json`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use tcpcost_tcp::CongestionControl;
 
 use super::flags::{Flags, Task};
 
-/// All of it.
+/// Settings as one JSON object.
 #[derive(Debug, Serialize)]
 pub struct Configuration {
     version: &'static str,
@@ -31,7 +30,7 @@ pub struct Configuration {
     forward: Vec<String>,
     service: Option<&'static str>,
     tcp: Tcp,
-    /// The knobs of our TCP by name, as they are.
+    /// Values of the knobs of our TCP by name.
     policies: BTreeMap<&'static str, String>,
     seed: u64,
     wire_sent: Wire,
@@ -53,7 +52,7 @@ struct Tcp {
     dscp: u8,
 }
 
-/// One direction; probabilities are per packet.
+/// Impairments of one direction; probabilities are per packet.
 #[derive(Debug, Serialize)]
 struct Wire {
     delay_ns: u64,
@@ -69,7 +68,7 @@ struct Wire {
 }
 
 impl Configuration {
-    /// Of a peer on this interface.
+    /// Collects the settings of a peer on this interface.
     pub fn new(flags: &Flags, interface: &str, mtu: u32, settings: &UserSettings) -> Self {
         let Offloads {
             checksum,
@@ -97,11 +96,11 @@ impl Configuration {
                 .map(|one| format!("{}={}", one.local, one.remote))
                 .collect(),
             service: flags.service.as_ref().map(Task::name),
-            tcp: Tcp::of(settings),
+            tcp: Tcp::new(settings),
             policies: policies(settings),
             seed: flags.set.wire.wire_seed,
-            wire_sent: Wire::of(&impairment.sent),
-            wire_received: Wire::of(&impairment.received),
+            wire_sent: Wire::new(&impairment.sent),
+            wire_received: Wire::new(&impairment.received),
         }
     }
 }
@@ -115,7 +114,7 @@ fn policies(settings: &UserSettings) -> BTreeMap<&'static str, String> {
 }
 
 impl Tcp {
-    fn of(settings: &UserSettings) -> Self {
+    fn new(settings: &UserSettings) -> Self {
         let config = &settings.config;
         Self {
             congestion_control: match config.congestion {
@@ -138,18 +137,18 @@ impl Tcp {
 }
 
 impl Wire {
-    fn of(one: &Impairment) -> Self {
+    fn new(impairment: &Impairment) -> Self {
         Self {
-            delay_ns: nanos(one.delay),
-            jitter_ns: nanos(one.jitter),
-            rate_bits_per_s: one.rate_bits_per_s,
-            queue_bytes: one.queue_bytes,
-            loss: one.loss,
-            burst: one.burst,
-            burst_goes_on: one.burst_goes_on,
-            reorder: one.reorder,
-            duplicate: one.duplicate,
-            corrupt: one.corrupt,
+            delay_ns: nanos(impairment.delay),
+            jitter_ns: nanos(impairment.jitter),
+            rate_bits_per_s: impairment.rate_bits_per_s,
+            queue_bytes: impairment.queue_bytes,
+            loss: impairment.loss,
+            burst: impairment.burst,
+            burst_goes_on: impairment.burst_goes_on,
+            reorder: impairment.reorder,
+            duplicate: impairment.duplicate,
+            corrupt: impairment.corrupt,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of `tcpcost peer`, and the choices of TCP and wire that it stands for.
+//! The command line of `tcpcost peer`.
 
 mod local;
 mod network;
@@ -22,7 +22,7 @@ pub use network::{Network, check as check_networks, check_remote};
 pub use service::Task;
 pub use settings::Settings;
 
-/// What the kernel takes for the name of an interface (`dev_valid_name`).
+/// Checks a name of an interface by the kernel's rule (`dev_valid_name`).
 pub fn interface_name(text: &str) -> Result<String, String> {
     let odd = |byte: u8| matches!(byte, b'/' | b':') || byte.is_ascii_whitespace();
     let fits = (1..16).contains(&text.len()) && !text.bytes().any(odd);
@@ -44,49 +44,49 @@ Or with --forward 8080=10.9.0.1:80, and: curl http://127.0.0.1:8080/ (more: docs
 A wire that is impaired carries ordinary segments, no super-segments."
 )]
 pub struct Flags {
-    /// Make or take the TAP interface NAME.
+    /// Create or use the TAP interface NAME.
     #[arg(long, value_name = "NAME", required_unless_present = "tun", value_parser = interface_name)]
     pub tap: Option<String>,
-    /// Make or take the TUN interface NAME.
+    /// Create or use the TUN interface NAME.
     #[arg(long, value_name = "NAME", conflicts_with = "tap", value_parser = interface_name)]
     pub tun: Option<String>,
-    /// Our address; one of each family at most.
+    /// Address of our TCP; at most one of each family.
     #[arg(long, value_name = "ADDR/PREFIX", required = true)]
     pub local: Vec<Network>,
-    /// Address of the kernel's side, which is set up with it [default: the interface is left as it is].
+    /// Address of the kernel's side, which is then set up [default: the interface is left as it is].
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
-    /// Find hosts of the networks of --local by ARP or neighbour discovery: for a TAP in a bridge. Without it this host is all of
-    /// them.
+    /// Find hosts of the networks of --local by ARP or neighbour discovery: for a TAP in a bridge. Without it all packets go to
+    /// this host.
     #[arg(long, requires = "tap", conflicts_with = "instances")]
     pub resolve: bool,
 
-    /// Take connections to this port.
+    /// Listen on this port.
     #[arg(long, value_name = "PORT", required_unless_present_any = ["connect", "forward"], value_parser = clap::value_parser!(u16).range(1..))]
     pub listen: Option<u16>,
-    /// Instances, each with a thread, a queue of the interface and a port: --listen and those after it.
+    /// Instances, each with a thread, a queue of the interface and a port: --listen and the ports after it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub instances: u16,
     /// Connect once, and end with the connection.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "instances"])]
     pub connect: Option<SocketAddr>,
     /// Accept at LOCAL:PORT with the kernel's TCP and connect to HOST:PORT with ours; may be repeated. PORT alone is on 127.0.0.1.
-    /// So an unchanged application uses our TCP.
+    /// This lets an unchanged application use our TCP.
     #[arg(long, value_name = "LOCAL:PORT=HOST:PORT")]
     pub forward: Vec<Forward>,
 
-    /// What to do with connections (sink, echo, source, serve:DIR|SIZE, iperf3 or stdio).
+    /// Service for each connection (sink, echo, source, serve:DIR|SIZE, iperf3 or stdio).
     ///
     /// sink         receive and drop; sink:check compares with the bytes that source sends
-    /// echo         send back what comes
-    /// source       send until the peer resets; source:SIZE sends so much and closes
+    /// echo         send back all bytes
+    /// source       send until the peer resets; source:SIZE sends SIZE bytes and closes
     /// serve:DIR    serve the files under DIR over HTTP/1.1
     /// serve:SIZE   answer any HTTP request with SIZE bytes and close
     /// iperf3       be the server of iperf3 clients, several at once: TCP, one direction at a time
     /// stdio        join one connection to standard input and output; messages go to standard error
     #[arg(long, value_name = "WHAT", verbatim_doc_comment)]
     pub service: Option<Task>,
-    /// Settings of its TCP and its wire.
+    /// Settings of the peer's TCP and of its wire.
     #[command(flatten)]
     pub set: Set<Settings>,
 
@@ -96,16 +96,16 @@ pub struct Flags {
     /// Print each second the state of the N busiest connections.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     pub top: Option<u16>,
-    /// Write what passes the interface to FILE, as pcapng.
+    /// Write all packets of the interface to FILE, as pcapng.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 }
 
 impl Flags {
-    /// What no single flag can be blamed for.
+    /// Checks that the flags fit together.
     ///
     /// # Errors
-    /// The first that cannot be.
+    /// The first conflict.
     pub fn check(&self) -> anyhow::Result<()> {
         network::check("--local", &self.local, &[])?;
         network::check("--host-address", &self.host_address, &self.local)?;
@@ -117,16 +117,14 @@ impl Flags {
             return Err(usage(if serves {
                 "--service needs --listen or --connect"
             } else {
-                "--listen and --connect need --service: what is done with connections"
+                "--listen and --connect need --service, which handles the connections"
             }));
         }
         self.check_service()?;
         self.set.wire.check()?;
         let hystart = self.set.settings(MTU_MIN).config.hystart;
         if hystart && matches!(self.set.congestion_control.0, CongestionControl::Fixed(_)) {
-            return Err(usage(
-                "--set hystart=on has no effect on a window that is fixed",
-            ));
+            return Err(usage("--set hystart=on has no effect on a fixed window"));
         }
         let ports_left = self.listen.map_or(0, |first| u16::MAX - first);
         if self.listen.is_some() && ports_left < self.instances - 1 {
@@ -166,7 +164,7 @@ impl Flags {
     /// Checks that the MSS fits the interface.
     ///
     /// # Errors
-    /// It does not: segments of that size would never be seen.
+    /// The MSS is larger than the interface's MTU allows, so no segment of that size would be sent.
     pub fn check_mtu(&self, mtu: u32) -> anyhow::Result<()> {
         let most = mtu.saturating_sub(40);
         match self.set.mss {
@@ -189,7 +187,7 @@ impl Flags {
     }
 }
 
-/// Of IPv6.
+/// Smallest MTU of IPv6 (RFC 8200 §5).
 const MTU_MIN: u32 = 1280;
 /// The kernel counts the frame's header in its 65,535 bytes (`tun_net_init`).
 const TAP_MTU_MAX: u32 = 65_521;

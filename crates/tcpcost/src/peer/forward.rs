@@ -1,4 +1,4 @@
-//! Applications of this host that connect to a port of `--forward`, distributed among the instances.
+//! Accepts applications of this host that connect to a port of `--forward`, and distributes them among the instances.
 //!
 //! Each listener has a thread that accepts, because the loops of our TCP never wait for a listener.
 
@@ -123,15 +123,15 @@ const RETRY: Duration = Duration::from_millis(50);
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use super::super::waits::Waits;
+    use super::super::epoll_set::EpollSet;
     use super::*;
 
     #[test]
     fn applications_are_distributed_in_turn_and_ring_the_bell() {
         let (distributor, queues) = Distributor::new(2).unwrap();
-        let waits: Vec<_> = queues
+        let epoll_sets: Vec<_> = queues
             .iter()
-            .map(|queue| Waits::on(queue.bell()).unwrap())
+            .map(|queue| EpollSet::with_bell(queue.bell()).unwrap())
             .collect();
         for port in 1..=3 {
             let (socket, _) = UnixStream::pair().unwrap();
@@ -143,9 +143,9 @@ mod tests {
             let ports = accepted.iter().map(|accepted| accepted.remote.port());
             ports.collect::<Vec<_>>()
         };
-        assert_eq!(waits[0].changes().unwrap(), [None]);
+        assert_eq!(epoll_sets[0].changes().unwrap(), [None]);
         assert_eq!(ports(&queues[0]), [1, 3]);
         assert_eq!(ports(&queues[1]), [2]);
-        assert_eq!(waits[0].changes().unwrap(), []);
+        assert_eq!(epoll_sets[0].changes().unwrap(), []);
     }
 }

@@ -1,10 +1,10 @@
 //! `--service iperf3`: the server's part of iperf3's control protocol, so that its client can measure our
 //! TCP: streams of TCP in one direction (`-R`, `-P`, `-t`, `-n`, `-k`, `-l`, `-O`, `-N`, `-b`).
 //!
-//! A test is one control connection and its data connections, told apart by a cookie that each
-//! begins with; so several clients can have theirs at the same time, and one that says nothing is in
-//! nobody's way. On the control connection the server says, a byte at a time, which state comes next;
-//! parameters and results are JSON behind a length of four bytes (iperf3's `iperf_api.h`, `net.c`).
+//! A test is one control connection and its data connections. Each begins with the cookie of its test, so several clients
+//! can have a test at the same time, and a silent client does not block the others. On the control connection the server
+//! sends the next state, one byte each. Parameters and results are JSON after a length of four bytes (iperf3's
+//! `iperf_api.h`, `net.c`).
 //! Not here: UDP, SCTP, both directions at once, `--get-server-output`, `-w` (`--send-buffer`), `-M`
 //! (`--mss`), and of `-b 10M/COUNT` the bursts.
 
@@ -29,13 +29,13 @@ pub struct Server {
     tests: HashMap<Cookie, Test>,
 }
 
-/// What a connection is.
+/// Role of a connection in iperf3's protocol.
 enum Role {
     /// Not known before its cookie is complete.
     Unknown(Vec<u8>),
-    /// The control connection of a test, with what was read of a message.
+    /// The control connection of a test, with the part of a message that has arrived.
     Control(Cookie, Vec<u8>),
-    /// Data of a test, by its place in [`Test::streams`].
+    /// A data connection of a test, with its index in [`Test::streams`].
     Stream(Cookie, usize),
 }
 
@@ -45,7 +45,7 @@ struct Member {
     conn: UserConn,
 }
 
-/// What a turn of a connection means for connections of its test, itself included, by token.
+/// Result of a connection's turn for all connections of its test, by token.
 #[derive(Default)]
 pub struct Outcome {
     /// Connections that are over.
@@ -72,8 +72,8 @@ impl Server {
         match role.unwrap_or(Role::Unknown(Vec::new())) {
             Role::Unknown(mut read) => match read_cookie(stack, conn, &mut read) {
                 Ok(Some(cookie)) => {
-                    // With the last connection of a test each has its turn.
-                    again = self.introduce(stack, member, cookie, &mut over);
+                    // The last connection of a test starts all of them.
+                    again = self.add_member(stack, member, cookie, &mut over);
                 }
                 Ok(None) => drop(self.roles.insert(token, Role::Unknown(read))),
                 Err(()) => over.push(token),
@@ -83,9 +83,9 @@ impl Server {
                 let open = read_all(stack, conn, &mut inbox);
                 let goes_on = self.tests.get_mut(&cookie).is_some_and(|test| {
                     if inbox.len() > before {
-                        test.heard = Instant::now();
+                        test.last_active = Instant::now();
                     }
-                    test.obey(stack, &mut inbox)
+                    test.on_messages(stack, &mut inbox)
                 });
                 if open && goes_on {
                     self.roles.insert(token, Role::Control(cookie, inbox));
@@ -109,8 +109,8 @@ impl Server {
         Outcome { over, again }
     }
 
-    /// A connection has said its cookie. Returns the tokens of those that can begin.
-    fn introduce(
+    /// Adds a connection whose cookie is complete to its test. Returns the tokens of the connections that can begin.
+    fn add_member(
         &mut self,
         stack: &mut Stack,
         member: Member,
@@ -119,7 +119,7 @@ impl Server {
     ) -> Vec<u32> {
         if let Some(test) = self.tests.get_mut(&cookie) {
             if test.step != Step::Streams {
-                say(stack, member.conn, &[ACCESS_DENIED]);
+                send(stack, member.conn, &[ACCESS_DENIED]);
                 over.push(member.token);
                 return Vec::new();
             }
@@ -134,18 +134,18 @@ impl Server {
             self.end_silent(stack, over);
         }
         if self.tests.len() >= TESTS_MAX {
-            say(stack, member.conn, &[ACCESS_DENIED]);
+            send(stack, member.conn, &[ACCESS_DENIED]);
             over.push(member.token);
             return Vec::new();
         }
         self.tests.insert(cookie, Test::new(member));
         self.roles
             .insert(member.token, Role::Control(cookie, Vec::new()));
-        say(stack, member.conn, &[PARAM_EXCHANGE]);
+        send(stack, member.conn, &[PARAM_EXCHANGE]);
         Vec::new()
     }
 
-    /// A test is over: its data connections are of no use any more.
+    /// Ends a test and aborts its data connections.
     fn end(&mut self, stack: &mut Stack, cookie: &Cookie, over: &mut Vec<u32>) {
         let Some(test) = self.tests.remove(cookie) else {
             return;
@@ -153,7 +153,7 @@ impl Server {
         self.roles.remove(&test.control.token);
         over.push(test.control.token);
         for member in test.members() {
-            // One that is over already may have left its token to a connection of another test.
+            // The token of a data connection that is over may belong to a connection of another test by now.
             let role = self.roles.get(&member.token);
             if matches!(role, Some(Role::Stream(of, _)) if of == cookie) {
                 self.roles.remove(&member.token);
@@ -163,9 +163,9 @@ impl Server {
         }
     }
 
-    /// Ends tests whose client was not heard of for so long that it must be gone.
+    /// Ends the tests whose clients have sent nothing for [`SILENCE_MAX`].
     fn end_silent(&mut self, stack: &mut Stack, over: &mut Vec<u32>) {
-        let is_silent = |test: &Test| test.heard.elapsed() >= SILENCE_MAX;
+        let is_silent = |test: &Test| test.last_active.elapsed() >= SILENCE_MAX;
         let silent = self.tests.iter().filter(|(_, test)| is_silent(test));
         let cookies: Vec<Cookie> = silent.map(|(cookie, _)| *cookie).collect();
         for cookie in cookies {
@@ -174,7 +174,7 @@ impl Server {
     }
 }
 
-/// Reads on at the cookie, no byte beyond it; gives it when it is complete.
+/// Reads more of the cookie, and no byte after it. Returns the cookie once it is complete.
 fn read_cookie(
     stack: &mut Stack,
     conn: UserConn,
@@ -194,7 +194,7 @@ fn read_cookie(
     }
 }
 
-/// Reads everything there is; whether more may come.
+/// Reads all bytes that have arrived. True if more may come.
 fn read_all(stack: &mut Stack, conn: UserConn, to: &mut Vec<u8>) -> bool {
     loop {
         match stack.with(conn, |connection, now| {
@@ -216,7 +216,7 @@ enum Text {
     Whole(Vec<u8>),
 }
 
-/// Takes a text behind its length out of what was read.
+/// Removes the first text and its length from `inbox`, if the text is complete.
 fn take_text(inbox: &mut Vec<u8>) -> Text {
     let Some(&[a, b, c, d]) = inbox.first_chunk() else {
         return Text::Incomplete;
@@ -231,18 +231,18 @@ fn take_text(inbox: &mut Vec<u8>) -> Text {
     Text::Whole(inbox.drain(..4 + len).skip(4).collect())
 }
 
-/// On a control connection: a few bytes, and its send queue is never nearly full. If it has ended,
-/// the next read says so.
-fn say(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
+/// Sends bytes on a control connection. They are few, so its send queue always has room. If the connection has ended, the
+/// next read fails.
+fn send(stack: &mut Stack, conn: UserConn, bytes: &[u8]) {
     stack.with(conn, |connection, _| connection.write(bytes).is_ok());
 }
 
-/// Tests at a time: their connections are what bounds it.
+/// Limit of tests at the same time, because each has connections.
 const TESTS_MAX: usize = 64;
-/// Longer than all retransmissions of a path that still carries anything; shorter than people wait.
+/// Silence after which a client counts as gone: longer than retransmissions on a working path, shorter than people wait.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const COOKIE_BYTES: usize = 37;
-/// Many times what a client says of 128 streams.
+/// Limit of a text: many times the results of 128 streams.
 const TEXT_BYTES_MAX: usize = 1 << 18;
 
 // States of iperf_api.h.

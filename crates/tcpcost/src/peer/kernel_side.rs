@@ -1,7 +1,7 @@
-//! The kernel's side of the interface, as the flags ask, and as it was when the peer ends.
+//! Sets up the kernel's side of the interface, and restores it when the peer ends.
 //!
-//! An interface that the peer made goes with it. One that was there before is somebody's: what was
-//! changed of it is put back, after a signal and after an error, but not by kill -9.
+//! An interface that the peer made is removed with it. On an interface that existed before, all changes are undone, also
+//! after a signal or an error, but not after kill -9.
 
 use tcpcost_host::error::SystemError;
 use tcpcost_host::link;
@@ -9,14 +9,14 @@ use tcpcost_host::link;
 use super::flags::Network;
 use crate::output::say;
 
-/// Changes that end with the value.
+/// Changes of the interface. Dropping the value undoes them.
 pub struct KernelSide {
     name: String,
     mtu: u32,
     undo: Vec<Undo>,
 }
 
-/// One change back.
+/// How to undo one change.
 enum Undo {
     QueueLength(u32),
     Mtu(u32),
@@ -33,11 +33,11 @@ const KERNELS_QUEUES: [u32; 2] = [500, 1000];
 const QUEUE: u32 = 8192;
 
 impl KernelSide {
-    /// Sets MTU and addresses of interface `name`, and takes it up if it has any. Where nobody chose the length of its
-    /// queue, it is [`QUEUE`].
+    /// Sets MTU and addresses of interface `name`, and sets it up if there are addresses. A queue of the kernel's default length
+    /// gets [`QUEUE`].
     ///
     /// # Errors
-    /// What could not be set; what was set before is put back.
+    /// A setting failed. The settings before it are undone.
     pub fn set_up(
         name: &str,
         mtu: Option<u32>,
@@ -49,7 +49,7 @@ impl KernelSide {
             mtu: before.mtu,
             undo: Vec::new(),
         };
-        // Without privileges it stays as it is.
+        // Without privileges the length stays as it is.
         let length = before.tx_queue_len;
         if KERNELS_QUEUES.contains(&length) && link::set_tx_queue_len(name, QUEUE).is_ok() {
             side.undo.push(Undo::QueueLength(length));
@@ -61,7 +61,7 @@ impl KernelSide {
         }
         for network in host_address {
             match link::add_address(name, network.address, network.prefix) {
-                // It has it already, and keeps it.
+                // The interface had the address before, and keeps it.
                 Err(error) if error.source.raw_os_error() == Some(libc::EEXIST) => {}
                 other => {
                     other?;
@@ -86,7 +86,7 @@ impl KernelSide {
 
 impl Drop for KernelSide {
     fn drop(&mut self) {
-        // One that the peer made is gone by now.
+        // An interface that the peer made is gone by now.
         if link::read(&self.name).is_err() {
             return;
         }

@@ -1,26 +1,25 @@
-//! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that anybody's
-//! ordinary client can talk to it and any policy can be tried.
+//! `tcpcost peer`: our TCP as a live endpoint on a TAP or TUN of this host, so that any ordinary client can talk to it, and
+//! any policy can be tried.
 //!
-//! One thread an instance (`--instances`), each with a queue of the interface. An interface that it made
-//! goes when the process does, also by kill -9, as does the address that the kernel's side was given; one
-//! that was there before gets its MTU, addresses and state back (`kernel_side.rs`). It changes nothing
-//! else on this host.
+//! Each instance (`--instances`) has a thread and a queue of the interface. An interface that the peer made is removed with
+//! its addresses when the process ends, also by kill -9. An interface that existed before gets its MTU, addresses and state
+//! back (`kernel_side.rs`). The peer changes nothing else on this host.
 
-mod board;
 mod configuration;
+mod epoll_set;
 mod flags;
 mod forward;
 mod iperf3;
 mod kernel_side;
 mod policy;
 mod relay;
-mod report;
+mod reporter;
 mod rows;
 mod service;
 mod serving;
 mod stdio;
+mod totals;
 mod turn;
-mod waits;
 mod web;
 
 use std::fs::File;
@@ -41,9 +40,9 @@ use tcpcost_tcp::Ports;
 use crate::exit::Exit;
 use crate::output::say;
 
-use board::Board;
 use configuration::Configuration;
 use forward::{Distributor, Queue};
+use reporter::Reporter;
 use serving::Serving;
 
 pub use flags::{Flags, Network, check_networks, check_remote, interface_name};
@@ -53,13 +52,13 @@ pub use policy::PolicyFlags;
 /// Set by a signal, or by the first instance that ends.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Our TCP on the interface, whatever is wrong with its wire.
+/// Our TCP on the interface, with the impairments of `--set`.
 type TcpUnderTest = UserStack<Impaired<Box<dyn Device<Wire>>, Wire>>;
 
 /// Runs until Ctrl-C, or until the one connection of `--connect` has ended.
 pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     flags.check()?;
-    // The work ends, not the process: the capture is written out and peers are told.
+    // A signal ends the work, not the process: the capture is flushed, and connections are reset.
     Interrupt::watch(ENDS_AT_ONCE)?.on_each(|| STOPPED.store(true, Ordering::Relaxed));
     let (name, layer) = flags.interface();
     let count = usize::from(flags.instances);
@@ -73,7 +72,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             }
         }
     }
-    // Dropped after the interface is let go of.
+    // Dropped after the interface is released.
     let kernel_side = KernelSide::set_up(taps[0].name(), flags.set.mtu, &flags.host_address)?;
     let mtu = kernel_side.mtu();
     flags.check_mtu(mtu)?;
@@ -81,9 +80,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         "tcpcost: our TCP is on {} (MTU {mtu}); Ctrl-C ends it",
         taps[0].name()
     );
-    let board = Board::new(flags);
+    let reporter = Reporter::new(flags);
     let configuration = Configuration::new(flags, taps[0].name(), mtu, &flags.set.settings(mtu));
-    board.begin(&configuration)?;
+    reporter.begin(&configuration)?;
     let capture = flags.pcap.as_deref().map(Capture::begin).transpose()?;
     let queues = open_forwards(flags)?;
     let mut instances = (0u16..)
@@ -96,7 +95,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
             capture: capture.clone(),
             mtu,
             flags,
-            board: &board,
+            reporter: &reporter,
         });
     let first = instances.next().context("there is a queue")?;
     let outcomes: Vec<anyhow::Result<bool>> = std::thread::scope(|scope| {
@@ -143,12 +142,12 @@ fn open_forwards(flags: &Flags) -> anyhow::Result<Vec<Option<Queue>>> {
     Ok(queues.into_iter().map(Some).collect())
 }
 
-/// A file that the instances share.
+/// Capture file that the instances share.
 #[derive(Clone)]
 struct Capture {
     to: Arc<Mutex<Writer<BufWriter<File>>>>,
     started: Instant,
-    /// Since 1970.
+    /// Time of `started` since 1970.
     epoch: std::time::Duration,
 }
 
@@ -167,7 +166,7 @@ impl Capture {
     }
 }
 
-/// One of several that share the interface's addresses: packets are steered by port.
+/// One TCP of several that share the interface's addresses. Packets are steered by port.
 struct Instance<'a> {
     index: u16,
     tap: Tap,
@@ -175,11 +174,11 @@ struct Instance<'a> {
     capture: Option<Capture>,
     mtu: u32,
     flags: &'a Flags,
-    board: &'a Board,
+    reporter: &'a Reporter,
 }
 
 impl Instance<'_> {
-    /// As of [`run`]; the end of one, whatever it ended by, is the end of all.
+    /// Serves until a stop is requested. True if all went well. The end of one instance, also by an error or a panic, ends all.
     fn run(self) -> anyhow::Result<bool> {
         struct End;
         impl Drop for End {
@@ -206,7 +205,7 @@ impl Instance<'_> {
         let mut stack =
             UserStack::with_settings(device, &addresses, &settings, &SocketOptions::default())?
                 .with_networks(&networks);
-        let mut serving = Serving::new(flags, self.board, &mut stack, self.applications)?;
+        let mut serving = Serving::new(flags, self.reporter, &mut stack, self.applications)?;
         if flags.instances > 1 {
             stack = stack.with_ports(Ports {
                 every: flags.instances,
@@ -214,26 +213,26 @@ impl Instance<'_> {
             });
         }
         if let Some(first) = flags.listen {
-            // Of as many ports in a row as there are instances each has one.
+            // Among N consecutive ports each of the N instances has one.
             let port = (first..=u16::MAX)
                 .find(|port| port % flags.instances == self.index)
-                .context("no port is left for each instance behind --listen")?;
+                .context("no port is left for each instance after --listen")?;
             let any = (std::net::Ipv6Addr::UNSPECIFIED, port).into();
             serving.listen(stack.listen(any, serving::BACKLOG, serving::LISTENER)?);
         }
         if let Some(remote) = flags.connect {
             serving.connect(&mut stack, remote)?;
         }
-        if self.board.is_ready() {
+        if self.reporter.mark_ready() {
             say!("tcpcost: ready");
         }
         let outcome = serving.work(&mut stack);
-        // Also after an error: whoever is still connected is told.
-        self.board.end(serving.totals(&stack))?;
+        // Also after an error: open connections are reset.
+        self.reporter.end(serving.totals(&stack))?;
         serving.conns().for_each(|conn| stack.abort(conn));
         outcome
     }
 }
 
-/// The second signal.
+/// Number of signals that end the process at once.
 const ENDS_AT_ONCE: u32 = 2;

@@ -11,25 +11,25 @@ use tcpcost_study::{
 pub struct PolicyFlags(Knobs);
 
 impl PolicyFlags {
-    /// The choices that were made.
+    /// Knobs that are set, with their values.
     pub fn choices(&self) -> impl Iterator<Item = (UserKnob, Value)> {
         self.0.user_choices(HOST)
     }
 }
 
-/// A peer has one end; it might be either.
+/// Host whose knobs are read. A peer has one end only, so either host would do.
 const HOST: HostName = HostName::CLIENT;
-/// Of `--ack-every`.
+/// Id of the flag `--ack-every`.
 const EVERY: &str = "ack_every";
 
-/// The rows that are flags.
+/// Knobs of our TCP: each is a flag.
 fn rows() -> impl Iterator<Item = &'static Knob> {
     KNOBS
         .iter()
         .filter(|row| matches!(row.of, Of::Tcp(_, User::Has(_))))
 }
 
-/// A flag that takes what the knob takes.
+/// Flag with the values and the help of a knob.
 fn flag(id: &'static str, row: &'static Knob) -> Arg {
     let doc = row.doc.replace('`', "");
     let first = doc.split_inclusive(". ").next().unwrap_or(&doc).trim_end();
@@ -59,7 +59,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         .value_parser(parse)
         .help(format!("{} Takes {}", dotted(first), row.expected()));
     match row.kind {
-        // A switch by itself is on.
+        // A switch without a value is on.
         Kind::Switch => arg.num_args(0..=1).default_missing_value("on"),
         _ => arg,
     }
@@ -143,7 +143,7 @@ mod tests {
         Ok(Command::try_parse_from(words)?.policies.choices().collect())
     }
 
-    /// What a row takes that is not its default.
+    /// Example of a value that is not the knob's default.
     fn example(row: &Knob) -> String {
         match row.kind {
             Kind::Count(_, most) => most.to_string(),

@@ -1,8 +1,7 @@
-//! A connection of our TCP on one side, a socket of the kernel on the other: whatever one brings goes
-//! to the other, half-closes and resets included.
+//! Relays between a connection of our TCP and a socket of the kernel, half-closes and resets included.
 //!
-//! What our side receives is read when the kernel's socket takes it, so a slow application shuts our
-//! window as it would shut the kernel's. Not here: urgent data.
+//! Bytes that our TCP received are read when the kernel's socket takes them, so a slow application closes our window as it
+//! would close the kernel's. Not here: urgent data.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,18 +13,18 @@ use tcpcost_tcp::{Connection, Piece, Pool, ReadError, State};
 
 use super::turn::{NextStep, Step, turn};
 
-/// One of each.
+/// The application's socket, and the bytes on the way to it.
 #[derive(Debug)]
 pub struct Relay {
     socket: OwnedFd,
-    /// As far as is known: the kernel says when that changes, not that it still is so.
+    /// False after a read that would have blocked, until the next event (edge-triggered).
     readable: bool,
     writable: bool,
-    /// The application's last byte was taken.
-    heard_all: bool,
-    /// The application was told that no more comes.
-    told_all: bool,
-    /// On its way to the application.
+    /// The application has sent its end of file.
+    input_ended: bool,
+    /// The application has got the end of file.
+    output_shut: bool,
+    /// Bytes on the way to the application.
     pending: VecDeque<Piece>,
 }
 
@@ -36,18 +35,18 @@ impl Relay {
             socket,
             readable: true,
             writable: true,
-            heard_all: false,
-            told_all: false,
+            input_ended: false,
+            output_shut: false,
             pending: VecDeque::new(),
         }
     }
 
-    /// The kernel's side.
+    /// Socket of the application.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The kernel says that the socket may be read or written again.
+    /// Takes an event of epoll: the socket may be readable and writable again.
     pub fn on_event(&mut self) {
         (self.readable, self.writable) = (true, true);
     }
@@ -56,29 +55,29 @@ impl Relay {
     pub fn serve(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> NextStep {
         turn(|| {
             self.step(connection, pool, now).unwrap_or_else(|_| {
-                // The application is gone: so is the connection.
+                // The application is gone, so the connection is aborted.
                 connection.abort();
                 Step::Over
             })
         })
     }
 
-    /// Moves one call's worth each way.
+    /// Moves the bytes of one call in each direction.
     fn step(&mut self, connection: &mut Connection, pool: &Pool, now: Instant) -> io::Result<Step> {
-        let heard = self.hear(connection, pool)?;
-        let ended = self.collect(connection, now);
-        let given = self.give()?;
-        if heard + given > 0 {
-            return Ok(Step::Moved(heard + given));
+        let received = self.receive_from_socket(connection, pool)?;
+        let ended = self.read_connection(connection, now);
+        let sent = self.send_to_socket()?;
+        if received + sent > 0 {
+            return Ok(Step::Moved(received + sent));
         }
         match ended {
             _ if !self.pending.is_empty() => Ok(Step::Wait),
             None | Some(ReadError::Empty) => Ok(Step::Wait),
             Some(ReadError::Finished) => {
-                if !std::mem::replace(&mut self.told_all, true) {
+                if !std::mem::replace(&mut self.output_shut, true) {
                     rustix::net::shutdown(&self.socket, Shutdown::Write)?;
                 }
-                Ok(if self.heard_all || connection.state() == State::Closed {
+                Ok(if self.input_ended || connection.state() == State::Closed {
                     Step::Over
                 } else {
                     Step::Wait
@@ -91,10 +90,14 @@ impl Relay {
         }
     }
 
-    /// From the application into the send queue, one piece of memory that stays there; how many bytes.
-    fn hear(&mut self, connection: &mut Connection, pool: &Pool) -> io::Result<usize> {
+    /// Moves bytes from the application into the send queue, without a copy if they fill much of a slab. Returns their number.
+    fn receive_from_socket(
+        &mut self,
+        connection: &mut Connection,
+        pool: &Pool,
+    ) -> io::Result<usize> {
         let room = connection.writable();
-        if !self.readable || self.heard_all || room == 0 || connection.ended().is_some() {
+        if !self.readable || self.input_ended || room == 0 || connection.ended().is_some() {
             return Ok(0);
         }
         let piece = pool.fill(|buffer| {
@@ -113,11 +116,11 @@ impl Relay {
         };
         let bytes = piece.len();
         if bytes == 0 {
-            self.heard_all = true;
+            self.input_ended = true;
             connection.close();
         } else if bytes < WORTH_A_SLAB {
-            // No more was taken than fits; an error shows at the next read. A few bytes are not
-            // worth a slab of their own for as long as they wait.
+            // No more was read than fits, and an error shows at the next read. A few bytes are copied: they
+            // would keep a whole slab while they wait.
             let _ = connection.write(piece.as_ref());
         } else {
             drop(connection.write_piece(piece));
@@ -125,9 +128,9 @@ impl Relay {
         Ok(bytes)
     }
 
-    /// Takes what has arrived, as much as one call of the kernel takes, if the last was taken; why there
-    /// is no more, if so.
-    fn collect(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
+    /// Once `pending` is empty, fills it with received bytes, at most those of one call of the kernel. Returns the reason if
+    /// there are no more.
+    fn read_connection(&mut self, connection: &mut Connection, now: Instant) -> Option<ReadError> {
         if !self.pending.is_empty() {
             return None;
         }
@@ -144,8 +147,8 @@ impl Relay {
         None
     }
 
-    /// To the application, by one call; how many bytes.
-    fn give(&mut self) -> io::Result<usize> {
+    /// Sends pending bytes to the application by one call. Returns their number.
+    fn send_to_socket(&mut self) -> io::Result<usize> {
         if !self.writable || self.pending.is_empty() {
             return Ok(0);
         }
@@ -156,15 +159,15 @@ impl Relay {
             .collect();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut nothing = SendAncillaryBuffer::default();
-        let given = match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
-            Ok(given) => given,
+        let sent = match rustix::net::sendmsg(&self.socket, &slices, &mut nothing, flags) {
+            Ok(sent) => sent,
             Err(rustix::io::Errno::AGAIN) => {
                 self.writable = false;
                 return Ok(0);
             }
             Err(error) => return Err(error.into()),
         };
-        let mut left = given;
+        let mut left = sent;
         while let Some(first) = self.pending.front_mut() {
             if first.len() > left {
                 first.trim_front(left);
@@ -173,19 +176,19 @@ impl Relay {
             left -= first.len();
             self.pending.pop_front();
         }
-        Ok(given)
+        Ok(sent)
     }
 
-    /// Makes closing the socket a reset: the application sees what became of the connection.
+    /// Makes closing the socket a reset, so that the application sees that the connection was reset.
     pub fn reset(&self) {
-        // Of a socket that has no such thing the end is an end.
+        // A Unix socket has no resets: the application sees an end of file.
         let _ =
             rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
     }
 }
 
-/// Pieces of one call: fewer than IOV_MAX, and about a super-segment of ordinary segments.
+/// Limit of pieces in one call: below IOV_MAX, and about a super-segment of ordinary segments.
 const PIECES: usize = 64;
 const CALL_BYTES: usize = 1 << 18;
-/// A quarter of one.
+/// Bytes from which a piece is queued without a copy: a quarter of a slab.
 const WORTH_A_SLAB: usize = 1 << 14;

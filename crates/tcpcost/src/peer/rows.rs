@@ -1,4 +1,4 @@
-//! Where connections stand, one row each: for `--top`.
+//! State of connections, one row each: for `--top`.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use tcpcost_study::units::nanos;
 use tcpcost_tcp::wire::FourTuple;
 use tcpcost_tcp::{AckState, Connection, LossState, State};
 
-/// A connection, now. Rates are over the time since the last look.
+/// State of a connection. Rates are over the time since its last row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub local: String,
     pub remote: String,
     pub state: String,
-    /// What its sender is busy with: open, disorder, reduced, recovery, loss.
+    /// State of loss recovery: open, disorder, reduced, recovery or loss.
     pub loss_state: &'static str,
     pub sent_bits_per_s: f64,
     pub received_bits_per_s: f64,
@@ -41,7 +41,7 @@ pub struct Row {
     pub ack: AckRow,
 }
 
-/// How it acknowledges: its policy and what that has learned. What a policy does not know is absent.
+/// State of the ACK policy. A value that the policy does not have is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AckRow {
     pub policy: String,
@@ -60,16 +60,16 @@ pub struct AckRow {
     pub requested: Option<u8>,
 }
 
-/// When a connection was looked at last, and what it had moved by then.
+/// Time and bytes of a connection's last row.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct LastRow {
     at: Instant,
     sent: u64,
     received: u64,
 }
 
-impl Look {
-    /// Nothing has moved yet.
+impl LastRow {
+    /// Starts at `at` with no bytes moved.
     pub fn new(at: Instant) -> Self {
         Self {
             at,
@@ -80,12 +80,12 @@ impl Look {
 }
 
 impl Row {
-    /// Looks at a connection; `before` becomes this look.
-    pub fn of(
+    /// Reads a connection, and replaces `before` with the time and bytes of this row.
+    pub fn read(
         connection: &Connection,
         path: &FourTuple,
         settings: &UserSettings,
-        before: &mut Look,
+        before: &mut LastRow,
         now: Instant,
     ) -> Self {
         let (info, counters) = (connection.info(now), connection.counters());
@@ -103,7 +103,7 @@ impl Row {
             rate(sent.saturating_sub(before.sent)),
             rate(received.saturating_sub(before.received)),
         );
-        *before = Look {
+        *before = LastRow {
             at: now,
             sent,
             received,
@@ -139,7 +139,7 @@ impl Row {
             busy_ns: nanos(info.limits.busy),
             limited_by_window_ns: nanos(info.limits.by_window),
             limited_by_buffer_ns: nanos(info.limits.by_buffer),
-            ack: AckRow::of(&info.ack, settings),
+            ack: AckRow::new(&info.ack, settings),
         }
     }
 
@@ -149,7 +149,7 @@ impl Row {
 }
 
 impl AckRow {
-    fn of(state: &AckState, settings: &UserSettings) -> Self {
+    fn new(state: &AckState, settings: &UserSettings) -> Self {
         let policy = settings.read(UserKnob::AckPolicy);
         Self {
             policy: policy.map_or("own".to_string(), |policy| policy.to_string()),
@@ -163,7 +163,7 @@ impl AckRow {
         }
     }
 
-    /// For people: what differs among policies.
+    /// State of the ACK policy in words.
     fn text(&self) -> String {
         let mut text = format!("{} {} waiting", self.policy, self.unacked_segments);
         if let (Some(limit), Some(max)) = (self.limit, self.limit_max) {
@@ -173,7 +173,7 @@ impl AckRow {
             let _ = write!(text, ", {quick} quick, delay {:.1} ms", delay as f64 / 1e6);
         }
         if self.pingpong == Some(true) {
-            text.push_str(", to and fro");
+            text.push_str(", ping-pong");
         }
         if let Some(segments) = self.requested {
             let _ = write!(text, ", {segments} requested");
@@ -182,7 +182,7 @@ impl AckRow {
     }
 }
 
-/// The busiest first, so many.
+/// Returns the busiest rows, at most `most`, the busiest first.
 pub fn busiest(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
     rows.sort_by(|a, b| {
         b.moved()
@@ -193,7 +193,7 @@ pub fn busiest(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
     rows
 }
 
-/// As lines for people, a head above them.
+/// Formats the rows as a table with a head; empty if there are no rows.
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     if rows.is_empty() {
@@ -241,7 +241,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// RFC 9293's names.
+/// Name of a state in RFC 9293.
 fn state(state: State) -> &'static str {
     match state {
         State::SynSent => "SYN-SENT",

@@ -1,7 +1,6 @@
-//! What is done with one connection: sink, echo, source, or a minimal web server.
+//! Services for one connection: sink, echo, source, or a minimal web server.
 //!
-//! No HTTP but what a client needs to be content: the request is not looked at, the answer is
-//! HTTP/1.0 with a length.
+//! The web server has just enough HTTP for a client: it ignores the request, and answers in HTTP/1.0 with a length.
 
 use std::time::Instant;
 
@@ -9,19 +8,19 @@ use tcpcost_tcp::{Connection, Piece, ReadError};
 
 use super::turn::{NextStep, Step, turn};
 
-/// What to do with connections.
+/// Service for connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// Receive and drop; `check` compares with [`pattern`] first.
     Sink {
-        /// Whether to compare.
+        /// True if received bytes are compared with the pattern.
         check: bool,
     },
     /// Send back.
     Echo,
-    /// Send the pattern: so many bytes, or without end.
+    /// Send the pattern: this number of bytes, or without end.
     Source(Option<u64>),
-    /// The same behind an HTTP header, once a request is in.
+    /// Send the pattern after an HTTP header, once a request is complete.
     Serve(u64),
 }
 
@@ -31,14 +30,14 @@ pub struct Session {
     service: Service,
     /// Bytes of the pattern received or sent so far.
     at: u64,
-    /// Bytes of the end of a request's head seen so far; `None` once it is complete.
+    /// Bytes seen of the empty line that ends a request's head; `None` once the head is complete.
     head: Option<usize>,
-    /// Bytes that were not as they should be.
+    /// Received bytes that differ from the pattern.
     pub wrong_bytes: u64,
 }
 
 impl Session {
-    /// Nothing has happened yet.
+    /// Starts a service for a new connection.
     pub fn new(service: Service) -> Self {
         Self {
             service,
@@ -48,7 +47,7 @@ impl Session {
         }
     }
 
-    /// Takes a turn. `pattern` is [`pattern`]'s.
+    /// Takes a turn. `pattern` is the result of [`pattern`].
     pub fn serve(
         &mut self,
         connection: &mut Connection,
@@ -65,7 +64,7 @@ impl Session {
             return Step::Moved(sent);
         }
         let space = match self.service {
-            // What came before a reset has nowhere to go: it is read, so that the end is found behind it.
+            // After a reset nothing can be echoed: the rest is read to find the end after it.
             Service::Echo if connection.ended().is_none() => connection.writable(),
             _ => usize::MAX,
         };
@@ -92,7 +91,7 @@ impl Session {
                 self.wrong_bytes += pairs.filter(|(found, wanted)| *found != wanted).count() as u64;
                 self.at += piece.len() as u64;
             }
-            // No more was taken than fits, so nothing comes back; an error shows at the next read.
+            // No more was read than fits, so no bytes are left; an error shows at the next read.
             Service::Echo => drop(connection.write_piece(piece)),
             Service::Serve(bytes) => {
                 let before = self.head;
@@ -109,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Writes one piece, if the service sends and there is room; closes behind the last byte. Returns its bytes.
+    /// Writes one piece, if the service sends and there is room; closes after the last byte. Returns the piece's bytes.
     fn send(&mut self, connection: &mut Connection, pattern: &Piece) -> usize {
         let bytes = match self.service {
             Service::Source(bytes) => bytes.unwrap_or(u64::MAX),
@@ -120,7 +119,7 @@ impl Session {
             connection.close();
             return 0;
         }
-        // A whole number of periods lies behind any offset within the first.
+        // Any offset within the first period continues the pattern, because the pattern repeats.
         let from = (self.at % PERIOD) as usize;
         let left = usize::try_from(bytes - self.at).unwrap_or(usize::MAX);
         let len = (pattern.len() - from).min(left).min(connection.writable());
@@ -136,7 +135,7 @@ impl Session {
         len
     }
 
-    /// The peer sends no more.
+    /// Continues or ends after the peer's end of file.
     fn on_finished(&mut self, connection: &mut Connection) -> Step {
         let goes_on = match self.service {
             Service::Source(bytes) => bytes.is_none_or(|bytes| self.at < bytes),
@@ -151,8 +150,8 @@ impl Session {
     }
 }
 
-/// How much of an empty line was seen at the end of `bytes`, with `seen` of it before; `None` once
-/// all of it was.
+/// Number of bytes of an empty line at the end of `bytes`, with `seen` bytes of it before; `None` once the line is
+/// complete.
 fn head_after(mut seen: Option<usize>, bytes: &[u8]) -> Option<usize> {
     const END: &[u8] = b"\r\n\r\n";
     for &byte in bytes {
@@ -167,7 +166,7 @@ fn head_after(mut seen: Option<usize>, bytes: &[u8]) -> Option<usize> {
     seen
 }
 
-/// Bytes n modulo 251, [`SHARED_PERIODS`] periods of them: memory that all connections send from.
+/// Returns [`SHARED_PERIODS`] periods of the bytes n modulo 251: memory that all connections send from.
 pub fn pattern() -> Piece {
     let bytes: Vec<u8> = (0..PERIOD * SHARED_PERIODS)
         .map(|n| (n % PERIOD) as u8)
@@ -177,7 +176,7 @@ pub fn pattern() -> Piece {
 
 /// Period of the pattern. It is a prime, so that a lost, doubled or moved piece is noticed.
 const PERIOD: u64 = 251;
-/// Some 256 KiB: four super-segments at a call, and still in the cache.
+/// Periods in memory: about 256 KiB, which is four super-segments a call, and fits a cache.
 const SHARED_PERIODS: u64 = 1044;
 
 #[cfg(test)]

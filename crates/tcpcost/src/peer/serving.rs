@@ -1,4 +1,4 @@
-//! The loop of an instance: connections, what is done with each, and the totals.
+//! The loop of an instance: its connections, their services, and the totals.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,20 +12,20 @@ use tcpcost_link::Lanes;
 use tcpcost_stack::{Stack, UserConn};
 use tcpcost_tcp::{Connection, Piece, Pool, State};
 
-use super::board::Board;
-use super::flags::{Flags, Task as Asked};
+use super::epoll_set::EpollSet;
+use super::flags::{Flags, Task as TaskFlag};
 use super::forward::{Accepted, Queue};
 use super::relay::Relay;
-use super::report::Totals;
-use super::rows::{Look, Row};
+use super::reporter::Reporter;
+use super::rows::{LastRow, Row};
 use super::service::{self, Service, Session};
 use super::stdio::Stdio;
+use super::totals::Totals;
 use super::turn::NextStep;
-use super::waits::Waits;
 use super::web::{Client, Files};
 use super::{STOPPED, TcpUnderTest, iperf3};
 
-/// All connections and what is done with them.
+/// All connections of an instance and their services.
 pub struct Serving<'a> {
     flags: &'a Flags,
     task: Task,
@@ -33,44 +33,44 @@ pub struct Serving<'a> {
     pool: Pool,
     iperf3: iperf3::Server,
     listener: Option<<TcpUnderTest as Stack>::Listener>,
-    /// By token.
-    sessions: Vec<Option<Place>>,
+    /// Connections by token; `None` is free.
+    sessions: Vec<Option<Entry>>,
     free: Vec<u32>,
     /// Tokens of connections that want a turn.
     queue: VecDeque<u32>,
-    /// What is waited for beside the interface.
-    waits: Option<Waits>,
+    /// Descriptors that are waited for besides the interface; `None` without any.
+    epoll_set: Option<EpollSet>,
     applications: Option<Queue>,
     stdio: Option<Stdio>,
     started: Instant,
-    /// What connections counted that are no more.
+    /// Counts of the connections that have ended.
     ended: Totals,
-    board: &'a Board,
-    /// Why the last connection broke off, if it did.
+    reporter: &'a Reporter,
+    /// Error of the last connection that ended; `None` if it ended well.
     failed: Option<io::Error>,
 }
 
-/// What to do with connections that are made or taken.
+/// Service for new connections.
 enum Task {
     Simple(Service),
     Iperf3,
     Web(Rc<Files>),
-    /// The one connection that there is to be; nothing once it is there.
+    /// Relay for the only connection; `None` once that connection is there.
     Stdio(Option<Relay>),
 }
 
 /// A connection.
-struct Place {
+struct Entry {
     conn: UserConn,
     work: Work,
-    /// It was served; what is queued is on its way.
+    /// The service has ended. The connection is kept until the peer has all bytes.
     is_over: bool,
-    /// It is in the queue.
+    /// The connection waits for its turn in the queue.
     queued: bool,
-    look: Look,
+    last_row: LastRow,
 }
 
-/// What is done with one.
+/// Service of one connection, with its state.
 enum Work {
     Simple(Session),
     Iperf3,
@@ -79,38 +79,38 @@ enum Work {
 }
 
 impl<'a> Serving<'a> {
-    /// Nobody is connected yet. What is waited for beside the interface ends `stack`'s sleep from now on.
+    /// Starts without connections. From now on the other descriptors wake `stack`, too.
     ///
     /// # Errors
     /// The directory of `--service serve:DIR` cannot be opened; no descriptors are left.
     pub fn new(
         flags: &'a Flags,
-        board: &'a Board,
+        reporter: &'a Reporter,
         stack: &mut TcpUnderTest,
         applications: Option<Queue>,
     ) -> anyhow::Result<Self> {
-        let mut waits = applications
+        let mut epoll_set = applications
             .as_ref()
-            .map(|queue| Waits::on(queue.bell()))
+            .map(|queue| EpollSet::with_bell(queue.bell()))
             .transpose()?;
         let mut stdio = None;
         let task = match &flags.service {
-            Some(Asked::Simple(service)) => Task::Simple(*service),
-            Some(Asked::Files(path)) => {
+            Some(TaskFlag::Simple(service)) => Task::Simple(*service),
+            Some(TaskFlag::Files(path)) => {
                 let files = Files::open(path).with_context(|| path.display().to_string())?;
                 Task::Web(Rc::new(files))
             }
-            Some(Asked::Iperf3) => Task::Iperf3,
-            Some(Asked::Stdio) => {
+            Some(TaskFlag::Iperf3) => Task::Iperf3,
+            Some(TaskFlag::Stdio) => {
                 let (socket, ends) = Stdio::open()?;
                 stdio = Some(ends);
-                waits = Some(Waits::new()?);
+                epoll_set = Some(EpollSet::new()?);
                 Task::Stdio(Some(Relay::new(socket)))
             }
             None => Task::Simple(Service::Sink { check: false }),
         };
-        if let Some(waits) = &waits {
-            stack.wake_by(waits.descriptor()?);
+        if let Some(epoll_set) = &epoll_set {
+            stack.wake_by(epoll_set.descriptor()?);
         }
         Ok(Self {
             flags,
@@ -122,17 +122,17 @@ impl<'a> Serving<'a> {
             sessions: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
-            waits,
+            epoll_set,
             applications,
             stdio,
-            started: board.started,
+            started: reporter.started,
             ended: Totals::default(),
-            board,
+            reporter,
             failed: None,
         })
     }
 
-    /// Whoever comes to this listener, whose token is [`LISTENER`], is served.
+    /// Serves the connections of this listener, whose token is [`LISTENER`].
     pub fn listen(&mut self, listener: <TcpUnderTest as Stack>::Listener) {
         self.listener = Some(listener);
     }
@@ -140,20 +140,20 @@ impl<'a> Serving<'a> {
     /// Makes a connection and serves it.
     ///
     /// # Errors
-    /// What can be said at once against it.
+    /// The connection cannot be started.
     pub fn connect(&mut self, stack: &mut TcpUnderTest, remote: SocketAddr) -> anyhow::Result<()> {
         let conn = stack.connect(remote, self.next_token())?;
-        let work = self.work_for_one().context("--connect is one connection")?;
+        let work = self.new_work().context("--connect is one connection")?;
         Ok(self.add(conn, work)?)
     }
 
-    /// The connections there are.
+    /// Connections that are not forgotten.
     pub fn conns(&self) -> impl Iterator<Item = UserConn> {
-        self.sessions.iter().flatten().map(|place| place.conn)
+        self.sessions.iter().flatten().map(|entry| entry.conn)
     }
 
-    /// What is done with a connection; nothing if there are to be no more.
-    fn work_for_one(&mut self) -> Option<Work> {
+    /// Makes the service of a new connection; `None` if no more connections are wanted.
+    fn new_work(&mut self) -> Option<Work> {
         Some(match &mut self.task {
             Task::Simple(service) => Work::Simple(Session::new(*service)),
             Task::Iperf3 => Work::Iperf3,
@@ -162,10 +162,10 @@ impl<'a> Serving<'a> {
         })
     }
 
-    /// Serves until it is told to stop; whether all went well.
+    /// Serves until a stop is requested. True if no received byte was wrong.
     ///
     /// # Errors
-    /// Of the interface, of standard output, and of the one connection of `--connect`.
+    /// The interface, standard output or the only connection (`--connect`, `stdio`) failed.
     pub fn work(&mut self, stack: &mut TcpUnderTest) -> anyhow::Result<bool> {
         let mut round = 1;
         let is_once = self.flags.connect.is_some() || self.stdio.is_some();
@@ -174,24 +174,24 @@ impl<'a> Serving<'a> {
             let wait = if self.queue.is_empty() {
                 // A signal that comes just before the wait is seen soon after.
                 let wait = next_report.saturating_duration_since(Instant::now());
-                wait.min(LOOK_FOR_SIGNALS)
+                wait.min(SIGNAL_CHECK)
             } else {
                 Duration::ZERO
             };
             self.queue_ready(stack, wait)?;
-            self.look_at_the_kernels_side(stack)?;
+            self.on_kernel_events(stack)?;
             self.give_turns(stack);
             if Instant::now() >= next_report {
-                let rows = if self.board.wants_rows() {
+                let rows = if self.reporter.wants_rows() {
                     self.rows(stack)
                 } else {
                     Vec::new()
                 };
-                self.board.post(round, self.totals(stack), rows)?;
+                self.reporter.add_second(round, self.totals(stack), rows)?;
                 round += 1;
             }
             let was_there = self.ended.connections_opened > 0;
-            // It is over when the last acknowledgements are exchanged, too.
+            // The connection is over once the last acknowledgements are exchanged, too.
             if is_once
                 && was_there
                 && self.connections() == 0
@@ -203,7 +203,7 @@ impl<'a> Serving<'a> {
                 break;
             }
         }
-        // What came before the signal still counts.
+        // Bytes that came before the signal still count.
         self.queue_ready(stack, Duration::ZERO)?;
         self.give_turns(stack);
         match (self.failed.take(), self.flags.connect) {
@@ -229,21 +229,21 @@ impl<'a> Serving<'a> {
     }
 
     fn enqueue(&mut self, token: u32) {
-        if let Some(Some(place)) = self.sessions.get_mut(token as usize)
-            && !std::mem::replace(&mut place.queued, true)
+        if let Some(Some(entry)) = self.sessions.get_mut(token as usize)
+            && !std::mem::replace(&mut entry.queued, true)
         {
             self.queue.push_back(token);
         }
     }
 
-    /// Gives those in the queue a turn each, [`TURNS`] at most.
+    /// Gives the connections in the queue a turn each, at most [`TURNS`].
     fn give_turns(&mut self, stack: &mut TcpUnderTest) {
         for _ in 0..TURNS.min(self.queue.len()) {
             let Some(token) = self.queue.pop_front() else {
                 return;
             };
-            if let Some(Some(place)) = self.sessions.get_mut(token as usize) {
-                place.queued = false;
+            if let Some(Some(entry)) = self.sessions.get_mut(token as usize) {
+                entry.queued = false;
             }
             self.serve(stack, token as usize);
         }
@@ -255,7 +255,7 @@ impl<'a> Serving<'a> {
         listener: <TcpUnderTest as Stack>::Listener,
     ) -> io::Result<()> {
         while let Ok((conn, _)) = stack.accept(listener, self.next_token()) {
-            match self.work_for_one() {
+            match self.new_work() {
                 Some(work) => self.add(conn, work)?,
                 None => stack.abort(conn),
             }
@@ -267,16 +267,16 @@ impl<'a> Serving<'a> {
         Ok(())
     }
 
-    /// Applications that came in, and sockets of the kernel that may be read or written again.
-    fn look_at_the_kernels_side(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
-        let Some(waits) = &self.waits else {
+    /// Takes new applications, and queues the relays whose sockets are ready again.
+    fn on_kernel_events(&mut self, stack: &mut TcpUnderTest) -> io::Result<()> {
+        let Some(epoll_set) = &self.epoll_set else {
             return Ok(());
         };
-        for change in waits.changes()? {
+        for change in epoll_set.changes()? {
             match change {
                 None => self.connect_for_applications(stack)?,
                 Some(token) => {
-                    if let Some(Some(Place {
+                    if let Some(Some(Entry {
                         work: Work::Relay(relay),
                         ..
                     })) = self.sessions.get_mut(token as usize)
@@ -303,16 +303,16 @@ impl<'a> Serving<'a> {
     }
 
     fn serve(&mut self, stack: &mut TcpUnderTest, token: usize) {
-        let Some(Some(place)) = self.sessions.get_mut(token) else {
+        let Some(Some(entry)) = self.sessions.get_mut(token) else {
             return;
         };
-        let conn = place.conn;
-        if place.is_over {
+        let conn = entry.conn;
+        if entry.is_over {
             self.settle(stack, token);
             return;
         }
         let (pattern, pool) = (&self.pattern, &self.pool);
-        let next = match &mut place.work {
+        let next = match &mut entry.work {
             Work::Iperf3 => {
                 let outcome = self.iperf3.serve(stack, token as u32, conn, pattern);
                 for token in outcome.over {
@@ -339,14 +339,13 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// A connection has been served. What is queued still leaves, and is counted: it is kept until
-    /// the peer has all of it.
+    /// Closes a connection whose service has ended. It is kept until the peer has all queued bytes, because they are counted.
     fn end(&mut self, stack: &mut TcpUnderTest, token: usize) {
-        let Some(Some(place)) = self.sessions.get_mut(token) else {
+        let Some(Some(entry)) = self.sessions.get_mut(token) else {
             return;
         };
-        place.is_over = true;
-        stack.with(place.conn, |connection, _| connection.close());
+        entry.is_over = true;
+        stack.with(entry.conn, |connection, _| connection.close());
         self.settle(stack, token);
     }
 
@@ -358,19 +357,19 @@ impl<'a> Serving<'a> {
                 State::FinWait2 | State::TimeWait | State::Closed
             )
         };
-        let Some(place) = self.sessions.get_mut(token) else {
+        let Some(entry) = self.sessions.get_mut(token) else {
             return;
         };
-        let Some(place) = place.take_if(|place| stack.connection(place.conn).is_none_or(has_all))
+        let Some(entry) = entry.take_if(|entry| stack.connection(entry.conn).is_none_or(has_all))
         else {
             return;
         };
-        self.ended.wrong_bytes += place.work.wrong_bytes();
-        if let Some(connection) = stack.connection(place.conn) {
+        self.ended.wrong_bytes += entry.work.wrong_bytes();
+        if let Some(connection) = stack.connection(entry.conn) {
             self.ended.add(connection.counters());
         }
-        self.failed = stack.reap(place.conn).err();
-        stack.close(place.conn);
+        self.failed = stack.reap(entry.conn).err();
+        stack.close(entry.conn);
         self.free.push(token as u32);
     }
 
@@ -381,23 +380,23 @@ impl<'a> Serving<'a> {
             .unwrap_or(self.sessions.len() as u32)
     }
 
-    /// Takes a connection under [`next_token`](Self::next_token).
+    /// Stores a connection under [`next_token`](Self::next_token).
     fn add(&mut self, conn: UserConn, work: Work) -> io::Result<()> {
         let token = self.next_token();
-        if let (Work::Relay(relay), Some(waits)) = (&work, &self.waits) {
-            waits.add(relay.socket(), token)?;
+        if let (Work::Relay(relay), Some(epoll_set)) = (&work, &self.epoll_set) {
+            epoll_set.add(relay.socket(), token)?;
         }
         self.ended.connections_opened += 1;
-        let place = Some(Place {
+        let entry = Some(Entry {
             conn,
             work,
             is_over: false,
             queued: false,
-            look: Look::new(Instant::now()),
+            last_row: LastRow::new(Instant::now()),
         });
         match self.free.pop() {
-            Some(token) => self.sessions[token as usize] = place,
-            None => self.sessions.push(place),
+            Some(token) => self.sessions[token as usize] = entry,
+            None => self.sessions.push(entry),
         }
         Ok(())
     }
@@ -408,28 +407,34 @@ impl<'a> Serving<'a> {
 
     fn rows(&mut self, stack: &TcpUnderTest) -> Vec<Row> {
         let now = Instant::now();
-        let row = |place: &mut Place| {
-            let connection = stack.connection(place.conn)?;
-            let path = stack.path(place.conn)?;
+        let row = |entry: &mut Entry| {
+            let connection = stack.connection(entry.conn)?;
+            let path = stack.path(entry.conn)?;
             let settings = stack.settings(Some(connection));
-            Some(Row::of(connection, &path, &settings, &mut place.look, now))
+            Some(Row::read(
+                connection,
+                &path,
+                &settings,
+                &mut entry.last_row,
+                now,
+            ))
         };
         self.sessions.iter_mut().flatten().filter_map(row).collect()
     }
 
-    /// Everything since the start.
+    /// Totals since the start, of ended and open connections.
     pub fn totals(&self, stack: &TcpUnderTest) -> Totals {
         let mut totals = self.ended;
         totals.elapsed_ns = self.started.elapsed().as_nanos() as u64;
         totals.connections = self.connections() as u64;
-        for place in self.sessions.iter().flatten() {
-            totals.wrong_bytes += place.work.wrong_bytes();
-            if let Some(connection) = stack.connection(place.conn) {
+        for entry in self.sessions.iter().flatten() {
+            totals.wrong_bytes += entry.work.wrong_bytes();
+            if let Some(connection) = stack.connection(entry.conn) {
                 totals.add(connection.counters());
             }
         }
         let lanes: Lanes = stack.device().counters();
-        totals.of_all(stack.endpoint().counters(), &lanes);
+        totals.set_endpoint(stack.endpoint().counters(), &lanes);
         totals
     }
 }
@@ -443,12 +448,12 @@ impl Work {
     }
 }
 
-/// Between two reports.
+/// Time between two reports.
 const REPORT: Duration = Duration::from_secs(1);
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(250);
-/// Between two polls: as many as a batch has packets, so that those that come in do not wait for those that have much.
+const SIGNAL_CHECK: Duration = Duration::from_millis(250);
+/// Limit of turns between two polls. It equals the packets of a batch, so that new connections do not wait long for busy ones.
 const TURNS: usize = 64;
-/// As the kernel's somaxconn.
+/// Listen backlog: the kernel's default of somaxconn.
 pub const BACKLOG: u32 = 4096;
-/// The token of what [`Serving::listen`] is given.
+/// Token of the listener of [`Serving::listen`].
 pub const LISTENER: u32 = u32::MAX;

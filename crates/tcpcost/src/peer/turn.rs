@@ -1,12 +1,12 @@
 //! A connection's turn: steps that each move bytes, until one has nothing to do or the turn's budget is used up.
 //!
-//! No service has a loop of its own that could go on for ever: a step that moves nothing ends the turn, and a
-//! turn that is used up ends, too, so that other connections, statistics and signals have theirs.
+//! No service has its own loop, which could run for ever. A step that moves nothing ends the turn, and so does a used-up
+//! budget, so that other connections, statistics and signals have their turns.
 
-/// What one step of a service did.
+/// Result of one step of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It moved so many bytes. With 0 the turn ends as with [`Step::Wait`].
+    /// The step moved this number of bytes. With 0 the turn ends as with [`Step::Wait`].
     Moved(usize),
     /// There is nothing to do until something happens to the connection.
     Wait,
@@ -19,13 +19,13 @@ pub enum Step {
 pub enum NextStep {
     /// The connection waits until something happens to it.
     Wait,
-    /// The budget is used up: the connection wants another turn, after those of others.
+    /// The budget is used up: the connection wants another turn, after the turns of other connections.
     Again,
     /// The connection is over: release it.
     Over,
 }
 
-/// Takes steps until one does not move anything, or until [`TURN_BYTES`] are moved and one step more at most.
+/// Takes steps until one moves nothing, or until at least [`TURN_BYTES`] are moved.
 pub fn turn(mut step: impl FnMut() -> Step) -> NextStep {
     let mut left = TURN_BYTES;
     while left > 0 {
@@ -38,16 +38,16 @@ pub fn turn(mut step: impl FnMut() -> Step) -> NextStep {
     NextStep::Again
 }
 
-/// Budget of a turn: some 0.1 ms of a sink's work, as a turn of the study's workloads.
+/// Budget of a turn: about 0.1 ms of a sink's work, like a turn of the study's workloads.
 const TURN_BYTES: usize = 256 << 10;
-/// What a step counts at the least: 256 steps a turn.
+/// Minimum that a step counts, so that a turn has at most 256 steps.
 const STEP_LEAST: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How a turn of equal steps ends, and after how many.
+    /// Checks how a turn of equal steps ends, and after how many.
     fn check(step: Step, ends: NextStep, steps: usize) {
         let mut count = 0;
         let ended = turn(|| {

@@ -19,10 +19,10 @@ use user::UserFlags;
 /// `tcpcost relay`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Where to take connections: IP:PORT (IPv6 in brackets), unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
+    /// Address to listen on: IP:PORT (IPv6 in brackets), unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub listen: Vec<Address>,
-    /// Where to connect to: as --listen, or NAME:PORT; several are upstreams that share the connections.
+    /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
     /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
@@ -162,7 +162,7 @@ impl Flags {
     /// The first mistake on the command line.
     pub fn config(&self, is_handed: bool) -> anyhow::Result<Config> {
         if self.listen.is_empty() && !is_handed {
-            return Err(usage("--listen ADDR is needed: where to take connections"));
+            return Err(usage("--listen ADDR is needed: the address to listen on"));
         }
         if self.each && !self.output.has(Format::Json) {
             return Err(usage(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, Mode, Totals, Way};
 
-use super::{LOOK, sentence};
+use super::{CHECK_INTERVAL, sentence};
 use crate::output;
 
 /// Printer of the lines about connections and totals.
@@ -20,7 +20,7 @@ pub struct Lines {
 
 impl Lines {
     /// Prints lines until the relay has ended. A closed standard output does not end the relay.
-    pub fn tell(
+    pub fn print(
         &self,
         reports: &Receiver<ConnectionReport>,
         every: Option<Duration>,
@@ -37,7 +37,9 @@ impl Lines {
                 next = every.map(|every| now + every);
                 self.interval(counters)?;
             }
-            let wait = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(now)));
+            let wait = next.map_or(CHECK_INTERVAL, |next| {
+                CHECK_INTERVAL.min(next.saturating_duration_since(now))
+            });
             let wait = if is_last { Duration::ZERO } else { wait };
             let mut text = String::new();
             match reports.recv_timeout(wait) {
@@ -61,9 +63,10 @@ impl Lines {
 
     fn interval(&self, counters: &Counters) -> anyhow::Result<()> {
         let totals = counters.totals();
-        let mut text = match self.is_json {
-            true => format!("{}\n", totals_line("totals", &totals)),
-            false => format!("{} open, {}\n", totals.open, sentence(&totals, Mode::Copy)),
+        let mut text = if self.is_json {
+            format!("{}\n", totals_line("totals", &totals))
+        } else {
+            format!("{} open, {}\n", totals.open, sentence(&totals, Mode::Copy))
         };
         if self.each && self.is_json {
             for report in counters.connections() {
@@ -76,9 +79,10 @@ impl Lines {
 
     /// Prints the last line: the totals.
     pub fn end(&self, totals: &Totals, mode: Mode) -> anyhow::Result<()> {
-        let text = match self.is_json {
-            true => totals_line("end", totals).to_string(),
-            false => sentence(totals, mode),
+        let text = if self.is_json {
+            totals_line("end", totals).to_string()
+        } else {
+            sentence(totals, mode)
         };
         output::write(&(text + "\n"))?;
         Ok(())

@@ -29,7 +29,7 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let totals = self.0.totals();
         let (counter, gauge) = (MetricType::Counter, MetricType::Gauge);
-        let help = "Bytes by direction and by how they went; abandoned ones were never taken by the other side";
+        let help = "Bytes by direction and by how they were moved; abandoned bytes were never taken by the other side";
         let unit = Some(&Unit::Bytes);
         let mut family = encoder.encode_descriptor("tcpcost_relay_payload", help, unit, counter)?;
         for (way, bytes) in Way::ALL.into_iter().zip(totals.bytes) {
@@ -74,17 +74,17 @@ impl Collector for Metrics {
             ),
             (
                 "pipe_shortages",
-                "Pieces that were copied since no pipe was to be had",
+                "Pieces that were copied because no pipe was free",
                 totals.pipe_shortages,
             ),
             (
                 "switches",
-                "Times that mode auto changed how one way of a connection is moved",
+                "Times that mode auto changed how the bytes of one direction are moved",
                 totals.switches,
             ),
             (
                 "stalls",
-                "Times that a side did not take all that there was",
+                "Times that a side did not take all bytes that were there",
                 totals.stalls,
             ),
         ] {

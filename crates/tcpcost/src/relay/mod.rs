@@ -1,6 +1,6 @@
 //! `tcpcost relay`: a TCP relay in front of a service, which reports what it moved and how.
 //!
-//! The relay itself is crates/relay. This module has its command line, its lines and its metrics.
+//! The relay itself is crates/traffic/relay. This module has its command line, its lines and its metrics.
 
 mod flags;
 mod lines;
@@ -99,14 +99,14 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let waiting = std::thread::Builder::new()
         .name("wait".to_string())
         .spawn(move || relay.wait())?;
-    let told = lines.tell(&reports, flags.interval, &counters, || {
+    let printed = lines.print(&reports, flags.interval, &counters, || {
         waiting.is_finished()
     });
     let totals = waiting
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))
         .context("relay")?;
-    told?;
+    printed?;
     lines.end(&totals, mode)?;
     Ok(match interrupt.times() {
         ..2 => Exit::Ok,
@@ -203,4 +203,4 @@ const ENDS_AT_ONCE: u32 = 3;
 /// Limit of the reports of ended connections that wait for a slow reader of standard output.
 const REPORTS: usize = 4096;
 /// Longest time between two checks for the end of the relay.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);

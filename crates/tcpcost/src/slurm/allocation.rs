@@ -8,22 +8,22 @@ use tcpcost_study::{HostName, Reach, Topology};
 
 use crate::exit::usage;
 
-/// A job's nodes.
+/// Nodes of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// The job's id.
     pub job: String,
-    /// Slurm's names of its nodes, in Slurm's order; at least one.
+    /// Slurm's names of the nodes, in Slurm's order; at least one.
     pub nodes: Vec<String>,
-    /// Of a heterogeneous job the group of each node, in the same order; empty of any other.
+    /// Group of each node in a heterogeneous job, in the order of `nodes`; empty for other jobs.
     pub groups: Vec<u32>,
 }
 
 impl Allocation {
-    /// Of the job that this process is part of; `None` outside of a job.
+    /// Returns the nodes of the job that this process is part of; `None` outside of a job.
     ///
     /// # Errors
-    /// Slurm does not tell the job's nodes.
+    /// Slurm does not report the job's nodes.
     pub fn here() -> anyhow::Result<Option<Allocation>> {
         let Ok(job) = env::var("SLURM_JOB_ID") else {
             return Ok(None);
@@ -51,14 +51,14 @@ impl Allocation {
         }))
     }
 
-    /// The group of a heterogeneous job that a node is of.
+    /// Group of a node in a heterogeneous job; `None` in other jobs.
     pub fn group_of(&self, node: &str) -> Option<u32> {
         let place = self.nodes.iter().position(|own| own == node)?;
         self.groups.get(place).copied()
     }
 
-    /// Names of hosts for the nodes, in their order: Slurm's own, as far as hosts can be called so without their domain;
-    /// else `node1`, `node2`, … for all.
+    /// Names of hosts for the nodes, in their order: Slurm's names without the domain if all of them are valid and different,
+    /// else `node1`, `node2`, …
     pub fn host_names(&self) -> Vec<HostName> {
         let names: Option<Vec<HostName>> = self.nodes.iter().map(|node| host_name(node)).collect();
         let is_each_once = |names: &Vec<HostName>| {
@@ -73,11 +73,11 @@ impl Allocation {
         })
     }
 
-    /// Says of each host that is reached by Slurm on which node it is: on the one that the study says, else on the one that is
-    /// called as the host, else on the next that is left. Both halves of a host that connects and listens are on one.
+    /// Places each host that is reached by Slurm on a node: the node that the study names, else the node with the host's name,
+    /// else the next free node. Both halves of a host that connects and listens are on the same node.
     ///
     /// # Errors
-    /// The job has too few nodes, or lacks one that the study names.
+    /// The job has too few nodes, or lacks a node that the study names.
     pub fn place(&self, topology: &mut Topology) -> anyhow::Result<()> {
         let job = &self.job;
         let mut left: Vec<&String> = self.nodes.iter().collect();
@@ -141,7 +141,7 @@ impl Allocation {
     }
 }
 
-/// The names that a list of Slurm's stands for: at least one. Which names "cn[01-04,7]-ib" are is Slurm's to say.
+/// Expands a list of nodes such as `cn[01-04,7]-ib` by scontrol; at least one name.
 fn names(list: &str) -> anyhow::Result<Vec<String>> {
     let output = Command::new("scontrol")
         .args(["show", "hostnames", list])
@@ -155,12 +155,12 @@ fn names(list: &str) -> anyhow::Result<Vec<String>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let nodes: Vec<String> = text.split_whitespace().map(String::from).collect();
     if nodes.is_empty() {
-        bail!("scontrol show hostnames {list}: there are none");
+        bail!("scontrol show hostnames {list}: no names");
     }
     Ok(nodes)
 }
 
-/// A node's name without its domain, as a host's.
+/// Name of a host for a node, without the domain; `None` if no host can have that name.
 fn host_name(node: &str) -> Option<HostName> {
     let short = node.split('.').next().unwrap_or_default();
     short.to_ascii_lowercase().parse().ok()

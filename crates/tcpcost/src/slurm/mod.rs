@@ -1,7 +1,7 @@
 //! Slurm: the nodes of a job as hosts, and jobs that run a study.
 //!
-//! Slurm authenticates, places, limits and ends; its own commands are asked for all of it (sbatch, srun, scontrol). A host of a
-//! node is an agent that srun starts there, spoken to over srun's standard input and output.
+//! Slurm authenticates, places, limits and ends the processes, by its own commands (sbatch, srun, scontrol). A host on a node is
+//! an agent that srun starts there. Its standard input and output are srun's.
 
 mod allocation;
 mod rank;
@@ -13,7 +13,7 @@ pub use self::allocation::Allocation;
 pub use self::rank::other_rank;
 pub use self::script::{Job, submit};
 
-/// Nodes of a job that a study's hosts take: as many as say so; `None` of one that takes all there are.
+/// Number of nodes that a study's hosts need; `None` if the study uses all nodes of its job.
 pub fn nodes(study: &Study) -> Option<usize> {
     if study.awaits_nodes() {
         return None;

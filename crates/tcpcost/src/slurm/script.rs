@@ -63,9 +63,10 @@ exec {program} run --slurm{allow} --resume {directory} \"$@\"
 /// Quotes a text as one word for a shell, or for an #SBATCH line.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./%,:+@".contains(c);
-    match text.chars().all(is_plain) && !text.is_empty() {
-        true => text.to_string(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    if text.chars().all(is_plain) && !text.is_empty() {
+        text.to_string()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 

@@ -26,22 +26,22 @@ use tcpcost_signals::Interrupt;
 use crate::cli;
 use crate::exit::usage;
 
-/// What is told of one run.
+/// Result of one run.
 #[derive(Debug, Clone, Default)]
-pub struct Once {
-    /// Its exit code as a shell tells it.
+pub struct Run {
+    /// Exit code of the command, as a shell has it in `$?`.
     pub code: u8,
-    /// Whether there was such a program.
-    pub is_run: bool,
-    /// From just before it was started to its end.
+    /// True if the program could be started.
+    pub was_started: bool,
+    /// Time from just before the start of the command to its end.
     pub duration_ns: u64,
-    /// What grew, by meter, of its widest owner.
+    /// Growth of the counts by meter; readings of single CPUs are omitted.
     pub counts: BTreeMap<MeterName, Counts>,
-    /// What `--per` found in its output.
+    /// Number that `--per` found in the command's output.
     pub units: Option<f64>,
 }
 
-impl Once {
+impl Run {
     fn interval(&self) -> Interval<'_> {
         Interval {
             counts: &self.counts,
@@ -50,7 +50,7 @@ impl Once {
     }
 }
 
-impl Source for Once {
+impl Source for Run {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
         self.interval().count(by, of)
     }
@@ -71,14 +71,14 @@ impl Source for Once {
     }
 }
 
-/// A number in a command's output.
+/// Pattern of a number in a command's output (`--per`).
 pub struct Per(Regex);
 
 impl Per {
-    /// A regular expression whose first group, or else all of it, is a number.
+    /// Parses a regular expression whose first group, or else whole match, is a number.
     ///
     /// # Errors
-    /// It is none.
+    /// `text` is not a regular expression.
     pub fn parse(text: &str) -> anyhow::Result<Per> {
         let why = |error: regex::Error| {
             let text = error.to_string();
@@ -89,7 +89,7 @@ impl Per {
         Ok(Per(regex))
     }
 
-    /// The last one in an output: programs tell sums at the end. `1,234.5` and `12.3k` are numbers.
+    /// Finds the last number in an output, because programs print sums at the end. `1,234.5` and `12.3k` are numbers.
     fn find(&self, output: &str) -> Option<f64> {
         let found = self.0.captures_iter(output).last()?;
         number(found.get(1).or_else(|| found.get(0))?.as_str())
@@ -108,28 +108,28 @@ fn number(text: &str) -> Option<f64> {
     Some(value * factor).filter(|value| value.is_finite())
 }
 
-/// The meters, on the thread that runs the commands.
+/// Meters of the runs. They are opened and read on the thread that runs the commands.
 pub struct Bench<'a> {
     meters: Vec<Box<dyn Meter + Send>>,
-    /// By which the command's tasks are told from others; absent without `exact`.
+    /// Marks the command's tasks for the meter `exact`; `None` without that meter.
     follower: Option<Follower>,
     refused: Vec<String>,
-    /// True if some were refused for want of capabilities.
+    /// True if some meters need capabilities that this process does not have.
     lacks_privileges: bool,
-    /// Whether softirqs have owners.
+    /// True if softirqs and hard interrupts are counted by owner.
     has_owners: bool,
     per: Option<&'a Per>,
     cpus: usize,
-    /// Whether it is of processes that run already.
+    /// True if processes are measured that ran before `stat`.
     is_attached: bool,
-    /// Their network namespace, where it is another.
+    /// Network namespace of the attached processes; `None` if it is that of `stat`.
     network: Option<NetworkOf>,
-    /// True if standard output has the answer, so that what the commands print there goes to standard error.
+    /// True if standard output has the results, so that the commands' own output goes to standard error.
     pub answer_on_stdout: bool,
 }
 
-/// The last that was loaded goes first. Where two programs are at a tracepoint, the kernel waits for a grace period (some
-/// 20 ms) each time that the first of the two goes before the other.
+/// Drops the meters in reverse order. If two programs are attached to a tracepoint, and the first one is detached before the
+/// second, the kernel waits for a grace period (some 20 ms).
 impl Drop for Bench<'_> {
     fn drop(&mut self) {
         while self.meters.pop().is_some() {}
@@ -137,10 +137,10 @@ impl Drop for Bench<'_> {
 }
 
 impl<'a> Bench<'a> {
-    /// All meters that can be had.
+    /// Opens all meters that are available here.
     ///
     /// # Errors
-    /// A process or cgroup to attach to is not there, or those are of several network namespaces.
+    /// A process or cgroup to attach to does not exist, or the processes are in several network namespaces.
     pub fn open(per: Option<&'a Per>, args: &cli::Stat) -> anyhow::Result<Bench<'a>> {
         let mut attached = args.pid.clone();
         if let Some(cgroup) = &args.cgroup {
@@ -195,7 +195,7 @@ impl<'a> Bench<'a> {
         for opened in bench.within(open)? {
             bench.add(opened);
         }
-        // Of processes that run already there is no inheritance from this thread, nor does it wait for them.
+        // Attached processes do not inherit counters from this thread, and it does not wait for them.
         if !bench.is_attached {
             bench.meters.push(Box::new(Children));
             let mut opened = Descendants::open();
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// The meter `exact` with owners of softirqs or, where these cannot be had, without.
+    /// Loads the meter `exact` with owners of softirqs, else without owners.
     fn exact(&mut self, scope: Scope) -> Option<(Box<dyn Meter + Send>, Follower)> {
         for owners in [Owners::Command, Owners::None] {
             let scope = Scope {
@@ -220,7 +220,7 @@ impl<'a> Bench<'a> {
                 Ok(loaded) => {
                     self.has_owners = owners == Owners::Command;
                     for line in &mut self.refused {
-                        line.insert_str(0, "owners of softirqs cannot be told: ");
+                        line.insert_str(0, "owners of softirqs are not known: ");
                     }
                     self.refused.extend(loaded.0.misses());
                     return Some(loaded);
@@ -241,7 +241,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Notes that a meter cannot be had.
+    /// Notes that a meter is not available.
     fn refuse(&mut self, error: &MeterError) {
         self.lacks_privileges |= matches!(error.needs(), Some(Needs::Capabilities(_)));
         self.refused.push(error.to_string());
@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// A meter can no longer be read.
-    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Once> {
+    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
         let before = self.snapshots()?;
         let begin = Instant::now();
         let (status, output) = match command {
@@ -263,18 +263,17 @@ impl<'a> Bench<'a> {
         };
         let duration = begin.elapsed();
         let after = self.snapshots()?;
-        let (code, is_run) = match &status {
+        let (code, was_started) = match &status {
             Ok(status) => {
                 let signal = status.signal().map(|signal| 128 + signal);
                 (status.code().or(signal).unwrap_or(1), true)
             }
             Err(error) => {
                 let program = &command[0];
-                let hint = match program.contains(' ') {
-                    true => {
-                        " (a command and its arguments are words of their own; a shell's line: sh -c 'LINE')"
-                    }
-                    false => "",
+                let hint = if program.contains(' ') {
+                    " (give the command and its arguments as separate words; for a shell's line: sh -c 'LINE')"
+                } else {
+                    ""
                 };
                 crate::output::say!("tcpcost: stat: run {program}: {error}{hint}");
                 let code = match error.kind() {
@@ -284,9 +283,9 @@ impl<'a> Bench<'a> {
                 (code, false)
             }
         };
-        let mut once = Once {
+        let mut run = Run {
             code: u8::try_from(code).unwrap_or(u8::MAX),
-            is_run,
+            was_started,
             duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
             counts: BTreeMap::new(),
             units: self.per.and_then(|per| per.find(&output)),
@@ -300,11 +299,11 @@ impl<'a> Bench<'a> {
             };
             for reading in readings {
                 if !matches!(reading.whose, Whose::Cpu(_)) {
-                    once.counts.insert(reading.meter, reading.counts);
+                    run.counts.insert(reading.meter, reading.counts);
                 }
             }
         }
-        Ok(once)
+        Ok(run)
     }
 
     fn snapshots(&mut self) -> anyhow::Result<Vec<Snapshot>> {
@@ -317,7 +316,7 @@ impl<'a> Bench<'a> {
         Ok(read?)
     }
 
-    /// Does something in the network namespace of what is measured.
+    /// Calls `work` in the network namespace of the attached processes.
     fn within<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
         match &self.network {
             Some(network) => Ok(network.within(work)?),
@@ -325,7 +324,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Its status, or why it could not be run; and its output, where somebody asks for it.
+    /// Runs a command to its end. Returns its status, or why it could not be started, and its output if `--per` needs that.
     fn spawn_and_wait(
         &self,
         program: &str,
@@ -339,7 +338,7 @@ impl<'a> Bench<'a> {
         } else if self.answer_on_stdout {
             command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
         }
-        // What is started while this process is followed is followed, before its first instruction.
+        // A process that a followed process starts is followed from its first instruction.
         let follower = self.follower.as_ref().filter(|_| !self.is_attached);
         let own = std::process::id();
         if let Some(follower) = follower {
@@ -348,7 +347,7 @@ impl<'a> Bench<'a> {
         let child = tcpcost_signals::unblocked(&mut command).spawn();
         if let Some(follower) = follower {
             follower.follow(own, false)?;
-            // Looking through the files of all processes takes CPU: only where the command was given sockets.
+            // Searching the files of all processes takes CPU, so only if the command inherits sockets.
             if inherits_sockets() {
                 follower.adopt_open_sockets()?;
             }
@@ -362,7 +361,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// How it was measured.
+    /// Returns how the runs were measured.
     pub fn about(&self, args: &cli::Stat) -> About {
         let has = |name| self.meters.iter().any(|meter| meter.name() == name);
         About {
@@ -379,30 +378,30 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// How something was measured.
+/// How the runs were measured.
 #[derive(Debug)]
 pub struct About {
     /// CPUs online.
     pub cpus: usize,
-    /// Whether CPU time is exact, by eBPF.
+    /// True if CPU time is exact, by eBPF.
     pub has_exact: bool,
-    /// Whether softirqs and hard interrupts are told by owner.
+    /// True if softirqs and hard interrupts are counted by owner.
     pub has_owners: bool,
-    /// Whether the network namespace is the command's alone.
+    /// True if the command has a network namespace of its own.
     pub is_fresh: bool,
-    /// Whether it is of processes that ran before.
+    /// True if processes were measured that ran before `stat`.
     pub is_attached: bool,
-    /// Whether those are in another network namespace than `stat`.
+    /// True if these processes are in another network namespace than `stat`.
     pub is_elsewhere: bool,
-    /// Meters that cannot be had, a line each.
+    /// Meters that are not available, a line each.
     pub refused: Vec<String>,
-    /// True if some of them need capabilities that this process does not have.
+    /// True if some meters need capabilities that this process does not have.
     pub lacks_privileges: bool,
-    /// What a unit is.
+    /// Regular expression of `--per`, which counts units.
     pub per: Option<String>,
 }
 
-/// Waits for a command; passes on and keeps what it says where that is piped.
+/// Waits for a command. Copies its piped output to the output of this process, and keeps it.
 fn wait(
     mut child: Child,
     to_stderr: bool,
@@ -412,9 +411,12 @@ fn wait(
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let status = thread::scope(|scope| {
         if let Some(stdout) = stdout {
-            scope.spawn(|| match to_stderr {
-                true => pass_on(stdout, io::stderr(), &kept),
-                false => pass_on(stdout, io::stdout(), &kept),
+            scope.spawn(|| {
+                if to_stderr {
+                    pass_on(stdout, io::stderr(), &kept)
+                } else {
+                    pass_on(stdout, io::stdout(), &kept)
+                }
             });
         }
         if let Some(stderr) = stderr {
@@ -428,13 +430,13 @@ fn wait(
     (status, String::from_utf8_lossy(&kept).into_owned())
 }
 
-/// Of an output so much is kept, the end of it: the numbers that `--per` looks for are there.
+/// Bytes that are kept of the end of an output, where the number for `--per` is.
 const KEPT_MAX: usize = 1 << 20;
 
 fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
     let mut buffer = vec![0; 65_536];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        // Who closed our output still wants to know what it cost.
+        // A reader that has closed our output may still read the results.
         let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
         let mut kept = kept
             .lock()
@@ -447,8 +449,8 @@ fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
     }
 }
 
-/// The network namespace of this name (ip-netns), process id or path, `None` where it is this thread's; and the processes
-/// in it.
+/// Finds a network namespace by its name (ip-netns), process id or path, and the processes in it. The namespace is `None` if
+/// it is this thread's.
 fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
     let path = namespace::path(name);
     let wrong = |error: &io::Error| {
@@ -475,7 +477,7 @@ fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
     Ok((Some(network), inhabitants))
 }
 
-/// The network namespace that processes have in common; `None` where it is this thread's.
+/// Finds the network namespace of all these processes; `None` if it is this thread's.
 fn common_network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
     let mut inodes = pids.iter().map(|pid| {
         let inode = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
@@ -484,21 +486,21 @@ fn common_network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
     let Some((first, of_first)) = inodes.next() else {
         return Ok(None);
     };
-    // One that is gone by now is in none.
+    // A process that has ended is in no namespace.
     if let Some((other, _)) = inodes.find(|(_, of)| of.is_some() && *of != of_first) {
         return Err(usage(format!(
-            "processes {first} and {other} are in different network namespaces: attach to those of one"
+            "processes {first} and {other} are in different network namespaces: attach to processes of one namespace"
         )));
     }
     Ok(NetworkOf::process(*first)?)
 }
 
-/// True if a process that this one starts is given a socket, as by inetd.
+/// True if a process that this process starts inherits a socket, as from inetd.
 fn inherits_sockets() -> bool {
     let files = fs::read_dir("/proc/self/fd").into_iter().flatten();
     files.flatten().any(|file| {
         let target = fs::read_link(file.path()).unwrap_or_default();
-        // Most files here are eBPF's, about which the kernel has much to write.
+        // Most files here are eBPF's, and the kernel writes long texts about those.
         if !target.to_string_lossy().starts_with("socket:") {
             return false;
         }
@@ -517,7 +519,7 @@ fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Processes of a cgroup and of those below it.
+/// Processes of a cgroup and of the cgroups below it.
 fn members(cgroup: &Path) -> anyhow::Result<Vec<u32>> {
     let path = cgroup.join("cgroup.procs");
     let text = fs::read_to_string(&path)
@@ -531,7 +533,7 @@ fn members(cgroup: &Path) -> anyhow::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// These processes and what they have started already.
+/// These processes and their descendants.
 fn with_children(pids: &[u32]) -> Vec<u32> {
     let mut found: Vec<u32> = Vec::new();
     let mut left = pids.to_vec();
@@ -555,7 +557,7 @@ fn with_children(pids: &[u32]) -> Vec<u32> {
     found
 }
 
-/// Another order each time, where none is asked for.
+/// Seed from the clock, so that each call of the command has another order.
 pub fn seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)

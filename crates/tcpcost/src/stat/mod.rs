@@ -1,7 +1,7 @@
 //! `tcpcost stat`: what a command costs in CPU and what its TCP did meanwhile, or one command against another.
 //!
-//! `measure.rs` runs a command once between two snapshots, `rows.rs` has what is told of it, `print.rs` the forms,
-//! `versus.rs` the verdict on two commands.
+//! `measure.rs` runs a command once between two snapshots, `rows.rs` has the table of reported values, `print.rs` the output
+//! formats, `versus.rs` the verdict on two commands.
 
 mod measure;
 mod print;
@@ -17,36 +17,36 @@ use tcpcost_host::namespace::{self, Way};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
-use self::measure::{Bench, Once};
+use self::measure::{Bench, Run};
 use self::versus::Verdict;
 use crate::cli;
 use crate::exit::{Exit, Stop, usage};
 use crate::format::Format;
 use crate::output;
 
-/// Ctrl-C reaches the command as well; who insists ends this, too.
+/// Number of signals that end this process at once. Ctrl-C reaches the command as well.
 const ENDS_AT_ONCE: u32 = 3;
 
-/// Who asked for a stop, in an exit code: what a shell makes of SIGINT.
+/// Exit code after an interrupt: that of a shell after SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// A command and what its runs showed.
+/// A command and its runs.
 struct Measured {
     command: Vec<String>,
-    runs: Vec<Once>,
+    runs: Vec<Run>,
 }
 
-/// Runs a command, or two in turn, and says what they cost.
+/// Runs a command, or two in turn, and prints what they cost.
 ///
-/// The exit code is the command's: of several runs the first that is not 0, 128 + n after signal n, 127 if there is no such
-/// program, 126 if it cannot be run.
+/// The exit code is the command's: the first that is not 0 among several runs, 128 + n after signal n, 127 if there is no
+/// such program, 126 if it cannot be run.
 pub fn stat(args: &cli::Stat) -> anyhow::Result<ExitCode> {
     run(args, None)
 }
 
-/// Runs two commands in turn until it is known which costs more, or the time is over.
+/// Runs two commands in turn until the verdict is decided, or the time is over.
 ///
-/// The exit code is the verdict's: 0, 3 or 4; 1 where a command failed.
+/// The exit code is the verdict's: 0, 3 or 4; 1 if a command failed.
 pub fn compare(args: &cli::Stat, time: Duration) -> anyhow::Result<ExitCode> {
     run(args, Some(time))
 }
@@ -65,7 +65,7 @@ fn run(args: &cli::Stat, until_decided: Option<Duration>) -> anyhow::Result<Exit
     if !(args.min_effect.is_finite() && (0.0..100.0).contains(&args.min_effect)) {
         return Err(usage("--min-effect: expected a percentage from 0 to 100"));
     }
-    // Before there is a second thread: the kernel moves no process with several into a user namespace.
+    // Before a second thread starts, because the kernel moves no process with several threads into a user namespace.
     if args.fresh_netns {
         enter_fresh_network()?;
     }
@@ -73,8 +73,8 @@ fn run(args: &cli::Stat, until_decided: Option<Duration>) -> anyhow::Result<Exit
     measured(args, commands, per.as_ref(), until_decided, &interrupt)
 }
 
-/// Moves this process into a fresh network namespace; without privileges by a user namespace, in which the command is
-/// the user that it would be outside.
+/// Moves this process into a fresh network namespace. Without privileges it enters a user namespace first, where the command
+/// keeps its user id.
 fn enter_fresh_network() -> anyhow::Result<()> {
     match namespace::can_make_namespaces() {
         Ok(Way::Privileged) => {}
@@ -95,7 +95,7 @@ fn measured(
     interrupt: &Interrupt,
 ) -> anyhow::Result<ExitCode> {
     let mut bench = Bench::open(per, args)?;
-    // What two commands print is not what was asked for; which costs more is.
+    // With two commands the verdict is the result, not their own output.
     bench.answer_on_stdout = commands.len() == 2;
     let mut all: Vec<Measured> = commands
         .into_iter()
@@ -113,14 +113,14 @@ fn measured(
                 break 'runs;
             }
             let measured = &mut all[which];
-            let once = bench.run(&measured.command, interrupt)?;
+            let run = bench.run(&measured.command, interrupt)?;
             if code == 0 {
-                code = once.code;
+                code = run.code;
             }
-            if !once.is_run {
-                return Ok(ExitCode::from(once.code));
+            if !run.was_started {
+                return Ok(ExitCode::from(run.code));
             }
-            measured.runs.push(once);
+            measured.runs.push(run);
         }
         let is_over = |time| {
             started.elapsed() >= time
@@ -131,7 +131,7 @@ fn measured(
             break;
         }
     }
-    // Without a command nothing but Ctrl-C could end it.
+    // Without a command, Ctrl-C is the normal end.
     if interrupt.is_set() && code == 0 && !all[0].command.is_empty() {
         code = INTERRUPTED;
     }
@@ -161,13 +161,13 @@ fn measured(
         return Ok(ExitCode::from(code));
     }
     if code != 0 {
-        anyhow::bail!("a command ended with exit code {code}: what fails is not compared");
+        anyhow::bail!("a command ended with exit code {code}: commands that fail are not compared");
     }
     let decision = verdict.map_or(Decision::Inconclusive, |verdict| verdict.decision);
     Ok(output::exit_of(decision).into())
 }
 
-/// On two commands.
+/// Verdict on two commands; `None` for one command.
 fn verdict(args: &cli::Stat, until_decided: Option<Duration>, all: &[Measured]) -> Option<Verdict> {
     match all {
         [one, other] => {
@@ -178,7 +178,7 @@ fn verdict(args: &cli::Stat, until_decided: Option<Duration>, all: &[Measured]) 
     }
 }
 
-/// One command, or two around `--versus --`.
+/// Splits the words into one command, or into two at `--versus --`.
 fn commands(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let between = words
         .windows(2)

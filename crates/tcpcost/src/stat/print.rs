@@ -1,4 +1,4 @@
-//! What is printed: a sentence, the verdict, the rows; or one JSON document, or CSV.
+//! Output of `stat`: a sentence, the verdict and the rows; or one JSON document, or CSV.
 
 use std::fmt::Write;
 
@@ -11,13 +11,13 @@ use super::measure::About;
 use super::rows::{ROWS, Row, Traffic, row};
 use super::versus::Verdict;
 
-/// Columns that a line has at most.
+/// Limit of the columns of a line.
 const WIDTH: usize = 100;
 
 /// Version of the JSON document: docs/stat.md.
 const SCHEMA_VERSION: u32 = 1;
 
-/// All that is told.
+/// Results of all commands.
 pub struct Document<'a> {
     pub about: About,
     pub measured: &'a [Measured],
@@ -25,7 +25,7 @@ pub struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// For people, within 100 columns.
+    /// Results as text, within 100 columns.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(verdict) = self.verdict {
@@ -41,7 +41,7 @@ impl Document<'_> {
                 .iter()
                 .map(|measured| row.estimate(&measured.runs))
                 .collect();
-            // What nobody has, or nobody did, is no line.
+            // A row without a value, or with 0 for all commands, is omitted.
             let is_told =
                 |estimate: &Option<Estimate>| estimate.is_some_and(|one| one.median != 0.0);
             let is_chatter = row.key.contains("_per_payload_")
@@ -58,7 +58,7 @@ impl Document<'_> {
             }
             let _ = write!(text, "  {:<38}", row.label);
             for estimate in &estimates {
-                // Two commands are told by their ratio, whose interval is narrower than either's.
+                // Two commands are compared by their ratio, whose interval is narrower than that of either command.
                 let has_interval = estimates.len() == 1;
                 let _ = write!(text, " {}", cell(row, estimate.as_ref(), has_interval));
             }
@@ -74,11 +74,11 @@ impl Document<'_> {
         text
     }
 
-    /// A command, and the one number.
+    /// The command and its cost in one sentence.
     fn headline(&self, measured: &Measured) -> String {
         let name = match (&measured.command[..], self.about.is_attached) {
-            ([], _) => "what was attached to".to_string(),
-            (command, true) => format!("what was attached to, while `{}` ran", command.join(" ")),
+            ([], _) => "the attached workload".to_string(),
+            (command, true) => format!("the attached workload, while `{}` ran", command.join(" ")),
             (command, false) => format!("`{}`", command.join(" ")),
         };
         let runs = match measured.runs.len() {
@@ -87,12 +87,13 @@ impl Document<'_> {
         };
         let of = |key| row(key).estimate(&measured.runs);
         let value = |key| of(key).map(|estimate| number(row(key), estimate.median));
-        let costs = measured.runs.iter().filter_map(|once| exact_cost_ns(once));
+        let costs = measured.runs.iter().filter_map(|run| exact_cost_ns(run));
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
-            let why = match self.about.lacks_privileges {
-                true => "not measured (needs root)",
-                false => "not measured here",
+            let why = if self.about.lacks_privileges {
+                "not measured (needs root)"
+            } else {
+                "not measured here"
             };
             let tasks = value("task_clock_ns").or_else(|| value("command_cpu_ns"));
             return match tasks {
@@ -103,9 +104,10 @@ impl Document<'_> {
             };
         };
         let own = of("exact_task_own_ns").map_or(0.0, |own| own.median);
-        let rest = match self.about.has_owners {
-            true => "softirqs and interrupts for its sockets",
-            false => "softirqs, interrupts and kernel threads, those of neighbours among them",
+        let rest = if self.about.has_owners {
+            "softirqs and interrupts for its sockets"
+        } else {
+            "softirqs, interrupts and kernel threads, also for other programs"
         };
         let share = match 100.0 * own / cost.median.max(1.0) {
             percent if percent >= 99.5 => "all of it in its own threads".to_string(),
@@ -130,21 +132,24 @@ impl Document<'_> {
             Decision::Improves => format!("IMPROVES: the second command costs less: {ratio}"),
             Decision::Regresses => format!("REGRESSES: the second command costs more: {ratio}"),
             Decision::Equivalent => format!(
-                "EQUIVALENT: they cost the same to {} %: {ratio}",
+                "EQUIVALENT: their costs differ by less than {} %: {ratio}",
                 100.0 * verdict.min_effect
             ),
-            Decision::Inconclusive => format!("INCONCLUSIVE: {ratio} decides nothing"),
+            Decision::Inconclusive => format!("INCONCLUSIVE: no verdict at {ratio}"),
         };
         let _ = write!(text, ", {what}, {pairs} pairs.");
         match (verdict.decision, verdict.pairs_needed) {
             (Decision::Inconclusive, Some(needed)) if verdict.stops_early => {
-                let _ = write!(text, " About {needed} pairs might: give it more --time.");
+                let _ = write!(
+                    text,
+                    " About {needed} pairs would be needed: allow more --time."
+                );
             }
             (Decision::Inconclusive, Some(needed)) => {
-                let _ = write!(text, " About {needed} pairs might: -r {needed}.");
+                let _ = write!(text, " About {needed} pairs would be needed: -n {needed}.");
             }
             (Decision::Inconclusive, None) if verdict.stops_early => {
-                text += " Fewer than 7 pairs have no interval: give it more --time.";
+                text += " Fewer than 7 pairs have no interval: allow more --time.";
             }
             (Decision::Inconclusive, None) => {
                 text += " Fewer than 6 pairs have no interval: -n 6 or more."
@@ -154,7 +159,7 @@ impl Document<'_> {
         text
     }
 
-    /// The second command's to the first's.
+    /// Ratio of the second command to the first in this row.
     fn ratio(&self, row: &Row) -> Option<&Estimate> {
         let verdict = self.verdict?;
         if row.key == verdict.of.key {
@@ -166,19 +171,19 @@ impl Document<'_> {
             .map(|(_, ratio)| ratio)
     }
 
-    /// What the numbers are of, and what is missing.
+    /// Lines about the scope of the numbers, and about missing values.
     fn notes(&self) -> Vec<String> {
         let about = &self.about;
         let namespace = match (about.is_fresh, about.is_elsewhere) {
-            (true, _) => "a fresh network namespace: its TCP is the command's alone",
+            (true, _) => "a fresh network namespace: all TCP in it is the command's",
             (_, true) => {
-                "the network namespace of what was attached to: TCP of others in it is counted, too"
+                "the network namespace of the attached processes: TCP of other programs in it is counted, too"
             }
             _ => {
-                "this network namespace: TCP of others in it is counted, too (--fresh-netns parts it)"
+                "this network namespace: TCP of other programs in it is counted, too (--fresh-netns separates them)"
             }
         };
-        let mut lines = vec![format!("Of {namespace}.")];
+        let mut lines = vec![format!("Measured in {namespace}.")];
         if about.has_owners {
             lines.push(format!(
                 "CPU time is the command's on all {} CPUs: its tasks, and softirqs and interrupts for its sockets.",
@@ -186,13 +191,13 @@ impl Document<'_> {
             ));
         } else if about.has_exact {
             lines.push(format!(
-                "CPU time is of all {} CPUs, with softirqs, interrupts and kernel threads of all that ran.",
+                "CPU time is of all {} CPUs, with the softirqs, interrupts and kernel threads of all programs.",
                 about.cpus
             ));
         }
         let mut measured = self.measured.iter();
         if measured.any(|measured| Traffic::of(&measured.runs) == Traffic::Shared) {
-            lines.push("Other programs' TCP is among the payload: no cost per KiB. --fresh-netns, or a namespace of its own, parts it.".to_string());
+            lines.push("The payload includes other programs' TCP, so there is no cost per KiB. --fresh-netns separates them.".to_string());
         }
         let runs = self.measured.iter().map(|measured| measured.runs.len());
         let runs = runs.max().unwrap_or(0);
@@ -205,7 +210,7 @@ impl Document<'_> {
             ),
         });
         if let Some(per) = &about.per {
-            let has = |measured: &Measured| measured.runs.iter().all(|once| once.units.is_some());
+            let has = |measured: &Measured| measured.runs.iter().all(|run| run.units.is_some());
             if !self.measured.iter().all(has) {
                 lines.push(format!(
                     "--per: no number by /{per}/ in the output of some runs."
@@ -219,7 +224,7 @@ impl Document<'_> {
         lines
     }
 
-    /// One document.
+    /// Results as one JSON document.
     pub fn json(&self) -> String {
         let commands: Vec<Value> = self
             .measured
@@ -274,12 +279,12 @@ impl Document<'_> {
         let runs: Vec<Value> = measured
             .runs
             .iter()
-            .map(|once| {
+            .map(|run| {
                 let values = ROWS
                     .iter()
-                    .filter_map(|row| Some((row.key.to_string(), json!(row.value(once)?))));
+                    .filter_map(|row| Some((row.key.to_string(), json!(row.value(run)?))));
                 json!({
-                    "exit_code": once.code,
+                    "exit_code": run.code,
                     "values": values.collect::<serde_json::Map<_, _>>(),
                 })
             })
@@ -287,7 +292,7 @@ impl Document<'_> {
         json!({"command": measured.command, "estimates": rows, "runs": runs})
     }
 
-    /// A row per command and quantity.
+    /// Results as CSV: a row for each command and quantity.
     pub fn csv(&self) -> String {
         let mut text = "command,quantity,unit,median,lo,hi,n\n".to_string();
         for measured in self.measured {
@@ -313,7 +318,7 @@ impl Document<'_> {
     }
 }
 
-/// How a user gets what needs capabilities.
+/// Advice to a user who lacks capabilities.
 fn remedy() -> String {
     let program = std::env::current_exe().map_or("tcpcost".to_string(), |path| {
         printable(&path.to_string_lossy()).to_string()
@@ -323,15 +328,16 @@ fn remedy() -> String {
     )
 }
 
-/// RFC 4180 §2.
+/// Quotes a CSV field if it needs quotes (RFC 4180 §2).
 fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_string()
     }
 }
 
-/// Median and interval.
+/// Formats a median and its interval.
 fn cell(row: &Row, estimate: Option<&Estimate>, has_interval: bool) -> String {
     let Some(estimate) = estimate else {
         return format!("{:>14}", "–");
@@ -343,7 +349,7 @@ fn cell(row: &Row, estimate: Option<&Estimate>, has_interval: bool) -> String {
     format!("{:>14}{interval}", number(row, estimate.median))
 }
 
-/// `−23 % [−28, −19]`.
+/// Formats a ratio as a change: `−23.0 % [−28.0, −19.0]`.
 fn percent(ratio: &Estimate) -> String {
     let of = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−");
     match (ratio.lo, ratio.hi) {
@@ -352,7 +358,7 @@ fn percent(ratio: &Estimate) -> String {
     }
 }
 
-/// With its unit.
+/// Formats a value with its unit.
 fn number(row: &Row, value: f64) -> String {
     match row.unit {
         "ns" => time(value),
@@ -363,7 +369,7 @@ fn number(row: &Row, value: f64) -> String {
     }
 }
 
-/// Ends of an interval: as [`number`], without what both ends share.
+/// Formats an end of an interval: like [`number`], without a unit that both ends share.
 fn bare(row: &Row, value: f64) -> String {
     match row.unit {
         "ns" | "bytes" | "ratio" => number(row, value),
@@ -391,7 +397,7 @@ fn bytes(value: f64) -> String {
     }
 }
 
-/// Counts: whole below ten thousand, then in thousands.
+/// Formats a count: whole below ten thousand, then in thousands.
 fn short(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{} G", digits(value / 1e9)),
@@ -402,7 +408,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

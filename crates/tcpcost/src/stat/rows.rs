@@ -1,31 +1,30 @@
-//! What is told of a command, row by row: counts as they are, and figures of the one table.
+//! Table of the values that `stat` reports of a command: counts, and figures of the table `Figure`.
 
 use tcpcost_counts::{Figure, MeterName as M, Quantity as Q, Source};
 use tcpcost_report::Estimate;
 
-use super::measure::Once;
+use super::measure::Run;
 
-/// A row: its heading, its key, how it is shown and made.
+/// A reported value: where it is shown, and how it is computed.
 pub struct Row {
-    /// Under which heading.
+    /// Heading in the text.
     pub section: &'static str,
-    /// In JSON and CSV.
+    /// Name in JSON and CSV.
     pub key: &'static str,
-    /// For people.
+    /// Name in the text.
     pub label: &'static str,
-    /// In JSON and CSV.
+    /// Unit in JSON and CSV.
     pub unit: &'static str,
     kind: Kind,
 }
 
 enum Kind {
-    /// A run's length, s.
+    /// Duration of a run, s.
     Elapsed,
-    /// A sum of counts of one meter.
+    /// Sum of counts of one meter.
     Count(M, &'static [Q]),
-    /// A figure.
     Figure(Figure),
-    /// Units of `--per`.
+    /// Number of `--per`.
     Units,
 }
 
@@ -58,15 +57,15 @@ const fn figure(section: &'static str, label: &'static str, of: Figure) -> Row {
 
 const COST: &str = "cost";
 const CPU: &str = "CPU time of the command, all CPUs, exact by eBPF";
-const HOST: &str = "CPU time of all that this host did meanwhile";
+const HOST: &str = "CPU time of this whole host meanwhile";
 const TASKS: &str = "the command's threads";
-const CALLS: &str = "the network's system calls";
+const CALLS: &str = "network system calls";
 const TCP: &str = "TCP of the network namespace";
 const SIZES: &str = "sizes and ACKs";
-const DRAIN: &str = "what sent the data";
+const DRAIN: &str = "data sent, by context";
 const LOSS: &str = "loss and stalls";
 
-/// All rows, in their order.
+/// All rows, in the order in which they are shown.
 pub const ROWS: &[Row] = &[
     figure(
         COST,
@@ -86,12 +85,12 @@ pub const ROWS: &[Row] = &[
     ),
     figure(
         COST,
-        "its cycles per KiB",
+        "cycles of its threads, per KiB",
         Figure::CommandCyclesPerPayloadKib,
     ),
     figure(
         COST,
-        "its instructions per KiB",
+        "instructions of its threads, per KiB",
         Figure::CommandInstructionsPerPayloadKib,
     ),
     Row {
@@ -234,7 +233,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
-        "CPU time of all that was waited for",
+        "CPU time of processes waited for",
         M::Rusage,
         &[Q::TaskUserNs, Q::TaskSystemNs],
         "command_cpu_ns",
@@ -258,7 +257,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
-        "  switches because it waited",
+        "  voluntary context switches",
         M::Rusage,
         &[Q::VoluntarySwitches],
         "voluntary_switches",
@@ -266,7 +265,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
-        "  switches because others ran",
+        "  involuntary context switches",
         M::Rusage,
         &[Q::InvoluntarySwitches],
         "involuntary_switches",
@@ -274,7 +273,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
-        "  page faults without a disk",
+        "  minor page faults",
         M::Rusage,
         &[Q::MinorFaults],
         "minor_page_faults",
@@ -282,7 +281,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TASKS,
-        "  page faults that waited for a disk",
+        "  major page faults",
         M::Rusage,
         &[Q::MajorFaults],
         "major_page_faults",
@@ -434,7 +433,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TCP,
-        "IP octets sent",
+        "IP bytes sent",
         M::Netstat,
         &[Q::IpOctetsSent],
         "ip_octets_sent",
@@ -442,7 +441,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TCP,
-        "IP octets received",
+        "IP bytes received",
         M::Netstat,
         &[Q::IpOctetsReceived],
         "ip_octets_received",
@@ -482,7 +481,7 @@ pub const ROWS: &[Row] = &[
     ),
     count(
         TCP,
-        "connections asked for",
+        "connections opened",
         M::Netstat,
         &[Q::ActiveOpens],
         "active_opens",
@@ -499,7 +498,7 @@ pub const ROWS: &[Row] = &[
     figure(SIZES, "payload per skb sent, mean", Figure::SkbBytesMean),
     figure(
         SIZES,
-        "the same, weighted by bytes",
+        "payload per skb, weighted by bytes",
         Figure::SkbBytesWeighted,
     ),
     figure(
@@ -512,11 +511,7 @@ pub const ROWS: &[Row] = &[
         "wire segments per skb received (GRO)",
         Figure::WireSegmentsPerDataSkbReceived,
     ),
-    figure(
-        SIZES,
-        "octets per IP packet sent",
-        Figure::OctetsPerDatagram,
-    ),
+    figure(SIZES, "bytes per IP packet sent", Figure::OctetsPerDatagram),
     figure(
         SIZES,
         "data segments sent per ACK received",
@@ -565,22 +560,22 @@ pub const ROWS: &[Row] = &[
 ];
 
 impl Row {
-    /// Of one run; absent where it cannot be had.
-    pub fn value(&self, once: &Once) -> Option<f64> {
+    /// Value of one run; `None` if it was not measured.
+    pub fn value(&self, run: &Run) -> Option<f64> {
         match &self.kind {
-            Kind::Elapsed => Some(once.duration_ns as f64 / 1e9),
-            Kind::Count(by, of) => of.iter().map(|&of| once.count(*by, of)).sum(),
-            Kind::Figure(figure) => figure.value(once),
-            Kind::Units => once.units,
+            Kind::Elapsed => Some(run.duration_ns as f64 / 1e9),
+            Kind::Count(by, of) => of.iter().map(|&of| run.count(*by, of)).sum(),
+            Kind::Figure(figure) => figure.value(run),
+            Kind::Units => run.units,
         }
     }
 
-    /// Of all runs that have it.
-    pub fn estimate(&self, runs: &[Once]) -> Option<Estimate> {
-        Estimate::new(runs.iter().filter_map(|once| self.value(once)))
+    /// Estimate over the runs that have a value for this row.
+    pub fn estimate(&self, runs: &[Run]) -> Option<Estimate> {
+        Estimate::new(runs.iter().filter_map(|run| self.value(run)))
     }
 
-    /// By which meters; none: by the clock, or by what the command says.
+    /// Meters that count the value; empty if the clock or the command's output has it.
     pub fn meters(&self) -> Vec<M> {
         match &self.kind {
             Kind::Count(by, _) => vec![*by],
@@ -590,16 +585,16 @@ impl Row {
     }
 }
 
-/// The row of this key.
+/// Row with this key.
 pub fn row(key: &str) -> &'static Row {
     let row = ROWS.iter().find(|row| row.key == key);
-    row.expect("asked for by keys of the table alone")
+    row.expect("callers use keys of the table")
 }
 
-/// Below this much payload in a run its TCP is somebody else's chatter.
+/// Payload of a run below which its TCP counts as background traffic.
 const TRAFFIC_MIN_BYTES: f64 = 65_536.0;
 
-/// Above this share of the softirqs' time for neighbours the namespace's payload is not the command's alone.
+/// Share of softirq time for neighbours' sockets above which the namespace's payload is not the command's alone.
 const NEIGHBOURS_MAX: f64 = 0.02;
 
 /// How much TCP ran in the network namespace.
@@ -609,18 +604,17 @@ pub enum Traffic {
     Little,
     /// Enough, but in some run softirqs ran for sockets of neighbours: the payload is not the command's alone.
     Shared,
-    /// Enough, and the command's alone as far as is known.
+    /// Enough, and as far as is known only the command's.
     Own,
 }
 
 impl Traffic {
-    /// The least of all runs.
-    pub fn of(runs: &[Once]) -> Traffic {
-        let value = |once: &Once, key| row(key).value(once).unwrap_or(0.0);
-        let bytes = |once: &Once| {
-            value(once, "data_skb_bytes_sent") + value(once, "data_skb_bytes_received")
-        };
-        if runs.iter().any(|once| bytes(once) < TRAFFIC_MIN_BYTES) {
+    /// Least traffic among all runs.
+    pub fn of(runs: &[Run]) -> Traffic {
+        let value = |run: &Run, key| row(key).value(run).unwrap_or(0.0);
+        let bytes =
+            |run: &Run| value(run, "data_skb_bytes_sent") + value(run, "data_skb_bytes_received");
+        if runs.iter().any(|run| bytes(run) < TRAFFIC_MIN_BYTES) {
             Traffic::Little
         } else if has_neighbours(runs) {
             Traffic::Shared
@@ -630,11 +624,11 @@ impl Traffic {
     }
 }
 
-fn has_neighbours(runs: &[Once]) -> bool {
-    runs.iter().any(|once| {
+fn has_neighbours(runs: &[Run]) -> bool {
+    runs.iter().any(|run| {
         let owned = Q::EXACT_OWNED.as_flattened().iter();
-        let all: Option<f64> = owned.map(|&of| once.count(M::Exact, of)).sum();
-        let neighbours = row("exact_neighbour_softirq_ns").value(once);
+        let all: Option<f64> = owned.map(|&of| run.count(M::Exact, of)).sum();
+        let neighbours = row("exact_neighbour_softirq_ns").value(run);
         match (neighbours, all) {
             (Some(neighbours), Some(all)) => neighbours > NEIGHBOURS_MAX * all,
             _ => false,
@@ -657,12 +651,12 @@ mod tests {
     #[test]
     fn the_hosts_rows_are_all_contexts_but_idle_and_the_commands_tasks() {
         let contexts = Q::EXACT_CONTEXTS.iter().map(|&quantity| (quantity, 1));
-        let once = Once {
+        let run = Run {
             counts: BTreeMap::from([(M::Exact, contexts.collect())]),
-            ..Once::default()
+            ..Run::default()
         };
         let rows = ROWS.iter().filter(|row| row.section == HOST);
-        let all: f64 = rows.filter_map(|row| row.value(&once)).sum();
+        let all: f64 = rows.filter_map(|row| row.value(&run)).sum();
         let without = Q::EXACT_IDLE.len() + 1;
         assert_eq!(all as usize + without, Q::EXACT_CONTEXTS.len());
     }

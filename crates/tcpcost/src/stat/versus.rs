@@ -1,4 +1,4 @@
-//! One command against another: pairs in random order, and what they decide.
+//! Comparison of two commands: pairs in random order, and the verdict.
 
 use tcpcost_report::{Contrast, Decision, Estimate, pairs_needed};
 use tcpcost_study::Shuffle;
@@ -6,7 +6,7 @@ use tcpcost_study::Shuffle;
 use super::Measured;
 use super::rows::{Row, Traffic, row};
 
-/// Which command is next: blocks of all of them, each in a random order, so that drift of the machine meets both alike.
+/// Order of the runs: blocks of all commands, each in a random order, so that drift of the machine affects both equally.
 pub struct Order {
     shuffle: Shuffle,
     commands: usize,
@@ -20,30 +20,30 @@ impl Order {
         }
     }
 
-    /// Each command once.
+    /// Returns each command once, in a random order.
     pub fn next_block(&mut self) -> Vec<usize> {
         self.shuffle.order((0..self.commands).collect())
     }
 }
 
-/// The second command against the first.
+/// Comparison of the second command with the first.
 pub struct Verdict {
-    /// By which row.
+    /// Row that decides.
     pub of: &'static Row,
-    /// Second to first, pair by pair.
+    /// Ratio of the second to the first, over the pairs.
     pub ratio: Estimate,
     pub decision: Decision,
-    /// The least effect that matters, over 1.
+    /// Least effect that matters, as a share.
     pub min_effect: f64,
-    /// Whether the runs went on until it stood.
+    /// True if the runs ended as soon as the verdict was decided.
     pub stops_early: bool,
-    /// Where it is not decided: pairs that it would take in all, about.
+    /// About how many pairs a decision would need; `None` if it is decided or not known.
     pub pairs_needed: Option<usize>,
-    /// The same of every other row that both have.
+    /// Ratios of all other rows that both commands have.
     pub causes: Vec<(&'static Row, Estimate)>,
 }
 
-/// What decides, the best first: cost per unit of what was asked for, else per KiB, else the time that it took.
+/// Rows that can decide, the best first: cost per unit of `--per`, else per KiB, else CPU time, else duration.
 const DECIDING: &[&str] = &[
     "exact_cpu_us_per_transaction",
     PER_KIB,
@@ -56,9 +56,9 @@ const DECIDING: &[&str] = &[
 const PER_KIB: &str = "command_exact_cpu_us_per_payload_kib";
 
 impl Verdict {
-    /// Absent without a pair that has any of [`DECIDING`].
+    /// Compares two commands; `None` if no row of [`DECIDING`] has enough pairs.
     ///
-    /// `stops_early`: the runs go on until the verdict stands.
+    /// `stops_early`: the runs end as soon as the verdict is decided.
     pub fn of(
         one: &Measured,
         other: &Measured,
@@ -91,11 +91,11 @@ impl Verdict {
     }
 }
 
-/// Second to first, pair by pair.
+/// Ratio of the second command to the first in a row, over the pairs; `None` if no pair has a value.
 fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Option<Estimate> {
     let values = |measured: &Measured| -> Vec<(u32, f64)> {
         let runs = (0..).zip(&measured.runs);
-        let values = runs.filter_map(|(pair, once)| Some((pair, row.value(once)?)));
+        let values = runs.filter_map(|(pair, run)| Some((pair, row.value(run)?)));
         values.collect()
     };
     let contrast = Contrast::by_repetition(&values(one), &values(other), stops_early);
@@ -105,7 +105,7 @@ fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::measure::Once;
+    use crate::stat::measure::Run;
 
     #[test]
     fn blocks_have_each_command_once_and_both_orders_come_up() {
@@ -125,9 +125,9 @@ mod tests {
         let measured = |factor: f64| Measured {
             command: Vec::new(),
             runs: [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 5.0]
-                .map(|state: f64| Once {
+                .map(|state: f64| Run {
                     duration_ns: (state * factor * 1e9) as u64,
-                    ..Once::default()
+                    ..Run::default()
                 })
                 .to_vec(),
         };

@@ -16,7 +16,7 @@ pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
     let [a, b] = &args.files[..] else {
         return Err(usage("--compare: wants two captures"));
     };
-    let (first, second) = (Read::of(a, options)?, Read::of(b, options)?);
+    let (first, second) = (Capture::read(a, options)?, Capture::read(b, options)?);
     let mut exit = Exit::Ok;
     for report in [&first.report, &second.report] {
         if let Some(broken) = &report.broken {
@@ -42,14 +42,14 @@ pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
 }
 
 /// One capture, read for both kinds of comparison.
-struct Read {
+struct Capture {
     report: Report,
     passed: Passed,
     names: tcpcost_trace::Names,
 }
 
-impl Read {
-    fn of(file: &Path, options: &Options) -> anyhow::Result<Read> {
+impl Capture {
+    fn read(file: &Path, options: &Options) -> anyhow::Result<Capture> {
         let mut analysis = options.analysis();
         let mut passed = Passed::default();
         let (reading, outcome) = read(open(file)?, &mut |segment: &Segment| {
@@ -58,7 +58,7 @@ impl Read {
         });
         let name = file.display().to_string();
         let (report, _) = analysis.into_report(&name, &reading, outcome.as_ref().copied());
-        Ok(Read {
+        Ok(Capture {
             report,
             passed,
             names: reading.names,

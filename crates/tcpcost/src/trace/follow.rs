@@ -30,8 +30,8 @@ const ENDS_AT_ONCE: u32 = 2;
 /// Longest wait for packets before signals and due reports are handled.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Bytes of all headers of a tunnelled packet at their longest: Ethernet (14), IPv6 (40), UDP and
-/// VXLAN (16), Ethernet (14), IPv6 (40), TCP (60), and two VLAN tags (8).
+/// Bytes captured of a packet: the longest headers of a tunnelled packet. These are Ethernet (14),
+/// IPv6 (40), UDP and VXLAN (16), Ethernet (14), IPv6 (40), TCP (60), and two VLAN tags (8).
 const SNAP_LEN: u32 = 192;
 
 /// Size of the ring. With 192 bytes and a header for each packet, it holds about 40 ms of a million
@@ -45,39 +45,42 @@ const CONNECTIONS_MOST: usize = 4096;
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let options = Options::new(args)?;
-    let mut looks = Looks::new(args, &options, interrupt);
+    let mut follower = Follower::new(args, &options, interrupt);
     let exit = match (&args.interface, &args.files[..]) {
-        (Some(interface), _) => interface_to(&mut looks, interface)?,
-        (None, [file]) => file_to(&mut looks, file)?,
+        (Some(interface), _) => interface_to(&mut follower, interface)?,
+        (None, [file]) => file_to(&mut follower, file)?,
         (None, _) => return Err(usage("--follow: wants one file, or --interface")),
     };
-    let report = looks.report(&Reading::default());
-    super::print(args, &[report], looks.analysis.watch(), |reports, out| {
-        out.write_all(json_line(reports).as_bytes())
-    })?;
+    let report = follower.report(&Reading::default());
+    super::print(
+        args,
+        &[report],
+        follower.analysis.watch(),
+        |reports, out| out.write_all(json_line(reports).as_bytes()),
+    )?;
     Ok(exit)
 }
 
-fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
+fn file_to(follower: &mut Follower<'_>, path: &Path) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     loop {
         let mut source =
             Growing::open(path, STEP).with_context(|| format!("read {}", path.display()))?;
-        let (reading, outcome) = follow(&mut source, looks);
-        looks.before.add(reading);
+        let (reading, outcome) = follow(&mut source, follower);
+        follower.before.add(reading);
         if let Err(broken) = outcome {
             output::say!("tcpcost: {}: {broken}", path.display());
-            looks.broken = Some(broken);
+            follower.broken = Some(broken);
             exit = Exit::Failed;
         }
         match source.ended() {
-            Some(FileEnd::Replaced) if !looks.over => {
+            Some(FileEnd::Replaced) if !follower.over => {
                 output::say!(
                     "tcpcost: {}: replaced: continues with the new file",
                     path.display()
                 );
             }
-            Some(FileEnd::Cut) if !looks.over => {
+            Some(FileEnd::Cut) if !follower.over => {
                 output::say!(
                     "tcpcost: {}: cut short: continues from its start",
                     path.display()
@@ -88,7 +91,7 @@ fn file_to(looks: &mut Looks<'_>, path: &Path) -> anyhow::Result<Exit> {
     }
 }
 
-fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> {
+fn interface_to(follower: &mut Follower<'_>, interface: &str) -> anyhow::Result<Exit> {
     let opened = Live::open(interface, SNAP_LEN, RING_BYTES);
     let mut live = opened.map_err(|error| match error {
         CaptureError::Unavailable(text) => anyhow::Error::new(Stop {
@@ -117,7 +120,7 @@ fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> 
             reading.packets += 1;
             reading.bytes += frame.len() as u64;
             if let Some(segment) = parse(link, frame, wire, at_ns, &mut reading.skipped) {
-                looks.segment(&segment);
+                follower.segment(&segment);
             }
         });
         reading.dropped_by_capture = live.dropped().ok().or(reading.dropped_by_capture);
@@ -126,16 +129,16 @@ fn interface_to(looks: &mut Looks<'_>, interface: &str) -> anyhow::Result<Exit> 
             exit = Exit::Failed;
             break;
         }
-        if !looks.goes_on(&reading) {
+        if !follower.goes_on(&reading) {
             break;
         }
     }
-    looks.before.add(reading);
+    follower.before.add(reading);
     Ok(exit)
 }
 
 /// The analysis of the packets, and the state of the periodic reports.
-struct Looks<'a> {
+struct Follower<'a> {
     analysis: Analysis<Graph>,
     args: &'a cli::Trace,
     name: String,
@@ -149,13 +152,13 @@ struct Looks<'a> {
     broken: Option<Broken>,
 }
 
-impl<'a> Looks<'a> {
-    fn new(args: &'a cli::Trace, options: &Options, interrupt: Interrupt) -> Looks<'a> {
+impl<'a> Follower<'a> {
+    fn new(args: &'a cli::Trace, options: &Options, interrupt: Interrupt) -> Follower<'a> {
         let name = match (&args.interface, args.files.first()) {
             (Some(interface), _) => interface.clone(),
             (None, file) => file.map_or(String::new(), |file| file.display().to_string()),
         };
-        Looks {
+        Follower {
             analysis: options.analysis().holding(CONNECTIONS_MOST),
             args,
             name,
@@ -227,7 +230,7 @@ impl<'a> Looks<'a> {
     }
 }
 
-impl Sink for Looks<'_> {
+impl Sink for Follower<'_> {
     #[inline]
     fn segment(&mut self, segment: &Segment) {
         self.analysis.segment(segment);

@@ -67,7 +67,7 @@ impl Growing {
     }
 
     /// Checks at the end of the data if more may come. `None` if so.
-    fn look(&mut self) -> io::Result<Option<FileEnd>> {
+    fn check_end(&mut self) -> io::Result<Option<FileEnd>> {
         let Some(name) = &self.name else {
             return Ok(Some(FileEnd::Closed));
         };
@@ -99,7 +99,7 @@ impl Read for Growing {
         if count > 0 || into.is_empty() {
             return Ok(count);
         }
-        self.ended = self.look()?;
+        self.ended = self.check_end()?;
         if self.ended.is_some() {
             return Ok(0);
         }

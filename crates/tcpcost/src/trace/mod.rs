@@ -24,7 +24,7 @@ use crate::format::Format;
 use crate::output;
 
 /// Analyses the captures and prints their reports. A broken capture is a line on standard error and
-/// exit code 1; its packets before the break are reported like those of the others.
+/// exit code 1; its packets before the break are reported like those of other captures.
 pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
     if args.follow || args.interface.is_some() {
         return follow::trace(args);
@@ -201,7 +201,7 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Prints the reports, and writes those that have a file. `json` makes a document of them.
+/// Prints the reports, and writes formats with a file. `json` makes a document of the reports.
 fn print(
     args: &cli::Trace,
     reports: &[Report],

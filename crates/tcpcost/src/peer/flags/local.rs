@@ -1,4 +1,4 @@
-//! Where applications of this host come in, as flags.
+//! `--forward`: ports of this host that lead to our TCP.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use super::network::{self, Network};
 use crate::exit::usage;
 
-/// `--forward`: an address of this host, and where who connects to it gets.
+/// An address of this host, and the destination of the applications that connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
-    /// Of the kernel's.
+    /// Address at which the kernel's TCP listens.
     pub local: SocketAddr,
-    /// HOST:PORT as it was given; a name is asked for once, at the start.
+    /// HOST:PORT as it was given; a name is resolved once, at the start.
     pub remote: String,
 }
 
@@ -37,10 +37,10 @@ impl FromStr for Forward {
 }
 
 impl Forward {
-    /// The remote's address, of a family that we have.
+    /// Address of the destination, in a family of `own`.
     ///
     /// # Errors
-    /// Nobody has the name, or it cannot be reached from `own`.
+    /// The name has no address, or no address can be reached from `own`.
     pub fn resolve(&self, own: &[Network]) -> anyhow::Result<SocketAddr> {
         let name = &self.remote;
         let found: Vec<SocketAddr> = name

@@ -1,4 +1,4 @@
-//! Addresses on the command line: only those that a host can have.
+//! Addresses on the command line: only addresses that a host can have.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use crate::exit::usage;
 /// An address and the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// The address.
+    /// Address of the host.
     pub address: IpAddr,
-    /// Bits.
+    /// Length of the prefix, bits.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Both.
+    /// Address and prefix length.
     pub fn pair(&self) -> (IpAddr, u8) {
         (self.address, self.prefix)
     }
 
-    /// Why no host has it, if so (RFC 1122 §3.2.1.3, RFC 4291 §2.5, §2.7).
+    /// Reason why no host can have the address; `None` if a host can (RFC 1122 §3.2.1.3, RFC 4291 §2.5, §2.7).
     fn fault(&self) -> Option<&'static str> {
         let (address, prefix) = self.pair();
         if let Some(fault) = fault(address) {
@@ -31,7 +31,7 @@ impl Network {
         {
             let hosts = u32::MAX >> prefix;
             return match u32::from(address) & hosts {
-                0 => Some("is the network's own"),
+                0 => Some("is the network's own address"),
                 host if host == hosts => Some("is the network's broadcast address"),
                 _ => None,
             };
@@ -60,35 +60,35 @@ impl FromStr for Network {
     }
 }
 
-/// Why nobody can be at an address, whatever its network.
+/// Reason why no host can have the address in any network; `None` if a host can.
 fn fault(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
-        Some("is no host's")
+        Some("is unspecified")
     } else if address.is_loopback() {
         Some("never leaves a host")
     } else if address.is_multicast() {
-        Some("is a group's")
+        Some("is a multicast address")
     } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some("is everybody's")
+        Some("is the broadcast address")
     } else {
         None
     }
 }
 
-/// One address of each family, and none that the other side has.
+/// Checks that `own` has at most one address of each family, and no address of `others`.
 pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<()> {
     for (index, network) in own.iter().enumerate() {
         let same_family =
             |earlier: &&Network| earlier.address.is_ipv4() == network.address.is_ipv4();
         if let Some(earlier) = own[..index].iter().find(same_family) {
             return Err(usage(format!(
-                "{flag} {} beside {}: one of each family",
+                "{flag} {} and {}: expected at most one of each family",
                 network.address, earlier.address
             )));
         }
         if others.iter().any(|other| other.address == network.address) {
             return Err(usage(format!(
-                "{flag} {} is --local: our TCP and the kernel need one each",
+                "{flag} {} is --local, too: our TCP and the kernel need different addresses",
                 network.address
             )));
         }
@@ -96,10 +96,10 @@ pub fn check(flag: &str, own: &[Network], others: &[Network]) -> anyhow::Result<
     Ok(())
 }
 
-/// Whom a connection can reach.
+/// Checks that a connection can reach `remote`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn check_remote(flag: &str, remote: SocketAddr, own: &[Network]) -> anyhow::Result<()> {
     match fault_of_remote(&remote, own) {
         None => Ok(()),
@@ -112,7 +112,7 @@ pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
     let address = remote.ip();
     let same_family = |own: &Network| own.address.is_ipv4() == address.is_ipv4();
     if remote.port() == 0 {
-        return Some("port 0 is none".to_string());
+        return Some("port 0 cannot be connected to".to_string());
     }
     if let Some(fault) = fault(address) {
         return Some(format!("{address} {fault}"));
@@ -121,7 +121,7 @@ pub fn fault_of_remote(remote: &SocketAddr, own: &[Network]) -> Option<String> {
         return Some("that is our own address".to_string());
     }
     if !own.iter().any(same_family) {
-        return Some("needs an --local of the same family".to_string());
+        return Some("needs a --local of the same family".to_string());
     }
     None
 }

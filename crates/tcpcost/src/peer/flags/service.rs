@@ -1,4 +1,4 @@
-//! `--service WHAT`: what a peer does with its connections.
+//! `--service WHAT`: the service for a peer's connections.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use tcpcost_study::units;
 
 use super::super::service::Service;
 
-/// What a peer does with its connections.
+/// Service for the connections of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// A service without a protocol.
@@ -55,7 +55,7 @@ impl FromStr for Task {
                     Err(_) if Path::new(what).is_dir() => Task::Files(what.into()),
                     Err(error) => {
                         return Err(format!(
-                            "expected a directory that is there, or a size: {error}"
+                            "expected an existing directory, or a size: {error}"
                         ));
                     }
                 },

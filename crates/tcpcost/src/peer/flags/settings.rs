@@ -30,8 +30,8 @@ impl FromStr for Congestion {
     }
 }
 
-/// A buffer holds a segment or two at the least, as the kernel's do (SOCK_MIN_SNDBUF is 4.5 KiB): with
-/// less each segment waits for the acknowledgement of the one before.
+/// Parses the size of a buffer. It holds at least one or two segments, like the kernel's (SOCK_MIN_SNDBUF is 4.5 KiB):
+/// with less each segment waits for the acknowledgement of the one before.
 fn buffer(text: &str) -> Result<u32, String> {
     size_of(text)
         .ok()
@@ -49,7 +49,7 @@ fn wait(text: &str) -> Result<Duration, String> {
 /// Settings of the peer's TCP and of its wire.
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// Most payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
+    /// Largest payload of one segment, without options [default: the MTU less 40, IPv6 less 60].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=65_495))]
     pub mss: Option<u16>,
     /// MTU to set on the interface: 1280 to 65535, of a TAP to 65521.
@@ -76,7 +76,7 @@ pub struct Settings {
     /// Offer timestamps.
     #[arg(long, value_name = "on|off", action = ArgAction::Set, default_value = "on", value_parser = switch)]
     pub timestamps: bool,
-    /// Probe a connection on which nothing was heard for so long, e.g. 60s (RFC 9293 §3.8.4)
+    /// Time without a packet after which a connection is probed, e.g. 60s (RFC 9293 §3.8.4)
     /// [default: none is probed].
     #[arg(long, value_name = "TIME", value_parser = wait)]
     pub keepalive: Option<Duration>,
@@ -86,7 +86,7 @@ pub struct Settings {
     /// Probes without an answer after which the connection ends.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..), default_value_t = 9, requires = "keepalive")]
     pub keepalive_probes: u8,
-    /// End a connection when what was sent stays unacknowledged for so long (RFC 9293 §3.8.3,
+    /// Time after which a connection ends if its data stay unacknowledged (RFC 9293 §3.8.3,
     /// RFC 5482) [default: after 15 timeouts in a row, about a quarter of an hour].
     #[arg(long, value_name = "TIME", value_parser = wait)]
     pub user_timeout: Option<Duration>,
@@ -102,10 +102,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the offloads of the interface: none on an impaired wire, where what is lost is a
-    /// packet and what is changed must show in a checksum.
+    /// Returns the offloads of the interface. An impaired wire has none, so that it loses single packets, and a changed bit
+    /// shows in a checksum.
     pub fn offloads(&self) -> Offloads {
-        if self.offloads && self.wire.is_whole() {
+        if self.offloads && self.wire.is_unimpaired() {
             Offloads::ALL
         } else {
             Offloads::NONE
@@ -138,7 +138,7 @@ impl Settings {
     }
 }
 
-/// Shorter than a timer's floor; with none at all the timer would never rest.
+/// Minimum of a keepalive or user timeout. With 0 the timer would fire without end.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

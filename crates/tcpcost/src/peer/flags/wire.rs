@@ -1,4 +1,4 @@
-//! What is wrong with the wire, by flags: for both directions, or for each.
+//! Impairments of the wire: for both directions, or for each.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use crate::exit::usage;
 
 /// A value for each direction, as seen from our TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Each<T> {
-    /// Of what it sends.
+pub struct PerDirection<T> {
+    /// Value for packets that our TCP sends.
     pub sent: T,
-    /// Of what it receives.
+    /// Value for packets that our TCP receives.
     pub received: T,
 }
 
-/// Reads `VALUE` for both or `SENT,RECEIVED`.
-fn each<T: Clone>(
+/// Makes a parser of `VALUE` for both directions, or `SENT,RECEIVED`.
+fn per_direction<T: Clone>(
     one: impl Fn(&str) -> Result<T, String> + Clone,
-) -> impl Fn(&str) -> Result<Each<T>, String> + Clone {
+) -> impl Fn(&str) -> Result<PerDirection<T>, String> + Clone {
     move |text| match text.split_once(',') {
-        Some((sent, received)) => Ok(Each {
+        Some((sent, received)) => Ok(PerDirection {
             sent: one(sent)?,
             received: one(received)?,
         }),
-        None => one(text).map(|value| Each {
+        None => one(text).map(|value| PerDirection {
             sent: value.clone(),
             received: value,
         }),
     }
 }
 
-/// A value, or `-` for none.
+/// Makes a parser of a value, or `-` for none.
 fn or_none<T>(
     one: impl Fn(&str) -> Result<T, String> + Clone,
 ) -> impl Fn(&str) -> Result<Option<T>, String> + Clone {
@@ -81,73 +81,76 @@ fn burst_length(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone, Args)]
 pub struct WireFlags {
     /// Packets lost, e.g. 1%, or 1%,0% of what is sent only.
-    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
-    pub loss: Each<f64>,
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    pub loss: PerDirection<f64>,
     /// Packets at which a burst of losses begins (Gilbert's model).
-    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
-    pub burst_loss: Each<f64>,
-    /// Packets of a burst, in the mean.
-    #[arg(long, value_name = "N", value_parser = each(burst_length), default_value = "4", requires = "burst_loss")]
-    pub burst_length: Each<f64>,
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    pub burst_loss: PerDirection<f64>,
+    /// Mean length of a burst, packets.
+    #[arg(long, value_name = "N", value_parser = per_direction(burst_length), default_value = "4", requires = "burst_loss")]
+    pub burst_length: PerDirection<f64>,
     /// Packets sent twice.
-    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
-    pub duplicate: Each<f64>,
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    pub duplicate: PerDirection<f64>,
     /// Packets in which a bit is changed.
-    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
-    pub corrupt: Each<f64>,
-    /// Packets kept back by 1 ms.
-    #[arg(long, value_name = "RATIO", value_parser = each(ratio), default_value = "0%")]
-    pub reorder: Each<f64>,
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    pub corrupt: PerDirection<f64>,
+    /// Packets held back by 1 ms.
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    pub reorder: PerDirection<f64>,
     /// Time from one end to the other.
-    #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
-    pub delay: Each<Duration>,
-    /// At most so much more, evenly spread; packets keep their order.
-    #[arg(long, value_name = "TIME", value_parser = each(time), default_value = "0s")]
-    pub jitter: Each<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = per_direction(time), default_value = "0s")]
+    pub delay: PerDirection<Duration>,
+    /// Limit of a random extra delay, uniformly distributed; packets keep their order.
+    #[arg(long, value_name = "TIME", value_parser = per_direction(time), default_value = "0s")]
+    pub jitter: PerDirection<Duration>,
     /// Rate, e.g. 100Mbit/s, or 100Mbit/s,- for one direction.
-    #[arg(long, value_name = "RATE", value_parser = each(or_none(rate)), default_value = "-", hide_default_value = true)]
-    pub wire_rate: Each<Option<u64>>,
-    /// Bytes that wait for the rate before more are dropped.
-    #[arg(long, value_name = "SIZE", value_parser = each(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "wire_rate")]
-    pub wire_queue: Each<Option<u32>>,
-    /// Seed of what happens on it.
+    #[arg(long, value_name = "RATE", value_parser = per_direction(or_none(rate)), default_value = "-", hide_default_value = true)]
+    pub wire_rate: PerDirection<Option<u64>>,
+    /// Bytes of the queue before the rate limit; a packet that finds it full is dropped.
+    #[arg(long, value_name = "SIZE", value_parser = per_direction(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "wire_rate")]
+    pub wire_queue: PerDirection<Option<u32>>,
+    /// Seed of the impairments.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub wire_seed: u64,
 }
 
 impl WireFlags {
-    /// What is wrong with each direction.
-    pub fn impairment(&self) -> Each<Impairment> {
-        let of = |pick: fn(&Each<f64>) -> f64, time: fn(&Each<Duration>) -> Duration| Impairment {
-            delay: time(&self.delay),
-            jitter: time(&self.jitter),
-            loss: pick(&self.loss),
-            burst: pick(&self.burst_loss),
-            burst_goes_on: 1.0 - 1.0 / pick(&self.burst_length),
-            reorder: pick(&self.reorder),
-            reorder_delay: Duration::from_millis(1),
-            duplicate: pick(&self.duplicate),
-            corrupt: pick(&self.corrupt),
-            ..Impairment::default()
+    /// Impairments of each direction.
+    pub fn impairment(&self) -> PerDirection<Impairment> {
+        let impairment = |pick: fn(&PerDirection<f64>) -> f64,
+                          time: fn(&PerDirection<Duration>) -> Duration| {
+            Impairment {
+                delay: time(&self.delay),
+                jitter: time(&self.jitter),
+                loss: pick(&self.loss),
+                burst: pick(&self.burst_loss),
+                burst_goes_on: 1.0 - 1.0 / pick(&self.burst_length),
+                reorder: pick(&self.reorder),
+                reorder_delay: Duration::from_millis(1),
+                duplicate: pick(&self.duplicate),
+                corrupt: pick(&self.corrupt),
+                ..Impairment::default()
+            }
         };
         let queue = |bytes: Option<u32>| bytes.map(|bytes| bytes as usize);
-        Each {
+        PerDirection {
             sent: Impairment {
                 rate_bits_per_s: self.wire_rate.sent,
                 queue_bytes: queue(self.wire_queue.sent),
-                ..of(|each| each.sent, |each| each.sent)
+                ..impairment(|each| each.sent, |each| each.sent)
             },
             received: Impairment {
                 rate_bits_per_s: self.wire_rate.received,
                 queue_bytes: queue(self.wire_queue.received),
-                ..of(|each| each.received, |each| each.received)
+                ..impairment(|each| each.received, |each| each.received)
             },
         }
     }
 
-    /// Whether nothing is wrong with it.
-    pub fn is_whole(&self) -> bool {
-        let Each { sent, received } = self.impairment();
+    /// True if no impairment is set.
+    pub fn is_unimpaired(&self) -> bool {
+        let PerDirection { sent, received } = self.impairment();
         [sent, received].into_iter().all(|one| {
             let whole = Impairment {
                 reorder_delay: one.reorder_delay,
@@ -158,10 +161,10 @@ impl WireFlags {
         })
     }
 
-    /// What has no effect.
+    /// Checks that each flag has an effect.
     ///
     /// # Errors
-    /// The first that has none.
+    /// The queue of a direction without a rate.
     pub fn check(&self) -> anyhow::Result<()> {
         let idle = |queue: Option<u32>, rate: Option<u64>| queue.is_some() && rate.is_none();
         if idle(self.wire_queue.sent, self.wire_rate.sent)
@@ -198,7 +201,7 @@ mod tests {
             "--loss 1%,0% --delay 10ms --wire-rate 1Mbit/s,- --burst-loss 0%,1% --burst-length 5",
         )
         .unwrap();
-        let Each { sent, received } = wire.impairment();
+        let PerDirection { sent, received } = wire.impairment();
         assert_eq!((sent.loss, received.loss), (0.01, 0.0));
         assert_eq!(
             (sent.delay, received.delay),
@@ -212,8 +215,8 @@ mod tests {
             (sent.burst, received.burst, received.burst_goes_on),
             (0.0, 0.01, 0.8)
         );
-        assert!(!wire.is_whole() && parse("").unwrap().is_whole());
-        assert!(!parse("--jitter 0s,1ms").unwrap().is_whole());
+        assert!(!wire.is_unimpaired() && parse("").unwrap().is_unimpaired());
+        assert!(!parse("--jitter 0s,1ms").unwrap().is_unimpaired());
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! One test: what its client asked for, its streams, and what it counted.
+//! One test: its client's parameters, its streams, and their counts.
 //!
-//! Where we send, the rate of `-b` is kept by our TCP's pacing, and what counts as sent is what has
-//! left: an application's writes would count a full buffer more. What `-O` omits is taken off as it
-//! stood when that time was over.
+//! If we send, our TCP's pacing keeps the rate of `-b`, and bytes count as sent once they have left: an application's writes
+//! would count a full buffer more. The counts at the end of `-O`'s time are subtracted.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +11,19 @@ use tcpcost_tcp::{Config, Connection, Nagle, Pacing, Piece, ReadError};
 use super::super::turn::{self, NextStep, turn};
 use super::{
     CLIENT_TERMINATE, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS, IPERF_DONE, Member, Stack,
-    TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, say, take_text,
+    TEST_END, TEST_RUNNING, TEST_START, Text, UNSUPPORTED, send, take_text,
 };
 
-/// A test that was begun.
+/// A test whose control connection has arrived.
 pub(super) struct Test {
     pub(super) control: Member,
     pub(super) step: Step,
-    /// When its client was last heard, or took something.
-    pub(super) heard: Instant,
+    /// Time at which the client last sent or took bytes.
+    pub(super) last_active: Instant,
     parameters: Parameters,
     streams: Vec<Stream>,
     begun: Instant,
-    /// Bytes that no stream has begun to send; of `-n` and `-k`.
+    /// Bytes of `-n` or `-k` that no stream has begun to send.
     left: u64,
     /// The time of `-O` is over.
     counts: bool,
@@ -34,7 +33,7 @@ struct Stream {
     member: Member,
     /// Bytes received.
     received: u64,
-    /// Bytes of a block that it has to send.
+    /// Bytes of the current block that are not sent.
     block: u64,
     omitted: Counts,
 }
@@ -45,7 +44,7 @@ struct Counts {
     retransmits: u32,
 }
 
-/// How far a test is.
+/// Progress of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Parameters,
@@ -55,7 +54,7 @@ pub(super) enum Step {
     Displaying,
 }
 
-/// What a client asks for; the time is its own business.
+/// Parameters that a client sends. The duration is not read: the client ends the test.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Parameters {
@@ -64,16 +63,16 @@ pub(super) struct Parameters {
     reverse: bool,
     bidirectional: bool,
     nodelay: bool,
-    /// Seconds.
+    /// Time to omit at the start (`-O`), seconds.
     omit: u64,
-    /// Bytes of all streams, 0: no limit.
+    /// Bytes of all streams (`-n`); 0: no limit.
     num: u64,
-    /// The same in blocks of `len` bytes.
+    /// Blocks of `len` bytes of all streams (`-k`); 0: no limit.
     blockcount: u64,
     len: u64,
-    /// Bits a second of each stream, 0: no limit.
+    /// Bits a second of each stream (`-b`); 0: no limit.
     bandwidth: u64,
-    /// The same, where the kernel would pace (`--fq-rate`).
+    /// Bits a second of each stream, paced by the kernel (`--fq-rate`); 0: no limit.
     fqrate: u64,
 }
 
@@ -108,7 +107,7 @@ impl Parameters {
         }
         if let Some(rate) = self.rate() {
             config.segmentation.pacing = Pacing::BytesPerSecond(rate);
-            // What is written when the test ends still has to leave: no more than a tenth of a second.
+            // Bytes in the send queue at the end of the test still have to leave: that takes at most a tenth of a second.
             let queue = u32::try_from(rate / 10).unwrap_or(u32::MAX);
             config.send_buffer = config.send_buffer.min(queue.max(PACED_QUEUE_MIN));
         }
@@ -120,7 +119,7 @@ impl Test {
         Self {
             control,
             step: Step::Parameters,
-            heard: Instant::now(),
+            last_active: Instant::now(),
             parameters: Parameters::default(),
             streams: Vec::new(),
             begun: Instant::now(),
@@ -129,14 +128,14 @@ impl Test {
         }
     }
 
-    /// Its data connections.
+    /// Data connections of the test.
     pub(super) fn members(&self) -> impl Iterator<Item = Member> {
         self.streams.iter().map(|stream| stream.member)
     }
 
     /// Adds a data connection and returns its index. Starts the test once all connections are there.
     pub(super) fn add(&mut self, stack: &mut Stack, member: Member) -> usize {
-        self.heard = Instant::now();
+        self.last_active = Instant::now();
         let parameters = &self.parameters;
         stack.with(member.conn, |connection, _| {
             connection.configure(|config| parameters.apply(config));
@@ -152,13 +151,13 @@ impl Test {
             self.step = Step::Running;
             self.begun = Instant::now();
             self.left = self.parameters.bytes();
-            say(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
+            send(stack, self.control.conn, &[TEST_START, TEST_RUNNING]);
         }
         index
     }
 
-    /// Acts on what the client said; whether the test goes on.
-    pub(super) fn obey(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
+    /// Acts on the client's messages. True if the test goes on.
+    pub(super) fn on_messages(&mut self, stack: &mut Stack, inbox: &mut Vec<u8>) -> bool {
         let control = self.control.conn;
         loop {
             match self.step {
@@ -168,23 +167,23 @@ impl Test {
                     Text::Whole(text) => {
                         self.parameters = serde_json::from_slice(&text).unwrap_or_default();
                         if !self.parameters.is_possible() {
-                            say(stack, control, &UNSUPPORTED);
+                            send(stack, control, &UNSUPPORTED);
                             return false;
                         }
                         self.step = Step::Streams;
-                        say(stack, control, &[CREATE_STREAMS]);
+                        send(stack, control, &[CREATE_STREAMS]);
                     }
                 },
                 Step::Results => match take_text(inbox) {
                     Text::Incomplete => return true,
                     Text::TooLong => return false,
-                    // The client's own counts are the client's to show.
+                    // The client prints its own counts.
                     Text::Whole(_) => {
                         self.step = Step::Displaying;
                         let results = self.results(stack);
-                        say(stack, control, &(results.len() as u32).to_be_bytes());
-                        say(stack, control, results.as_bytes());
-                        say(stack, control, &[DISPLAY_RESULTS]);
+                        send(stack, control, &(results.len() as u32).to_be_bytes());
+                        send(stack, control, results.as_bytes());
+                        send(stack, control, &[DISPLAY_RESULTS]);
                     }
                 },
                 Step::Streams | Step::Running | Step::Displaying => {
@@ -212,13 +211,13 @@ impl Test {
         self.omit(stack);
         self.step = Step::Results;
         if self.parameters.reverse {
-            // The client reads whole blocks and looks at nothing else until one is complete: only the
-            // end of the stream gets it out of the last.
+            // The client reads whole blocks, and nothing else until a block is complete: only the
+            // end of the stream ends its read of the last block.
             for member in self.members() {
                 stack.with(member.conn, |connection, _| connection.close());
             }
         }
-        say(stack, self.control.conn, &[EXCHANGE_RESULTS]);
+        send(stack, self.control.conn, &[EXCHANGE_RESULTS]);
     }
 
     /// Takes a turn of a stream.
@@ -256,7 +255,7 @@ impl Test {
             })
         });
         if moved > 0 {
-            self.heard = Instant::now();
+            self.last_active = Instant::now();
         }
         if !reverse {
             *received += moved;
@@ -264,7 +263,7 @@ impl Test {
         next.unwrap_or(NextStep::Over)
     }
 
-    /// Once the time of `-O` is over what was counted until then does not count.
+    /// Once the time of `-O` is over, stores the counts so far, to be subtracted from the results.
     fn omit(&mut self, stack: &Stack) {
         let omit = Duration::from_secs(self.parameters.omit);
         if self.counts || self.step != Step::Running || self.begun.elapsed() < omit {
@@ -300,7 +299,7 @@ impl Test {
         let stream = |(index, stream): (usize, &Stream)| {
             let (all, omitted) = (self.counted(stream, stack), stream.omitted);
             serde_json::json!({
-                // As iperf3 counts them: 1, 3, 4, 5.
+                // iperf3 numbers streams 1, 3, 4, 5.
                 "id": if index == 0 { 1 } else { index + 2 },
                 "bytes": all.bytes.saturating_sub(omitted.bytes),
                 "retransmits": all.retransmits.saturating_sub(omitted.retransmits),
@@ -325,8 +324,8 @@ impl Test {
     }
 }
 
-/// Writes what there is room for of a block, and begins the next one, whole as far as `left` goes, when there is
-/// none; how many bytes.
+/// Writes as much of the current block as there is room for. Begins a new block, of at most `left` bytes, if there is none.
+/// Returns the number of bytes written.
 fn fill(
     connection: &mut Connection,
     pattern: &Piece,
@@ -351,7 +350,7 @@ fn fill(
 const PARALLEL_MAX: usize = 128;
 /// iperf3's MAX_BLOCKSIZE of TCP is 1 MiB.
 const BLOCK_MAX: u64 = 1 << 20;
-/// Some segments, below which pacing has nothing to spread.
+/// Minimum of a paced send queue: some segments, because pacing needs several to spread.
 const PACED_QUEUE_MIN: u32 = 16 << 10;
 
 #[cfg(test)]

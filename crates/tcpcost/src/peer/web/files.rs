@@ -93,7 +93,7 @@ fn decoded(path: &str) -> Option<String> {
     (path.starts_with('/') && !path.contains('\0')).then(|| path.into_owned())
 }
 
-/// Media type by a name's suffix: those that a browser needs to show a page.
+/// Media type by a name's suffix: the types that a browser needs to show a page.
 fn kind(name: &str) -> &'static str {
     let (_, end) = name.rsplit_once('.').unwrap_or_default();
     match end.to_ascii_lowercase().as_str() {
@@ -109,7 +109,7 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// An answer of one line: the status in words.
+/// Answer of one line: the status in words.
 fn status(status: StatusCode) -> Response<Content> {
     let mut answer = Response::new(Content::of_text(format!("{status}\n")));
     *answer.status_mut() = status;
@@ -126,7 +126,7 @@ fn set(answer: &mut Response<Content>, name: HeaderName, value: &'static str) {
     answer.headers_mut().insert(name, value);
 }
 
-/// Body of an answer: a text, or what is left of a file.
+/// Body of an answer: a text, or the unsent part of a file.
 pub struct Content {
     bytes: Bytes,
     file: Option<File>,

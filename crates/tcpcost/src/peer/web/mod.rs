@@ -1,8 +1,8 @@
 //! `--service serve:DIR`: the files of a directory over HTTP/1.1 on our TCP, so that curl, wget, browsers and wrk
-//! fetch real things. hyper speaks HTTP; what a request asks for is in `files.rs`.
+//! fetch real files. hyper speaks HTTP; `files.rs` finds the files.
 //!
-//! hyper's futures are polled by the loop that drives our TCP, whenever something happened to a
-//! connection: there is no other executor. Not here: TLS, HTTP/2, compression, limits for idle clients.
+//! The loop that drives our TCP polls hyper's futures after each event of a connection: there is no other executor. Not here:
+//! TLS, HTTP/2, compression, limits for idle clients.
 
 mod files;
 
@@ -30,15 +30,15 @@ pub use files::Files;
 
 /// A client's connection.
 pub struct Client {
-    wire: Rc<RefCell<Wire>>,
+    buffers: Rc<RefCell<Buffers>>,
     conversation: Pin<Box<dyn Future<Output = hyper::Result<()>>>>,
     woken: Arc<Woken>,
 }
 
 impl Client {
-    /// Serves these files to it.
+    /// Starts a conversation that serves these files.
     pub fn new(files: &Rc<Files>, pool: &Pool) -> Self {
-        let wire = Rc::new(RefCell::new(Wire::new(pool.clone())));
+        let buffers = Rc::new(RefCell::new(Buffers::new(pool.clone())));
         let files = Rc::clone(files);
         let answer = service_fn(move |request: Request<Incoming>| {
             let answer = files.answer(&request);
@@ -47,9 +47,9 @@ impl Client {
         let conversation = http1::Builder::new()
             .half_close(true)
             .writev(true)
-            .serve_connection(End(Rc::clone(&wire)), answer);
+            .serve_connection(HyperIo(Rc::clone(&buffers)), answer);
         Self {
-            wire,
+            buffers,
             conversation: Box::pin(conversation),
             woken: Arc::default(),
         }
@@ -62,24 +62,24 @@ impl Client {
     }
 
     fn step(&mut self, connection: &mut Connection, waker: &Waker, now: Instant) -> Step {
-        let Some(taken) = self.wire.borrow_mut().take_in(connection, now) else {
+        let Some(received) = self.buffers.borrow_mut().read_connection(connection, now) else {
             return Step::Over;
         };
         let step = self
             .conversation
             .as_mut()
             .poll(&mut Context::from_waker(waker));
-        let given = self.wire.borrow_mut().give_out(connection);
+        let sent = self.buffers.borrow_mut().write_connection(connection);
         if step.is_ready() {
             return Step::Over;
         }
-        // A turn that hyper gave up for the sake of others is a step, too.
+        // hyper may stop early and wake itself, to let other tasks run: this is a step, too.
         let woken = self.woken.0.swap(false, Ordering::Relaxed);
-        Step::Moved((taken + given).max(woken.into()))
+        Step::Moved((received + sent).max(woken.into()))
     }
 }
 
-/// hyper asks to be polled again.
+/// True once hyper asks to be polled again.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -89,8 +89,8 @@ impl Wake for Woken {
     }
 }
 
-/// What has arrived and is not read, and what is written and not queued, during one poll.
-struct Wire {
+/// Buffers between our TCP and hyper: bytes that arrived and are not read, bytes that hyper wrote and are not queued.
+struct Buffers {
     arrived: VecDeque<Piece>,
     arrived_bytes: usize,
     finished: bool,
@@ -100,7 +100,7 @@ struct Wire {
     pool: Pool,
 }
 
-impl Wire {
+impl Buffers {
     fn new(pool: Pool) -> Self {
         Self {
             arrived: VecDeque::new(),
@@ -112,9 +112,9 @@ impl Wire {
         }
     }
 
-    /// Takes in a request's worth, no more: who sends faster than it is read finds the window shut.
-    /// Returns how many bytes; `None` if the connection broke off.
-    fn take_in(&mut self, connection: &mut Connection, now: Instant) -> Option<usize> {
+    /// Reads bytes of the connection, at most those of one request: a client that sends faster than hyper reads finds the window
+    /// closed. Returns their number; `None` if the connection has ended with an error.
+    fn read_connection(&mut self, connection: &mut Connection, now: Instant) -> Option<usize> {
         self.room = connection.writable();
         let before = self.arrived_bytes;
         while !self.finished && self.arrived_bytes < REQUEST_BYTES {
@@ -128,16 +128,16 @@ impl Wire {
                 Err(ReadError::Ended(_)) => return None,
             }
         }
-        let taken = self.arrived_bytes - before;
-        connection.ended().is_none().then_some(taken)
+        let received = self.arrived_bytes - before;
+        connection.ended().is_none().then_some(received)
     }
 
-    /// Queues what hyper wrote; how many bytes.
-    fn give_out(&mut self, connection: &mut Connection) -> usize {
+    /// Queues the bytes that hyper wrote. Returns their number.
+    fn write_connection(&mut self, connection: &mut Connection) -> usize {
         let mut bytes = 0;
         for piece in self.leaving.drain(..) {
             bytes += piece.len();
-            // No more was taken than fits; an error shows at the next read.
+            // hyper wrote no more than fits; an error shows at the next read.
             let _ = if piece.len() < WORTH_A_SLAB {
                 connection.write(piece.as_ref()).map(drop)
             } else {
@@ -172,18 +172,18 @@ impl Wire {
     }
 }
 
-/// hyper's end of it.
-struct End(Rc<RefCell<Wire>>);
+/// hyper's end of the buffers.
+struct HyperIo(Rc<RefCell<Buffers>>);
 
-impl Read for End {
+impl Read for HyperIo {
     fn poll_read(
         self: Pin<&mut Self>,
         _context: &mut Context<'_>,
         mut to: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut wire = self.0.borrow_mut();
-        let Some(first) = wire.arrived.front_mut() else {
-            return if wire.finished {
+        let mut buffers = self.0.borrow_mut();
+        let Some(first) = buffers.arrived.front_mut() else {
+            return if buffers.finished {
                 Poll::Ready(Ok(()))
             } else {
                 Poll::Pending
@@ -193,14 +193,14 @@ impl Read for End {
         to.put_slice(&first.as_ref()[..bytes]);
         first.trim_front(bytes);
         if first.is_empty() {
-            wire.arrived.pop_front();
+            buffers.arrived.pop_front();
         }
-        wire.arrived_bytes -= bytes;
+        buffers.arrived_bytes -= bytes;
         Poll::Ready(Ok(()))
     }
 }
 
-impl Write for End {
+impl Write for HyperIo {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -214,11 +214,11 @@ impl Write for End {
         _context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut wire = self.0.borrow_mut();
-        if wire.room == 0 && slices.iter().any(|slice| !slice.is_empty()) {
+        let mut buffers = self.0.borrow_mut();
+        if buffers.room == 0 && slices.iter().any(|slice| !slice.is_empty()) {
             return Poll::Pending;
         }
-        Poll::Ready(Ok(wire.write(slices)))
+        Poll::Ready(Ok(buffers.write(slices)))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -235,9 +235,9 @@ impl Write for End {
     }
 }
 
-/// As much of a request as waits for its turn.
+/// Limit of bytes that wait for hyper.
 const REQUEST_BYTES: usize = 1 << 16;
-/// Less is copied to what waits already.
+/// Bytes from which a piece is queued without a copy.
 const WORTH_A_SLAB: usize = 1 << 14;
 
 #[cfg(test)]
@@ -246,26 +246,26 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_taken_and_slices_become_one() {
-        let mut wire = Wire::new(Pool::default());
-        wire.room = 7;
+        let mut buffers = Buffers::new(Pool::default());
+        buffers.room = 7;
         let slices = [&b"abc"[..], b"", b"defgh"].map(IoSlice::new);
-        assert_eq!(wire.write(&slices), 7);
-        assert_eq!(wire.leaving.len(), 1);
-        assert_eq!(wire.leaving[0].as_ref(), b"abcdefg");
-        assert_eq!(wire.write(&slices), 0);
+        assert_eq!(buffers.write(&slices), 7);
+        assert_eq!(buffers.leaving.len(), 1);
+        assert_eq!(buffers.leaving[0].as_ref(), b"abcdefg");
+        assert_eq!(buffers.write(&slices), 0);
     }
 
     #[test]
     fn more_than_a_slab_is_several() {
-        let mut wire = Wire::new(Pool::default());
-        wire.room = 1 << 20;
+        let mut buffers = Buffers::new(Pool::default());
+        buffers.room = 1 << 20;
         let bytes: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
         let slices = [
             IoSlice::new(&bytes[..100_001]),
             IoSlice::new(&bytes[100_001..]),
         ];
-        assert_eq!(wire.write(&slices), bytes.len());
-        let written: Vec<u8> = wire
+        assert_eq!(buffers.write(&slices), bytes.len());
+        let written: Vec<u8> = buffers
             .leaving
             .iter()
             .flat_map(|piece| piece.as_ref().to_vec())

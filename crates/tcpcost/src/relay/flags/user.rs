@@ -20,16 +20,16 @@ use crate::peer::{KernelSide, Network, check_networks, check_remote, interface_n
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Mode user: our own TCP, as in tcpcost peer")]
 pub struct UserFlags {
-    /// Make or take the TAP interface NAME.
+    /// Create or use the TAP interface NAME.
     #[arg(long, value_name = "NAME", value_parser = interface_name)]
     pub tap: Option<String>,
-    /// Make or take the TUN interface NAME.
+    /// Create or use the TUN interface NAME.
     #[arg(long, value_name = "NAME", conflicts_with = "tap", value_parser = interface_name)]
     pub tun: Option<String>,
-    /// Our address, at which --listen listens; one of each family at most.
+    /// Address of our TCP, at which --listen listens; at most one of each family.
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub local: Vec<Network>,
-    /// Address of the kernel's side, which is set up with it [default: the interface is left as it is].
+    /// Address of the kernel's side, which is then set up [default: the interface is left as it is].
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub host_address: Vec<Network>,
 }
@@ -46,11 +46,12 @@ impl UserFlags {
         if flags.mode != Mode::User {
             let is_any =
                 has_interface || has_address || flags.set.policies.choices().next().is_some();
-            return match is_any {
-                true => Err(usage(
+            return if is_any {
+                Err(usage(
                     "an interface, addresses and policies of our own TCP need --mode user",
-                )),
-                false => Ok(()),
+                ))
+            } else {
+                Ok(())
             };
         }
         if !has_interface || self.local.is_empty() {
