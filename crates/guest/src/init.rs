@@ -3,7 +3,6 @@
 //!
 //! Nothing is sent while the program runs: the serial port would interrupt what is measured.
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -57,15 +56,7 @@ pub fn main() -> ! {
     std::process::exit(1)
 }
 
-/// Failed action of the first process, and the kernel's error.
-#[derive(Debug, thiserror::Error)]
-#[error("{doing}: {error}")]
-struct InitError {
-    doing: Cow<'static, str>,
-    error: io::Error,
-}
-
-fn serve() -> Result<(), InitError> {
+fn serve() -> io::Result<()> {
     mounts()?;
     let mut port = open_port().map_err(said("open the serial port"))?;
     tell_up(&mut port)?;
@@ -79,13 +70,13 @@ fn serve() -> Result<(), InitError> {
     work(&mut port)
 }
 
-fn tell_up(port: &mut File) -> Result<(), InitError> {
+fn tell_up(port: &mut File) -> io::Result<()> {
     let release = rustix::system::uname();
     tell(port, "up", &release.release().to_string_lossy())
 }
 
 /// Runs the program on the packed task, and sends its output and results to the host.
-fn work(port: &mut File) -> Result<(), InitError> {
+fn work(port: &mut File) -> io::Result<()> {
     for (name, value) in SETTINGS {
         // An error means that this kernel does not have the setting.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
@@ -133,7 +124,7 @@ fn work(port: &mut File) -> Result<(), InitError> {
 }
 
 /// Mounts file systems: the program reads the kernel's state, and eBPF needs tracepoints.
-fn mounts() -> Result<(), InitError> {
+fn mounts() -> io::Result<()> {
     const NONE: Option<&CStr> = None;
     for (kind, place) in [
         ("proc", "/proc"),
@@ -143,7 +134,7 @@ fn mounts() -> Result<(), InitError> {
         ("tmpfs", "/run"),
     ] {
         mount(kind, place, kind, MountFlags::empty(), NONE)
-            .map_err(said(format!("mount {kind} at {place}")))?;
+            .map_err(|error| io::Error::other(format!("mount {kind} at {place}: {error}")))?;
     }
     // A kernel may lack these; the meter that needs one reports it.
     for (kind, place) in [
@@ -213,12 +204,12 @@ fn open_port() -> io::Result<File> {
 }
 
 /// Sends a line to the host.
-fn tell(port: &mut File, what: &str, text: &str) -> Result<(), InitError> {
+fn tell(port: &mut File, what: &str, text: &str) -> io::Result<()> {
     port.write_all(format!("{what} {text}\n").as_bytes())
         .map_err(said("write to the serial port"))
 }
 
-fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), InitError> {
+fn tell_file(port: &mut File, what: &str, path: &Path) -> io::Result<()> {
     let file = File::open(path).map_err(said("open a file"))?;
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(said("read a file"))?;
@@ -228,15 +219,12 @@ fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), InitError> 
 }
 
 /// Reads a list that the host packed: a line each, none if the list is empty.
-fn lines(path: &Path) -> Result<Vec<String>, InitError> {
+fn lines(path: &Path) -> io::Result<Vec<String>> {
     let text = fs::read_to_string(path).map_err(said("read a list"))?;
     Ok(text.lines().map(String::from).collect())
 }
 
-fn said<E: Into<io::Error>>(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> InitError {
-    let doing = doing.into();
-    move |error| InitError {
-        doing,
-        error: error.into(),
-    }
+/// Adds what was tried to an error.
+fn said<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> io::Error {
+    move |error| io::Error::other(format!("{doing}: {error}"))
 }

@@ -14,7 +14,6 @@ use crate::choices::{Carrier, RelayMode};
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
-use crate::knob_error::KnobError;
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
@@ -191,12 +190,6 @@ pub struct Unmet {
     pub reason: String,
     /// True if another end, for which it is set as well, has what it needs.
     pub elsewhere: bool,
-}
-
-impl From<Unmet> for KnobError {
-    fn from(unmet: Unmet) -> KnobError {
-        KnobError::new(unmet.knob, unmet.reason)
-    }
 }
 
 /// Knob that is set, with the hosts that it applies to.

@@ -153,7 +153,7 @@ impl WorkloadSettings {
             return Err(KnobError::new("io", format!("io-uring {reason}")));
         }
         match knobs.unmet().into_iter().next() {
-            Some(unmet) => Err(unmet.into()),
+            Some(unmet) => Err(KnobError::new(unmet.knob, unmet.reason)),
             None => Ok(settings),
         }
     }

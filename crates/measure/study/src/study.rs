@@ -322,7 +322,7 @@ impl Study {
         self.check_groups()?;
         match useless.first() {
             None => Ok(()),
-            Some(unmet) => Err(unmet.into()),
+            Some(unmet) => Err(KnobError::new(unmet.knob, unmet.reason)),
         }
     }
 }

@@ -11,11 +11,6 @@ mod process;
 use std::io;
 use std::path::PathBuf;
 
-use tcpcost_host::error::SystemError;
-use tcpcost_meter::MeterError;
-
-use crate::Failure;
-
 pub(crate) use client::{Named, connect};
 pub(crate) use process::{is_asked, run};
 
@@ -32,38 +27,8 @@ enum Request {
     Forget(u32),
 }
 
-/// CPU time in ns, 0 unless the request reads it; or the error.
-type Answer = Result<u64, ThreadMeterError>;
-
-/// Reason why a thread's CPU time is not measured. It goes to the client as text.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ThreadMeterError {
-    /// Error of the process, or of the first attempt to connect to it.
-    #[error("{0}")]
-    Said(String),
-    #[error(transparent)]
-    System(#[from] SystemError),
-    #[error(transparent)]
-    Socket(#[from] io::Error),
-    #[error(transparent)]
-    Meter(#[from] MeterError),
-    #[error("start the process with the eBPF programs: {0}")]
-    Start(io::Error),
-    #[error(transparent)]
-    OwnProgram(#[from] Failure),
-    #[error("the process with the eBPF programs: {0}")]
-    Lost(io::Error),
-    #[error("the process with the eBPF programs has ended")]
-    Ended,
-    #[error("an answer that makes no sense")]
-    Strange,
-    #[error("not connected")]
-    NotConnected,
-    #[error("{0} is no thread of the client")]
-    NotOfClient(u32),
-    #[error("no such thread is measured")]
-    NotMeasured,
-}
+/// CPU time in ns, 0 unless the request reads it; or the error, which goes to the client as text.
+type Answer = io::Result<u64>;
 
 impl Request {
     fn to_bytes(self) -> [u8; 5] {
@@ -106,20 +71,19 @@ fn answer_to_bytes(answer: &Answer) -> Vec<u8> {
 }
 
 fn answer_from_bytes(bytes: &[u8]) -> Answer {
-    let strange = ThreadMeterError::Strange;
-    match std::str::from_utf8(bytes)
-        .ok()
-        .and_then(|text| text.split_once(' '))
-    {
-        Some(("ok", number)) => number.parse().map_err(|_| strange),
-        Some(("no", why)) => Err(ThreadMeterError::Said(why.to_string())),
-        _ => Err(strange),
+    let strange = || io::Error::other("an answer that makes no sense");
+    let text = std::str::from_utf8(bytes).map_err(|_| strange())?;
+    match text.split_once(' ') {
+        Some(("ok", number)) => number.parse().map_err(|_| strange()),
+        Some(("no", why)) => Err(io::Error::other(why)),
+        _ => Err(strange()),
     }
 }
 
 /// Path of the process' file with this extension, in the journals' folder.
-fn path(extension: &str) -> Result<PathBuf, SystemError> {
-    Ok(tcpcost_host::journal::folder()?.join(format!("netperf-meter.{extension}")))
+fn path(extension: &str) -> io::Result<PathBuf> {
+    let folder = tcpcost_host::journal::folder().map_err(io::Error::other)?;
+    Ok(folder.join(format!("netperf-meter.{extension}")))
 }
 
 #[cfg(test)]
@@ -139,11 +103,11 @@ mod tests {
         assert_eq!(Request::from_bytes(&[9; 5]), None);
         assert_eq!(Request::from_bytes(&[1; 4]), None);
         let text = |answer: &Answer| answer.as_ref().map_err(ToString::to_string).copied();
-        for answer in [Ok(0), Ok(u64::MAX), Err(ThreadMeterError::NotMeasured)] {
+        for answer in [Ok(0), Ok(u64::MAX), Err(io::Error::other("no room"))] {
             let read = answer_from_bytes(&answer_to_bytes(&answer));
             assert_eq!(text(&read), text(&answer));
         }
-        let long = Err(ThreadMeterError::Said("é".repeat(ANSWER_MAX)));
+        let long = Err(io::Error::other("é".repeat(ANSWER_MAX)));
         assert!(answer_to_bytes(&long).len() <= ANSWER_MAX);
         assert!(answer_from_bytes(b"ok x").is_err() && answer_from_bytes(b"").is_err());
     }

@@ -16,7 +16,7 @@ use rustix::net::{
 use tcpcost_meter::MeterError;
 use tcpcost_meter::bpf::{Thread, Threads};
 
-use super::{Answer, Request, ThreadMeterError, answer_to_bytes, path};
+use super::{Answer, Request, answer_to_bytes, path};
 use crate::Failure;
 
 /// Environment variable that makes a netserver this process.
@@ -159,22 +159,24 @@ impl Client {
     }
 
     fn answer(&mut self, request: Request, programs: &mut Programs) -> Answer {
-        let unknown = ThreadMeterError::NotMeasured;
+        let unknown = || io::Error::other("no such thread is measured");
         match request {
             Request::Hello => Ok(0),
             Request::Name(tid) => {
                 if !self.has_thread(tid) || self.named.contains_key(&tid) {
-                    return Err(ThreadMeterError::NotOfClient(tid));
+                    let wrong = format!("{tid} is no thread of the client");
+                    return Err(io::Error::other(wrong));
                 }
-                self.named.insert(tid, programs.name(tid)?);
+                let named = programs.name(tid).map_err(io::Error::other)?;
+                self.named.insert(tid, named);
                 Ok(0)
             }
             Request::Read(tid) => {
-                let thread = self.named.get(&tid).ok_or(unknown)?;
+                let thread = self.named.get(&tid).ok_or_else(unknown)?;
                 Ok(programs.ns(thread))
             }
             Request::Forget(tid) => {
-                let thread = self.named.remove(&tid).ok_or(unknown)?;
+                let thread = self.named.remove(&tid).ok_or_else(unknown)?;
                 programs.forget(&thread);
                 Ok(0)
             }
