@@ -21,7 +21,7 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
     if !args.command.is_empty() {
         return commands(args);
     }
-    let is_stored = |path: &PathBuf| run::held(path).is_ok_and(|runs| !runs.is_empty());
+    let is_stored = |path: &PathBuf| run::runs_at(path).is_ok_and(|runs| !runs.is_empty());
     let paths = |names: &[String]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (of, versus) = (paths(&args.of), paths(&args.versus));
     let any_is_stored = of.iter().chain(&versus).any(is_stored);

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         output::say!("tcpcost: {}", exit::line(&error));
         exit::code(&error).into()
     });
-    // The last output failed, or its terminal has closed.
+    // A closed terminal counts as an interruption, because the last output may be lost.
     if tcpcost_signals::is_terminal_closed() {
         Exit::Interrupted.into()
     } else {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line. Prints help and version, and exits then.
+/// Parses the command line. If it asks for help or the version, prints that and exits.
 ///
 /// # Errors
 /// The command line is wrong: one line, exit code 2.
@@ -207,7 +207,7 @@ fn restore() -> anyhow::Result<ExitCode> {
     let folder = tcpcost_host::journal::folder()?;
     let restored = tcpcost_host::journal::restore(&folder)?;
     if restored == tcpcost_host::journal::Restored::default() {
-        output::write("nothing to put back\n")?;
+        output::write("nothing to restore\n")?;
     } else {
         output::write(&restored.to_string())?;
     }

@@ -21,7 +21,7 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
     for directory in &args.directories {
         let folder = StoredRun::folder(directory)?;
         let run = StoredRun::read(&folder)?;
-        run.say();
+        run.print_oddities();
         let summary = Summary::new(&run.study, &run.records);
         let written = folder
             .owned()

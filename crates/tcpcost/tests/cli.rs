@@ -262,7 +262,8 @@ fn ctrl_c_ends_with_a_report_of_what_is_there() {
     let ran = started.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(
-        ran.stderr.contains("go on with: tcpcost run --resume out"),
+        ran.stderr
+            .contains("continue with: tcpcost run --resume out"),
         "{}",
         ran.stderr
     );

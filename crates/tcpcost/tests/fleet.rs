@@ -161,7 +161,7 @@ fn a_host_that_cannot_take_the_binary_is_told_by_name() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr
-            .contains("server agent: push: it did not arrive whole"),
+            .contains("server agent: push: the copy is incomplete"),
         "{ran:?}"
     );
 }
@@ -213,11 +213,10 @@ fn a_firewall_is_named_ends_the_run_and_lets_the_data_ports_through() {
         let begins = format!("client: no data connection to server at {}:", nic(1));
         assert!(reason.starts_with(&begins), "{reason}");
         let likely =
-            "; a firewall refuses it, most likely: open the ports that the knob data_ports names";
+            "; most likely a firewall refuses it: open the ports that the knob data_ports names";
         assert!(reason.contains(likely), "{reason}");
     }
-    let end =
-        "tcpcost: two trials in a row failed so, no other was tried: client: no data connection";
+    let end = "tcpcost: two trials in a row failed for the same reason, so the run ends: client: no data connection";
     assert!(ran.stderr.contains(end), "{ran:?}");
 
     std::fs::remove_dir_all(lab.place.path("out")).unwrap();
@@ -380,7 +379,7 @@ fn an_agent_that_dies_fails_its_trial_and_the_run_goes_on() {
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(
         ran.stderr
-            .contains("server put back what a dead agent had changed: mtu 1500 of eth0"),
+            .contains("server restored what a dead agent had changed: mtu 1500 of eth0"),
         "{ran:?}"
     );
     assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
@@ -757,7 +756,7 @@ fn one_host_under_two_names_is_refused() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr
-            .contains("is in one network namespace of one machine with client"),
+            .contains("is in the same network namespace as client"),
         "{ran:?}"
     );
 }

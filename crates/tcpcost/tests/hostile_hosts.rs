@@ -66,7 +66,7 @@ fn after_hello(then: &str) -> String {
 #[test]
 fn endless_lines_end_the_host() {
     let ran = attack("yes garbage\n", &[]);
-    let said = "server agent: greeted with more than 1024 KiB and no answer";
+    let said = "server agent: printed more than 1024 KiB before its first answer";
     assert!(ran.stderr.contains(said), "{ran:?}");
     let ran = attack(&after_hello("yes garbage"), &[]);
     assert!(
@@ -79,7 +79,7 @@ fn endless_lines_end_the_host() {
 fn answers_to_questions_that_were_not_asked_end_the_host() {
     let answers = after_hello("yes 'server {\"is\":\"done\"}'");
     let ran = attack(&answers, &[]);
-    let said = "server agent: answered what it was not asked";
+    let said = "server agent: answered without a question";
     assert!(ran.stderr.contains(said), "{ran:?}");
 }
 

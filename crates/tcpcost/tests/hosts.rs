@@ -321,7 +321,7 @@ fn an_agent_that_dies_before_its_bed_is_there_fails_that_trial_alone() {
         panic!("{records:?}");
     };
     let reason = failed["reason"].as_str().unwrap();
-    // It "ended", or "does not listen", whichever is seen first.
+    // It "ended", or "does not read its input", whichever is seen first.
     let made = "make the loopback bed: server agent: ";
     assert!(reason.starts_with(made), "{reason}");
     assert_eq!(measured["outcome"], "measured", "{measured}");

@@ -300,7 +300,7 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         assert_eq!(ran.code, Some(130), "{ran:?}");
         assert!(
             ran.stderr
-                .contains("server put back what a dead agent had changed: mtu 1500 of eth0"),
+                .contains("server restored what a dead agent had changed: mtu 1500 of eth0"),
             "{ran:?}"
         );
         lab.until_mtu(0, 1500);

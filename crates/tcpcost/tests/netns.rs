@@ -219,7 +219,7 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
         );
         let ran = place.run(&["run", &plain, "--out", "third"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(ran.stderr.contains("put back"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("restored what"), "{}", ran.stderr);
         let record = &place.records("third")[0];
         assert_eq!(
             environment(record, "client")["sysctls"]["net.ipv4.tcp_autocorking"],
@@ -340,14 +340,16 @@ fn an_ordinary_user_gets_namespaces_where_the_kernel_allows_them() {
     let record = &place.records("out")[0];
     match record["bed"].as_str().unwrap() {
         "netns" => assert_eq!(
-            ran.stderr.matches("cannot be had").count(),
+            ran.stderr
+                .matches("network namespaces are not available")
+                .count(),
             0,
             "{}",
             ran.stderr
         ),
         "loopback" => assert_eq!(
             ran.stderr
-                .matches("network namespaces cannot be had")
+                .matches("network namespaces are not available")
                 .count(),
             1,
             "said once: {}",

@@ -187,7 +187,7 @@ fn several_runs_go_on_where_they_were_interrupted() {
     started.signal(libc::SIGINT);
     let ran = started.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stderr.contains("with --out out goes on"), "{ran:?}");
+    assert!(ran.stderr.contains("with --out out continues"), "{ran:?}");
     assert!(!place.path("out/003").exists());
     let texts = || {
         ["001", "002"].map(|run| {
@@ -241,13 +241,13 @@ fn of_two_runs_on_the_hosts_devices_the_later_waits_and_says_for_whom() {
 
         // Asked to stop it waits no longer.
         let mut waits = place.start(&["run", &unchanged, "--out", "waits"]);
-        let line = waits.wait_for("tcpcost: waits");
+        let line = waits.wait_for("tcpcost: waiting: this run");
         assert!(line.contains("--out first"), "{line}");
         waits.signal(libc::SIGTERM);
         assert_eq!(waits.end().code, Some(130));
 
         let mut later = place.start(&["run", &second, "--out", "second"]);
-        later.wait_for("tcpcost: waits");
+        later.wait_for("tcpcost: waiting: this run");
         assert_eq!(mtu(), "1500");
         first.signal(libc::SIGINT);
         assert_eq!(first.end().code, Some(130));
@@ -292,12 +292,12 @@ fn a_later_run_has_the_host_only_when_the_agents_of_a_killed_one_are_gone() {
         });
         first.signal(libc::SIGKILL);
         let mut later = place.start(&["run", &second, "--out", "second"]);
-        later.wait_for("tcpcost: waits");
+        later.wait_for("tcpcost: waiting: this run");
         both(libc::SIGKILL);
         first.end();
         let later = later.end();
         assert_eq!(later.code, Some(0), "{later:?}");
-        let said = "put back what a killed run had changed";
+        let said = "restored what a killed run had changed";
         assert!(later.stderr.contains(said), "{later:?}");
         for record in &place.records("second") {
             let mtu = &environment(record, "client")["mtu"];
@@ -605,7 +605,7 @@ fn a_file_that_stands_where_a_run_would_write_is_neither_written_over_nor_remove
         place.write(name, "precious");
         let ran = place.run(&["run", "tour", "--out", "."]);
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        let said = format!("./{name} is there already, and not what this run would write");
+        let said = format!("./{name} exists already and differs from what this run would write");
         assert!(ran.stderr.contains(&said), "{}", ran.stderr);
         assert_eq!(read(name), "precious");
         std::fs::remove_file(place.path(name)).unwrap();

@@ -125,11 +125,11 @@ fn what_ours_does_not_have_is_a_skip_that_says_so() {
     for (knobs, said) in [
         (
             "kind = \"loopback\"\nstack = \"user\"",
-            "loopback is no bed for stack = user at both ends",
+            "loopback does not fit stack = user at both ends",
         ),
         (
             "kind = \"memory\"",
-            "memory is no bed for stack = kernel at both ends",
+            "memory does not fit stack = kernel at both ends",
         ),
         (
             "kind = \"memory\"\nstack = \"user\"\ntso = \"off\"",

@@ -1,22 +1,21 @@
-//! Which beds this user can have on this host, and which a cell asks for.
+//! The beds that this user can have on this host, and the bed that a cell asks for.
 
 use tcpcost_host::namespace::{self, Way};
 use tcpcost_study::{Bed as Kind, Cell, HostName, Reach, Study, Value, Warning, WarningCode};
 
-/// Which beds this user can have on this host.
+/// Beds that this user can have on this host.
 pub struct Access {
-    /// What `bed = "auto"` means, or why it is not `netns`.
+    /// `Ok` if network namespaces are available, so that `bed = "auto"` means `netns`; else the reason.
     pub netns: Result<(), String>,
-    /// What that costs the measurement, once, in words.
+    /// Consequences for the measurement.
     pub warnings: Vec<Warning>,
 }
 
 impl Access {
-    /// Finds out, entering a user namespace where that is the way. Only asks for what the study
-    /// needs.
+    /// Checks for network namespaces if the study needs them, and enters a user namespace if that is necessary.
     pub fn gain(study: &Study) -> Access {
         let makes = |cell: &Cell| match cell.knobs.names_hosts() {
-            // One of them is enough: a device is moved there.
+            // One host with a namespace of its own is enough: a device is moved there.
             true => {
                 let mut hosts = cell.knobs.named_hosts().into_iter();
                 hosts.any(|host| cell.knobs.reach(host) == Some(Reach::Netns))
@@ -26,7 +25,7 @@ impl Access {
         let wanted = study.cells.iter().any(makes);
         if !wanted {
             return Access {
-                netns: Err("not asked for".to_string()),
+                netns: Err("not needed by this study".to_string()),
                 warnings: Vec::new(),
             };
         }
@@ -46,7 +45,7 @@ impl Access {
             },
             Err(reason) => {
                 let text = format!(
-                    "network namespaces cannot be had ({reason}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
+                    "network namespaces are not available ({reason}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
                 );
                 Access {
                     netns: Err(reason),
@@ -61,8 +60,7 @@ fn bed_word(cell: &Cell) -> String {
     cell.knobs.word("bed").expect("the bed has a default")
 }
 
-/// The bed that a cell asks for by its knobs `bed` and `stack`; or the one it would be, and why it
-/// cannot be had.
+/// The bed that a cell asks for with its knobs `bed` and `stack`. On error, that bed and why it is not available.
 pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, String)> {
     let is_ours =
         |host| cell.knobs.value_at(host, "stack") == Some(Value::Word("user".to_string()));
@@ -72,10 +70,7 @@ pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, St
         return match word.as_str() {
             "auto" => Ok(kind),
             _ if word == kind.word() => Ok(kind),
-            _ => Err((
-                kind,
-                format!("{word} has hosts of its own: leave [hosts] out"),
-            )),
+            _ => Err((kind, format!("{word} makes its own hosts: remove [hosts]"))),
         };
     }
     if word == Kind::Hosts.word() {
@@ -93,7 +88,7 @@ pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, St
         _ => (Kind::Tap, "user at one end"),
     };
     if word != "auto" && word != kind.word() {
-        return Err((kind, format!("{word} is no bed for stack = {stacks}")));
+        return Err((kind, format!("{word} does not fit stack = {stacks}")));
     }
     match (kind, netns) {
         (Kind::Netns | Kind::Tap, Err(reason)) => Err((kind, reason.clone())),
@@ -101,4 +96,4 @@ pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, St
     }
 }
 
-const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU time is measured for both ends together only; run as root for it";
+const IN_USER_NAMESPACE: &str = "not root: the namespaces are made inside a user namespace, where the kernel refuses to steer receive work, so CPU time is measured only for both ends together; run as root to measure each end";

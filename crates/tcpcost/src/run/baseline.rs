@@ -1,4 +1,4 @@
-//! Earlier runs that a run is compared with: a run's directory, or a folder of runs.
+//! Earlier runs that a run is compared with, from a run's directory or a folder of runs.
 
 use std::path::{Path, PathBuf};
 
@@ -15,20 +15,20 @@ use crate::studies;
 /// Earlier runs that a run is compared with.
 pub struct Baseline {
     runs: Vec<Summary>,
-    /// The newest of them, as a command line takes it up again.
+    /// Study of the newest run, as an argument of `tcpcost run`.
     study: String,
     overrides: Overrides,
     directory: PathBuf,
 }
 
 impl Baseline {
-    /// Reads the runs of these directories, each a run's or a folder of runs.
+    /// Reads the runs of these directories, each of which is a run's directory or a folder of runs.
     pub fn load(paths: &[PathBuf]) -> anyhow::Result<Baseline> {
         let mut runs = Vec::new();
         let (mut study, mut overrides) = (String::new(), Overrides::default());
         for path in directories(paths)? {
             let run = StoredRun::load(&path)?;
-            run.say();
+            run.print_oddities();
             study = match studies::built_in(&run.overrides.study) {
                 Some(text) if text == run.text => run.overrides.study.clone(),
                 _ => quoted(&path.join(STUDY).to_string_lossy()),
@@ -44,18 +44,23 @@ impl Baseline {
         })
     }
 
-    /// Adds the verdicts to a summary; `beside` are other runs after the change.
-    pub fn hold(&self, summary: &mut Summary, beside: &[Summary]) {
-        // A folder of runs may have other studies, too.
-        let is_of_it = |run: &&Summary| {
+    /// Adds the verdicts to a summary. `beside`: other runs after the change.
+    pub fn add_verdicts(&self, summary: &mut Summary, beside: &[Summary]) {
+        // A folder may also have runs of other studies.
+        let has_same_cell = |run: &&Summary| {
             let mut cells = run.cells.iter();
             cells.any(|cell| {
                 let mut own = summary.cells.iter();
                 own.any(|own| own.name == cell.name && own.knobs == cell.knobs)
             })
         };
-        let of_it = |runs: &[Summary]| runs.iter().filter(is_of_it).cloned().collect::<Vec<_>>();
-        let (runs, beside) = (of_it(&self.runs), of_it(beside));
+        let same_study = |runs: &[Summary]| {
+            runs.iter()
+                .filter(has_same_cell)
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let (runs, beside) = (same_study(&self.runs), same_study(beside));
         if runs.is_empty() {
             return;
         }
@@ -70,8 +75,8 @@ impl Baseline {
         });
     }
 
-    /// What the command line changed of the study, as `compare` or `run` takes it.
-    fn flags(&self, of_run: bool) -> String {
+    /// Options that repeat the overrides of the newest run, for `tcpcost run` or else for `tcpcost compare`.
+    fn flags(&self, for_run: bool) -> String {
         let Overrides {
             set,
             repetitions,
@@ -86,17 +91,17 @@ impl Baseline {
         if let Some(duration) = duration {
             flags += &format!(" --duration {}", quoted(duration));
         }
-        if let (Some(repetitions), true) = (repetitions, of_run) {
+        if let (Some(repetitions), true) = (repetitions, for_run) {
             flags += &format!(" --repetitions {repetitions}");
         }
-        if *quick && of_run {
+        if *quick && for_run {
             flags += " --quick";
         }
         flags
     }
 
-    /// Names the clock that a busy machine does not disturb, where stored runs have no verdict and this host has it.
-    pub fn say_second_clock(&self, summary: &Summary) {
+    /// If the stored runs have no verdict, suggests counting instructions in guests, where this host can.
+    pub fn suggest_guests(&self, summary: &Summary) {
         let is_open = summary.comparisons.iter().any(|one| {
             matches!(one.basis, Basis::Runs(_)) && one.final_decision() == Decision::Inconclusive
         });
@@ -107,7 +112,7 @@ impl Baseline {
         if is_open && fits && Guest::check_host().is_ok() {
             output::say!(
                 "tcpcost: this host can count instructions in guests, which no other task disturbs: \
-                 tcpcost run {}{} --guest, before and after; of two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
+                 tcpcost run {}{} --guest, before and after; to compare two kernels: tcpcost kernels OLD NEW (docs/netdev.md)",
                 self.study,
                 self.flags(true)
             );
@@ -115,16 +120,17 @@ impl Baseline {
     }
 }
 
-/// The directories of the runs that these are, or hold, each once, in the order in which their names sort within a folder.
+/// Directories of the runs at these paths, each of which is a run's directory or a folder of runs. Runs of a folder are sorted by
+/// name.
 ///
 /// # Errors
-/// One is neither a run nor a folder of runs, or is named twice.
+/// A path is neither a run nor a folder of runs, or a run is named twice.
 pub fn directories(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
-        let found = held(path)?;
+        let found = runs_at(path)?;
         if found.is_empty() {
-            // Its error says what is missing.
+            // The error of `load` says what is missing.
             StoredRun::load(path)?;
         }
         all.extend(found);
@@ -141,8 +147,8 @@ pub fn directories(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The run at this path, or those in this folder; empty if there are none.
-pub fn held(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// The run at this path, or the runs in this folder. Empty if there are none.
+pub fn runs_at(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if path.join(RECORDS).exists() {
         return Ok(vec![path.to_path_buf()]);
     }

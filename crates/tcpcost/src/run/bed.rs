@@ -19,32 +19,33 @@ use super::placement::{ONE_THREAD, Placement, place};
 
 /// Agents and the links between them.
 pub struct Bed {
-    /// Which description.
+    /// Kind of bed.
     pub kind: Kind,
-    /// Its hosts and links, as the study has them.
+    /// Hosts and links, as the study describes them.
     pub topology: Topology,
     /// Devices and addresses of named hosts, as their agents found them.
     found: BTreeMap<HostName, Attached>,
-    /// The agents.
+    /// Agents of the hosts.
     pub nodes: Nodes,
-    /// The machines, by the kernel's boot id.
+    /// Descriptions of the machines, by the kernel's boot id.
     pub machines: BTreeMap<String, Machine>,
-    /// Processes of its wires.
+    /// Process ids of the programs that carry the wires.
     pub wires: Vec<u32>,
-    /// What may carry where the study sets a wire, and whether netem does.
+    /// Carrier of wires that the study asks for.
     carrier: CarrierAsked,
+    /// True if netem carries the wires.
     netem: bool,
-    /// Whether both ends take turns in one thread.
+    /// True if both ends take turns in one thread.
     turns: bool,
-    /// Queues of its TAP; 0 without one.
+    /// Number of queues of the TAP; 0 without a TAP.
     queues: usize,
-    /// The program of its agents; `None` is the one that runs.
+    /// Program of the agents. `None` is this program.
     program: Option<PathBuf>,
 }
 
 impl Bed {
-    /// Starts the agents and links them. `changes`: some trial changes settings of named hosts; `held_max`: how long who
-    /// still holds these is waited for.
+    /// Starts the agents and makes the links. `changes`: a trial changes settings of named hosts; `held_max`: limit on the wait for another
+    /// run that holds these settings.
     pub fn make(
         kind: Kind,
         topology: &Topology,
@@ -92,7 +93,7 @@ impl Bed {
             bed.find_ports(changes, held_max, events)?;
         }
         for link in &topology.links {
-            bed.join(link, events)?;
+            bed.make_link(link, events)?;
         }
         for host in topology.names() {
             bed.attach(host, events)?;
@@ -100,14 +101,13 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Whether this bed is the one that these hosts, links and knobs ask for, by the same program; CPUs are
-    /// chosen for each trial anew.
+    /// True if a trial with these hosts, links, knobs and program can use this bed. CPUs do not matter, because each trial chooses its own.
     pub fn serves(&self, kind: Kind, topology: &Topology, cell: &Cell) -> bool {
         let without_cpus = |topology: &Topology| {
             let mut topology = topology.clone();
             topology.hosts.iter_mut().for_each(|host| host.cpus = None);
             if kind == Kind::Hosts {
-                // Who talks with whom is a trial's own.
+                // Each trial has its own traffic between the hosts.
                 topology.links.clear();
                 topology.traffic.clear();
             }
@@ -121,7 +121,7 @@ impl Bed {
             && self.queues == self.queues_for(&cell.knobs)
     }
 
-    /// Asks named hosts for their devices; nobody else changes these from now on.
+    /// Asks named hosts for their devices. From then on no other run changes these.
     fn find_ports(
         &mut self,
         changes: bool,
@@ -130,7 +130,7 @@ impl Bed {
     ) -> Result<(), AskError> {
         let mut asks = BTreeMap::new();
         let mut each = self.topology.hosts.iter();
-        // Whose device is moved is changed.
+        // Moving a device changes it.
         let changes = changes || each.any(|host| host.reach == Reach::Netns);
         for link in &self.topology.links {
             for port in [&link.a, &link.b] {
@@ -141,17 +141,17 @@ impl Bed {
                     changes,
                     held_max_ns: held_max.as_nanos() as u64,
                 };
-                // A machine's halves have one device.
+                // Both halves of a machine have the same device.
                 asks.insert(port.host.half_of().unwrap_or(port.host), ask);
             }
         }
         let hosts: Vec<HostName> = asks.keys().copied().collect();
-        self.stand_apart(&hosts)?;
+        self.require_own_namespaces(&hosts)?;
         let is_moved = |host: &HostName| {
             let host = self.topology.host(*host);
             host.is_some_and(|host| host.reach == Reach::Netns)
         };
-        // A device that is moved is first one of the host that it comes from.
+        // Hosts that keep their devices come first, among them the local host, from which devices are moved.
         let (moved, own): (Vec<HostName>, Vec<HostName>) = hosts.into_iter().partition(is_moved);
         self.ask_ports(&own, &asks, events)?;
         for &host in &moved {
@@ -177,7 +177,7 @@ impl Bed {
     ) -> Result<(), AskError> {
         let mut hosts = self.topology.hosts.iter();
         let from = hosts.find(|host| host.reach == Reach::Local);
-        let from = from.expect("a study has one, or is refused").name;
+        let from = from.expect("a study without a local host is refused").name;
         let lend = Ask::Lend {
             device: device.to_string(),
             pid: self.nodes.hello(to).pid,
@@ -210,7 +210,7 @@ impl Bed {
             };
             for line in restored {
                 crate::output::say!(
-                    "tcpcost: {host} put back what a dead agent had changed: {line}"
+                    "tcpcost: {host} restored what a dead agent had changed: {line}"
                 );
             }
             self.found.insert(host, port);
@@ -218,8 +218,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Two hosts of one network namespace would count each other's segments.
-    fn stand_apart(&self, hosts: &[HostName]) -> Result<(), AskError> {
+    /// Refuses two hosts in one network namespace, because they would count each other's segments.
+    fn require_own_namespaces(&self, hosts: &[HostName]) -> Result<(), AskError> {
         let mut seen: BTreeMap<(&str, u64), HostName> = BTreeMap::new();
         for &host in hosts {
             let hello = self.nodes.hello(host);
@@ -231,7 +231,7 @@ impl Bed {
                 && !is_local
             {
                 let text = format!(
-                    "is in one network namespace of one machine with {other}: name another host, or leave one out"
+                    "is in the same network namespace as {other}: name another host, or remove one"
                 );
                 return Err(AskError::Unfit(host, text));
             }
@@ -239,7 +239,7 @@ impl Bed {
         Ok(())
     }
 
-    /// A trial's hosts and links with the devices and addresses that were found.
+    /// Fills in the devices and addresses that the agents found.
     pub fn with_ports(&self, mut topology: Topology) -> Topology {
         let ports = topology
             .links
@@ -256,7 +256,7 @@ impl Bed {
     }
 
     /// Makes a link.
-    fn join(&mut self, link: &Link, events: &Events) -> Result<(), AskError> {
+    fn make_link(&mut self, link: &Link, events: &Events) -> Result<(), AskError> {
         match link.kind {
             LinkKind::Loopback | LinkKind::Memory | LinkKind::Network => Ok(()),
             LinkKind::Veth => {
@@ -301,7 +301,7 @@ impl Bed {
         }
     }
 
-    /// Gives the devices of a namespace of ours their addresses and routes.
+    /// Sets addresses and routes of the devices in a namespace that this bed made.
     fn attach(&mut self, host: HostName, events: &Events) -> Result<(), AskError> {
         if !self.owns(host) {
             return Ok(());
@@ -329,19 +329,19 @@ impl Bed {
         links.any(|link| link.kind == LinkKind::Wire)
     }
 
-    /// Whether what a host reads of its namespace is in the other's interval: where a guest's clock counts instructions, and two
-    /// processes have the ends, the text of these counters is a million of them.
-    pub fn reads_into(&self, host: HostName) -> bool {
+    /// True if reading a host's namespace counters adds to the interval of the other host. This is so in a guest whose clock counts
+    /// instructions, if each end has its own process: reading these counters takes a million instructions.
+    pub fn disturbs_other(&self, host: HostName) -> bool {
         let machine = &self.nodes.hello(host).environment;
         machine.instructions_per_ns.is_some() && !self.turns
     }
 
-    /// Whether netem carries what its study sets of a wire.
+    /// True if netem carries the wires.
     pub fn by_netem(&self) -> bool {
         self.netem
     }
 
-    /// Whether the kernel's TCP at this host is in a namespace of its own.
+    /// True if this host uses the kernel's TCP in a namespace that this bed made.
     pub fn owns(&self, host: HostName) -> bool {
         let owns = |host: &Host| host.reach == Reach::Netns && host.stack == StackKind::Kernel;
         self.kind != Kind::Hosts && self.topology.host(host).is_some_and(owns)
@@ -353,7 +353,7 @@ impl Bed {
         is_asked && (self.owns(host) || self.kind == Kind::Hosts)
     }
 
-    /// Whose the devices of a host are.
+    /// Owner of a host's devices.
     pub fn owner(&self, host: HostName) -> DeviceOwner {
         match self.kind {
             Kind::Hosts => DeviceOwner::Host,
@@ -362,7 +362,7 @@ impl Bed {
         }
     }
 
-    /// CPUs of each host by the cell's knobs, machine by machine.
+    /// CPUs of each host according to the cell's knobs.
     pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, AskError> {
         let placement = knobs.word("placement").expect("a choice has a default");
         let mut placed = Placement::new();
@@ -376,10 +376,10 @@ impl Bed {
         Ok(placed)
     }
 
-    /// How many instances of our own TCP each of its hosts has: one for each CPU unless the study
-    /// says. In memory each has a partner, so the host with fewer CPUs decides.
+    /// Number of instances of our TCP on each of its hosts: the knob `threads`, or else one for each CPU. The host with the fewest CPUs
+    /// decides, because in memory each instance has a partner.
     pub fn instances(&self, topology: &Topology, knobs: &Knobs) -> usize {
-        // What is wrong with the knobs is said, with its reason, when the trial is prepared.
+        // Wrong knobs are reported when the trial is prepared.
         let (Ok(settings), Ok(placed)) = (
             WorkloadSettings::from_knobs(knobs),
             self.place(topology, knobs),
@@ -390,7 +390,7 @@ impl Bed {
             .hosts
             .iter()
             .filter(|host| host.stack == StackKind::User);
-        // A relay has one for each port of the hosts behind it, of which each of their threads has one.
+        // A relay has an instance for each port of the hosts behind it, and each thread of these has one port.
         let behind = || {
             let listen = topology.of_side(Side::Listens);
             listen.map(|host| placed[&host].len()).sum()
@@ -421,5 +421,5 @@ fn stack(topology: &Topology, host: HostName) -> StackKind {
     host.map_or(StackKind::Kernel, |host| host.stack)
 }
 
-/// MAX_TAP_QUEUES of drivers/net/tun.c.
+/// `MAX_TAP_QUEUES` of drivers/net/tun.c.
 const TAP_QUEUES_MAX: usize = 256;

@@ -1,17 +1,17 @@
-//! Commands that a study names, and who lets them run.
+//! Commands that a study names, and the user's consent to run them.
 //!
-//! A study is text that others may have written, and so is a run's directory: what they name runs only if this command line says
-//! so. Programs that tcpcost starts by itself (ssh, srun, QEMU) and hosts reached by ssh are the user's own.
+//! A study or a run's directory may come from another person, so its commands run only if this command line allows them.
+//! Programs that tcpcost starts by itself (ssh, srun, QEMU) and hosts that are reached by ssh need no consent.
 
 use std::collections::BTreeSet;
 
 use tcpcost_study::{Reach, Sides, Study};
 
 use super::directory::Overrides;
-use super::shell::for_a_shell;
+use super::shell::command_line;
 use crate::exit::usage;
 
-/// What may run of the commands that a study names.
+/// The user's consent to commands that a study names.
 #[derive(Debug, Clone, Default)]
 pub struct Consent {
     /// `--allow-exec`.
@@ -21,7 +21,7 @@ pub struct Consent {
 }
 
 impl Consent {
-    /// All commands, or none but those that are typed.
+    /// Allows all commands if `all` is set, else none.
     pub fn new(all: bool) -> Consent {
         Consent {
             all,
@@ -29,7 +29,7 @@ impl Consent {
         }
     }
 
-    /// The same with the commands of overrides that this command line makes. Overrides of a stored run are not typed.
+    /// Also allows the commands in the overrides of this command line. Do not pass the overrides of a stored run.
     #[must_use]
     pub fn with_typed(mut self, overrides: &Overrides) -> Consent {
         let mut set: Vec<&(String, String)> = overrides.set.iter().collect();
@@ -42,47 +42,47 @@ impl Consent {
             .iter()
             .filter_map(|(_, value)| value.parse::<Reach>().ok());
         self.typed
-            .extend(reaches.filter_map(|reach| of_reach(&reach)));
-        self.typed.extend(of_guests(overrides));
+            .extend(reaches.filter_map(|reach| reach_command(&reach)));
+        self.typed.extend(guest_command(overrides));
         self
     }
 
-    /// Refuses a study that names a command which may not run.
+    /// Checks that all commands of a study are allowed.
     ///
     /// # Errors
-    /// The first such command, exit code 2.
+    /// A command is not allowed: the first such command, exit code 2.
     pub fn check(&self, study: &Study, overrides: &Overrides) -> anyhow::Result<()> {
         let mut named = named(study, overrides).into_iter();
         match named.find(|command| !self.all && !self.typed.contains(command)) {
             None => Ok(()),
             Some(command) => Err(usage(format!(
-                "the study would run a command of its own: {}: read what it runs (run --dry-run prints each command), then let it by --allow-exec",
-                for_a_shell(command.split(' '))
+                "the study would run a command of its own: {}: read it (run --dry-run prints each command), then allow it with --allow-exec",
+                command_line(command.split(' '))
             ))),
         }
     }
 }
 
-/// Commands that a study or a stored run names, without the agent's words after them.
+/// Commands that a study or a stored run names, without the arguments that start the agent.
 pub fn named(study: &Study, overrides: &Overrides) -> Vec<String> {
     let of_cells = study.cells.iter().flat_map(|cell| {
         let hosts = cell.knobs.host_names().into_iter();
-        let reaches = hosts.filter_map(|host| of_reach(&cell.knobs.reach(host)?));
+        let reaches = hosts.filter_map(|host| reach_command(&cell.knobs.reach(host)?));
         let program = cell.program.as_ref();
         reaches.chain(program.map(|program| program.display().to_string()))
     });
-    of_cells.chain(of_guests(overrides)).collect()
+    of_cells.chain(guest_command(overrides)).collect()
 }
 
-fn of_reach(reach: &Reach) -> Option<String> {
+fn reach_command(reach: &Reach) -> Option<String> {
     match reach {
         Reach::Exec(words) | Reach::Attach(words) => Some(words.join(" ")),
         Reach::Local | Reach::Netns | Reach::Memory | Reach::Ssh(_) | Reach::Slurm(_) => None,
     }
 }
 
-/// Command that boots a kernel other than the running one; `None` without such a kernel.
-pub fn of_guests(overrides: &Overrides) -> Option<String> {
+/// Command that boots guests of another kernel than the running one. `None` if no other kernel is asked for.
+pub fn guest_command(overrides: &Overrides) -> Option<String> {
     let asked = overrides.exact_instructions.as_ref()?;
     let kernel = asked.kernel()?.map(|kernel| kernel.display().to_string());
     kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {kernel}"))

@@ -1,4 +1,4 @@
-//! Choice of the hosts that have CPU time by owner: hosts of a machine where a CPU works for several hosts.
+//! Choice of the hosts that get CPU time by owner: hosts of a machine where a CPU works for several hosts.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::bed::Bed;
 use super::phases::ByHost;
 use super::placement::Placement;
 
-/// Places of the hosts for which `exact` counts CPU time by owner. Machines whose hosts have CPUs of their own
-/// have none, because owners cost; nor have machines where time would go to the wrong host.
+/// Places of the hosts for which `exact` counts CPU time by owner. Hosts of a machine have none if each has its own CPUs, because counting
+/// by owner costs CPU time, or if time would be counted for the wrong host.
 pub fn cpu_owners(
     bed: &Bed,
     topology: &Topology,
@@ -21,7 +21,7 @@ pub fn cpu_owners(
     for machine in bed.machines.keys() {
         let mut hosts = bed.nodes.on_machine(machine);
         hosts.retain(|&host| topology.host(host).is_some() && placed.contains_key(&host));
-        let machine = OfMachine {
+        let machine = MachineHosts {
             hosts: &hosts,
             topology,
             placed,
@@ -38,15 +38,14 @@ pub fn cpu_owners(
 }
 
 /// Hosts of one machine.
-struct OfMachine<'a> {
+struct MachineHosts<'a> {
     hosts: &'a [HostName],
     topology: &'a Topology,
     placed: &'a Placement,
 }
 
-impl OfMachine<'_> {
-    /// True if a CPU works for several hosts: because they share it, or because receive work is done on the
-    /// sender's CPU.
+impl MachineHosts<'_> {
+    /// True if a CPU works for several hosts, because they share it or because receive work is done on the sender's CPU.
     fn needs_owners(&self, steers: impl Fn(HostName) -> bool) -> bool {
         let mut cpus = BTreeSet::new();
         let mut of_hosts = self.hosts.iter().flat_map(|host| &self.placed[host]);
@@ -100,10 +99,10 @@ mod tests {
     }
 
     /// Results of `needs_owners` and `can_have_owners`. `is_one`: one process is all hosts.
-    fn of(topology: &Topology, cpus: &[usize], steers: bool, is_one: bool) -> (bool, bool) {
+    fn owners(topology: &Topology, cpus: &[usize], steers: bool, is_one: bool) -> (bool, bool) {
         let hosts: Vec<HostName> = topology.names().collect();
         let placed = hosts.iter().copied().zip(cpus.iter().map(|&cpu| vec![cpu]));
-        let machine = OfMachine {
+        let machine = MachineHosts {
             hosts: &hosts,
             topology,
             placed: &placed.collect(),
@@ -119,24 +118,24 @@ mod tests {
     #[test]
     fn owners_are_needed_where_a_cpu_works_for_two_hosts() {
         let pair = topology(Kind::Netns, &[]);
-        assert_eq!(of(&pair, &[0, 1], true, false), (false, true));
-        assert_eq!(of(&pair, &[0, 0], true, false), (true, true));
-        assert_eq!(of(&pair, &[0, 1], false, false), (true, true));
+        assert_eq!(owners(&pair, &[0, 1], true, false), (false, true));
+        assert_eq!(owners(&pair, &[0, 0], true, false), (true, true));
+        assert_eq!(owners(&pair, &[0, 1], false, false), (true, true));
         let local = topology(Kind::Loopback, &[]);
-        assert_eq!(of(&local, &[0, 1], true, false), (true, true));
+        assert_eq!(owners(&local, &[0, 1], true, false), (true, true));
     }
 
     #[test]
     fn owners_cannot_be_had_where_work_has_no_socket_or_no_process_of_its_own() {
         let pair = topology(Kind::Netns, &[]);
-        assert_eq!(of(&pair, &[0, 0], true, true), (true, false));
+        assert_eq!(owners(&pair, &[0, 0], true, true), (true, false));
         let tap = topology(Kind::Tap, &[("client.stack", "user")]);
-        assert_eq!(of(&tap, &[0, 0], true, false), (true, true));
-        assert_eq!(of(&tap, &[0, 0], false, false), (true, false));
+        assert_eq!(owners(&tap, &[0, 0], true, false), (true, true));
+        assert_eq!(owners(&tap, &[0, 0], false, false), (true, false));
         let chain = topology(Kind::Netns, &[("topology", "chain")]);
-        assert_eq!(of(&chain, &[0, 0, 0], true, false), (true, false));
+        assert_eq!(owners(&chain, &[0, 0, 0], true, false), (true, false));
         let relays = [("topology", "chain"), ("relay_mode", "copy")];
         let relayed = topology(Kind::Netns, &relays);
-        assert_eq!(of(&relayed, &[0, 0, 0], true, false), (true, true));
+        assert_eq!(owners(&relayed, &[0, 0, 0], true, false), (true, true));
     }
 }

@@ -1,6 +1,6 @@
-//! A run's directory: the study, its overrides, one record a line, the report.
+//! A run's directory: the study, its overrides, the records with one line each, and the report.
 //!
-//! Runs that share a study's repetitions each have one of their own, in the folder `shares` of the study's.
+//! If several runs share a study's repetitions, each has a directory of its own in the folder `shares` of the study's directory.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -25,10 +25,10 @@ use tcpcost_counts::printable_json;
 use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
 use tcpcost_host::lock::holders;
 
-/// What the command line changed of the study.
+/// Changes that the command line makes to a study.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overrides {
-    /// The study's name.
+    /// Name of the study.
     pub study: String,
     /// `--set`, in order: knob, value.
     #[serde(default)]
@@ -39,10 +39,10 @@ pub struct Overrides {
     /// `--share`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
-    /// Whether the study's hosts, which it does not name, are nodes of a job.
+    /// `--slurm`: the hosts of a study that names none are nodes of a job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slurm: bool,
-    /// The job's nodes as hosts, of a study that has them all.
+    /// Nodes of the job as hosts, if the study asks for all nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<HostName>,
     /// `--duration`.
@@ -60,10 +60,10 @@ pub struct Overrides {
     /// `--quick`.
     #[serde(default)]
     pub quick: bool,
-    /// What `tcpcost compare` compares.
+    /// The two sides of `tcpcost compare`.
     #[serde(default)]
     pub compare: Option<Sides>,
-    /// `--min-effect`, over the first of two.
+    /// `--min-effect`, as a fraction of the first side's value.
     #[serde(default)]
     pub min_effect: Option<f64>,
     /// `--time`.
@@ -75,7 +75,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// The study of a text with these changes made.
+    /// Parses a study and makes these changes.
     pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
         let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
         let wrong = |error: KnobError| usage(error.to_string());
@@ -88,7 +88,7 @@ impl Overrides {
         study
             .set(&self.set)
             .map_err(|error| usage(format!("--set {error}")))?;
-        // Before what is said in so many words.
+        // First, so that more specific options take precedence.
         if self.quick {
             study.make_quick();
         }
@@ -127,12 +127,12 @@ impl Overrides {
             let measure = &mut study.measure;
             if share.count(measure.repetitions) == 0 {
                 return Err(usage(format!(
-                    "--share {share}: there are {} repetitions, of which it has none (--repetitions)",
+                    "--share {share}: it has none of the {} repetitions: raise --repetitions",
                     measure.repetitions
                 )));
             }
             measure.share = share;
-            // The records of one share do not show when all contrasts are decided.
+            // The records of one share do not show if all contrasts are decided.
             measure.repetitions_max = measure.repetitions;
         }
         if let Some(text) = &self.duration {
@@ -164,23 +164,23 @@ impl Overrides {
 pub struct Directory {
     folder: Arc<Folder>,
     records: File,
-    /// Nobody else writes as long as it is open.
+    /// Lock on the directory while it is open, so that no other run writes here.
     _lock: File,
-    /// What was not there before.
-    pub made: Made,
+    /// Folder and files that this run created.
+    pub created: CreatedFiles,
 }
 
-/// What a run put where nothing was.
+/// Folder and files that a run created.
 #[derive(Default)]
-pub struct Made {
+pub struct CreatedFiles {
     folder: Option<Arc<Folder>>,
     is_folder_new: bool,
     files: Vec<&'static str>,
 }
 
-impl Made {
-    /// Makes a file of this text. One that is there already is kept, if that is its text.
-    fn file(&mut self, folder: &Folder, name: &'static str, text: &str) -> anyhow::Result<()> {
+impl CreatedFiles {
+    /// Creates a file with this text. Keeps an existing file with the same text.
+    fn add(&mut self, folder: &Folder, name: &'static str, text: &str) -> anyhow::Result<()> {
         let path = folder.path().join(name);
         let tried = || format!("create {}", path.display());
         match folder.create(name, file_mode()) {
@@ -199,14 +199,14 @@ impl Made {
                 Ok(())
             }
             Err(_) => Err(usage(format!(
-                "{} is there already, and not what this run would write: choose another --out",
+                "{} exists already and differs from what this run would write: choose another --out",
                 path.display()
             ))),
         }
     }
 
-    /// Takes it away again, of a run that never began.
-    pub fn discard(&self) {
+    /// Removes the files and the folder of a run that did not begin.
+    pub fn remove(&self) {
         let Some(folder) = &self.folder else {
             return;
         };
@@ -219,35 +219,35 @@ impl Made {
     }
 }
 
-/// The study as it was read.
+/// File with the study as it was read.
 pub const STUDY: &str = "study.toml";
-/// What the command line changed of it.
+/// File with the overrides.
 pub const OVERRIDES: &str = "run.json";
-/// Its records, a line each.
+/// File with the records, a line each.
 pub const RECORDS: &str = "records.jsonl";
 /// Folder of the shares' directories.
 const SHARES: &str = "shares";
 /// Folder of the captures.
 pub const CAPTURES: &str = "captures";
 
-/// No study, and no `run.json`, is longer.
+/// Size limit of a study and of `run.json`.
 const TEXT_BYTES_MAX: u64 = STUDY_BYTES_MAX;
-/// No records file is longer: a record of two hosts has some 10 KiB, one of a hundred hosts some 500.
+/// Size limit of a records file. A record of two hosts has some 10 KiB, a record of a hundred hosts some 500 KiB.
 const RECORDS_BYTES_MAX: u64 = 1 << 30;
-/// No record is longer.
+/// Size limit of a record.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
-/// Lines of a records file that are passed over and said one by one.
+/// Limit on the ignored lines of a records file that have a message each.
 const ODDITIES_MAX: usize = 10;
 
 impl Directory {
-    /// Makes a new one; refuses one that already holds records, or another study.
+    /// Makes a run's directory. Refuses a directory that already holds records or another study.
     pub fn create(
         path: &Path,
         study_text: &str,
         overrides: &Overrides,
     ) -> anyhow::Result<Directory> {
-        let made = Folder::make(path, folder_mode());
-        let (folder, is_new) = made.with_context(|| format!("create {}", path.display()))?;
+        let folder = Folder::make(path, folder_mode());
+        let (folder, is_new) = folder.with_context(|| format!("create {}", path.display()))?;
         Directory::begin(folder, is_new, study_text, overrides)
     }
 
@@ -263,43 +263,42 @@ impl Directory {
         let lock = lock(&folder)?;
         if folder.has(RECORDS) {
             return Err(usage(format!(
-                "{path} already holds records: choose another --out, or go on with --resume {path}"
+                "{path} already holds records: choose another --out, or continue with --resume {path}"
             )));
         }
-        let mut made = Made {
+        let mut created = CreatedFiles {
             is_folder_new: is_new,
-            ..Made::default()
+            ..CreatedFiles::default()
         };
-        made.file(&folder, STUDY, study_text)?;
+        created.add(&folder, STUDY, study_text)?;
         let changes = serde_json::to_string_pretty(overrides)? + "\n";
-        made.file(&folder, OVERRIDES, &changes)?;
+        created.add(&folder, OVERRIDES, &changes)?;
         let records = folder.create(RECORDS, file_mode()).with_context(tried)?;
-        made.files.push(RECORDS);
-        // The directory entries too must survive a crash, or the first record has no name.
+        created.files.push(RECORDS);
+        // Directory entries must survive a crash, too: without them the first record is lost.
         lock.sync_all().with_context(tried)?;
         let folder = Arc::new(folder);
-        made.folder = Some(Arc::clone(&folder));
+        created.folder = Some(Arc::clone(&folder));
         Ok(Directory {
             folder,
             records,
             _lock: lock,
-            made,
+            created,
         })
     }
 
-    /// Opens an earlier one to go on. A last line that a crash cut short is taken off: its trial
-    /// was not done.
+    /// Opens the directory of an earlier run to continue it. Removes a last line without an end, which a crash left: its trial is repeated.
     pub fn open(path: &Path) -> anyhow::Result<(Directory, StoredRun)> {
         let folder = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
-        Directory::go_on(folder)
+        Directory::resume(folder)
     }
 
-    /// Goes on with the run in a folder.
-    fn go_on(folder: Folder) -> anyhow::Result<(Directory, StoredRun)> {
-        // Before it is read, so that nobody adds to it afterwards.
+    /// Continues the run in a folder.
+    fn resume(folder: Folder) -> anyhow::Result<(Directory, StoredRun)> {
+        // Locked first, so that no other run adds records after they are read.
         let lock = lock(&folder)?;
         let run = StoredRun::read(&folder)?;
-        run.say();
+        run.print_oddities();
         let tried = || format!("open {}", folder.path().join(RECORDS).display());
         let records = folder.append(RECORDS).with_context(tried)?;
         records.set_len(run.sound_bytes).with_context(tried)?;
@@ -308,13 +307,13 @@ impl Directory {
                 folder: Arc::new(folder),
                 records,
                 _lock: lock,
-                made: Made::default(),
+                created: CreatedFiles::default(),
             },
             run,
         ))
     }
 
-    /// Opens the directory of a share, to begin or to go on: a folder of its own within that of the study.
+    /// Opens the directory of a share, to begin or continue its run: a folder within the study's directory.
     pub fn open_share(path: &Path, share: Share) -> anyhow::Result<(Directory, StoredRun)> {
         let whole = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
         let text = read_text(&whole, STUDY)?;
@@ -333,13 +332,14 @@ impl Directory {
         if own.has(RECORDS) {
             let begun = read_overrides(&own)?.share;
             if begun != Some(share) {
-                let begun = begun.map_or("a whole".to_string(), |share| share.to_string());
+                let begun =
+                    begun.map_or("a whole run".to_string(), |share| format!("share {share}"));
                 let own = own.path().display();
                 return Err(usage(format!(
-                    "--share {share}: {own} was begun as {begun}"
+                    "--share {share}: {own} was started as {begun}"
                 )));
             }
-            return Directory::go_on(own);
+            return Directory::resume(own);
         }
         let store = Directory::begin(own, is_new, &text, &overrides)?;
         Ok((store, StoredRun::new(study, text, overrides)))
@@ -355,14 +355,14 @@ impl Directory {
                 self.records
                     .write_all(line.as_bytes())
                     .and_then(|()| self.records.sync_data())
-                    // Half a line is of no use; if it cannot be taken off now, the next run does it.
+                    // Removes a partial line. If that fails, the next run removes it.
                     .inspect_err(|_| drop(self.records.set_len(whole)))
             })
             .with_context(|| format!("append to {}", self.path().join(RECORDS).display()))
     }
 
-    /// Has these hosts for a study that has every node of a job, from now on.
-    pub fn settle(&self, nodes: Vec<HostName>) -> anyhow::Result<Study> {
+    /// Stores the nodes of a job as the hosts of a study that asks for all nodes. Returns the study with these hosts.
+    pub fn set_nodes(&self, nodes: Vec<HostName>) -> anyhow::Result<Study> {
         let overrides = Overrides {
             nodes,
             ..read_overrides(&self.folder)?
@@ -375,7 +375,7 @@ impl Directory {
         Ok(study)
     }
 
-    /// Writes a file whole or not at all.
+    /// Replaces a file atomically.
     pub fn replace(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let tried = || format!("write {}", self.path().join(name).display());
         self.folder
@@ -383,21 +383,20 @@ impl Directory {
             .with_context(tried)
     }
 
-    /// Opens the folder that captures go to, and makes it first if it is missing.
+    /// Opens the folder of the captures, and makes it if it is missing.
     pub fn captures(&self) -> anyhow::Result<Folder> {
         let tried = || format!("create {}", self.path().join(CAPTURES).display());
         let (folder, _) = self.folder.make_folder(CAPTURES).with_context(tried)?;
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Locks a run's directory for as long as what this gives is open: two writers would do each trial
-/// twice.
+/// Locks a run's directory as long as the returned file is open, because two writers would run each trial twice.
 fn lock(folder: &Folder) -> anyhow::Result<File> {
     let path = folder.path().display();
     let handle = folder.handle().with_context(|| format!("open {path}"))?;
@@ -421,7 +420,8 @@ fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
 fn read_text(folder: &Folder, name: &str) -> anyhow::Result<String> {
     let read = folder.read(name, TEXT_BYTES_MAX);
     let text = read.and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8"))
     });
     text.map_err(|error| not_of_a_run(&folder.path().join(name), &error))
 }
@@ -432,7 +432,7 @@ fn read_overrides(folder: &Folder) -> anyhow::Result<Overrides> {
     serde_json::from_str(&printable_json(&text)).with_context(|| format!("read {}", file.display()))
 }
 
-/// The directories of a directory's shares that hold records, in their order.
+/// Directories of the shares that hold records, in the order of their numbers.
 fn shares(folder: &Folder) -> io::Result<Vec<Folder>> {
     let shares = match folder.folder(SHARES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -450,24 +450,24 @@ fn shares(folder: &Folder) -> io::Result<Vec<Folder>> {
     Ok(folders)
 }
 
-/// A run as it lies on disk.
+/// A run as it is on disk.
 pub struct StoredRun {
-    /// The study, overrides applied.
+    /// Study with its overrides.
     pub study: Study,
-    /// Its file's text.
+    /// Text of the study's file.
     pub text: String,
-    /// What was changed of it.
+    /// Changes that the command line made.
     pub overrides: Overrides,
-    /// Its records and those of its shares, in order, each trial once.
+    /// Records of the run and of its shares, in order, each trial once.
     pub records: Vec<Record>,
-    /// What was passed over, a line each.
+    /// Messages about records that were ignored, a line each.
     pub oddities: Vec<String>,
     /// Bytes of the records file up to the end of the last whole line.
     sound_bytes: u64,
 }
 
 impl StoredRun {
-    /// Without a record yet.
+    /// Makes a run without records.
     pub fn new(study: Study, text: String, overrides: Overrides) -> StoredRun {
         StoredRun {
             study,
@@ -502,12 +502,12 @@ impl StoredRun {
         for share in &shares {
             run.add(share, &mut known)?;
         }
-        // Also by trials that came after them.
+        // Again, because later trials may show that an earlier one had distant CPUs.
         Distances::default().mark(&mut run.records);
         Ok(run)
     }
 
-    /// Adds a folder's records of trials that are not known yet; gives the bytes up to the end of the last whole line.
+    /// Adds the records of a folder, without trials that are known already. Returns the bytes up to the end of the last whole line.
     fn add(
         &mut self,
         folder: &Folder,
@@ -525,7 +525,7 @@ impl StoredRun {
         }
         let mut lines = BufReader::new(opened);
         let mut line = Vec::new();
-        let (mut taken, mut twice, mut lost) = (0, 0, 0);
+        let (mut taken, mut duplicates, mut lost) = (0, 0, 0);
         let mut sound_bytes = 0;
         for number in 1.. {
             line.clear();
@@ -536,7 +536,7 @@ impl StoredRun {
                 return Err(too_long(format!("{file}:{number}"), RECORD_BYTES_MAX));
             }
             let is_whole = line.ends_with(b"\n");
-            // A torn line need not be text.
+            // A line that a crash cut may not be UTF-8.
             match Record::from_line(String::from_utf8_lossy(&line).trim_end()) {
                 _ if length == 0 => break,
                 Ok(record) if is_whole => {
@@ -545,16 +545,16 @@ impl StoredRun {
                         self.records.push(record);
                         taken += 1;
                     } else {
-                        twice += 1;
+                        duplicates += 1;
                     }
                 }
-                // Cut short by a crash: only ever the last line, since each is synced before the next.
+                // A line without an end, from a crash. It is always the last one, because each line is synced before the next.
                 Ok(_) | Err(RecordError::Syntax(_)) if !is_whole => break,
                 Err(error @ RecordError::Syntax(_)) => {
                     lost += 1;
                     if lost <= ODDITIES_MAX {
                         self.oddities.push(format!(
-                            "{file}:{number}: {error}: passed over, its trial is lost; --resume does it again"
+                            "{file}:{number}: {error}: ignored, so its trial is lost; --resume repeats it"
                         ));
                     }
                 }
@@ -566,19 +566,19 @@ impl StoredRun {
         if lost > ODDITIES_MAX {
             let more = lost - ODDITIES_MAX;
             self.oddities
-                .push(format!("{file}: {more} more lines are passed over"));
+                .push(format!("{file}: {more} more lines are ignored"));
         }
-        if twice > 0 {
+        if duplicates > 0 {
             self.oddities.push(format!(
-                "{file}: {twice} of its {} records are duplicates, which are ignored",
-                twice + taken
+                "{file}: {duplicates} of its {} records are duplicates, which are ignored",
+                duplicates + taken
             ));
         }
         Ok(sound_bytes)
     }
 
-    /// Says what was passed over.
-    pub fn say(&self) {
+    /// Prints the messages about ignored records.
+    pub fn print_oddities(&self) {
         for oddity in &self.oddities {
             output::say!("tcpcost: {oddity}");
         }

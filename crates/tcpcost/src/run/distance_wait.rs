@@ -1,5 +1,5 @@
-//! Before a trial: waits until the CPUs of hosts that talk with each other are near each other, if the run saw them near
-//! and far.
+//! The wait for near CPUs before a trial. The CPUs of hosts that talk with each other may be near or distant at different times; if the
+//! run has seen both, a trial waits until they are near.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use super::nodes::{AskError, Events};
 use super::phases::{ask_distance, cpu_pairs};
 use tcpcost_study::{Knobs, Topology};
 
-/// Between looks: two thirds of a millisecond of both CPUs each.
+/// Interval between measurements of the distance, each of which uses both CPUs for two thirds of a millisecond.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A trial waits at most this long: CPUs were seen to be far from each other for 3 to 6 s at a time.
+/// Limit on the wait of a trial. CPUs were seen to be distant for 3 to 6 s at a time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// All trials together wait at most a fifth of the run: a study's time stays what it was said to be, and
-/// a trial whose CPUs are still far from each other is marked.
+/// Divisor of the run's time that limits the waits of all trials to a fifth, so that the study takes about the announced time. A trial
+/// whose CPUs are still distant is marked.
 const SHARE: u32 = 5;
 
 /// The time that one run has waited for near CPUs.
@@ -25,7 +25,7 @@ pub struct DistanceWait {
 }
 
 impl DistanceWait {
-    /// At the run's begin.
+    /// Starts the run's time.
     pub fn new() -> DistanceWait {
         DistanceWait {
             began: Instant::now(),
@@ -33,8 +33,8 @@ impl DistanceWait {
         }
     }
 
-    /// Returns once the CPUs of a trial are near, or the time to wait is used up, or the run was asked to stop. Of the time
-    /// that is left of the run it waits a tenth at most.
+    /// Waits until the CPUs of a trial are near, the limit is reached, or the run was asked to stop. `left`: the rest of the run's time, of
+    /// which the wait may take a tenth.
     pub fn wait(
         &mut self,
         bed: &mut Bed,
@@ -44,7 +44,7 @@ impl DistanceWait {
         left: Option<Duration>,
         events: &Events,
     ) -> Result<(), AskError> {
-        // What is wrong with the knobs is said, with its reason, when the trial is prepared.
+        // Wrong knobs are reported when the trial is prepared.
         let Ok(placed) = bed.place(topology, knobs) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! What a study is where instructions are counted in place of time.
+//! Changes of a study whose runs count instructions instead of time.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use tcpcost_study::{Cell, MeterName, Study, Topology};
 
 use super::placement::ONE_THREAD;
 
-/// Where a run is measured in instructions.
+/// Place where a run counts instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExactInstructions {
-    /// In guests of this kernel, as the guest crate finds it; of the running one without.
+    /// In guests of this kernel, or of the running kernel without a path.
     InGuests(Option<PathBuf>),
-    /// Here: this is a guest.
+    /// In this process, which runs in a guest.
     Here,
 }
 
 impl ExactInstructions {
-    /// The kernel of guests; `None` here.
+    /// Kernel of the guests: `Some(None)` is the running kernel. `None` if this is a guest.
     pub fn kernel(&self) -> Option<Option<&Path>> {
         match self {
             ExactInstructions::InGuests(kernel) => Some(kernel.as_deref()),
@@ -26,8 +26,8 @@ impl ExactInstructions {
         }
     }
 
-    /// What counting instructions changes of a study. Work is fixed, and as many boots as are asked for are all there are. Meters stay away
-    /// that tell of a machine that is not there (a PMU, caches, an idle CPU for spinners) or sample by time.
+    /// Changes a study for counting instructions. The work of a trial and the number of boots become fixed. Meters are removed if they
+    /// need hardware that a guest lacks (a PMU, caches, an idle CPU for spinners) or sample by time.
     pub fn apply(study: &mut Study) {
         let measure = &mut study.measure;
         measure.work.get_or_insert_default();
@@ -50,7 +50,7 @@ impl ExactInstructions {
         study
             .cells
             .retain(|cell| cell.captured.is_none() && cell.meter_trial.is_none());
-        // A guest has one CPU, and nobody to wake where one thread has both ends.
+        // A guest has one CPU. With both ends in one thread, no end must wake the other.
         for cell in &mut study.cells {
             if cell.knobs.get("placement").is_none() {
                 let placement = match can_take_turns(cell) {
@@ -61,7 +61,7 @@ impl ExactInstructions {
                 set.expect("the registry has this knob and this word");
             }
         }
-        // Exact last: the nearer to the traffic, the less of reading the others is in it.
+        // `exact` is last, next to the traffic, so that its interval includes as little as possible of reading the other meters.
         let needed = [
             MeterName::Netstat,
             MeterName::Rusage,
@@ -77,7 +77,7 @@ impl ExactInstructions {
     }
 }
 
-/// Whether one thread can have both ends of a cell, and none of its knobs speaks against it.
+/// True if one thread can have both ends of a cell, and no knob of the cell excludes it.
 fn can_take_turns(cell: &Cell) -> bool {
     let mut cell = cell.clone();
     let set = cell.knobs.set("placement", ONE_THREAD);

@@ -1,6 +1,7 @@
-//! Which functions the instructions of a run with `--guest` were executed in: a file beside its records.
+//! Instructions by kernel function, of a run with `--guest`: a file next to its records.
 //!
-//! Of one boot: functions above a thousandth of the total repeat between boots to a hundredth of a percent, so more would tell no more.
+//! The file has the first boot only, because functions above a thousandth of the total differ by only a hundredth of a percent
+//! between boots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,23 +13,23 @@ use tcpcost_guest::{Functions, moves_memory};
 use tcpcost_host::folder::Folder;
 use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
 
-/// The file in a run's directory.
+/// Name of the file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
 
-/// A kernel has some 50,000 functions; each cell names those that ran, of some 50 bytes each.
+/// Limit on the file's size. A kernel has some 50,000 functions; each cell has those that ran, with some 50 bytes each.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Instructions of one boot's trials by function, per KiB or per transaction.
+/// Instructions by function in the trials of one boot, per KiB or per transaction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByFunction {
     /// The kernel's release.
     pub kernel: String,
-    /// By cell, by function.
+    /// Instructions by cell and function.
     pub cells: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl ByFunction {
-    /// The spans of a boot and its measured trials, in one order.
+    /// Divides the counts of a boot's spans by the work of its measured trials. `spans` are in the order of the measured trials.
     pub fn new(kernel: &str, spans: Vec<Functions>, trials: &[Record]) -> ByFunction {
         let measured = trials.iter().filter(|record| record.is_measured());
         let cells = measured.zip(spans).filter_map(|(record, span)| {
@@ -43,14 +44,14 @@ impl ByFunction {
         }
     }
 
-    /// Of a run's directory; `None` where it has none.
+    /// Reads the file in a run's directory. `None` if there is none that can be read.
     pub fn load(directory: &Path) -> Option<ByFunction> {
         let folder = Folder::open(directory).ok()?;
         let text = String::from_utf8(folder.read(FUNCTIONS, BYTES_MAX).ok()?).ok()?;
         serde_json::from_str(&printable_json(&text)).ok()
     }
 
-    /// What a cell executed most: memory that was moved in one row, then functions.
+    /// Table of a cell: one row for all functions that move memory, one for the others, then the functions with most instructions.
     pub fn table(&self, cell: &str) -> String {
         let Some(functions) = self.cells.get(cell) else {
             return String::new();
@@ -71,17 +72,16 @@ impl ByFunction {
         text
     }
 
-    /// Where a cell differs from that of another kernel: the functions that differ most, the other's first.
+    /// Table of the differences of a cell from the same cell on the kernel `before`. Functions that differ most are first.
     pub fn difference(&self, before: &ByFunction, cell: &str) -> String {
-        let (Some(after_of), Some(before_of)) = (self.cells.get(cell), before.cells.get(cell))
-        else {
+        let (Some(now), Some(earlier)) = (self.cells.get(cell), before.cells.get(cell)) else {
             return String::new();
         };
-        let sum = |of: &BTreeMap<String, f64>| {
-            let moved: f64 = moving(of).map(|(_, count)| count).sum();
-            [moved, of.values().sum::<f64>() - moved]
+        let sum = |functions: &BTreeMap<String, f64>| {
+            let moved: f64 = moving(functions).map(|(_, count)| count).sum();
+            [moved, functions.values().sum::<f64>() - moved]
         };
-        let ([moved_before, rest_before], [moved, rest]) = (sum(before_of), sum(after_of));
+        let ([moved_before, rest_before], [moved, rest]) = (sum(earlier), sum(now));
         let mut text = format!(
             "{cell}: {} against {}, by function\n",
             self.kernel, before.kernel
@@ -97,29 +97,30 @@ impl ByFunction {
             rest - rest_before,
             (rest / rest_before - 1.0) * 100.0
         );
-        let names: BTreeSet<&String> = before_of.keys().chain(after_of.keys()).collect();
-        let of = |functions: &BTreeMap<String, f64>, name: &String| {
+        let names: BTreeSet<&String> = earlier.keys().chain(now.keys()).collect();
+        let count = |functions: &BTreeMap<String, f64>, name: &String| {
             functions.get(name).copied().unwrap_or(0.0)
         };
-        let mut moved: Vec<(f64, &String)> = names
+        let mut changes: Vec<(f64, &String)> = names
             .into_iter()
             .filter(|name| !moves_memory(name))
-            .map(|name| (of(after_of, name) - of(before_of, name), name))
+            .map(|name| (count(now, name) - count(earlier, name), name))
             .collect();
-        moved.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-        for (change, name) in moved.into_iter().take(SHOWN) {
+        changes.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+        for (change, name) in changes.into_iter().take(SHOWN) {
             let _ = writeln!(
                 text,
                 "{change:>+12.1}  {name} ({:.1} to {:.1})",
-                of(before_of, name),
-                of(after_of, name)
+                count(earlier, name),
+                count(now, name)
             );
         }
         text
     }
 }
 
-/// Puts what moved memory into the records of a boot's trials, whose spans are in the same order; `None` where they are not as many.
+/// Adds the instructions that moved memory to the records of a boot's trials. `spans` are in the order of the measured trials.
+/// `None` if their numbers differ.
 pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
     let mut measured: Vec<&mut Record> =
         trials.iter_mut().filter(|one| one.is_measured()).collect();
@@ -129,7 +130,7 @@ pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
     for (record, span) in measured.iter_mut().zip(spans) {
         let moving = span.iter().filter(|(name, _)| moves_memory(name));
         let count: u64 = moving.map(|(_, count)| *count).sum();
-        // Of the CPU that all hosts share; the first of them tells it.
+        // All hosts share one CPU, so the first host has its count.
         let first = record.hosts.values_mut().next()?;
         let cpu = *first.cpus.first()?;
         let exact = first
@@ -147,7 +148,7 @@ pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
     Some(())
 }
 
-/// Functions that are shown of a cell.
+/// Functions in a table.
 const SHOWN: usize = 10;
 
 fn moving(functions: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64)> {
@@ -155,16 +156,16 @@ fn moving(functions: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f
     moving.map(|(name, count)| (name, *count))
 }
 
-/// KiB that arrived, or transactions.
+/// Work of a trial: received KiB, or transactions. `None` if there was none.
 fn units(record: &Record) -> Option<f64> {
     let has_transactions = record.knobs.has_transactions();
-    let of = match has_transactions {
+    let quantity = match has_transactions {
         true => Quantity::Transactions,
         false => Quantity::PayloadBytesReceived,
     };
     let hosts = record.hosts.values();
     let counts: Vec<u64> = hosts
-        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, of))
+        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, quantity))
         .collect();
     let sum = counts.iter().sum::<u64>() as f64;
     let units = if has_transactions { sum } else { sum / 1024.0 };
@@ -175,7 +176,7 @@ fn units(record: &Record) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn of(kernel: &str, functions: &[(&str, f64)]) -> ByFunction {
+    fn by_function(kernel: &str, functions: &[(&str, f64)]) -> ByFunction {
         let functions = functions
             .iter()
             .map(|(name, count)| (name.to_string(), *count));
@@ -186,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_most_is_told_first_and_memory_apart() {
-        let before = of(
+    fn the_largest_difference_is_first_and_memory_has_its_own_row() {
+        let before = by_function(
             "6.1",
             &[
                 ("memset_orig", 40.0),
@@ -195,7 +196,7 @@ mod tests {
                 ("tcp_rcv_established", 50.0),
             ],
         );
-        let after = of(
+        let after = by_function(
             "6.12",
             &[
                 ("memset_orig", 88.0),

@@ -1,9 +1,8 @@
-//! `tcpcost run --guest`: the whole run happens inside guests whose clock counts instructions, one boot for each
-//! repetition, and their records become this run's.
+//! `tcpcost run --guest`: runs the study in guests whose clock counts instructions, with one boot for each repetition, and stores their
+//! records as this run's.
 //!
-//! The command runs in the guest, not only its agents: what it asks them (their clocks, their CPUs) and what it waits for is then
-//! counted by the same clock, and nothing crosses the serial port while anything is measured. Here is only what boots, how
-//! often, and what a guest that fails becomes.
+//! The command runs in the guest together with its agents. So its questions and waits use the same clock, and nothing crosses the serial
+//! port during a measurement. This module boots the guests, and makes failed records for guests that fail.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,10 +22,10 @@ use super::functions::{self, ByFunction, FUNCTIONS};
 use super::progress::Progress;
 use crate::exit::{Exit, Stop};
 
-/// Memory of a guest in records is a multiple of this.
+/// Unit to which the memory of a guest is rounded up in records.
 const MEMORY_STEP: u64 = 16 << 20;
 
-/// Modules that beds and knobs need, as far as a kernel does not have them built in.
+/// Kernel modules that beds and knobs need, unless they are built in.
 const MODULES: &[&str] = &[
     "veth",
     "tun",
@@ -47,20 +46,20 @@ pub struct Boots<'a> {
     guest: Guest,
     files: Vec<(String, Vec<u8>)>,
     overrides: Overrides,
-    /// Boots at the same time.
+    /// Limit on the guests that run at the same time.
     at_once: usize,
-    /// Tells functions apart; why there is none.
+    /// QEMU plugin that counts by function, or why there is none.
     plugin: Result<Plugin, String>,
 }
 
-/// What a boot gave.
+/// Result of a boot.
 struct Booted {
     number: u32,
     result: Result<Boot, GuestError>,
 }
 
 impl<'a> Boots<'a> {
-    /// Makes a guest of a kernel, with this very program.
+    /// Makes the image of a guest, with this kernel and this program.
     ///
     /// # Errors
     /// This host has no QEMU (exit code 77), there is no such kernel, or the program cannot be packed.
@@ -86,12 +85,12 @@ impl<'a> Boots<'a> {
             files: vec![(STUDY.to_string(), text.as_bytes().to_vec())],
             overrides: overrides.clone(),
             at_once: at_once.unwrap_or(cpus).max(1),
-            // Without it contexts tell where instructions went, as a line says.
+            // Without a plugin instructions are counted by context only, and a line says so.
             plugin: Plugin::build().map_err(|error| error.to_string()),
         })
     }
 
-    /// Boots until each repetition has its trials; true if it was interrupted before.
+    /// Boots guests until each repetition has its trials. Returns true if interrupted before.
     pub fn run(
         &self,
         store: &mut Directory,
@@ -114,7 +113,7 @@ impl<'a> Boots<'a> {
                             return;
                         }
                         let result = self.boot(number, &|| interrupt.is_set());
-                        // Whoever takes them in may have failed; then nobody wants more.
+                        // An error means that the receiver has failed and needs no more boots.
                         if sender.send(Booted { number, result }).is_err() {
                             return;
                         }
@@ -122,12 +121,13 @@ impl<'a> Boots<'a> {
                 });
             }
             drop(sender);
-            self.take(&booted, store, records, progress)
+            self.store(&booted, store, records, progress)
         })?;
         Ok(interrupt.is_set())
     }
 
-    fn take(
+    /// Stores the records of each boot as it ends.
+    fn store(
         &self,
         booted: &Receiver<Booted>,
         store: &mut Directory,
@@ -140,10 +140,10 @@ impl<'a> Boots<'a> {
                 continue;
             }
             let trials = self.study.cells.len() as u64 * u64::from(self.study.measure.repetitions);
-            let (found, untold) = self.records(number, &boot, store);
-            if let (0, Some(reason)) = (number, untold) {
+            let (found, no_functions) = self.records(number, &boot, store);
+            if let (0, Some(reason)) = (number, no_functions) {
                 progress.say(&format!(
-                    "tcpcost: instructions are told by context alone, copies among them, and not by function: {reason}"
+                    "tcpcost: instructions are counted by context, but not by function, and copies are not separate: {reason}"
                 ));
             }
             for record in found {
@@ -156,8 +156,8 @@ impl<'a> Boots<'a> {
         Ok(())
     }
 
-    /// Where a boot's instructions were, trial by trial: what moved memory into their records, and the first boot's functions into
-    /// a file.
+    /// Reads a boot's instructions by function and trial. Adds the instructions that moved memory to the records, and writes the functions of
+    /// the first boot to a file.
     fn functions(
         &self,
         number: u32,
@@ -167,11 +167,12 @@ impl<'a> Boots<'a> {
     ) -> Result<(), String> {
         let plugin = self.plugin.as_ref().map_err(Clone::clone)?;
         if boot.symbols.is_empty() {
-            return Err("the guest told no symbols".to_string());
+            return Err("the guest sent no symbols".to_string());
         }
         let spans = plugin.spans(number, &boot.symbols);
         let spans = spans.map_err(|error| error.to_string())?;
-        functions::add_memory(trials, &spans).ok_or("trials and marked spans are not as many")?;
+        functions::add_memory(trials, &spans)
+            .ok_or("the numbers of trials and marked spans differ")?;
         if number > 0 {
             return Ok(());
         }
@@ -200,7 +201,7 @@ impl<'a> Boots<'a> {
         files.push((OVERRIDES.to_string(), overrides));
         files.push((RECORDS.to_string(), Vec::new()));
         let task = Task {
-            // What the study runs was let run before a guest was made.
+            // The guest gets --allow-exec, because the study's commands were checked before.
             arguments: ["run", "--quiet", "--allow-exec", "--resume", Task::FOLDER]
                 .map(String::from)
                 .to_vec(),
@@ -213,10 +214,10 @@ impl<'a> Boots<'a> {
             machine.options.extend(plugin.options(number));
             task.wants_symbols = true;
         }
-        self.guest.boot(&machine, &task, self.most(), stop)
+        self.guest.boot(&machine, &task, self.time_limit(), stop)
     }
 
-    /// Each boot draws its own order of cells, its payload, and by QEMU's all that its kernel takes for chance.
+    /// Seed of a boot: for the order of cells, the payload, and all random numbers of its kernel, which come from QEMU.
     fn seed(&self, number: u32) -> u64 {
         let of_run = self.study.measure.seed;
         of_run
@@ -225,15 +226,15 @@ impl<'a> Boots<'a> {
             % (1 << 48)
     }
 
-    /// What a boot may take: coming up takes 8 s and a cell some seconds on an idle CPU. At load 30 on two CPUs three cells took more than
+    /// Time limit of a boot. On an idle CPU the start takes 8 s and a cell some seconds; at load 30 on two CPUs three cells took more than
     /// 210 s.
-    fn most(&self) -> Duration {
+    fn time_limit(&self) -> Duration {
         let cells = u32::try_from(self.study.cells.len()).unwrap_or(u32::MAX);
         Duration::from_secs(300) + Duration::from_secs(60) * cells
     }
 
-    /// A boot's records as this run's, in which it is a repetition; of cells that it has none of, why. Beside them why functions are
-    /// not told, if they are not.
+    /// Converts the records of boot `number` into records of repetition `number`. A cell without a record gets a failed record with the
+    /// reason. The second value says why there are no counts by function; `None` if there are.
     fn records(
         &self,
         number: u32,
@@ -243,29 +244,30 @@ impl<'a> Boots<'a> {
         let started = jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
             .to_string();
-        // What moved memory is known when the symbols have come, which is last: a record without it would be of another sum.
+        // The symbols come last, and without them the instructions that moved memory are unknown. Records of a boot that ended before would
+        // lack these, so they are dropped.
         let is_whole = self.plugin.is_err() || matches!(boot.ended, Ended::Done(_));
         let lines = boot.lines.iter().filter(|_| is_whole).filter_map(record);
         let mut records: Vec<Record> = Vec::new();
         for record in lines {
-            // Of several tries in one boot the last.
+            // The last of several attempts in one boot counts.
             records.retain(|other| other.cell != record.cell);
             let mut record = record;
             for machine in record.machines.values_mut() {
-                // By what each boot finds anew the same machine would seem another: of a clock that counts instructions a guess,
-                // and memory but for what the kernel takes for itself, some pages more or less by its layout.
+                // Values that differ between boots would make each boot look like another machine: the rate of the time-stamp counter is a
+                // guess here, and the kernel's layout changes the size of memory by some pages.
                 machine.tsc_hz = None;
                 machine.memory_bytes = machine.memory_bytes.next_multiple_of(MEMORY_STEP);
             }
             records.push(Record {
                 repetition: number,
                 attempt: 0,
-                // The guest's clock began in the same moment at each boot.
+                // Each guest's clock starts at the same time, so it says nothing.
                 started: started.clone(),
                 ..record
             });
         }
-        let untold = self.functions(number, boot, &mut records, store).err();
+        let no_functions = self.functions(number, boot, &mut records, store).err();
         let reason = boot.failure().unwrap_or_else(|| {
             let said = boot.lines.iter().rev().find_map(|line| match line {
                 Line::Said(text) if !text.is_empty() => Some(text.as_str()),
@@ -273,7 +275,9 @@ impl<'a> Boots<'a> {
             });
             format!(
                 "the guest measured no trial of this cell{}",
-                said.map_or(String::new(), |said| format!("; its program said: {said}"))
+                said.map_or(String::new(), |said| format!(
+                    "; last line of its output: {said}"
+                ))
             )
         });
         for cell in &self.study.cells {
@@ -303,11 +307,11 @@ impl<'a> Boots<'a> {
                 });
             }
         }
-        (records, untold)
+        (records, no_functions)
     }
 }
 
-/// A record that a guest told.
+/// Parses a line of a guest as a record. `None` if it is none.
 fn record(line: &Line) -> Option<Record> {
     match line {
         Line::Of(file, line) if file == RECORDS => Record::from_line(line).ok(),
@@ -315,7 +319,7 @@ fn record(line: &Line) -> Option<Record> {
     }
 }
 
-/// A host that lacks something cannot run guests: exit code 77.
+/// Adds the exit code to an error of a guest: 77 if this host lacks something that guests need.
 pub fn unavailable(error: GuestError) -> anyhow::Error {
     let exit = match error {
         GuestError::Missing(_) => Exit::Unavailable,

@@ -1,4 +1,4 @@
-//! The host's own network settings during a run: who may touch them, and that they are put back.
+//! The host's own network settings during a run: the lock on them, and their restoration.
 
 use std::time::Duration;
 
@@ -11,26 +11,25 @@ use crate::output::say;
 use tcpcost_host::journal::{self, Restored};
 use tcpcost_host::lock::{Hold, HostLock};
 
-/// Between two tries to have the lock. Its end wakes nobody.
+/// Interval between attempts to take the lock, because its release wakes no process.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries to have the journals of processes that are ending: a second, on a busy machine, too.
-const ENDING_TRIES: u32 = 20;
+/// Attempts to restore from the journals of processes that are ending: one second in all, which is enough on a busy machine.
+const RESTORE_ATTEMPTS: u32 = 20;
 
-/// The host's settings as this run holds them. Without a folder for journals there is no lock, and
-/// nobody who could change anything either.
-pub struct Held(#[allow(dead_code, reason = "held until it is dropped")] Option<HostLock>);
+/// Lock on the host's settings, as long as this exists. Without a folder for journals there is no lock, and no run can change
+/// settings.
+pub struct SettingsLock(#[allow(dead_code, reason = "held until it is dropped")] Option<HostLock>);
 
-/// Waits until the host's settings can be held, and says for whom; `None` if interrupted before.
-///
-/// What an earlier holder left changed is put back before this returns.
+/// Waits for the lock on the host's settings, and prints which processes hold it. Then restores what an earlier holder left changed.
+/// `None` if interrupted before.
 pub fn hold(
     hold: Hold,
     interrupt: &Interrupt,
     progress: &Progress,
-) -> anyhow::Result<Option<Held>> {
+) -> anyhow::Result<Option<SettingsLock>> {
     let Ok(lock) = journal::folder().and_then(|folder| HostLock::open(&folder)) else {
-        return Ok(Some(Held(None)));
+        return Ok(Some(SettingsLock(None)));
     };
     let mut said = false;
     while !lock.try_hold(hold)? {
@@ -40,7 +39,7 @@ pub fn hold(
                 Hold::Shared => "measures with the host's network settings",
             };
             progress.say(&format!(
-                "tcpcost: waits, since this run {what}, which are held by {}; Ctrl-C ends the wait",
+                "tcpcost: waiting: this run {what}, and they are held by {}; Ctrl-C ends the wait",
                 lock.holders()
             ));
             said = true;
@@ -49,17 +48,17 @@ pub fn hold(
             return Ok(None);
         }
     }
-    // A process that is killed lets go of the lock a moment before its journal.
-    for _ in 0..ENDING_TRIES {
-        if !said || put_back("a killed run")? == 0 || interrupt.wait(1, PAUSE) {
+    // A killed process releases the lock a moment before its journal.
+    for _ in 0..RESTORE_ATTEMPTS {
+        if !said || restore("a killed run")? == 0 || interrupt.wait(1, PAUSE) {
             break;
         }
     }
-    Ok(Some(Held(Some(lock))))
+    Ok(Some(SettingsLock(Some(lock))))
 }
 
-/// How the cells of a study on the hosts' own devices need them.
-pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
+/// Kind of lock that cells on the hosts' own devices need: `Alone` if a cell changes a setting.
+pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
     let changes = |cell: &Cell| {
         hosts.iter().any(|&host| {
             let settings = DeviceSettings::from_knobs(&cell.knobs, host);
@@ -77,27 +76,27 @@ pub fn need<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -
     }
 }
 
-/// Puts back what dead processes left changed and says so. Returns how many journals are of processes
-/// that live.
+/// Restores what dead processes left changed, and prints each setting; `whose` names the processes. Returns how many journals belong to
+/// living processes.
 ///
 /// # Errors
-/// Something could not be put back: what is measured next would be measured with it.
-pub fn put_back(whose: &str) -> anyhow::Result<usize> {
-    // Without a place for a journal there never was one.
+/// A setting could not be restored, and would change the next measurement.
+pub fn restore(whose: &str) -> anyhow::Result<usize> {
+    // Without a folder for journals there is no journal.
     let Ok(folder) = journal::folder() else {
         return Ok(0);
     };
     let restored = match journal::restore(&folder) {
-        // A folder that is another user's has nothing that this one could have changed.
+        // A folder of another user has no journal of this user.
         Err(error) if error.is_denied() => Restored::default(),
         other => other?,
     };
     for line in restored.put_back {
-        say!("tcpcost: put back what {whose} had changed: {line}");
+        say!("tcpcost: restored what {whose} had changed: {line}");
     }
     if !restored.failed.is_empty() {
         bail!(
-            "what {whose} had changed could not be put back ({}): see to it, then tcpcost doctor --restore",
+            "what {whose} had changed could not be restored ({}): remove the cause, then run tcpcost doctor --restore",
             restored.failed.join("; ")
         );
     }

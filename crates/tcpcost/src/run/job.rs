@@ -1,30 +1,30 @@
-//! The part of a run that a process has which a scheduler may have started: submit a job, leave the run to the first process of
-//! its step, or run it on the allocated nodes.
+//! The part that this process has in a run with Slurm: it submits a job, leaves the run to another process of its step, or conducts the
+//! run on the allocated nodes.
 
 use anyhow::Context;
 
 use super::commands::{self, Consent};
-use super::directory::{Directory, Made, Overrides, StoredRun};
+use super::directory::{CreatedFiles, Directory, Overrides, StoredRun};
 use crate::cli::RunArgs;
 use crate::exit::Exit;
 use crate::output;
 use crate::slurm::{self, Allocation, Job};
 use crate::uperf;
 
-/// What this process does of a run.
+/// Part of this process in a run.
 pub enum Part {
-    /// Nothing: another process of its step runs the study; by which variable that is told.
+    /// None: another process of the step runs the study. The text names the environment variable that shows this.
     None(String),
-    /// Submit a job.
+    /// Submits a job.
     Submit,
-    /// The trials, on these nodes if some are known.
+    /// Runs the trials, on the nodes of an allocation if there is one.
     Run(Option<Allocation>),
 }
 
-/// The part of this process.
+/// Finds the part of this process.
 ///
 /// # Errors
-/// Slurm does not name the job's nodes.
+/// Slurm does not name the job's nodes, or the study cannot be read.
 pub fn part(args: &RunArgs) -> anyhow::Result<Part> {
     let other = slurm::other_rank();
     let is_asked = args.slurm || other.is_some() && is_on_nodes(args)?;
@@ -40,7 +40,7 @@ pub fn part(args: &RunArgs) -> anyhow::Result<Part> {
     })
 }
 
-/// Whether some hosts of the study are on nodes of a job.
+/// True if a host of the study is on a node of a job.
 fn is_on_nodes(args: &RunArgs) -> anyhow::Result<bool> {
     let study = match &args.resume {
         Some(path) => StoredRun::load(path)?.study,
@@ -53,15 +53,15 @@ fn is_on_nodes(args: &RunArgs) -> anyhow::Result<bool> {
     Ok(slurm::nodes(&study) != Some(0))
 }
 
-/// Makes the run's directory, and submits a job that goes on with it.
+/// Makes the run's directory, and submits a job that continues the run in it.
 pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
     let consent = Consent::new(args.hosts.allow_exec);
-    let (path, study, made) = match &args.resume {
+    let (path, study, created) = match &args.resume {
         Some(path) => {
             let run = StoredRun::load(path)?;
-            run.say();
+            run.print_oddities();
             consent.check(&run.study, &run.overrides)?;
-            (path.clone(), run.study, Made::default())
+            (path.clone(), run.study, CreatedFiles::default())
         }
         None => {
             let named = args.study.as_deref().expect("clap asks for one");
@@ -71,12 +71,12 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
             consent.with_typed(&overrides).check(&study, &overrides)?;
             let out = args.out.clone();
             let path = out.unwrap_or_else(|| super::default_directory(&study.name));
-            let made = match args.dry_run {
-                true => Made::default(),
-                // Its lock is the job's to have.
-                false => Directory::create(&path, &text, &overrides)?.made,
+            let created = match args.dry_run {
+                true => CreatedFiles::default(),
+                // Keeps only the list of new files, so that the lock is free for the job.
+                false => Directory::create(&path, &text, &overrides)?.created,
             };
-            (path, study, made)
+            (path, study, created)
         }
     };
     let absolute =
@@ -95,8 +95,8 @@ pub fn submit(args: &RunArgs) -> anyhow::Result<Exit> {
     }
     let submitted = slurm::submit(&job.script(), &args.sbatch, &path);
     if submitted.is_err() {
-        // No job will ever write there.
-        made.discard();
+        // No job will write to the directory.
+        created.remove();
     }
     Ok(match submitted? {
         true => Exit::Ok,

@@ -1,5 +1,5 @@
-//! How a host's agent is started: this very program, or the host's, behind the arguments of another that puts it where it
-//! is to run.
+//! Commands that start the agents of hosts: this program, the host's own, or either of them as an argument of another program such as
+//! ssh.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,26 @@ use tcpcost_study::{HostName, Reach, Study, Topology};
 use super::access::bed_of;
 use super::commands::Consent;
 use super::placement::ONE_THREAD;
-use super::shell::{for_a_shell, quoted};
+use super::shell::{command_line, quoted};
 use crate::cli::HostArgs;
 use crate::exit::usage;
 use crate::hosts_file::Lab;
 use crate::slurm::{self, Allocation};
 
-/// Of an ssh that was asked for no options: nobody is there to type a password, and a host that is gone is noticed.
+/// Default command for hosts that are reached by ssh. It asks for no password, and notices that a host is gone.
 const SSH: &str = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
 
-/// The programs, with their arguments, that start the agents of hosts.
+/// Programs, with their arguments, that start the agents of hosts.
 #[derive(Debug)]
 pub struct Launchers {
-    /// Of `--launch`: words before this program's own, by host.
+    /// `--launch`: program and arguments that come before this program's path, by host.
     prefixes: BTreeMap<HostName, Vec<String>>,
-    /// ssh and its options.
+    /// `ssh` and its options.
     ssh: Vec<String>,
-    /// tcpcost as the hosts find it, behind the words of another program such as sudo; `None` leaves it to how they are reached.
+    /// `--hosts program=`: tcpcost on the hosts, possibly after another program such as sudo. `None` means the default of each way to
+    /// reach a host.
     program: Option<Vec<String>>,
-    /// Whether this program is copied to the hosts, and where it was.
+    /// Paths of the copies of this program, by way to reach the host. `None` without `push=on`.
     pub(super) pushed: Option<Mutex<BTreeMap<String, String>>>,
     /// Limit on the time that a host may be silent.
     pub silence_max: Duration,
@@ -42,15 +43,15 @@ pub struct Launchers {
 
 impl Default for Launchers {
     fn default() -> Launchers {
-        Launchers::new(&HostArgs::default()).expect("nothing is asked for")
+        Launchers::new(&HostArgs::default()).expect("the default arguments are valid")
     }
 }
 
 impl Launchers {
-    /// As the command line says.
+    /// Reads the options of the command line.
     ///
     /// # Errors
-    /// No name of a host, no program, no time.
+    /// An option has no valid host name, program or time.
     pub fn new(args: &HostArgs) -> anyhow::Result<Launchers> {
         let mut prefixes = BTreeMap::new();
         for text in &args.launch {
@@ -80,7 +81,7 @@ impl Launchers {
                 .map_err(|error| error.to_string())
                 .and_then(|time| match time >= SILENCE_LEAST {
                     true => Ok(time),
-                    false => Err("2s at least".to_string()),
+                    false => Err("at least 2s".to_string()),
                 })
                 .map_err(|error| usage(format!("--hosts silence_max={text}: expected {error}")))?,
         };
@@ -95,10 +96,10 @@ impl Launchers {
         })
     }
 
-    /// As the command line says, with the nodes of the job that this process is part of, if the study has hosts on some.
+    /// Reads the options of the command line, and the nodes of this process's job if the study has hosts on nodes.
     ///
     /// # Errors
-    /// As of [`Launchers::new`]; Slurm does not tell the nodes.
+    /// Errors of [`Launchers::new`], or Slurm does not name the nodes.
     pub fn for_study(args: &HostArgs, study: &Study) -> anyhow::Result<Launchers> {
         let mut launchers = Launchers::new(args)?;
         if slurm::nodes(study) != Some(0) {
@@ -107,10 +108,10 @@ impl Launchers {
         Ok(launchers)
     }
 
-    /// Says of hosts that are reached by Slurm on which nodes they are.
+    /// Assigns nodes of the job to hosts that are reached by Slurm.
     ///
     /// # Errors
-    /// This is no job, or its nodes are too few or others.
+    /// This process is not part of a job, or the job has too few nodes or not the named ones.
     pub fn place(&self, topology: &mut Topology) -> anyhow::Result<()> {
         let mut hosts = topology.hosts.iter();
         let of_slurm = hosts.find(|host| matches!(host.reach, Reach::Slurm(_)));
@@ -118,13 +119,13 @@ impl Launchers {
             (None, _) => Ok(()),
             (Some(_), Some(job)) => job.place(topology),
             (Some(host), None) => Err(usage(format!(
-                "{} is on a node of a job: --slurm submits a job, or runs within one",
+                "{} is on a node of a job: use --slurm, which submits a job or runs within one",
                 host.name
             ))),
         }
     }
 
-    /// The command that starts the agent of these hosts, of which the first is reached so. `turns`: in one thread.
+    /// Command that starts the agent of these hosts. `reach`: how the first host is reached; `turns`: the hosts take turns in one thread.
     pub fn agent(
         &self,
         hosts: &[HostName],
@@ -147,14 +148,14 @@ impl Launchers {
         self.command(hosts[0], reach, program, &arguments)
     }
 
-    /// The commands that would start the agents of a study, and copy this program there, a line each, as a shell reads them. Agents
-    /// that are this very program on this host are left out.
+    /// Commands that would start the agents of a study and copy this program to hosts: one line each, quoted for a shell. Omits agents
+    /// that run this program on this host.
     pub fn dry_run(&self, study: &Study) -> String {
         let mut lines: Vec<String> = Vec::new();
         let mut add = |command: &Command| {
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-            let line = for_a_shell(words.iter().map(AsRef::as_ref));
+            let line = command_line(words.iter().map(AsRef::as_ref));
             if !lines.contains(&line) {
                 lines.push(line);
             }
@@ -163,10 +164,10 @@ impl Launchers {
             let bed = bed_of(cell, &Ok(()));
             let topology = bed.ok().and_then(|bed| Topology::of(bed, &cell.knobs).ok());
             let Some(mut topology) = topology else {
-                continue; // A trial that is skipped.
+                continue; // Its trials are skipped.
             };
             if self.job.is_some() {
-                // Nodes that are not there are said when the run begins.
+                // The run itself reports missing nodes when it begins.
                 let _ = self.place(&mut topology);
             }
             let turns = cell.knobs.word("placement").as_deref() == Some(ONE_THREAD);
@@ -176,7 +177,7 @@ impl Launchers {
                 if is_own && program.is_none() && !self.prefixes.contains_key(&host.name) {
                     continue;
                 }
-                if !is_own && let Some(copy) = self.copying(host.name, &host.reach) {
+                if !is_own && let Some(copy) = self.copy_command(host.name, &host.reach) {
                     add(&copy);
                 }
                 let program = program.filter(|_| is_own);
@@ -186,8 +187,8 @@ impl Launchers {
         lines.iter().map(|line| format!("      {line}\n")).collect()
     }
 
-    /// The command that starts a host's agent, with these arguments. `program`: by that one in place of this, where the host
-    /// is of the command's own machine.
+    /// Command that starts a host's agent with these arguments. `program`: another build to start instead of this program, if the host is on
+    /// the command's own machine.
     pub fn command(
         &self,
         host: HostName,
@@ -195,9 +196,9 @@ impl Launchers {
         program: Option<&Path>,
         arguments: &[&str],
     ) -> Command {
-        // The running binary itself, even if the file was replaced since it was started.
-        let own = |of: &str| PathBuf::from(format!("/proc/{of}/exe"));
-        let agent = |of: &str| program.map_or_else(|| own(of), Path::to_path_buf);
+        // The running binary itself, even if the file was replaced after the start.
+        let own = |pid: &str| PathBuf::from(format!("/proc/{pid}/exe"));
+        let agent = |pid: &str| program.map_or_else(|| own(pid), Path::to_path_buf);
         if let Some([launcher, before @ ..]) = self.prefixes.get(&host).map(Vec::as_slice) {
             let mut command = Command::new(launcher);
             command.args(before);
@@ -210,7 +211,7 @@ impl Launchers {
             command.args(arguments);
             return command;
         }
-        // Its agent runs already, with its own arguments.
+        // The host's agent runs already, with its own arguments.
         if let Reach::Attach(_) = reach {
             return self.at(host, reach, &[]);
         }
@@ -220,7 +221,7 @@ impl Launchers {
         self.at(host, reach, &words)
     }
 
-    /// The command that runs these words at a host that is reached by another program.
+    /// Command that runs these words at a host.
     pub(super) fn at(&self, host: HostName, reach: &Reach, words: &[&str]) -> Command {
         let command = |prefix: &[String]| {
             let (program, before) = prefix.split_first().expect("no prefix is empty");
@@ -231,7 +232,7 @@ impl Launchers {
         match reach {
             Reach::Ssh(destination) => {
                 let mut command = command(&self.ssh);
-                // ssh hands one text to the shell there.
+                // ssh gives the host's shell a single text.
                 let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
                 command.arg("--").arg(destination);
                 command.arg(format!("exec {}", quoted.join(" ")));
@@ -242,7 +243,7 @@ impl Launchers {
                 command.args(words);
                 command
             }
-            // A step beside others, on all CPUs of the node that the job has.
+            // A step that shares the node with others, on all CPUs of the job.
             Reach::Slurm(node) => {
                 let mut command = Command::new("srun");
                 command.args(["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]);
@@ -261,8 +262,8 @@ impl Launchers {
         }
     }
 
-    /// How long an agent behind another program hears nothing before it puts back what it changed: longer than the command
-    /// waits for it, so that it is the command that says what happened.
+    /// Time without input after which an agent behind another program restores what it changed and ends. It is longer than the command
+    /// waits for an answer, so that the command reports first.
     pub fn lease(&self) -> Duration {
         self.silence_max * 3 / 2
     }
@@ -275,22 +276,22 @@ impl Launchers {
         });
         let pushed = pushed.map(|path| vec![path]);
         pushed.or_else(|| self.program.clone()).unwrap_or_else(|| {
+            // Nodes of a job see the files of the host that submitted it.
             let own = std::env::current_exe()
                 .ok()
                 .filter(|_| matches!(reach, Reach::Slurm(_)));
-            // The nodes of a job see the files of who submitted it.
             let own = own.map(|path| path.to_string_lossy().into_owned());
             vec![own.unwrap_or("tcpcost".to_string())]
         })
     }
 }
 
-/// A minute is more than any step of a trial takes but its own interval, and less than anybody waits for a dead host.
+/// Default limit on a host's silence. Apart from the measured interval, each step of a trial takes less than a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// A host on a busy machine is silent for a second.
+/// Shortest limit on a host's silence, because a host on a busy machine may be silent for a second.
 const SILENCE_LEAST: Duration = Duration::from_secs(2);
 
-/// What to do about an agent that could not be started, by what the programs that start it said; `None` where that says enough.
+/// Advice about an agent that could not be started, from the output `said` of the programs that start it. `None` if the output needs none.
 pub(super) fn advice(said: &str) -> Option<&'static str> {
     const LIBRARIES: [&str; 2] = ["error while loading shared libraries", "version `GLIBC"];
     const MISSING: [&str; 5] = [
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_lacks_is_said() {
+    fn advice_names_what_the_host_lacks() {
         let has = |said: &str, expected: &str| {
             let advice = advice(said).unwrap_or_default();
             assert!(advice.contains(expected), "{said}: {advice}");

@@ -1,4 +1,4 @@
-//! `tcpcost run`: every cell of a study, repetition by repetition, each trial on disk before the next.
+//! `tcpcost run`: measures every cell of a study, repetition by repetition. Each record is on disk before the next trial begins.
 
 mod access;
 mod baseline;
@@ -10,11 +10,10 @@ mod distance_wait;
 mod exact_instructions;
 mod functions;
 mod guests;
-mod hear;
 mod host;
 mod job;
-mod last_words;
 mod launcher;
+mod lines;
 mod needs;
 mod nodes;
 mod phases;
@@ -26,6 +25,7 @@ mod reap;
 mod runner;
 mod several;
 mod shell;
+mod stderr_tail;
 mod trial;
 mod warnings;
 
@@ -52,7 +52,7 @@ use crate::output;
 use crate::slurm::{self, Allocation};
 use crate::uperf;
 
-pub use self::baseline::{Baseline, directories, held};
+pub use self::baseline::{Baseline, directories, runs_at};
 pub use self::commands::Consent;
 pub use self::directory::{Directory, Overrides, RECORDS, StoredRun};
 pub use self::exact_instructions::ExactInstructions;
@@ -61,13 +61,13 @@ pub use self::guests::Boots;
 pub use self::launcher::Launchers;
 pub use self::several::stored;
 
-/// Requests to stop, for a command that conducts several runs.
+/// Watches for requests to stop, for a command that conducts several runs.
 pub fn requests_to_stop() -> anyhow::Result<Interrupt> {
     Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")
 }
 
-/// The first signal ends the run with a report of what is there; the second ends the agents, if they
-/// do not end by themselves; the third leaves the report out.
+/// Number of signals that ends the process at once. The first signal ends the run with a report of the records so far; the
+/// second kills agents that have not ended by themselves; the third ends the process without a report.
 const ENDS_AT_ONCE: u32 = 3;
 
 /// Runs a study as the command line says.
@@ -101,7 +101,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
                 None => Directory::open(path)?,
             };
             let checked = launchers.consent.check(&run.study, &run.overrides);
-            checked.inspect_err(|_| store.made.discard())?;
+            checked.inspect_err(|_| store.created.remove())?;
             (store, run)
         }
         (None, _) => {
@@ -119,7 +119,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             launchers.consent = launchers.consent.with_typed(&overrides);
             launchers.consent.check(&study, &overrides)?;
             if args.guest.is_some() {
-                // Before there is a directory that nothing will be in.
+                // Checked first, so that no empty directory is left if guests are not available.
                 tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
             }
             let path = args
@@ -141,14 +141,14 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         launchers.job = Allocation::here()?;
     }
     if let (true, Some(job)) = (study.awaits_nodes(), &launchers.job) {
-        study = store.settle(job.host_names())?;
+        study = store.set_nodes(job.host_names())?;
     }
     let asked = overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
         launchers.consent.check(&study, &overrides)?;
         let boots = Boots::new(&study, &text, &overrides, kernel, args.jobs);
-        // Nothing will be in it.
-        let boots = boots.inspect_err(|_| store.made.discard())?;
+        // Without guests the directory stays empty.
+        let boots = boots.inspect_err(|_| store.created.remove())?;
         return conduct_in_guests(
             &mut store,
             &study,
@@ -159,7 +159,7 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
         );
     }
     if overrides.exact_instructions == Some(ExactInstructions::Here) {
-        // Who booted this guest reports.
+        // The run that booted this guest makes the report.
         let Conducted { ended, .. } = trials(&mut store, &study, records, launchers, true)?;
         return ended.map(|_| Exit::Ok);
     }
@@ -173,14 +173,14 @@ pub fn run(args: &cli::RunArgs) -> anyhow::Result<Exit> {
     )
 }
 
-/// What `--dry-run` prints.
+/// Returns the output of `--dry-run`.
 fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
     let in_guests = overrides.exact_instructions.is_some();
     let mut text = plan::dry_run(study) + &needs::dry_run(study);
-    if let Some(guests) = commands::of_guests(overrides) {
+    if let Some(guests) = commands::guest_command(overrides) {
         text += &format!(
             "guests are booted by: {}\n",
-            shell::for_a_shell(guests.split(' '))
+            shell::command_line(guests.split(' '))
         );
     }
     let commands = launchers.dry_run(study);
@@ -194,7 +194,7 @@ fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> Strin
     text
 }
 
-/// Does what is left of a study's trials, and reports.
+/// Runs the remaining trials of a study, and reports.
 pub fn conduct(
     store: &mut Directory,
     study: &Study,
@@ -207,13 +207,15 @@ pub fn conduct(
     report(store, study, &records, ended, baseline, telling)
 }
 
-/// What came of a run's trials: all records there are, and whether it was interrupted, or what ended it.
+/// Result of a run's trials.
 struct Conducted {
+    /// Earlier records and new ones.
     records: Vec<Record>,
+    /// True if the run was interrupted, or the error that ended it early.
     ended: anyhow::Result<bool>,
 }
 
-/// Does what is left of a study's trials.
+/// Runs the remaining trials of a study.
 fn trials(
     store: &mut Directory,
     study: &Study,
@@ -223,8 +225,8 @@ fn trials(
 ) -> anyhow::Result<Conducted> {
     let since = Instant::now();
     launchers.consent.check(study, &Overrides::default())?;
-    // As who this is; in a user namespace it is somebody else. A failure is no reason not to run.
-    if let Err(error) = host::put_back("a killed run") {
+    // Before the process enters a user namespace, where it is another user. After a failure the run goes on all the same.
+    if let Err(error) = host::restore("a killed run") {
         output::say!("tcpcost: {}", line(&error));
     }
     // Before any thread exists: a process with threads cannot enter a user namespace.
@@ -238,8 +240,8 @@ fn trials(
         progress.say(&format!("tcpcost: {}", warning.text));
     }
     let mut runner = Runner::new(study, records, since, launchers, &access);
-    let ended = runner.all(store, &mut events, &mut progress);
-    // Whatever ended it: agents are gone, the host is as it was, and what is there is reported.
+    let ended = runner.run(store, &mut events, &mut progress);
+    // Also after an error: ends the agents and restores the host, so that the records so far can be reported.
     let ended = runner.leave_bed().and(ended);
     progress.finish();
     Ok(Conducted {
@@ -274,15 +276,16 @@ pub fn conduct_in_guests(
     Ok(exit)
 }
 
-/// A study's text, and how its file is called in errors.
+/// Text of a study.
 pub struct Source<'a> {
-    /// The text.
+    /// Contents of the study file.
     pub text: &'a str,
-    /// Its name.
+    /// Name of the file in error messages.
     pub file: &'a str,
 }
 
-/// Measures a study in guests, into a directory, in which an earlier run of the same goes on; `None` if it was interrupted.
+/// Measures a study in guests, and writes the records to the directory `path`. Continues a run of the same study that is there.
+/// `None` if the run was interrupted.
 pub fn in_guests(
     path: &Path,
     source: &Source<'_>,
@@ -296,14 +299,14 @@ pub fn in_guests(
     consent.check(&study, overrides)?;
     let asked = overrides.exact_instructions.as_ref();
     let Some(kernel) = asked.and_then(ExactInstructions::kernel) else {
-        anyhow::bail!("not asked for in guests");
+        anyhow::bail!("this run does not ask for guests");
     };
     let boots = Boots::new(&study, source.text, overrides, kernel, at_once)?;
     let (mut store, mut records) = if path.join(RECORDS).exists() {
         let (store, run) = Directory::open(path)?;
         if run.overrides.exact_instructions != overrides.exact_instructions || run.study != study {
             return Err(usage(format!(
-                "{} holds a run of something else: choose another --out",
+                "{} holds a run of another study or with other options: choose another --out",
                 path.display()
             )));
         }
@@ -318,7 +321,7 @@ pub fn in_guests(
     Ok((!interrupted?).then(|| Summary::new(&study, &records)))
 }
 
-/// Tells what came of a run; `ended` is whether it was interrupted, or what ended it.
+/// Writes and prints the report of a run. `ended`: true if the run was interrupted, or the error that ended it.
 fn report(
     store: &Directory,
     study: &Study,
@@ -329,7 +332,7 @@ fn report(
 ) -> anyhow::Result<Exit> {
     let mut summary = Summary::new(study, records);
     if let Some(baseline) = baseline {
-        baseline.hold(&mut summary, &[]);
+        baseline.add_verdicts(&mut summary, &[]);
     }
     let consent = match commands::named(study, &Overrides::default()).is_empty() {
         true => "",
@@ -341,14 +344,14 @@ fn report(
     let interrupted = ended?;
     if interrupted {
         output::say!(
-            "tcpcost: interrupted; go on with: tcpcost run{consent} --resume {}",
+            "tcpcost: interrupted; continue with: tcpcost run{consent} --resume {}",
             store.path().display()
         );
     }
     page.and(printed)?;
     output::say_what_is_missing(&summary);
     if let (Some(baseline), false) = (baseline, telling.quiet) {
-        baseline.say_second_clock(&summary);
+        baseline.suggest_guests(&summary);
     }
     if telling.output.has(Format::Text) && !telling.quiet {
         let directory = store.path().display();
@@ -381,10 +384,10 @@ fn overrides(args: &cli::RunArgs, study: String) -> anyhow::Result<Overrides> {
     })
 }
 
-/// Another build of this program, of `tcpcost=PATH`; absolute, since a bed's agents may be elsewhere.
+/// Path of another build of this program, from `tcpcost=PATH`. The path is absolute, because agents may run in another directory.
 ///
 /// # Errors
-/// It is none.
+/// `PATH` is not a build of tcpcost.
 pub fn build(text: &str) -> anyhow::Result<PathBuf> {
     let wrong = |what: String| usage(format!("--with {text}: {what}"));
     let path = text
@@ -396,23 +399,23 @@ pub fn build(text: &str) -> anyhow::Result<PathBuf> {
     if !path.is_file() {
         return Err(wrong("not a program".to_string()));
     }
-    // Another program would end a bed's first agent with whatever it says of arguments that it does not know.
-    let mut asks = Command::new(&path);
-    let told = asks
+    // Asked now, because the agents of another program would fail later with an unclear message.
+    let mut version = Command::new(&path);
+    let printed = version
         .arg("--version")
         .stdin(Stdio::null())
         .output()
         .map_err(|error| wrong(error.to_string()))?;
-    match String::from_utf8_lossy(&told.stdout).starts_with("tcpcost ") {
+    match String::from_utf8_lossy(&printed.stdout).starts_with("tcpcost ") {
         true => Ok(path),
         false => Err(wrong("not a build of tcpcost".to_string())),
     }
 }
 
-/// `KNOB=VALUE`, each.
+/// Splits each `KNOB=VALUE` of an option into knob and value.
 ///
 /// # Errors
-/// No `=`.
+/// A text has no `=`.
 pub fn pairs(flag: &str, texts: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let pair = |text: &String| match text.split_once('=') {
         Some((knob, value)) => Ok((knob.trim().to_string(), value.trim().to_string())),
@@ -423,10 +426,10 @@ pub fn pairs(flag: &str, texts: &[String]) -> anyhow::Result<Vec<(String, String
     texts.iter().map(pair).collect()
 }
 
-/// An option in percent, over 1.
+/// Converts an option in percent to a fraction of 1.
 ///
 /// # Errors
-/// Not from 0 to below 100.
+/// The percentage is below 0, or 100 or more.
 pub fn percentage(flag: &str, percent: Option<f64>) -> anyhow::Result<Option<f64>> {
     match percent {
         Some(percent) if !(0.0..100.0).contains(&percent) => Err(usage(format!(
@@ -436,11 +439,11 @@ pub fn percentage(flag: &str, percent: Option<f64>) -> anyhow::Result<Option<f64
     }
 }
 
-/// Where a run's directory is made unless the command line says.
+/// Path of a run's new directory if the command line names none.
 pub fn default_directory(study: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let parent = PathBuf::from("tcpcost-out");
-    // A script's second run may begin within the same second.
+    // Two runs of a script may begin within the same second.
     let mut names = std::iter::once(format!("{study}-{now}"))
         .chain((2..).map(|count| format!("{study}-{now}-{count}")));
     let free = names.find(|name| !parent.join(name).exists());

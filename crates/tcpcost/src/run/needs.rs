@@ -1,12 +1,12 @@
-//! What the trials of a study need of machines, for `--dry-run` and for the agents that check it.
+//! Memory, disk and other needs of a study's trials, for `--dry-run` and for the agents, which check them.
 
 use tcpcost_study::units::about_bytes;
 use tcpcost_study::{HostName, Knobs, Needs, StackKind, Study, Topology, WorkloadSettings};
 
 use super::access::bed_of;
 
-/// Needs of these hosts, which are on one machine. `cpus`: how many CPUs a host has; `instances`: instances of our TCP.
-/// Knobs that contradict each other need nothing: their trial is refused.
+/// Needs of these hosts, which are on one machine. `cpus`: number of CPUs of a host; `instances`: instances of our TCP. Contradictory
+/// knobs need nothing, because their trial is refused.
 pub fn of_machine(
     topology: &Topology,
     knobs: &Knobs,
@@ -28,8 +28,8 @@ pub fn of_machine(
     each.fold(Needs::default(), |sum, needs| sum.and(&needs))
 }
 
-/// One line about the cell that needs most, as far as is known without the hosts: threads that the study leaves open are one for
-/// each of its CPUs, or one.
+/// One line about the cell that needs most, as far as known without the hosts. Without the knob `threads` a host counts as having one
+/// thread for each of its listed CPUs, or one.
 pub fn dry_run(study: &Study) -> String {
     let of_cell = |cell: &tcpcost_study::Cell| {
         let bed = bed_of(cell, &Ok(())).ok()?;

@@ -1,6 +1,6 @@
-//! The agents of a bed's hosts, and the one queue on which the command waits for them.
+//! The agents of a bed's hosts, and the queue of their answers.
 //!
-//! Does not know what the questions mean: `bed` and `trial` do.
+//! Does not know the meaning of the questions, which `bed` and `trial` ask.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -19,40 +19,40 @@ use tcpcost_counts::printable_json;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
-use super::hear::{self, excerpt};
-use super::last_words::LastWords;
 use super::launcher::{Launchers, advice};
+use super::lines::{self, excerpt};
 use super::reap::{LEAVE_MAX, end, ended_within, reap};
+use super::stderr_tail::StderrTail;
 
-/// Something the command waits for.
+/// Event that the command waits for.
 #[derive(Debug)]
 pub enum Event {
-    /// A line of an agent of this generation: whose, and what.
+    /// Line of an agent: its generation, the host, and the text.
     Line(u64, HostName, String),
-    /// An agent of this generation is heard no more, and with it all of its hosts: it closed its standard output, or said what
-    /// no agent says.
+    /// No more lines of an agent, for any of its hosts: its generation, its first host, and the reason. Without a reason the agent
+    /// closed its standard output; with one, the output could not be read or broke the protocol.
     Gone(u64, HostName, Option<String>),
-    /// It was asked to stop: what was asked is in [`Events::interrupt`].
+    /// A request to stop: [`Events::interrupt`] has its state.
     Wake,
 }
 
-/// Where events come together.
+/// Queue of the events of all agents.
 pub struct Events {
     sender: SyncSender<Event>,
     receiver: Receiver<Event>,
-    /// Counts the sets of agents, so that a dead one's last words are not taken for a live one's.
+    /// Number of the current set of agents, so that late lines of a dead agent are not attributed to its successor.
     generation: u64,
-    /// Whether it was asked to stop.
+    /// Requests to stop.
     pub interrupt: Interrupt,
 }
 
 impl Events {
-    /// An empty queue, whose waits end when it is asked to stop.
+    /// Makes an empty queue. A request to stop ends a wait for its next event.
     pub fn new(interrupt: Interrupt) -> Events {
-        // One event waits: a thread that hears an agent hears no more of it meanwhile, so memory is bounded by hosts.
+        // The queue has room for one event. A reader thread blocks while it is full, so memory is limited by the number of hosts.
         let (sender, receiver) = sync_channel(1);
         let waker = sender.clone();
-        // Where the queue is full, its reader looks at the interrupt after the event that is in it.
+        // If the queue is full, its receiver checks the interrupt after the queued event.
         interrupt.on_each(move || drop(waker.try_send(Event::Wake)));
         Events {
             sender,
@@ -69,12 +69,12 @@ pub enum AskError {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// A knob cannot be had here.
+    /// A knob is not available here.
     #[error("{knob}: {reason}")]
     Unsupported {
-        /// Which.
+        /// Name of the knob.
         knob: String,
-        /// Why.
+        /// Why it is not available.
         reason: String,
     },
     /// The host says that it failed.
@@ -83,7 +83,7 @@ pub enum AskError {
     /// A host could not connect to another.
     #[error(
         "{on}: no data connection to {to} at {target}: {reason}; {}",
-        whats_likely(reason)
+        likely_cause(reason)
     )]
     Unreached {
         /// The host that connects.
@@ -92,29 +92,29 @@ pub enum AskError {
         to: HostName,
         /// Where it listens.
         target: SocketAddr,
-        /// What connect said.
+        /// Error of connect.
         reason: String,
     },
-    /// The host's agent is dead or does not keep to the protocol: the bed is no longer usable.
+    /// The host's agent is dead or broke the protocol: the bed can no longer be used.
     #[error("{0} agent: {1}")]
     Gone(HostName, String),
-    /// The host's agent cannot be started, or is of another version: no other trial would do better.
+    /// The host's agent cannot be started or has another version: every other trial would fail, too.
     #[error("{0} agent: {1}")]
     Unfit(HostName, String),
 }
 
-/// Why a host whose agent listens is not reached, and what to do.
-fn whats_likely(reason: &str) -> &'static str {
+/// Likely cause of a failed connection to a host whose agent listens, and what to do about it.
+fn likely_cause(reason: &str) -> &'static str {
     if reason.contains("Network is unreachable") {
-        "no route leads there: look at `device` and `address` of both hosts"
+        "there is no route: check `device` and `address` of both hosts"
     } else if reason.contains("no answer") {
-        "a firewall drops it, most likely: open the ports that the knob data_ports names (docs/fleet.md)"
+        "most likely a firewall drops it: open the ports that the knob data_ports names (docs/fleet.md)"
     } else {
-        "a firewall refuses it, most likely: open the ports that the knob data_ports names (docs/fleet.md)"
+        "most likely a firewall refuses it: open the ports that the knob data_ports names (docs/fleet.md)"
     }
 }
 
-/// Of hosts that failed at the same question, the first of them first; `None` without any.
+/// Error of hosts that failed at the same question, in the order of `failures`. `None` if no host failed.
 fn all_failed(failures: Vec<(HostName, String)>) -> Option<AskError> {
     let more = failures.len().saturating_sub(FAILURES_SHOWN);
     let mut failures = failures.into_iter().take(FAILURES_SHOWN);
@@ -123,97 +123,100 @@ fn all_failed(failures: Vec<(HostName, String)>) -> Option<AskError> {
         reason += &format!("; then {host}: {then}");
     }
     if more > 0 {
-        reason += &format!("; then {more} hosts more");
+        reason += &format!("; then {more} more hosts");
     }
     Some(AskError::Failed(host, reason))
 }
 
-/// The first is the cause, most likely; one of hundreds of hosts that lost their connections tells as much as all.
+/// Failures in an error. The first is most likely the cause; the others usually lost their connections because of it.
 const FAILURES_SHOWN: usize = 2;
 
-/// An answer to another question.
+/// Error of a host that answered another question than it was asked.
 pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
     AskError::Gone(host, format!("answered out of turn: {answer:?}"))
 }
 
-/// Connections are set up within half a minute and a millisecond for each (`agent/src/trial.rs`), of which a host has
-/// 30,000 at most.
+/// Time limit for setting up connections: half a minute and a millisecond for each connection (`agent/src/trial.rs`). A host has at
+/// most 30,000.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
-/// Of a host whose settings somebody holds: more than it waits for that.
+/// Additional time for the answer of a host that waits until another run releases its settings.
 const HOLD_MAX: Duration = Duration::from_secs(5);
-/// A standing agent that is started anew is there within a second, unless whoever starts it waits between two starts.
-const AGAIN: Duration = Duration::from_secs(1);
-/// An agent that runs already has a lease that this command does not know: it hears of the command as often as by the default.
-const BEAT_MAX: Duration = Duration::from_secs(15);
-/// Delay of a wait from which on this process counts as stopped, for example by Ctrl-Z.
+/// Interval between attempts to reach a standing agent. An agent that is restarted is there within a second, unless its supervisor waits
+/// between two starts.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Limit on the interval between heartbeats. A standing agent has a lease that this command does not know, so the interval fits the
+/// default lease.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
+/// Shortest delay of a wait after which this process counts as stopped, for example by Ctrl-Z.
 const LATE_LEAST: Duration = Duration::from_secs(1);
-/// How long a write waits before it looks for a request to stop.
+/// Interval at which a blocked write checks for a request to stop.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
-/// A program whose agent has ended ends by itself.
+/// Limit on the wait for the end of a program whose agent has ended.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// A process that answers for one host, or for several.
 struct Process {
     child: Child,
-    /// `None` once it is told to end.
+    /// `None` after the process was asked to end.
     stdin: Option<ChildStdin>,
-    /// What another program, by which the host is reached, says of itself and of the host.
-    last_words: Option<LastWords>,
-    /// Whether it was silent for too long: its end is not waited for.
+    /// Standard error of the program by which the host is reached. `None` if the host needs no such program.
+    stderr_tail: Option<StderrTail>,
+    /// True if the process was silent for too long or broke the protocol: it is killed without a wait for its end.
     given_up: bool,
 }
 
 /// One host's agent.
 struct Node {
     host: HostName,
-    /// The process that answers for it.
+    /// Index of the process that answers for the host.
     process: usize,
     answers: VecDeque<Answer>,
-    /// Questions that it has not answered.
-    asked: usize,
+    /// Number of questions without an answer.
+    unanswered: usize,
     hello: Option<Hello>,
     /// Time at which a host without an answer is given up. `None` before the first question.
     due: Option<Instant>,
-    /// Whether it was asked to run and has not answered.
+    /// True if the last question was to run and has no answer yet.
     runs: bool,
 }
 
-/// What hears an agent's standard output, on a thread of its own.
-struct Hearing {
+/// Reader of an agent's standard output, on a thread of its own.
+struct AgentReader {
     generation: u64,
     /// Hosts that the agent answers for: at least one.
     hosts: Vec<HostName>,
-    is_far: bool,
+    /// True if another program is between this process and the agent.
+    is_remote: bool,
     sender: SyncSender<Event>,
 }
 
-impl Hearing {
-    /// Hears lines until their end, or until one breaks the protocol.
+impl AgentReader {
+    /// Reads lines until the end of the output, or until a line breaks the protocol.
     fn run(self, stdout: ChildStdout) {
-        let why = self.lines(&mut BufReader::new(stdout)).err();
+        let why = self.forward_lines(&mut BufReader::new(stdout)).err();
         let why = why.map(|error| error.to_string());
-        // The command may have ended; then nobody listens and that is fine.
+        // An error means that the command has ended and has no receiver any more, which is fine.
         let _ = self
             .sender
             .send(Event::Gone(self.generation, self.hosts[0], why));
     }
 
-    fn lines(&self, stdout: &mut BufReader<ChildStdout>) -> io::Result<()> {
+    fn forward_lines(&self, stdout: &mut BufReader<ChildStdout>) -> io::Result<()> {
         let mut greeting_bytes = 0;
         let mut has_answered = false;
-        while let Some(line) = hear::line(stdout, ANSWER_BYTES_MAX)? {
-            // A line that is no host's answer counts as the first host's, which then breaks the protocol.
+        while let Some(line) = lines::read_line(stdout, ANSWER_BYTES_MAX)? {
+            // A line without the name of a host is attributed to the first host, and breaks the protocol there.
             let answer = line.split_once(' ').and_then(|(host, answer)| {
                 let host = self.hosts.iter().find(|own| own.as_str() == host)?;
                 Some((*host, answer.to_string()))
             });
-            // Before the agent's first word the shell there may greet (a `.bashrc` that prints).
+            // The shell of a remote host may print a greeting before the agent's first answer (a `.bashrc` that prints).
             let is_json = |(_, answer): &(HostName, String)| answer.starts_with('{');
-            if self.is_far && !has_answered && !answer.as_ref().is_some_and(is_json) {
+            if self.is_remote && !has_answered && !answer.as_ref().is_some_and(is_json) {
                 greeting_bytes += line.len();
                 if greeting_bytes > GREETING_BYTES_MAX {
                     let reason = format!(
-                        "greeted with more than {} KiB and no answer",
+                        "printed more than {} KiB before its first answer",
                         GREETING_BYTES_MAX >> 10
                     );
                     return Err(io::Error::new(ErrorKind::InvalidData, reason));
@@ -231,12 +234,12 @@ impl Hearing {
     }
 }
 
-/// What a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
+/// Limit on the greeting that a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
 /// Time limit of a trial.
 #[derive(Debug, Clone, Copy)]
-struct Bound {
+struct TrialLimit {
     began: Instant,
     end: Instant,
 }
@@ -247,20 +250,21 @@ pub struct Nodes {
     nodes: Vec<Node>,
     generation: u64,
     interrupt: Interrupt,
-    /// Hosts that said of the last question to all that they failed, as they said it.
+    /// Hosts that failed at the last question to several hosts, in the order of their answers.
     failed: Vec<HostName>,
     /// Limit on the time that a host may be silent.
     silence_max: Duration,
-    /// Limit of the running trial. `None` if the run has no time limit.
-    bound: Option<Bound>,
-    /// When such hosts are told again that the command is there.
-    next_beat: Instant,
-    /// How long the trial's traffic takes, from the order to run.
+    /// Time limit of the running trial. `None` if the run has no time limit.
+    trial_limit: Option<TrialLimit>,
+    /// Time of the next heartbeat to agents behind another program.
+    next_heartbeat: Instant,
+    /// Time from the order to run until the trial's traffic ends.
     pub run_takes: Duration,
 }
 
 impl Nodes {
-    /// Starts an agent for each host, one for all that are reached in memory or take turns in one thread, and hears who they are.
+    /// Starts the agents and exchanges greetings with them. Hosts that are reached in memory or take turns in one thread share one
+    /// agent; each other host has its own.
     pub fn start(
         events: &mut Events,
         topology: &Topology,
@@ -276,12 +280,12 @@ impl Nodes {
             interrupt: events.interrupt.clone(),
             failed: Vec::new(),
             silence_max: launchers.silence_max,
-            bound: None,
-            next_beat: Instant::now(),
+            trial_limit: None,
+            next_heartbeat: Instant::now(),
             run_takes: Duration::ZERO,
         };
         launchers.push(topology, &events.interrupt)?;
-        let of_one_process: Vec<HostName> = topology
+        let in_one_process: Vec<HostName> = topology
             .hosts
             .iter()
             .filter(|host| turns || host.reach == Reach::Memory)
@@ -290,15 +294,15 @@ impl Nodes {
         for host in &topology.hosts {
             if let (Some(program), false) = (program, host.reach.is_own()) {
                 let text = format!(
-                    "{} is of this machine: a host that is reached by another program runs its own tcpcost, or this one by --hosts push=on",
+                    "{} is a file of this machine, but the host is reached by another program: such a host runs its own tcpcost, or a copy of this one with --hosts push=on",
                     program.display()
                 );
                 return Err(AskError::Unfit(host.name, text));
             }
             let alone = [host.name];
-            let hosts = match of_one_process.first() {
-                _ if !of_one_process.contains(&host.name) => &alone[..],
-                Some(first) if *first == host.name => &of_one_process,
+            let hosts = match in_one_process.first() {
+                _ if !in_one_process.contains(&host.name) => &alone[..],
+                Some(first) if *first == host.name => &in_one_process,
                 _ => continue,
             };
             let command = launchers.agent(hosts, &host.reach, program, turns);
@@ -311,7 +315,7 @@ impl Nodes {
                 host,
                 process,
                 answers: VecDeque::new(),
-                asked: 0,
+                unanswered: 0,
                 hello: None,
                 due: None,
                 runs: false,
@@ -331,7 +335,7 @@ impl Nodes {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if !reach.is_own() {
             command.stderr(Stdio::piped());
-            // Ctrl-C is for the command, which ends its agents; this program would not pass it on.
+            // Ctrl-C is for the command, which then ends its agents. The program between them would die without passing it on.
             tcpcost_signals::unblocked(&mut command).process_group(0);
         }
         let mut child = command
@@ -339,28 +343,28 @@ impl Nodes {
             .with_context(|| format!("start {}", command.get_program().display()))?;
         let stdin = child.stdin.take().expect("stdin is piped");
         if !reach.is_own() {
-            // One that takes nothing must not keep the command.
+            // A program that does not read its input must not block the command.
             rustix::io::ioctl_fionbio(&stdin, true).context("make a pipe non-blocking")?;
         }
         let stdout = child.stdout.take().expect("stdout is piped");
-        let last_words = child.stderr.take().map(LastWords::hear);
-        let hearing = Hearing {
+        let stderr_tail = child.stderr.take().map(StderrTail::read);
+        let reader = AgentReader {
             generation: self.generation,
             hosts: hosts.to_vec(),
-            is_far: !reach.is_own(),
+            is_remote: !reach.is_own(),
             sender: events.sender.clone(),
         };
-        std::thread::spawn(move || hearing.run(stdout));
+        std::thread::spawn(move || reader.run(stdout));
         Ok(Process {
             child,
             stdin: Some(stdin),
-            last_words,
+            stderr_tail,
             given_up: false,
         })
     }
 
-    /// Hears who each agent is; each must be of this version. One that runs already may just be started anew: it is tried
-    /// again, as long as a host may be silent.
+    /// Asks each agent for its greeting, and checks that all have this version. Retries a standing agent, which may be restarting,
+    /// for as long as a host may be silent.
     fn greet(
         &mut self,
         events: &Events,
@@ -377,7 +381,7 @@ impl Nodes {
         };
         for &host in &hosts {
             match self.ask(host, &ask) {
-                // That it is gone is heard below.
+                // The loop below notices that the agent is gone.
                 Err(_) if standing(host).is_some() => {}
                 asked => asked?,
             }
@@ -394,9 +398,9 @@ impl Nodes {
                 };
                 if !waited_for.contains(&gone) {
                     waited_for.push(gone);
-                    crate::output::say!("tcpcost: {gone} is waited for: {reason}");
+                    crate::output::say!("tcpcost: waiting for {gone}: {reason}");
                 }
-                if self.interrupt.wait(1, AGAIN) {
+                if self.interrupt.wait(1, RETRY_PAUSE) {
                     return Err(AskError::Interrupted);
                 }
                 let command = launchers.command(gone, reach, None, &[]);
@@ -405,7 +409,7 @@ impl Nodes {
                     started.map_err(|error| AskError::Unfit(gone, format!("{error:#}")))?;
                 let process = self.node(gone).process;
                 self.processes[process] = started;
-                self.node(gone).asked = 0;
+                self.node(gone).unanswered = 0;
                 let _ = self.ask(gone, &ask);
             };
             let Answer::Hello(hello) = answer else {
@@ -430,19 +434,19 @@ impl Nodes {
         node.expect("the topology's hosts have an agent each")
     }
 
-    /// Whether a host was given up for its silence. It may still be there, and hold its settings.
+    /// True if a host was given up. It may still be there and hold its settings.
     pub fn has_given_up(&self) -> bool {
         self.processes.iter().any(|process| process.given_up)
     }
 
-    /// Who a host's agent is.
+    /// Greeting of a host's agent.
     pub fn hello(&self, host: HostName) -> &Hello {
         let node = self.nodes.iter().find(|node| node.host == host);
         let hello = node.and_then(|node| node.hello.as_ref());
         hello.expect("every agent has said hello")
     }
 
-    /// Number of the process that answers as this host.
+    /// Index of the process that answers for a host.
     pub fn process(&self, host: HostName) -> usize {
         let node = self.nodes.iter().find(|node| node.host == host);
         node.expect("every host has an agent").process
@@ -456,15 +460,15 @@ impl Nodes {
             .collect()
     }
 
-    /// Sets the time limit of the next trial: a host that has not answered by then is given up. With `None` only the limit on
-    /// silence holds.
-    pub fn bound(&mut self, time: Option<Duration>) {
+    /// Sets the time limit of the next trial: a host that has not answered by then is given up. With `None` there is only the limit
+    /// on silence.
+    pub fn limit_trial(&mut self, time: Option<Duration>) {
         let began = Instant::now();
         let end = time.and_then(|time| began.checked_add(time));
-        self.bound = end.map(|end| Bound { began, end });
+        self.trial_limit = end.map(|end| TrialLimit { began, end });
     }
 
-    /// Asks without waiting.
+    /// Asks a host without waiting for the answer.
     pub fn ask(&mut self, host: HostName, ask: &Ask) -> Result<(), AskError> {
         let line = serde_json::to_string(ask).expect("questions have only text keys");
         let takes = match ask {
@@ -474,21 +478,23 @@ impl Nodes {
             _ => Duration::ZERO,
         };
         let silent = Instant::now() + takes + self.silence_max;
-        let due = self.bound.map_or(silent, |bound| bound.end.min(silent));
+        let due = self
+            .trial_limit
+            .map_or(silent, |limit| limit.end.min(silent));
         let node = self.node(host);
         node.runs = matches!(ask, Ask::Run(_));
-        node.asked += 1;
+        node.unanswered += 1;
         node.due = Some(due);
         let process = node.process;
         self.write(process, format!("{host} {line}\n").as_bytes())
             .map_err(|error| {
                 let how = self.how_ended(process);
-                let how = how.unwrap_or_else(|| format!("does not listen: {error}"));
+                let how = how.unwrap_or_else(|| format!("does not read its input: {error}"));
                 self.gone(host, &how)
             })
     }
 
-    /// Writes to an agent. One behind another program that takes nothing is given up as if it were silent.
+    /// Writes to an agent. Gives up an agent behind another program if it does not read its input for as long as it may be silent.
     fn write(&mut self, process: usize, mut bytes: &[u8]) -> io::Result<()> {
         let until = Instant::now() + self.silence_max;
         let stdin = self.processes[process].stdin.as_mut();
@@ -498,7 +504,7 @@ impl Nodes {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Only the pipe to one behind another program does not block.
+                // Only the pipe to a program that reaches another host is non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let now = Instant::now();
                     if now >= until || self.interrupt.is_set() {
@@ -519,12 +525,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether another program is between this one and the agent.
-    fn is_far(&self, process: usize) -> bool {
-        self.processes[process].last_words.is_some()
+    /// True if another program is between this process and the agent.
+    fn is_remote(&self, process: usize) -> bool {
+        self.processes[process].stderr_tail.is_some()
     }
 
-    /// How a process ended; `None` if it does not end soon.
+    /// Says how a process ended. `None` if it does not end soon.
     fn how_ended(&mut self, process: usize) -> Option<String> {
         let child = &mut self.processes[process].child;
         ended_within(child, END_MAX).then(|| match child.wait() {
@@ -533,17 +539,19 @@ impl Nodes {
         })
     }
 
-    /// That an agent is gone, with how its process ended and what that said last.
+    /// Error of an agent that is gone: `how` its process ended, and the last lines of its standard error.
     fn gone(&mut self, host: HostName, how: &str) -> AskError {
         let process = self.node(host).process;
         let Process {
-            child, last_words, ..
+            child, stderr_tail, ..
         } = &mut self.processes[process];
-        let said = last_words.as_ref().filter(|_| ended_within(child, END_MAX));
-        match said.and_then(LastWords::take) {
+        let said = stderr_tail
+            .as_ref()
+            .filter(|_| ended_within(child, END_MAX));
+        match said.and_then(StderrTail::take) {
             None => AskError::Gone(host, how.to_string()),
             Some(said) => {
-                // One that has greeted was there.
+                // The advice is about agents that cannot be started: this one has not greeted yet.
                 let is_new = self.node(host).hello.is_none();
                 let advice = advice(&said).filter(|_| is_new);
                 let advice = advice.map_or(String::new(), |advice| format!(" ({advice})"));
@@ -552,7 +560,7 @@ impl Nodes {
         }
     }
 
-    /// A host whose agent has ended: what others then say follows from it.
+    /// Error of a host whose agent has ended. Failures of other hosts are consequences of this. `None` if all agents run.
     fn ended(&mut self) -> Option<AskError> {
         let mut processes = self.processes.iter_mut().enumerate();
         let (process, status) = processes.find_map(|(index, process)| {
@@ -569,10 +577,10 @@ impl Nodes {
         loop {
             if let Some(answer) = self.node(host).answers.pop_front() {
                 let process = self.node(host).process;
-                let is_far = self.is_far(process);
+                let is_remote = self.is_remote(process);
                 return match answer {
-                    // Which of many has not what others have.
-                    Answer::Unsupported { knob, reason } if is_far => {
+                    // Names the host, because the others may support it.
+                    Answer::Unsupported { knob, reason } if is_remote => {
                         let reason = format!("{host}: {reason}");
                         Err(AskError::Unsupported { knob, reason })
                     }
@@ -591,7 +599,7 @@ impl Nodes {
             }
             match self.next(events, host)? {
                 Some(Event::Line(generation, from, line)) if generation == self.generation => {
-                    self.take(from, &line)?;
+                    self.add_answer(from, &line)?;
                 }
                 Some(Event::Gone(generation, from, Some(why))) if generation == self.generation => {
                     return Err(self.broken(from, why));
@@ -610,15 +618,15 @@ impl Nodes {
         }
     }
 
-    /// Takes in a line that a host said: the answer to a question.
-    fn take(&mut self, from: HostName, line: &str) -> Result<(), AskError> {
+    /// Parses a line as a host's answer, and queues it.
+    fn add_answer(&mut self, from: HostName, line: &str) -> Result<(), AskError> {
         let answer = serde_json::from_str(&printable_json(line))
             .map_err(|error| self.broken(from, format!("said {:?}: {error}", excerpt(line))))?;
         let node = self.node(from);
-        if node.asked == 0 {
-            return Err(self.broken(from, "answered what it was not asked".to_string()));
+        if node.unanswered == 0 {
+            return Err(self.broken(from, "answered without a question".to_string()));
         }
-        node.asked -= 1;
+        node.unanswered -= 1;
         node.runs = false;
         let answer = match answer {
             Answer::Failed { reason } => Answer::Failed {
@@ -637,83 +645,83 @@ impl Nodes {
         Ok(())
     }
 
-    /// A host whose agent does not keep to the protocol: nothing that it says is of use, and its end is not waited for.
+    /// Error of a host whose agent broke the protocol. The agent will be killed without a wait for its end.
     fn broken(&mut self, host: HostName, why: String) -> AskError {
         let process = self.node(host).process;
         self.processes[process].given_up = true;
         AskError::Gone(host, why)
     }
 
-    /// The next event; `None` where something else was due first.
+    /// Waits for the next event. `None` if a heartbeat or a limit was due first.
     fn next(&mut self, events: &Events, host: HostName) -> Result<Option<Event>, AskError> {
         let Some(due) = self.node(host).due else {
             let event = events.receiver.recv();
-            return Ok(Some(event.expect("the queue holds a sender of its own")));
+            return Ok(Some(event.expect("the queue has a sender itself")));
         };
         let now = Instant::now();
         if now >= due {
             let process = self.node(host).process;
             self.processes[process].given_up = true;
-            let text = match self.bound.filter(|bound| bound.end <= due) {
-                Some(bound) => format!("no end after {} s", (now - bound.began).as_secs()),
+            let text = match self.trial_limit.filter(|limit| limit.end <= due) {
+                Some(limit) => format!("no end after {} s", (now - limit.began).as_secs()),
                 None => {
                     let silence = self.silence_max.as_secs();
-                    format!("has not answered for {silence} s longer than it takes")
+                    format!("has not answered for {silence} s longer than the step takes")
                 }
             };
             return Err(AskError::Gone(host, text));
         }
-        // Nothing is said to any host while one is measured.
+        // No heartbeats during a measurement.
         let is_quiet = self.nodes.iter().any(|node| node.runs);
-        if now >= self.next_beat && !is_quiet {
-            self.beat();
-            self.next_beat = now + (self.silence_max / 4).min(BEAT_MAX);
+        if now >= self.next_heartbeat && !is_quiet {
+            self.send_heartbeats();
+            self.next_heartbeat = now + (self.silence_max / 4).min(HEARTBEAT_MAX);
         }
         let until = match is_quiet {
             true => due,
-            false => due.min(self.next_beat),
+            false => due.min(self.next_heartbeat),
         };
         let received = events.receiver.recv_timeout(until - now);
-        self.forgive(Instant::now().saturating_duration_since(until));
+        self.extend_limits(Instant::now().saturating_duration_since(until));
         match received {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                unreachable!("the queue holds a sender of its own")
+                unreachable!("the queue has a sender itself")
             }
         }
     }
 
     /// Extends all limits by the time for which this process was stopped or had no CPU.
-    fn forgive(&mut self, late: Duration) {
+    fn extend_limits(&mut self, late: Duration) {
         if late < LATE_LEAST {
             return;
         }
         for node in &mut self.nodes {
             node.due = node.due.map(|due| due + late);
         }
-        if let Some(bound) = &mut self.bound {
-            bound.end += late;
+        if let Some(limit) = &mut self.trial_limit {
+            limit.end += late;
         }
     }
 
-    /// Tells the agents behind other programs that somebody is there: an empty line.
-    fn beat(&mut self) {
+    /// Sends an empty line to each agent behind another program, which shows that the command is there.
+    fn send_heartbeats(&mut self) {
         for process in 0..self.processes.len() {
-            if self.is_far(process) {
-                // One that does not listen is noticed when it does not answer.
+            if self.is_remote(process) {
+                // An agent that cannot be written to is noticed when it does not answer.
                 let _ = self.write(process, b"\n");
             }
         }
     }
 
-    /// Asks and waits.
+    /// Asks a host and waits for the answer.
     pub fn call(&mut self, events: &Events, host: HostName, ask: &Ask) -> Result<Answer, AskError> {
         self.ask(host, ask)?;
         self.answer(events, host)
     }
 
-    /// Asks these hosts, then waits for all: they work at the same time.
+    /// Asks all these hosts, then waits for their answers, so that they work at the same time.
     pub fn call_all(
         &mut self,
         events: &Events,
@@ -726,7 +734,7 @@ impl Nodes {
         }
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         let mut other = None;
-        // All are waited for even if one failed, so that no answer is left for the next question.
+        // Waits for all hosts even if one failed, so that no answer is left for the next question.
         for &host in hosts {
             match self.answer(events, host) {
                 Ok(answer) => answers.push((host, answer)),
@@ -738,30 +746,31 @@ impl Nodes {
         if let Some(error) = other {
             return Err(error);
         }
-        // One that fails breaks its connections, at which the others fail.
+        // The first host that fails breaks its connections, which makes the others fail.
         failures.sort_by_key(|(host, _)| self.failed.iter().position(|failed| failed == host));
         all_failed(failures).map_or(Ok(answers), Err)
     }
 }
 
 impl Drop for Nodes {
-    /// Closes all standard inputs, at which the agents put back what they changed and exit; see [`reap`].
+    /// Closes all standard inputs. The agents then restore what they changed and exit; see [`reap`].
     fn drop(&mut self) {
         for process in &mut self.processes {
             process.stdin = None;
             if process.given_up {
-                end(&mut process.child, process.last_words.is_some());
+                end(&mut process.child, process.stderr_tail.is_some());
             }
         }
         let until = Instant::now() + LEAVE_MAX;
-        let mut told = BTreeSet::new();
+        let mut printed = BTreeSet::new();
         for process in &mut self.processes {
-            let leads_group = process.last_words.is_some();
+            let leads_group = process.stderr_tail.is_some();
             reap(&mut process.child, leads_group, until, &self.interrupt);
-            let words = process.last_words.as_ref();
-            // What an agent could not put back, say; what srun says of each of hundreds of steps is told once.
-            if let Some(said) = words.and_then(LastWords::take)
-                && told.insert(said.clone())
+            let tail = process.stderr_tail.as_ref();
+            // An agent may report a setting that it could not restore. A text that srun writes for each of hundreds of steps is printed
+            // once.
+            if let Some(said) = tail.and_then(StderrTail::take)
+                && printed.insert(said.clone())
             {
                 crate::output::say!("{said}");
             }
@@ -774,20 +783,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_hosts_that_fail_together_the_first_is_told_first_and_not_all() {
-        let told = |count: usize| {
+    fn the_host_that_failed_first_is_named_first_and_few_are_named() {
+        let error = |count: usize| {
             let hosts = ["server", "client", "h3", "h4"].into_iter().take(count);
             let failures = hosts.map(|host| (host.parse().unwrap(), format!("why {host}")));
             all_failed(failures.collect()).map(|error| error.to_string())
         };
-        assert_eq!(told(0), None);
-        assert_eq!(told(1).unwrap(), "server: why server");
+        assert_eq!(error(0), None);
+        assert_eq!(error(1).unwrap(), "server: why server");
         let two = "server: why server; then client: why client";
-        assert_eq!(told(2).unwrap(), two);
-        assert_eq!(told(4).unwrap(), format!("{two}; then 2 hosts more"));
+        assert_eq!(error(2).unwrap(), two);
+        assert_eq!(error(4).unwrap(), format!("{two}; then 2 more hosts"));
     }
     #[test]
-    fn a_host_that_answers_nothing_or_takes_nothing_is_given_up() {
+    fn a_host_that_does_not_answer_or_read_is_given_up() {
         let mut events = Events::new(Interrupt::default());
         let mut nodes = Nodes {
             processes: Vec::new(),
@@ -796,8 +805,8 @@ mod tests {
             interrupt: Interrupt::default(),
             failed: Vec::new(),
             silence_max: Duration::from_millis(10),
-            bound: None,
-            next_beat: Instant::now(),
+            trial_limit: None,
+            next_heartbeat: Instant::now(),
             run_takes: Duration::ZERO,
         };
         let mut command = Command::new("sleep");
@@ -810,19 +819,19 @@ mod tests {
             host: HostName::SERVER,
             process: 0,
             answers: VecDeque::new(),
-            asked: 0,
+            unanswered: 0,
             hello: None,
             due: None,
             runs: false,
         });
         nodes.silence_max = Duration::from_secs(1000);
-        nodes.bound(Some(Duration::from_millis(10)));
+        nodes.limit_trial(Some(Duration::from_millis(10)));
         let error = nodes
             .call(&events, HostName::SERVER, &Ask::Finish)
             .unwrap_err();
         assert_eq!(error.to_string(), "server agent: no end after 0 s");
         nodes.silence_max = Duration::from_millis(10);
-        // More than a pipe takes.
+        // More than fits into a pipe.
         let error = nodes.write(0, &vec![b'x'; 4 << 20]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(nodes.has_given_up());

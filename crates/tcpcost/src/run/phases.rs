@@ -1,5 +1,4 @@
-//! Parts of a trial that go through all hosts: connecting them, which CPUs they share and how far these are
-//! apart, what time each has.
+//! Steps of a trial that concern all hosts: connections, shared CPUs, distances of CPUs, and offsets of clocks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,18 +12,18 @@ use super::bed::Bed;
 use super::nodes::{AskError, Events, out_of_turn};
 use super::placement::Placement;
 
-/// Something of each host.
+/// A value for each host.
 pub type ByHost<T> = BTreeMap<HostName, T>;
 
-/// The state of a host's ports.
+/// State of a host's ports, by device.
 pub type Ports = BTreeMap<String, Environment>;
 
-/// How often an agent is asked for its clock; the quickest answer counts.
-const CLOCK_ASKED: usize = 3;
-/// The same of a named host: what is between may be slow once.
-const FAR_CLOCK_ASKED: usize = 8;
+/// Number of questions for an agent's clock, of which the quickest answer counts.
+const CLOCK_QUESTIONS: usize = 3;
+/// Number of questions for the clock of a named host. There are more, because the path to the host may be slow at times.
+const REMOTE_CLOCK_QUESTIONS: usize = 8;
 
-/// Starts those who listen, then those who connect, one after the other, then those who forward.
+/// Makes the connections of a trial: starts the hosts that listen, then those that connect, then those that forward.
 pub fn connect(
     bed: &mut Bed,
     topology: &Topology,
@@ -33,7 +32,7 @@ pub fn connect(
     ports: &mut ByHost<Ports>,
 ) -> Result<(), AskError> {
     let mut listening = ByHost::new();
-    // eBPF programs, by machine.
+    // Loaded eBPF programs, by machine.
     let mut loaded: BTreeMap<String, BTreeMap<MeterName, String>> = BTreeMap::new();
     for host in topology.of_side(Side::Listens) {
         let answer = bed.nodes.call(events, host, &Ask::Listen)?;
@@ -60,7 +59,7 @@ pub fn connect(
             let mut targets = listening[&traffic.to].clone();
             let mut from = traffic.to;
             if let Some(relay) = topology.relay_between(on, traffic.to) {
-                reach(&mut targets, topology, traffic.to, relay);
+                set_address(&mut targets, topology, traffic.to, relay);
                 let ask = Ask::Relay { targets };
                 let answer = bed.nodes.call(events, relay, &ask)?;
                 let Answer::Listening { addresses, .. } = answer else {
@@ -68,14 +67,14 @@ pub fn connect(
                 };
                 (targets, from) = (addresses, relay);
             }
-            reach(&mut targets, topology, from, on);
+            set_address(&mut targets, topology, from, on);
             each.push(targets);
         }
-        let targets = together(&each, groups);
+        let targets = interleave(&each, groups);
         let loaded = of_machine(bed, on);
         let connect = Ask::Connect { targets, loaded };
         if bed.kind == Kind::Hosts {
-            // Machines of their own do not wait for each other.
+            // Separate machines connect at the same time.
             connecting.insert(on, connect);
         } else {
             answers.push((on, bed.nodes.call(events, on, &connect)?));
@@ -119,7 +118,7 @@ pub fn connect(
     Ok(())
 }
 
-/// Names the server that a host could not connect to, if the reason has the server's address.
+/// Adds the name of the server that a host could not connect to, if the reason has the server's address.
 fn unreached(
     error: AskError,
     topology: &Topology,
@@ -131,7 +130,7 @@ fn unreached(
     let servers = topology.traffic.iter().filter(|traffic| traffic.on == on);
     let found = servers.into_iter().find_map(|traffic| {
         let mut targets = listening.get(&traffic.to)?.clone();
-        reach(&mut targets, topology, traffic.to, on);
+        set_address(&mut targets, topology, traffic.to, on);
         targets.into_iter().find_map(|target| {
             let (_, said) = reason.split_once(&format!(" {target}: "))?;
             Some((traffic.to, target, said.to_string()))
@@ -148,9 +147,10 @@ fn unreached(
     }
 }
 
-/// The sockets of several hosts as one list by which each gets every so many-th connection, and each of its sockets as many
-/// of these as if it were alone. Of each host and in the list the sockets of a group are in a row.
-fn together(each: &[Vec<SocketAddr>], groups: usize) -> Vec<SocketAddr> {
+/// Interleaves the sockets of several hosts to one list, from which connections take their targets in turn. Each host gets the same number of
+/// connections, and each of its sockets as many as if the host were the only one. Both in `each` and in the result, sockets are sorted by
+/// group.
+fn interleave(each: &[Vec<SocketAddr>], groups: usize) -> Vec<SocketAddr> {
     let mut all = Vec::new();
     for group in 0..groups {
         let of_group = |sockets: &'_ Vec<SocketAddr>| {
@@ -174,19 +174,19 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
     a / greater * b
 }
 
-/// Gives sockets of a host the address by which another reaches it.
-fn reach(sockets: &mut [SocketAddr], topology: &Topology, of: HostName, by: HostName) {
-    if let Some(address) = topology.address_of(of, by) {
+/// Sets the address of sockets of `host` to the one by which `from` reaches it.
+fn set_address(sockets: &mut [SocketAddr], topology: &Topology, host: HostName, from: HostName) {
+    if let Some(address) = topology.address_of(host, from) {
         sockets.iter_mut().for_each(|socket| socket.set_ip(address));
     }
 }
 
-/// The CPUs that hosts share, by who is first in the topology's order.
-pub struct Shared(ByHost<(Vec<usize>, bool)>);
+/// CPUs of each host without those of earlier hosts in the topology's order, and true if no earlier host has any of its CPUs.
+pub struct OwnCpus(ByHost<(Vec<usize>, bool)>);
 
-impl Shared {
-    /// Of all hosts.
-    pub fn of(bed: &Bed, topology: &Topology, placed: &Placement) -> Shared {
+impl OwnCpus {
+    /// Finds the CPUs of all hosts.
+    pub fn new(bed: &Bed, topology: &Topology, placed: &Placement) -> OwnCpus {
         let mut taken: Vec<(&str, usize)> = Vec::new();
         let mut first = ByHost::new();
         for host in topology.names() {
@@ -197,22 +197,21 @@ impl Shared {
             let has_all = own.len() == placed[&host].len();
             first.insert(host, (own, has_all));
         }
-        Shared(first)
+        OwnCpus(first)
     }
 
-    /// The CPUs of a host that no earlier host has.
+    /// CPUs of a host that no earlier host has.
     pub fn own(&self, host: HostName) -> Vec<usize> {
         self.0[&host].0.clone()
     }
 
-    /// Whether no earlier host has any CPU of this one.
+    /// True if no earlier host has any CPU of this host.
     pub fn has_all(&self, host: HostName) -> bool {
         self.0[&host].1
     }
 }
 
-/// The distances between hosts of one machine that talk with each other and share no CPU, each two CPUs
-/// once, as they are now.
+/// Measures the distance of each pair of CPUs of [`cpu_pairs`].
 pub fn distances(
     bed: &mut Bed,
     topology: &Topology,
@@ -230,7 +229,7 @@ pub fn distances(
     Ok(distances)
 }
 
-/// The first CPUs of hosts of one machine that talk with each other and share none, each two once.
+/// The first CPUs of each two hosts of one machine that talk with each other and share no CPU. Each pair of CPUs is there once.
 pub fn cpu_pairs(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[CpuId; 2]> {
     let mut seen = Vec::new();
     let mut pairs = Vec::new();
@@ -248,7 +247,7 @@ pub fn cpu_pairs(bed: &Bed, topology: &Topology, placed: &Placement) -> Vec<[Cpu
     pairs
 }
 
-/// The distance of two CPUs now, by the host that connects; `None` where one is not free.
+/// Measures the distance of two CPUs, by the agent of the first one's host. `None` if a CPU is not free.
 pub fn ask_distance(
     bed: &mut Bed,
     cpus: [CpuId; 2],
@@ -264,15 +263,15 @@ pub fn ask_distance(
     }
 }
 
-/// How far an agent's clock is ahead of the command's.
+/// Measures how far an agent's clock is ahead of the command's.
 pub fn clock_offset(
     bed: &mut Bed,
     host: HostName,
     events: &Events,
 ) -> Result<ClockOffset, AskError> {
     let asked = match bed.kind {
-        Kind::Hosts => FAR_CLOCK_ASKED,
-        _ => CLOCK_ASKED,
+        Kind::Hosts => REMOTE_CLOCK_QUESTIONS,
+        _ => CLOCK_QUESTIONS,
     };
     let mut best: Option<ClockOffset> = None;
     for _ in 0..asked {
@@ -282,11 +281,11 @@ pub fn clock_offset(
         let Answer::Clock { now_ns } = answer else {
             return Err(out_of_turn(host, &answer));
         };
-        // The quickest answer says most: the two ways may differ by all of its time at most.
+        // The error is half of the round trip, so the quickest answer has the smallest error.
         let error_ns = (answered_ns - asked_ns).div_ceil(2);
         let offset_ns = now_ns.wrapping_sub(asked_ns + error_ns).cast_signed();
-        // An agent on this machine has this clock, unless it is in a time namespace. A busy machine answers late by some
-        // time slices, and half of that would be taken for an offset.
+        // An agent on this machine uses the same clock, unless it is in a time namespace. On a busy machine an answer is late by some
+        // time slices, and half of that would look like an offset.
         let is_own = bed.kind != Kind::Hosts && offset_ns.unsigned_abs() <= error_ns;
         let offset_ns = if is_own { 0 } else { offset_ns };
         if best.is_none_or(|best| error_ns < best.error_ns) {
@@ -311,7 +310,7 @@ mod tests {
         };
         // Two groups; the second host has twice as many ports for each.
         let each = [sockets(1, 2), sockets(2, 4), sockets(3, 4)];
-        let all = together(&each, 2);
+        let all = interleave(&each, 2);
         let (flows, hosts) = (8, each.len());
         for (group, targets) in all.chunks(all.len() / 2).enumerate() {
             for (host, sockets) in each.iter().enumerate() {
@@ -327,6 +326,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(together(&each[..1], 2), each[0]);
+        assert_eq!(interleave(&each[..1], 2), each[0]);
     }
 }

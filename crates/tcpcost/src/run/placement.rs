@@ -1,27 +1,26 @@
-//! Which CPUs the threads of each host run on.
+//! Placement: the CPUs that the threads of each host run on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_host::cpus::Cpus;
 use tcpcost_study::{HostName, Side, Topology};
 
-/// The word of `placement` by which both ends take turns in one thread.
+/// Value of the knob `placement` with which both ends take turns in one thread.
 pub const ONE_THREAD: &str = "one-thread";
 
 /// CPUs by host.
 pub type Placement = BTreeMap<HostName, Vec<usize>>;
 
-/// Why hosts cannot be placed: the knob, and one line.
+/// Reason why hosts cannot be placed: the knob, and one line.
 pub type PlacementError = (String, String);
 
-/// CPUs of the hosts of one machine. The knob `cpus` wins; else `placement` gives one CPU to those who
-/// connect and one to those who listen, and to a host in the middle one of its own where there is one.
+/// Chooses the CPUs of the hosts of one machine. The knob `cpus` has priority. Otherwise `placement` gives one CPU to all hosts that
+/// connect, one to all that listen, and a CPU of its own to a host in the middle if one is free.
 ///
-/// `two-cpus` takes two cores where there are two, the highest ones: CPU 0 serves most interrupts
-/// and boot-time work.
+/// `two-cpus` takes the two highest cores if there are two, because CPU 0 serves most interrupts and boot-time work.
 ///
 /// # Errors
-/// Too few CPUs, no siblings, a listed CPU that cannot be used.
+/// There are too few CPUs or no siblings, or a listed CPU cannot be used.
 pub fn place(
     machine: &Cpus,
     placement: &str,
@@ -36,7 +35,7 @@ pub fn place(
             if let Some(cpu) = given.iter().find(|cpu| !machine.cpus.contains(cpu)) {
                 let there = &machine.cpus;
                 let reason = format!(
-                    "CPU {cpu} is not online here or not allowed to this process; there are {there:?}"
+                    "CPU {cpu} is not online here or not allowed to this process; available are {there:?}"
                 );
                 return Err((format!("{host}.cpus"), reason));
             }
@@ -47,7 +46,7 @@ pub fn place(
         for &host in hosts {
             if !placed.contains_key(&host) {
                 let taken: Vec<usize> = placed.values().flatten().copied().collect();
-                let cpus = other(machine, "two-cpus", &taken).map_err(of_placement)?;
+                let cpus = further_cpus(machine, "two-cpus", &taken).map_err(of_placement)?;
                 placed.insert(host, cpus);
             }
         }
@@ -58,7 +57,7 @@ pub fn place(
             .iter()
             .filter(move |&&host| topology.side(host) == Some(side))
     };
-    // What the hosts of a side were given stands for those of it that were given nothing.
+    // A host without `cpus` gets the CPUs that are listed for other hosts of its side.
     let given = |side: Side| {
         let given = of_side(side).filter_map(|host| placed.get(host)).flatten();
         let given: BTreeSet<usize> = given.copied().collect();
@@ -66,23 +65,23 @@ pub fn place(
     };
     let has = |side: Side| of_side(side).next().is_some();
     let (connects, listens) = match (given(Side::Connects), given(Side::Listens)) {
-        // A machine of its own for those who connect, or for those who listen: what they leave is nobody's.
+        // All hosts of this machine are on one side: the other side needs no CPU here.
         (Some(cpus), None) | (None, Some(cpus)) if !(has(Side::Connects) && has(Side::Listens)) => {
             (cpus.clone(), cpus)
         }
         (None, None) if !(has(Side::Connects) && has(Side::Listens)) => {
-            both(machine, "same-cpu").map_err(of_placement)?
+            cpus_of_both_sides(machine, "same-cpu").map_err(of_placement)?
         }
         (Some(connects), Some(listens)) => (connects, listens),
         (Some(connects), None) => {
-            let listens = other(machine, placement, &connects);
+            let listens = further_cpus(machine, placement, &connects);
             (connects, listens.map_err(of_placement)?)
         }
         (None, Some(listens)) => {
-            let connects = other(machine, placement, &listens);
+            let connects = further_cpus(machine, placement, &listens);
             (connects.map_err(of_placement)?, listens)
         }
-        (None, None) => both(machine, placement).map_err(of_placement)?,
+        (None, None) => cpus_of_both_sides(machine, placement).map_err(of_placement)?,
     };
     for &host in hosts {
         let cpus = match topology.side(host) {
@@ -90,7 +89,7 @@ pub fn place(
             Some(Side::Listens) => listens.clone(),
             None => {
                 let taken = [&connects[..], &listens].concat();
-                let own = other(machine, "two-cpus", &taken).ok();
+                let own = further_cpus(machine, "two-cpus", &taken).ok();
                 own.filter(|_| placement != "same-cpu")
                     .unwrap_or_else(|| connects.clone())
             }
@@ -100,8 +99,8 @@ pub fn place(
     Ok(placed)
 }
 
-/// CPUs of those who connect and of those who listen, where nothing is given.
-fn both(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), String> {
+/// CPUs of the hosts that connect and of the hosts that listen, if no CPU is listed.
+fn cpus_of_both_sides(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), String> {
     let last = *machine
         .cpus
         .last()
@@ -115,14 +114,14 @@ fn both(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), Str
         }
         _ => {
             let listens = vec![last];
-            let connects = other(machine, placement, &listens)?;
+            let connects = further_cpus(machine, placement, &listens)?;
             Ok((connects, listens))
         }
     }
 }
 
-/// Where others go when some are placed.
-fn other(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, String> {
+/// CPUs for further hosts, if the CPUs `taken` are in use.
+fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, String> {
     let core_of = |cpu: &usize| machine.cores.iter().find(|core| core.contains(cpu));
     let free = |cpu: &&usize| !taken.contains(cpu);
     match placement {

@@ -1,5 +1,4 @@
-//! Which trial is next: a pure function of the study and the records so far, so that a run that
-//! was killed goes on exactly where it was.
+//! Choice of the next trial: a pure function of the study and the records so far, so that a killed run continues exactly where it was.
 
 use std::time::Duration;
 
@@ -11,33 +10,31 @@ use tcpcost_study::{CONTRAST_TIME, Cell, Outcome, Record, Shuffle, Study, units}
 pub struct NextTrial {
     /// Index of the cell.
     pub cell: usize,
-    /// Repetition.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Try.
+    /// Number of the attempt, from 0.
     pub attempt: u32,
 }
 
-/// Whether marks are the exception: repeating helps against a passing disturbance, and only costs
-/// time on a machine that is busy throughout.
-fn is_passing(records: &[Record]) -> bool {
+/// True if few trials are marked. Repeating helps against a passing disturbance, but only costs time on a machine that is always busy.
+fn has_few_marks(records: &[Record]) -> bool {
     const FEW: usize = 3;
     let marked = records.iter().filter(|record| record.is_marked()).count();
     marked <= FEW || 2 * marked <= records.len()
 }
 
-/// Whether all tries of a trial are marked, more are allowed, and they are likely to help.
-fn is_worth_repeating(study: &Study, records: &[Record], tried: &[&Record]) -> bool {
+/// True if all attempts of a trial are marked, another one is allowed, and it is likely to help.
+fn should_repeat_marked(study: &Study, records: &[Record], tried: &[&Record]) -> bool {
     let mut measured = tried.iter().filter(|record| record.is_measured());
     let count = measured.clone().count();
     measured.all(|record| record.is_marked())
         && (1..=study.measure.retries as usize).contains(&count)
         && tried.len() <= count + 1
-        && is_passing(records)
+        && has_few_marks(records)
 }
 
-/// Whether a trial failed that is likely not to fail again: once, in a cell that did not fail twice
-/// in a row before.
-fn is_worth_another_try(records: &[Record], tried: &[&Record]) -> bool {
+/// True if a trial failed and another attempt is likely to succeed: it is the first failure, and no earlier trial of the cell failed twice.
+fn should_retry_failed(records: &[Record], tried: &[&Record]) -> bool {
     let [failed] = tried else { return false };
     let failures = |repetition: u32| {
         let of_trial = records.iter().filter(|record| {
@@ -52,20 +49,20 @@ fn has_failed(record: &Record) -> bool {
     matches!(record.outcome, Outcome::Failed { .. })
 }
 
-/// What is left to do of a run, asked trial by trial.
+/// Plan of a run, which names one trial after the other.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Earlier repetitions have all their trials.
+    /// First repetition that may lack trials.
     from: u32,
-    /// A repetition, and which cells are done before it: asked once, since it looks at all records.
+    /// Cells that are done before a repetition, kept because the answer needs all records.
     done: Option<(u32, Vec<bool>)>,
 }
 
-/// Setting knobs, connecting, closing and writing the record, beside warm-up and interval.
+/// Time of a trial apart from warm-up and interval: setting knobs, connecting, closing, and writing the record.
 const OVERHEAD: Duration = Duration::from_millis(120);
-/// Waiting for the last packets of a capture, and reading it.
+/// Time for the last packets of a capture and for reading it.
 const CAPTURE: Duration = Duration::from_millis(120);
-/// Per connection.
+/// Additional time of each connection.
 const OVERHEAD_PER_FLOW: Duration = Duration::from_micros(60);
 
 /// Shortest time limit of a trial, because a host may get no CPU for seconds on a busy machine.
@@ -76,18 +73,18 @@ impl Plan {
     /// the seed, so that drift of the machine does not look like a knob.
     pub fn next(&mut self, study: &Study, records: &[Record]) -> Option<NextTrial> {
         let measure = &study.measure;
-        // A repetition is done before the next begins: in earlier ones only what was lost is done again.
+        // A repetition is done before the next one begins, so earlier ones lack only trials whose records were lost.
         let latest = records
             .iter()
             .map(|record| record.repetition)
             .max()
             .unwrap_or(0);
-        // Captured trials may be more than the others, which then have ended.
-        let most = measure.repetitions_max.max(measure.capture.trials);
-        let shared = (self.from..most).filter(|&repetition| measure.share.has(repetition));
+        // There may be more captured trials than other ones.
+        let limit = measure.repetitions_max.max(measure.capture.trials);
+        let shared = (self.from..limit).filter(|&repetition| measure.share.has(repetition));
         for repetition in shared {
             let open = self.open(study, records, repetition);
-            // What is not open by all the records there are is not open later either.
+            // No cell is open after all records so far, so none is open in a later repetition.
             if repetition > latest && !open.contains(&true) {
                 return None;
             }
@@ -98,11 +95,11 @@ impl Plan {
                 let tried: Vec<&Record> = records.iter().filter(tries).collect();
                 let again = || {
                     repetition >= latest
-                        && (is_worth_repeating(study, records, &tried)
-                            || is_worth_another_try(records, &tried))
+                        && (should_repeat_marked(study, records, &tried)
+                            || should_retry_failed(records, &tried))
                 };
                 if (tried.is_empty() && open[cell]) || (!tried.is_empty() && again()) {
-                    // Without one pair a comparison has nothing to say.
+                    // The first pair always runs, because a comparison needs one.
                     let is_first_pair = repetition == 0 && study.cells.len() <= 2;
                     if !is_first_pair && !Plan::is_in_time(study, &study.cells[cell], records) {
                         return None;
@@ -120,8 +117,8 @@ impl Plan {
         None
     }
 
-    /// Cells that a repetition still has to do: all up to `repetitions`, then those that have not
-    /// converged; none that turned out to be impossible here.
+    /// True for each cell that a repetition must run: all cells up to `repetitions`, then those that have not converged. Cells that were
+    /// skipped before are not run.
     fn open(&mut self, study: &Study, records: &[Record], repetition: u32) -> Vec<bool> {
         let before: Vec<&Record> = records
             .iter()
@@ -151,8 +148,8 @@ impl Plan {
             .collect()
     }
 
-    /// The cells whose estimates are as narrow as asked and whose contrasts are decided, judged by the earlier
-    /// repetitions alone, so that a resumed run decides the same.
+    /// True for each cell whose interval is as narrow as asked and whose contrasts are decided. Only earlier repetitions count, so that a
+    /// resumed run decides the same.
     fn done(study: &Study, before: &[&Record], repetition: u32) -> Vec<bool> {
         if repetition < study.measure.repetitions {
             return vec![false; study.cells.len()];
@@ -176,7 +173,7 @@ impl Plan {
             });
             has_width && !open.iter().any(|one| one.from == name || one.to == name)
         };
-        // What a meter costs a cell is asked as often as the cell itself.
+        // A trial for a meter's cost is repeated as often as its cell.
         let name = |cell: &Cell| cell.meter_trial.as_ref().map(|trial| trial.cell.clone());
         let names = study.cells.iter();
         names
@@ -184,7 +181,7 @@ impl Plan {
             .collect()
     }
 
-    /// Time of the run that its trials took.
+    /// Time that the trials of the run took.
     pub fn spent(study: &Study, records: &[Record]) -> Duration {
         spent(study, records.iter())
     }
@@ -198,8 +195,8 @@ impl Plan {
         records.is_empty() || spent + expected(study, cell, records) <= limit
     }
 
-    /// Time limit of the next trial in a study with a limit: what is left of that limit, but at least [`END_LEAST`] and twice the
-    /// expected time. `since`: time since the run's last trial. `None` if the study has no limit.
+    /// Time limit of the next trial: the rest of the study's limit, but at least [`END_LEAST`] and twice the expected time. `since`: time
+    /// since the run's last trial. `None` if the study has no limit.
     pub fn trial_limit(
         study: &Study,
         cell: &Cell,
@@ -213,7 +210,7 @@ impl Plan {
         Some(left.max(END_LEAST + 2 * expected(study, cell, records)))
     }
 
-    /// Trials in all as far as is known: those done and those of the repetitions that are certain.
+    /// Number of trials of the run, as far as known: those of `repetitions`, or the records if there are more.
     pub fn trials(study: &Study, records: &[Record]) -> u64 {
         let repetitions = study
             .cells
@@ -224,7 +221,7 @@ impl Plan {
     }
 }
 
-/// What one trial of a cell takes, waiting for the CPUs to be near each other left out.
+/// Planned time of a trial, without the wait for near CPUs.
 fn trial_time(study: &Study, cell: &Cell) -> Duration {
     let flows = u32::try_from(cell.knobs.flows()).unwrap_or(u32::MAX);
     let (warm_up, duration) = study.times(cell);
@@ -248,8 +245,8 @@ fn cell_of<'a>(study: &'a Study, record: &Record) -> Option<&'a Cell> {
     study.cells.iter().find(|cell| cell.name == record.cell)
 }
 
-/// Time of the run that these trials took, as their records say, so that a resumed run decides the same as one that was never
-/// interrupted; of older records the time that such a trial was planned to take.
+/// Time that these trials took according to their records, so that a resumed run decides like one without interruption. A record without
+/// this time counts with its planned time.
 fn spent<'a>(study: &Study, records: impl Iterator<Item = &'a Record>) -> Duration {
     let share = study.measure.share;
     let own = records.filter(|record| share.has(record.repetition));
@@ -260,10 +257,9 @@ fn spent<'a>(study: &Study, records: impl Iterator<Item = &'a Record>) -> Durati
     times.sum()
 }
 
-/// Indices of the cells in the order of a repetition. Cells that are held against each other run next to each
-/// other, in an order shuffled by the seed, as is that of these families: so which of two runs first is
-/// a fair coin, which is all that their interval needs. Trials that tell what a meter costs stand beside their
-/// cell's, each of them first in turn.
+/// Indices of the cells in the order of a repetition. Cells that are compared with each other form a family and run one after the other. The
+/// seed shuffles the families and the cells within each, so that of two cells each is first with equal probability, as their interval
+/// requires. Trials for a meter's cost run next to their cell, and each of them is first in turn.
 fn order(study: &Study, repetition: u32) -> Vec<usize> {
     let cells = &study.cells;
     let own = (0..cells.len()).filter(|&index| cells[index].meter_trial.is_none());
@@ -273,23 +269,23 @@ fn order(study: &Study, repetition: u32) -> Vec<usize> {
         .into_iter()
         .flat_map(|family| shuffle.order(family))
         .collect();
-    let family = |index: usize| {
-        let is_of = |other: &usize| {
+    let with_meter_trials = |index: usize| {
+        let is_for_cell = |other: &usize| {
             let trial = &cells[*other].meter_trial;
             trial
                 .as_ref()
                 .is_some_and(|trial| trial.cell == cells[index].name)
         };
-        let mut family: Vec<usize> = vec![index];
-        family.extend((0..cells.len()).filter(is_of));
-        let first = repetition as usize % family.len();
-        family.rotate_left(first);
-        family
+        let mut trials: Vec<usize> = vec![index];
+        trials.extend((0..cells.len()).filter(is_for_cell));
+        let first = repetition as usize % trials.len();
+        trials.rotate_left(first);
+        trials
     };
-    shuffled.into_iter().flat_map(family).collect()
+    shuffled.into_iter().flat_map(with_meter_trials).collect()
 }
 
-/// `--dry-run`: cells, then the time.
+/// Output of `--dry-run`: the cells and the time of the run.
 pub fn dry_run(study: &Study) -> String {
     let measure = &study.measure;
     let mut text = format!("{}\n", study.title);
@@ -331,7 +327,7 @@ pub fn dry_run(study: &Study) -> String {
     text + "\n"
 }
 
-/// To the second, or the minute when it is long.
+/// Prints a time rounded up to seconds, or to minutes from 2 min on.
 fn rounded(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=119 => format!("{} s", seconds + 1),
@@ -375,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_once_a_repetition_and_the_same_when_resumed_at_any_point() {
+    fn each_repetition_has_every_cell_once_also_after_a_resume_at_any_point() {
         let study = study();
         let mut records = Vec::new();
         let mut plan = Plan::default();
@@ -394,11 +390,11 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_the_time_ends_the_run_within_a_trial_that_takes_as_long_as_those_before() {
+    fn a_limit_on_the_time_stops_the_run_before_a_trial_that_would_end_after_it() {
         let mut study = study();
         let planned = trial_time(&study, &study.cells[0]);
         let took = planned * 3;
-        // Of six planned trials, each of which takes three times as long, four fit.
+        // Each trial takes three times as long as planned, so four of six fit into the limit.
         for (limit, expected) in [(took * 9 / 2, 4), (planned / 2, 1), (took * 7, 6)] {
             study.measure.time_max = Some(limit);
             let (mut records, mut plan) = (Vec::new(), Plan::default());
@@ -449,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_cannot_be_had_is_tried_once() {
+    fn a_cell_that_is_skipped_is_tried_once() {
         let study = study();
         let mut records = Vec::new();
         let mut plan = Plan::default();
@@ -513,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_a_meters_cost_stand_beside_their_cell_and_take_turns() {
+    fn trials_for_a_meters_cost_are_next_to_their_cell_and_take_turns() {
         let text = "[vary]\nflows = [1, 2]\n[measure]\nmeters = [\"exact\", \"soak\"]\nmeter_cost = true\n";
         let study = Study::parse("s", text, "s.toml").unwrap();
         let mut firsts = Vec::new();
@@ -543,8 +539,8 @@ mod tests {
             assert_eq!(Plan::trials(&study, &records), 7);
             records.push(record(&study, next, Outcome::Measured, false));
         }
-        let of = |name: &str| records.iter().filter(|record| record.cell == name).count();
-        let counts = ["flows=1", "flows=2", "flows=2, captured"].map(of);
+        let count = |name: &str| records.iter().filter(|record| record.cell == name).count();
+        let counts = ["flows=1", "flows=2", "flows=2, captured"].map(count);
         assert_eq!(counts, [2, 2, 3]);
     }
 

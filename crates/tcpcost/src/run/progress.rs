@@ -1,5 +1,4 @@
-//! What is going on, on stderr: a bar on a terminal, plain lines elsewhere. Nothing is drawn while
-//! a trial is measured.
+//! Progress of a run on standard error: a bar on a terminal, plain lines elsewhere. Nothing is drawn during a measurement.
 
 use std::io::IsTerminal;
 
@@ -10,7 +9,7 @@ use tcpcost_study::{Derived, Figure, Outcome, Record, Study};
 
 use crate::output;
 
-/// The one place that writes progress.
+/// Progress of a run.
 pub struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -18,10 +17,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For so many trials; the number may grow.
+    /// Starts the progress of `trials` trials. The number may grow.
     pub fn new(trials: u64, quiet: bool) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            // No steady tick: a redraw inside an interval would run on the CPUs under test.
+            // No steady tick, because a redraw within an interval would run on the CPUs under test.
             let bar = ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr());
             let style = "{bar:30} {pos}/{len} trials, {eta} left  {wide_msg}";
             bar.set_style(
@@ -36,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// A trial begins.
+    /// Shows that a trial begins.
     pub fn begin(&self, cell: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(printable(cell).into_owned());
@@ -44,7 +43,7 @@ impl Progress {
         }
     }
 
-    /// A trial is done and its record on disk.
+    /// Shows the result of a trial, whose record is on disk.
     pub fn end(&mut self, study: &Study, record: &Record, trials: u64) {
         self.done += 1;
         match &self.bar {
@@ -63,7 +62,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays above the bar.
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
@@ -71,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// The run is over.
+    /// Removes the bar at the end of the run.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -93,26 +92,29 @@ fn outcome(study: &Study, record: &Record) -> String {
         }
         Outcome::Measured => {
             let derived = derive(record);
-            let of = |kind| derived.get(&Derived::total(kind)).copied();
+            let value = |kind| derived.get(&Derived::total(kind)).copied();
             let has_transactions = record.knobs.has_transactions();
-            let transactions = of(Figure::TransactionsPerS).filter(|_| has_transactions);
-            let work = match (transactions, of(Figure::Goodput)) {
+            let transactions = value(Figure::TransactionsPerS).filter(|_| has_transactions);
+            let work = match (transactions, value(Figure::Goodput)) {
                 (Some(rate), _) => format!("{rate:.0} transactions/s"),
                 (None, Some(rate)) => format!("{:.3} Gbit/s", rate / 1e9),
-                // A clock that counts instructions tells no rate.
+                // A clock that counts instructions has no rate per second.
                 (None, None) if record.instructions_per_ns().is_some() => "done".to_string(),
                 (None, None) => "no traffic".to_string(),
             };
-            // The main quantity, as the report chooses it: what the study names, else by the meter that sees only
-            // what is the trial's.
+            // The main quantity, chosen as in the report: the one that the study names, else the one of the meter that counts only
+            // the trial's own work.
             let costs = &COSTS[if has_transactions { 0 } else { COSTS.len() / 2 }..];
             let total = |(kind, what)| (Derived::total(kind), what);
-            let asked = study.measure.quantity.map(|of| (of, of.kind.unit()));
+            let asked = study
+                .measure
+                .quantity
+                .map(|figure| (figure, figure.kind.unit()));
             let asked = asked.filter(|_| record.instructions_per_ns().is_none());
             let cost = asked
                 .into_iter()
                 .chain(costs.iter().copied().map(total))
-                .find_map(|(of, what)| Some((derived.get(&of)?, what)))
+                .find_map(|(figure, what)| Some((derived.get(&figure)?, what)))
                 .map_or(String::new(), |(cost, what)| format!(", {cost:.3} {what}"));
             let marked = if record.is_marked() { " (marked)" } else { "" };
             format!("{work}{cost}{marked}")
@@ -120,7 +122,7 @@ fn outcome(study: &Study, record: &Record) -> String {
     }
 }
 
-/// By transaction first: what has transactions is not told by the KiB.
+/// Costs that a line may show: the first half by transaction, for trials with transactions; the second half by KiB.
 const COSTS: [(Figure, &str); 6] = [
     (Figure::ExactUsPerTransaction, "\u{b5}s CPU per transaction"),
     (

@@ -1,8 +1,8 @@
-//! Copies the running binary to hosts, each by the connection that its agent will have: no other program there is needed
-//! than a shell with `cat`, `mkdir`, `mv` and `sha256sum`.
+//! Copies the running binary to hosts, over the same connection as each host's agent. The host needs a shell with `cat`, `mkdir`,
+//! `mv` and `sha256sum`.
 //!
-//! It is put into a directory that is called after its SHA-256, which is checked there, so that what runs is what was sent,
-//! and a host that has it already gets nothing.
+//! The copy's directory is named after the binary's SHA-256. The host checks this sum, so the program that runs is the one that was
+//! sent, and nothing is sent to a host that has a copy.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -15,36 +15,35 @@ use sha2::{Digest, Sha256};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
-use super::hear::excerpt;
-use super::last_words::LastWords;
 use super::launcher::Launchers;
+use super::lines::excerpt;
 use super::nodes::AskError;
 use super::reap::{end, ended_within};
+use super::stderr_tail::StderrTail;
 
-/// Hosts at a time: each is a process here, and all share this host's link.
+/// Hosts that are copied to at the same time: each needs a process here, and all share this host's link.
 const AT_ONCE: usize = 16;
-/// A copy of some 15 MB over a slow line takes minutes.
+/// Time limit of a copy: some 15 MB take minutes over a slow line.
 const COPY_MAX: Duration = Duration::from_secs(600);
-/// The script's three answers, after what the shell there greets with.
-const SAID_BYTES_MAX: u64 = 1 << 20;
-/// The script ends with its last answer.
+/// Limit on the output of the host's shell: the greeting, and three answers of the script.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// Limit on the wait for the script's end after its last answer.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Between two looks at whether the run was asked to stop.
+/// Interval between checks for a request to stop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Launchers {
-    /// The command that copies the binary to a host, if that was asked for.
-    pub(super) fn copying(&self, host: HostName, reach: &Reach) -> Option<Command> {
+    /// Command that copies the binary to a host. `None` without `push=on`.
+    pub(super) fn copy_command(&self, host: HostName, reach: &Reach) -> Option<Command> {
         self.pushed.as_ref()?;
         let binary = Binary::own().ok()?;
         Some(self.at(host, reach, &["sh", "-c", &script(&binary.sha256)]))
     }
 
-    /// Copies the binary to all hosts that are reached by another program, if that was asked for and as far as they
-    /// have not got it.
+    /// Copies the binary to all hosts that are reached by another program and have no copy yet. Does nothing without `push=on`.
     ///
     /// # Errors
-    /// The first host that could not be reached, has another architecture, or did not get it whole.
+    /// A host cannot be reached, has another architecture, or received an incomplete copy: the first such host.
     pub(super) fn push(&self, topology: &Topology, interrupt: &Interrupt) -> Result<(), AskError> {
         let Some(pushed) = &self.pushed else {
             return Ok(());
@@ -54,8 +53,7 @@ impl Launchers {
             let known = pushed.lock().unwrap_or_else(PoisonError::into_inner);
             for host in &topology.hosts {
                 if let Reach::Attach(_) = host.reach {
-                    let text =
-                        "push: its agent runs already: leave push=on out, or reach it by exec:";
+                    let text = "push: the host's agent runs already: remove push=on, or reach the host by exec:";
                     return Err(AskError::Unfit(host.name, text.to_string()));
                 }
                 let is_new = !known.contains_key(&host.reach.to_string())
@@ -111,7 +109,7 @@ impl Binary {
         Ok(Binary { bytes, sha256 })
     }
 
-    /// Where it is at the host then.
+    /// Copies the binary to a host through `shell`. Returns the copy's path on the host.
     fn push(
         &self,
         mut shell: Command,
@@ -128,12 +126,12 @@ impl Binary {
             .map_err(|error| format!("start {}: {error}", shell.get_program().to_string_lossy()))?;
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let stdout = child.stdout.take().expect("stdout is piped");
-        let last_words = child.stderr.take().map(LastWords::hear);
+        let stderr_tail = child.stderr.take().map(StderrTail::read);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            let said = BufReader::new(stdout.take(SAID_BYTES_MAX));
-            for line in said.lines().map_while(Result::ok) {
-                // What the shell there greets with is no answer.
+            let output = BufReader::new(stdout.take(OUTPUT_BYTES_MAX));
+            for line in output.lines().map_while(Result::ok) {
+                // A line without the prefix is the shell's greeting.
                 let Some(answer) = line.strip_prefix(ANSWER) else {
                     continue;
                 };
@@ -143,7 +141,7 @@ impl Binary {
             }
         });
         let next = |within| next_line(&lines, within, interrupt);
-        let told = (|| -> Result<String, String> {
+        let pushed = (|| -> Result<String, String> {
             let (machine, there) = (next(silence_max)?, next(silence_max)?);
             let here = tcpcost_host::machine::host().machine;
             if machine != here {
@@ -154,7 +152,7 @@ impl Binary {
                 return Ok(path.to_string());
             }
             std::thread::scope(|scope| {
-                // On a thread, so that a host which takes nothing does not keep the command from noticing.
+                // On a thread, so that a host that does not read its input does not block the command.
                 let bytes = &self.bytes[..];
                 scope.spawn(move || drop(stdin.write_all(bytes)));
                 let answer = next(COPY_MAX);
@@ -164,14 +162,14 @@ impl Binary {
                 let answer = answer?;
                 let path = answer.strip_prefix("pushed ");
                 path.map(String::from)
-                    .ok_or_else(|| "it did not arrive whole".to_string())
+                    .ok_or_else(|| "the copy is incomplete".to_string())
             })
         })();
-        // One that has said all ends by itself.
-        if told.is_err() || !ended_within(&mut child, END_MAX) {
+        // The script ends by itself after its last answer.
+        if pushed.is_err() || !ended_within(&mut child, END_MAX) {
             end(&mut child, true);
         }
-        told.map_err(|error| match last_words.and_then(|words| words.take()) {
+        pushed.map_err(|error| match stderr_tail.and_then(|tail| tail.take()) {
             Some(said) => format!("{error}: {said}"),
             None => error,
         })
@@ -187,7 +185,7 @@ fn next_line(
     loop {
         match lines.recv_timeout(PAUSE) {
             Ok(line) => return Ok(line),
-            Err(RecvTimeoutError::Disconnected) => return Err("it ended".to_string()),
+            Err(RecvTimeoutError::Disconnected) => return Err("the script ended".to_string()),
             Err(RecvTimeoutError::Timeout) if interrupt.is_set() => {
                 return Err("interrupted".to_string());
             }
@@ -199,10 +197,11 @@ fn next_line(
     }
 }
 
-/// Begins each answer of the script: a `.bashrc` may print lines of its own.
+/// Prefix of each answer of the script, because a `.bashrc` may print other lines.
 const ANSWER: &str = "tcpcost-push: ";
 
-/// One line for a POSIX shell: tells the architecture, and whether the binary is there; else takes it from standard input.
+/// Script for a POSIX shell, in one line. It prints the architecture, and whether the copy is there. If not, it reads the binary
+/// from standard input.
 fn script(sha256: &str) -> String {
     format!(
         "umask 077; a() {{ echo \"{ANSWER}$*\"; }}; a \"$(uname -m)\"; \

@@ -1,4 +1,4 @@
-//! The end of an agent: it puts back what it changed and leaves by itself, or it is ended.
+//! The end of an agent's process: waits for its exit, or kills it.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tcpcost_signals::Interrupt;
 
-/// Putting back takes milliseconds, closing 30,000 connections some seconds. One that takes longer hangs, and
-/// what it leaves changed is in its journal.
+/// Limit on the wait for an agent's exit. Restoring settings takes milliseconds, and closing 30,000 connections some seconds. An agent
+/// that takes longer hangs; what it leaves changed is in its journal.
 pub const LEAVE_MAX: Duration = Duration::from_secs(20);
-/// Between two looks: it is over after a few.
+/// Interval between checks; a process usually ends after a few.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits for a process whose input was closed. A second request to stop ends it at once.
+/// Waits until `until` for a process whose input was closed, then kills it. A second request to stop kills it at once.
 pub fn reap(child: &mut Child, leads_group: bool, until: Instant, interrupt: &Interrupt) {
-    // One that was waited for already is an error of no interest.
+    // An error means that the process was already waited for.
     while let Ok(None) = child.try_wait() {
         if interrupt.wait(2, PAUSE) || Instant::now() >= until {
             end(child, leads_group);
@@ -24,7 +24,7 @@ pub fn reap(child: &mut Child, leads_group: bool, until: Instant, interrupt: &In
 
 /// Kills a process, with its whole process group if it leads one, and waits for it.
 pub fn end(child: &mut Child, leads_group: bool) {
-    // The group of one that has ended may be another's.
+    // The process group of an ended process may be another process's by now.
     if leads_group
         && let Ok(None) = child.try_wait()
         && let Some(group) = Pid::from_raw(child.id().cast_signed())
@@ -35,7 +35,7 @@ pub fn end(child: &mut Child, leads_group: bool) {
     let _ = child.wait();
 }
 
-/// Whether a process that has nothing left to do ends by itself so soon.
+/// True if a process ends by itself within this time.
 pub fn ended_within(child: &mut Child, within: Duration) -> bool {
     let until = Instant::now() + within;
     while let Ok(None) = child.try_wait() {

@@ -1,4 +1,4 @@
-//! The trials of a run one after the other, each on disk before the next, and the bed that they share as long as it serves.
+//! Runs the trials of a run one after the other. Each record is on disk before the next trial, and trials share a bed as long as it fits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,43 +13,43 @@ use super::access::{Access, bed_of};
 use super::bed::Bed;
 use super::directory::Directory;
 use super::distance_wait::DistanceWait;
-use super::host::{self, Held};
+use super::host::{self, SettingsLock};
 use super::launcher::Launchers;
 use super::nodes::{AskError, Events};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::trial::{Trial, TrialError};
 
-/// A run's trials, and what they share.
+/// State that the trials of a run share.
 pub struct Runner<'a> {
     study: &'a Study,
     plan: Plan,
     records: Vec<Record>,
     bed: Option<Bed>,
-    /// The host's settings, while the bed is on its devices.
-    held: Option<Held>,
-    /// The machines, as the first bed found them.
+    /// Lock on the host's settings, while the bed uses the host's own devices.
+    settings_lock: Option<SettingsLock>,
+    /// Descriptions of the machines, as the first bed found them.
     machines: BTreeMap<String, Machine>,
     launchers: Launchers,
     access: &'a Access,
     distance_wait: DistanceWait,
     distances: Distances,
-    /// The end of the last trial; before the first the run's start.
+    /// End of the last trial, or the run's start before the first one.
     since: Instant,
-    /// Whether a host of the last bed was given up for its silence.
+    /// True if a host of the last bed was given up because of its silence.
     was_silent: bool,
-    /// Whether the last bed that was tried lost an agent before it was there.
-    is_without_bed: bool,
-    /// Hosts of rounds whose agents could not be started, and why: the others go on.
+    /// True if an agent ended while the last bed was made.
+    bed_failed: bool,
+    /// Hosts that are left out of further rounds, with the reason.
     lost: BTreeMap<HostName, String>,
-    /// Of the last trial: the host that could not connect, and the one that it did not reach.
+    /// The host that could not connect in the last trial, and the host that it did not reach.
     unreached: Option<[HostName; 2]>,
-    /// Why no other trial would do better.
+    /// Reason why every other trial would fail, too.
     hopeless: Option<String>,
 }
 
 impl<'a> Runner<'a> {
-    /// Of a study, with the records that there are. `since` is the run's start.
+    /// Makes the runner of a study that has `records` already. `since`: the run's start.
     pub fn new(
         study: &'a Study,
         records: Vec<Record>,
@@ -62,7 +62,7 @@ impl<'a> Runner<'a> {
             plan: Plan::default(),
             records,
             bed: None,
-            held: None,
+            settings_lock: None,
             machines: BTreeMap::new(),
             launchers,
             access,
@@ -70,20 +70,20 @@ impl<'a> Runner<'a> {
             distances: Distances::default(),
             since,
             was_silent: false,
-            is_without_bed: false,
+            bed_failed: false,
             lost: BTreeMap::new(),
             unreached: None,
             hopeless: None,
         }
     }
 
-    /// All records there are then.
+    /// Returns all records.
     pub fn into_records(self) -> Vec<Record> {
         self.records
     }
 
-    /// Runs until the plan is done; true if it was interrupted before.
-    pub fn all(
+    /// Runs trials until the plan is done. Returns true if interrupted before.
+    pub fn run(
         &mut self,
         store: &mut Directory,
         events: &mut Events,
@@ -99,8 +99,8 @@ impl<'a> Runner<'a> {
             if cell.captured.is_some() && captures.is_none() {
                 captures = Some(store.captures()?);
             }
-            let of = cell.captured.as_ref().unwrap_or(&cell.name);
-            let place = self.study.cells.iter().position(|own| own.name == *of);
+            let name = cell.captured.as_ref().unwrap_or(&cell.name);
+            let place = self.study.cells.iter().position(|own| own.name == *name);
             let number = place.unwrap_or(next.cell) + 1;
             let left_out = self.lost.iter().map(|(host, reason)| {
                 Warning::new(WarningCode::Other, format!("{host} is left out: {reason}"))
@@ -121,7 +121,7 @@ impl<'a> Runner<'a> {
                 attempt: next.attempt,
                 warnings: &warnings,
             };
-            let Some(mut record) = self.one(&trial, events, progress)? else {
+            let Some(mut record) = self.run_trial(&trial, events, progress)? else {
                 return Ok(true);
             };
             record.took_ns = self.took_ns(&record);
@@ -129,19 +129,21 @@ impl<'a> Runner<'a> {
             self.distances.mark(&mut self.records);
             let last = self.records.last().expect("just pushed");
             if let Err(error) = store.append(last) {
-                // What is reported is what is on the disk.
+                // The report must match the records on disk.
                 self.records.pop();
                 return Err(error);
             }
             progress.end(self.study, last, Plan::trials(self.study, &self.records));
             if let Some(reason) = self.hopeless.take() {
-                anyhow::bail!("two trials in a row failed so, no other was tried: {reason}");
+                anyhow::bail!(
+                    "two trials in a row failed for the same reason, so the run ends: {reason}"
+                );
             }
         }
         Ok(false)
     }
 
-    /// The time since the last trial, which becomes the last; `None` where the clock counts instructions.
+    /// Time since the end of the previous trial; this trial's end is now. `None` if the clock counts instructions.
     fn took_ns(&mut self, record: &Record) -> Option<u64> {
         let now = Instant::now();
         let took = now - std::mem::replace(&mut self.since, now);
@@ -149,8 +151,8 @@ impl<'a> Runner<'a> {
         took_ns.filter(|_| record.instructions_per_ns().is_none())
     }
 
-    /// One trial's record; `None` if interrupted.
-    fn one(
+    /// Runs a trial and returns its record. `None` if interrupted.
+    fn run_trial(
         &mut self,
         trial: &Trial<'_>,
         events: &mut Events,
@@ -178,7 +180,7 @@ impl<'a> Runner<'a> {
             if topology.traffic.is_empty() {
                 let lost: Vec<String> = self.lost.keys().map(HostName::to_string).collect();
                 let reason = format!(
-                    "hosts: nobody is left to talk in this round without {}",
+                    "hosts: without {} this round has no two hosts to connect",
                     lost.join(", ")
                 );
                 return skipped(kind, &topology, reason);
@@ -186,17 +188,17 @@ impl<'a> Runner<'a> {
         }
         let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
         if !self.bed.as_ref().is_some_and(serves) {
-            self.leave_bed()?; // The old one is gone before the new one is made.
+            self.leave_bed()?; // Before the new bed is made.
             if kind == Kind::Loopback {
-                let need = host::need(self.on_loopback(), &HostName::PAIR);
-                match host::hold(need, &events.interrupt, progress)? {
-                    Some(held) => self.held = Some(held),
+                let needed = host::lock_needed(self.on_loopback(), &HostName::PAIR);
+                match host::hold(needed, &events.interrupt, progress)? {
+                    Some(lock) => self.settings_lock = Some(lock),
                     None => return Ok(None),
                 }
             }
             let changes = kind == Kind::Hosts && self.changes_hosts(&topology);
             let launchers = &self.launchers;
-            // One that was stopped holds its settings until it goes on: it is given as long once more.
+            // An agent that was stopped holds its settings until it continues, so it gets the same time once more.
             let held_max = match self.was_silent {
                 true => launchers.silence_max.max(ENDING_MAX),
                 false => ENDING_MAX,
@@ -206,8 +208,8 @@ impl<'a> Runner<'a> {
             );
             match made {
                 Ok(mut bed) => {
-                    // What is measured of a machine (its time-stamp counter's rate) is measured
-                    // once: a run that goes from bed to bed is still of one machine.
+                    // A machine's measured values (the rate of its time-stamp counter) are those of the first bed, so that all beds of a
+                    // run show the same machine.
                     for (id, machine) in &mut bed.machines {
                         *machine = self
                             .machines
@@ -217,13 +219,13 @@ impl<'a> Runner<'a> {
                     }
                     self.bed = Some(bed);
                     self.was_silent = false;
-                    self.is_without_bed = false;
+                    self.bed_failed = false;
                 }
                 Err(AskError::Interrupted) => return Ok(None),
                 Err(AskError::Unsupported { knob, reason }) => {
                     return skipped(kind, &topology, format!("{knob}: {reason}"));
                 }
-                // A node of many that is dead is found, and the others are still to be compared.
+                // If one of many nodes is dead, the run continues with the others.
                 Err(AskError::Gone(host, reason) | AskError::Unfit(host, reason))
                     if knobs.go_round() && topology.hosts.len() > 2 =>
                 {
@@ -239,10 +241,10 @@ impl<'a> Runner<'a> {
                     self.lost.insert(host.half_of().unwrap_or(host), reason);
                     return Ok(Some(record));
                 }
-                // Somebody killed an agent, say. The trial is tried again, but no third bed after two that
-                // could not be made: what stops those stops all.
-                Err(error @ AskError::Gone(..)) if !self.is_without_bed => {
-                    self.is_without_bed = true;
+                // The agent may have been killed, so the trial is tried again. After two beds in a row that could not be made, the run ends,
+                // because a third would fail, too.
+                Err(error @ AskError::Gone(..)) if !self.bed_failed => {
+                    self.bed_failed = true;
                     self.leave_bed()?;
                     let mut record = trial.record(kind, &topology, BTreeMap::new());
                     let reason = format!("make the {} bed: {error}", kind.word());
@@ -260,7 +262,7 @@ impl<'a> Runner<'a> {
         let waited = self
             .distance_wait
             .wait(bed, &topology, knobs, &self.records, left, events);
-        bed.nodes.bound(Plan::trial_limit(
+        bed.nodes.limit_trial(Plan::trial_limit(
             self.study,
             trial.cell,
             &self.records,
@@ -273,7 +275,7 @@ impl<'a> Runner<'a> {
         match ran {
             Ok(record) => {
                 self.unreached = None;
-                // What failed may be the bed: a veth goes with the other end's dead agent. Too little work is no fault of it.
+                // The bed itself may have failed: a veth disappears with the agent of the other end. Too little work does not mean that.
                 if matches!(record.outcome, Outcome::Failed { .. }) && !record.is_incomplete() {
                     self.leave_bed()?;
                 }
@@ -294,7 +296,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// After two trials that failed because `host` was not reached. A host of many is left out; else no other trial would do better.
+    /// Gives up `host` after two trials that could not reach it: leaves it out if it is one of many, or else ends the run.
     fn give_up(&mut self, record: &Record, host: HostName, progress: &Progress) {
         let Outcome::Failed { reason } = &record.outcome else {
             return;
@@ -310,21 +312,21 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Ends the bed's agents and puts back what they did not, before anybody else has the host.
+    /// Ends the bed's agents. Restores what they left changed, before the lock on the settings is released.
     pub fn leave_bed(&mut self) -> anyhow::Result<()> {
         let bed = self.bed.take();
         self.was_silent |= bed.is_some_and(|bed| bed.nodes.has_given_up());
-        let held = self.held.take();
-        held.map_or(Ok(()), |_held| host::put_back("a dead agent").map(drop))
+        let lock = self.settings_lock.take();
+        lock.map_or(Ok(()), |_lock| host::restore("a dead agent").map(drop))
     }
 
-    /// Whether any cell changes settings of these hosts.
+    /// True if a cell changes settings of these hosts.
     fn changes_hosts(&self, topology: &Topology) -> bool {
         let hosts: Vec<HostName> = topology.names().collect();
-        host::need(self.study.cells.iter(), &hosts) == Hold::Alone
+        host::lock_needed(self.study.cells.iter(), &hosts) == Hold::Alone
     }
 
-    /// Cells whose ends are on the host's own devices.
+    /// Cells with the loopback bed, which uses the host's own device.
     fn on_loopback(&self) -> impl Iterator<Item = &Cell> {
         let netns = &self.access.netns;
         let cells = self.study.cells.iter();
@@ -332,5 +334,5 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// An agent that puts back, since its command was killed a moment ago, takes milliseconds.
+/// Limit on the wait for settings that another run holds. An agent whose command was just killed restores its settings within milliseconds.
 const ENDING_MAX: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
-//! Several runs of a study, alone or in turn with the runs of another directory.
+//! Several runs of a study, alone or in turn with runs of another build or study.
 //!
-//! Each is a process of its own, as when a shell starts them one after the other: a run may enter a user namespace, which a
-//! process does once.
+//! Each run is a process of its own, because a run may enter a user namespace, which a process can do only once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +18,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::uperf;
 
-/// One side: what is run, by which build, and where the runs go.
+/// One of the two things that are compared: a study with its overrides, the build that runs it, and the folder of its runs.
 struct Side {
     text: String,
     overrides: Overrides,
@@ -90,17 +89,17 @@ pub fn several(args: &cli::RunArgs) -> anyhow::Result<Exit> {
             if !args.telling.quiet {
                 output::say!("run {number} of {runs} of {}", side.folder.display());
             }
-            let exit = once(args, side, &path, &interrupt)?;
+            let exit = run_once(args, side, &path, &interrupt)?;
             if exit == Exit::Interrupted {
                 let out = out.display();
                 output::say!(
-                    "tcpcost: interrupted; the runs so far: {out}; the same command with --out {out} goes on"
+                    "tcpcost: interrupted; the runs so far: {out}; the same command with --out {out} continues"
                 );
                 return Ok(exit);
             }
         }
     }
-    judge(args, &sides)
+    report_last(args, &sides)
 }
 
 /// Folders of the runs that alternate.
@@ -108,7 +107,7 @@ const BEFORE: &str = "before";
 const AFTER: &str = "after";
 
 /// Makes the directory of one run, or opens an existing one, and starts a process that conducts the remaining trials.
-fn once(
+fn run_once(
     args: &cli::RunArgs,
     side: &Side,
     path: &Path,
@@ -118,12 +117,12 @@ fn once(
         let run = StoredRun::load(path)?;
         if (&run.text, &run.overrides) != (&side.text, &side.overrides) {
             return Err(usage(format!(
-                "{} holds a run of something else: choose another --out",
+                "{} holds a run of another study or with other options: choose another --out",
                 path.display()
             )));
         }
     } else {
-        // It is this command line that lets it run.
+        // The child gets --allow-exec, because `several` has checked the study's commands.
         drop(Directory::create(path, &side.text, &side.overrides)?);
     }
     let mut command = Command::new(&side.program);
@@ -145,7 +144,7 @@ fn once(
         .with_context(tried)?;
     let status = interrupt.wait_for(&mut child).with_context(tried)?;
     match status.code() {
-        // A threshold of the study itself is no reason to stop.
+        // A missed threshold of the study does not stop the other runs.
         Some(0 | 3 | 4) if !interrupt.is_set() => Ok(Exit::Ok),
         Some(0 | 3 | 4 | 130) => Ok(Exit::Interrupted),
         code => Err(anyhow::Error::new(Stop {
@@ -159,9 +158,9 @@ fn once(
     }
 }
 
-/// Reports the last run, against those that it ran in turn with, or the baseline.
-fn judge(args: &cli::RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
-    let after = sides.last().expect("there is one side at least");
+/// Reports the last run, compared with the runs that it alternated with, or else with the baseline.
+fn report_last(args: &cli::RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
+    let after = sides.last().expect("there is at least one side");
     let baseline = match (sides, &args.baseline) {
         ([before, _], _) => Some(Baseline::load(std::slice::from_ref(&before.folder))?),
         (_, Some(baseline)) => Some(Baseline::load(std::slice::from_ref(baseline))?),
@@ -175,7 +174,7 @@ fn judge(args: &cli::RunArgs, sides: &[Side]) -> anyhow::Result<Exit> {
     )
 }
 
-/// Reports the last of the stored runs of these directories, with verdicts on all of them against the baseline.
+/// Reports the last of the stored runs of these directories, with verdicts that compare all of them with the baseline.
 pub fn stored(
     baseline: Option<&Baseline>,
     after: &[PathBuf],
@@ -185,15 +184,17 @@ pub fn stored(
     let mut summaries = Vec::new();
     for path in directories(after)? {
         let run = StoredRun::load(&path)?;
-        run.say();
+        run.print_oddities();
         summaries.push(Summary::new(&run.study, &run.records));
     }
-    let mut last = summaries.pop().expect("no directory without a run");
+    let mut last = summaries
+        .pop()
+        .expect("a directory without a run is an error");
     if let Some(min_effect) = min_effect {
         last.study.measure.min_effect = min_effect;
     }
     if let Some(baseline) = baseline {
-        baseline.hold(&mut last, &summaries);
+        baseline.add_verdicts(&mut last, &summaries);
         if last.comparisons.is_empty() {
             return Err(usage(
                 "the runs have no cell with the same name and knobs: nothing can be compared",
@@ -203,7 +204,7 @@ pub fn stored(
     let exit = output::exit(&last);
     output::print(std::slice::from_ref(&last), &telling.output)?;
     if let (Some(baseline), true) = (baseline, telling.output.is_text()) {
-        baseline.say_second_clock(&last);
+        baseline.suggest_guests(&last);
     }
     Ok(exit)
 }

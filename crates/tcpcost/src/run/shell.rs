@@ -1,7 +1,7 @@
-//! Words as a shell reads them.
+//! Quoting of words for a shell.
 
-/// Words for a person to read and to give to bash: one line, without control characters.
-pub fn for_a_shell<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+/// Joins words to a command line for bash: one line, without control characters.
+pub fn command_line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(shown).collect();
     words.join(" ")
 }
@@ -26,7 +26,7 @@ fn shown(word: &str) -> String {
     text + "'"
 }
 
-/// A word as any shell reads it back.
+/// Quotes a word for any POSIX shell.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_shown_command_is_one_line_and_is_read_back() {
         let words = ["a b", "it's", "\u{1b}[2J\n", "\u{9b}\\"];
-        let text = for_a_shell(words);
+        let text = command_line(words);
         assert!(!text.chars().any(char::is_control), "{text}");
         let script = format!("printf '%s\\0' {text}");
         let Ok(ran) = Command::new("bash").args(["-c", &script]).output() else {

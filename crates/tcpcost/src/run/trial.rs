@@ -1,4 +1,4 @@
-//! One trial: make the hosts ready, connect, run, read, close; and what came of it as a record.
+//! One trial: prepare the hosts, connect, run, read, close, and make the record.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,34 +21,34 @@ use super::cpu_owners::cpu_owners;
 use super::directory::CAPTURES;
 use super::needs;
 use super::nodes::{AskError, Events, out_of_turn};
-use super::phases::{self, ByHost, Ports, Shared, clock_offset, connect, distances};
+use super::phases::{self, ByHost, OwnCpus, Ports, clock_offset, connect, distances};
 use super::placement::Placement;
 use super::warnings;
 
-/// Time for the order to run to reach all agents of this machine, also on a busy one; traffic starts with it.
+/// Delay of the start, so that the order to run reaches all agents of a busy machine before traffic starts.
 const HEAD_START_NS: u64 = 5_000_000;
-/// Traffic goes on this long after the second snapshot.
+/// Time for which traffic continues after the second snapshot.
 const TAIL_NS: u64 = 10_000_000;
 
-/// Which trial.
+/// A trial to run.
 pub struct Trial<'a> {
-    /// Of which study.
+    /// Study of the trial.
     pub study: &'a Study,
-    /// Which cell.
+    /// Cell that is measured.
     pub cell: &'a Cell,
-    /// The cell's number in the study, from 1; of a captured trial that of the cell it is of.
+    /// Number of the cell in the study, from 1. A captured trial has the number of its original cell.
     pub number: usize,
-    /// Where captures go.
+    /// Folder of the captures.
     pub captures: Option<&'a Folder>,
-    /// Repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Try, from 0.
+    /// Number of the attempt, from 0.
     pub attempt: u32,
-    /// What is true of the whole run and belongs in each record.
+    /// Warnings about the whole run, which each record has.
     pub warnings: &'a [Warning],
 }
 
-/// What went wrong beyond the trial.
+/// Error that concerns more than the trial.
 pub enum TrialError {
     /// Ctrl-C: no record.
     Interrupted,
@@ -58,14 +58,14 @@ pub enum TrialError {
     Unreached(Box<Record>, [HostName; 2]),
 }
 
-/// What the traffic showed.
+/// Measurements of a trial.
 struct TrialFindings {
     hosts: ByHost<Measured>,
     distances: Vec<CpuDistance>,
 }
 
 impl Trial<'_> {
-    /// Runs it over these hosts and links. Failures and skips are records too.
+    /// Runs the trial over these hosts and links. A failure or skip gives a record, too.
     pub fn run(
         &self,
         bed: &mut Bed,
@@ -78,18 +78,18 @@ impl Trial<'_> {
                 record.cpu_distances = found.distances;
                 let mut others = BTreeMap::new();
                 for (host, measured) in found.hosts {
-                    for news in measured.warnings.into_iter().map(warning) {
-                        // Most are of the machine: all its hosts say the same.
-                        if !warnings.contains(&news) {
-                            warnings.push(news);
+                    for more in measured.warnings.into_iter().map(warning) {
+                        // Most warnings are about the machine, and all its hosts give them.
+                        if !warnings.contains(&more) {
+                            warnings.push(more);
                         }
                     }
                     others.insert(host, measured.others);
                     record.hosts.insert(host, measured.record);
                 }
-                forget_shown(&mut record);
+                remove_duplicate_sysctls(&mut record);
                 record.warnings = warnings;
-                // Of a captured trial nothing is told that another's load would change.
+                // A captured trial gets no warnings that depend on the load of other tasks.
                 if !record.captured {
                     record.warnings.extend(warnings::judge(
                         &record,
@@ -127,7 +127,7 @@ impl Trial<'_> {
         Ok(record)
     }
 
-    /// What becomes of it where an agent is gone before it began, so that answers may be lost.
+    /// Record of a trial that could not begin because of `error`. The bed cannot be used again, because answers may be lost.
     pub fn not_begun(&self, bed: &Bed, topology: &Topology, error: &AskError) -> TrialError {
         if matches!(error, AskError::Interrupted) {
             return TrialError::Interrupted;
@@ -139,7 +139,7 @@ impl Trial<'_> {
         TrialError::Bed(Box::new(record))
     }
 
-    /// The record before anything is known.
+    /// Record without measurements.
     pub fn record(
         &self,
         bed: Kind,
@@ -181,14 +181,15 @@ impl Trial<'_> {
         let placed = bed.place(topology, &self.cell.knobs)?;
         let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
         let outcome = self.traffic(bed, topology, &placed, events, ports);
-        // Also after a failure, so that the next trial starts clean. An interrupt ends the bed anyway.
-        // Who listens still waits for connections, half a minute: its agent ends with the bed.
+        // These errors end the bed, so its hosts need not finish. After `Unreached` the listening host would wait half a minute for
+        // connections.
         if matches!(
             outcome,
             Err(AskError::Interrupted | AskError::Gone(..) | AskError::Unreached { .. })
         ) {
             return outcome.map(|found| (found, warnings));
         }
+        // Hosts finish after another failure, too, so that the next trial starts clean.
         let hosts: Vec<HostName> = topology.names().collect();
         let finished = bed.nodes.call_all(events, &hosts, |_| Ask::Finish)?;
         let mut found = outcome?;
@@ -212,16 +213,16 @@ impl Trial<'_> {
         Ok((found, warnings))
     }
 
-    /// Name of a host's capture: cell, repetition, host.
+    /// File name of a host's capture: cell, repetition, host.
     fn file(&self, host: HostName) -> String {
         format!("{:02}-{}-{host}.pcapng", self.number, self.repetition)
     }
 
-    /// What a host is to capture: an end of connections that has one device.
+    /// Capture that a host must make. `None` if the trial is not captured, or the host is no end of connections or has several devices.
     fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
-        let of = self.cell.captured.as_ref()?;
+        let cell = self.cell.captured.as_ref()?;
         let is_own = topology.host(host).is_none_or(|host| host.reach.is_own());
-        // A path may lead elsewhere by now. Another machine has its own path, or none.
+        // On this machine the open folder is used, because its path may lead elsewhere by now. Another machine uses its own folder of that path.
         let folder = match is_own {
             true => self.captures?.proc_path(),
             false => self.captures?.path().to_path_buf(),
@@ -232,12 +233,12 @@ impl Trial<'_> {
             file: folder.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(
-                "tcpcost: study {study}, cell \"{of}\", repetition {repetition}, {host}"
+                "tcpcost: study {study}, cell \"{cell}\", repetition {repetition}, {host}"
             ),
         })
     }
 
-    /// Makes the hosts ready, one after the other: on loopback the second reads what the first has set.
+    /// Prepares the hosts one after the other, because on loopback the second reads the settings of the first.
     fn prepare(
         &self,
         bed: &mut Bed,
@@ -253,7 +254,7 @@ impl Trial<'_> {
         let addresses = links.flat_map(|link| [link.a.address, link.b.address]);
         let addresses: Vec<IpAddr> = addresses.collect();
         let meters = self.study.meters(self.cell);
-        let shared = Shared::of(bed, topology, placed);
+        let own_cpus = OwnCpus::new(bed, topology, placed);
         let cpu_owners = cpu_owners(bed, topology, placed, knobs);
         let mut ports = ByHost::new();
         for (index, host) in topology.hosts.iter().enumerate() {
@@ -261,7 +262,7 @@ impl Trial<'_> {
             let machine = bed.nodes.hello(name).machine.clone();
             let mates = bed.nodes.on_machine(&machine);
             let own_pids = mates.iter().map(|&mate| bed.nodes.hello(mate).pid);
-            let sampled = shared.own(name);
+            let sampled = own_cpus.own(name);
             let sampling = meters.contains(&MeterName::Profile) && !sampled.is_empty();
             let of_kernel = mates
                 .iter()
@@ -282,10 +283,10 @@ impl Trial<'_> {
                 changes_device: match bed.owner(name) {
                     DeviceOwner::Bed => bed.owns(name),
                     DeviceOwner::Loopback => host.reach == Reach::Local && index == 0,
-                    // The listening half of a machine has its device.
+                    // If a machine is two hosts, the listening one changes the device.
                     DeviceOwner::Host => name.half_of().is_none(),
                 },
-                held: is_first.then(|| held(topology, &mates, knobs)),
+                held: is_first.then(|| filled_queues(topology, &mates, knobs)),
                 needs: (mates.first() == Some(&name)).then(|| {
                     let cpus = |host| placed.get(&host).map_or(1, Vec::len);
                     let instances = bed.instances(topology, knobs);
@@ -293,19 +294,19 @@ impl Trial<'_> {
                 }),
                 netem: bed.by_netem(),
                 steering: bed.steers(name, knobs),
-                // Of CPUs that several hosts share the first counts for all: a second copy would cost twice, and of two
-                // hundred hosts that read all tasks of their machine at the start the traffic of each began seconds late.
+                // If several hosts share CPUs, the first host's meters count for all, because each further meter costs CPU time. When two
+                // hundred hosts read all tasks of their machine at the start, traffic began seconds late.
                 meters: meters
                     .iter()
                     .copied()
-                    .filter(|&meter| !(meter == MeterName::Netstat && bed.reads_into(name)))
+                    .filter(|&meter| !(meter == MeterName::Netstat && bed.disturbs_other(name)))
                     .filter(|meter| {
                         let of_cpus = matches!(
                             meter,
                             MeterName::Exact | MeterName::Perf | MeterName::Others
                         );
-                        let is_told = *meter == MeterName::Exact && cpu_owners.contains_key(&name);
-                        !(of_cpus && sampled.is_empty()) || is_told
+                        let by_owner = *meter == MeterName::Exact && cpu_owners.contains_key(&name);
+                        !(of_cpus && sampled.is_empty()) || by_owner
                     })
                     .collect(),
                 by_connection: self.study.measure.by_connection,
@@ -323,7 +324,7 @@ impl Trial<'_> {
                 mates: u32::try_from(mates.len()).expect("there are at most some hundred hosts"),
                 addresses: addresses.clone(),
                 token: token.clone(),
-                // Hosts that connect start at different places of a rate's first period.
+                // Different seeds, so that hosts start at different times within the first period of a rate.
                 seed: self.study.measure.seed.wrapping_add((index as u64) << 32),
             };
             let ask = Ask::Prepare(Box::new(prepare));
@@ -341,13 +342,13 @@ impl Trial<'_> {
         Ok(ports)
     }
 
-    /// Time between looks: in a long interval they are further apart than the study says.
+    /// Time between samples of a series. It is longer than the study says in a long interval.
     fn series(&self) -> Option<Duration> {
         let asked = self.study.measure.series?;
-        Some(asked.max(self.study.measure.duration / LOOKS_MAX))
+        Some(asked.max(self.study.measure.duration / SAMPLES_MAX))
     }
 
-    /// Those who listen, then those who connect, then those who observe; then all at once.
+    /// Connects the hosts, orders all to run at once, and collects their measurements.
     fn traffic(
         &self,
         bed: &mut Bed,
@@ -358,13 +359,13 @@ impl Trial<'_> {
     ) -> Result<TrialFindings, AskError> {
         let groups = self.cell.knobs.group_names().len().max(1);
         connect(bed, topology, events, groups, &mut ports)?;
-        let shared = Shared::of(bed, topology, placed);
+        let own_cpus = OwnCpus::new(bed, topology, placed);
         let meters = self.study.meters(self.cell);
         if meters.contains(&MeterName::Soak) {
-            // On CPUs that several hosts share there is one spinner, the first's.
+            // Hosts that share CPUs have one spinner, that of the first host.
             let soaking: Vec<HostName> = topology
                 .names()
-                .filter(|&host| shared.has_all(host))
+                .filter(|&host| own_cpus.has_all(host))
                 .collect();
             bed.nodes.call_all(events, &soaking, |_| Ask::Soak)?;
         }
@@ -379,7 +380,7 @@ impl Trial<'_> {
         bed.nodes.run_takes = Duration::from_nanos(span.stop_ns);
         let now_ns = clock_ns();
         let answers = bed.nodes.call_all(events, &hosts, |host| {
-            // In the agent's own clock.
+            // Converted to the agent's clock.
             let now_ns = now_ns.wrapping_add_signed(before[&host].offset_ns);
             Ask::Run(Span {
                 from_ns: now_ns + span.from_ns,
@@ -422,7 +423,7 @@ impl Trial<'_> {
 }
 
 impl Trial<'_> {
-    /// The bytes that end each host's interval, where the study asks for work in place of time.
+    /// Bytes that end each host's interval, if the study asks for work instead of time.
     fn work(&self, topology: &Topology) -> Result<ByHost<u64>, AskError> {
         let Some(work) = self.study.measure.work else {
             return Ok(ByHost::new());
@@ -444,7 +445,7 @@ impl Trial<'_> {
     }
 }
 
-/// The devices of a host, each once: of a named host one is in all its links.
+/// Devices of a host, each once. A named host has one device for all its links.
 fn tested_ports(topology: &Topology, name: HostName) -> Vec<TestedPort> {
     let mut ports: Vec<TestedPort> = Vec::new();
     for (link, port, far) in topology.ports(name) {
@@ -460,7 +461,7 @@ fn tested_ports(topology: &Topology, name: HostName) -> Vec<TestedPort> {
     ports
 }
 
-/// The address of the host at the far end of a host's connections, where that is one.
+/// Address of the host at the other end of a host's connections. `None` if there are several such hosts.
 fn peer(topology: &Topology, host: HostName) -> Option<std::net::IpAddr> {
     let mut traffic = topology.traffic.iter();
     let mut talks = traffic.by_ref().filter_map(|traffic| {
@@ -476,16 +477,16 @@ fn peer(topology: &Topology, host: HostName) -> Option<std::net::IpAddr> {
     }
 }
 
-/// Connections on a machine, and filled queues of each: one at the sender and one at the receiver, in each
-/// direction that carries payload, as far as they are there.
-fn held(topology: &Topology, mates: &[HostName], knobs: &Knobs) -> (usize, u64) {
+/// Number of connections on a machine, and of filled queues of each. In each direction with payload the sender has one queue and the
+/// receiver has one; only those on this machine count.
+fn filled_queues(topology: &Topology, mates: &[HostName], knobs: &Knobs) -> (usize, u64) {
     let directions = Side::BOTH
         .iter()
         .filter(|&&side| knobs.sends_from(side))
         .count() as u64;
     let here = |host: HostName| u64::from(mates.contains(&host));
-    let of_machine = topology.traffic.iter();
-    let sides: Vec<u64> = of_machine
+    let traffic = topology.traffic.iter();
+    let sides: Vec<u64> = traffic
         .map(|traffic| here(traffic.on) + here(traffic.to))
         .collect();
     let flows = usize::try_from(knobs.flows()).expect("some hundred groups of 30,000 at most");
@@ -494,8 +495,8 @@ fn held(topology: &Topology, mates: &[HostName], knobs: &Knobs) -> (usize, u64) 
     (connections, sides * directions)
 }
 
-/// The machine's sysctls that hosts show are theirs to tell.
-fn forget_shown(record: &mut Record) {
+/// Removes sysctls from a machine's description if the ports of its hosts have them.
+fn remove_duplicate_sysctls(record: &mut Record) {
     for host in record.hosts.values() {
         if let Some(machine) = record.machines.get_mut(&host.machine) {
             let shown = |name: &String| {
@@ -508,7 +509,7 @@ fn forget_shown(record: &mut Record) {
     }
 }
 
-/// On loopback all hosts have one device: it cannot be two things at once.
+/// Refuses different device settings on loopback, where all hosts have the same device.
 fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), AskError> {
     let is_loopback = topology
         .links
@@ -521,7 +522,7 @@ fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), AskError> {
         return Ok(());
     }
     let knob = knobs.named().map(|(_, knob)| knob).next().unwrap_or("bed");
-    let reason = "of the netns bed alone: on loopback both ends are one device".to_string();
+    let reason = "needs the netns bed: on loopback both ends have the same device".to_string();
     let knob = knob.to_string();
     Err(AskError::Unsupported { knob, reason })
 }
@@ -535,7 +536,7 @@ fn warning(text: String) -> Warning {
     Warning::new(WarningCode::Other, text)
 }
 
-/// A host that was stopped, or whose CPUs were others', for half of the interval measured something else.
+/// Refuses a measurement whose snapshots are off by more than half of the interval, because the host was stopped or had no CPU.
 fn in_time(measured: &Measured, span: Span) -> Result<(), String> {
     let asked_ns = span.to_ns - span.from_ns;
     let off_ns = measured.late_ns.max(measured.took_ns.abs_diff(asked_ns));
@@ -544,26 +545,26 @@ fn in_time(measured: &Measured, span: Span) -> Result<(), String> {
     }
     let ms = |ns: u64| ns / 1_000_000;
     Err(format!(
-        "its meters were read {} ms late and {} ms apart in place of {} ms: the host was stopped, or had no CPU",
+        "its meters were read {} ms late and {} ms apart instead of {} ms: the host was stopped, or had no CPU",
         ms(measured.late_ns),
         ms(measured.took_ns),
         ms(asked_ns)
     ))
 }
 
-/// On a host with many more threads than CPUs a worker waits for its turn for some hundred milliseconds.
+/// Deviation that is always tolerated. With many more threads than CPUs, a worker waits some hundred milliseconds for a CPU.
 const OFF_LEAST_NS: u64 = 1_000_000_000;
 
-/// Time for the order to run to reach all: that of the farthest there and back, and some for writing each.
+/// Delay of the start, so that the order to run reaches all hosts: the longest round trip, and time for writing each order.
 fn head_start_ns(clocks: &ByHost<ClockOffset>) -> u64 {
     let farthest = clocks.values().map(|clock| 2 * clock.error_ns).max();
     HEAD_START_NS + 2 * farthest.unwrap_or(0) + clocks.len() as u64 * ORDER_NS
 }
 
-/// A line into a pipe, and the wake of whoever reads it.
+/// Time to write a line to a pipe and wake its reader.
 const ORDER_NS: u64 = 50_000;
 
-/// From the moment in which it is asked for.
+/// Times of a trial, from the order to run.
 fn span((warm_up, duration): (Duration, Duration), head_start_ns: u64) -> Span {
     let from_ns = head_start_ns + nanos(warm_up);
     let to_ns = from_ns + nanos(duration);
@@ -575,10 +576,10 @@ fn span((warm_up, duration): (Duration, Duration), head_start_ns: u64) -> Span {
     }
 }
 
-/// Looks of a series: some 4 MiB of an answer.
-const LOOKS_MAX: u32 = 50_000;
+/// Limit on the samples of a series: an answer has some 4 MiB then.
+const SAMPLES_MAX: u32 = 50_000;
 
-/// 128 random bits, in hex.
+/// Random token of 128 bits, in hexadecimal.
 fn token() -> String {
     let mut bytes = [0u8; 16];
     let filled = rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty());

@@ -1,4 +1,4 @@
-//! What a trial's own readings say against it: what was seen, and what to try.
+//! Warnings that a trial's own readings give: what was seen, and what to try.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,33 @@ use tcpcost_study::{
     Warning, WarningCode, Whose,
 };
 
-/// Above this share of the CPUs' time, steal is worth a warning: 1 % of CPU is as much as the
-/// difference between many knobs.
+/// Share of stolen CPU time above which there is a warning. 1 % is as much as the difference that many knobs make.
 const STEAL_MAX: f64 = 0.01;
-/// Receive queues filled or drained between snapshots let the counts differ by some buffers'
-/// worth; 1 % is more than that for intervals of a second.
+/// Difference of two payload counts above which there is a warning. They differ by a few buffers, if receive queues fill or drain
+/// between the snapshots; 1 % is more than that in an interval of a second.
 const DISAGREEMENT_MAX: f64 = 0.01;
-/// A fixed rate is met if 98 % of the work was done: the schedule may be a write behind at each end.
+/// Share of the work at which a fixed rate counts as reached, because each end may be one write late.
 const RATE_MET: f64 = 0.98;
-/// The contexts of the meter `exact` add up to wall time within this: reading the cells takes some µs.
+/// Limit on the difference between wall time and the sum of the contexts of the meter `exact`. Reading its counters takes some µs.
 const CLOSURE_MAX: f64 = 0.001;
-/// Softirq time on other CPUs that is worth a warning, of one CPU's time.
+/// Softirq time on other CPUs above which there is a warning, as a share of one CPU's time.
 const SOFTIRQ_ELSEWHERE_MAX: f64 = 0.05;
-/// Involuntary switches per second and thread above which the CPU was not the trial's alone.
+/// Involuntary switches per second and thread above which there is a warning, because other tasks used the CPU.
 const PREEMPTIONS_MAX_PER_S: f64 = 200.0;
 
-/// All warnings of a measured trial. `others` names the busiest foreign tasks of each end.
+/// All warnings of a measured trial. `others`: names of the busiest other tasks of each host.
 pub fn judge(
     record: &Record,
     others_max: f64,
     others: &BTreeMap<HostName, Vec<String>>,
 ) -> Vec<Warning> {
     let derived = derive(record);
-    let of = |kind| derived.get(&Derived::total(kind)).copied();
+    let total = |kind| derived.get(&Derived::total(kind)).copied();
     let mut warnings = Vec::new();
 
-    // The tick's sampling of a short trial is a guess; eBPF's is not.
-    let of_others = of(Figure::ExactOthersRatio).or_else(|| of(Figure::OthersRatio));
-    if let Some(ratio) = of_others.filter(|&ratio| ratio > others_max) {
+    // eBPF first, because samples at ticks are only a guess in a short trial.
+    let others_ratio = total(Figure::ExactOthersRatio).or_else(|| total(Figure::OthersRatio));
+    if let Some(ratio) = others_ratio.filter(|&ratio| ratio > others_max) {
         let names: Vec<&str> = others
             .values()
             .flat_map(|names| names.iter().map(String::as_str))
@@ -45,12 +44,12 @@ pub fn judge(
             String::new()
         } else {
             format!(
-                " (busiest of those that lived throughout: {})",
+                " (busiest of the tasks that lived for the whole interval: {})",
                 names.join(", ")
             )
         };
         let text = format!(
-            "tasks of others used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client.cpus and server.cpus",
+            "other tasks used {:.1} % of the trial's CPUs, more than {:.1} %{busiest}: stop them, or choose idle CPUs with client.cpus and server.cpus",
             ratio * 100.0,
             others_max * 100.0
         );
@@ -71,14 +70,16 @@ pub fn judge(
             warnings.push(Warning::new(WarningCode::Other, text).of(vec![*host]));
         }
     }
-    if let Some(ratio) = of(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
+    if let Some(ratio) = total(Figure::StealRatio).filter(|&ratio| ratio > STEAL_MAX) {
         let text = format!(
             "the hypervisor took {:.1} % of the trial's CPUs: repeat when the host is quiet, or use a machine of your own",
             ratio * 100.0
         );
         warnings.push(Warning::new(WarningCode::Steal, text).extent(ratio * 100.0));
     }
-    if let Some(ratio) = of(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX) {
+    if let Some(ratio) =
+        total(Figure::PayloadDisagreement).filter(|&ratio| ratio > DISAGREEMENT_MAX)
+    {
         let text = format!(
             "the kernel's and the workload's payload counts differ by {:.1} %: lengthen the duration; if they still differ, do not trust the number",
             ratio * 100.0
@@ -112,12 +113,12 @@ pub fn judge(
 }
 
 fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
-    // Of several groups each has a rate of its own, or none.
+    // Each group has its own rate, or none.
     if !record.knobs.group_names().is_empty() {
         return group_rate_missed(record, derived);
     }
     let asked = |name: &str| record.knobs.value(name)?.number();
-    // Each of several clients has the rate.
+    // Each client has the rate.
     let clients = record.topology.traffic.len().max(1) as f64;
     let (asked, kind) = match (asked("rate"), asked("transaction_rate")) {
         (Some(asked), _) => {
@@ -134,7 +135,7 @@ fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warn
     missed(kind, *derived.get(&Derived::total(kind))?, asked, "")
 }
 
-/// Warns if `got` is less than `asked`, both in the figure's unit; `whose` follows the numbers.
+/// Warning if `got` is less than `asked`, both in the figure's unit. The text `whose` follows the numbers.
 fn missed(kind: Figure, got: f64, asked: f64, whose: &str) -> Option<Warning> {
     let (unit, scale, decimals) = match kind {
         Figure::Goodput if asked >= 1e9 => ("Gbit/s", 1e9, 3),
@@ -152,9 +153,9 @@ fn missed(kind: Figure, got: f64, asked: f64, whose: &str) -> Option<Warning> {
     })
 }
 
-/// Hosts that did much less than others of their side, where three at least are to do the same.
+/// Warning about hosts that did much less than the others of their side, if at least three hosts should do the same.
 fn stragglers(record: &Record) -> Option<Warning> {
-    // Of groups each host may have another share.
+    // With groups the hosts may have different shares.
     if !record.knobs.group_names().is_empty() {
         return None;
     }
@@ -164,10 +165,10 @@ fn stragglers(record: &Record) -> Option<Warning> {
         let reading = readings.find(|reading| {
             reading.meter == MeterName::Workload && reading.whose == Whose::Workload
         })?;
-        let of = |quantity| reading.counts.get(&quantity).copied();
+        let count = |quantity| reading.counts.get(&quantity).copied();
         let bytes = [Quantity::PayloadBytesSent, Quantity::PayloadBytesReceived];
-        let bytes: u64 = bytes.into_iter().filter_map(of).sum();
-        let work = of(Quantity::Transactions).unwrap_or(bytes);
+        let bytes: u64 = bytes.into_iter().filter_map(count).sum();
+        let work = count(Quantity::Transactions).unwrap_or(bytes);
         let times = record.topology.times(name).max(1) as f64;
         Some((
             name,
@@ -177,7 +178,7 @@ fn stragglers(record: &Record) -> Option<Warning> {
     Side::BOTH.into_iter().find_map(|side| {
         let mut rates: Vec<(HostName, f64)> =
             record.topology.of_side(side).filter_map(rate).collect();
-        if rates.len() < STRAGGLERS_OF {
+        if rates.len() < HOSTS_MIN {
             return None;
         }
         rates.sort_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -190,7 +191,7 @@ fn stragglers(record: &Record) -> Option<Warning> {
         let (_, slowest) = *slow.first()?;
         let shares = slow.iter().map(|(name, share)| format!("{name} {share:.0} %"));
         let text = format!(
-            "stragglers, against the median of {} hosts: {}: compare their links, CPUs and retransmissions with the others'",
+            "stragglers, relative to the median of {} hosts: {}: compare their links, CPUs and retransmissions with the others'",
             rates.len(),
             shares.collect::<Vec<_>>().join(", ")
         );
@@ -200,12 +201,12 @@ fn stragglers(record: &Record) -> Option<Warning> {
     })
 }
 
-/// With two nobody knows which of them is the odd one.
-const STRAGGLERS_OF: usize = 3;
-/// Flows that share a bottleneck differ by a fifth or so for a second.
+/// Fewest hosts of a side for a warning: of two hosts, the slow one is not known.
+const HOSTS_MIN: usize = 3;
+/// Share of the median below which a host is a straggler. Flows that share a bottleneck differ by about a fifth for a second.
 const STRAGGLER_MAX: f64 = 0.7;
 
-/// The group that is farthest from its rate.
+/// Warning about the group that is farthest below its rate.
 fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
     let groups = record.knobs.groups().ok()?;
     let missed = groups.iter().filter_map(|group| {
@@ -236,8 +237,8 @@ fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Optio
     })
 }
 
-/// More softirq time on CPUs of no host of a machine than on its hosts', and more than 5 % of a CPU. Shares of
-/// time: each host is read over an interval of its own.
+/// Warning if a machine has more softirq time on CPUs of no host than on the hosts' CPUs, and more than 5 % of a CPU. Compares shares of
+/// time, because each host has an interval of its own.
 fn softirq_elsewhere(record: &Record) -> Option<Warning> {
     record.machines.keys().find_map(|machine| {
         let of_machine = |host: &&HostRecord| host.machine == *machine;
@@ -254,7 +255,7 @@ fn softirq_elsewhere(record: &Record) -> Option<Warning> {
         (outside > inside && outside > SOFTIRQ_ELSEWHERE_MAX).then(|| {
             let ms = |share: f64| share * record.interval_ns as f64 / 1e6;
             let text = format!(
-                "{:.0} ms of softirq ran on CPUs of no host and {:.0} ms on theirs: other traffic, or receive work that is not steered; see rps_cpus in the record",
+                "{:.0} ms of softirq ran on CPUs of no host and {:.0} ms on the hosts' CPUs: other traffic, or receive work that is not steered; see rps_cpus in the record",
                 ms(outside),
                 ms(inside)
             );
@@ -266,7 +267,7 @@ fn softirq_elsewhere(record: &Record) -> Option<Warning> {
 fn frequency(host: &Machine) -> Option<Warning> {
     let governor = host.governor.as_deref()?;
     (governor != "performance").then(|| {
-        let text = format!("the CPU frequency governor is {governor}: times vary with it; cpupower frequency-set -g performance");
+        let text = format!("the CPU frequency governor is {governor}: times vary with it; set it by: cpupower frequency-set -g performance");
         Warning::new(WarningCode::Frequency, text)
     })
 }
@@ -317,18 +318,18 @@ mod tests {
     }
 
     #[test]
-    fn exact_time_that_does_not_add_up_to_wall_time_is_not_to_be_trusted() {
+    fn exact_time_that_does_not_add_up_to_wall_time_gives_a_warning() {
         for (idle_ns, expected) in [(999_100, 0), (1_000_900, 0), (998_000, 1), (1_002_000, 1)] {
             let warnings = judge(&record(idle_ns), 1.0, &BTreeMap::new());
-            let told = warnings
+            let found = warnings
                 .iter()
                 .filter(|warning| warning.text.contains("meter exact"));
-            assert_eq!(told.count(), expected, "{idle_ns}");
+            assert_eq!(found.count(), expected, "{idle_ns}");
         }
     }
 
     #[test]
-    fn a_missed_rate_is_told_in_the_studys_units() {
+    fn a_missed_rate_has_the_studys_units() {
         let text = |kind, got, asked| missed(kind, got, asked, "").map(|warning| warning.text);
         let is = |kind, got, asked, expected: &str| {
             let text = text(kind, got, asked).unwrap();
@@ -352,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_did_much_less_than_its_like_is_named() {
+    fn a_host_that_did_much_less_than_the_others_is_named() {
         let mut knobs = Knobs::default();
         knobs.set("topology", "star").unwrap();
         knobs.set("clients", "4").unwrap();
-        let told = |sent: [u64; 4]| {
+        let warning_of = |sent: [u64; 4]| {
             let mut record = record(1_000_000);
             record.topology = Topology::of(tcpcost_study::Bed::Netns, &knobs).unwrap();
             let client = |(index, bytes): (usize, u64)| {
@@ -376,8 +377,8 @@ mod tests {
             record.hosts = sent.into_iter().enumerate().map(client).collect();
             stragglers(&record)
         };
-        assert_eq!(told([100, 90, 110, 80]), None);
-        let warning = told([100, 90, 40, 110]).unwrap();
+        assert_eq!(warning_of([100, 90, 110, 80]), None);
+        let warning = warning_of([100, 90, 40, 110]).unwrap();
         assert_eq!(warning.hosts, [HostName::CLIENT.numbered(3).unwrap()]);
         let text = warning.text;
         assert!(text.contains("median of 4 hosts: client3 40 %:"), "{text}");
@@ -398,7 +399,7 @@ mod tests {
             readings,
             ..HostRecord::default()
         };
-        let told = |all_ms| {
+        let warning_of = |all_ms| {
             let mut record = record(1_000_000);
             record.interval_ns = 1_000_000_000;
             record.machines = [("a".to_string(), Machine::default())].into();
@@ -414,8 +415,8 @@ mod tests {
             record.hosts = hosts.into();
             softirq_elsewhere(&record)
         };
-        assert_eq!(told(220), None, "20 ms of a second, and 20 ms of 100");
-        let text = told(500).unwrap().text;
+        assert_eq!(warning_of(220), None, "20 ms of a second, and 20 ms of 100");
+        let text = warning_of(500).unwrap().text;
         assert!(
             text.starts_with("280 ms of softirq ran on CPUs of no host and 220 ms"),
             "{text}"

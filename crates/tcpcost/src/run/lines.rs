@@ -1,14 +1,14 @@
-//! What another program may say to the command: lines of a bounded length, one waiting at a time.
+//! Input from another program: reads lines of a limited length.
 //!
 //! Does not know what a line means.
 
 use std::io::{self, BufRead, Read};
 
-/// The next line, without its end; `None` at the end of the input. A line that the end of the input cuts short counts as none.
+/// Reads the next line, and returns it without its end. `None` at the end of the input, also if the last line has no end.
 ///
 /// # Errors
 /// The line has more than `max` bytes or is not UTF-8, or the input cannot be read.
-pub fn line(source: &mut impl BufRead, max: usize) -> io::Result<Option<String>> {
+pub fn read_line(source: &mut impl BufRead, max: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     source
         .by_ref()
@@ -29,7 +29,7 @@ pub fn line(source: &mut impl BufRead, max: usize) -> io::Result<Option<String>>
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "sent a line that is not UTF-8"))
 }
 
-/// The beginning of a text of another program, for a message.
+/// Shortens a text of another program for a message.
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -37,7 +37,7 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
-/// Room for a reason and its causes; a whole line can have megabytes.
+/// Length limit of an excerpt: enough for a reason and its causes. A whole line can have megabytes.
 const EXCERPT_CHARS: usize = 1000;
 
 #[cfg(test)]
@@ -47,12 +47,12 @@ mod tests {
     #[test]
     fn a_line_is_bounded_and_a_line_without_an_end_is_none() {
         let mut source = &b"abc\nde\r\n\nrest"[..];
-        let mut next = || line(&mut source, 4);
+        let mut next = || read_line(&mut source, 4);
         assert_eq!(next().unwrap().as_deref(), Some("abc"));
         assert_eq!(next().unwrap().as_deref(), Some("de"));
         assert_eq!(next().unwrap().as_deref(), Some(""));
         assert_eq!(next().unwrap(), None);
-        let kind = |text: &[u8]| line(&mut &text[..], 3).unwrap_err().kind();
+        let kind = |text: &[u8]| read_line(&mut &text[..], 3).unwrap_err().kind();
         assert_eq!(kind(b"abcd"), io::ErrorKind::FileTooLarge);
         assert_eq!(kind(b"\xff\n"), io::ErrorKind::InvalidData);
     }
