@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 /// Parses an address such as `127.0.0.1:9464` or `[::1]:9464`, or a port of 127.0.0.1 (`9464`,
 /// `:9464`).
-pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     match port {
         Ok(port) => Ok(([127, 0, 0, 1], port).into()),
         Err(_) => text
             .parse()
-            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
+            .map_err(|_| "an address such as 127.0.0.1:9464, or a port"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Parses an interval of `watch` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
 /// more than it shows.
-pub fn interval(text: &str) -> Result<Duration, String> {
+pub fn interval(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -14,30 +14,30 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
-        .ok_or_else(|| EXPECTED.to_string())
+        .ok_or(EXPECTED)
 }
 
 /// Parses a whole number from 1.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
+pub fn at_least_one(text: &str) -> Result<usize, &'static str> {
     let number = text.parse().ok().filter(|number| *number >= 1);
-    number.ok_or_else(|| "a whole number from 1".to_string())
+    number.ok_or("a whole number from 1")
 }
 
 /// Parses a version of IP.
-pub fn ip_version(text: &str) -> Result<u8, String> {
+pub fn ip_version(text: &str) -> Result<u8, &'static str> {
     match text {
         "4" => Ok(4),
         "6" => Ok(6),
-        _ => Err("4 or 6".to_string()),
+        _ => Err("4 or 6"),
     }
 }
 
 /// Parses a percentage of one CPU. 0 would see nothing.
-pub fn percent(text: &str) -> Result<f64, String> {
+pub fn percent(text: &str) -> Result<f64, &'static str> {
     let percent = text.parse().ok();
     percent
         .filter(|percent| (0.01..=100.0).contains(percent))
-        .ok_or_else(|| "a number from 0.01 to 100".to_string())
+        .ok_or("a number from 0.01 to 100")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod user;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
 use tcpcost_host::cpus;
 use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
@@ -20,7 +21,7 @@ use user::UserFlags;
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Address to listen on: IP:PORT (IPv6 in brackets), unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Address>,
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
@@ -205,35 +206,28 @@ impl Flags {
     }
 }
 
-fn address(text: &str) -> Result<Address, String> {
-    text.parse()
-        .map_err(|error: tcpcost_relay::AddressError| error.to_string())
-}
-
 /// Parses a time from 1 ms to a year. More than a year is as good as never, and would not fit every
 /// clock.
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> anyhow::Result<Duration> {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
-    let time = units::duration(text).map_err(|error| error.to_string())?;
-    (Duration::from_millis(1)..=YEAR)
-        .contains(&time)
-        .then_some(time)
-        .ok_or_else(|| "expected 1ms to a year".to_string())
+    let time = units::duration(text)?;
+    let is_sound = (Duration::from_millis(1)..=YEAR).contains(&time);
+    is_sound.then_some(time).context("expected 1ms to a year")
 }
 
 /// Parses a time in whole seconds, 0 to 32767 s: the kernel's limit (MAX_TCP_KEEPIDLE).
-fn keepalive(text: &str) -> Result<Duration, String> {
-    let time = units::duration(text).map_err(|error| error.to_string())?;
+fn keepalive(text: &str) -> anyhow::Result<Duration> {
+    let time = units::duration(text)?;
     (time.subsec_nanos() == 0 && time.as_secs() <= 32_767)
         .then_some(time)
-        .ok_or_else(|| "expected whole seconds, at most 32767s; 0s for none".to_string())
+        .context("expected whole seconds, at most 32767s; 0s for none")
 }
 
 /// Parses the size of a buffer or pipe: 4 KiB (a page) to 1 GiB.
-fn size(text: &str) -> Result<usize, String> {
-    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
+fn size(text: &str) -> anyhow::Result<usize> {
+    let bytes = units::bytes(text)?;
     (4096..=1 << 30)
         .contains(&bytes)
         .then_some(bytes as usize)
-        .ok_or_else(|| "expected a size from 4KiB to 1GiB".to_string())
+        .context("expected a size from 4KiB to 1GiB")
 }

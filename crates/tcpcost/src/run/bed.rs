@@ -369,9 +369,11 @@ impl Bed {
         for machine in self.machines.keys() {
             let hosts = self.nodes.on_machine(machine);
             let cpus = &self.nodes.hello(hosts[0]).cpus;
-            let of_machine = place(cpus, &placement, topology, &hosts)
-                .map_err(|(knob, reason)| AskError::Unsupported { knob, reason })?;
-            placed.extend(of_machine);
+            let of_machine = place(cpus, &placement, topology, &hosts);
+            placed.extend(of_machine.map_err(|error| AskError::Unsupported {
+                knob: error.name,
+                reason: error.reason,
+            })?);
         }
         Ok(placed)
     }

@@ -411,7 +411,7 @@ impl Trial<'_> {
                     after,
                     late_ns: measured.late_ns,
                 });
-                in_time(&measured, span).map_err(|reason| AskError::Failed(host, reason))?;
+                in_time(host, &measured, span)?;
             }
             found.insert(host, *measured);
         }
@@ -537,19 +537,20 @@ fn warning(text: String) -> Warning {
 }
 
 /// Refuses a measurement whose snapshots are off by more than half of the interval, because the host was stopped or had no CPU.
-fn in_time(measured: &Measured, span: Span) -> Result<(), String> {
+fn in_time(host: HostName, measured: &Measured, span: Span) -> Result<(), AskError> {
     let asked_ns = span.to_ns - span.from_ns;
     let off_ns = measured.late_ns.max(measured.took_ns.abs_diff(asked_ns));
     if off_ns <= (asked_ns / 2).max(OFF_LEAST_NS) {
         return Ok(());
     }
     let ms = |ns: u64| ns / 1_000_000;
-    Err(format!(
+    let reason = format!(
         "its meters were read {} ms late and {} ms apart instead of {} ms: the host was stopped, or had no CPU",
         ms(measured.late_ns),
         ms(measured.took_ns),
         ms(asked_ns)
-    ))
+    );
+    Err(AskError::Failed(host, reason))
 }
 
 /// Deviation that is always tolerated. With many more threads than CPUs, a worker waits some hundred milliseconds for a CPU.

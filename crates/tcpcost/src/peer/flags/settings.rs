@@ -3,13 +3,15 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::{bail, ensure};
 use clap::{ArgAction, Args};
 use tcpcost_link::Offloads;
 use tcpcost_stack::UserSettings;
+use tcpcost_study::units;
 use tcpcost_tcp::{Config, CongestionControl, KeepAlive, Nagle};
 
 use super::super::policy::PolicyFlags;
-use super::wire::{WireFlags, size_of, time};
+use super::wire::{WireFlags, size_of};
 use crate::set::switch;
 
 /// A congestion control by name.
@@ -17,33 +19,31 @@ use crate::set::switch;
 pub struct Congestion(pub CongestionControl);
 
 impl FromStr for Congestion {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected cubic, reno or fixed:SIZE".to_string();
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         Ok(Self(match text.split_once(':') {
             None if text == "cubic" => CongestionControl::Cubic,
             None if text == "reno" => CongestionControl::NewReno,
             Some(("fixed", size)) => CongestionControl::Fixed(size_of(size)?),
-            _ => return Err(wrong()),
+            _ => bail!("expected cubic, reno or fixed:SIZE"),
         }))
     }
 }
 
 /// Parses the size of a buffer. It holds at least one or two segments, like the kernel's (SOCK_MIN_SNDBUF is 4.5 KiB):
 /// with less each segment waits for the acknowledgement of the one before.
-fn buffer(text: &str) -> Result<u32, String> {
+fn buffer(text: &str) -> Result<u32, &'static str> {
     size_of(text)
         .ok()
         .filter(|&bytes| bytes >= 4096)
-        .ok_or_else(|| "expected a size from 4KiB to less than 1GiB".to_string())
+        .ok_or("expected a size from 4KiB to less than 1GiB")
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
-    time(text).and_then(|time| match time {
-        time if time >= WAIT_MIN => Ok(time),
-        _ => Err("expected 10ms or more".to_string()),
-    })
+fn wait(text: &str) -> anyhow::Result<Duration> {
+    let time = units::duration(text)?;
+    ensure!(time >= WAIT_MIN, "expected 10ms or more");
+    Ok(time)
 }
 
 /// Settings of the peer's TCP and of its wire.

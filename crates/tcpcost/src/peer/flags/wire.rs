@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use tcpcost_link::Impairment;
 use tcpcost_study::units;
@@ -18,9 +19,9 @@ pub struct PerDirection<T> {
 }
 
 /// Makes a parser of `VALUE` for both directions, or `SENT,RECEIVED`.
-fn per_direction<T: Clone>(
-    one: impl Fn(&str) -> Result<T, String> + Clone,
-) -> impl Fn(&str) -> Result<PerDirection<T>, String> + Clone {
+fn per_direction<T: Clone, E>(
+    one: impl Fn(&str) -> Result<T, E> + Clone,
+) -> impl Fn(&str) -> Result<PerDirection<T>, E> + Clone {
     move |text| match text.split_once(',') {
         Some((sent, received)) => Ok(PerDirection {
             sent: one(sent)?,
@@ -34,78 +35,59 @@ fn per_direction<T: Clone>(
 }
 
 /// Makes a parser of a value, or `-` for none.
-fn or_none<T>(
-    one: impl Fn(&str) -> Result<T, String> + Clone,
-) -> impl Fn(&str) -> Result<Option<T>, String> + Clone {
+fn or_none<T, E>(
+    one: impl Fn(&str) -> Result<T, E> + Clone,
+) -> impl Fn(&str) -> Result<Option<T>, E> + Clone {
     move |text| match text {
         "-" => Ok(None),
         text => one(text).map(Some),
     }
 }
 
-fn or_text<T, E: ToString>(parsed: Result<T, E>) -> Result<T, String> {
-    parsed.map_err(|error| error.to_string())
-}
-
 /// Parses a size below 1 GiB.
-pub fn size_of(text: &str) -> Result<u32, String> {
-    let bytes = or_text(units::bytes(text))?;
-    u32::try_from(bytes)
+pub fn size_of(text: &str) -> anyhow::Result<u32> {
+    u32::try_from(units::bytes(text)?)
         .ok()
         .filter(|&bytes| bytes < 1 << 30)
-        .ok_or_else(|| "expected less than 1GiB".to_string())
+        .context("expected less than 1GiB")
 }
 
-/// Parses a ratio such as `1%`.
-pub fn ratio(text: &str) -> Result<f64, String> {
-    or_text(units::ratio(text))
-}
-
-/// Parses a time such as `10ms`.
-pub fn time(text: &str) -> Result<Duration, String> {
-    or_text(units::duration(text))
-}
-
-fn rate(text: &str) -> Result<u64, String> {
-    or_text(units::bits_per_s(text))
-}
-
-fn burst_length(text: &str) -> Result<f64, String> {
+fn burst_length(text: &str) -> Result<f64, &'static str> {
     text.parse()
         .ok()
         .filter(|packets: &f64| (1.0..=1e6).contains(packets))
-        .ok_or_else(|| "expected a number from 1".to_string())
+        .ok_or("expected a number from 1")
 }
 
 /// Impairments of the wire: a value for both directions, or SENT,RECEIVED as seen from our TCP.
 #[derive(Debug, Clone, Args)]
 pub struct WireFlags {
     /// Packets lost, e.g. 1%, or 1%,0% of what is sent only.
-    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(units::ratio), default_value = "0%")]
     pub loss: PerDirection<f64>,
     /// Packets at which a burst of losses begins (Gilbert's model).
-    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(units::ratio), default_value = "0%")]
     pub burst_loss: PerDirection<f64>,
     /// Mean length of a burst, packets.
     #[arg(long, value_name = "N", value_parser = per_direction(burst_length), default_value = "4", requires = "burst_loss")]
     pub burst_length: PerDirection<f64>,
     /// Packets sent twice.
-    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(units::ratio), default_value = "0%")]
     pub duplicate: PerDirection<f64>,
     /// Packets in which a bit is changed.
-    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(units::ratio), default_value = "0%")]
     pub corrupt: PerDirection<f64>,
     /// Packets held back by 1 ms.
-    #[arg(long, value_name = "RATIO", value_parser = per_direction(ratio), default_value = "0%")]
+    #[arg(long, value_name = "RATIO", value_parser = per_direction(units::ratio), default_value = "0%")]
     pub reorder: PerDirection<f64>,
     /// Time from one end to the other.
-    #[arg(long, value_name = "TIME", value_parser = per_direction(time), default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = per_direction(units::duration), default_value = "0s")]
     pub delay: PerDirection<Duration>,
     /// Limit of a random extra delay, uniformly distributed; packets keep their order.
-    #[arg(long, value_name = "TIME", value_parser = per_direction(time), default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = per_direction(units::duration), default_value = "0s")]
     pub jitter: PerDirection<Duration>,
     /// Rate, e.g. 100Mbit/s, or 100Mbit/s,- for one direction.
-    #[arg(long, value_name = "RATE", value_parser = per_direction(or_none(rate)), default_value = "-", hide_default_value = true)]
+    #[arg(long, value_name = "RATE", value_parser = per_direction(or_none(units::bits_per_s)), default_value = "-", hide_default_value = true)]
     pub wire_rate: PerDirection<Option<u64>>,
     /// Bytes of the queue before the rate limit; a packet that finds it full is dropped.
     #[arg(long, value_name = "SIZE", value_parser = per_direction(or_none(size_of)), default_value = "-", hide_default_value = true, requires = "wire_rate")]
