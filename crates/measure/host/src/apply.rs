@@ -7,6 +7,7 @@
 //! [`Journal::put_back`] restores the former values between cells, also for an end's own veth. A
 //! namespace of our own needs only a journal in memory; the host's devices need one on disk.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -23,9 +24,10 @@ use crate::setting::Setting;
 use crate::sysctl;
 
 /// Reason why a cell's settings are not applied.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Knob that is not available here: the cell is skipped and the reason recorded.
+    #[error("{knob}: {reason}")]
     Unsupported {
         /// Name of the knob in study files.
         knob: String,
@@ -33,24 +35,8 @@ pub enum ApplyError {
         reason: String,
     },
     /// Other error of the system.
-    System(SystemError),
-}
-
-impl std::fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ApplyError::Unsupported { knob, reason } => write!(f, "{knob}: {reason}"),
-            ApplyError::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {}
-
-impl From<SystemError> for ApplyError {
-    fn from(error: SystemError) -> ApplyError {
-        ApplyError::System(error)
-    }
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Applies `settings` to `device` and to the sysctls of this network namespace.
@@ -220,73 +206,35 @@ fn wanted(
     } = settings;
     let device = || device.clone();
     let mut wanted = Vec::new();
-    if let &Some(bytes) = mtu {
+    wanted.extend(mtu.map(|bytes| {
         let device = device();
-        wanted.push(Setting::Mtu { device, bytes });
-    }
-
-    let mut switches = regime(*segmentation).to_vec();
-    for (&name, &on) in offloads {
-        switches.retain(|&(other, _)| other != name);
-        switches.push((name, on));
-    }
-    switches.sort_by_key(|&(name, _)| OFFLOADS.iter().position(|&other| other == name));
-    wanted.extend(switches.into_iter().map(|(name, on)| Setting::Offload {
+        Setting::Mtu { device, bytes }
+    }));
+    let switches = switches(*segmentation, offloads).into_iter();
+    wanted.extend(switches.map(|(name, on)| Setting::Offload {
         device: device(),
         name: name.to_string(),
         on,
     }));
-
     let per_mss = (*segmentation == Some(Segmentation::PerMss)).then_some(1);
-    if let Some(segments) = gso_max_segs.or(per_mss) {
+    wanted.extend(gso_max_segs.or(per_mss).map(|segments| {
         let device = device();
-        wanted.push(Setting::GsoMaxSegs { device, segments });
-    }
+        Setting::GsoMaxSegs { device, segments }
+    }));
     if let &Some(bytes) = gso_max_bytes {
-        let has_own_ipv4_limit = link::read(&device())?.gso_ipv4_max_size.is_some();
-        if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
-            return Err(ApplyError::Unsupported {
-                knob: "gso_max_size".into(),
-                reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
-            });
-        }
-        wanted.push(Setting::GsoMaxSize {
-            device: device(),
-            bytes,
-            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
-        });
+        wanted.push(gso_max_size(device(), bytes)?);
     }
     if let &Some(bytes) = gro_max_bytes {
-        let has_own_ipv4_limit = link::read(&device())?.gro_ipv4_max_size.is_some();
-        wanted.push(Setting::GroMaxSize {
-            device: device(),
-            bytes,
-            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
-        });
+        wanted.push(gro_max_size(device(), bytes)?);
     }
-    if let &Some(on) = threaded_napi {
+    wanted.extend(threaded_napi.map(|on| {
         let device = device();
-        wanted.push(Setting::ThreadedNapi { device, on });
-    }
+        Setting::ThreadedNapi { device, on }
+    }));
     // adaptive_rx is turned off first, because the driver chooses rx_usecs while it is on. Channels
     // come before RSS, which names their queues. The order of the names gives both.
-    for (&name, &number) in ethtool {
-        let device = device();
-        wanted.push(match name {
-            "channels" => Setting::Channels {
-                channels: Channels::for_device(&device, number).map_err(unsupported(name))?,
-                device,
-            },
-            "rss_queues" => Setting::Rss {
-                device,
-                table: Rss::Even(number),
-            },
-            _ => Setting::Ethtool {
-                device,
-                name: name.to_string(),
-                number,
-            },
-        });
+    for (name, &number) in ethtool {
+        wanted.push(ethtool_number(device(), name, number)?);
     }
     if qdisc.is_some() {
         let (device, kind) = (device(), qdisc.clone());
@@ -302,10 +250,10 @@ fn wanted(
             value: sysctl::normal(value),
         });
     }
-    if let &Some(on) = quickack {
+    wanted.extend(quickack.map(|on| {
         let device = device();
-        wanted.push(Setting::Quickack { device, peer, on });
-    }
+        Setting::Quickack { device, peer, on }
+    }));
     if let &Some(rate) = bottleneck_bits_per_s {
         let gso_max_size = match gso_max_bytes {
             Some(bytes) => *bytes,
@@ -316,6 +264,61 @@ fn wanted(
         wanted.push(Setting::Bottleneck { device, tbf });
     }
     Ok(wanted)
+}
+
+fn gso_max_size(device: DeviceName, bytes: u32) -> Result<Setting, ApplyError> {
+    let has_own_ipv4_limit = link::read(&device)?.gso_ipv4_max_size.is_some();
+    if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
+        return Err(ApplyError::Unsupported {
+            knob: "gso_max_size".into(),
+            reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
+        });
+    }
+    Ok(Setting::GsoMaxSize {
+        device,
+        bytes,
+        ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
+    })
+}
+
+fn gro_max_size(device: DeviceName, bytes: u32) -> Result<Setting, SystemError> {
+    let has_own_ipv4_limit = link::read(&device)?.gro_ipv4_max_size.is_some();
+    Ok(Setting::GroMaxSize {
+        device,
+        bytes,
+        ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
+    })
+}
+
+fn ethtool_number(device: DeviceName, name: &str, number: u32) -> Result<Setting, ApplyError> {
+    Ok(match name {
+        "channels" => Setting::Channels {
+            channels: Channels::for_device(&device, number).map_err(unsupported(name))?,
+            device,
+        },
+        "rss_queues" => Setting::Rss {
+            device,
+            table: Rss::Even(number),
+        },
+        _ => Setting::Ethtool {
+            device,
+            name: name.to_string(),
+            number,
+        },
+    })
+}
+
+/// Offloads of a segmentation regime, overridden by single ones, in the order of [`OFFLOADS`].
+fn switches(
+    segmentation: Option<Segmentation>,
+    offloads: &BTreeMap<&'static str, bool>,
+) -> Vec<(&'static str, bool)> {
+    let mut switches: BTreeMap<&str, bool> = regime(segmentation).iter().copied().collect();
+    switches.extend(offloads);
+    let in_order = OFFLOADS.iter();
+    in_order
+        .filter_map(|&name| Some((name, *switches.get(name)?)))
+        .collect()
 }
 
 /// Offloads of a segmentation regime. `per-mss` has none: gso_max_segs 1 suffices, whichever
