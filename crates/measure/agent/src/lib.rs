@@ -50,7 +50,7 @@ use tcpcost_host::{address, environment, link, machine, namespace, netem, route,
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
-use tcpcost_study::{CarrierAsked, DeviceName, HostName, Machine, Route};
+use tcpcost_study::{CarrierAsked, DeviceName, HostName, KnobError, Machine, Route};
 
 use crate::backend::{Backend, Wires};
 use crate::input::{Begins, Input};
@@ -300,8 +300,8 @@ struct Journals {
 /// Reason why a question was not answered as asked.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("{knob}: {reason}")]
-    Unsupported { knob: String, reason: String },
+    #[error(transparent)]
+    Unsupported(#[from] KnobError),
     #[error("{0}")]
     Failed(String),
 }
@@ -309,7 +309,7 @@ enum PrepareError {
 impl From<PrepareError> for Answer {
     fn from(error: PrepareError) -> Answer {
         match error {
-            PrepareError::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
+            PrepareError::Unsupported(error) => Answer::Unsupported(error),
             PrepareError::Failed(reason) => Answer::Failed { reason },
         }
     }
@@ -644,10 +644,10 @@ fn by_netem(by: CarrierAsked) -> Result<bool, PrepareError> {
     // Tries it on the namespace's loopback, which carries no traffic of the trial.
     match (netem::probe("lo"), by) {
         (Ok(()), _) => Ok(true),
-        (Err(error), CarrierAsked::Netem) => Err(PrepareError::Unsupported {
-            knob: "carrier".to_string(),
-            reason: format!("the kernel has no netem ({error})"),
-        }),
+        (Err(error), CarrierAsked::Netem) => {
+            let reason = format!("the kernel has no netem ({error})");
+            Err(KnobError::new("carrier", reason).into())
+        }
         (Err(_), _) => Ok(false),
     }
 }

@@ -10,7 +10,7 @@ use tcpcost_stack::{
     set_socket_knob, uring_refusal,
 };
 use tcpcost_study::{
-    FlowGroup, HostName, KNOBS, Kernel, Knob, Of, Unavailable, Value, WaitsBy, units,
+    FlowGroup, HostName, KNOBS, Kernel, Knob, KnobError, Of, Value, WaitsBy, units,
 };
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
@@ -21,31 +21,28 @@ use crate::{PrepareError, failed};
 /// Refuses the first knob that is unavailable at this end.
 pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
-    let available = knobs.available_at(end, prepare.owner);
-    available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
+    knobs.available_at(end, prepare.owner)?;
     let is_user = knobs.is_user(end);
     check_options(&options(prepare, groups), is_user)?;
     if knobs.value_at(end, "ktls") == Some(Value::Switch(true))
         && !is_user
         && let Some(reason) = ktls_refusal()
     {
-        let knob = "ktls".to_string();
-        return Err(PrepareError::Unsupported { knob, reason });
+        return Err(KnobError::new("ktls", reason).into());
     }
     if groups
         .iter()
         .any(|group| group.settings.io == WaitsBy::IoUring)
         && let Some(reason) = uring_refusal()
     {
-        let knob = "io".to_string();
-        return Err(PrepareError::Unsupported { knob, reason });
+        return Err(KnobError::new("io", reason).into());
     }
     let delay = knobs
         .value_at(end, "ack_delay")
         .as_ref()
         .and_then(Value::time);
     match delay {
-        Some(delay) if !is_user => check_delay(delay, end),
+        Some(delay) if !is_user => Ok(check_delay(delay, end)?),
         _ => Ok(()),
     }
 }
@@ -70,24 +67,19 @@ fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareEr
         options_here(options)
     };
     checked.map_err(|error| match error {
-        StackError::Unsupported { option, reason } => PrepareError::Unsupported {
-            knob: option.to_string(),
-            reason,
-        },
+        StackError::Unsupported { option, reason } => KnobError::new(option, reason).into(),
         error => failed(error),
     })
 }
 
-fn check_delay(asked: Duration, end: HostName) -> Result<(), PrepareError> {
+fn check_delay(asked: Duration, end: HostName) -> Result<(), KnobError> {
     let reason = match ack_delay_max_here(asked) {
         Ok(here) if here == asked => return Ok(()),
         Ok(here) => format!("the kernel rounds it to {here:?}"),
         Err(error) => format!("{error} (Linux 6.15 and newer, two ticks to 200 ms)"),
     };
-    Err(PrepareError::Unsupported {
-        knob: format!("{end}.ack_delay"),
-        reason: format!("TCP_DELACK_MAX_US: {reason}"),
-    })
+    let reason = format!("TCP_DELACK_MAX_US: {reason}");
+    Err(KnobError::new(format!("{end}.ack_delay"), reason))
 }
 
 /// Options that each of the kernel's sockets gets once its connection is up.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
-use tcpcost_study::{Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_study::{Counts, FlowGroup, KnobError, MeterName, Quantity, Snapshot, Totals, Whose};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
@@ -122,10 +122,7 @@ fn over_ours(
 
 fn not_started(error: StartError) -> PrepareError {
     match error {
-        StartError::Unavailable { .. } => PrepareError::Unsupported {
-            knob: "relay_mode".to_string(),
-            reason: error.to_string(),
-        },
+        StartError::Unavailable { .. } => KnobError::new("relay_mode", error.to_string()).into(),
         other => failed(other),
     }
 }

@@ -16,7 +16,8 @@ use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits;
 use tcpcost_study::{
     Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy, Whose, WireSettings,
+    HostRecord, KnobError, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy, Whose,
+    WireSettings,
 };
 
 use self::sizes::{files, flows, threads};
@@ -134,10 +135,7 @@ impl HostTrial {
             .as_ref()
             .map(|asked| Capture::start(&prepare, asked, backend.is_kernel()))
             .transpose()
-            .map_err(|error| PrepareError::Unsupported {
-                knob: "capture".to_string(),
-                reason: format!("{error:#}"),
-            })?;
+            .map_err(|error| KnobError::new("capture", format!("{error:#}")))?;
         let has_both = matches!(backend, Backend::Tap(_));
         let lane = match backend.is_kernel() {
             true => None,

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Segmentation};
+use tcpcost_knobs::{
+    DeviceName, DeviceOwner, DeviceSettings, KernelNameError, KnobError, Segmentation,
+};
 
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
@@ -27,13 +29,8 @@ use crate::sysctl;
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Knob that is not available here: the cell is skipped and the reason recorded.
-    #[error("{knob}: {reason}")]
-    Unsupported {
-        /// Name of the knob in study files.
-        knob: String,
-        /// Reason, in one line.
-        reason: String,
-    },
+    #[error(transparent)]
+    Unsupported(#[from] KnobError),
     /// Other error of the system.
     #[error(transparent)]
     System(#[from] SystemError),
@@ -56,7 +53,7 @@ pub fn apply(
 ) -> Result<(), ApplyError> {
     let mut wanted = wanted(settings, device, peer)?;
     if let Some(refused) = wanted.iter().find_map(|setting| refuse(setting, owner)) {
-        return Err(refused);
+        return Err(refused.into());
     }
     for setting in &wanted {
         make(setting, journal)?;
@@ -90,7 +87,7 @@ pub fn steer(
     let device = device.clone();
     let setting = Setting::Steering { device, cpus };
     if let Some(refused) = refuse(&setting, owner) {
-        return Err(refused);
+        return Err(refused.into());
     }
     make(&setting, journal)
 }
@@ -106,10 +103,7 @@ fn interrupts(device: &DeviceName, cpus: &[usize]) -> Result<Setting, ApplyError
 /// Converts an error of a knob that happened before its setting was made.
 fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
     move |error| match error.is_unsupported() {
-        true => ApplyError::Unsupported {
-            knob: knob.to_string(),
-            reason: error.to_string(),
-        },
+        true => KnobError::new(knob, error.to_string()).into(),
         false => ApplyError::System(error),
     }
 }
@@ -124,7 +118,7 @@ fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
                 }
                 _ => error.to_string(),
             };
-            ApplyError::Unsupported { knob, reason }
+            KnobError { knob, reason }.into()
         } else {
             ApplyError::System(error)
         }
@@ -143,14 +137,12 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
     if now.is_same(setting) {
         return Ok(());
     }
-    Err(ApplyError::Unsupported {
-        knob: setting.knob(),
-        reason: format!("asked for {setting}, the kernel made it {now}"),
-    })
+    let reason = format!("asked for {setting}, the kernel made it {now}");
+    Err(KnobError::new(setting.knob(), reason).into())
 }
 
 /// Error if a device of this owner cannot have the setting.
-fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
+fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<KnobError> {
     // Settings that affect all traffic of the host.
     let is_of_bed = matches!(
         setting,
@@ -174,10 +166,7 @@ fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
         }
         _ => return None,
     };
-    Some(ApplyError::Unsupported {
-        knob: setting.knob(),
-        reason: reason.to_string(),
-    })
+    Some(KnobError::new(setting.knob(), reason))
 }
 
 /// Settings to make, in their order. Each is there once: a single offload or gso_max_segs overrides
@@ -241,10 +230,8 @@ fn wanted(
         wanted.push(Setting::Qdisc { device, kind });
     }
     for (name, value) in sysctls {
-        let unsupported = |error: KernelNameError| ApplyError::Unsupported {
-            knob: format!("sysctl.{name}"),
-            reason: error.to_string(),
-        };
+        let unsupported =
+            |error: KernelNameError| KnobError::new(format!("sysctl.{name}"), error.to_string());
         wanted.push(Setting::Sysctl {
             name: name.parse().map_err(unsupported)?,
             value: sysctl::normal(value),
@@ -269,10 +256,8 @@ fn wanted(
 fn gso_max_size(device: DeviceName, bytes: u32) -> Result<Setting, ApplyError> {
     let has_own_ipv4_limit = link::read(&device)?.gso_ipv4_max_size.is_some();
     if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
-        return Err(ApplyError::Unsupported {
-            knob: "gso_max_size".into(),
-            reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
-        });
+        let reason = "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3";
+        return Err(KnobError::new("gso_max_size", reason).into());
     }
     Ok(Setting::GsoMaxSize {
         device,
@@ -393,10 +378,10 @@ mod tests {
         for (settings, name) in [(bottleneck, "bottleneck"), (quickack, "quickack")] {
             let error =
                 apply(&settings, &lo(), peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
-            assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
+            assert!(matches!(error, ApplyError::Unsupported(error) if error.knob == name));
         }
         let error = steer(&[0], &lo(), DeviceOwner::Loopback, &mut journal).unwrap_err();
-        assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
+        assert!(matches!(error, ApplyError::Unsupported(error) if error.knob == "steering"));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Knobs {
                 knobs.remove(&unmet.knob);
             }
             let settings = WorkloadSettings::from_knobs(&knobs).map_err(|error| KnobError {
-                name: format!("{name}.{}", error.name),
+                knob: format!("{name}.{}", error.knob),
                 ..error
             })?;
             groups.push(FlowGroup {

@@ -62,7 +62,7 @@ pub use needs::Needs;
 pub use pattern::{Arranged, Pattern};
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, ProgramError, Times};
 pub use raw::Raw;
-pub use reach::{DeviceOwner, Unavailable, Unmet};
+pub use reach::{DeviceOwner, Unmet};
 pub use rounds::{repetitions, round, rounds};
 pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
 pub use settings::{AckFilterRule, DeviceSettings, WorkloadSettings};

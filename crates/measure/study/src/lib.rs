@@ -81,7 +81,7 @@ pub use tcpcost_knobs::{
     Is, KNOBS, Kernel, KernelNameError, Kind, Knob, KnobError, Knobs, MessageSize, Need, Needs, Of,
     Operation, Pattern, PauseAt, Program, ProgramError, Reach, ReachError, ReceiveWith, RelayMode,
     Segmentation, SendWith, Share, ShareError, Side, SysctlName, TailSplit, Term, Times, Traffic,
-    Unavailable, Unmet, User, UserKnob, Value, WaitsBy, WindowGrowth, WireSettings, WorkloadKind,
+    Unmet, User, UserKnob, Value, WaitsBy, WindowGrowth, WireSettings, WorkloadKind,
     WorkloadSettings, ack_policy_table, find, knob_table, nearest, repetitions, round, rounds,
     tcp_table, units,
 };

@@ -149,8 +149,8 @@ impl Study {
             placeholders,
         };
         let checked = study.check_hosts().and_then(|()| study.check_groups());
-        if let Err(KnobError { name, reason }) = checked {
-            return Err(source.error(place_of(text, &name), &name, reason));
+        if let Err(KnobError { knob, reason }) = checked {
+            return Err(source.error(place_of(text, &knob), &knob, reason));
         }
         if study.measure.meter_cost {
             study.ask_meter_cost();

@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use tcpcost_study::{
-    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, Knobs, Of, User, UserKnob, Value,
+    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, KnobError, Knobs, Of, User, UserKnob, Value,
 };
 
 /// Values of the knobs of our TCP. A knob that is not set has its default.
@@ -108,11 +108,10 @@ impl FromArgMatches for PolicyFlags {
             }
         }
         let unmet = knobs.unmet().into_iter().next();
-        let unmet = unmet.map(|unmet| (unmet.knob, unmet.reason));
-        let unavailable = knobs.available_at(HOST, DeviceOwner::Loopback).err();
-        match unmet.or(unavailable.map(|error| (error.knob, error.reason))) {
+        let unmet = unmet.map(|unmet| KnobError::new(unmet.knob, unmet.reason));
+        match unmet.or_else(|| knobs.available_at(HOST, DeviceOwner::Loopback).err()) {
             None => Ok(Self(knobs)),
-            Some((knob, reason)) => {
+            Some(KnobError { knob, reason }) => {
                 let name = knob.rsplit('.').next().unwrap_or(&knob);
                 let text = format!("--set {name} {reason}\n");
                 Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))

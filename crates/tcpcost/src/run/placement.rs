@@ -224,10 +224,10 @@ mod tests {
         let twice = given("same-cpu", &[("client_cpus", "[1,0,1]")]);
         assert_eq!(twice, "client [0, 1], server [0, 1]");
         let error = pair("two-cpus", &[("client.cpus", "[9]")]).unwrap_err();
-        assert_eq!(error.name, "client.cpus");
+        assert_eq!(error.knob, "client.cpus");
         assert!(error.reason.contains("CPU 9"), "{error}");
         let error = pair("two-cpus", &[("client.cpus", "[0,1,2,3]")]).unwrap_err();
-        assert_eq!(error.name, "placement");
+        assert_eq!(error.knob, "placement");
         assert!(error.reason.contains("same-cpu"), "{error}");
     }
 

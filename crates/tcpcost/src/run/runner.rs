@@ -222,8 +222,8 @@ impl<'a> Runner<'a> {
                     self.bed_failed = false;
                 }
                 Err(AskError::Interrupted) => return Ok(None),
-                Err(AskError::Unsupported { knob, reason }) => {
-                    return skipped(kind, &topology, format!("{knob}: {reason}"));
+                Err(AskError::Unsupported(error)) => {
+                    return skipped(kind, &topology, error.to_string());
                 }
                 // If one of many nodes is dead, the run continues with the others.
                 Err(AskError::Gone(host, reason) | AskError::Unfit(host, reason))

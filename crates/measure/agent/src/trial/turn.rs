@@ -9,7 +9,9 @@ use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
 use tcpcost_meter::affinity::pin;
 use tcpcost_stack::limits::{self, TcpLimits};
-use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, RelayMode, Side};
+use tcpcost_study::{
+    AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, KnobError, RelayMode, Side,
+};
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::ack_filter::AckFilter;
@@ -22,9 +24,8 @@ pub(super) fn filter_acks(
     rule: AckFilterRule,
 ) -> Result<Vec<AckFilter>, PrepareError> {
     let cpu = prepare.cpus[0];
-    let refuse = |error: anyhow::Error| PrepareError::Unsupported {
-        knob: format!("{}.ack_filter", prepare.host),
-        reason: error.to_string(),
+    let refuse = |error: anyhow::Error| -> PrepareError {
+        KnobError::new(format!("{}.ack_filter", prepare.host), error.to_string()).into()
     };
     let relay_mode = prepare.knobs.word("relay_mode");
     if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
@@ -59,7 +60,7 @@ pub(super) fn turn(
         None => journal.insert(open_journal(owned)?),
     };
     let refused = |error| match error {
-        ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
+        ApplyError::Unsupported(error) => error.into(),
         ApplyError::System(error) => failed(error),
     };
     for port in &prepare.ports {
@@ -68,7 +69,7 @@ pub(super) fn turn(
             match steer(&prepare.cpus, &name, prepare.owner, journal) {
                 // The study did not ask for steering: go on without it. rps_cpus in the record shows that,
                 // and the report then has no CPU time by host.
-                Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
+                Err(ApplyError::Unsupported(_)) if prepare.knobs.get("steering").is_none() => {}
                 other => other.map_err(refused)?,
             }
         }
@@ -115,15 +116,13 @@ pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
         return Ok(Journal::in_memory());
     }
     // Without a journal the host is not changed.
-    let unsupported = |reason| PrepareError::Unsupported {
-        knob: "journal".to_string(),
-        reason,
-    };
+    let unsupported = |reason: String| KnobError::new("journal", reason);
     let folder = tcpcost_host::journal::folder().map_err(|error| unsupported(error.to_string()))?;
     Journal::open(&folder).map_err(|error| match error.is_denied() {
         true => unsupported(format!(
             "the host's settings are changed only if they can be restored: {error}, or set TCPCOST_STATE_DIR"
-        )),
+        ))
+        .into(),
         false => failed(error),
     })
 }
