@@ -221,7 +221,7 @@ impl Knobs {
     /// Arrangement of the named hosts by the pattern.
     ///
     /// # Errors
-    /// One line: the pattern does not allow this number of hosts.
+    /// The pattern does not allow this number of hosts.
     pub fn arranged(&self) -> Result<Arranged, KnobError> {
         let word = self.word("pattern").expect("a choice has a default");
         let pattern = Pattern::from_word(&word).expect("the row has the words");

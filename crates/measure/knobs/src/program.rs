@@ -200,7 +200,7 @@ impl Program {
     /// Creates a program of these operations.
     ///
     /// # Errors
-    /// One line: operations that cannot be combined, with a remedy.
+    /// Operations that cannot be combined, with a remedy.
     pub fn new(operations: Vec<Operation>) -> Result<Program, ProgramError> {
         rules::check(&operations)?;
         Ok(Program { operations })

@@ -21,7 +21,7 @@ impl Program {
     /// Parses a program.
     ///
     /// # Errors
-    /// One line: the operation, its mistake, and what was expected.
+    /// The operation, its mistake, and what was expected.
     pub fn read(raw: &Raw) -> Result<Program, ProgramError> {
         let Raw::List(items) = raw else {
             return Err(ProgramError::expected(LIST));
