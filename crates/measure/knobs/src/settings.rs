@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ack_policies::AckKind;
 use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind};
-use crate::host_name::HostName;
+use crate::host_name::{HostName, HostNameError};
 use crate::knob::Knobs;
 use crate::knob_error::KnobError;
 use crate::knobs::KNOBS;
@@ -96,7 +96,7 @@ impl WorkloadSettings {
             Some(word) => word
                 .parse()
                 .map(Some)
-                .map_err(|error| KnobError::new(name, error.to_string())),
+                .map_err(|error: HostNameError| KnobError::new(name, error.to_string())),
         };
         const PARSED: &str = "the registry lists the same words";
 
