@@ -215,7 +215,7 @@ mod tests {
             ),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
         }
     }
 }

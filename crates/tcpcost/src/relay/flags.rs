@@ -24,7 +24,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Address>,
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
-    #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
+    #[arg(long, value_name = "ADDR", required = true, num_args = 1..)]
     pub to: Vec<Address>,
     /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
     #[arg(long, default_value = "auto")]

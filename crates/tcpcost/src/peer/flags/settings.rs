@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_fixed_window_has_a_size() {
         let fixed = Congestion(CongestionControl::Fixed(65536));
-        assert_eq!("fixed:64KiB".parse(), Ok(fixed));
+        assert_eq!("fixed:64KiB".parse::<Congestion>().unwrap(), fixed);
         for wrong in ["fixed", "fixed:", "bbr", "fixed:2GiB"] {
             assert!(wrong.parse::<Congestion>().is_err(), "{wrong}");
         }
