@@ -80,8 +80,8 @@ fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> 
                 return Err(failure.into());
             }
             let told = boot.lines.iter().find_map(|line| match line {
-                Line::Said(text) => text.strip_prefix("instructions ")?.parse::<u64>().ok(),
-                Line::Of(..) => None,
+                Line::Printed(text) => text.strip_prefix("instructions ")?.parse::<u64>().ok(),
+                Line::ResultsFile(..) => None,
             });
             let told = told.ok_or_else(|| format!("the guest told nothing: {:?}", boot.lines))?;
             each.push(told as f64 / segments as f64);

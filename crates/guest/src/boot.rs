@@ -29,14 +29,14 @@ pub struct Guest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// A line that the program, or its init, printed.
-    Said(String),
+    Printed(String),
     /// A line of a results file: name of the file, and the line.
-    Of(String, String),
+    ResultsFile(String, String),
 }
 
 /// End of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum BootEnd {
     /// The program ended with this exit code, and all results were sent.
     Done(i32),
     /// The program was ended by a signal; the status in words.
@@ -59,7 +59,7 @@ pub struct Boot {
     /// Symbols of its kernel, if the task asked for them.
     pub symbols: Symbols,
     /// End of the boot.
-    pub ended: Ended,
+    pub ended: BootEnd,
     /// Last lines of its console, and of QEMU's errors.
     pub last_words: Vec<String>,
     /// Duration of the boot.
@@ -72,17 +72,17 @@ impl Boot {
     pub fn failure(&self) -> Option<String> {
         let took = self.took.as_secs();
         let what = match &self.ended {
-            Ended::Done(_) => return None,
-            Ended::Killed(status) => format!("the program in the guest ended by {status}"),
-            Ended::Early if self.release.is_some() => {
+            BootEnd::Done(_) => return None,
+            BootEnd::Killed(status) => format!("the program in the guest ended by {status}"),
+            BootEnd::Early if self.release.is_some() => {
                 format!("the guest ended after {took} s, before it was done")
             }
-            Ended::Early => format!("the guest did not come up and ended after {took} s"),
-            Ended::Late if self.release.is_some() => {
+            BootEnd::Early => format!("the guest did not come up and ended after {took} s"),
+            BootEnd::Late if self.release.is_some() => {
                 format!("the guest was not done after {took} s and was ended")
             }
-            Ended::Late => format!("the guest did not come up within {took} s and was ended"),
-            Ended::Stopped => "the guest was stopped".to_string(),
+            BootEnd::Late => format!("the guest did not come up within {took} s and was ended"),
+            BootEnd::Stopped => "the guest was stopped".to_string(),
         };
         let words = self.last_words.join(" | ");
         Some(match words.is_empty() {
@@ -146,7 +146,7 @@ impl Guest {
             release: None,
             lines: Vec::new(),
             symbols: Symbols::default(),
-            ended: Ended::Early,
+            ended: BootEnd::Early,
             last_words: Vec::new(),
             took: Duration::ZERO,
         };
@@ -160,11 +160,11 @@ impl Guest {
                 Ok(line) => take(&mut boot, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if stop() => {
-                    boot.ended = Ended::Stopped;
+                    boot.ended = BootEnd::Stopped;
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) if began.elapsed() >= most => {
-                    boot.ended = Ended::Late;
+                    boot.ended = BootEnd::Late;
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -188,15 +188,15 @@ impl Boot {
         let (what, text) = line.split_once(' ').unwrap_or((line, ""));
         match what {
             "up" => self.release = Some(text.to_string()),
-            "said" => self.lines.push(Line::Said(text.to_string())),
+            "said" => self.lines.push(Line::Printed(text.to_string())),
             "of" => {
                 let (name, text) = text.split_once(' ').unwrap_or((text, ""));
                 self.lines
-                    .push(Line::Of(name.to_string(), text.to_string()));
+                    .push(Line::ResultsFile(name.to_string(), text.to_string()));
             }
             "end" => {
-                let killed = || Ended::Killed(text.to_string());
-                self.ended = text.parse().map_or_else(|_| killed(), Ended::Done);
+                let killed = || BootEnd::Killed(text.to_string());
+                self.ended = text.parse().map_or_else(|_| killed(), BootEnd::Done);
             }
             // A line of the firmware, before the kernel has the port.
             _ => {}
@@ -326,7 +326,7 @@ mod tests {
             release: None,
             lines: Vec::new(),
             symbols: Symbols::default(),
-            ended: Ended::Early,
+            ended: BootEnd::Early,
             last_words: Vec::new(),
             took: Duration::from_secs(9),
         }
@@ -345,9 +345,9 @@ mod tests {
             boot.take(line);
         }
         assert_eq!(boot.release.as_deref(), Some("6.1.0-x"));
-        let of = Line::Of("r.jsonl".into(), "{\"a\": 1}".into());
-        assert_eq!(boot.lines, [Line::Said("a b".into()), of]);
-        assert_eq!(boot.ended, Ended::Done(3));
+        let of = Line::ResultsFile("r.jsonl".into(), "{\"a\": 1}".into());
+        assert_eq!(boot.lines, [Line::Printed("a b".into()), of]);
+        assert_eq!(boot.ended, BootEnd::Done(3));
         assert_eq!(boot.failure(), None);
         boot.take("end signal: 9 (SIGKILL)");
         assert!(boot.failure().unwrap().contains("SIGKILL"));

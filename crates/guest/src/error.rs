@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason why there is no guest. [`crate::Ended`] describes the end of one that was started.
+/// Reason why there is no guest. [`crate::BootEnd`] describes the end of one that was started.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// This host lacks something; the text says what, and what to install.

@@ -26,7 +26,7 @@ mod module;
 mod port;
 mod qemu;
 
-pub use boot::{Boot, Ended, Guest, Line};
+pub use boot::{Boot, BootEnd, Guest, Line};
 pub use error::GuestError;
 pub use functions::{Functions, Plugin, Symbols, moves_memory};
 pub use image::{Image, Task};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tcpcost_guest::{Ended, Guest, Image, Kernel, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Machine, Task};
 use tcpcost_testbed::{has_program, skip};
 
 #[test]
@@ -24,11 +24,11 @@ fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stoppe
     };
     // No kernel can boot in zero time.
     let late = boot(Duration::ZERO, false);
-    assert_eq!(late.ended, Ended::Late);
+    assert_eq!(late.ended, BootEnd::Late);
     let told = late.failure().unwrap();
     assert!(
         told.starts_with("the guest did not come up within"),
         "{told}"
     );
-    assert_eq!(boot(Duration::from_secs(60), true).ended, Ended::Stopped);
+    assert_eq!(boot(Duration::from_secs(60), true).ended, BootEnd::Stopped);
 }

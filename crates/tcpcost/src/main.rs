@@ -170,7 +170,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             only,
             mut hosts,
         } => {
-            let how = tcpcost_agent::How {
+            let how = tcpcost_agent::ProcessSetup {
                 isolate,
                 memory,
                 one_thread,

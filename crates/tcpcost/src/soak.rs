@@ -10,7 +10,7 @@ use tcpcost_meter::Meter;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::soak::{Calibration, Soakers, add_idle_work};
 use tcpcost_signals::Interrupt;
-use tcpcost_study::{Figure, Quantity, Reading, Whose};
+use tcpcost_study::{CountOwner, Figure, Quantity, Reading};
 
 use crate::cli;
 use crate::exit::{Exit, usage};
@@ -166,7 +166,7 @@ impl Grown {
     /// Returns each CPU with its reading by the soaker, in the order of the readings.
     fn each(&self) -> impl Iterator<Item = (usize, &Reading)> {
         self.soak.iter().filter_map(|reading| match reading.whose {
-            Whose::Cpu(cpu) => Some((cpu, reading)),
+            CountOwner::Cpu(cpu) => Some((cpu, reading)),
             _ => None,
         })
     }
@@ -179,10 +179,10 @@ impl Grown {
     }
 
     /// Returns the share of this owner's time that the hypervisor took, 0 to 1.
-    fn steal(&self, whose: &Whose) -> Option<f64> {
+    fn steal(&self, whose: &CountOwner) -> Option<f64> {
         let reading = self.proc.iter().find(|reading| reading.whose == *whose)?;
         let cpus = match whose {
-            Whose::Cpus(cpus) => cpus.len(),
+            CountOwner::Cpus(cpus) => cpus.len(),
             _ => 1,
         };
         let steal_ns = *reading.counts.get(&Quantity::CpuStealNs)?;
@@ -190,8 +190,8 @@ impl Grown {
     }
 
     /// Returns the soaker's CPUs as one owner.
-    fn all(&self) -> Whose {
-        Whose::Cpus(self.each().map(|(cpu, _)| cpu).collect())
+    fn all(&self) -> CountOwner {
+        CountOwner::Cpus(self.each().map(|(cpu, _)| cpu).collect())
     }
 }
 
@@ -229,7 +229,7 @@ fn interval_document(grown: &Grown) -> Value {
                 "soak_idle_work_units": count(Quantity::SoakIdleWorkUnits),
                 "soak_task_ns": count(Quantity::SoakTaskNs),
                 "load_ratio": Figure::SoakLoadRatio.value(reading),
-                "steal_ratio": grown.steal(&Whose::Cpu(cpu)),
+                "steal_ratio": grown.steal(&CountOwner::Cpu(cpu)),
             })
         })
         .collect();
@@ -313,7 +313,7 @@ mod tests {
     use tcpcost_study::{Counts, MeterName};
 
     fn grown(loads: &[Option<u64>]) -> Grown {
-        let reading = |meter, whose: Whose, counts: Counts| Reading {
+        let reading = |meter, whose: CountOwner, counts: Counts| Reading {
             meter,
             whose,
             duration_ns: 1_000_000_000,
@@ -322,9 +322,9 @@ mod tests {
         let soak = loads.iter().enumerate().map(|(cpu, idle)| {
             let mut counts = Counts::from([(Quantity::SoakWorkUnits, 750)]);
             counts.extend(idle.map(|idle| (Quantity::SoakIdleWorkUnits, idle)));
-            reading(MeterName::Soak, Whose::Cpu(cpu), counts)
+            reading(MeterName::Soak, CountOwner::Cpu(cpu), counts)
         });
-        let all = Whose::Cpus((0..loads.len()).collect());
+        let all = CountOwner::Cpus((0..loads.len()).collect());
         let stolen = Counts::from([(Quantity::CpuStealNs, 100_000_000)]);
         Grown {
             soak: soak.collect(),

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use csv::{Terminator, WriterBuilder};
-use tcpcost_study::{Group, KNOBS, Knob, Of, Study, nearest};
+use tcpcost_study::{AppliesTo, FileTable, KNOBS, Knob, Study, nearest};
 
 use crate::exit::usage;
 use crate::format::{Format, ListFormats, Output};
@@ -133,9 +133,12 @@ pub fn one_knob(named: &str) -> anyhow::Result<String> {
 /// Returns the output of `tcpcost study knobs`.
 pub fn knobs() -> String {
     let mut text = String::new();
-    for (group, title) in [(Group::Workload, "[workload]"), (Group::Bed, "[bed]")] {
+    for (table, title) in [
+        (FileTable::Workload, "[workload]"),
+        (FileTable::Bed, "[bed]"),
+    ] {
         text += &format!("{title}\n");
-        for knob in KNOBS.iter().filter(|knob| knob.group == group) {
+        for knob in KNOBS.iter().filter(|knob| knob.table == table) {
             text += &knob_text(knob);
         }
     }
@@ -160,7 +163,7 @@ fn knob_text(knob: &Knob) -> String {
     if !knob.needs.is_empty() {
         text += &format!("      needs {}\n", knob.needs_text());
     }
-    if let Of::Link(kernel, user) | Of::Tcp(kernel, user) = knob.of {
+    if let AppliesTo::Link(kernel, user) | AppliesTo::Tcp(kernel, user) = knob.applies_to {
         text += &format!("      kernel's TCP: {kernel}; our TCP: {user}\n");
     }
     text

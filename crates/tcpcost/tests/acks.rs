@@ -1,12 +1,12 @@
-//! How a kernel's end acknowledges, by the knobs of a study, in real namespaces: needs root. What cannot be had is a
-//! skip with its reason.
+//! Acknowledgements of the kernel's TCP as the knobs of a study set them, in real namespaces. Needs
+//! root. A knob that cannot be set is a skip with its reason.
 
 mod common;
 
 use common::{Place, able, environment};
 use serde_json::Value;
 
-/// Runs cells of a checked stream and gives its records by cell.
+/// Runs the cells with a checked stream. Returns the records.
 fn run(place: &Place, bed: &str, cells: &str) -> Vec<Value> {
     let study = format!(
         r#"
@@ -35,14 +35,14 @@ fn cell<'a>(records: &'a [Value], name: &str) -> &'a Value {
     records.iter().find(of).unwrap_or_else(|| panic!("{name}"))
 }
 
-/// A count of an end, by a meter.
+/// Count that a meter read at an end. `None` if the meter has no such count.
 fn count(record: &Value, end: &str, meter: &str, of: &str) -> Option<u64> {
     let readings = record["hosts"][end]["readings"].as_array()?;
     let counts = |reading: &&Value| reading["meter"] == meter && !reading["counts"][of].is_null();
     readings.iter().find(counts)?["counts"][of].as_u64()
 }
 
-/// Wire segments of data that the client sent, by ACK that came to it.
+/// Data segments on the wire that the client sent, for each ACK that it received.
 fn segments_per_ack(record: &Value) -> f64 {
     let of = |name: &str| count(record, "client", "tcp_info", name).unwrap() as f64;
     of("conn_data_segments_sent")
@@ -67,7 +67,8 @@ fn a_kernels_end_acknowledges_every_nth_segment_by_quickack_and_an_ack_filter() 
         return tcpcost_testbed::skip(reason);
     }
     assert_eq!(fourth["outcome"], "measured", "{fourth}");
-    // A backlog that is acknowledged as one makes more segments an ACK, never fewer but at the flush.
+    // Segments of a backlog are acknowledged together, so an ACK may cover more than four, and
+    // fewer only at the flush.
     let held = count(fourth, "server", "ack_filter", "ack_filter_held_acks").unwrap();
     let passed = count(fourth, "server", "ack_filter", "ack_filter_passed_acks").unwrap();
     assert!(held > 0 && passed > 0, "{held} {passed}");
@@ -130,7 +131,7 @@ workload = "crr"
         let said = record["reason"].as_str().unwrap_or_default();
         assert!(said.starts_with(reason), "{name}: {record}");
     };
-    // Before Linux 6.15 there is no such option, which is a skip too.
+    // Linux before 6.15 has no such option, which is a skip too.
     let delay = cell(&records, "delay");
     if delay["outcome"] != "measured" {
         skipped("delay", "server.ack_delay: TCP_DELACK_MAX_US: ");

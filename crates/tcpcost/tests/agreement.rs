@@ -1,5 +1,5 @@
-//! The same traffic counted by a capture, by the kernel, by eBPF and by our own TCP: what they share
-//! they agree on. Needs root and eBPF; says so and passes without.
+//! One transfer counted by a capture, by the kernel, by eBPF and by our own TCP: the counts that
+//! they share are equal. Needs root and eBPF; without them each test reports a skip.
 #![cfg(feature = "bpf")]
 
 mod common;
@@ -18,7 +18,7 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{Counts, MeterName, Quantity as Q};
 use tcpcost_testbed::{in_namespace, skip, unless_missed};
 
-/// The meter `segments` of this namespace; `None` where it cannot be.
+/// Loads the meter `segments` for this namespace. `None` if it is not available.
 fn segments() -> Option<Box<dyn Meter + Send>> {
     match bpf::load(MeterName::Segments, &Scope::default()) {
         Ok(meter) => Some(meter),
@@ -34,14 +34,14 @@ fn totals(meter: &mut dyn Meter) -> Counts {
     meter.snapshot().unwrap().totals[0].counts.clone()
 }
 
-/// `tcpcost trace -i`, which tells every 10 ms what it has seen.
+/// Runs `tcpcost trace -i`, which prints a document every 10 ms.
 struct Trace {
     child: Child,
     looks: Lines<BufReader<ChildStdout>>,
 }
 
 impl Trace {
-    /// Of this interface; `None` where it cannot capture.
+    /// Starts a capture on this interface. `None` if it cannot capture.
     fn on(interface: &str) -> Option<Trace> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
             .args([
@@ -79,8 +79,8 @@ impl Trace {
         Some(serde_json::from_str::<Value>(&line).unwrap()["captures"][0].clone())
     }
 
-    /// The look that has seen both ends closed and all that came after, and the growth of eBPF's counts up to
-    /// then: two looks in a row with the same counts.
+    /// Waits until both ends are closed and two documents in a row have the same counts. Returns
+    /// the last document, and the growth of eBPF's counts until then.
     fn once_it_has_seen_all(mut self, meter: &mut dyn Meter, before: &Counts) -> (Value, Counts) {
         let mut last = None;
         for _ in 0..1000 {
@@ -90,7 +90,7 @@ impl Trace {
             let over = look["connections"][0]["ended"]["fin"] != Value::Null;
             let counts = Some((look["total"].clone(), grown.clone()));
             if over && last == counts {
-                // SAFETY: the child is not waited for yet, so its id is its own.
+                // SAFETY: the child is not yet waited for, so the id names it.
                 unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
                 assert_eq!(self.child.wait().unwrap().code(), Some(0));
                 assert_eq!(look["dropped_by_capture"], 0);
@@ -118,7 +118,7 @@ fn lo_mtu(mtu: i32) {
     }
 }
 
-/// What the kernel's hooks and a capture both count.
+/// Quantities that both the kernel's hooks and a capture count.
 const COUNTED: [Q; 4] = [
     Q::DataWireSegmentsSent,
     Q::PureAcksSent,
@@ -126,7 +126,7 @@ const COUNTED: [Q; 4] = [
     Q::PureAcksReceived,
 ];
 
-/// Holds eBPF's counts against a capture's; `None` where it missed something.
+/// Compares eBPF's counts with those of a capture. `None` if eBPF missed segments.
 fn agree(captured: &[(Q, u64)], ebpf: &Counts) -> Option<()> {
     for (quantity, seen) in captured {
         assert!(
@@ -143,7 +143,7 @@ fn agree(captured: &[(Q, u64)], ebpf: &Counts) -> Option<()> {
     is_whole.then_some(())
 }
 
-/// What one end's kernel counted, held against what the capture says of it.
+/// Compares TCP_INFO of one end with what the capture shows for that end.
 fn check_against_tcp_info(end: &Value, stream: &TcpStream) {
     let snapshot = TcpInfo::default().snapshot([stream.as_fd()]).unwrap();
     let mut compared = 0;
@@ -151,7 +151,7 @@ fn check_against_tcp_info(end: &Value, stream: &TcpStream) {
         let Some(seen) = end["quantities"][quantity.name()].as_u64() else {
             continue;
         };
-        // The kernel counts SYN and FIN as bytes that were acknowledged, and the FIN as received.
+        // The kernel counts SYN and FIN as acknowledged bytes, and FIN as a received byte.
         let extra = match quantity {
             Q::ConnBytesAcked => 2,
             Q::ConnBytesReceived => 1,
@@ -168,12 +168,12 @@ fn on_loopback_a_capture_the_kernel_and_ebpf_agree() {
     unless_missed(|| in_namespace(on_loopback).unwrap_or(Some(())));
 }
 
-/// `None` where eBPF missed something.
+/// Returns `None` if eBPF missed segments.
 fn on_loopback() -> Option<()> {
     let (Some(mut meter), Some(trace)) = (segments(), Trace::on("lo")) else {
         return Some(());
     };
-    // With lo's own MTU two segments fill the first windows, and Linux cuts to half a window.
+    // The own MTU of lo fits two segments into the first window, and Linux cuts to half a window.
     lo_mtu(1500);
     let before = totals(&mut *meter);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -192,7 +192,7 @@ fn on_loopback() -> Option<()> {
     server.join().unwrap();
     let (capture, ebpf) = trace.once_it_has_seen_all(&mut *meter, &before);
     check_against_tcp_info(&capture["connections"][0]["ends"][0], &client);
-    // On loopback both ends send in this namespace.
+    // Both ends send in this namespace.
     let ends = capture["connections"][0]["ends"].as_array().unwrap();
     let mut captured: Vec<(Q, u64)> = COUNTED
         .iter()
@@ -212,7 +212,7 @@ fn over_a_tap_both_captures_the_kernel_ebpf_and_our_tcp_agree() {
     unless_missed(|| in_namespace(over_a_tap).unwrap_or(Some(())));
 }
 
-/// `None` where eBPF missed something.
+/// Returns `None` if eBPF missed segments.
 fn over_a_tap() -> Option<()> {
     if !std::path::Path::new("/dev/net/tun").exists() {
         skip("needs /dev/net/tun");
@@ -274,7 +274,7 @@ fn over_a_tap() -> Option<()> {
         assert_eq!(counted, seen.as_u64(), "{ours_name}: {ours}");
     }
 
-    // And the capture that our own end wrote says what the other one does.
+    // The capture written by our own end must show the same as the capture of the other end.
     let ran = place.run(&["trace", &file, "--format=json"]);
     let own: Value = serde_json::from_str(&ran.stdout).unwrap();
     for end in [0, 1] {

@@ -1,5 +1,6 @@
-//! A study's own captures: `tcpcost trace` of each agrees with the stack's counters and with eBPF, and how
-//! a connection of 2005 begins. Namespaces and eBPF need root; says so and passes without.
+//! Captures of a study: `tcpcost trace` of each agrees with the stack's counters and with eBPF.
+//! Also: the begin of a connection from 2005. Namespaces and eBPF need root; without it the
+//! tests are skipped.
 
 mod common;
 
@@ -11,14 +12,16 @@ use tcpcost_testbed::{has_cpus, skip};
 
 type Counts = BTreeMap<String, u64>;
 
-/// A packet is stamped when it is queued and counted when it is taken in: some µs later on an idle CPU, some time
-/// slices later where ksoftirqd waits for its turn. Traffic rests longer than that before the meters are read.
+/// Delay between the time stamp of a packet (when it is queued) and its count (when it is taken
+/// in): some µs on an idle CPU, some time slices where ksoftirqd waits. Traffic rests longer than
+/// that before the meters are read.
 const APART_NS: u64 = 100_000_000;
 
-/// What is sent is counted some µs before it is stamped. Connections end 10 ms after the last reading.
+/// A packet that is sent is counted some µs before its time stamp. Connections end 10 ms after the
+/// last reading.
 const AFTER_NS: u64 = 5_000_000;
 
-/// What an end sent and received from one time to another, by `tcpcost trace` of a capture.
+/// Counts of an end between two times, by `tcpcost trace` of a capture.
 fn told(place: &Place, file: &str, address: &str, mss: u64, from_ns: u64, until_ns: u64) -> Counts {
     let ran = place.run(&[
         "trace",
@@ -42,7 +45,7 @@ fn told(place: &Place, file: &str, address: &str, mss: u64, from_ns: u64, until_
         for (name, count) in end["quantities"].as_object().unwrap() {
             *sums.entry(name.clone()).or_default() += count.as_u64().unwrap();
         }
-        // What namespaces count: packets as they are captured.
+        // Namespaces count packets as the capture shows them.
         for (name, from, of) in [
             ("captured_packets_received", other, "captured_packets"),
             ("data_skbs_sent", end, "captured_data_packets"),
@@ -55,7 +58,7 @@ fn told(place: &Place, file: &str, address: &str, mss: u64, from_ns: u64, until_
     sums
 }
 
-/// Growth by a meter, in the words of the capture.
+/// Growth of a meter's counts, under the names of the capture.
 fn counted(end: &Value, meter: &str) -> Counts {
     let readings = end["readings"].as_array().unwrap();
     let Some(reading) = readings.iter().find(|reading| reading["meter"] == meter) else {
@@ -98,8 +101,9 @@ fn counted(end: &Value, meter: &str) -> Counts {
     counts
 }
 
-/// The kernel, and eBPF after it, count what comes by a TAP as a super-segment as one segment received: its skb does not
-/// say how many it is made of (SKB_GSO_DODGY, drivers/net/tun.c).
+/// Name in the capture for a count. The kernel, and eBPF after it, count a super-segment from a TAP
+/// as one received segment, because its skb does not say how many segments it holds (SKB_GSO_DODGY,
+/// drivers/net/tun.c).
 fn word(name: &str, by_tap: bool) -> &str {
     match name {
         "conn_segments_received" if by_tap => "captured_packets_received",
@@ -110,11 +114,11 @@ fn word(name: &str, by_tap: bool) -> &str {
     }
 }
 
-/// Holds a meter's growth between its two readings against the capture. While one of them took, a packet
-/// may have been counted or not: then the growth is between what the capture has without and with those
-/// packets. Mostly there are none, and it is the same: tells whether.
+/// Compares the growth of a meter between its two readings with the capture. A packet that passes
+/// during a reading may be counted or not: the growth must be between the capture's counts without
+/// and with such packets. Returns true if there were none and all counts are equal.
 ///
-/// eBPF alone may have less, which is told: beside other load on its CPU it was seen to miss some.
+/// eBPF alone may have less, which is printed: it missed some when other load was on its CPU.
 fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) -> bool {
     let by_tap = record["cell"].as_str().unwrap().starts_with("ours answers") && end == "client";
     let of = &record["hosts"][end];
@@ -146,7 +150,7 @@ fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) 
         at("first_begin_ns") - APART_NS,
         at("second_end_ns") + AFTER_NS,
     );
-    // A machine that stands still for as long as an interval has no packet in one.
+    // A machine that stands still for a whole interval has no packets in it.
     let captured = |told: &Counts, name| told.get(word(name, by_tap)).copied().unwrap_or(0);
     let is_quiet = counted
         .keys()
@@ -165,7 +169,8 @@ fn check(place: &Place, record: &Value, end: &str, meter: &str, brackets: &str) 
     is_exact
 }
 
-/// What the record has of a capture is what `tcpcost trace` says of the file over the same interval.
+/// Compares the record's counts of a capture with `tcpcost trace` of the file over the same
+/// interval.
 fn check_record(place: &Place, record: &Value, end: &str) {
     let of = &record["hosts"][end];
     let address = if end == "client" {
@@ -210,8 +215,8 @@ fn check_record(place: &Place, record: &Value, end: &str) {
 
 const TRIALS: usize = 3;
 
-/// Runs these cells, each captured, at so low a rate that both ends rest while meters are read: a transaction every
-/// 250 ms from the beginning, the meters halfway between two.
+/// Runs these cells with captures, at so low a rate that both ends rest while meters are read: a
+/// transaction every 250 ms, the meters halfway between two of them.
 fn run(place: &Place, cells: &str) -> Vec<Value> {
     let study = format!(
         r#"
@@ -242,7 +247,7 @@ duration = "1s"
         .collect()
 }
 
-/// Without libpcap the captured trials are skips that say so.
+/// False if the trials were skipped because libpcap is not available.
 fn has_captures(records: &[Value]) -> bool {
     let skipped = |record: &&Value| record["outcome"] == "skipped";
     match records.iter().find(skipped) {
@@ -278,7 +283,7 @@ fn agree(records: &[Value], place: &Place, kernels: &dyn Fn(&str, &str) -> bool)
         skip("eBPF: the meter \"segments\" cannot be had");
         quiet.retain(|meter, _| *meter != "segments");
     }
-    // On a loaded machine some readings are late, and a FIN falls into them.
+    // A loaded machine reads some meters late, when a FIN falls into the reading.
     for (of, exactly) in quiet {
         assert!(
             exactly > 0,
@@ -387,7 +392,8 @@ fn loopback_and_memory_are_captured_too_and_the_costs_are_of_the_other_trials() 
     }
 }
 
-/// Jones's trace of 2005, in real time between two threads: the published ACKs and bursts.
+/// Compares with Jones's trace of 2005, in real time between two threads: the published ACKs and
+/// bursts.
 #[test]
 fn on_the_real_link_a_pair_of_2005_begins_as_published() {
     if !has_cpus(2) {
@@ -396,7 +402,7 @@ fn on_the_real_link_a_pair_of_2005_begins_as_published() {
     let place = Place::new();
     let study = place.write(
         "s.toml",
-        // As in studies/ack-bursts.toml, and no timer of an ACK sooner than the sender's own.
+        // Same knobs as studies/ack-bursts.toml, but no ACK timer fires before the sender's own.
         "[workload]\nkind = \"rr\"\nrequest_size = \"128B\"\nresponse_size = \"16KiB\"\n\
          congestion_control = \"reno\"\ntransaction_rate = \"200/s\"\n\
          [bed]\nstack = \"user\"\nreceive_batch = 1\n\
@@ -411,7 +417,7 @@ fn on_the_real_link_a_pair_of_2005_begins_as_published() {
     let captured: Vec<Value> = records
         .filter(|record| record["captured"] == true)
         .collect();
-    // On a busy machine some are marked and done again.
+    // A busy machine flags some trials, which are repeated.
     assert!(captured.len() >= 20, "{ran:?}");
     let acks = serde_json::json!([[1, 2, 3, 4], [5, 6], [7], [8]]);
     let bursts = serde_json::json!([[3, 2, 3, 4], [7, 5], [8, 4], [9, 3]]);
@@ -420,10 +426,10 @@ fn on_the_real_link_a_pair_of_2005_begins_as_published() {
         for end in ["client", "server"] {
             let opening = &record["hosts"][end]["capture"]["opening"];
             let found = opening["client"]["pure_acks"].as_array().unwrap();
-            // An end that was kept from its CPU for long has less to show.
+            // An end that had no CPU for long has fewer ACKs to show.
             if found.len() > 4 {
                 assert_eq!(found[..4], acks.as_array().unwrap()[..], "{end} {record}");
-                // What an ACK releases is told where it is released.
+                // Bursts that an ACK releases are reported at the end that releases them.
                 if end == "server" {
                     let found = opening["server"]["data_bursts"].as_array().unwrap();
                     assert_eq!(found[..4], bursts.as_array().unwrap()[..], "{record}");

@@ -1,4 +1,4 @@
-//! What a user sees: messages, exit codes, files.
+//! Messages, exit codes and files that a user sees.
 
 mod common;
 
@@ -225,7 +225,7 @@ fn a_killed_run_goes_on_without_losing_or_repeating_a_trial() {
     let before = place.records("out");
     assert!((3..8).contains(&before.len()), "{}", before.len());
 
-    // As a crash in the middle of a write leaves it.
+    // A crash in the middle of a write leaves half a line.
     let file = place.path("out/records.jsonl");
     let mut text = std::fs::read_to_string(&file).unwrap();
     text += "{\"schema_version\":1,\"study\":\"sho";
@@ -277,7 +277,8 @@ fn thresholds_decide_the_exit_code() {
     let place = Place::new();
     let with = |limit: &str| {
         format!("{SHORT}\n[[threshold]]\nquantity = \"goodput_bits_per_s\"\n{limit}\n")
-            // Marked trials stand aside while they are the fewer: seven of twelve at least have an interval.
+            // Flagged trials are omitted if they are the minority, so at least seven of twelve make
+            // an interval.
             .replace("repetitions = 2", "repetitions = 12")
     };
     let met = place.write("met.toml", &with("at_least = 1000"));
@@ -344,11 +345,11 @@ retries = 0
 "#;
     let study = place.write("all.toml", text);
     let mut seen = BTreeSet::new();
-    // On a busy machine an interval of 30 ms may hold nothing at all: then the next run's may.
+    // A busy machine may move no data in an interval of 30 ms; then the next run may.
     for run in 0..10 {
         let out = format!("out-{run}");
         let ran = place.run(&["run", &study, "--out", &out, "--quiet"]);
-        // It says so, and a cell without a measured trial makes exit code 1.
+        // The run reports that, and a cell without a measured trial makes exit code 1.
         assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
         let records = place.records(&out);
         assert!(records.len() >= 30, "{records:?}");

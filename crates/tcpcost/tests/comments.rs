@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 /// First words that need the text before or after them.
 const FORBIDDEN: [&str; 7] = ["Of", "As", "The same", "Those", "They", "What", "Whether"];
 
-/// Folders and files that still have such comments. An entry without any must be removed.
-const NOT_YET: &[&str] = &["crates/tcpcost/tests/"];
-
 /// Adds all Rust sources below a folder.
 fn add_sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -58,22 +55,16 @@ fn comments_begin_with_a_noun_or_a_verb() {
     add_sources(&root.join("crates"), &mut sources);
     assert!(sources.len() > 500, "{} sources", sources.len());
     let mut found = Vec::new();
-    let mut stale = NOT_YET.to_vec();
     for source in sources {
         let name = source.strip_prefix(&root).unwrap().display().to_string();
         let lines = forbidden(&fs::read_to_string(&source).unwrap());
-        if !lines.is_empty() && NOT_YET.iter().any(|prefix| name.starts_with(prefix)) {
-            stale.retain(|prefix| !name.starts_with(prefix));
-        } else {
-            found.extend(lines.iter().map(|line| format!("{name}:{line}")));
-        }
+        found.extend(lines.iter().map(|line| format!("{name}:{line}")));
     }
     assert!(
         found.is_empty(),
         "begin with a noun or a verb:\n{}",
         found.join("\n")
     );
-    assert!(stale.is_empty(), "no longer needed: {stale:?}");
 }
 
 #[test]

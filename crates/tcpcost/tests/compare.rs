@@ -55,7 +55,7 @@ fn two_cells_run_in_turn_until_it_is_known_and_can_be_told_again() {
         "-q",
     ]);
     let comparison = &document(&ran)["comparisons"][0];
-    // A call for each 64 bytes costs several times what one for 64 KiB does: whatever the machine does meanwhile.
+    // One call for each 64 bytes costs several times as much as one for 64 KiB, whatever else runs.
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert_eq!(comparison["verdict"], "REGRESSES");
     assert_eq!(comparison["paired"], true);
@@ -116,13 +116,13 @@ fn a_cell_against_itself_set_otherwise_and_another_build_are_pairs() {
     let comparisons = document["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 2, "{document}");
     for one in comparisons {
-        // The same program is not five times as dear as itself.
+        // A program cannot cost five times as much as itself.
         assert_ne!(one["verdict"], "REGRESSES", "{one}");
         assert!(one["to"].as_str().unwrap().contains("tcpcost"), "{one}");
     }
 }
 
-/// A record whose threads took so many times as long.
+/// Copies a record with the CPU time of its threads multiplied.
 fn times(record: &str, factor: u64) -> String {
     fn multiply(value: &mut Value, factor: u64) {
         match value {
@@ -145,7 +145,7 @@ fn times(record: &str, factor: u64) -> String {
     record.to_string()
 }
 
-/// A copy of a run, its records changed.
+/// Copies a run with its records changed.
 fn copy(place: &Place, from: &str, to: &str, change: impl Fn(&str) -> String) {
     std::fs::create_dir_all(place.path(to)).unwrap();
     for file in ["study.toml", "run.json"] {
@@ -157,7 +157,7 @@ fn copy(place: &Place, from: &str, to: &str, change: impl Fn(&str) -> String) {
     place.write(&format!("{to}/records.jsonl"), &(records.join("\n") + "\n"));
 }
 
-/// The study with six cells: those that stored runs of one each are judged by.
+/// Study with six cells: the least for a verdict between two stored single runs.
 fn six_cells() -> String {
     let sizes = r#"["64B", "256B", "1KiB", "4KiB", "16KiB", "64KiB"]"#;
     STUDY.replace(r#"["64B", "64KiB"]"#, sizes)
@@ -170,7 +170,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     place.write("mine.toml", &study);
     let before = place.run(&["run", "mine.toml", "--out", "before", "-q"]);
     assert_eq!(before.code, Some(0), "{before:?}");
-    // A limit of a million percent holds on any machine.
+    // A limit of a million percent is met on any machine.
     let limited = |at_most: &str| {
         let limit = format!(
             "{study}\n[[threshold]]\nquantity = \"task_us_per_kib\"\nat_most = \"{at_most}\"\n"
@@ -186,7 +186,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
         "--format=json",
         "-q",
     ]);
-    // If the machine became much busier between the two, they are not judged.
+    // Runs are not judged if the machine became much busier between them.
     assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
     let of_run = document(&ran);
     for judged in of_run["thresholds"].as_array().unwrap() {
@@ -200,7 +200,8 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     assert_eq!(of_run["thresholds"].as_array().unwrap().len(), 6);
     assert_eq!(of_run["comparisons"][0]["paired"], false);
     assert_eq!(of_run["comparisons"][0]["runs"]["before"], 1);
-    // A run of which one cell costs a billion times as much as in a copy of it is missed by that cell, by limit and by verdict.
+    // One cell costs a billion times as much as in the run before: both its limit and its verdict
+    // fail.
     let dearer = |record: &str| match record.contains("\"cell\":\"write_size=64B\"") {
         true => times(record, 1_000_000_000),
         false => record.to_string(),
@@ -225,7 +226,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     ]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
     let tests = std::fs::read_to_string(place.path("verdicts.xml")).unwrap();
-    // The other cells moved a sixth of that the other way, which is a change of each against the others, too.
+    // Each other cell is also judged against the other cells, and moved by a sixth the other way.
     assert!(
         tests.contains("<testsuite name=\"mine\" tests=\"18\" failures="),
         "{tests}"
@@ -280,14 +281,14 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
     let document = document(&ran);
     let comparisons = document["comparisons"].as_array().unwrap();
-    // Six cells, each against the others, and all together, since the runs alternated.
+    // Six cells, each against the others, and one verdict on all, because the runs alternated.
     assert_eq!(comparisons.len(), 7, "{document}");
     assert_eq!(comparisons[6]["to"], "all cells");
     assert_eq!(comparisons[0]["runs"]["before"], 3);
     assert!(comparisons[0]["ratio"]["lo"].is_number(), "{document}");
     let runs = |side: &str| std::fs::read_dir(place.path(side)).unwrap().count();
     assert_eq!((runs("turn/before"), runs("turn/after")), (3, 3));
-    // Once more by naming each, of which one has another kernel.
+    // The runs are compared again by name; one of them now has another kernel.
     let file = place.path("turn/after/003/records.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let kernel = text.split("\"kernel\":\"").nth(1).unwrap();
@@ -305,7 +306,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     assert!(ran.stdout.contains("other kernels: "), "{ran:?}");
     assert!(ran.stdout.contains("9.9.9"), "{ran:?}");
     assert!(ran.stdout.contains("the last of the 3 runs"), "{ran:?}");
-    // With --baseline all runs exist already, so they are only judged again.
+    // All runs exist already, so `--baseline` only judges them again.
     let records = std::fs::read_to_string(&file).unwrap();
     let args = args_of_turn.map(|arg| match arg {
         "--in-turn-with" => "--baseline",
@@ -343,7 +344,7 @@ fn one_run_each_has_no_verdict_on_what_a_busy_machine_does() {
         "-q",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // All cells cost five times as much, as in a run beside other tasks.
+    // All cells cost five times as much, as in a run next to other tasks.
     copy(&place, "one", "two", |record| times(record, 5));
     let ran = place.run(&["compare", "one", "two"]);
     assert_eq!(ran.code, Some(4), "{ran:?}");

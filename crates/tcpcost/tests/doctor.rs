@@ -1,4 +1,4 @@
-//! `tcpcost doctor`: what a user and a script get.
+//! Output of `tcpcost doctor` for a user and for a script.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn the_document_has_every_check_once_with_all_its_keys() {
         assert_eq!(check["advice"].is_null(), is_ok, "{check}");
         assert_eq!(check["consequence"].is_null(), is_ok, "{check}");
     }
-    // The other tests of this project could not pass without.
+    // The other tests of this project need both.
     assert_eq!(verdict(&checks, "tcp_loopback"), "ok");
     assert_eq!(verdict(&checks, "proc_stat"), "ok");
 }

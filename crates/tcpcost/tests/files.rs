@@ -1,5 +1,6 @@
-//! Attacks by what lies in a run's directory, in the state folder, or where a result is to go: links, devices, FIFOs, forged
-//! journals, folders of other users. As root; what ordinary users are attacked with runs everywhere.
+//! Attacks by files in a run's directory, in the state folder or at the place of a result: links,
+//! devices, FIFOs, forged journals, folders of other users. Needs root, except for attacks on
+//! ordinary users.
 
 mod common;
 
@@ -26,7 +27,7 @@ others_max = "100%"
 retries = 0
 "#;
 
-/// A place with a run in `out`, and a file that must stay as it is.
+/// Makes a place with a run in `out`, and a file that must not change.
 fn with_run() -> (Place, PathBuf) {
     let place = Place::new();
     let study = place.write("short.toml", STUDY);
@@ -55,7 +56,7 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
 }
 
-/// One line, which says this.
+/// Asserts that stderr is one line with these words.
 fn says(ran: &Ran, code: i32, words: &str) {
     assert_eq!(ran.code, Some(code), "{ran:?}");
     assert!(ran.stderr.contains(words), "{words}: {ran:?}");
@@ -78,7 +79,8 @@ fn root_begins_and_resumes_no_run_where_another_user_could_put_links() {
         1,
         "uo belongs to user 65534, not to root: chown root uo, or name a folder",
     );
-    // Their folder by a link of theirs, and a folder of root's that anybody can write to.
+    // A folder reached by another user's link, then a folder of root's that every user can write
+    // to.
     fs::create_dir(place.path("private")).unwrap();
     symlink(place.path("private"), place.path("link")).unwrap();
     lchown(place.path("link"), Some(NOBODY), None).unwrap();
@@ -100,7 +102,7 @@ fn root_begins_and_resumes_no_run_where_another_user_could_put_links() {
     give_away(&place.path("out"));
     let ran = place.run(&["run", "--resume", "out"]);
     says(&ran, 2, "out belongs to user 65534");
-    // The directory is root's, the records are not.
+    // The directory belongs to root, the records do not.
     chown(place.path("out"), Some(0), None).unwrap();
     says(
         &place.run(&["run", "--resume", "out"]),
@@ -114,7 +116,7 @@ fn root_begins_and_resumes_no_run_where_another_user_could_put_links() {
 fn no_run_is_written_through_what_lies_in_its_directory() {
     let (place, victim) = with_run();
     let at = |name: &str| place.path("out").join(name);
-    // As from an archive that was unpacked: the user's own.
+    // The link belongs to the user, as after unpacking an archive.
     let records = fs::read(at("records.jsonl")).unwrap();
     fs::remove_file(at("records.jsonl")).unwrap();
     fs::write(&victim, &records).unwrap();
@@ -138,7 +140,7 @@ fn no_run_is_written_through_what_lies_in_its_directory() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     assert!(!at("report.html").is_symlink());
-    // Study and changes, for a run that begins.
+    // Links in place of the study and of the changes, for a run that begins.
     fs::create_dir(place.path("new")).unwrap();
     symlink(place.path("short.toml"), place.path("new/study.toml")).unwrap();
     symlink(&victim, place.path("new/run.json")).unwrap();
@@ -158,7 +160,7 @@ fn nothing_is_written_to_a_device_that_has_the_name_of_a_page() {
         let _ = fs::remove_file(&page);
         mknodat(CWD, &page, kind, Mode::from_raw_mode(0o600), device)
     };
-    // No loop device has this number, so nothing can come to harm.
+    // No loop device has this number, so nothing can be damaged.
     if make(FileType::BlockDevice, makedev(7, 4000)).is_err() {
         return skip("needs mknod(2)");
     }
@@ -185,7 +187,7 @@ fn root_reports_another_users_run_and_leaves_its_page_alone() {
     assert_eq!((ran.code, &ran.stdout), (Some(0), &printed), "{ran:?}");
     says(&ran, 0, "its report.html is left as it was");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    // Their links are not read, either.
+    // Links of the other user are not read, either.
     fs::remove_file(place.path("out/study.toml")).unwrap();
     symlink(&victim, place.path("out/study.toml")).unwrap();
     says(
@@ -289,7 +291,7 @@ fn root_acts_on_no_journal_in_a_folder_that_is_not_its_own() {
     fs::write(&journal, format!("{line}\n")).unwrap();
     fifo(&state.join("x.journal"));
     let before = text("/proc/sys/kernel/core_pattern");
-    // In root's own folder: the line and the FIFO are said and kept.
+    // In root's own folder, the line and the FIFO are reported and kept.
     let ran = place.run(&["doctor", "--restore"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let said = [
@@ -302,7 +304,7 @@ fn root_acts_on_no_journal_in_a_folder_that_is_not_its_own() {
     );
     assert!(journal.exists());
     fs::remove_file(state.join("x.journal")).unwrap();
-    // In another user's: nothing is read.
+    // In a folder of another user, nothing is read.
     give_away(&state);
     says(
         &place.run(&["doctor", "--restore"]),

@@ -1,6 +1,7 @@
-//! Studies of hosts that are reached by ssh: three sshd, each in a network namespace that the test makes, with keys and ports
-//! of their own. What a host, a link, an agent, a stranger or the command itself can do to a run, and that each host is
-//! as it was afterwards. As root and with openssh-server; elsewhere each test says that it was skipped.
+//! Studies with hosts that are reached by ssh: three sshd, each in a network namespace of the test,
+//! with keys and ports of their own. Tests what a host, a link, an agent, a stranger or the command
+//! can do to a run, and that each host is restored. Needs root and openssh-server; else the tests
+//! are skipped.
 
 mod common;
 mod lab;
@@ -25,7 +26,7 @@ others_max = "100%"
 retries = 0
 "#;
 
-/// A client and a server by ssh, with their NICs. `more` goes into the file before `[measure]`.
+/// Study with a client and a server by ssh, with their NICs. `more` goes before `[measure]`.
 fn pair(more: &str) -> String {
     format!(
         "[hosts]\nclient = {{ reach = \"ssh:alpha\", device = \"eth0\" }}\n\
@@ -34,11 +35,11 @@ fn pair(more: &str) -> String {
     )
 }
 
-/// MTUs that are not the NICs' own.
+/// MTUs that differ from the NICs' own.
 const MTUS: &str = "[bed]\nclient.mtu = 1400\nserver.mtu = 1300\n";
 
 fn signal(pid: i32, signal: libc::c_int) {
-    // SAFETY: no pointers; the agent is the test's own.
+    // SAFETY: no pointers; the agent belongs to the test.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
@@ -68,7 +69,7 @@ fn two_hosts_by_ssh_are_measured_and_are_as_they_were() {
         assert_eq!(port["nic"]["driver"], "veth");
         assert!(port["nic"]["rx_queues"].as_u64() >= Some(1), "{port}");
         let clock = &record["hosts"][host]["clock"];
-        // One machine has one clock: what is seen of a difference is its error.
+        // Both hosts have the same clock, so the measured offset is its error.
         for when in ["before", "after"] {
             let offset = clock[when]["offset_ns"].as_i64().unwrap().unsigned_abs();
             let error = clock[when]["error_ns"].as_u64().unwrap();
@@ -101,7 +102,7 @@ fn compare_reaches_hosts_as_run_does() {
     args.extend(reach.iter().map(String::as_str));
     let args: Vec<String> = args.into_iter().map(String::from).collect();
     let ran = lab.place.in_time(|| lab.start_with(args.clone()).end());
-    // Which of them is dearer is not this test's.
+    // This test does not check which of them costs more.
     assert!(matches!(ran.code, Some(0 | 3 | 4)), "{ran:?}");
     let records = lab.place.records("out");
     let measured = |mtu: u64| {
@@ -181,7 +182,7 @@ fn a_host_that_cannot_be_reached_is_told_by_name() {
     assert!(reason(&lab.place.records("out")[0]).contains("server agent: ended"));
 }
 
-/// Where the command runs, all TCP to the server's NIC is refused but to these ports, as by a firewall.
+/// Refuses all TCP to the server's NIC except to these ports, as a firewall would.
 fn refuse_all_but(lab: &Lab, first: u16) {
     let ports = format!("1-{}", first - 1);
     let rule = lab.here(move || {
@@ -199,7 +200,7 @@ fn a_firewall_is_named_ends_the_run_and_lets_the_data_ports_through() {
     refuse_all_but(&lab, 62_000);
     let more =
         "[vary]\nwrite_size = [\"4KiB\", \"64KiB\", \"128KiB\"]\n[workload]\nrate = \"20Mbit\"\n";
-    // The kernel chooses none of the open ones.
+    // The kernel chooses none of the open ports.
     lab.at(1, || {
         let root = tcpcost_host::sysctl::root();
         tcpcost_host::sysctl::set(root, "net.ipv4.ip_local_port_range", "32768 60999").unwrap();
@@ -274,7 +275,7 @@ fn the_hosts_program_is_words_and_what_it_lacks_is_said() {
 fn what_a_hosts_shell_greets_with_is_no_answer() {
     let Some(lab) = Lab::new(2) else { return };
     let reach = lab.reach();
-    // As a .bashrc that prints.
+    // A shell start file such as .bashrc may print.
     let ssh = format!(
         "echo Welcome\necho\necho 'server is up'\nexec {} \"$@\"\n",
         reach[1].trim_start_matches("ssh=")
@@ -291,7 +292,8 @@ fn what_a_hosts_shell_greets_with_is_no_answer() {
     }
 }
 
-/// A program that says hello as an agent of another version, to whatever it is asked. An empty line is no question.
+/// Script that says hello as an agent of another version, whatever it is asked. An empty line is no
+/// question.
 const ANOTHER_VERSION: &str = r#"#!/bin/sh
 while read -r host ask; do
     [ -n "$host" ] || continue
@@ -329,7 +331,7 @@ fn a_device_that_is_not_there_is_told_with_what_is() {
     assert!(ran.stderr.contains(&said), "{ran:?}");
 }
 
-/// Long enough that whatever a test does, it does in the middle.
+/// Study that is long enough for a test to act in the middle.
 const LONG: &str = r#"[workload]
 rate = "10Mbit"
 [measure]
@@ -346,7 +348,7 @@ fn long(bed: &str) -> String {
     format!("{hosts}\n{LONG}")
 }
 
-/// Starts a long run by ssh that changes both MTUs, and waits until both are.
+/// Starts a long run by ssh that changes both MTUs, and waits for both changes.
 fn begun(lab: &Lab, more: &[&str]) -> common::Started {
     let reach = lab.reach();
     let mut args: Vec<&str> = reach.iter().map(String::as_str).collect();
@@ -369,7 +371,7 @@ fn an_agent_that_dies_fails_its_trial_and_the_run_goes_on() {
             .find(|record| record["outcome"] == "failed")
     });
     assert!(reason(&failed).contains("server agent: ended"), "{failed}");
-    // The next agent has put back what the dead one left, and changes it again.
+    // The next agent has restored what the dead agent changed, and changes it again.
     until("a trial after it", || {
         let records = lab.place.records("out");
         (records.last().unwrap()["outcome"] == "measured").then_some(())
@@ -408,14 +410,14 @@ fn a_command_that_is_killed_leaves_the_hosts_as_they_were_and_is_resumed() {
     assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
 }
 
-/// Stops the server's agent while there is traffic.
+/// Stops the server's agent during traffic.
 fn stop_in_traffic(lab: &Lab, agent: i32) {
     let received = || {
         let bytes = std::fs::read_to_string("/sys/class/net/eth0/statistics/rx_bytes");
         bytes.unwrap().trim().parse::<u64>().unwrap()
     };
     let before = lab.at(1, received);
-    // A tenth of what a trial sends.
+    // A tenth of the bytes that a trial sends.
     until("traffic", || {
         (lab.at(1, received) > before + 100_000).then_some(())
     });
@@ -438,7 +440,7 @@ fn an_agent_that_stays_stopped_ends_the_run_and_puts_back_once_it_goes_on() {
         reason(&failed).contains("server agent: has not answered for 5 s"),
         "{failed}"
     );
-    // Whoever comes next waits for what the stopped one holds, and says so.
+    // The next agent waits for what the stopped agent holds, and reports it.
     started.wait_for("its network settings are held by");
     signal(agent, libc::SIGCONT);
     let ran = started.end();
@@ -447,8 +449,8 @@ fn an_agent_that_stays_stopped_ends_the_run_and_puts_back_once_it_goes_on() {
     lab.until_mtu(1, 1500);
 }
 
-/// Stops the server's agent in traffic for twenty seconds; the record that failed. The signal may come so late that no trial is wrong:
-/// then it is stopped once more.
+/// Stops the server's agent during traffic for twenty seconds. Returns the failed record. Tries
+/// again if the signal came too late to fail a trial.
 fn stopped_for_20_s(lab: &Lab) -> Value {
     for _ in 0..3 {
         let agent = lab.agent_of(1, "server");
@@ -469,7 +471,8 @@ fn stopped_for_20_s(lab: &Lab) -> Value {
     panic!("none of three trials failed whose server was stopped for 20 s");
 }
 
-/// Waits until a trial after the failed one is measured, and ends the run: all hosts are then as they were.
+/// Waits until a trial after the failed one is measured, ends the run, and checks that all hosts
+/// are restored.
 fn goes_on_and_puts_back(lab: &Lab, started: common::Started) {
     until("a trial after it", || {
         let records = lab.place.records("out");
@@ -501,7 +504,7 @@ fn an_agent_that_is_stopped_for_20_s_fails_its_trial_alone() {
 #[test]
 fn an_agent_that_is_stopped_for_longer_than_it_may_be_silent_is_given_up_and_the_run_goes_on() {
     let Some(lab) = Lab::new(2) else { return };
-    // Given up after at most 15 s and a trial's one; who comes next waits 15 s more.
+    // The agent is given up after 15 s and a trial's second; the next agent waits 15 s more.
     let started = begun(&lab, &["--hosts", "silence_max=15s"]);
     let failed = stopped_for_20_s(&lab);
     assert!(
@@ -515,7 +518,7 @@ fn an_agent_that_is_stopped_for_longer_than_it_may_be_silent_is_given_up_and_the
 fn a_host_whose_connection_to_the_command_is_lost_puts_back_by_itself() {
     let Some(lab) = Lab::new(2) else { return };
     let mut started = begun(&lab, &["--hosts", "silence_max=5s"]);
-    // No FIN, no RST: neither end hears of it.
+    // No FIN and no RST is sent, so neither end learns of it.
     lab.at(1, || link::set_down("ctl0").unwrap());
     lab.until_mtu(1, 1500);
     started.wait_for("server agent");
@@ -535,7 +538,7 @@ fn a_link_that_is_down_fails_the_trial_by_its_hosts_name() {
     assert!(reason.contains("client"), "{reason}");
 }
 
-/// Where this namespace listens, but for the sshd.
+/// Addresses on which this namespace listens, without the sshd.
 fn listening() -> Vec<SocketAddr> {
     let text = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let listener = |line: &str| {
@@ -553,7 +556,7 @@ fn a_stranger_on_a_data_port_is_dropped_and_counted() {
     let Some(lab) = Lab::new(3) else { return };
     let reach = lab.reach();
     let reach: Vec<&str> = reach.iter().map(String::as_str).collect();
-    // Its connections do not stand, so the server listens as long as the traffic runs.
+    // Connections of crr are short, so the server listens as long as the traffic runs.
     let study = long("[workload]\nkind = \"crr\"\n").replace("\n[workload]\nrate = \"10Mbit\"", "");
     let started = lab.start(&study, &reach);
     until("a refusal", || {
@@ -563,14 +566,14 @@ fn a_stranger_on_a_data_port_is_dropped_and_counted() {
             nic(1),
             "on the address that is named alone"
         );
-        // With a token, as long as the trial's, but another.
+        // A token of the right length, but another one.
         let said = lab.at(2, move || {
             let mut stream = TcpStream::connect(address).ok()?;
             stream.write_all(b"a token of ours, 1234").ok()?;
             let mut rest = Vec::new();
             Some(stream.read_to_end(&mut rest).map(|_| rest))
         })?;
-        // Closed or reset, and not a byte of an answer.
+        // The connection is closed or reset, without a byte of an answer.
         let rest = said.unwrap_or_default();
         rest.is_empty().then_some(())
     });
@@ -604,12 +607,12 @@ fn an_agent_that_is_sent_garbage_ends_with_one_line() {
         stdin.write_all(garbage).unwrap();
         let mut said = String::new();
         if garbage.starts_with(b"client") {
-            // A line that is for it and is no question is answered.
+            // A line for this host that is no question is answered.
             let mut stdout = BufReader::new(child.stdout.as_mut().unwrap());
             stdout.read_line(&mut said).unwrap();
         }
         drop(stdin);
-        // What is not for it ends it.
+        // A line for another host ends the agent.
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(0), "{ended:?}");
         said += &String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
@@ -621,7 +624,7 @@ fn an_agent_that_is_sent_garbage_ends_with_one_line() {
     }
 }
 
-/// What an agent answers to these questions, one after the other.
+/// Returns an agent's answers to these questions.
 fn ask(asks: &[String]) -> Vec<Value> {
     let place = Place::new();
     let mut command = place.command(&["agent", "client"]);
@@ -666,7 +669,7 @@ fn an_agent_connects_to_no_address_but_those_of_the_trials_hosts() {
     }
 }
 
-/// Runs a pattern among hosts that are namespaces of this machine; gives the record.
+/// Runs a pattern between hosts that are namespaces of this machine. Returns the record.
 fn pattern(hosts: &str, pattern: &str) -> Value {
     let place = Place::new();
     let text = format!(
@@ -726,7 +729,7 @@ fn a_machine_that_connects_and_listens_is_measured_as_two_hosts() {
         .into_iter()
         .map(host)
         .collect();
-    // In which each of three hosts has a turn on two CPUs, also where many others want one.
+    // Two seconds are long enough for three hosts to get a turn on two busy CPUs.
     let measure = MEASURE.replace("200ms", "2s");
     let study = format!("[hosts]\n{hosts}[bed]\npattern = \"ring\"\na.mtu = 1400\n{measure}");
     let ran = lab.run(&study, &[]);

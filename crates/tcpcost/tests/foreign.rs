@@ -1,4 +1,5 @@
-//! Text of others, made to move a terminal's cursor, to forge lines and to command CI: no output obeys it.
+//! Foreign text that tries to move a terminal's cursor, to forge lines or to command CI: no output
+//! passes it on.
 
 mod common;
 
@@ -11,11 +12,11 @@ use common::{Place, Ran};
 use serde_json::Value;
 use tcpcost_testbed::until;
 
-/// A title for the window, C1, an order of the text, a line and a command of CI, a cell of a table.
+/// A window title, C1, a change of direction, a line and a command of CI, a table cell.
 const HOSTILE: &str =
     "\x1b]0;pwned\x07\u{9b}31m\u{202e}\u{2028}\n::error::pwned\n##[error]pwned | b |";
 
-/// Lines of text without anything that a terminal or CI obeys.
+/// Asserts that a text holds nothing that a terminal or CI obeys.
 fn check(what: &str, text: &str) {
     let is_mark = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     for line in text.lines() {
@@ -36,7 +37,7 @@ fn checked(what: &str, ran: &Ran) {
     check(what, &ran.stderr);
 }
 
-/// Every text of a record that its host chooses.
+/// Replaces every text of a record that its host chooses.
 fn poison(value: &mut Value, key: &str) {
     const CHOSEN: [&str; 19] = [
         "kernel",
@@ -72,7 +73,7 @@ fn poison(value: &mut Value, key: &str) {
     }
 }
 
-/// A run's directory as an archive may have it.
+/// Makes a run's directory as a hostile archive may hold it.
 fn hostile_run(place: &Place) {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../measure/report/tests/data");
     let study = std::fs::read_to_string(format!("{data}/profile.toml")).unwrap();
@@ -246,7 +247,7 @@ fn a_files_name_in_an_error_is_part_of_one_line() {
     }
 }
 
-/// Ends with the test.
+/// Child that is killed at the end of the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -256,7 +257,7 @@ impl Drop for Ended {
     }
 }
 
-/// A netserver, by this path of our program, and its port.
+/// Starts a netserver by this path of our program. Returns it with its port.
 fn netserver(program: &std::path::Path) -> (Ended, u16) {
     let mut child = Command::new(program)
         .args(["netserver", "-D", "-L", "127.0.0.1", "-p", "0"])
@@ -279,7 +280,7 @@ fn netserver(program: &std::path::Path) -> (Ended, u16) {
 #[test]
 fn the_name_of_a_process_moves_no_cursor_of_watch() {
     let place = Place::new();
-    // A process is called as its file is.
+    // A process has the name of its file.
     let program = place.path("\x1b]0;x\x07\n::a::");
     symlink(env!("CARGO_BIN_EXE_tcpcost"), &program).unwrap();
     let (_server, port) = netserver(&program);
@@ -332,7 +333,7 @@ fn the_words_of_a_netserver_move_no_cursor_and_add_no_line() {
         let mut changed = 0;
         let mut message = [0; 656];
         while server.read_exact(&mut message).is_ok() {
-            // The name of its congestion control is among the last words.
+            // The name of the server's congestion control is in its last message.
             for name in [&b"cubic\0"[..], b"reno\0", b"bbr\0", b"dctcp\0"] {
                 if let Some(at) = message.windows(name.len()).position(|word| word == name) {
                     message[at..at + 15].copy_from_slice(b"\x1b]0;x\x07\n;id\xff=,\x9b ");

@@ -27,7 +27,8 @@ name = "steps"
 program = [{ send = ["1B", "5KiB"] }, { repeat = 2, do = [{ receive = "1KiB" }] }, { sleep = "100us" }]
 "#;
 
-/// Each group's own counts and histograms, and figures of them in the report.
+/// Runs a study, and checks the counts and histograms of each group and their figures in the
+/// report.
 fn check(place: &Place, study: &str) {
     let study = place.write("study.toml", &format!("{study}{MEASURE}"));
     let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
@@ -104,7 +105,7 @@ fn groups_of_some_hosts_of_a_star() {
     }
 }
 
-/// Requests on connections that stand, beside connections that come and go.
+/// Requests on connections that stay open, together with connections that come and go.
 const TWO_GROUPS: &str = r#"
 [workload]
 io = "IO"
@@ -141,7 +142,7 @@ fn a_thread_for_each_connection() {
     let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let record = &place.records("out")[0];
-    // Not so where this machine is too busy to read the meters in time, and says so.
+    // A machine that is too busy to read the meters in time reports a failed trial.
     if record["outcome"] == "failed" {
         let reason = record["reason"].as_str().unwrap();
         assert!(reason.contains("ms late"), "{reason}");
@@ -188,7 +189,7 @@ fn a_ring_has_its_own_system_calls_and_refuses_what_it_cannot_do() {
         let calls = counts["io_uring_enter_system_calls"].as_u64().unwrap();
         let sends = counts["send_calls"].as_u64().unwrap();
         assert!(calls > 0 && sends > 0, "{host}: {counts}");
-        // Those of crr do not stand.
+        // Connections of crr are not counted, because they do not stay open.
         assert_eq!(set_up["connections_set_up"], 20, "{host}: {set_up}");
         assert_eq!(set_up.get("set_up_ns").is_some(), host == "client");
     }

@@ -1,6 +1,7 @@
-//! What a study sets of a network card that has it (rings, coalescing, queues, RSS, interrupts): emulated ones, two ports of one
-//! machine joined by a cable, in a guest. Each value is set, read back and recorded, and is as it was in the trials without it.
-//! The command, its agents and the study are those of any machine: the guest is only where the cards are.
+//! Settings of network cards (rings, coalescing, queues, RSS, interrupts) on emulated cards: two
+//! ports of one machine joined by a cable, in a guest. Each value is set, read back and recorded,
+//! and is at its default in the trials without it. Only the cards are special: the command, its
+//! agents and the study are those of any machine.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tcpcost_guest::{Ended, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
 use tcpcost_host::namespace;
 use tcpcost_testbed::{can_make_namespaces, has_program, skip};
 
@@ -36,7 +37,8 @@ retries = 0
 name = "as it is"
 "#;
 
-/// The kernel of this variable, which scripts/guest-kernel brings, with this driver as a module; if there is none, the test is skipped.
+/// Kernel named by this variable, with `driver` as a module (scripts/guest-kernel builds one). If
+/// the variable is not set, the test is skipped.
 #[track_caller]
 fn kernel(variable: &str, driver: &str) -> Option<Kernel> {
     if !has_program("qemu-system-x86_64") {
@@ -51,7 +53,7 @@ fn kernel(variable: &str, driver: &str) -> Option<Kernel> {
     Some(Kernel::find(Some(&PathBuf::from(named))).unwrap())
 }
 
-/// The records of a study in a guest with these cards, and what its command said.
+/// Runs a study in a guest with these cards. Returns the records.
 fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Value> {
     let program = env!("CARGO_BIN_EXE_tcpcost");
     let image = Image::make(program.as_ref(), &kernel, &["veth", "virtio_pci", driver]).unwrap();
@@ -73,20 +75,21 @@ fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Val
             .to_vec(),
         ..Task::default()
     };
-    // A boot takes ten seconds.
+    // A boot takes about ten seconds.
     let boot = guest.boot(&machine, &task, Duration::from_secs(240), &|| false);
     let boot = boot.unwrap();
     assert_eq!(boot.failure(), None, "{:?}", boot.lines);
     let of = |line: &Line| match line {
-        Line::Of(_, text) => Some(serde_json::from_str(text).unwrap()),
-        Line::Said(_) => None,
+        Line::ResultsFile(_, text) => Some(serde_json::from_str(text).unwrap()),
+        Line::Printed(_) => None,
     };
     let records: Vec<Value> = boot.lines.iter().filter_map(of).collect();
-    assert_eq!(boot.ended, Ended::Done(0), "{:?}", boot.lines);
+    assert_eq!(boot.ended, BootEnd::Done(0), "{:?}", boot.lines);
     records
 }
 
-/// Holds what was set in the trials of each cell, on both ends; a cell that sets nothing has the driver's own.
+/// Checks the settings of each cell on both ends. A cell that sets nothing has the driver's
+/// defaults.
 fn check(records: &[Value], driver: &str, cells: &[(&str, &[(&str, u64)])]) {
     assert_eq!(records.len(), 2 * cells.len());
     for record in records {
@@ -96,7 +99,8 @@ fn check(records: &[Value], driver: &str, cells: &[(&str, &[(&str, u64)])]) {
         for host in ["client", "server"] {
             let nic = &common::environment(record, host)["nic"];
             assert_eq!(nic["driver"], driver, "{nic}");
-            // A link that was down when a card was read back tells none; a virtio card never does.
+            // A card whose link was down at the read-back reports no speed; a virtio card never
+            // does.
             let speed = nic["speed_mbit_per_s"].as_u64();
             assert_eq!(speed, (driver == "e1000e").then_some(1000), "{cell}: {nic}");
             for (name, expected) in *values {
@@ -115,7 +119,7 @@ fn check(records: &[Value], driver: &str, cells: &[(&str, &[(&str, u64)])]) {
     }
 }
 
-/// Two cards of a model, joined.
+/// Options for two joined cards of a model.
 fn pair(model: &str, more: &str, ends: [&str; 2]) -> Vec<String> {
     let mut options = Vec::new();
     for (number, end) in ends.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Studies in a guest whose clock counts instructions: one boot of a real kernel, and what is said where there is none.
+//! Studies in a guest whose clock counts instructions: one boot of a real kernel, and the messages
+//! where none is available.
 
 mod common;
 
@@ -24,8 +25,8 @@ transactions = 200
 repetitions = 1
 "#;
 
-/// A kernel to boot: what TCPCOST_GUEST_KERNEL names (scripts/guest-kernel brings one), else the newest of this host's that
-/// this user can read; if there is none, the test is skipped.
+/// Kernel to boot: the one named by TCPCOST_GUEST_KERNEL (scripts/guest-kernel builds one), else
+/// the newest of this host that this user can read. Without any, the test is skipped.
 fn kernel() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("TCPCOST_GUEST_KERNEL") {
         return Some(named.into());
@@ -77,12 +78,12 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
             .unwrap()
     };
     assert_eq!(count(of("rr"), "client", "transactions"), 200);
-    // Both ends have taken turns in one thread, and nobody was woken.
+    // Both ends have taken turns in one thread, without a wake-up.
     for record in &records {
         assert!(count(record, "client", "turns_ns") > 0);
         assert!(count(record, "server", "turns_ns") > 0);
     }
-    // A turn, which is a write of 64 KiB, more or less: both the warm-up and the work end within one.
+    // The tolerance is a turn (a write of 64 KiB): both the warm-up and the work end within one.
     let received = count(of("stream"), "server", "payload_bytes_received");
     assert!(received.abs_diff(4 << 20) < 256 << 10, "{received}");
     let writes = count(of("stream"), "client", "send_calls");
@@ -92,7 +93,8 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     let cells = summary["cells"].as_array().unwrap();
     for (cell, main, least, most) in [
-        // Two system calls, two packets, two wake-ups at each end; a copy of 1 KiB twice is 256 instructions.
+        // A transaction is two system calls, two packets and two wake-ups at each end. Copying 1
+        // KiB twice is 256 instructions.
         (&cells[0], "instructions_per_transaction", 5e3, 2e5),
         (&cells[1], "instructions_per_kib", 3e2, 2e4),
     ] {
@@ -109,7 +111,7 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
             "a clock that counts instructions tells no time: {times:?}"
         );
     }
-    // By the emulator, from outside, against the guest's own clock.
+    // The emulator's own counts by function must agree with the guest's clock.
     if let Ok(text) = std::fs::read_to_string(place.path("out/functions.json")) {
         let by_function: Value = serde_json::from_str(&text).unwrap();
         let functions = by_function["cells"]["rr"].as_object().unwrap();
@@ -121,7 +123,7 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
         let median = quantities["instructions_per_transaction"]["median"]
             .as_f64()
             .unwrap();
-        // Meters are read between a mark and a snapshot.
+        // The two differ because meters are read between a mark and a snapshot.
         assert!((sum / median - 1.0).abs() < 0.15, "{sum} {median}");
         assert!(functions.contains_key("tcp_sendmsg"), "{functions:?}");
     }
@@ -163,7 +165,7 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     let records = std::fs::read_to_string(place.path("text/records.jsonl")).unwrap();
     assert!(records.contains("the guest did not come up"), "{records}");
     assert!(records.contains("last words"), "{records}");
-    // To git neither is a bad commit: it skips what was not built, and what does not boot.
+    // Neither is a bad commit for git: bisect skips a kernel that was not built or does not boot.
     for kernel in ["/nowhere", &study] {
         let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "text", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");

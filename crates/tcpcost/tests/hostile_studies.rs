@@ -1,23 +1,23 @@
-//! Studies of others: what they would run, and what they would fill.
+//! Studies of other people: the commands that they would run, and the disks that they would fill.
 
 mod common;
 
 use common::{MEASURE, Place};
 
-/// A command that leaves a file behind.
+/// Command that creates a file.
 fn command(place: &Place) -> String {
     let script = format!("touch {}\n", place.path("ran").display());
     format!("sh {}", place.write("script", &script))
 }
 
-/// A study that leaves a file behind if its command runs.
+/// Study that creates a file if its command runs.
 fn study(place: &Place) -> String {
     let command = command(place);
     let hosts = format!("[hosts]\nclient = \"local\"\nserver = \"exec:{command}\"\n");
     place.write("study.toml", &format!("{hosts}{MEASURE}"))
 }
 
-/// Refused for the study's command, which did not run.
+/// Asserts that a study is refused for its command, and that the command did not run.
 fn refused(place: &Place, args: &[&str]) {
     let ran = place.run(args);
     assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
@@ -64,7 +64,7 @@ fn a_directory_of_a_run_runs_no_command_unless_it_is_let() {
     refused(&place, &["run", "--resume", "out"]);
     refused(&place, &["run", "--resume", "out", "--share", "0/1"]);
     refused(&place, &["run", "--resume", "out", "--slurm"]);
-    // Only its records are read.
+    // A baseline's command does not matter, because only its records are read.
     let harmless = place.write(
         "harmless.toml",
         &format!("[bed]\nkind = \"loopback\"\n{MEASURE}"),

@@ -1,5 +1,5 @@
-//! Hosts by name in real namespaces: stars, chains, IPv6, agents with clocks of their own, and what a host
-//! does to a trial that is of another version or dies. As root; elsewhere each test says that it was skipped.
+//! Named hosts in real namespaces: stars, chains, IPv6, agents with clocks of their own, and agents
+//! that are of another version or die. Needs root; else each test reports a skip.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn names(record: &Value) -> Vec<&str> {
     hosts.keys().map(String::as_str).collect()
 }
 
-/// Runs a study of one cell; gives its record and the estimates of its summary.
+/// Runs a study of one cell. Returns its record and the estimates of its summary.
 fn run(place: &Place, text: &str) -> (Value, Value) {
     let study = place.write("study.toml", &format!("{text}{MEASURE}"));
     let ran = place.in_time(|| place.run(&["run", &study, "--out", "out", "--format=json"]));
@@ -42,7 +42,7 @@ fn star(ip: &str) {
     );
     let (record, estimates) = run(&place, &text);
     assert_eq!(names(&record), ["client1", "client2", "client3", "server"]);
-    // Each client has the whole workload: its flows and its rate.
+    // Each client has the whole workload: all its flows and its rate.
     let mut sum = 0;
     for (client, mtu) in [("client1", 3000), ("client2", 4000), ("client3", 3000)] {
         assert_eq!(environment(&record, client)["mtu"], mtu);
@@ -69,8 +69,7 @@ fn star(ip: &str) {
             .all(|route| route.contains(':') == (ip == "v6")),
         "{routes:?}"
     );
-    // All hosts, the set of clients, each host.
-    // Three times 40 Mbit/s, more or less of it in 100 ms of a busy machine.
+    // The rate is 3 · 40 Mbit/s; in 100 ms of a busy machine it may be more or less.
     let goodput = median(&estimates, "goodput_bits_per_s");
     assert!((50e6..240e6).contains(&goodput), "{goodput}");
     let segments = |name: &str| median(&estimates, &format!("{name}octets_per_datagram"));
@@ -79,10 +78,10 @@ fn star(ip: &str) {
     }
     let cpus = &record["hosts"];
     if cpus["client1"]["cpus"] != cpus["server"]["cpus"] {
-        // The clients share a CPU, which is theirs alone.
+        // The clients share a CPU that no other host has.
         let of = |name: &str| median(&estimates, &format!("{name}cpu_us_per_kib"));
         let (clients, server, all) = (of("clients_"), of("server_"), of(""));
-        // All three may be 0: no tick may have seen so little.
+        // All three may be 0, if no tick fell into so little work.
         assert!(
             (clients + server - all).abs() <= 0.01 * all,
             "{clients} {server} {all}"
@@ -126,7 +125,7 @@ fn a_host_in_the_middle_forwards_and_is_measured() {
         assert!(route.contains(" via "), "{route}");
         let received = count(&record, "server", "workload", "payload_bytes_received");
         assert!(received > 500_000, "{received} bytes in 100 ms");
-        // No TCP of its own: it forwards packets, and says what that cost.
+        // The relay has no TCP of its own: it forwards packets, and reports what that cost.
         let relay = &record["hosts"]["relay"];
         assert!(
             ports
@@ -168,7 +167,7 @@ fn a_host_in_the_middle_relays_every_byte_by_connections_of_its_own() {
              [workload]\n{work}check = \"on\"\nflows = 3\n"
         );
         let (record, _) = run(&place, &text);
-        // What is forwarded is no segment of the host's own TCP.
+        // Forwarded packets are not segments of the host's own TCP.
         assert!(
             count(&record, "relay", "netstat", "segments_sent") > 0,
             "{mode}"
@@ -182,7 +181,7 @@ fn a_host_in_the_middle_relays_every_byte_by_connections_of_its_own() {
     }
 }
 
-/// Two threads at the server are two ports, so two instances of our TCP in the middle.
+/// The server has two threads with a port each, so the relay has two instances of our TCP.
 #[test]
 fn our_tcp_in_the_middle_relays_every_byte_and_its_ack_policy_is_a_knob() {
     if !able() {
@@ -249,7 +248,7 @@ fn each_host_is_measured_by_its_own_clock() {
         return;
     }
     let place = Place::new();
-    // A time namespace: the server's monotonic clock is five thousand seconds ahead.
+    // A time namespace sets the server's monotonic clock five thousand seconds ahead.
     let ahead = ["unshare", "--time", "--monotonic", "5000", "--fork", "true"];
     let tried = std::process::Command::new(ahead[0])
         .args(&ahead[1..])
@@ -274,7 +273,8 @@ fn each_host_is_measured_by_its_own_clock() {
             .find(|reading| reading["meter"] == "workload")
             .unwrap();
         let ns = workload["duration_ns"].as_u64().unwrap();
-        // 100 ms; a busy machine makes tens of it, and another host's clock thousands of seconds.
+        // The interval is 100 ms; a busy machine may take ten times as long, but another host's
+        // clock would make it thousands of seconds.
         assert!(
             (10_000_000..10_000_000_000).contains(&ns),
             "{host}: {ns} ns"
@@ -284,7 +284,7 @@ fn each_host_is_measured_by_its_own_clock() {
     }
 }
 
-/// A program that says hello as an agent of another version, to whatever it is asked.
+/// Script that says hello as an agent of another version, whatever it is asked.
 const ANOTHER_VERSION: &str = r#"#!/bin/sh
 while read -r host ask; do
     echo "$host {\"is\":\"hello\",\"protocol\":99,\"version\":\"9.9.9\",\"pid\":1,\"machine\":\"m\",\"environment\":{\"kernel\":\"\",\"machine\":\"\",\"cpu\":\"\",\"cpus\":1,\"memory_bytes\":1,\"clocksource\":\"\",\"cpu_accounting\":\"\",\"cmdline\":\"\",\"tcpcost\":\"\",\"privileged\":true},\"cpus\":{\"cpus\":[0],\"cores\":[[0]]}}"
@@ -304,7 +304,7 @@ fn a_second_host_of_another_version_is_refused_by_name() {
     assert!(ran.stderr.contains(said), "{ran:?}");
 }
 
-/// An agent that dies before it says hello, the first time.
+/// Agent that dies before its hello, but only the first time.
 const DIES_ONCE: &str = "mkdir \"$0.tried\" 2>/dev/null && exit 9\nexec \"$@\"\n";
 
 #[test]
@@ -321,12 +321,12 @@ fn an_agent_that_dies_before_its_bed_is_there_fails_that_trial_alone() {
         panic!("{records:?}");
     };
     let reason = failed["reason"].as_str().unwrap();
-    // It "ended", or "does not read its input", whichever is seen first.
+    // The reason is "ended" or "does not read its input", whichever is seen first.
     let made = "make the loopback bed: server agent: ";
     assert!(reason.starts_with(made), "{reason}");
     assert_eq!(measured["outcome"], "measured", "{measured}");
 
-    // One that always dies ends the run.
+    // An agent that always dies ends the run.
     let launch = "server=sh -c \"exit_9\"";
     let ran = place.run(&["run", &study, "--out", "other", "--launch", launch]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -346,7 +346,7 @@ fn a_middle_host_that_dies_fails_the_trial_by_its_name() {
     let mut started = place.start(&["run", &study, "--out", "out"]);
     started.wait_for("[1/2]");
     let relay = started.agent_of("relay");
-    // SAFETY: the agent is a child of the command that this test started.
+    // SAFETY: the agent is a child of a command that this test started.
     assert_eq!(unsafe { libc::kill(relay, libc::SIGKILL) }, 0);
     let ran = started.end();
     let records = place.records("out");

@@ -1,5 +1,5 @@
 //! Every knob over every bed and stack: applied and read back, or skipped with its reason; none is
-//! ignored. The cells are made of the rows, so a new row is tested without a new line here.
+//! ignored. The cells come from the knobs' rows, so a new row is tested without a change here.
 
 mod common;
 
@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use common::{Place, able, count, did_no_work};
 use serde_json::Value as Json;
 use tcpcost_study::{
-    AckKind, At, Is, KNOBS, Kernel, Kind, Knob, Knobs, Of, Term, User, Value, find,
+    AckKind, AppliesTo, CheckedEnds, KNOBS, KernelSupport, Knob, KnobCondition, Knobs, Required,
+    UserSupport, Value, ValueKind, find,
 };
 use tcpcost_testbed::{in_namespace, is_root, skip};
 
-/// A bed, and whose TCP its ends are.
+/// Bed, and the stack of each end.
 struct Stand {
     bed: &'static str,
     stacks: &'static [(&'static str, &'static str)],
-    /// Where the knobs of an end are set: both ends, or this one.
+    /// Prefixes under which a knob of an end is set: none for both ends, or one end.
     ends: &'static [&'static str],
 }
 
@@ -46,32 +47,32 @@ impl Stand {
     }
 }
 
-/// Values of a knob to try, beside leaving things alone: every word, an example of all else.
+/// Values of a knob to try: every word of a choice, one example of any other kind.
 fn examples(row: &Knob) -> Vec<String> {
     let one = |text: &str| vec![text.to_string()];
     match row.kind {
         _ if row.name == "on" => one("client"),
         _ if row.name == "to" => one("server"),
-        Kind::Program => one(r#"[{ send = "1KiB" }, { receive = "1KiB" }]"#),
-        Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
-        Kind::Switch => vec!["on".to_string(), "off".to_string()],
-        Kind::Count(least, most) => vec![3.clamp(least, most).to_string()],
-        // Below the smallest MTU that is usual, and within any socket's buffer.
-        Kind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
-        Kind::BitRate => one("800Mbit"),
-        Kind::Share => one("0.5%"),
-        Kind::EventRate => one("2000/s"),
-        Kind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
-        Kind::Cpus => one("[1]"),
-        Kind::Text => vec!["reno".to_string(), "nosuch".to_string()],
-        Kind::Reach => one("local"),
-        Kind::Device => one("eth0"),
-        Kind::Address => one("192.0.2.1"),
-        Kind::Ports => one("50000-50015"),
+        ValueKind::Program => one(r#"[{ send = "1KiB" }, { receive = "1KiB" }]"#),
+        ValueKind::Choice(words) => words.iter().map(ToString::to_string).collect(),
+        ValueKind::Switch => vec!["on".to_string(), "off".to_string()],
+        ValueKind::Count(least, most) => vec![3.clamp(least, most).to_string()],
+        // The value is below the smallest usual MTU, and fits into any socket buffer.
+        ValueKind::Bytes(least, most) => vec![format!("{}B", 4096.clamp(least, most))],
+        ValueKind::BitRate => one("800Mbit"),
+        ValueKind::Share => one("0.5%"),
+        ValueKind::EventRate => one("2000/s"),
+        ValueKind::Time(least, most) => vec![format!("{}ms", 40.clamp(least, most))],
+        ValueKind::Cpus => one("[1]"),
+        ValueKind::Text => vec!["reno".to_string(), "nosuch".to_string()],
+        ValueKind::Reach => one("local"),
+        ValueKind::Device => one("eth0"),
+        ValueKind::Address => one("192.0.2.1"),
+        ValueKind::Ports => one("50000-50015"),
     }
 }
 
-/// Sets what a knob needs, where its row says so in a way that can be followed.
+/// Sets the other knobs that a knob needs, if its row names a value for them.
 fn satisfy(
     knobs: &mut BTreeMap<String, String>,
     row: &Knob,
@@ -80,28 +81,32 @@ fn satisfy(
     user: bool,
 ) {
     for need in row.needs {
-        let is_asked = need.at == At::Every || (need.at == At::User && user);
+        let is_asked = need.ends == CheckedEnds::Every || (need.ends == CheckedEnds::User && user);
         let is_meant = need.when.is_empty() || need.when.contains(&value);
-        let Some(Term { knob, is }) = need.any.first().filter(|_| is_asked && is_meant) else {
+        let Some(KnobCondition { knob, required }) =
+            need.any_of.first().filter(|_| is_asked && is_meant)
+        else {
             continue;
         };
         let other = find(knob).expect("rows name rows");
-        let text = match is {
-            Is::In(words) => words[0].to_string(),
-            Is::That(is_so) => match other.kind {
-                Kind::Choice(words) => words.iter().find(|word| is_so(word)).unwrap().to_string(),
+        let text = match required {
+            Required::OneOf(words) => words[0].to_string(),
+            Required::Satisfies(is_so) => match other.kind {
+                ValueKind::Choice(words) => {
+                    words.iter().find(|word| is_so(word)).unwrap().to_string()
+                }
                 _ => panic!("{knob} is a choice"),
             },
-            Is::Set => examples(&other)[0].clone(),
-            Is::AtLeast => value.to_string(),
-            Is::NotIn(_) | Is::Unset => continue,
+            Required::Set => examples(&other)[0].clone(),
+            Required::AtLeast => value.to_string(),
+            Required::NoneOf(_) | Required::Unset => continue,
         };
         let prefix = if other.per_end { prefix } else { "" };
         knobs.entry(format!("{prefix}{knob}")).or_insert(text);
     }
 }
 
-/// A cell: the knob, where and to what it is set, and all that is set.
+/// Cell: the knob, its value and end, and all knobs that are set.
 struct Tried {
     row: &'static Knob,
     prefix: &'static str,
@@ -114,7 +119,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
     for row in KNOBS
         .iter()
         .filter(|row| !["bed", "stack"].contains(&row.name))
-        // Of hosts that a study names: tests/fleet.rs has these.
+        // Knobs of named hosts are tested in tests/fleet.rs.
         .filter(|row| !["reach", "device", "address", "data_ports", "pattern"].contains(&row.name))
     {
         let prefixes = if row.per_end { stand.ends } else { &[""] };
@@ -139,7 +144,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
 }
 
 fn study(stand: &Stand, cells: &[Tried]) -> String {
-    // On one CPU: nothing waits for two that are near each other.
+    // One CPU for both ends: no trial waits for two nearby CPUs.
     let mut text = format!(
         "[workload]\nplacement = \"same-cpu\"\n[bed]\nkind = \"{}\"\n",
         stand.bed
@@ -158,7 +163,7 @@ fn study(stand: &Stand, cells: &[Tried]) -> String {
     text + "[measure]\nmeters = [\"proc\"]\nwarm_up = \"1ms\"\nduration = \"4ms\"\nrepetitions = 1\nretries = 0\nothers_max = \"100%\"\n"
 }
 
-/// What the record of an end tells of a knob; `None` where it tells nothing.
+/// Value of a knob in the record of an end. `None` if the record does not show it.
 fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String> {
     let environment = common::environment(record, end);
     let text = |value: &Json| match value {
@@ -170,23 +175,23 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     let of_connection = text(&environment["connection"][row.name]);
     let of_device =
         text(&environment[row.name]).or_else(|| text(&environment["offloads"][row.name]));
-    let (Of::Link(kernel, has) | Of::Tcp(kernel, has)) = row.of else {
+    let (AppliesTo::Link(kernel, has) | AppliesTo::Tcp(kernel, has)) = row.applies_to else {
         return of_connection;
     };
     if user {
         return match has {
-            User::Has(_) => of_connection,
-            User::Wire => text(&environment["carrier"]),
-            User::No(_) => None,
+            UserSupport::Supported(_) => of_connection,
+            UserSupport::Wire => text(&environment["carrier"]),
+            UserSupport::Unsupported(_) => None,
         };
     }
     let qdisc = environment["qdisc"].as_str().unwrap_or_default();
     let route = environment["route"].as_str().unwrap_or_default();
     match (row.name, kernel) {
-        (_, Kernel::Device | Kernel::Offload) => of_device,
-        (_, Kernel::Sysctl(name, _)) => text(&environment["sysctls"][name]),
-        (_, Kernel::SocketOption(_)) => of_connection,
-        (_, Kernel::Always(word, _)) => Some(word.to_string()),
+        (_, KernelSupport::Device | KernelSupport::Offload) => of_device,
+        (_, KernelSupport::Sysctl(name, _)) => text(&environment["sysctls"][name]),
+        (_, KernelSupport::SocketOption(_)) => of_connection,
+        (_, KernelSupport::Fixed(word, _)) => Some(word.to_string()),
         ("bottleneck" | "bottleneck_queue", _) => Some(qdisc.to_string()),
         ("quickack", _) => Some(
             if route.contains("quickack 1") {
@@ -215,11 +220,11 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             .to_string(),
         ),
         ("irq_cpus", _) => text(&environment["nic"]["irqs"]),
-        (_, Kernel::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
-        // What it does is tested by itself.
-        (_, Kernel::Wire) => text(&environment["carrier"]),
+        (_, KernelSupport::RealDevice("ethtool")) => text(&environment["nic"]["ethtool"][row.name]),
+        // The effect of the wire has its own tests.
+        (_, KernelSupport::Wire) => text(&environment["carrier"]),
         ("ack_filter" | "ack_segments", _) => {
-            // The program is there and counts.
+            // Panics if the program does not count.
             count(record, end, "ack_filter", "ack_filter_passed_acks");
             Some("counted".to_string())
         }
@@ -227,22 +232,22 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     }
 }
 
-/// Whether what was read back is what was asked for.
+/// True if the value that was read back is the value that was asked for.
 fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     let mut knobs = Knobs::default();
     knobs.set(row.name, asked).unwrap();
     let value = knobs.value(row.name).unwrap();
     let number = |of: &Value| row.kind.number(of).unwrap();
-    let kernel = match row.of {
-        Of::Link(kernel, _) | Of::Tcp(kernel, _) if !user => Some(kernel),
+    let kernel = match row.applies_to {
+        AppliesTo::Link(kernel, _) | AppliesTo::Tcp(kernel, _) if !user => Some(kernel),
         _ => None,
     };
-    if let Of::Link(Kernel::Wire, _) = row.of {
-        // Who carries is the machine's; what is carried is tested by itself.
+    if let AppliesTo::Link(KernelSupport::Wire, _) = row.applies_to {
+        // The machine decides which carrier there is; delay and loss have their own tests.
         return read == "own" || read == "netem";
     }
     match (row.name, kernel) {
-        (_, Some(Kernel::Sysctl(_, write))) => read == write(number(&value)).to_string(),
+        (_, Some(KernelSupport::Sysctl(_, write))) => read == write(number(&value)).to_string(),
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
         ("ack_filter" | "ack_segments", Some(_)) => true,
@@ -253,18 +258,23 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
     }
 }
 
-/// Which knobs an end cannot have for sure, by the row alone.
+/// True if the knob's row alone says that an end does not support the value.
 fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
-    let (Of::Link(kernel, has) | Of::Tcp(kernel, has)) = tried.row.of else {
+    let (AppliesTo::Link(kernel, has) | AppliesTo::Tcp(kernel, has)) = tried.row.applies_to else {
         return tried.value == "nosuch";
     };
     match (user, kernel) {
-        (true, _) => matches!(has, User::No(_)) && (tried.row.per_end || stand.bed == "memory"),
-        (false, Kernel::No(_)) => true,
-        (false, Kernel::Always(word, _)) => tried.value != word,
-        (false, Kernel::OwnDevice(_) | Kernel::RealDevice(_)) => stand.bed == "loopback",
-        (false, Kernel::Wire) => stand.bed == "loopback",
-        (false, Kernel::AckPolicies) => {
+        (true, _) => {
+            matches!(has, UserSupport::Unsupported(_))
+                && (tried.row.per_end || stand.bed == "memory")
+        }
+        (false, KernelSupport::Unsupported(_)) => true,
+        (false, KernelSupport::Fixed(word, _)) => tried.value != word,
+        (false, KernelSupport::OwnDevice(_) | KernelSupport::RealDevice(_)) => {
+            stand.bed == "loopback"
+        }
+        (false, KernelSupport::Wire) => stand.bed == "loopback",
+        (false, KernelSupport::AckPolicies) => {
             let kind = AckKind::from_word(&tried.value).unwrap();
             kind.in_kernel().is_none() || (kind == AckKind::Every && stand.bed == "loopback")
         }
@@ -272,7 +282,7 @@ fn must_be_skipped(tried: &Tried, stand: &Stand, user: bool) -> bool {
     }
 }
 
-/// Runs the cells of a bed and checks what became of each.
+/// Runs the cells of a bed and checks the outcome of each.
 fn check(stand: &Stand) {
     let place = Place::new();
     let cells = cells(stand);
@@ -280,7 +290,7 @@ fn check(stand: &Stand) {
     let ran = place.run(&["run", &file, "--out", "out"]);
     let records = place.records("out");
     for record in &records {
-        // In 4 ms nothing may move; then it is tried again.
+        // Nothing may move in 4 ms; then the trial is repeated.
         let has_failed = record["outcome"] == "failed" && !did_no_work(record);
         assert!(!has_failed, "{}: {record}", stand.bed);
     }
@@ -325,14 +335,17 @@ fn check(stand: &Stand) {
             _ => &["client", "server"],
         };
         for end in ends {
-            // What ends share may be of the other one alone.
+            // A knob of both ends may apply to the other end only.
             let user = stand.is_user(&format!("{end}."));
             let read = read_back(record, end, tried.row, user);
             if let Some(read) = &read {
                 let is_right = is_as_asked(tried.row, &tried.value, read, user);
                 assert!(is_right, "{}: read back {read:?}: {told}", tried.row.name);
             }
-            let is_of_end = matches!(tried.row.of, Of::Link(..) | Of::Tcp(..)) && tried.row.per_end;
+            let is_of_end = matches!(
+                tried.row.applies_to,
+                AppliesTo::Link(..) | AppliesTo::Tcp(..)
+            ) && tried.row.per_end;
             assert!(read.is_some() || !is_of_end, "not read back: {told}");
         }
     }
@@ -342,7 +355,7 @@ fn check(stand: &Stand) {
 
 #[test]
 fn over_the_kernels_loopback() {
-    // Of a namespace: the host's is left alone.
+    // A namespace has its own loopback, so the host's is left alone.
     in_namespace(|| check(&LOOPBACK));
 }
 

@@ -1,5 +1,6 @@
-//! Hosts that are pods: what `tcpcost study show --format manifest` prints is what `tcpcost run` then needs, by a stand-in for kubectl that knows the
-//! printed objects alone, and one for a node's kubelet that runs a Job's containers as its objects say. As root; elsewhere skipped.
+//! Hosts that are pods. `tcpcost run` uses the objects that `tcpcost study show --format manifest`
+//! prints, by a stand-in for kubectl that knows only these objects, and a stand-in for a node's
+//! kubelet that runs a Job's containers as its objects say. Needs root; else skipped.
 
 mod common;
 mod lab;
@@ -15,8 +16,9 @@ use lab::Lab;
 use serde_json::Value;
 use tcpcost_testbed::{has_program, until};
 
-/// `kubectl exec -i svc/NAME -- PROGRAM ARGUMENT…`, `kubectl attach -i -q svc/NAME`, and nothing else. A service's file has the
-/// thread of its pod; while its container runs another has the port at which its kubelet joins who attaches.
+/// Stand-in for `kubectl exec -i svc/NAME -- PROGRAM ARGUMENT…` and `kubectl attach -i -q
+/// svc/NAME`. The file of a service holds the thread of its pod. While the container runs, a second
+/// file holds the port on which the pod's kubelet accepts an attach.
 const KUBECTL: &str = r#"#!/bin/bash
 service() {
     name=${1#svc/}
@@ -43,10 +45,10 @@ echo "error: unknown command: $*" >&2
 exit 1
 "#;
 
-/// Of the pods, before `[measure]`.
+/// Part of the study before `[measure]`.
 const WORKLOAD: &str = "[workload]\nrate = \"20Mbit\"\n";
 
-/// The printed objects, kubectl's stand-in, and what the comment says of hosts.
+/// Objects of a manifest, kubectl's stand-in, and the `[hosts]` table in the manifest's comment.
 struct Printed {
     kubectl: String,
     job: Value,
@@ -54,7 +56,7 @@ struct Printed {
     hosts: String,
 }
 
-/// Prints a manifest, and makes its services known: each selects the pod of its index.
+/// Prints a manifest, and registers its services: each selects the pod of its index.
 fn print(lab: &Lab, more: &[&str]) -> Printed {
     let kubectl = lab.place.write("kubectl", KUBECTL);
     std::fs::set_permissions(&kubectl, PermissionsExt::from_mode(0o755)).unwrap();
@@ -104,7 +106,7 @@ fn print(lab: &Lab, more: &[&str]) -> Printed {
     }
 }
 
-/// The study file with these hosts.
+/// Study file with these hosts.
 fn with(hosts: &str, knobs: &str, study: &str) -> String {
     format!("{hosts}[bed]\nclient.device = \"eth0\"\nserver.device = \"eth0\"\n{knobs}{study}")
 }
@@ -124,7 +126,7 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
     let received = common::count(&record, "server", "workload", "payload_bytes_received");
     assert!(received > 50_000, "{received}");
 
-    // A pod that is gone.
+    // The pod is gone.
     let service = format!("{}.services/{}", printed.kubectl, printed.services[1]);
     std::fs::remove_file(service).unwrap();
     std::fs::remove_dir_all(lab.place.path("out")).unwrap();
@@ -136,14 +138,15 @@ fn the_hosts_of_a_manifest_are_reached_by_kubectl_exec() {
     );
 }
 
-/// What a node's kubelet does for the pod of an index: it runs the container, joins the first that attaches to it, closes its
-/// input when that goes (stdinOnce), and starts it anew in the same pod as long as it ends badly.
+/// Stand-in for a node's kubelet, for the pod of an index: it runs the container, connects the
+/// first client that attaches, closes the input when that client leaves (stdinOnce), and starts the
+/// container again in the same pod if it fails.
 struct Kubelet<'a> {
     lab: &'a Lab,
     printed: &'a Printed,
     index: usize,
     listener: TcpListener,
-    /// No more containers.
+    /// True if no more containers are to start.
     is_over: AtomicBool,
     restarts: AtomicU64,
 }
@@ -174,7 +177,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// From its start to its end, with its exit code.
+    /// Runs a container to its end. Returns its exit code.
     fn run_container(&self, container: &Value) -> Option<i32> {
         let words = container["command"].as_array().unwrap().iter();
         let index = self.index.to_string();
@@ -215,14 +218,14 @@ impl<'a> Kubelet<'a> {
                 }
             });
             pump(&mut stdout, &stream);
-            // Nobody attaches to what does not run.
+            // A container that does not run accepts no attach.
             std::fs::remove_file(self.lab.place.path(&file)).unwrap();
             let _ = stream.shutdown(Shutdown::Both);
         });
         child.wait().unwrap().code()
     }
 
-    /// The Job is deleted.
+    /// Stops restarts, as when the Job is deleted.
     fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         let address = self.listener.local_addr().unwrap();
@@ -230,7 +233,8 @@ impl<'a> Kubelet<'a> {
     }
 }
 
-/// Passes on what comes as it comes. `io::copy` splices, and the kernel keeps the last segment of a splice for more to come.
+/// Copies bytes at once. `io::copy` would splice, and the kernel holds back the last segment of a
+/// splice to wait for more.
 fn pump(mut from: impl Read, mut to: impl Write) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -265,7 +269,7 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         for kubelet in &kubelets {
             scope.spawn(|| kubelet.run());
         }
-        // Whatever fails, no thread waits for who attaches.
+        // No thread waits for an attach after a failure.
         let _ends = Ends(&kubelets);
         let ran = lab
             .start(&with(hosts, WORKLOAD, MEASURE), &["--allow-exec"])
@@ -277,14 +281,14 @@ fn agents_that_are_the_job_itself_are_attached_to_and_started_anew() {
         assert!(received > 50_000, "{received}");
         std::fs::remove_dir_all(lab.place.path("out")).unwrap();
 
-        // The next command, with an agent that dies: another is started in its pod, puts back what that had changed, and the
-        // run goes on.
+        // The agent of the next command dies: another agent starts in its pod and restores its
+        // changes, and the run continues.
         let knobs = "client.mtu = 1400\nserver.mtu = 1300\n";
         let started = lab.start(&with(hosts, knobs, LONG), &["--allow-exec"]);
         lab.until_mtu(1, 1300);
         let before = kubelets[1].restarts.load(Ordering::SeqCst);
         let agent = lab.agent_of(1, "server");
-        // SAFETY: no pointers; the agent is the test's own.
+        // SAFETY: no pointers; the agent belongs to the test.
         assert_eq!(unsafe { libc::kill(agent, libc::SIGKILL) }, 0);
         until("a failed trial and one that is measured", || {
             let text = std::fs::read_to_string(lab.place.path("out/records.jsonl")).ok()?;

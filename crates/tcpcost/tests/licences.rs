@@ -1,5 +1,5 @@
-//! docs/licences.md lists all that is linked into the command. Whether each may be is cargo-deny's to
-//! say (`make licences`).
+//! Compares docs/licences.md with all packages linked into the command. cargo-deny decides which
+//! licences are allowed (`make licences`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -36,7 +36,7 @@ fn linked() -> BTreeMap<String, BTreeSet<String>> {
     let mut to_see = vec![root.unwrap().0.clone()];
     let mut seen = BTreeSet::new();
     while let Some(id) = to_see.pop() {
-        // What a procedural macro is made of runs in the compiler alone.
+        // Dependencies of a procedural macro run in the compiler only.
         let targets = packages[&id]["targets"].as_array().unwrap();
         let is_macro = |target: &Value| target["kind"][0] == "proc-macro";
         if targets.iter().any(is_macro) || !seen.insert(id.clone()) {
@@ -54,7 +54,7 @@ fn linked() -> BTreeMap<String, BTreeSet<String>> {
         if package["source"].is_null() {
             continue; // Ours.
         }
-        // The slash is how it was written before SPDX.
+        // The slash was the notation before SPDX.
         let licence = package["license"].as_str().unwrap().replace(" / ", "/");
         let name = package["name"].as_str().unwrap().to_string();
         let licence = licence.replace('/', " OR ");

@@ -1,5 +1,5 @@
-//! One server and fifteen clients, each by an sshd of its own (Sun 2008): CPU, segments and ACKs of each host by that host's
-//! meters, and the table of them in the report. As root and with openssh-server; elsewhere skipped.
+//! One server and fifteen clients, each with its own sshd (Sun 2008): CPU, segments and ACKs of
+//! each host by that host's meters, and their table in the report. Needs root and openssh-server.
 
 mod common;
 mod lab;
@@ -43,13 +43,14 @@ fn fifteen_clients_and_their_server_are_each_told_by_their_own_meters() {
     let clients = (1..=CLIENTS).map(|number| format!("client{number}"));
     for host in clients.chain(["server".to_string()]) {
         let found = &hosts[&host];
-        // The CPU of its threads, by getrusage, which gives all of so little to one of the two.
+        // CPU time of the threads by getrusage, which may count all of so little as either user or
+        // system.
         let task = |kind| count(record, &host, "rusage", kind);
         assert!(task("task_user_ns") + task("task_system_ns") > 0, "{found}");
         let sent = count(record, &host, "netstat", "segments_sent");
         let acks = count(record, &host, "tcp_info", "conn_segments_sent")
             - count(record, &host, "tcp_info", "conn_data_segments_sent");
-        // 1 Mbit/s is 61 writes of 1 KiB in half a second; what acknowledges them is the server's.
+        // 1 Mbit/s is 61 writes of 1 KiB in half a second; the server sends the ACKs for them.
         match host.as_str() {
             "server" => assert!(acks > 100, "{acks} ACKs for fifteen clients"),
             _ => assert!((30..200).contains(&sent), "{host}: {sent} segments"),

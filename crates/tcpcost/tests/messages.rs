@@ -1,14 +1,14 @@
-//! What is said of mistakes that people make, word by word: each one line that says what to do. The file is
-//! `tests/data/messages.txt`; `TCPCOST_REWRITE=1` writes it anew.
+//! Messages about mistakes, word by word: each is one line that says what to do. They are in
+//! `tests/data/messages.txt`; `TCPCOST_REWRITE=1` writes the file again.
 
 mod common;
 
 use common::Place;
 use tcpcost_testbed::can_make_namespaces;
 
-/// A study file with one mistake each.
+/// Study files with one mistake each.
 const FILES: &[&str] = &[
-    // Several values where one is expected.
+    // Several values where one value is expected.
     "[bed]\nmtu = [1500, 9000]\n",
     "[bed.client]\nmtu = [1500, 9000]\n",
     "[bed.sysctl]\n\"net.ipv4.tcp_sack\" = [0, 1]\n",
@@ -16,7 +16,7 @@ const FILES: &[&str] = &[
     "[[cells]]\nname = \"a\"\nwrite_size = [\"4KiB\", \"8KiB\"]\n",
     "[bed]\ncpus = [[0], [1]]\n",
     "[vary]\nmtu = 1500\n",
-    // Words of others.
+    // Words of other programs.
     "[workload]\nconnections = 5\n",
     "[vary]\nconnections = [5]\n",
     "[[cells]]\nmss = 1460\n",
@@ -34,7 +34,7 @@ const FILES: &[&str] = &[
     "[workload]\nrate = \"941\"\n",
     "[workload]\nwrite_size = \"64KB\"\n",
     "[workload]\nwrite_size = 0\n",
-    // What does not go together, or is no limit.
+    // Knobs that do not fit together, and limits that are none.
     "[workload]\nrequest_size = \"100B\"\n",
     "[workload]\nkind = \"stream\"\nresponse_size = \"100B\"\n",
     "[workload]\nkind = \"rr\"\nrate = \"1G\"\n",
@@ -45,7 +45,7 @@ const FILES: &[&str] = &[
     "[[threshold]]\nquantity = \"goodput\"\nat_most = 1\n",
 ];
 
-/// A profile of uperf with one mistake each.
+/// Profiles of uperf with one mistake each.
 const PROFILES: &[&str] = &[
     "<profile>\n<group nthreads=\"1\">\n",
     "<profile>\n<group nthreads=\"1\">\n</profile>",
@@ -64,7 +64,7 @@ const PROFILES: &[&str] = &[
     "<profile>\n\0</profile>",
 ];
 
-/// Arguments with one mistake each.
+/// Command lines with one mistake each.
 const ARGUMENTS: &[&[&str]] = &[
     &["run", "tuor"],
     &["study", "convert", "tour"],
@@ -77,7 +77,7 @@ const ARGUMENTS: &[&[&str]] = &[
     &["run", "acks", "--set", "bottleneck=1GB"],
 ];
 
-/// Of a relay, each with its exit code.
+/// Command lines of a relay, each with its exit code.
 const RELAYS: &[(i32, &[&str])] = &[
     (2, &["relay", "--to", "10.9.0.1:80"]),
     (2, &["relay", "--listen", "8080", "--to", "10.9.0.1:80"]),
@@ -183,7 +183,7 @@ const RELAYS: &[(i32, &[&str])] = &[
     ),
 ];
 
-/// Of netperf's command lines, with netperf's exit codes.
+/// Command lines of netperf, each with netperf's exit code.
 const NETPERFS: &[(i32, &[&str])] = &[
     (1, &["netperf", "-t", "UDP_STREAM"]),
     (1, &["netperf", "-t", "SCTP_STREAM"]),

@@ -1,4 +1,4 @@
-//! Meters that need privileges: what they count in a trial, and that a trial goes on without them.
+//! Meters that need privileges: their counts in a trial, and trials that continue without them.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Place, Ran, STUDY, count};
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
 
-/// The warnings of a record, one line each.
+/// Warnings of a record, one line each.
 fn warnings(record: &serde_json::Value) -> String {
     let warnings = record["warnings"].as_array().cloned().unwrap_or_default();
     let texts = warnings
@@ -95,14 +95,14 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
         let (all, none) = (figure("exact"), figure("unowned"));
         assert!(client > 0.0 && server > 0.0, "{cell}");
         assert!((client + server + none - all).abs() < 1e-6 * all, "{cell}");
-        // Snapshots of the hosts are some µs apart.
+        // The hosts take their snapshots some µs apart.
         assert!(none > -0.01 * all, "{cell}");
         let of = |host, quantity| count(record, host, "exact", quantity) as f64;
         for host in ["client", "server"] {
             let is_ours = name == "ours" && host == "client";
             assert!(is_ours || of(host, "holder_softirq_ns") > 0.0, "{record}");
         }
-        // Nothing else is the trial's but the command, which sleeps.
+        // The trial has no other process but the command, which sleeps.
         let tasks = of("client", "holder_task_ns") + of("server", "holder_task_ns");
         let own = own_tasks(record);
         assert!(
@@ -112,7 +112,7 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
     }
 }
 
-/// Time of the trial's tasks, each CPU once.
+/// CPU time of the trial's tasks, with each CPU counted once.
 #[cfg(feature = "bpf")]
 fn own_tasks(record: &serde_json::Value) -> f64 {
     let hosts = record["hosts"].as_object().unwrap().values();
@@ -191,7 +191,8 @@ fn segments_are_counted_by_end() {
     assert_eq!(of("client", "data_skbs_received"), 0, "{record}");
 }
 
-/// What the record has of single connections lies between what the namespace and what TCP_INFO had of all.
+/// Compares counts by connection with the namespace's counts (at least) and with TCP_INFO (at
+/// most).
 #[cfg(feature = "bpf")]
 #[test]
 fn segments_are_spread_over_connections_where_the_study_asks() {
@@ -230,7 +231,7 @@ fn segments_are_spread_over_connections_where_the_study_asks() {
             .map(|quantity| count(record, end, "segments", quantity))
             .sum();
         let by_tcp_info = count(record, end, "tcp_info", "conn_segments_sent");
-        // On each CPU a super-segment may just be on its way from the one count to the other.
+        // One super-segment on each CPU may be between the two counts.
         let way = 2 * 65;
         assert!(
             (by_namespace..=by_tcp_info + way).contains(&(by_connection + way / 2)),
@@ -246,7 +247,7 @@ fn segments_are_spread_over_connections_where_the_study_asks() {
     }
 }
 
-/// Both ends are on this host: the client reads what the server has loaded.
+/// Both ends are on this host: the client reads the programs that the server has loaded.
 #[cfg(feature = "bpf")]
 #[test]
 fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
@@ -272,7 +273,7 @@ fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
         let agents = started.agents();
         (agents.len() == 2 && agents.iter().all(is_connected)).then_some(agents)
     });
-    // Nor are they attached at that instant.
+    // Programs are not yet attached at that time.
     let owners = until("attached programs", || {
         let owners: Vec<i32> = agents
             .iter()
@@ -284,18 +285,19 @@ fn two_ends_share_a_copy_of_the_programs_and_none_is_left_when_it_goes() {
     assert_eq!(owners.len(), 1, "one of them attached the programs");
     let ids = links(owners[0]);
     assert!(ids.iter().all(|&id| is_link(id)), "{ids:?}");
-    // SAFETY: a child of the command that we started; if it was replaced since, this fails harmlessly.
+    // SAFETY: a child of the command that we started; if another one replaced it, this fails
+    // harmlessly.
     unsafe { libc::kill(owners[0], libc::SIGKILL) };
-    // The kernel takes a link out after the last descriptor of it is closed, a moment later.
+    // The kernel removes a link a moment after its last descriptor is closed.
     until("the end of the links", || {
         (!ids.iter().any(|&id| is_link(id))).then_some(())
     });
-    // Its trial is done again, which nobody waits for.
+    // The failed trial would be repeated; the test does not wait for that.
     started.signal(libc::SIGINT);
     assert_eq!(started.end().code, Some(130));
 }
 
-/// The state of a connection in /proc/net/tcp, between its addresses and its queues: TCP_ESTABLISHED.
+/// State of a connection in /proc/net/tcp, between its addresses and its queues: TCP_ESTABLISHED.
 #[cfg(feature = "bpf")]
 const ESTABLISHED: &str = " 01 ";
 
@@ -316,11 +318,11 @@ fn links(process: i32) -> Vec<u32> {
     ids
 }
 
-/// Whether the kernel has a link of this id.
+/// True if the kernel has a link of this id.
 #[cfg(feature = "bpf")]
 fn is_link(id: u32) -> bool {
-    // SAFETY: union bpf_attr of BPF_LINK_GET_FD_BY_ID (30) begins with the id, and the rest is 0; a descriptor that
-    // it returns is ours to close.
+    // SAFETY: union bpf_attr of BPF_LINK_GET_FD_BY_ID (30) begins with the id, and the rest is 0. A
+    // descriptor that it returns is ours to close.
     unsafe {
         let attributes = [id, 0, 0, 0];
         let length = size_of_val(&attributes);
@@ -329,7 +331,8 @@ fn is_link(id: u32) -> bool {
     }
 }
 
-/// Chains of each end's own CPU; the report makes layers, costs and pictures of them without any privilege.
+/// Samples each end's own CPU; the report makes layers, costs and pictures of the chains without
+/// any privilege.
 #[cfg(feature = "bpf")]
 #[test]
 fn call_chains_are_of_the_layers_that_a_transfer_passes() {
@@ -355,7 +358,7 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
         assert_eq!(profile["cpus"], serde_json::json!([cpu]), "{profile}");
         let interval = record["interval_ns"].as_u64().unwrap();
         let sampled = profile["duration_ns"].as_u64().unwrap();
-        // It begins and ends with the snapshots; a busy machine may put either off.
+        // Sampling begins and ends with the snapshots; a busy machine may delay either.
         assert!(
             (interval / 2..interval * 2).contains(&sampled),
             "{sampled} of {interval}"
@@ -407,7 +410,8 @@ fn call_chains_are_of_the_layers_that_a_transfer_passes() {
     );
 }
 
-/// A trial of one standing meter beside one without, in the same run, however often that is broken off.
+/// The cost of a permanent meter comes from trials with and without it in one run, which may be
+/// resumed.
 #[test]
 fn what_a_meter_costs_is_told_also_by_a_resumed_run() {
     let place = Place::new();
@@ -486,8 +490,9 @@ fn without_the_privilege_a_trial_is_measured_by_the_other_meters() {
         );
     let study = place.write("refused.toml", &text);
     let mut command = place.command(&["run", &study, "--out", "out"]);
-    // SAFETY: prctl is async-signal-safe and takes no pointers here. What is dropped from the bounding
-    // set is lost at exec, for root too; without root it fails, and there is nothing to drop.
+    // SAFETY: prctl is async-signal-safe and takes no pointers here. A capability dropped from the
+    // bounding set is lost at exec, for root too; without root the call fails, and there is nothing
+    // to drop.
     unsafe {
         command.pre_exec(|| {
             for capability in [CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF] {

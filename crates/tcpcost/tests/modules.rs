@@ -1,5 +1,5 @@
-//! No modules of a crate import each other in a circle, but for parent and child: what is below in ARCHITECTURE.md's
-//! order stays below inside a crate, too.
+//! Modules of a crate do not import each other in a circle, except parent and child: the order of
+//! ARCHITECTURE.md also holds inside a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::Path;
 use regex::Regex;
 use tcpcost_testbed::source_folders;
 
-/// A module by its path, the crate's root being empty.
+/// Path of a module. The crate's root is empty.
 type Module = Vec<String>;
 
-/// The sources of a crate without their tests, by module.
+/// Collects the sources of a crate by module, without the files of tests.
 fn modules(root: &Path, folder: &Path, found: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -40,7 +40,7 @@ fn modules(root: &Path, folder: &Path, found: &mut BTreeMap<Module, String>) {
     }
 }
 
-/// Source without the items that only tests have.
+/// Removes the items that only tests have.
 fn without_tests(code: &str) -> String {
     let tests = Regex::new(r"#\[cfg\((?:all\()?test[^\]]*\]").unwrap();
     let mut parts = tests.split(code);
@@ -56,7 +56,8 @@ fn without_tests(code: &str) -> String {
     left
 }
 
-/// Modules that a source names, as far as they are files. A name that another module imports stands for what it imports.
+/// Modules that a source names, if they are files. A name that another module imports stands for
+/// the imported module.
 fn named(module: &Module, code: &str, all: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let path = Regex::new(r"\b(?:crate|super|self)(?:::[A-Za-z_0-9]+)*(::\{)?").unwrap();
     let mut found = BTreeSet::new();
@@ -112,7 +113,7 @@ fn imported_from(module: &Module, code: &str, name: &str) -> Option<Module> {
     })
 }
 
-/// What is before the brace that closes a group.
+/// Text before the brace that closes a group.
 fn group(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|letter| {
@@ -126,7 +127,7 @@ fn group(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The paths that `prefix::{group}` names; `prefix` itself if there is no group.
+/// Paths that `prefix::{group}` names; `prefix` itself if there is no group.
 fn paths(prefix: &str, within: &str) -> Vec<Module> {
     let parts = |path: &str| -> Module {
         let names = path.split("::").map(str::trim);
@@ -146,19 +147,19 @@ fn paths(prefix: &str, within: &str) -> Vec<Module> {
             Some(inner) => (&left[..end], group(inner)),
             None => (&left[..end], ""),
         };
-        // `a as b` is `a`.
+        // The name in `a as b` is `a`.
         let name = name.split(" as ").next().unwrap_or_default().trim();
         if !name.is_empty() {
             found.extend(paths(&format!("{prefix}::{name}"), inner));
         }
-        // Behind the name and its group, and the comma after them.
+        // The next name begins after this name, its group and a comma.
         let behind = end + if inner.is_empty() { 0 } else { inner.len() + 2 };
         left = left[behind.min(left.len())..].trim_start_matches([',', '}', ' ', '\n']);
     }
     found
 }
 
-/// A circle among the siblings below each module.
+/// Finds a circle among the siblings below each module.
 fn circle(all: &BTreeMap<Module, String>) -> Option<String> {
     let mut below: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (module, code) in all {
@@ -168,7 +169,7 @@ fn circle(all: &BTreeMap<Module, String>) -> Option<String> {
                 .zip(&target)
                 .take_while(|(one, other)| one == other)
                 .count();
-            // One is above the other: parent and child.
+            // One module is above the other: parent and child.
             if common < module.len() && common < target.len() {
                 let siblings = below.entry(module[..common].to_vec()).or_default();
                 let from = siblings.entry(module[common].clone()).or_default();
@@ -177,7 +178,7 @@ fn circle(all: &BTreeMap<Module, String>) -> Option<String> {
         }
     }
     below.into_iter().find_map(|(parent, mut siblings)| {
-        // Takes away who names none of those that are left, until nothing changes.
+        // Removes modules that name none of the modules left, until nothing changes.
         loop {
             let left: BTreeSet<String> = siblings.keys().cloned().collect();
             siblings.retain(|_, named| named.iter().any(|name| left.contains(name)));

@@ -1,5 +1,5 @@
-//! Real namespaces: whose CPU pays, what knobs really are, and that nothing stays behind. As root;
-//! elsewhere each test says that it was skipped.
+//! Real namespaces: CPU time of each end, effective values of knobs, and that nothing is left over.
+//! Needs root; else each test reports a skip.
 
 mod common;
 
@@ -79,18 +79,19 @@ retries = 0
                     ),
                     (Some(8), Some(32768))
                 );
-                // The bucket starts full, so a short interval may see a little more than the rate.
+                // The bucket starts full, so a short interval may show a little more than the rate.
                 let bits = count(record, "server", "workload", "payload_bytes_received") * 8;
                 assert!(bits < 500_000_000 / 1000 * 60 * 3, "{bits} bits in 60 ms");
             }
             "per-mss" => {
                 assert_eq!(client["segmentation"], "per-mss");
-                // One skb per MSS: wire segments and IP packets are the same count.
+                // Each MSS is an skb, so wire segments and IP packets are the same count.
                 let (segments, packets) = (
                     count(record, "client", "netstat", "segments_sent"),
                     count(record, "client", "netstat", "ip_packets_sent"),
                 );
-                // The kernel sums the one a moment before the other, and ACKs send meanwhile.
+                // The kernel sums one counter a moment before the other, and ACKs are sent
+                // meanwhile.
                 assert!(
                     segments.abs_diff(packets) * 100 <= segments,
                     "{segments} {packets}"
@@ -184,7 +185,7 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
         let place = Place::new();
         let study = place.write("study.toml", ON_LOOPBACK);
         let kill_all = |out: &str| {
-            // One trial that outlasts the test, so that the sysctl stays changed until the kill.
+            // The trial is longer than the test, so the sysctl stays changed until the kill.
             let started = place.start(&["run", &study, "--out", out, "--duration", "60s"]);
             until("the study's sysctl", || {
                 (autocorking() == "0").then_some(())
@@ -192,7 +193,8 @@ fn what_killed_agents_left_changed_is_put_back_by_restore_and_by_the_next_start(
             let agents = started.agents();
             started.signal(libc::SIGSTOP); // So that it does not answer an agent's death first.
             for agent in agents {
-                // SAFETY: a child of the command that we started, alive as its parent is stopped.
+                // SAFETY: a child of the command that we started, alive because its parent is
+                // stopped.
                 assert_eq!(unsafe { libc::kill(agent, libc::SIGKILL) }, 0);
             }
             started.signal(libc::SIGKILL);
@@ -237,7 +239,8 @@ fn a_dead_agent_fails_its_trial_which_is_done_again_and_said_by_the_exit() {
     let study = place.write("study.toml", STUDY);
     let mut started = place.start(&["run", &study, "--out", "out", "--repetitions", "4"]);
     started.wait_for("[1/4]");
-    // SAFETY: a child of the command that we started; if it was replaced since, this fails harmlessly.
+    // SAFETY: a child of the command that we started; if another one replaced it, this fails
+    // harmlessly.
     unsafe { libc::kill(started.agents()[1], libc::SIGKILL) };
     let ran = started.end();
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -278,12 +281,12 @@ fn many_connections_come_up_or_the_trial_fails() {
     );
 }
 
-/// Lowers RLIMIT_NOFILE of a command, soft and hard; root could raise it again, so the capability
-/// to do so is dropped too.
+/// Lowers RLIMIT_NOFILE of a command, soft and hard. Root could raise it again, so the capability
+/// for that is dropped too.
 fn limit_files(command: &mut std::process::Command, limit: u64) {
     use std::os::unix::process::CommandExt;
     const CAP_SYS_RESOURCE: libc::c_ulong = 24;
-    // SAFETY: setrlimit and prctl are async-signal-safe and touch nothing of the parent.
+    // SAFETY: setrlimit and prctl are async-signal-safe and do not touch the parent.
     unsafe {
         command.pre_exec(move || {
             let limits = libc::rlimit {
@@ -307,7 +310,7 @@ fn an_ordinary_user_gets_namespaces_where_the_kernel_allows_them() {
     }
     let place = Place::new();
     let study = place.write("study.toml", &STUDY.replace("\"netns\"", "\"auto\""));
-    // nobody must be able to read the binary and to write here.
+    // The user nobody must be able to read the binary and to write to this directory.
     use std::os::unix::fs::PermissionsExt;
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(place.directory.path(), open).unwrap();

@@ -1,4 +1,4 @@
-//! `tcpcost netperf` and `tcpcost netserver`: the real binary at both ends, and beside the original where that is on PATH.
+//! Runs `tcpcost netperf` and `tcpcost netserver`, and the original netperf if it is on PATH.
 
 mod common;
 
@@ -17,7 +17,7 @@ use tcpcost_testbed::{has_program, in_namespace, is_root, skip, until};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tcpcost");
 
-/// A netserver that ends with its input.
+/// Netserver that ends when its input is closed.
 struct Server {
     child: Child,
     _input: ChildStdin,
@@ -53,7 +53,7 @@ impl Server {
         self.ports[0].to_string()
     }
 
-    /// A field of its /proc/PID/status.
+    /// Field of the netserver's /proc/PID/status.
     fn status(&self, field: &str) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let mut lines = status.lines();
@@ -61,7 +61,7 @@ impl Server {
         value.unwrap().to_string()
     }
 
-    /// What it says on standard error until it ends.
+    /// Kills the netserver. Returns its standard error.
     fn end(mut self) -> String {
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
@@ -85,7 +85,7 @@ fn netperf(line: &str) -> Ran {
     command.output().unwrap().into()
 }
 
-/// The `NAME=value` lines of a run that went well.
+/// The `NAME=value` lines of a successful run.
 #[track_caller]
 fn values(ran: &Ran) -> BTreeMap<String, String> {
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -137,7 +137,7 @@ fn columns_are_where_scripts_look_for_them() {
         };
         for test in ["TCP_STREAM", "TCP_MAERTS", "TCP_SENDFILE", "TCP_RR"] {
             let lines = run(&format!("-t {test} -l -1000"));
-            // super_netperf: the last word of the seventh line.
+            // super_netperf reads the last word of the seventh line.
             let last = lines[6].split_whitespace().last().unwrap();
             assert!(last.parse::<f64>().unwrap() > 0.0, "{lines:?}");
             let bare = run(&format!("-t {test} -l -1000 -P 0"));
@@ -168,7 +168,7 @@ fn interim_results_come_at_their_interval() {
                 let value = values.get(&format!("NETPERF_INTERVAL[{line}]"))?;
                 value.parse::<f64>().ok()
             };
-            // A busy machine may be late, but a timer is never early.
+            // A timer of a busy machine may fire late, but never early.
             let first = interval(0).expect("an interim result");
             assert!(first > 0.249, "{ran:?}");
             assert!(values.contains_key("NETPERF_INTERIM_RESULT[0]"));
@@ -203,7 +203,7 @@ fn whose_cpu_it_is_is_told() {
 fn it_is_started_through_ssh_and_ends_with_the_test() {
     in_namespace(|| {
         let place = Place::new();
-        // What ssh would do: a shell there, with the addresses of the connection.
+        // Stand-in for ssh: a shell with the addresses of the connection.
         let ssh = place.path("ssh");
         let script = "#!/bin/sh\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$2\"\n";
         std::fs::write(&ssh, script).unwrap();
@@ -214,7 +214,7 @@ fn it_is_started_through_ssh_and_ends_with_the_test() {
         let ran: Ran = command.env("PATH", &path).output().unwrap().into();
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stdout.contains(" to db1 (127.0.0.1)"), "{ran:?}");
-        // A host where it is not installed.
+        // The host has no tcpcost.
         std::fs::remove_file(place.path("tcpcost")).unwrap();
         let mut command = place.command(&["netperf", "-H", "ssh:db1", "-l", "-1000"]);
         let ran: Ran = command.env("PATH", &path).output().unwrap().into();
@@ -285,7 +285,7 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
         let with = run(&["-Z", &word]);
         let without = run(&[]);
         let pid = daemon(&word);
-        // SAFETY: the process has our word in its command line; nobody else has.
+        // SAFETY: only this process has our word in its command line.
         unsafe { libc::kill(pid, libc::SIGTERM) };
         assert_eq!(with.code, Some(0), "{with:?}");
         assert_eq!(without.code, Some(255), "{without:?}");
@@ -297,7 +297,7 @@ fn by_its_own_name_netserver_leaves_the_foreground_and_asks_for_its_passphrase()
     });
 }
 
-/// Connections to loopback from these addresses in turn, that say nothing.
+/// Opens connections to loopback, from these addresses in turn, that send nothing.
 fn idle(port: u16, count: u16, from: impl Fn(u16) -> Ipv4Addr) -> Vec<OwnedFd> {
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let connect = |index: u16| -> OwnedFd {
@@ -327,7 +327,7 @@ fn idle_connections_shut_nobody_out() {
             (&[][..], 600, many as fn(u16) -> Ipv4Addr),
             (&[], 600, one),
             (&[], 1100, many),
-            // One test after the other.
+            // With -f, netserver runs one test after the other.
             (&["-f"], 3, one),
         ] {
             let server = Server::start(&[&["-L", "127.0.0.1"], more].concat());
@@ -354,13 +354,13 @@ fn a_netserver_of_roots_does_for_its_clients_what_nobody_may() {
         for set in ["CapInh", "CapAmb"] {
             assert_eq!(as_nobody.status(set), "0".repeat(16));
         }
-        // CAP_PERFMON and CAP_BPF.
+        // The only capabilities left may be CAP_PERFMON and CAP_BPF.
         for set in ["CapPrm", "CapEff", "CapBnd"] {
             let held = u64::from_str_radix(&as_nobody.status(set), 16).unwrap();
             assert_eq!(held & !(1 << 38 | 1 << 39), 0, "{set} {held:x}");
         }
         assert_eq!(as_nobody.status("NoNewPrivs"), "1");
-        // A priority that needs CAP_NET_ADMIN.
+        // The priority needs CAP_NET_ADMIN.
         let mut asked = vec!["-y 0,7".to_string()];
         let of_proc = |name: &str| {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"))
@@ -407,7 +407,7 @@ fn only_root_becomes_another_user_and_only_one_that_there_is() {
     });
 }
 
-/// A name that anybody could take was the lock of the exact meter.
+/// The lock of the exact meter was once a name that every user could take.
 #[test]
 fn no_name_that_anybody_can_take_keeps_root_from_the_exact_meter() {
     if !is_root() {
@@ -431,7 +431,7 @@ fn no_name_that_anybody_can_take_keeps_root_from_the_exact_meter() {
         }
         let ran = run("-C");
         assert_eq!(values(&ran)["REMOTE_SD_METHOD"], "exact", "{ran:?}");
-        // Both at once.
+        // Both ends use the meter at once.
         let ran = run("-c -C");
         let values = values(&ran);
         for end in ["LOCAL", "REMOTE"] {
@@ -441,7 +441,7 @@ fn no_name_that_anybody_can_take_keeps_root_from_the_exact_meter() {
     });
 }
 
-/// The process with this word in its command line.
+/// Process with this word in its command line.
 fn daemon(word: &str) -> i32 {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -481,13 +481,13 @@ fn nothing_is_listened_at_but_loopback_unless_it_is_named() {
     });
 }
 
-/// Ctrl-C as it comes to one process.
+/// Sends SIGINT to one process, as Ctrl-C does.
 fn interrupt(child: &Child) {
     // SAFETY: the child is ours and not yet waited for, so its id names it.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
 }
 
-/// netperf for 1000 s, interrupted once it has shown an interim result that is not 0.
+/// Starts netperf for 1000 s, and interrupts it after an interim result that is not 0.
 fn interrupted(port: &str, words: &str) -> Ran {
     let all = format!("netperf -H 127.0.0.1 -p {port} -P 0 -l 1000 -D 0.05 {words}");
     let mut child = Command::new(BINARY)
@@ -542,7 +542,7 @@ fn an_interrupted_test_shows_what_was_measured_so_far() {
 
 #[test]
 fn before_the_test_an_interrupt_ends_netperf() {
-    // A netserver that never answers.
+    // This netserver never answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let mut child = Command::new(BINARY)
@@ -556,7 +556,7 @@ fn before_the_test_an_interrupt_ends_netperf() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// The original netperf, if that is what PATH has by this name.
+/// True if PATH has the original netperf by this name.
 fn original(name: &str) -> bool {
     if !has_program(name) {
         return false;
@@ -573,12 +573,13 @@ fn original(name: &str) -> bool {
 
 #[test]
 fn the_original_netperf_talks_to_our_netserver() {
-    // It takes no address of a namespace that has nothing but lo (AI_ADDRCONFIG), so it is run outside.
+    // The original netperf takes no address in a namespace with lo alone (AI_ADDRCONFIG), so it is
+    // run outside.
     if !original("netperf") {
         return;
     }
     let server = Server::start(&["-4"]);
-    // -b is of those that are built with --enable-burst; the others complain and go on.
+    // Only builds with --enable-burst have -b; others complain and continue.
     let burst = &["--", "-b", "8", "-r", "100,10000"][..];
     for (test, length, more) in [
         ("TCP_STREAM", "-100000", &[][..]),

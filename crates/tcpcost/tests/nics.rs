@@ -1,6 +1,6 @@
-//! What a study sets of a host's own device, and that it is put back: queues and their threads by ssh, also when the connection
-//! is lost; what a device has not is refused by name; a port that is moved into a namespace comes back. A veth is the NIC. As
-//! root and with openssh-server; elsewhere each test says that it was skipped.
+//! Settings of a host's own device and their restoration: queues and their threads by ssh, also if
+//! the connection is lost; settings that a device refuses; a port that is moved into a namespace
+//! and back. A veth is the NIC. Needs root and openssh-server; else each test reports a skip.
 
 mod common;
 mod lab;
@@ -49,7 +49,7 @@ fn queues_of_a_host_whose_connection_is_lost_are_put_back_there() {
     args.extend(["--hosts", "silence_max=5s"]);
     let started = lab.start(&study, &args);
     until("two queues", || (receiving(&lab, 1) == 2).then_some(()));
-    // No FIN, no RST: neither end hears of it.
+    // No FIN and no RST is sent, so neither end learns of it.
     lab.at(1, || link::set_down("ctl0").unwrap());
     until("one queue", || (receiving(&lab, 1) == 1).then_some(()));
     assert_eq!(started.end().code, Some(1));
@@ -128,7 +128,7 @@ fn a_user_without_the_privilege_is_told_by_the_hosts_name_and_the_others_are_as_
     assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
 }
 
-/// Two ports of the command's host, joined by a cable.
+/// Makes two ports at the command's host, joined by a cable.
 fn two_ports(lab: &Lab) {
     lab.here(|| {
         link::create_veth("p0", "p1", thread_id()).unwrap();
@@ -142,7 +142,8 @@ fn two_ports(lab: &Lab) {
 const PORTS: &str = "[hosts]\nclient = { reach = \"local\", device = \"p0\" }\n\
                      server = { reach = \"netns\", device = \"p1\", mtu = 1400 }\n[workload]\nrate = \"20Mbit\"\n";
 
-/// What is at the command's host of the second port: whether it is up, its MTU and addresses; `None` while it is away.
+/// State of the second port at the command's host: up, MTU and addresses. `None` while it is in a
+/// namespace.
 fn second_port(lab: &Lab) -> Option<(bool, u32, Vec<String>)> {
     lab.here(|| {
         let link = link::read("p1").ok()?;
@@ -153,7 +154,7 @@ fn second_port(lab: &Lab) -> Option<(bool, u32, Vec<String>)> {
     })
 }
 
-/// It is as it was.
+/// Waits until the second port is restored.
 fn is_back(lab: &Lab) {
     let expected = (true, 1500, vec!["10.214.0.2/30".to_string()]);
     until("the port", || {
@@ -212,17 +213,18 @@ fn a_moved_port_comes_back_when_the_agent_that_has_it_is_killed() {
         if records().contains("server agent: ended") {
             return Some(());
         }
-        // One that dies between two trials is replaced before the next, which does not fail: then the next one dies.
+        // An agent that dies between two trials is replaced without a failed trial; then the next
+        // is killed.
         if before.is_none_or(|before| measured() > before + 1) {
             before = Some(measured());
             let agent = started.agent_of("server");
-            // SAFETY: no pointers; the agent is the test's own.
+            // SAFETY: no pointers; the agent belongs to the test.
             let killed = unsafe { libc::kill(agent, libc::SIGKILL) };
             assert_eq!(killed, 0);
         }
         None
     });
-    // It was taken out of the dead one's namespace, and is lent to the next.
+    // The port was taken from the dead agent's namespace, and is lent to the next agent.
     let after = records().lines().count();
     until("a trial after it", || {
         let records = lab.place.records("out");

@@ -1,4 +1,4 @@
-//! Two ends that take turns in one thread: the same trial, by whose turns each end's part is told.
+//! Two ends that take turns in one thread: the same trial, with CPU time by turn.
 
 mod common;
 
@@ -64,11 +64,11 @@ fn two_ends_of_one_thread_have_their_turns_by_time_and_by_work() {
             for end in ["client", "server"] {
                 assert!(count(record, end, "workload", "turns_ns") > 0);
             }
-            // One of them has the thread.
+            // One of the ends has the thread, so the other end shows no switches.
             let switches = count(record, "server", "rusage", "voluntary_switches");
             assert_eq!(switches, 0);
             if record["cell"] == "stream" {
-                // Each by its own namespace, although one thread read both.
+                // Segments are counted by the namespace of each end, although one thread read both.
                 let data = |end| count(record, end, "tcp_info", "conn_data_segments_sent");
                 let all = |end| count(record, end, "netstat", "segments_sent");
                 assert_eq!(data("server"), 0);

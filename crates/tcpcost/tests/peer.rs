@@ -1,6 +1,7 @@
-//! `tcpcost peer` and ordinary clients, in a network namespace of its own: every byte checked.
+//! Runs `tcpcost peer` with ordinary clients in a network namespace of its own; every byte is
+//! checked.
 //!
-//! curl, iperf3, and sockets of the kernel that are driven from here.
+//! The clients are curl, iperf3, and sockets of the kernel in the test itself.
 
 mod common;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use common::{Place, Ran, Started};
 use tcpcost_testbed::{has_program, in_namespace, skip, until};
 
-/// The bytes of the services source and serve from offset `at`.
+/// Bytes that the services `source` and `serve` send from offset `at`.
 fn pattern(at: usize, len: usize) -> Vec<u8> {
     (at..at + len).map(|n| (n % 251) as u8).collect()
 }
@@ -20,7 +21,7 @@ fn pattern(at: usize, len: usize) -> Vec<u8> {
 const V4: &str = "10.78.0.2";
 const V6: &str = "fd78::2";
 
-/// Each way to reach it: layer and address, and what is wrong with the wire.
+/// Ways to reach the peer: layer, address, and impairments of the wire.
 const BEDS: [(&str, &str, &[&str]); 6] = [
     ("--tap", V4, &[]),
     ("--tap", V6, &[]),
@@ -38,7 +39,7 @@ const LOSSY: &[&str] = &[
     "corrupt=0.5%",
 ];
 
-/// Bytes of a transfer: less where a wire loses.
+/// Bytes of a transfer: fewer if the wire loses packets.
 fn bytes(wire: &[&str]) -> usize {
     if wire.is_empty() {
         30_000_000
@@ -47,7 +48,7 @@ fn bytes(wire: &[&str]) -> usize {
     }
 }
 
-/// Starts it with these flags.
+/// Starts the peer with these flags.
 fn peer(place: &Place, layer: &str, flags: &[&[&str]]) -> Started {
     let mut args = vec!["peer", layer, "tcp0", "--format=json"];
     args.extend(["--local", "10.78.0.2/24", "--host-address", "10.78.0.1/24"]);
@@ -58,7 +59,7 @@ fn peer(place: &Place, layer: &str, flags: &[&[&str]]) -> Started {
     peer
 }
 
-/// Ctrl-C; the totals it ended with.
+/// Ends the peer by SIGINT. Returns its totals.
 fn end(peer: Started) -> serde_json::Value {
     peer.signal(libc::SIGINT);
     ended_well(peer.end())
@@ -79,8 +80,7 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// A client whose calls fail when nothing moves for a minute, instead of waiting for ever for a
-/// peer that is gone.
+/// Sets time limits, so that calls fail when nothing moves for a minute instead of waiting forever.
 fn client(stream: TcpStream) -> TcpStream {
     let minute = Some(Duration::from_secs(60));
     stream.set_read_timeout(minute).unwrap();
@@ -92,7 +92,7 @@ fn connect(ip: &str, port: u16) -> TcpStream {
     client(TcpStream::connect(address(ip, port)).unwrap())
 }
 
-/// Everything until the peer closes.
+/// Reads until the peer closes.
 fn hear(stream: &mut TcpStream) -> Vec<u8> {
     let mut heard = Vec::new();
     if let Err(error) = stream.read_to_end(&mut heard) {
@@ -182,7 +182,7 @@ fn iperf3_measures_both_directions() {
             let count = |sum: &str| said["end"][sum]["bytes"].as_u64().unwrap();
             let (sent, received) = (count("sum_sent"), count("sum_received"));
             assert!(sent >= bytes as u64, "{way:?}: {sent} of {bytes}");
-            // What is in the queues when the client says that it is done is not received.
+            // Bytes in the queues when the client says that it is done are not received.
             assert!(
                 received > 0 && received <= sent,
                 "{way:?}: {received} of {sent}"
@@ -190,7 +190,7 @@ fn iperf3_measures_both_directions() {
         }
         let totals = end(peer);
         assert_eq!(totals["connections_opened"], 4 + 1 + 1 + 3 + 3);
-        // A FIN that was lost is sent again after our end.
+        // A lost FIN is sent again after our end.
         if wire.is_empty() {
             assert_eq!(totals["connections"], 0, "nothing is left of a test");
         }
@@ -224,13 +224,13 @@ fn what_iperf3_cannot_have_here_is_refused_and_the_next_test_runs() {
     });
 }
 
-/// A wire on which what is larger than 1300 bytes vanishes without a word.
+/// Makes a wire that silently drops frames with more than 1300 bytes of IP. False if tc cannot.
 fn make_a_black_hole() -> bool {
     let tc = |arguments: &[&str]| {
         let status = Command::new("tc").args(arguments).status();
         status.is_ok_and(|status| status.success())
     };
-    // Classic BPF: the length of the frame; above 1314, drop.
+    // Classic BPF: load the length of the frame; above 1314, drop.
     let program = "4,128 0 0 0,37 0 1 1314,6 0 0 2,6 0 0 4294967295";
     let filter = ["filter", "add", "dev", "tcp0", "ingress"];
     let rule = ["bpf", "da", "bytecode", program];
@@ -246,7 +246,7 @@ fn a_black_hole_is_found_by_probing() {
         for (ip, probing) in [(V4, "black-hole"), (V6, "black-hole"), (V4, "always")] {
             let place = Place::new();
             let flags = ["--listen", "80", "--service=source:300000B"];
-            // As a super-segment it would be too large always.
+            // A super-segment would always be too large.
             let probing = format!("mtu_probing={probing}");
             let probes = ["--set", "super_segment=0B", "--set", &probing];
             let peer = peer(&place, "--tap", &[&flags, &probes]);
@@ -261,21 +261,21 @@ fn a_black_hole_is_found_by_probing() {
     });
 }
 
-/// The next byte that an iperf3 server says.
+/// Reads the next byte from an iperf3 server.
 fn said(stream: &mut TcpStream) -> u8 {
     let mut byte = [0];
     stream.read_exact(&mut byte).unwrap();
     byte[0]
 }
 
-/// A text of iperf3's control connection, behind its length.
+/// Sends a text of iperf3's control connection, after its length.
 fn say(stream: &mut TcpStream, text: &str) {
     let length = u32::try_from(text.len()).unwrap();
     stream.write_all(&length.to_be_bytes()).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
 }
 
-/// Some seconds of a rate, as the client has them from both ends.
+/// A client limits the rate for some seconds, and reads the results of both ends.
 #[test]
 fn an_iperf3_client_gets_the_rate_the_blocks_and_the_omission_it_asks_for() {
     if !has_program("iperf3") {
@@ -312,7 +312,7 @@ fn an_iperf3_client_gets_the_rate_the_blocks_and_the_omission_it_asks_for() {
             bytes(&run(&["-R", "-n", "1M", "-P", "3"]), "sum_sent"),
             1 << 20
         );
-        // A second of 8 Mbit/s that does not count, and one that does.
+        // The first second of 8 Mbit/s is omitted, the second one counts.
         for way in [&[][..], &["-R"]] {
             let omitted = run(&[&["-O", "1", "-t", "1", "-b", "8M"], way].concat());
             for sum in ["sum_sent", "sum_received"] {
@@ -330,7 +330,7 @@ fn an_iperf3_client_gets_the_rate_the_blocks_and_the_omission_it_asks_for() {
     });
 }
 
-/// Opens the control connection of a test; what the server says to it.
+/// Opens the control connection of a test. Returns it with the server's answer.
 fn begin(letter: u8) -> (TcpStream, u8) {
     let mut control = connect(V4, 5201);
     control.write_all(&[letter; 37]).unwrap();
@@ -350,7 +350,7 @@ fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
         let (_silent, answer) = begin(b'a');
         assert_eq!(answer, 9, "PARAM_EXCHANGE");
         let _wordless = connect(V4, 5201);
-        // As a client whose last words and FIN are lost: for the server it is still there.
+        // The client's last words and FIN are lost, so the server still has its test.
         let (mut gone, answer) = begin(b'b');
         assert_eq!(answer, 9, "PARAM_EXCHANGE");
         say(&mut gone, "{\"tcp\": true, \"parallel\": 1}");
@@ -362,7 +362,7 @@ fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
             [1, 2],
             "TEST_START, TEST_RUNNING"
         );
-        // One more than it asked for.
+        // The test has all the connections that it asked for.
         let (_, answer) = begin(b'b');
         assert_eq!(answer, 0xff, "ACCESS_DENIED");
         gone.write_all(&[4]).unwrap();
@@ -380,7 +380,7 @@ fn iperf3_clients_that_say_nothing_or_are_gone_are_in_nobodys_way() {
     });
 }
 
-/// The last words of a test may come when the next client is there already: it has nothing to do with them.
+/// A test may end when the next client is already connected; that client must not notice.
 #[test]
 fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
     in_namespace(|| {
@@ -401,7 +401,7 @@ fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
             [1, 2],
             "TEST_START, TEST_RUNNING"
         );
-        // The data connection is gone, and its place free for the next that comes.
+        // The data connection is closed, and its place is free for the next client.
         data.shutdown(Shutdown::Write).unwrap();
         assert_eq!(hear(&mut data), b"");
         let (mut second, answer) = begin(b'b');
@@ -414,7 +414,7 @@ fn the_late_end_of_an_iperf3_test_does_not_end_the_next() {
     });
 }
 
-/// The 64 tests that there may be are not for ever those of clients that fell silent: ten seconds.
+/// Silent clients hold the 64 places for at most ten seconds.
 #[test]
 fn as_many_iperf3_clients_as_there_may_be_do_not_block_the_next_for_ever() {
     in_namespace(|| {
@@ -487,7 +487,7 @@ fn an_interface_that_was_there_is_afterwards_as_it_was() {
     });
 }
 
-/// One line, exit code 2, and nothing was changed.
+/// Asserts one line, exit code 2 and no changes.
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
     in_namespace(|| {
@@ -544,7 +544,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     });
 }
 
-/// The kernel's side goes down: nothing is acknowledged, nothing answers.
+/// The kernel's interface goes down: nothing is acknowledged, nothing answers.
 #[test]
 fn a_peer_that_is_gone_is_found_out_in_the_time_that_was_asked_for() {
     if !has_program("ip") {
@@ -580,7 +580,7 @@ fn a_peer_that_is_gone_is_found_out_in_the_time_that_was_asked_for() {
     });
 }
 
-/// A terminal that is closed ends it, and its interface goes.
+/// A closed terminal ends the peer and removes its interface.
 #[test]
 fn a_closed_terminal_ends_it_with_totals() {
     in_namespace(|| {
@@ -701,7 +701,7 @@ fn an_echo_is_what_was_sent() {
     });
 }
 
-/// A client with a receive buffer of 4 KiB that sends 13 MB or what is taken of them, reads nothing, and leaves.
+/// Sends up to 13 MB from a socket with a receive buffer of 4 KiB, reads nothing, and closes.
 fn never_read(ip: &str, port: u16) {
     use rustix::net::{AddressFamily, SocketType, sockopt};
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -711,7 +711,7 @@ fn never_read(ip: &str, port: u16) {
     stream
         .set_write_timeout(Some(Duration::from_millis(200)))
         .unwrap();
-    // More than an echo takes; other services take all.
+    // An echo accepts less than this; other services accept all.
     for _ in 0..200 {
         if stream.write(&[b'x'; 1 << 16]).is_err() {
             return;
@@ -739,7 +739,7 @@ fn clients_that_never_read_and_leave_are_in_nobodys_way() {
                     scope.spawn(|| never_read(V4, 7));
                 }
             });
-            // An iperf3 server answers a cookie; the others what they are for.
+            // An iperf3 server answers a cookie of 37 bytes; other services answer a request.
             let mut stream = connect(V4, 7);
             stream
                 .write_all(b"GET / HTTP/1.0\r\n\r\n and 19 bytes more.")
@@ -757,7 +757,8 @@ fn clients_that_never_read_and_leave_are_in_nobodys_way() {
 fn it_connects_sends_and_ends_by_itself() {
     on_every_bed(|place, layer, ip, wire| {
         let (bytes, any) = (bytes(wire), if ip == V4 { "0.0.0.0" } else { "::" });
-        // Any port: a child that another test is about to start holds the last listener until its exec.
+        // The port is free, because a child of another test may hold the last listener until its
+        // exec.
         let listener = TcpListener::bind(address(any, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (to, size) = (

@@ -1,5 +1,5 @@
-//! `tcpcost peer` between programs as they are and our TCP: forwards, files over HTTP, standard
-//! input and output, and what it says meanwhile.
+//! Runs `tcpcost peer` between other programs and our TCP: forwards, files over HTTP, standard
+//! input and output, and its messages.
 
 mod common;
 
@@ -22,7 +22,7 @@ const LOSSY: [&str; 6] = [
     "jitter=1ms,0s",
 ];
 
-/// Bytes in which a piece lost, doubled or moved shows.
+/// Bytes that show if a piece is lost, doubled or moved.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n % 251) as u8).collect()
 }
@@ -60,7 +60,7 @@ fn end(peer: Started) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// In a namespace whose loopback device is up.
+/// Runs a test in a namespace whose loopback device is up.
 fn on_a_host(test: impl Fn(&Place) + Sync) {
     in_namespace(|| {
         if !std::path::Path::new("/dev/net/tun").exists() {
@@ -71,7 +71,7 @@ fn on_a_host(test: impl Fn(&Place) + Sync) {
     });
 }
 
-/// A stream whose calls fail when nothing moves for a minute.
+/// Sets time limits, so that calls fail when nothing moves for a minute.
 fn patient(stream: TcpStream) -> TcpStream {
     let minute = Some(Duration::from_secs(60));
     stream.set_read_timeout(minute).unwrap();
@@ -83,14 +83,15 @@ fn connect(address: &str) -> TcpStream {
     patient(TcpStream::connect(address).unwrap())
 }
 
-/// Of the kernel's TCP, also before the interface is there; where our TCP reaches it.
+/// Opens a listener of the kernel's TCP, before the interface exists. Returns it with the address
+/// by which our TCP reaches it.
 fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let to = format!("{HOST}:{}", listener.local_addr().unwrap().port());
     (listener, to)
 }
 
-/// Takes one connection, and sends back what comes: everything, then its end.
+/// Accepts one connection, and sends back all bytes and then its end.
 fn echo_once(listener: &TcpListener) -> std::thread::JoinHandle<usize> {
     let listener = listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -109,7 +110,7 @@ fn echo_once(listener: &TcpListener) -> std::thread::JoinHandle<usize> {
     })
 }
 
-/// Sends and hears back `len` bytes, both ways at once, with half-closes.
+/// Sends and reads back `len` bytes, in both directions at once, with half-closes.
 fn to_and_fro(mut stream: TcpStream, len: usize) {
     let mut sender = stream.try_clone().unwrap();
     let bytes = pattern(len);
@@ -195,7 +196,7 @@ fn who_is_refused_or_reset_sees_it() {
         let mut client = connect("127.0.0.1:8081");
         let server = patient(listener.accept().unwrap().0);
         client.write_all(b"x").unwrap();
-        // A byte that nobody read makes a reset of the close.
+        // A byte that is not read turns the close into a reset.
         (&server).read_exact(&mut []).unwrap();
         rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).unwrap();
         drop(server);
@@ -262,7 +263,7 @@ fn who_sends_nonsense_to_the_files_gets_an_answer_and_the_end() {
         let mut stream = connect("10.78.0.2:80");
         stream.write_all(b"\x16\x03\x01 nonsense\r\n\r\n").unwrap();
         let mut said = Vec::new();
-        // Hung up on, in words or with a reset.
+        // The server closes with an error or by a reset.
         let _ = stream.read_to_end(&mut said);
         assert!(
             said.is_empty() || said.starts_with(b"HTTP/1.1 400"),

@@ -1,4 +1,4 @@
-//! Policies as knobs of studies: ours takes them all, the kernel's end what it has.
+//! ACK policies as knobs of studies: our TCP has all of them, the kernel's TCP some.
 
 mod common;
 
@@ -16,8 +16,8 @@ fn run(text: &str) -> Vec<serde_json::Value> {
     records
 }
 
-/// Segments that the receiving end sent, and that it received, of the same snapshots; and those that were
-/// sent to it again.
+/// Segments that the receiving end sent and received between the same snapshots, and segments that
+/// were sent to it again.
 fn acks_and_segments(record: &serde_json::Value) -> (f64, f64, f64) {
     let count = |end: &str, quantity: &str| {
         let readings = record["hosts"][end]["readings"].as_array().unwrap();
@@ -52,9 +52,9 @@ fn each_ack_policy_of_ours_runs_and_exactly_is_exact() {
         assert_eq!(record["outcome"], "measured", "{record}");
         if record["knobs"]["ack_policy"] == "exactly" {
             let (acks, segments, again) = acks_and_segments(record);
-            // Window updates come beside them, and the interval cuts through a super-segment of 45. What comes
-            // again, as from an end that had no CPU for longer than a probe waits, is acknowledged at once,
-            // with all that stands.
+            // The tolerance is for window updates, and for an interval that cuts a super-segment of
+            // 45. A retransmitted segment (from an end that had no CPU for longer than a probe
+            // timeout) is acknowledged at once, with all segments that wait for an ACK.
             let aside = acks - segments / 16.0;
             assert!(
                 aside.abs() <= 4.0 + segments / 16.0 / 8.0 + 3.0 * again,

@@ -1,4 +1,4 @@
-//! What a command may still do while it runs, as the kernel says it.
+//! Capabilities of a command while it runs, as the kernel shows them.
 
 mod common;
 
@@ -16,7 +16,7 @@ const CAP_SYS_RESOURCE: u64 = 1 << 24;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
 
-/// Masks of a line such as CapPrm of each thread.
+/// Masks of each thread in a line such as CapPrm.
 fn masks(child: &Child, line: &str) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let status = tasks.flatten().map(|task| {
@@ -30,7 +30,7 @@ fn masks(child: &Child, line: &str) -> Vec<u64> {
     status.filter_map(mask).collect()
 }
 
-/// Starts the command as root, and looks at its threads once there are so many.
+/// Starts the command as root, and checks its threads when there are `threads`.
 fn check(args: &[&str], threads: usize, expected: u64) {
     let place = Place::new();
     let mut command = place.command(args);
@@ -107,7 +107,7 @@ fn two_capabilities_are_enough_for_the_meters_of_ebpf() {
         Err(error) => return skip(&format!("setpriv: {error}")),
     };
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // As root of the host the same meters are there.
+    // Root of the host has the same meters.
     let root = place.run(&["watch", "--interval=100ms", "--count=1", "--format=json"]);
     let tier = |ran: &common::Ran| {
         let line = ran.stdout.lines().next().unwrap();

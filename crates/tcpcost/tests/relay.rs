@@ -1,4 +1,4 @@
-//! `tcpcost relay`: the real binary in front of a server of the test's.
+//! Runs `tcpcost relay` in front of a server of the test.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Place, Started};
 use serde_json::Value;
 use tcpcost_testbed::{has_program, in_namespace, is_root, skip, until};
 
-/// A relay that is ready, and where it listens.
+/// Starts a relay and waits until it is ready. Returns it with its listening address.
 fn relay(place: &Place, server: SocketAddr, more: &[&str]) -> (Started, SocketAddr) {
     let server = server.to_string();
     let args = [
@@ -36,7 +36,7 @@ fn server() -> (TcpListener, SocketAddr) {
     (server, address)
 }
 
-/// A request of one byte and an answer of so many.
+/// Sends a request of one byte, and reads an answer of `bytes`.
 fn ask(client: &mut TcpStream, server: &TcpListener, bytes: usize) {
     client.write_all(b"?").unwrap();
     let (mut served, _) = server.accept().unwrap();
@@ -144,7 +144,7 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     );
 }
 
-/// Whoever reads there learns that it was broken off.
+/// Asserts that a read fails because the connection was reset.
 fn assert_reset(mut stream: TcpStream) {
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -163,7 +163,7 @@ fn a_first_signal_lets_connections_finish_and_a_second_one_resets_them() {
         client.write_all(b"x").unwrap();
         let (mut served, _) = server.accept().unwrap();
         served.read_exact(&mut [0]).unwrap();
-        // Another whose server reads nothing: bytes are in every queue on the way.
+        // A second connection has a server that reads nothing, so all queues on the path are full.
         let mut stalled = TcpStream::connect(local).unwrap();
         let (stalled_served, _) = server.accept().unwrap();
         stalled
@@ -189,7 +189,7 @@ fn a_first_signal_lets_connections_finish_and_a_second_one_resets_them() {
         for stream in [client, served, stalled, stalled_served] {
             assert_reset(stream);
         }
-        // A third may have asked whether it still listens.
+        // The connect above may have made a third connection.
         assert!(last["ended"]["stopped"].as_u64() >= Some(2), "{last}");
         let abandoned = last["to_server"]["abandoned_bytes"].as_u64();
         assert!(abandoned.unwrap() > 1 << 16, "{last}");
@@ -406,7 +406,7 @@ fn sockets_of_a_service_manager_are_taken_and_it_is_told_when_all_is_ready() {
     notified
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
-    // As systemd does it: the process' own id in LISTEN_PID, the socket as descriptor 3.
+    // The shell does as systemd: it sets LISTEN_PID to its own id, and the socket is descriptor 3.
     let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     let mut command = std::process::Command::new("sh");
     command
@@ -426,7 +426,7 @@ fn sockets_of_a_service_manager_are_taken_and_it_is_told_when_all_is_ready() {
     unsafe {
         command.pre_exec(move || match libc::dup2(fd, 3) {
             3 => {
-                // Of itself it would keep close-on-exec.
+                // The descriptor would be closed at exec if dup2 had nothing to do.
                 libc::fcntl(3, libc::F_SETFD, 0);
                 Ok(())
             }
@@ -448,7 +448,8 @@ fn sockets_of_a_service_manager_are_taken_and_it_is_told_when_all_is_ready() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Many at once, as nobody in particular: descriptors and memory are bounded, and each gets its own bytes.
+/// Opens many connections as the user nobody: descriptors and memory are bounded, and each
+/// connection gets its own bytes.
 #[test]
 fn a_thousand_connections_of_an_unprivileged_user_stay_small() {
     const CONNECTIONS: usize = 1000;
@@ -534,7 +535,7 @@ fn with_few_descriptors_it_takes_as_many_as_fit_and_the_others_later() {
     let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
-    // 2 a connection, 336 for pipes, listeners and the rest.
+    // Each connection needs 2 descriptors; 336 are for pipes, listeners and the rest.
     assert!(line.contains("at most 32 connections"), "{line}");
     let local: SocketAddr = line.split(' ').nth(3).unwrap().parse().unwrap();
     let mut clients: Vec<_> = (0..50)
@@ -545,7 +546,7 @@ fn with_few_descriptors_it_takes_as_many_as_fit_and_the_others_later() {
     }
     let mut seen = Vec::new();
     for _ in 0..50 {
-        // None is taken twice and none is lost, though only 32 fit at a time.
+        // No connection is accepted twice and none is lost, though only 32 fit at a time.
         let (mut served, _) = server.accept().unwrap();
         let mut number = [0];
         served.read_exact(&mut number).unwrap();

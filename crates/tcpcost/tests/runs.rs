@@ -1,5 +1,5 @@
-//! Runs that lose nothing: signals, kills, two runs at once, closed pipes, full disks. Over loopback,
-//! so that any user can run most of it; what changes the host's settings has a namespace of its own.
+//! Runs that lose no records: signals, kills, two runs at once, closed pipes, full disks. Most use
+//! loopback, so every user can run them; tests that change the host's settings have a namespace.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Exit, Place, Ran, environment};
+use common::{Exit, Place, Ran, did_no_work, environment};
 use tcpcost_testbed::{has_cpus, in_namespace, until};
 
 const STUDY: &str = r#"
@@ -32,17 +32,17 @@ others_max = "100%"
 retries = 0
 "#;
 
-/// With a setting of the host's.
+/// Study with a setting of the host.
 fn with_mtu(bytes: u32) -> String {
     STUDY.replace("[workload]", &format!("mtu = {bytes}\n[workload]"))
 }
 
-/// A trial that lasts until it is ended.
+/// Study whose trial lasts until it is stopped.
 fn endless(study: &str) -> String {
     study.replace("duration = \"20ms\"", "duration = \"10min\"")
 }
 
-/// Each trial of a run is there once; how many were measured.
+/// Number of trials that were measured, or that a busy machine gave no CPU. None was measured twice.
 fn measured_once(place: &Place, directory: &str) -> usize {
     let mut trials = BTreeMap::new();
     for record in place.records(directory) {
@@ -50,10 +50,16 @@ fn measured_once(place: &Place, directory: &str) -> usize {
             record["cell"].as_str().unwrap().to_string(),
             record["repetition"].as_u64().unwrap(),
         );
-        *trials.entry(trial).or_insert(0) += usize::from(record["outcome"] == "measured");
+        let (measured, idle) = trials.entry(trial).or_insert((0, 0));
+        *measured += usize::from(record["outcome"] == "measured");
+        *idle += usize::from(did_no_work(&record));
     }
-    assert!(trials.values().all(|&measured| measured <= 1), "{trials:?}");
-    trials.values().sum()
+    let all = trials.values();
+    assert!(
+        all.clone().all(|(measured, _)| *measured <= 1),
+        "{trials:?}"
+    );
+    all.filter(|(measured, idle)| measured + idle > 0).count()
 }
 
 fn kill(pid: i32, signal: libc::c_int) {
@@ -71,7 +77,7 @@ fn asked_to_stop_at_any_instant_a_run_ends_with_a_report_and_goes_on_whole() {
     let place = Place::new();
     let study = place.write("short.toml", STUDY);
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-    // Instants all over a run of some 600 ms, the same each time.
+    // Times spread over a run of about 600 ms, the same in each test run.
     let instants = (0..12_u64).map(|index| index * 7919 % 600);
     for (index, instant_ms) in instants.enumerate() {
         let out = format!("out-{index}");
@@ -106,13 +112,13 @@ fn a_run_that_waits_for_its_cpus_to_be_near_each_other_can_be_interrupted() {
         "placement = \"same-cpu\"",
         "client_cpus = [0]\nserver_cpus = [1]",
     );
-    // Also on a machine too busy for the wait, where it goes on at once, the rest takes seconds.
+    // If the machine is too busy to wait, the trials still take seconds.
     let study = place.write("short.toml", &on_two.replace("20ms", "1s"));
     let mut started = place.start(&["run", &study, "--out", "out"]);
     started.wait_for("[1/8]");
     started.signal(libc::SIGKILL);
     started.end();
-    // No trial will be as near again, so each is waited for.
+    // The next trials measure a larger core distance than the records have, so each waits.
     let file = place.path("out/records.jsonl");
     let mut near = String::new();
     for mut record in place.records("out") {
@@ -137,7 +143,7 @@ fn a_second_request_ends_a_run_whose_agents_hang_and_there_is_a_report() {
     let agents = started.two_agents();
     let ends: Vec<Exit> = agents.iter().copied().map(Exit::of).collect();
     agents.iter().for_each(|&agent| kill(agent, libc::SIGSTOP));
-    // Two signals, since one kind may be delivered once for twice.
+    // Two different signals, because a second signal of one kind may be merged with the first.
     started.signal(libc::SIGINT);
     started.signal(libc::SIGTERM);
     let ran = started.end();
@@ -205,7 +211,12 @@ fn several_runs_go_on_where_they_were_interrupted() {
     }
     let other = place.run(&["run", &study, "--seed", "7", "--runs", "3", "--out", "out"]);
     assert_eq!(other.code, Some(2), "{other:?}");
-    assert!(other.stderr.contains("something else"), "{other:?}");
+    assert!(
+        other
+            .stderr
+            .contains("of another study or with other options"),
+        "{other:?}"
+    );
 }
 
 #[test]
@@ -239,7 +250,7 @@ fn of_two_runs_on_the_hosts_devices_the_later_waits_and_says_for_whom() {
         let first = place.start(&["run", &first, "--out", "first"]);
         until("the first run's MTU", || (mtu() == "1500").then_some(()));
 
-        // Asked to stop it waits no longer.
+        // A run that waits ends at once when asked to stop.
         let mut waits = place.start(&["run", &unchanged, "--out", "waits"]);
         let line = waits.wait_for("tcpcost: waiting: this run");
         assert!(line.contains("--out first"), "{line}");
@@ -278,7 +289,7 @@ fn a_later_run_has_the_host_only_when_the_agents_of_a_killed_one_are_gone() {
         until("the first run's MTU", || (mtu() == "1500").then_some(()));
         let agents = first.two_agents();
         let both = |signal| agents.iter().for_each(|&agent| kill(agent, signal));
-        // In the middle of a trial, not between two of them, when they have put it back.
+        // The agents must stop during a trial, not between two trials, when the MTU is restored.
         until("agents that stop while the MTU is changed", || {
             both(libc::SIGSTOP);
             until("both to stop", || {
@@ -312,7 +323,7 @@ fn what_a_killed_agent_had_changed_is_put_back_and_its_trial_repeated() {
         let before = mtu();
         for index in 0..2 {
             let place = Place::new();
-            // The second cell has the host's own MTU.
+            // The second cell uses the host's own MTU.
             let cells =
                 "[[cells]]\nname = \"changed\"\nmtu = 1500\n[[cells]]\nname = \"as it is\"\n";
             let text = STUDY.replace("[vary]\nwrite_size = [\"4KiB\", \"64KiB\"]\n", cells);
@@ -324,7 +335,8 @@ fn what_a_killed_agent_had_changed_is_put_back_and_its_trial_repeated() {
             let ran = started.end();
             assert_eq!(ran.code, Some(1), "{ran:?}");
             let records = place.records("out");
-            let failed = records.iter().filter(|one| one["outcome"] == "failed");
+            let failed = |one: &&serde_json::Value| one["outcome"] == "failed" && !did_no_work(one);
+            let failed = records.iter().filter(failed);
             assert_eq!(failed.count(), 1, "{ran:?}");
             assert_eq!(measured_once(&place, "out"), 8);
             for record in records.iter().filter(|one| one["outcome"] == "measured") {
@@ -387,7 +399,7 @@ fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
         .collect();
     assert_eq!(n, [4, 4]);
 
-    // One line is gone, one is damaged.
+    // One line is missing, another is damaged.
     let mut holed = lines.clone();
     holed[5] = "{\"schema_version\":1,\"stu";
     holed.remove(1);
@@ -408,7 +420,7 @@ fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
     assert_eq!(n, [4, 4]);
 }
 
-/// Runs with a standard output and a standard error of these kinds.
+/// Runs a command with these kinds of standard output and standard error.
 fn run_into(place: &Place, args: &[&str], stdout: Stdio, stderr: Stdio) -> Ran {
     let mut command = place.command(args);
     command.stdout(stdout).stderr(stderr);
@@ -424,7 +436,7 @@ fn full() -> Stdio {
         .into()
 }
 
-/// A pipe that nobody reads any more.
+/// Pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -472,9 +484,9 @@ fn a_closed_or_full_output_is_no_panic_and_what_was_measured_is_kept() {
     assert_eq!(wrong.code, Some(2));
 }
 
-/// As a full disk: no file may be longer than this.
+/// Limits the size of files, as a full disk does.
 fn limit_files(command: &mut Command, bytes: u64) {
-    // SAFETY: setrlimit and signal are async-signal-safe and touch nothing of the parent.
+    // SAFETY: setrlimit and signal are async-signal-safe and do not touch the parent.
     unsafe {
         command.pre_exec(move || {
             let limits = libc::rlimit {
@@ -490,8 +502,8 @@ fn limit_files(command: &mut Command, bytes: u64) {
     }
 }
 
-/// The command sees this directory as one that can be read and not written. Root may write whatever the mode is, so for root it
-/// becomes a read-only mount in a mount namespace of the command's own.
+/// Makes this directory readable but not writable for the command. Root may write whatever the mode
+/// is, so for root it becomes a read-only mount in a mount namespace of the command.
 fn make_read_only(command: &mut Command, directory: &Path) {
     // SAFETY: geteuid cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -501,7 +513,8 @@ fn make_read_only(command: &mut Command, directory: &Path) {
     }
     let directory = CString::new(directory.as_os_str().as_bytes()).unwrap();
     let (directory, root) = (directory, c"/");
-    // SAFETY: unshare and mount are system calls alone, and all strings live as long as the closure.
+    // SAFETY: unshare and mount are plain system calls, and all strings live as long as the
+    // closure.
     unsafe {
         command.pre_exec(move || {
             let mount = |from: *const libc::c_char, to: &CStr, flags| {
@@ -555,7 +568,8 @@ fn on_a_full_disk_the_text_is_printed_and_no_half_of_a_page_stays() {
     assert_eq!(std::fs::read(place.path("out/report.html")).unwrap(), page);
     assert_eq!(files(), before, "nothing half written stays");
 
-    // The records themselves do not fit: those that do are reported, and the rest can be done later.
+    // Not all records fit: the records that do are reported, and the other trials can be done
+    // later.
     let line = std::fs::metadata(place.path("out/records.jsonl"))
         .unwrap()
         .len()
@@ -610,7 +624,7 @@ fn a_file_that_stands_where_a_run_would_write_is_neither_written_over_nor_remove
         assert_eq!(read(name), "precious");
         std::fs::remove_file(place.path(name)).unwrap();
     }
-    // Of a run that cannot begin what it made is taken away again, and only that.
+    // A run that cannot begin removes what it created, and nothing else.
     let submit = |out: &str| {
         let mut command = place.command(&["run", "study.toml", "--slurm", "--out", out]);
         let output = command.env("PATH", "/nonexistent").output().unwrap();

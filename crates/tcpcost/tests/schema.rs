@@ -1,4 +1,4 @@
-//! What the real binary writes, held against docs/schema.
+//! Compares the output of the real binary with docs/schema.
 
 mod common;
 

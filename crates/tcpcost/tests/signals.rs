@@ -1,5 +1,5 @@
-//! A signal ends every command, whatever it is doing: normally within a second, here within ten, as tests run on busy
-//! machines.
+//! A signal ends every command, whatever it does: usually within a second, here within ten, because
+//! tests run on busy machines.
 
 mod common;
 
@@ -17,30 +17,30 @@ use tcpcost_testbed::{in_namespace, until};
 const LONGEST: Duration = Duration::from_secs(10);
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// What standard input is.
+/// Standard input of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Input {
     Null,
-    /// A pipe that gives nothing.
+    /// A pipe without data.
     Silent,
     /// /dev/zero.
     Endless,
 }
 
-/// What standard output is.
+/// Standard output of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Output {
     Null,
-    /// A pipe that is full and that nobody reads.
+    /// A full pipe without a reader.
     Full,
 }
 
-/// A command that can run for long, and when it is busy.
+/// Command that can run for long, with its load.
 struct Case {
     args: &'static [&'static str],
     input: Input,
     output: Output,
-    /// What it is given to do once it runs.
+    /// Gives the command work after its start.
     load: fn(&Child),
 }
 
@@ -63,13 +63,13 @@ const PEER: [&str; 7] = [
     "--format=json",
 ];
 
-/// A client that sends and never reads, for as long as anything is taken.
+/// Sends to our TCP and never reads, as long as bytes are accepted.
 fn never_read(_: &Child) {
     let client = until("the peer", || TcpStream::connect("10.78.0.2:7").ok());
     send(client);
 }
 
-/// The same to a listener of the kernel's.
+/// Sends to a listener of the kernel's TCP and never reads.
 fn send_to_local(_: &Child) {
     let client = until("the listener", || TcpStream::connect("127.0.0.1:1080").ok());
     send(client);
@@ -149,7 +149,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A pipe that takes nothing more; its end to read from, and its end to write to.
+/// Makes a full pipe. Returns its read end and its write end.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
     // SAFETY: pipe2 writes two descriptors, which are ours.
@@ -163,7 +163,7 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     (from, to)
 }
 
-/// How long it takes from the signal to the end; `None` if it ended before.
+/// Time from the signal to the end. `None` if the command ended before.
 fn ends(place: &Place, case: &Case, signal: libc::c_int) -> Option<Duration> {
     let mut args = case.args.to_vec();
     if args[0] == "peer" {
@@ -182,7 +182,8 @@ fn ends(place: &Place, case: &Case, signal: libc::c_int) -> Option<Duration> {
         Input::Silent => drop(command.stdin(Stdio::piped())),
         Input::Endless => drop(command.stdin(File::open("/dev/zero").unwrap())),
     }
-    // A shell ignores SIGINT for what it runs in the background, and nohup SIGHUP: this run may be such a job.
+    // The shell ignores SIGINT for background jobs, and nohup SIGHUP; the tests may run as such a
+    // job.
     // SAFETY: signal(2) may be called between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -194,13 +195,13 @@ fn ends(place: &Place, case: &Case, signal: libc::c_int) -> Option<Duration> {
     }
     let mut child = command.spawn().unwrap();
     (case.load)(&child);
-    // Long enough for most to be at work; one that is not yet must end, too.
+    // Most commands are at work after this time; a command that is not yet must end, too.
     let _ = child_ends(&mut child, Duration::from_millis(700));
     if child.try_wait().unwrap().is_some() {
         return None;
     }
     let began = Instant::now();
-    // SAFETY: the child is ours and not waited for, so its id names it.
+    // SAFETY: the child is ours and not yet waited for, so the id names it.
     unsafe { libc::kill(i32::try_from(child.id()).unwrap(), signal) };
     let has_ended = child_ends(&mut child, LONGEST);
     let took = began.elapsed();
@@ -216,7 +217,7 @@ fn ends(place: &Place, case: &Case, signal: libc::c_int) -> Option<Duration> {
     Some(took)
 }
 
-/// Waits for it so long at most; true if it has ended.
+/// Waits for the child for at most `within`. True if it has ended.
 fn child_ends(child: &mut Child, within: Duration) -> bool {
     let pid = rustix::process::Pid::from_child(child);
     let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
@@ -249,7 +250,8 @@ fn a_signal_ends_every_command_whatever_it_is_doing() {
             if only.as_ref().is_some_and(|only| !name.contains(only)) {
                 continue;
             }
-            // Each signal is taken by the same code; so each command has one, and those with our TCP all.
+            // All signals have the same handler, so each command gets one signal; commands with our
+            // TCP get all.
             let signals = match case.args[0] {
                 "peer" => &SIGNALS[..],
                 _ => &SIGNALS[index % 3..=index % 3],

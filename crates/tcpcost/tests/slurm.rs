@@ -1,5 +1,6 @@
-//! Jobs of a real Slurm whose nodes are namespaces of this machine: a study on a job's nodes, shares of a job array, all
-//! nodes in rounds, a node that fails. As root and where Slurm is installed; elsewhere each test says that it was skipped.
+//! Jobs of a real Slurm whose nodes are namespaces of this machine: a study on the nodes of a job,
+//! parts of a job array, all nodes in rounds, a node that fails. Needs root and Slurm; else a test
+//! is skipped.
 
 mod common;
 
@@ -23,7 +24,7 @@ retries = 0
 const PAIR: &str =
     "[hosts]\nclient = \"slurm\"\nserver = \"slurm\"\n[workload]\nrate = \"40Mbit\"\n";
 
-/// The binary, as a user of the cluster starts it on a login node.
+/// Starts the binary as a user of the cluster does on a login node.
 fn command(slurm: &Slurm, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tcpcost"));
     command
@@ -46,7 +47,7 @@ fn write(slurm: &Slurm, name: &str, text: &str) {
     std::fs::write(slurm.shared().join(name), text).unwrap();
 }
 
-/// What a job wrote.
+/// Output of a directory's jobs.
 fn logs(slurm: &Slurm, directory: &str) -> String {
     let entries = std::fs::read_dir(slurm.shared().join(directory)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -116,7 +117,7 @@ fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
         let received = common::count(record, "server", "workload", "payload_bytes_received");
         assert!(received > 100_000, "{received}");
     }
-    // Two tasks, which share four repetitions.
+    // The array has two tasks, which share four repetitions.
     let array = [
         "run",
         "pair.toml",
@@ -150,7 +151,7 @@ fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
         (&summary["trials_done"], &summary["trials_planned"]),
         (&4.into(), &4.into())
     );
-    // Nothing is left to do, whoever asks.
+    // No trial is left for a third run.
     let again = run(&slurm, &["run", "--resume", "two"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(records(&slurm.shared().join("two")).len(), 0);
@@ -175,7 +176,7 @@ fn what_a_job_cannot_do_is_told_in_a_line() {
         assert_eq!(ran.status.code(), Some(code), "{said}");
         assert!(!slurm.shared().join("out").exists(), "a directory is left");
     }
-    // A host of Slurm's, outside of a job.
+    // A study with a Slurm host outside of a job is refused.
     let ran = run(&slurm, &["run", "pair.toml", "--out", "none"]);
     assert_eq!(ran.status.code(), Some(2));
     assert!(
@@ -183,7 +184,7 @@ fn what_a_job_cannot_do_is_told_in_a_line() {
         "{}",
         text(&ran.stderr)
     );
-    // One node too few.
+    // The job has one node too few.
     let one = [
         "run",
         "pair.toml",
@@ -205,7 +206,8 @@ fn the_one_slow_node_of_sixteen_is_found() {
     let Some(slurm) = Slurm::start(16) else {
         return;
     };
-    // A quarter of the rate gets through to it. The rate is low, so that the others have theirs on a busy machine.
+    // A quarter of the rate reaches this node. The rate is low enough for the other nodes of a busy
+    // machine.
     slurm.impair(7, "tbf rate 2mbit burst 4kb latency 20ms");
     let study = ["--set", "rate=8Mbit", "--duration", "200ms"];
     let check = ["run", "fleet-check", "--slurm", "--out", "check"];
@@ -214,14 +216,14 @@ fn the_one_slow_node_of_sixteen_is_found() {
         &[&check[..], &study, &["--", "--nodes=16", "--wait"]].concat(),
     );
     let log = logs(&slurm, "check");
-    // On a busy machine a host may be stopped during a trial, which then is none.
+    // A busy machine may stop a host during a trial, which then fails.
     let measured = |record: &&Value| record["outcome"] == "measured";
     let found = records(&slurm.shared().join("check"));
     let rounds = found.iter().filter(measured).count();
     assert!(rounds >= 13, "{rounds}: {}\n{log}", text(&ran.stderr));
     let pairs = |record: &Value| record["topology"]["traffic"].as_array().unwrap().len();
     assert!(found.iter().all(|record| pairs(record) == 8));
-    // All tasks of a machine's CPUs are read for the first host on each, not sixteen times.
+    // The first host on each CPU reads the other tasks of the machine, not all sixteen hosts.
     let read = |host: &Value| host["readings"].to_string().contains("\"others\"");
     for record in found.iter().filter(measured) {
         let hosts = record["hosts"].as_object().unwrap();
@@ -267,7 +269,7 @@ fn a_node_of_many_that_is_dead_is_told_by_name_and_the_others_are_compared() {
         .filter(|record| record["warnings"].to_string().contains("n3 is left out"))
         .collect();
     assert!(!later.is_empty(), "{log}");
-    // Rounds of five: who would have met it rests, and another two meet.
+    // In rounds of five, the partner of the dead node rests and other pairs meet.
     for record in later {
         let traffic = record["topology"]["traffic"].as_array().unwrap();
         assert!((1..=2).contains(&traffic.len()), "{record}");
@@ -348,7 +350,7 @@ fn a_node_that_fails_is_told_by_name_and_the_run_goes_on_in_another_job() {
         .filter(|record| record["outcome"] == "measured")
         .count();
     assert!((1..30).contains(&measured), "{measured}");
-    // The other nodes are as they were.
+    // No agent is left on the other node.
     assert_eq!(slurm.running(1, "tcpcost"), Vec::<String>::new());
     let ran = run(
         &slurm,
@@ -356,7 +358,7 @@ fn a_node_that_fails_is_told_by_name_and_the_run_goes_on_in_another_job() {
     );
     let log = logs(&slurm, "out");
     let found = records(&slurm.shared().join("out"));
-    // A trial that failed twice is not tried again, and an exit code says that one failed.
+    // A trial that failed twice is not repeated, and the exit code reports the failure.
     let repetitions: BTreeSet<u64> = found
         .iter()
         .map(|record| record["repetition"].as_u64().unwrap())

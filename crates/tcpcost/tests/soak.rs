@@ -1,4 +1,4 @@
-//! `tcpcost watch --soak`: lines, documents, and how it ends.
+//! Lines, documents and exit codes of `tcpcost watch --soak`.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn documents_are_a_calibration_intervals_and_a_calibration() {
             interval["cpus"][0]["soak_work_units"].is_u64(),
             "{interval}"
         );
-        // A spinner that others kept off its CPU while calibrating tells no load.
+        // A spinner that lost its CPU to others during calibration reports no load.
         let is_calibrated = documents[0]["cpus"][0]["units_per_s"].is_number();
         let idle = &interval["cpus"][0]["soak_idle_work_units"];
         assert_eq!(idle.is_u64(), is_calibrated, "{interval}");
@@ -80,7 +80,7 @@ fn a_person_gets_a_head_every_twenty_lines() {
 
 #[test]
 fn ctrl_c_ends_it_with_the_closing_calibration() {
-    // Endless it ends well; before the count is full it was interrupted.
+    // A watch without a limit ends with 0; one that is interrupted before its count ends with 130.
     for (count, code) in [(None, 0), (Some("--count=1000000"), 130)] {
         let place = Place::new();
         let mut command = place.command(&SHORT);
@@ -90,10 +90,10 @@ fn ctrl_c_ends_it_with_the_closing_calibration() {
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // The calibration and one interval.
+        // Skips the calibration, and waits for one interval.
         lines.nth(1).unwrap().unwrap();
         let id = i32::try_from(child.id()).unwrap();
-        // SAFETY: the child is ours and not yet waited for, so its id names it.
+        // SAFETY: the child is ours and not yet waited for, so the id names it.
         assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
         let rest: Vec<String> = lines.map(Result::unwrap).collect();
         let last = documents(rest.last().unwrap());

@@ -1,12 +1,12 @@
-//! The kernel's TCP and our own by the same workloads, every byte checked. Root for the TAP; in
-//! memory anybody can.
+//! The kernel's TCP and our own with the same workloads, every byte checked. The TAP needs root;
+//! memory needs no privilege.
 
 mod common;
 
 use common::{Place, able};
 use tcpcost_testbed::has_cpus;
 
-/// Each workload in a cell, over these stacks and with these knobs.
+/// Study with a cell for each workload, over these stacks and with these knobs.
 fn study(stacks: &str, knobs: &str) -> String {
     format!(
         r#"
@@ -31,7 +31,7 @@ others_max = "100%"
     )
 }
 
-/// What either TCP tells of its connections.
+/// Quantities of connections that both TCPs report.
 const OF_CONNECTIONS: [&str; 11] = [
     "conn_segments_sent",
     "conn_segments_received",
@@ -46,7 +46,8 @@ const OF_CONNECTIONS: [&str; 11] = [
     "conn_send_buffer_limited_ns",
 ];
 
-/// All trials are measured in this bed by so many threads an end, and nothing came that was not sent.
+/// Asserts that all trials are measured in this bed with so many threads an end, and that every
+/// byte received was sent.
 fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
     let place = Place::new();
     let ran = place.run(&[
@@ -57,7 +58,7 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
     ]);
     let records = place.records_of_work("out");
     assert_eq!(records.len(), 5, "{ran:?}");
-    // On a busy machine a host may not run at all in the interval of a trial, but not in those of all five.
+    // A busy machine may keep a host off its CPU for an interval, but not in all five trials.
     let mut checked = 0;
     for record in records {
         assert_eq!(record["outcome"], "measured", "{record}");
@@ -77,7 +78,7 @@ fn check(stacks: &str, bed: &str, ours: &[&str], threads: usize) {
                 .iter()
                 .map(|reading| reading["meter"].as_str().unwrap())
                 .collect();
-            // The kernel's counts say nothing of ours.
+            // The kernel's counts do not cover our TCP.
             assert_eq!(meters.contains(&"netstat"), !ours.contains(&end), "{end}");
             if record["knobs"]["workload"] != "crr" {
                 assert_eq!(common::environment(&record, end)["mss"], 1448, "{record}");

@@ -1,4 +1,4 @@
-//! `tcpcost stat`: the real binary on real commands. What needs root says so and passes without.
+//! Runs `tcpcost stat` on real commands. Tests that need root report a skip without it.
 
 mod common;
 
@@ -11,11 +11,11 @@ use std::thread;
 use common::{Place, Ran};
 use serde_json::Value;
 
-/// A shell in a shell that counts: some CPU time in a child of the command.
+/// Shell in a shell that counts: some CPU time is in a child of the command.
 const COUNTS: &str = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; :'; :";
 
 fn document(ran: &Ran) -> Value {
-    // Of two commands it is on standard output, alone.
+    // The document of two commands is on standard output; that of one command is on standard error.
     let mut lines = ran.stderr.lines().chain(ran.stdout.lines());
     let line = lines.find(|line| line.starts_with('{'));
     let line = line.unwrap_or_else(|| panic!("no document: {ran:?}"));
@@ -142,7 +142,7 @@ fn of_two_commands_the_dearer_one_is_found() {
     ];
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // The verdict is the answer: it is alone on standard output, and what the commands print is not.
+    // The verdict is alone on standard output; the output of the commands goes elsewhere.
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     let verdict = &document["versus"];
     assert_eq!(verdict["verdict"], "REGRESSES", "{verdict}");
@@ -157,14 +157,14 @@ fn of_two_commands_the_dearer_one_is_found() {
 #[test]
 fn a_process_that_runs_already_is_measured_while_a_command_runs() {
     let place = Place::new();
-    // The command itself is not what is measured.
+    // The process is measured, not the command after `stat`.
     let mut counted = std::process::Command::new("sh")
         .args(["-c", "while read -r _; do :; done; while :; do :; done"])
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     let pid = counted.id().to_string();
-    // What it takes to start is not idle.
+    // The CPU time of its start must be over, because it is not idle.
     tcpcost_testbed::until("it waits for its input", || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.contains(") S ").then_some(())
@@ -240,7 +240,8 @@ fn in_a_fresh_namespace_all_tcp_is_the_commands() {
 #[test]
 fn system_calls_of_the_network_are_counted_where_they_are_asked_for() {
     let place = Place::new();
-    // bash connects by itself, and is refused. Where SHELL or HOME is unset it asks nscd first, over a socket.
+    // bash connects by itself, and is refused. If SHELL or HOME is unset it first asks nscd over a
+    // socket.
     let connects = |times| {
         let script = format!("for i in {times}; do : < /dev/tcp/127.0.0.1/1; done 2> /dev/null; :");
         let ran = place.run(&[
@@ -275,7 +276,7 @@ fn the_tcp_of_a_process_is_that_of_its_own_namespace() {
     }
     let place = Place::new();
     let (started, done) = (place.path("started"), place.path("done"));
-    // A namespace with a process in it, and connections in it while `stat` looks at that process from outside.
+    // A namespace has a process and connections, while `stat` attaches to the process from outside.
     let (pid_here, pid_there) = std::sync::mpsc::channel();
     let of_namespace = {
         let (started, done) = (started.clone(), done.clone());
@@ -343,7 +344,7 @@ fn no_line_for_people_is_longer_than_100_columns() {
     }
 }
 
-/// A neighbour's softirqs are no part of the cost of a command without a socket.
+/// Softirqs for another process do not count for a command without a socket.
 #[test]
 fn a_busy_neighbour_is_no_part_of_the_cost() {
     let place = Place::new();
@@ -387,7 +388,7 @@ fn a_busy_neighbour_is_no_part_of_the_cost() {
     }
 }
 
-/// Options of stat come before the command, as with perf.
+/// Options of `stat` come before the command, as with perf.
 #[test]
 fn a_command_needs_no_dashes_before_it() {
     let place = Place::new();
@@ -422,7 +423,7 @@ fn a_command_needs_no_dashes_before_it() {
     assert!(line.stderr.contains("sh -c 'LINE'"), "{line:?}");
 }
 
-/// The same line, by a user who has no capabilities.
+/// Runs `stat` as a user without capabilities.
 fn run_unprivileged(args: &[&str]) -> Option<Ran> {
     if !tcpcost_testbed::is_root() {
         return Some(Place::new().run(args));
@@ -484,12 +485,12 @@ fn without_privileges_a_fresh_namespace_is_made_in_a_user_namespace() {
     if tcpcost_testbed::is_root() {
         assert_eq!(lines[0], "65534", "{ran:?}");
     }
-    // Only lo; and the command has no more capabilities than its user.
+    // The namespace has lo only, and the command has no more capabilities than its user.
     assert_eq!(lines[1], "1", "{ran:?}");
     assert_eq!(lines[2], "CapEff:\t0000000000000000", "{ran:?}");
 }
 
-/// read and write are among what the tracepoints of sockets count.
+/// The tracepoints of sockets also count read and write.
 #[test]
 fn sends_and_receives_of_a_running_process_are_counted() {
     const ROUNDS: usize = 100;
@@ -529,7 +530,7 @@ fn sends_and_receives_of_a_running_process_are_counted() {
         );
         return tcpcost_testbed::skip(&unavailable);
     };
-    // Other tests of this process send, too.
+    // Other tests of this process send, too, so the count may be larger.
     assert!(sends >= ROUNDS as f64, "{found}");
     for key in [
         "socket_receives",
@@ -543,7 +544,8 @@ fn sends_and_receives_of_a_running_process_are_counted() {
     }
 }
 
-/// Those of a command, by the same tracepoints: no kind of system call that is counted by its name is among them.
+/// The tracepoints count a command's read and write, which are not counted by the name of a system
+/// call.
 #[test]
 fn reads_and_writes_of_a_command_are_counted() {
     let place = Place::new();
@@ -555,7 +557,7 @@ fn reads_and_writes_of_a_command_are_counted() {
         stream.read_exact(&mut [0; 6]).unwrap();
         stream.write_all(b"four\n").unwrap();
     });
-    // bash reads and writes a descriptor as any other.
+    // bash uses read and write on the socket, as on any descriptor.
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n a >&3; echo -n bcdef >&3; read -r line <&3"
     );
@@ -579,7 +581,7 @@ fn reads_and_writes_of_a_command_are_counted() {
     assert!(median(&found, 0, "socket_bytes_received").unwrap() >= 5.0);
 }
 
-/// A process there has a connection open before `stat` begins.
+/// The connections were opened by a process of the namespace before `stat` began.
 #[test]
 fn open_sockets_of_a_namespace_are_its_own() {
     if !tcpcost_testbed::can_make_namespaces() {
@@ -623,7 +625,7 @@ fn open_sockets_of_a_namespace_are_its_own() {
     );
 }
 
-/// Programs and cgroup hooks end with the process that holds them, however that ends.
+/// Programs and cgroup hooks end with the process that holds them, even by SIGKILL.
 #[test]
 fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
     let place = Place::new();
@@ -661,7 +663,8 @@ fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
     let has_hook = texts.iter().any(|text| text.contains("link_type:\tcgroup"));
     child.kill().unwrap();
     child.wait().unwrap();
-    // SAFETY: kill takes no pointers; the process is ours and not yet waited for by its new parent, since it sleeps.
+    // SAFETY: kill takes no pointers. The process is ours, and its new parent has not waited for
+    // it, since it sleeps.
     unsafe { libc::kill(sleeper, libc::SIGKILL) };
     if ids.is_empty() {
         return tcpcost_testbed::skip("no eBPF programs can be loaded here");
@@ -674,7 +677,7 @@ fn nothing_is_left_in_the_kernel_by_a_stat_that_is_killed() {
     });
 }
 
-/// The report of `stat true` that a program with arguments starts, as this process may not do as much.
+/// Report of `stat true` started by a program with arguments, such as setpriv.
 fn report_of(words: &[&str]) -> Value {
     let place = Place::new();
     let report = place.path("report");
@@ -689,7 +692,7 @@ fn report_of(words: &[&str]) -> Value {
     serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap()
 }
 
-/// The line about what was unavailable that has this text.
+/// Line of the unavailable methods that contains this text.
 fn unavailable<'a>(report: &'a Value, text: &str) -> &'a str {
     let lines = report["unavailable"].as_array().unwrap().iter();
     let mut lines = lines.filter_map(|line| line.as_str());
@@ -701,7 +704,7 @@ fn has_own_tasks(report: &Value) -> bool {
     !report["commands"][0]["runs"][0]["values"]["exact_task_own_ns"].is_null()
 }
 
-/// Without the capability that programs of cgroups take, owners are told by tcp_probe, and a line says so.
+/// Without the capability for cgroup programs, tcp_probe determines the owners, and a line says so.
 #[test]
 fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
     if !tcpcost_testbed::is_root() || !tcpcost_testbed::has_program("setpriv") {
@@ -716,7 +719,8 @@ fn owners_without_programs_of_cgroups_are_said_to_miss_some() {
     assert!(line.contains("UDP"), "{line}");
 }
 
-/// In a cgroup namespace programs see the sockets of that part of the hierarchy alone, and a line says so.
+/// In a cgroup namespace, programs see the sockets of that part of the hierarchy only, and a line
+/// says so.
 #[test]
 fn owners_in_a_container_are_said_to_be_those_of_the_container() {
     if !tcpcost_testbed::can_make_namespaces() {
@@ -747,7 +751,8 @@ fn owners_in_a_container_are_said_to_be_those_of_the_container() {
     assert!(line.contains("--cgroupns=host"), "{line}");
 }
 
-/// Without the kernel's type information no program loads: the command's own time is then by rusage, and a line says what is missing.
+/// Without the kernel's type information no program loads: rusage gives the own time of the command,
+/// and a line says what is missing.
 #[test]
 fn without_type_information_of_the_kernel_a_line_says_what_is_missing() {
     if !tcpcost_testbed::can_make_namespaces() {
@@ -767,7 +772,8 @@ fn without_type_information_of_the_kernel_a_line_says_what_is_missing() {
 fn is_loaded(id: u32) -> bool {
     let mut attributes = [0_u32; 32];
     attributes[0] = id;
-    // SAFETY: the attributes outlive the call and are as long as it is told; what it returns is a new descriptor or negative.
+    // SAFETY: the attributes outlive the call and have the given length; the result is a new
+    // descriptor or negative.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_bpf,

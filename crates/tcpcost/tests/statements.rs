@@ -1,4 +1,5 @@
-//! What the five papers state (docs/published_statements.csv): each statement is tested by the built-in study that it belongs to.
+//! Statements of the five papers (docs/published_statements.csv): the built-in study that a
+//! statement names has a test of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A terminal that closes ends every command that uses it, with the exit code of an interrupt: also where SIGHUP does
-//! not reach the process.
+//! A terminal that closes ends every command on it, with the exit code of an interrupt, even if
+//! SIGHUP does not reach the process.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
 use tcpcost_testbed::{in_namespace, until};
 
-/// A pseudo-terminal: what a window holds, and what programs in it have.
+/// Opens a pseudo-terminal. Returns the end of the window, and the end for programs in it.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let window =
         rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
@@ -30,7 +30,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     (window, inside)
 }
 
-/// Starts a command on a terminal of its own. `nohup`: it ignores SIGHUP.
+/// Starts a command on a terminal of its own, which ignores SIGHUP if `nohup` is set.
 fn start(command: &mut Command, inside: &OwnedFd, nohup: bool) -> Child {
     let copy = || Stdio::from(inside.try_clone().unwrap());
     command.stdin(copy()).stdout(copy()).stderr(copy());
@@ -83,7 +83,7 @@ fn a_closed_terminal_ends_every_command() {
                 let (window, inside) = terminal();
                 let mut child = start(&mut place.command(&args), &inside, nohup);
                 drop(inside);
-                // It is at work when it has printed something.
+                // The first byte of output shows that the command is at work.
                 let mut window = std::fs::File::from(window);
                 window.read_exact(&mut [0]).unwrap();
                 drop(window);

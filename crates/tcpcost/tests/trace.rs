@@ -1,4 +1,4 @@
-//! `tcpcost trace` as a user sees it, on the published traces.
+//! Runs `tcpcost trace` on the published traces.
 
 mod common;
 
@@ -91,7 +91,7 @@ fn filters_leave_what_they_ask_for() {
     assert_eq!(connections(&[]), (Some(2), Some(68)));
     assert_eq!(connections(&["--port", "12865"]), (Some(1), Some(5)));
     assert_eq!(connections(&["--address", "10.0.0.1"]), (Some(0), Some(0)));
-    // The first four packets come within 581 µs, the fifth after 2.9 ms.
+    // The first four packets arrive within 581 µs, the fifth after 2.9 ms.
     assert_eq!(connections(&["--until", "1ms"]).1, Some(4));
 }
 
@@ -174,7 +174,7 @@ fn without_a_number_the_page_shows_the_largest_connection() {
     assert!(page.contains("what A:2 sent") && !page.contains("what A:1 sent"));
 }
 
-/// `tcpcost trace` with these arguments, its standard output line by line.
+/// Starts `tcpcost trace` with these arguments. Returns the lines of its standard output.
 fn started(args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tcpcost"))
         .args(["trace", "--interval", "10ms"])
@@ -187,9 +187,9 @@ fn started(args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
     (child, stdout.lines().map_while(Result::ok))
 }
 
-/// Ctrl-C.
+/// Sends SIGINT, as Ctrl-C does.
 fn interrupt(child: &Child) {
-    // SAFETY: the child is not waited for yet, so its id is its own.
+    // SAFETY: the child is not yet waited for, so the id names it.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
 }
 
@@ -208,7 +208,7 @@ fn a_file_is_followed_as_it_grows_and_is_replaced_until_ctrl_c() {
             .expect("a look at so many packets");
     };
     until(20);
-    // Half a line is no packet.
+    // Half a packet must not be counted.
     let (whole, half) = (second.concat(), &third.concat()[..30]);
     let mut file = std::fs::OpenOptions::new()
         .append(true)
@@ -272,7 +272,7 @@ fn what_follows_ends_with_the_pipe_or_after_so_many_looks() {
         documents[2],
         serde_json::from_str::<Value>(&at_once.stdout).unwrap()
     );
-    // Standard input is empty here.
+    // Standard input is empty.
     let ran = place.run(&["trace", "--follow", "-"]);
     assert_eq!(
         (ran.code, ran.stderr.as_str()),
@@ -317,7 +317,7 @@ fn an_interface_is_followed_and_agrees_with_what_the_kernel_counted() {
     });
 }
 
-/// VXLAN's header, Ethernet, IPv4 and TCP with one byte.
+/// VXLAN header, Ethernet, IPv4, and TCP with one byte.
 fn in_vxlan() -> Vec<u8> {
     let ip = [
         0x45, 0, 0, 41, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2, 0, 9, 0, 80, 0, 0, 0,
@@ -332,7 +332,7 @@ fn tunnels_pass_the_filter_of_an_interface() {
         let (mut child, looks) = started(&["-i", "lo", "--format=json"]);
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut seen = false;
-        // 20 s and more.
+        // At least 20 s.
         for look in looks.take(2000) {
             let look: Value = serde_json::from_str(&look).unwrap();
             let connection = &look["captures"][0]["connections"][0];
@@ -340,7 +340,7 @@ fn tunnels_pass_the_filter_of_an_interface() {
             if seen {
                 break;
             }
-            // Nobody listens, and ICMP says so at the next call: that is no matter here.
+            // No socket listens, so ICMP makes the next send fail; that does not matter here.
             sender.send_to(&in_vxlan(), "127.0.0.1:4789").ok();
         }
         interrupt(&child);
@@ -352,7 +352,7 @@ fn tunnels_pass_the_filter_of_an_interface() {
     });
 }
 
-/// The kernel's VXLAN over a veth between two namespaces; `false` where it has none.
+/// Makes a VXLAN of the kernel over a veth between two namespaces. False if the kernel has none.
 fn has_vxlan(device: &str, local: Ipv4Addr, remote: Ipv4Addr, inner: &str) -> bool {
     let (local, remote) = (local.to_string(), remote.to_string());
     let add = ["link", "add", "x", "type", "vxlan", "id", "7", "dstport"];
@@ -401,7 +401,7 @@ fn below_a_vxlan_the_inner_connection_is_seen_and_its_tunnel_named() {
         let is_made = has_vxlan("s", SERVER, CLIENT, "10.213.0.2/24");
         let listener = is_made.then(|| TcpListener::bind("10.213.0.2:80").unwrap());
         ready_sender.send(is_made).unwrap();
-        // Where the client could not be made, nobody comes.
+        // No connection comes if the client's device could not be made.
         if let Some(listener) = listener {
             listener.set_nonblocking(true).unwrap();
             let client = until("a connection, or the client's end", || {
@@ -476,8 +476,8 @@ fn two_captures_are_held_against_each_other() {
     assert!(ran.stderr.contains("wants two captures"), "{ran:?}");
 }
 
-/// A connection to a server of this namespace that sends, receives and closes; what the kernel
-/// counted for the client.
+/// Connects to a server in this namespace, sends, receives and closes. Returns the kernel's counts
+/// for the client.
 fn transfer() -> Counts {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -535,8 +535,8 @@ fn a_capture_agrees_with_what_the_kernel_counted() {
             }
             let (of, ack) = (segment.destination, segment.ack);
             if fins.len() == 2 && segment.is_pure_ack() && fins[1] == (of, ack) {
-                // The ACK of the second FIN is the last segment; one of data may come between.
-                // SAFETY: the child is not waited for yet, so its id is its own.
+                // The last segment is the ACK of the second FIN; an ACK of data may come between.
+                // SAFETY: the child is not yet waited for, so the id names it.
                 unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
             }
         });
@@ -546,7 +546,7 @@ fn a_capture_agrees_with_what_the_kernel_counted() {
         let report = Report::new("lo", &reading, Ok(()), &connections);
         let seen = &report.connections[0].ends[0].quantities;
         for (quantity, of_kernel) in counted {
-            // The kernel counts SYN and FIN as bytes that were acknowledged, and the FIN as received.
+            // The kernel counts SYN and FIN as acknowledged bytes, and FIN as a received byte.
             let extra = match quantity {
                 Quantity::ConnBytesAcked => 2,
                 Quantity::ConnBytesReceived => 1,

@@ -1,4 +1,5 @@
-//! `unsafe` is in few files: no crate has any but where a file, or a function, says why.
+//! `unsafe` needs permission: each crate forbids it or denies it, so a file or function with `unsafe`
+//! must allow it.
 
 use std::fs;
 

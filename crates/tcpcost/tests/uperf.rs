@@ -1,4 +1,4 @@
-//! Profiles of uperf by the real binary: run, converted, refused.
+//! Runs, converts and refuses profiles of uperf.
 
 mod common;
 
@@ -32,14 +32,14 @@ const LOOP: &str = r#"<?xml version="1.0"?>
 
 const QUICK: &[&str] = &["--set", "check=on", "--quiet"];
 
-/// Host and text of each operation of a run, with how often it was done.
+/// Operations of a run: host, group, text and count.
 fn operations(record: &Value) -> Vec<(String, String, String, u64)> {
     let mut found = Vec::new();
     for (host, of_host) in record["hosts"].as_object().unwrap() {
         for one in of_host["operations"].as_array().into_iter().flatten() {
             let text = |key: &str| one[key].as_str().unwrap_or_default().to_string();
             let count = one["count"].as_u64().unwrap();
-            // An event loop does not wait for a connection.
+            // An event loop does not wait for a connection, so it has no time for that operation.
             assert_eq!(one["time_hdr"].is_string(), count > 0, "{one}");
             found.push((host.clone(), text("group"), text("operation"), count));
         }
@@ -86,7 +86,7 @@ fn a_profile_runs_as_it_is_and_as_the_study_that_it_is() {
             sent >= 2 * received.saturating_sub(2) && received > 0,
             "{found:?}"
         );
-        // Nothing of what the other side mirrors.
+        // Operations of the mirrored side are not listed.
         assert!(
             found
                 .iter()
@@ -105,7 +105,7 @@ fn a_profile_runs_as_it_is_and_as_the_study_that_it_is() {
     for part in expected {
         assert!(details.stdout.contains(part), "{part}: {}", details.stdout);
     }
-    // There is one cell alone, whose figures are the answer.
+    // The study has one cell, so the report answers with its figures.
     let words: Vec<&str> = details.stdout.split_whitespace().collect();
     let words = words.join(" ");
     for part in ["µs of CPU per transaction", "half of the responses took"] {

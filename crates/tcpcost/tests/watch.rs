@@ -1,4 +1,4 @@
-//! `tcpcost watch` as it is run: lines, JSON, how it ends, with and without privileges.
+//! Runs `tcpcost watch`: lines, JSON, its end, with and without privileges.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn objects(ran: &Ran) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// Runs it as a user without privileges, if we are root.
+/// Runs `watch` as a user without privileges, if we are root.
 fn unprivileged(place: &Place, args: &[&str]) -> Ran {
     let mut command = place.command(args);
     if is_root() {
@@ -38,7 +38,7 @@ fn so_many_lines_are_printed_under_a_header() {
     let rows: Vec<&str> = ran
         .stdout
         .lines()
-        // What else happens on the machine is told under a row.
+        // Other activity of the machine is in a line under the row.
         .filter(|line| !line.starts_with('#') && !line.starts_with("  also, per s: "))
         .collect();
     assert_eq!(rows.len(), 4, "{ran:?}");
@@ -92,7 +92,7 @@ fn as_root_it_counts_skbs_and_exact_time() {
         "{line}"
     );
     assert!(line["payload_sent_bits_per_s"].is_f64(), "{line}");
-    // At the latest our own wake-up is a task switch.
+    // The wake-up of `watch` itself is a task switch, so there is always one.
     assert!(
         line["counts"]["programs"]["self_programs_ns"]
             .as_u64()
@@ -102,8 +102,8 @@ fn as_root_it_counts_skbs_and_exact_time() {
     );
 }
 
-/// Lines of a watch over traffic in a namespace of its own, 1000 bytes there and back, until one is as wanted;
-/// `None` where `is_refused` says so of one.
+/// Watches traffic in a namespace (1000 bytes there and back) until `is_wanted` holds for a line.
+/// `None` if `is_refused` holds for one.
 #[cfg(feature = "bpf")]
 fn line_over_traffic(
     args: &[&str],
@@ -127,7 +127,7 @@ fn line_over_traffic(
     let mut lines_left = 100;
     let line = loop {
         for (client, server) in &mut pairs {
-            // There and back, so that nearly every ACK rides on data.
+            // Bytes go both ways, so that nearly every ACK is on a data segment.
             client.write_all(&[1; 1000]).unwrap();
             server.read_exact(&mut [0; 1000]).unwrap();
             server.write_all(&[1; 1000]).unwrap();
@@ -153,7 +153,7 @@ fn line_over_traffic(
     }
 }
 
-/// Within a hundredth: a look may fall between two counts of one skb.
+/// True within 1 %: a reading may fall between two counts of one skb.
 #[cfg(feature = "bpf")]
 fn is_near(value: &serde_json::Value, expected: f64) -> bool {
     value
@@ -166,7 +166,7 @@ fn lacks_segments(line: &serde_json::Value) -> bool {
     line["refused"].to_string().contains("meter segments")
 }
 
-/// Under a limit that any traffic is above: what is not seen is estimated.
+/// Sampling starts, because traffic exceeds the limit; figures are estimated from the samples.
 #[cfg(feature = "bpf")]
 #[test]
 fn above_its_limit_it_samples_and_the_figures_stay_right() {
@@ -184,15 +184,15 @@ fn above_its_limit_it_samples_and_the_figures_stay_right() {
         let Some(line) = line else { return };
         let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64().unwrap();
         assert!(is_near(&line["skb_bytes_mean"], 1000.0), "{line}");
-        // Each 1000 bytes have 52 or 72 of headers, and few ACKs have none; what was not seen is estimated, and a
-        // busy machine runs other tasks between the two meters.
+        // Each 1000 bytes have 52 or 72 bytes of headers, and some ACKs carry no data. Estimates
+        // have errors, and a busy machine runs other tasks between the two meters.
         let payload = count("segments", "data_skb_bytes_sent");
         let octets = count("netstat", "ip_octets_sent");
         assert!((0.5..1.2).contains(&(payload / octets)), "{line}");
     });
 }
 
-/// Every figure that the kernel's own counts can be held against is theirs.
+/// Compares each figure with the kernel's own counts, where they exist.
 #[cfg(feature = "bpf")]
 #[test]
 fn figures_are_those_of_the_traffic() {
@@ -213,8 +213,8 @@ fn figures_are_those_of_the_traffic() {
             "--address",
             "::1",
         ]);
-        // Both meters read at some µs' distance while traffic goes on; on a busy machine another task may run
-        // between them for milliseconds, so of such a line the next is taken.
+        // Both meters are read some µs apart while traffic continues. On a busy machine another
+        // task may run between them for milliseconds; such a line is passed over.
         let is_near_in_time = |line: &serde_json::Value| {
             let count = |meter: &str, of: &str| line["counts"][meter][of].as_f64();
             count("segments", "data_wire_segments_sent")
@@ -261,7 +261,7 @@ fn figures_are_those_of_the_traffic() {
     });
 }
 
-/// Starts it and gives its output.
+/// Starts `watch`. Returns its standard output.
 fn start(place: &Place, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut child = place.command(args).stdout(Stdio::piped()).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
@@ -269,7 +269,7 @@ fn start(place: &Place, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: the child is ours and not yet waited for, so its id names it.
+    // SAFETY: the child is ours and not yet waited for, so the id names it.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
 
@@ -282,7 +282,7 @@ fn ctrl_c_ends_it_cleanly() {
         out.read_line(&mut line).unwrap();
         signal(&child, number);
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        // Whole lines only.
+        // The output ends with a whole line.
         out.read_to_string(&mut line).unwrap();
         assert!(line.ends_with("}\n"), "{line}");
     }
@@ -373,7 +373,7 @@ fn cpu_time_is_told_by_process_namespace_and_port() {
             break line;
         }
     };
-    // Both ends are this process, so the other end's port is its own as well.
+    // Both ends are in this process, so it also owns the port of the other end.
     let process = row(&line, "processes", "pid", pid).unwrap();
     let served = row(&line, "ports", "port_served", port.into()).unwrap();
     assert!(softirqs(&process) >= softirqs(&served), "{line}");
@@ -388,7 +388,7 @@ fn cpu_time_is_told_by_process_namespace_and_port() {
     let netns = tcpcost_host::namespace::inode().unwrap();
     let namespace = row(&line, "namespaces", "netns", netns).unwrap();
     assert!(softirqs(&namespace) >= softirqs(&served), "{line}");
-    // Owners and host are all that there was, as far as a place was left.
+    // Owners and host add up to all softirq time, if no owner was dropped for lack of a place.
     let rows = line["processes"].as_array().unwrap();
     assert_eq!(rows.last().unwrap()["host"], true, "{line}");
     let told: u64 = rows.iter().filter_map(softirqs).sum();
@@ -432,7 +432,7 @@ fn another_network_namespace_is_watched_by_a_process_in_it() {
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let line: serde_json::Value = serde_json::from_str(ran.stdout.trim()).unwrap();
-    // Nothing is there, whatever goes on beside it.
+    // The namespace has no traffic, whatever the machine does.
     assert_eq!(
         line["counts"]["netstat"]["ip_octets_sent"], 0,
         "{line} {netns:?}"
@@ -484,7 +484,7 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
     args.extend(views);
     let (mut child, out) = start(&place, &args);
     let mut lines = out.lines().map(Result::unwrap);
-    // Bytes until they show: the first look may be before or after the first of them.
+    // Traffic continues until it is shown, because the first reading may be before the first byte.
     let line: serde_json::Value = loop {
         client.write_all(&[1; 1000]).unwrap();
         server.read_exact(&mut [0; 1000]).unwrap();
@@ -518,7 +518,7 @@ fn a_connection_is_told_with_its_process_and_filtered_by_port() {
     );
 }
 
-/// The answer to an HTTP request.
+/// Sends an HTTP request. Returns the answer.
 fn http(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -528,11 +528,11 @@ fn http(address: &str, request: &str) -> String {
     answer
 }
 
-/// A watch that serves metrics, once it has totals; its output and its address.
+/// Starts `watch` with metrics and waits until it has totals. Returns its output and its address.
 fn start_with_metrics(place: &Place) -> (Child, BufReader<ChildStdout>, String) {
     let (child, mut out) = start(place, &["watch", "--interval=100ms", "--metrics", "0"]);
     let (mut address, mut line) = (String::new(), String::new());
-    // A line is shown only after a look, from when on there are totals.
+    // The first line follows a reading, so totals exist from then on.
     while !line.contains("us/KiB cyc") {
         line.clear();
         assert!(out.read_line(&mut line).unwrap() > 0);
@@ -548,7 +548,7 @@ fn metrics_are_served_over_http_while_it_watches() {
     let place = Place::new();
     let (mut child, _out, address) = start_with_metrics(&place);
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    // Who holds connections and asks for nothing shuts nobody out.
+    // Connections without a request do not block other clients.
     let idle: Vec<TcpStream> = (0..40)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
@@ -577,7 +577,7 @@ fn metrics_are_served_over_http_while_it_watches() {
 fn no_scrape_of_twenty_clients_fails() {
     let place = Place::new();
     let (mut child, _out, address) = start_with_metrics(&place);
-    // Those that ask for nothing, or not to the end, take nobody's place.
+    // Clients that send no request, or half of one, do not block other clients.
     let slow = |index: usize| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(&b"GET /metrics"[..index % 12]).unwrap();
@@ -600,7 +600,8 @@ fn no_scrape_of_twenty_clients_fails() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// docs/watch.md, the metrics: their names and the values of their labels.
+/// Compares the metrics in docs/watch.md, their names and values of labels, with the metrics
+/// served.
 #[cfg(feature = "bpf")]
 #[test]
 fn every_documented_metric_is_served_where_all_meters_are() {
@@ -654,8 +655,8 @@ fn on_a_terminal_there_is_a_screen_that_q_ends() {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both descriptors and the size are valid to write and read; null asks for no name and no
-    // modes. On success both are new and ours.
+    // SAFETY: both descriptors and the size are valid; null means no name and no modes. On success
+    // both descriptors are new and ours.
     let (mut near, far) = unsafe {
         let null = std::ptr::null_mut();
         assert_eq!(
@@ -673,7 +674,7 @@ fn on_a_terminal_there_is_a_screen_that_q_ends() {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     let mut is_asked = false;
-    // The kernel says EIO once nobody has the other end any more.
+    // The kernel returns EIO when the other end is closed.
     while let Ok(read @ 1..) = near.read(&mut buffer) {
         seen.extend_from_slice(&buffer[..read]);
         if !is_asked && String::from_utf8_lossy(&seen).contains("overview") {
@@ -684,6 +685,6 @@ fn on_a_terminal_there_is_a_screen_that_q_ends() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let seen = String::from_utf8_lossy(&seen);
     assert!(is_asked, "{seen}");
-    // The screen is left again (xterm's alternate screen off).
+    // xterm's alternate screen is off again.
     assert!(seen.contains("\x1b[?1049l"), "{seen}");
 }

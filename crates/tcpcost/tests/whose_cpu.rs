@@ -1,11 +1,12 @@
-//! Whose CPU pays: in the `netns` bed per-CPU accounting is per-host accounting. A file of its own,
-//! since cargo runs test files one after the other: other tests' packets would be counted too.
+//! CPU time by end: in the bed `netns`, accounting by CPU is accounting by host. The test has a
+//! file of its own, because cargo runs test files one after the other, and the packets of other
+//! tests would be counted too.
 
 mod common;
 
 use common::{Place, STUDY, able, count, environment};
 
-/// Packets that each CPU's network stack has taken in: first column of softnet_stat, hex.
+/// Packets that the network stack of each CPU has taken in: first column of softnet_stat, hex.
 fn processed() -> Vec<u64> {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let first =
@@ -20,7 +21,7 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
     }
     let place = Place::new();
     // The kernel counts received packets by the CPU that took them in. With one skb per MSS there
-    // are so many that whatever else the machine receives does not matter.
+    // are so many that other traffic of the machine does not matter.
     let text = STUDY.replace(
         "[measure]",
         "[bed.client]\nsegmentation = \"per-mss\"\n[measure]",
@@ -43,29 +44,30 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
         let on_servers_cpu = on(1) / (on(0) + on(1));
         (on_servers_cpu, data / (data + acks), record.clone())
     };
-    // Steered, the server's CPU takes in the data and the client's the ACKs. The kernel counts what all
-    // the machine receives, warm-up included: on a busy one another try is of other traffic.
+    // With steering, the server's CPU takes in the data and the client's CPU the ACKs. The kernel
+    // counts all that the machine receives, warm-up included, so a busy machine may need another
+    // try.
     let mut tries = 0;
     let (steered, record) = loop {
         let (steered, data, record) = shares("on");
         tries += 1;
-        // A busy machine cuts a transfer into pieces that are acknowledged one by one: most packets must be
-        // data to tell the two CPUs from each other.
+        // A busy machine cuts a transfer into pieces that are acknowledged one by one. Most packets
+        // must be data to tell the two CPUs apart.
         if data > 0.6 && (steered - data).abs() < 0.15 {
             break (steered, record);
         }
         assert!(tries < 5, "on the server's CPU {steered}, data {data}");
         std::fs::remove_dir_all(place.path("on")).unwrap();
     };
-    // Without steering a veth's receive work stays on the CPU that sent, mostly the client's (data
-    // that an ACK sets off leaves from the server's: the more, the busier the machine).
+    // Without steering, the receive work of a veth stays on the CPU that sent: mostly the client's.
+    // Data released by an ACK leaves from the server's CPU; a busy machine has more of it.
     let (unsteered, _, _) = shares("off");
     assert!(
         unsteered < steered - 0.2,
         "on the server's CPU {unsteered} without steering, {steered} with"
     );
 
-    // How far apart the two CPUs were, unless one was not free for 20 ms.
+    // The core distance is recorded, unless a CPU was not free for 20 ms.
     assert_eq!(
         record["cpu_distances"][0]["cpus"],
         serde_json::json!([{"host": "client", "cpu": 0}, {"host": "server", "cpu": 1}])
@@ -75,7 +77,7 @@ fn a_one_way_transfer_charges_each_end_to_its_own_cpu() {
         assert!(ns.is_null() || ns.as_u64().is_some_and(|ns| ns > 0), "{ns}");
     }
 
-    // And the tasks: each end's threads spent their time while their own CPU was busy.
+    // The threads of each end used CPU time while their own CPU was busy.
     for end in ["client", "server"] {
         let task = count(&record, end, "rusage", "task_user_ns")
             + count(&record, end, "rusage", "task_system_ns");

@@ -1,4 +1,4 @@
-//! The wire with delay and loss in each bed that has one, by the real binary.
+//! Wires with delay and loss in each bed that has one, by the real binary.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn study(workload: &str, bed: &str) -> String {
     study_in("netns", workload, bed)
 }
 
-/// Our own wire, which counts, whatever else the kernel has.
+/// Study over our own wire, which counts packets, whatever wire the kernel has.
 fn study_in(kind: &str, workload: &str, bed: &str) -> String {
     format!(
         "[workload]\ncheck = \"on\"\n{workload}\n[bed]\nkind = \"{kind}\"\ncarrier = \"own\"\n{bed}\n\
@@ -36,7 +36,7 @@ fn what_is_sent_takes_its_time_there_and_back() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let median = document["cells"][0]["estimates"]["response_us_p50"]["median"].as_f64();
-    // 10 ms there and 30 back, and never less: how much more is the machine's.
+    // The delay is 10 ms there and 30 ms back; a busy machine adds to it, but never less.
     let median = median.unwrap_or_else(|| panic!("{}", document["cells"][0]["estimates"]));
     assert!(median >= 40_000.0, "{median} us");
     let record = &place.records("out")[0];
@@ -59,7 +59,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
     let record = &place.records("out")[0];
     assert_eq!(record["outcome"], "measured", "{record}");
     let of = |name: &str| count(record, "client", "wire", name);
-    // Of each a third of what is to be expected at the least: half of the packets are the server's, which come through.
+    // A third of the expected number. Half of the packets are the server's, which are not impaired.
     let third = of("wire_packets") / 2 / 100;
     assert!(third > 0, "{record}");
     for what in ["lost", "duplicated", "reordered"] {
@@ -70,7 +70,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
     }
     assert!(count(record, "client", "netstat", "segments_retransmitted") > 0);
     assert!(count(record, "server", "workload", "payload_bytes_checked") > 0);
-    // Its process ends with the bed's.
+    // The wire's process ends with the bed.
     let wires = || {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let command = |entry: &std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
@@ -84,7 +84,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
     until("the wire is gone", || (!wires()).then_some(()));
 }
 
-/// What became of the only cell's only trial, and the median response time where it has one.
+/// Runs a study with one trial. Returns its record, and the median response time if it has one.
 fn ran(text: &str) -> (serde_json::Value, Option<f64>) {
     let place = Place::new();
     let file = place.write("s.toml", text);
@@ -121,7 +121,7 @@ fn in_memory_each_end_has_its_delay_and_its_losses_are_counted_and_repaired() {
     let lost = count(&record, "client", "wire", "wire_lost_packets");
     let given = count(&record, "client", "wire", "wire_packets");
     assert!(lost > 0 && lost < given / 10, "{lost} of {given}");
-    // What arrives has been on the other end's wire, which has its ACKs alone.
+    // The wire of the sender counts a packet, so the server's wire counts only its ACKs.
     assert!(count(&record, "server", "wire", "wire_packets") < given);
     assert!(count(&record, "client", "tcp_info", "conn_segments_retransmitted") > 0);
     assert!(count(&record, "server", "workload", "payload_bytes_checked") > 0);
@@ -166,8 +166,8 @@ fn each_client_of_a_star_and_each_side_of_a_chain_has_a_wire_of_its_own() {
         "topology = \"star\"\nclients = 2\ndelay = \"5ms\"\n\"client2.delay\" = \"20ms\"",
     );
     let (record, _) = ran(&text);
-    // 5 or 20 ms to the server and 5 back. Single responses may be shorter: a worker that is preempted
-    // between its send and its reading of the clock begins to count late.
+    // The delay is 5 or 20 ms to the server and 5 ms back. A single response may be shorter: a
+    // worker that is preempted between its send and its clock reading begins to count late.
     for (client, delay_ms) in [("client1", 10), ("client2", 25)] {
         let median_ns = median_response_ns(&record, client);
         assert!(
@@ -179,7 +179,7 @@ fn each_client_of_a_star_and_each_side_of_a_chain_has_a_wire_of_its_own() {
             "{client}"
         );
     }
-    // 5 ms from client to relay, 10 on to the server, and as much back.
+    // The delay is 5 ms from client to relay, 10 ms on to the server, and the same back.
     let text = study(
         "kind = \"rr\"\nflows = 2",
         "topology = \"chain\"\nrelay_mode = \"forward\"\ndelay = \"5ms\"\n\"relay.delay\" = \"10ms\"",

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::panic::Location;
 use std::process::{Command, Stdio};
 
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 
 /// Reports that the calling test is skipped, with the reason.
 ///
@@ -47,8 +47,8 @@ pub fn is_root() -> bool {
 #[track_caller]
 pub fn can_make_namespaces() -> bool {
     let why = match namespace::can_make_namespaces() {
-        Ok(Way::Privileged) => return true,
-        Ok(Way::UserNamespace) => "needs root to make network namespaces".to_string(),
+        Ok(NamespaceMethod::Privileged) => return true,
+        Ok(NamespaceMethod::UserNamespace) => "needs root to make network namespaces".to_string(),
         Err(why) => why.to_string(),
     };
     skip(&why);

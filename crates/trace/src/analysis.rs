@@ -4,31 +4,31 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::attempts::{Attempt, Attempts, Begun};
-use crate::connection::{Connection, Ended, Settings};
+use crate::attempts::{Attempt, AttemptResult, Attempts};
+use crate::connection::{Connection, ConnectionEnd, Settings};
 use crate::evidence::Evidence;
-use crate::read::{Broken, Reading, Sink};
+use crate::read::{ReadFailure, Reading, Sink};
 use crate::report::Report;
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::watch::Watch;
 
 /// Point in time of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum CaptureTime {
     /// Time after the first packet, ns.
     AfterFirst(u64),
     /// Time since the epoch, ns.
     At(u64),
 }
 
-impl Moment {
+impl CaptureTime {
     /// True if the moment is not after this segment's time. A segment without a timestamp has the
     /// time of the first.
     fn is_over(self, segment: &Segment, first_ns: u64) -> bool {
         let at_ns = segment.at_ns.unwrap_or(first_ns);
         match self {
-            Moment::AfterFirst(ns) => at_ns.saturating_sub(first_ns) >= ns,
-            Moment::At(ns) => at_ns >= ns,
+            CaptureTime::AfterFirst(ns) => at_ns.saturating_sub(first_ns) >= ns,
+            CaptureTime::At(ns) => at_ns >= ns,
         }
     }
 }
@@ -41,9 +41,9 @@ pub struct Filter {
     /// Ports, one of which one end must have. Empty: any.
     pub ports: Vec<u16>,
     /// Start: segments captured then or later pass. `None`: the start of the capture.
-    pub from: Option<Moment>,
+    pub from: Option<CaptureTime>,
     /// End: segments captured before pass. `None`: the end of the capture.
-    pub until: Option<Moment>,
+    pub until: Option<CaptureTime>,
 }
 
 impl Filter {
@@ -115,7 +115,12 @@ impl<W: Watch> Analysis<W> {
     }
 
     /// Reports the findings so far, as if the capture ended here. The analysis can go on.
-    pub fn report(&self, file: &str, reading: &Reading, outcome: Result<(), &Broken>) -> Report {
+    pub fn report(
+        &self,
+        file: &str,
+        reading: &Reading,
+        outcome: Result<(), &ReadFailure>,
+    ) -> Report {
         let mut evidence = self.let_go.clone();
         let open = self.attempts.open();
         let (shown, others) =
@@ -160,7 +165,10 @@ impl<W: Watch> Analysis<W> {
         let mut order: Vec<usize> = (0..self.connections.len()).collect();
         order.sort_by_key(|&place| {
             let connection = &self.connections[place];
-            (connection.ended() == Ended::NotSeen, connection.last_ns)
+            (
+                connection.ended() == ConnectionEnd::NotSeen,
+                connection.last_ns,
+            )
         });
         order.truncate(self.connections.len() - self.most * 3 / 4);
         let mut goes = vec![false; self.connections.len()];
@@ -191,7 +199,7 @@ impl<W: Watch> Analysis<W> {
         self,
         file: &str,
         reading: &Reading,
-        outcome: Result<(), &Broken>,
+        outcome: Result<(), &ReadFailure>,
     ) -> (Report, W) {
         let (connections, evidence, watch) = self.into_parts();
         let connections = connections.iter().map(Cow::Borrowed);
@@ -266,13 +274,13 @@ impl<W: Watch> Analysis<W> {
         let (begun, is_another) = self.attempts.on_segment(ends, segment, self.begun);
         self.begun += usize::from(is_another);
         let attempt = match begun {
-            Begun::Held(over) => {
+            AttemptResult::Held(over) => {
                 if let Some(over) = over {
                     self.settle(&over);
                 }
                 return;
             }
-            Begun::Connection(attempt) => attempt,
+            AttemptResult::Connection(attempt) => attempt,
         };
         if self.connections.len() >= self.most {
             self.let_go();

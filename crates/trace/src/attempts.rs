@@ -35,7 +35,7 @@ impl Attempt {
 }
 
 /// Result for a segment that belongs to no connection.
-pub(crate) enum Begun {
+pub(crate) enum AttemptResult {
     /// The segment is held. `Some` is another handshake that failed: an older one between the same
     /// ends, or the oldest, which had to make room.
     Held(Option<Attempt>),
@@ -59,7 +59,7 @@ impl Attempts {
         key: Key,
         segment: &Segment,
         place: usize,
-    ) -> (Begun, bool) {
+    ) -> (AttemptResult, bool) {
         let is_handshake = segment.any(flag::SYN | flag::RST) && segment.payload == 0;
         let mut over = None;
         if let Some(attempt) = self.open.get_mut(&key) {
@@ -67,12 +67,12 @@ impl Attempts {
                 if !is_handshake {
                     let mut attempt = self.open.remove(&key).expect("it was found");
                     attempt.segments.push(*segment);
-                    return (Begun::Connection(attempt), false);
+                    return (AttemptResult::Connection(attempt), false);
                 }
                 if attempt.segments.len() < PACKETS_MOST {
                     attempt.segments.push(*segment);
                 }
-                return (Begun::Held(None), false);
+                return (AttemptResult::Held(None), false);
             }
             over = self.open.remove(&key);
         }
@@ -81,7 +81,7 @@ impl Attempts {
             segments: vec![*segment],
         };
         if !segment.any(flag::SYN) {
-            return (Begun::Connection(attempt), true);
+            return (AttemptResult::Connection(attempt), true);
         }
         self.open.insert(key, attempt);
         self.order.push_back((place, key));
@@ -93,7 +93,7 @@ impl Attempts {
             self.order
                 .retain(|(place, key)| open.get(key).is_some_and(|held| held.place == *place));
         }
-        (Begun::Held(over), true)
+        (AttemptResult::Held(over), true)
     }
 
     /// True if a handshake between these ends is open.

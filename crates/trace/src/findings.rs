@@ -40,7 +40,7 @@ struct Kind {
     /// Name for scripts.
     id: &'static str,
     /// Quantity that the share refers to.
-    whole: Whole,
+    whole: ShareBase,
     /// Description of `part`, for docs/trace.md.
     #[cfg_attr(not(test), allow(dead_code, reason = "the test of the page reads it"))]
     evidence: &'static str,
@@ -54,26 +54,26 @@ struct Kind {
 
 /// Quantity that shares refer to.
 #[derive(Clone, Copy)]
-enum Whole {
+enum ShareBase {
     Time,
     Packets,
     Connections,
 }
 
-impl Whole {
+impl ShareBase {
     fn name(self) -> &'static str {
         match self {
-            Whole::Time => "the time in which connections were not idle",
-            Whole::Packets => "all captured packets",
-            Whole::Connections => "all connections",
+            ShareBase::Time => "the time in which connections were not idle",
+            ShareBase::Packets => "all captured packets",
+            ShareBase::Connections => "all connections",
         }
     }
 
     fn of(self, evidence: &Evidence) -> f64 {
         match self {
-            Whole::Time => evidence.waited_ns(),
-            Whole::Packets => evidence.total.captured_packets as f64,
-            Whole::Connections => evidence.connections as f64,
+            ShareBase::Time => evidence.waited_ns(),
+            ShareBase::Packets => evidence.total.captured_packets as f64,
+            ShareBase::Connections => evidence.connections as f64,
         }
     }
 }

@@ -4,17 +4,17 @@ use std::io::Read;
 
 use crate::bytes::Bytes;
 use crate::compressed::decompressed;
-use crate::read::{Broken, Form, Reading, Sink};
+use crate::read::{CaptureFormat, ReadFailure, Reading, Sink};
 use crate::{pcap, pcapng, tcpdump};
 
 /// Reads a capture to its end: pcap, pcapng or tcpdump's text, uncompressed or compressed by gzip,
 /// zstd, lz4 or xz. The first bytes decide each. No seek is needed, so a pipe will do.
 ///
 /// Returns what was read, and why reading stopped if it stopped before the end.
-pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result<(), ReadFailure>) {
     let mut reading = Reading::default();
     let outcome = decompressed(Box::new(input))
-        .map_err(|error| Broken::io(0, &error))
+        .map_err(|error| ReadFailure::io(0, &error))
         .and_then(|input| read_plain(Bytes::new(input), sink, &mut reading));
     (reading, outcome)
 }
@@ -24,7 +24,7 @@ pub fn read<'r>(input: impl Read + 'r, sink: &mut impl Sink) -> (Reading, Result
 ///
 /// The input may return [`WouldBlock`](std::io::ErrorKind::WouldBlock) now and then, which gives
 /// the sink its turn.
-pub fn follow(input: impl Read, sink: &mut impl Sink) -> (Reading, Result<(), Broken>) {
+pub fn follow(input: impl Read, sink: &mut impl Sink) -> (Reading, Result<(), ReadFailure>) {
     let mut reading = Reading::default();
     let outcome = read_plain(Bytes::new(input), sink, &mut reading);
     (reading, outcome)
@@ -34,35 +34,35 @@ fn read_plain<R: Read>(
     mut bytes: Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     bytes
         .fill(4, sink, reading)
-        .map_err(|error| Broken::io(0, &error))?;
+        .map_err(|error| ReadFailure::io(0, &error))?;
     let outcome = match bytes.held() {
-        [] => Err(Broken::new(0, "empty")),
+        [] => Err(ReadFailure::new(0, "empty")),
         held if pcap::Order::of(held).is_some() => {
-            reading.form = Some(Form::Pcap);
+            reading.form = Some(CaptureFormat::Pcap);
             pcap::read(&mut bytes, sink, reading)
         }
         [0x0a, 0x0d, 0x0d, 0x0a, ..] => {
-            reading.form = Some(Form::Pcapng);
+            reading.form = Some(CaptureFormat::Pcapng);
             pcapng::read(&mut bytes, sink, reading)
         }
         held if held
             .iter()
             .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) =>
         {
-            reading.form = Some(Form::TcpdumpText);
+            reading.form = Some(CaptureFormat::TcpdumpText);
             tcpdump::read(&mut bytes, sink, reading)
         }
         [0x1f, 0x8b, ..]
         | [0x28, 0xb5, 0x2f, 0xfd, ..]
         | [0x04, 0x22, 0x4d, 0x18, ..]
-        | [0xfd, b'7', b'z', b'X', ..] => Err(Broken::new(
+        | [0xfd, b'7', b'z', b'X', ..] => Err(ReadFailure::new(
             0,
             "compressed once more, or followed: decompress it first",
         )),
-        [b's', b'n', b'o', b'o', b'p', ..] => Err(Broken::new(
+        [b's', b'n', b'o', b'o', b'p', ..] => Err(ReadFailure::new(
             0,
             "snoop's form is not read: editcap -F pcap makes it a pcap",
         )),
@@ -73,7 +73,7 @@ fn read_plain<R: Read>(
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
             let what = format!("neither pcap, pcapng nor tcpdump's text: begins with {magic}");
-            Err(Broken::new(0, what))
+            Err(ReadFailure::new(0, what))
         }
     };
     reading.bytes = bytes.offset();

@@ -56,9 +56,9 @@ mod waits;
 mod watch;
 
 pub use acks::AckCoverage;
-pub use analysis::{Analysis, Filter, Moment};
+pub use analysis::{Analysis, CaptureTime, Filter};
 pub use compare::{CauseRow, Causes, Pair, PairedConnection, PairedDirection, Passed};
-pub use connection::{Began, Connection, Ended, Handshake, Settings};
+pub use connection::{Connection, ConnectionEnd, ConnectionStart, Handshake, Settings};
 pub use counts::DirectionCounts;
 pub use direction::{Direction, SynOptions};
 pub use findings::Finding;
@@ -73,12 +73,12 @@ pub use mss::{Mss, MssSource};
 pub use opening::OpeningWatch;
 pub use packet::segment as parse;
 pub use policy::{Policy, PolicyGuess};
-pub use read::{Broken, Form, Names, Reading, Sink};
+pub use read::{CaptureFormat, Names, ReadFailure, Reading, Sink};
 pub use report::{
     ConnectionReport, Distribution, EndReport, PerMib, Report, SCHEMA_VERSION, counts_at,
 };
 pub use rtt::Rtt;
-pub use segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
+pub use segment::{Endpoint, Host, Options, PacketDirection, Segment, Skipped, flag};
 pub use text::{connection_text, text};
 pub use tunnels::Tunnel;
 pub use waits::{CapturedAt, Wait, Waits};

@@ -55,7 +55,7 @@ impl Link {
 
 /// Content after a link's headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum LinkPayload {
     /// IP header at this offset.
     Ip(usize),
     /// Another protocol, or encrypted data.
@@ -68,11 +68,11 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
 /// Finds the IP header in a frame of this link type.
-pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
+pub(crate) fn find(link: Link, frame: &[u8]) -> LinkPayload {
     match link {
         Link::Ethernet => ethertype(frame, 12),
-        Link::Null => Found::Ip(4),
-        Link::Raw => Found::Ip(0),
+        Link::Null => LinkPayload::Ip(4),
+        Link::Raw => LinkPayload::Ip(0),
         Link::Cooked1 => cooked(frame, 14, 16),
         Link::Cooked2 => cooked(frame, 0, 20),
         Link::Ppp => ppp(frame, 0),
@@ -81,22 +81,22 @@ pub(crate) fn find(link: Link, frame: &[u8]) -> Found {
         Link::Wireless => wireless(frame, 0),
         Link::Radiotap => match le16(frame, 2) {
             Some(length) => wireless(frame, usize::from(length)),
-            None => Found::Cut,
+            None => LinkPayload::Cut,
         },
         Link::NetfilterLog => netfilter_log(frame),
         Link::InfiniBand => infiniband(frame),
-        Link::Unknown(_) => Found::NotIp,
+        Link::Unknown(_) => LinkPayload::NotIp,
     }
 }
 
 /// Finds the IP header from the type field at `at`.
-pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
+pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> LinkPayload {
     loop {
         let Some(kind) = be16(frame, at) else {
-            return Found::Cut;
+            return LinkPayload::Cut;
         };
         match kind {
-            IPV4 | IPV6 => return Found::Ip(at + 2),
+            IPV4 | IPV6 => return LinkPayload::Ip(at + 2),
             // 802.1Q, 802.1ad, and QinQ's older number.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             0x8847 | 0x8848 => return mpls(frame, at + 2),
@@ -109,101 +109,101 @@ pub(crate) fn ethertype(frame: &[u8], mut at: usize) -> Found {
                 Ok(inner) => at = inner,
                 Err(found) => return found,
             },
-            _ => return Found::NotIp,
+            _ => return LinkPayload::NotIp,
         }
     }
 }
 
 /// FDDI: frame control and two addresses, then LLC if it carries data (RFC 1390).
-fn fddi(frame: &[u8]) -> Found {
+fn fddi(frame: &[u8]) -> LinkPayload {
     match frame.first() {
         Some(0x50..=0x5f) => match llc(frame, 13) {
             Ok(at) => ethertype(frame, at),
             Err(found) => found,
         },
-        Some(_) => Found::NotIp,
-        None => Found::Cut,
+        Some(_) => LinkPayload::NotIp,
+        None => LinkPayload::Cut,
     }
 }
 
 /// LLC with SNAP (RFC 1042): offset of the type field.
-fn llc(frame: &[u8], at: usize) -> Result<usize, Found> {
+fn llc(frame: &[u8], at: usize) -> Result<usize, LinkPayload> {
     match frame.get(at..at + 8) {
         Some([0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, ..]) => Ok(at + 6),
         // The LSAP number of IP.
-        Some([6, 6, 3, ..]) => Err(Found::Ip(at + 3)),
-        Some(_) => Err(Found::NotIp),
-        None => Err(Found::Cut),
+        Some([6, 6, 3, ..]) => Err(LinkPayload::Ip(at + 3)),
+        Some(_) => Err(LinkPayload::NotIp),
+        None => Err(LinkPayload::Cut),
     }
 }
 
 /// MPLS labels up to the bottom of the stack (RFC 3032). Only the first bytes after them show what
 /// follows.
-pub(crate) fn mpls(frame: &[u8], mut at: usize) -> Found {
+pub(crate) fn mpls(frame: &[u8], mut at: usize) -> LinkPayload {
     loop {
         let Some(label) = frame.get(at..at + 4) else {
-            return Found::Cut;
+            return LinkPayload::Cut;
         };
         at += 4;
         if label[2] & 1 == 0 {
             continue;
         }
         return match frame.get(at).map(|byte| byte >> 4) {
-            Some(4 | 6) => Found::Ip(at),
+            Some(4 | 6) => LinkPayload::Ip(at),
             // A pseudowire's control word (RFC 4385), then Ethernet.
             Some(0) => ethertype(frame, at + 4 + 12),
-            Some(_) => Found::NotIp,
-            None => Found::Cut,
+            Some(_) => LinkPayload::NotIp,
+            None => LinkPayload::Cut,
         };
     }
 }
 
 /// PPP (RFC 1661), with or without address and control bytes; its protocol is in two bytes, or
 /// compressed to one.
-pub(crate) fn ppp(frame: &[u8], at: usize) -> Found {
+pub(crate) fn ppp(frame: &[u8], at: usize) -> LinkPayload {
     let at = match frame.get(at..at + 2) {
         Some([0xff, 3]) => at + 2,
         _ => at,
     };
     match frame.get(at..at + 2) {
-        Some([0, 0x21 | 0x57]) => Found::Ip(at + 2),
-        Some([0x21 | 0x57, _]) => Found::Ip(at + 1),
+        Some([0, 0x21 | 0x57]) => LinkPayload::Ip(at + 2),
+        Some([0x21 | 0x57, _]) => LinkPayload::Ip(at + 1),
         // MPLS, unicast and multicast.
         Some([2, 0x81 | 0x83]) => mpls(frame, at + 2),
-        Some(_) => Found::NotIp,
-        None => Found::Cut,
+        Some(_) => LinkPayload::NotIp,
+        None => LinkPayload::Cut,
     }
 }
 
-fn cooked(frame: &[u8], protocol_at: usize, header: usize) -> Found {
+fn cooked(frame: &[u8], protocol_at: usize, header: usize) -> LinkPayload {
     match be16(frame, protocol_at) {
-        Some(IPV4 | IPV6) => Found::Ip(header),
+        Some(IPV4 | IPV6) => LinkPayload::Ip(header),
         // The type of a tagged packet is after the tag.
         Some(0x8100 | 0x88a8) => ethertype(frame, header + 2),
         Some(0x8847 | 0x8848) => mpls(frame, header),
         Some(0x8864) => ppp(frame, header + 6),
-        Some(_) => Found::NotIp,
-        None => Found::Cut,
+        Some(_) => LinkPayload::NotIp,
+        None => LinkPayload::Cut,
     }
 }
 
 /// 802.11: data frames that are not encrypted. Only the first part of an aggregate (A-MSDU) is
 /// read.
-fn wireless(frame: &[u8], start: usize) -> Found {
+fn wireless(frame: &[u8], start: usize) -> LinkPayload {
     let Some(control) = le16(frame, start) else {
-        return Found::Cut;
+        return LinkPayload::Cut;
     };
     let (kind, subtype) = (control >> 2 & 3, control >> 4 & 15);
     let (to_ap, from_ap) = (control & 0x100 != 0, control & 0x200 != 0);
     let (encrypted, ordered) = (control & 0x4000 != 0, control & 0x8000 != 0);
     // Subtypes with this bit carry no data.
     if kind != 2 || subtype & 4 != 0 || encrypted {
-        return Found::NotIp;
+        return LinkPayload::NotIp;
     }
     let mut at = start + 24 + if to_ap && from_ap { 6 } else { 0 };
     if subtype & 8 != 0 {
         let Some(quality) = le16(frame, at) else {
-            return Found::Cut;
+            return LinkPayload::Cut;
         };
         at += if ordered { 6 } else { 2 };
         if quality & 0x80 != 0 {
@@ -222,16 +222,16 @@ fn wireless(frame: &[u8], start: usize) -> Found {
 /// before it, as in Solaris captures: the global route header, or the receiver's address in the
 /// second half. The registry of link types names only the RFC, so the header may also be at the
 /// start.
-fn infiniband(frame: &[u8]) -> Found {
-    let mut found = Found::Cut;
+fn infiniband(frame: &[u8]) -> LinkPayload {
+    let mut found = LinkPayload::Cut;
     for at in [40, 0] {
         let kind = match (be16(frame, at), frame.get(at + 4)) {
             (Some(kind), Some(first)) => (kind, first >> 4),
             _ => continue,
         };
         found = match kind {
-            (IPV4, 4) | (IPV6, 6) => return Found::Ip(at + 4),
-            _ => Found::NotIp,
+            (IPV4, 4) | (IPV6, 6) => return LinkPayload::Ip(at + 4),
+            _ => LinkPayload::NotIp,
         };
     }
     found
@@ -239,7 +239,7 @@ fn infiniband(frame: &[u8]) -> Found {
 
 /// NFLOG: four bytes, then values after their length and type, in the byte order of the capturing
 /// host.
-fn netfilter_log(frame: &[u8]) -> Found {
+fn netfilter_log(frame: &[u8]) -> LinkPayload {
     const PAYLOAD: u16 = 9;
     for big in [false, true] {
         let u16_at = |at| {
@@ -252,7 +252,7 @@ fn netfilter_log(frame: &[u8]) -> Found {
         let mut at = 4;
         while let (Some(length), Some(kind)) = (u16_at(at), u16_at(at + 2)) {
             if kind & 0x7fff == PAYLOAD {
-                return Found::Ip(at + 4);
+                return LinkPayload::Ip(at + 4);
             }
             if length < 4 {
                 break;
@@ -260,7 +260,7 @@ fn netfilter_log(frame: &[u8]) -> Found {
             at += usize::from(length).next_multiple_of(4);
         }
     }
-    Found::Cut
+    LinkPayload::Cut
 }
 
 pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {

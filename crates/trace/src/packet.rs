@@ -6,9 +6,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::links::{self, Found, Link, be16};
-use crate::segment::{Endpoint, Host, Options, Segment, Skipped, Way, flag};
-use crate::tunnels::{self, DEPTH_MOST, Inner, Tunnel};
+use crate::links::{self, Link, LinkPayload, be16};
+use crate::segment::{Endpoint, Host, Options, PacketDirection, Segment, Skipped, flag};
+use crate::tunnels::{self, DEPTH_MOST, Tunnel, TunnelPayload};
 
 /// Parses the segment in a captured frame. `wire_len`: length of the frame before it was cut,
 /// bytes. `None` if the frame holds no segment; the reason is counted in `skipped`.
@@ -48,8 +48,8 @@ fn behind_link(
     skipped: &mut Skipped,
 ) -> Option<Segment> {
     let ip_at = match links::find(link, frame) {
-        Found::Ip(at) => at,
-        Found::NotIp => {
+        LinkPayload::Ip(at) => at,
+        LinkPayload::NotIp => {
             let reason = match link {
                 Link::Unknown(_) => &mut skipped.link_unknown,
                 _ => &mut skipped.not_ip,
@@ -57,7 +57,7 @@ fn behind_link(
             *reason += 1;
             return None;
         }
-        Found::Cut => {
+        LinkPayload::Cut => {
             skipped.headers_cut += 1;
             return None;
         }
@@ -72,7 +72,7 @@ fn behind_link(
         // Changing a segment copies it: 5 % of all instructions.
         Link::Cooked1 | Link::Cooked2 => found.map(|mut segment| {
             if link == Link::Cooked1 {
-                segment.way = way(frame);
+                segment.direction = direction(frame);
             } else {
                 segment.interface = be16(frame, 6).map_or(0, u32::from);
             }
@@ -115,7 +115,7 @@ fn within(
     skipped: &mut Skipped,
 ) -> Option<Segment> {
     let inner = tunnels::inner(protocol, rest).filter(|_| depth < DEPTH_MOST);
-    let Some(Inner::Ip(tunnel, at)) = inner else {
+    let Some(TunnelPayload::Ip(tunnel, at)) = inner else {
         skipped.not_tcp += 1;
         return None;
     };
@@ -132,11 +132,11 @@ fn within(
 
 /// Way of a packet in Linux cooked capture, version 1, from its first two bytes: 4 means sent by
 /// this host.
-fn way(frame: &[u8]) -> Way {
+fn direction(frame: &[u8]) -> PacketDirection {
     match be16(frame, 0) {
-        Some(4) => Way::Out,
-        Some(0) => Way::In,
-        _ => Way::Unknown,
+        Some(4) => PacketDirection::Out,
+        Some(0) => PacketDirection::In,
+        _ => PacketDirection::Unknown,
     }
 }
 
@@ -178,7 +178,7 @@ fn ipv4_other(
     let is_first = u16::from_be_bytes([head[6], head[7]]) & 0x1fff == 0;
     let mut rest = ip.get(header..).filter(|_| is_first).unwrap_or_default();
     let is_authenticated = protocol == 51;
-    if let Some(Inner::Protocol(next, length)) = tunnels::inner(protocol, rest) {
+    if let Some(TunnelPayload::Protocol(next, length)) = tunnels::inner(protocol, rest) {
         (protocol, header) = (next, header + length);
         rest = rest.get(length..).unwrap_or_default();
     }
@@ -388,7 +388,7 @@ fn made(head: &[u8; 20], around: Around, options: Options) -> Segment {
         ip_id: around.ip_id,
         hop_limit: around.hop_limit,
         interface: 0,
-        way: Way::Unknown,
+        direction: PacketDirection::Unknown,
         tunnel: None,
         frame: 0,
         payload: around.payload,

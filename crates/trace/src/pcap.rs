@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::bytes::{Bytes, LONGEST};
 use crate::links::Link;
 use crate::packet::segment;
-use crate::read::{Broken, Reading, Sink};
+use crate::read::{ReadFailure, Reading, Sink};
 
 /// Byte order, unit of timestamps and layout of a file, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +51,13 @@ pub(crate) fn read<R: Read>(
     bytes: &mut Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let held = bytes
         .fill(FILE_HEADER, sink, reading)
-        .map_err(|error| Broken::io(0, &error))?;
+        .map_err(|error| ReadFailure::io(0, &error))?;
     let order = Order::of(bytes.held());
     let (Some(mut order), true) = (order, held >= FILE_HEADER) else {
-        return Err(Broken::new(0, "ends within the header of the file"));
+        return Err(ReadFailure::new(0, "ends within the header of the file"));
     };
     let version = [4, 6].map(|at| {
         let number = u16::from_le_bytes([bytes.held()[at], bytes.held()[at + 1]]);
@@ -95,16 +95,16 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
     order: Order,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let mut want = HEADER;
     loop {
         let held = bytes
             .fill(want, sink, reading)
-            .map_err(|error| Broken::io(bytes.offset(), &error))?;
+            .map_err(|error| ReadFailure::io(bytes.offset(), &error))?;
         if held < want {
             return match held {
                 0 => Ok(()),
-                _ => Err(Broken::new(bytes.offset(), "ends within a packet")),
+                _ => Err(ReadFailure::new(bytes.offset(), "ends within a packet")),
             };
         }
         let mut rest = bytes.held();
@@ -120,7 +120,7 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
             if captured > LONGEST - HEADER {
                 let consumed = before - rest.len();
                 bytes.consume(consumed);
-                return Err(Broken::new(
+                return Err(ReadFailure::new(
                     bytes.offset(),
                     format!("a packet of {captured} bytes"),
                 ));

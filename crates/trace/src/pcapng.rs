@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::bytes::{Bytes, LONGEST};
 use crate::links::Link;
 use crate::packet::segment;
-use crate::read::{Broken, Reading, Sink};
+use crate::read::{ReadFailure, Reading, Sink};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -66,15 +66,15 @@ pub(crate) fn read<R: Read>(
     bytes: &mut Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let mut big = false;
     let mut interfaces: Vec<Interface> = Vec::new();
     loop {
         let offset = bytes.offset();
-        let broken = |what: &str| Err(Broken::new(offset, what));
+        let broken = |what: &str| Err(ReadFailure::new(offset, what));
         let held = bytes
             .fill(12, sink, reading)
-            .map_err(|error| Broken::io(offset, &error))?;
+            .map_err(|error| ReadFailure::io(offset, &error))?;
         let head = match bytes.held().first_chunk::<12>() {
             Some(head) => *head,
             None if held == 0 => return Ok(()),
@@ -93,11 +93,14 @@ pub(crate) fn read<R: Read>(
             fields.u32(4).unwrap_or(0) as usize,
         );
         if length < 12 || length % 4 != 0 || length > LONGEST {
-            return Err(Broken::new(offset, format!("a block of {length} bytes")));
+            return Err(ReadFailure::new(
+                offset,
+                format!("a block of {length} bytes"),
+            ));
         }
         if bytes
             .fill(length, sink, reading)
-            .map_err(|error| Broken::io(offset, &error))?
+            .map_err(|error| ReadFailure::io(offset, &error))?
             < length
         {
             return broken("ends within a block");

@@ -31,7 +31,7 @@ impl<F: FnMut(&Segment)> Sink for F {
 /// Format of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub enum CaptureFormat {
     /// libpcap's format.
     Pcap,
     /// pcapng.
@@ -49,7 +49,7 @@ pub type Names = Vec<Printable>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Format. `None` until it is known.
-    pub form: Option<Form>,
+    pub form: Option<CaptureFormat>,
     /// Number of packets, or of lines of a text.
     pub packets: u64,
     /// Bytes of the capture, after decompression.
@@ -88,30 +88,30 @@ impl Reading {
 
 /// Error that stopped reading before the end. Results until then are valid.
 #[derive(Debug)]
-pub struct Broken {
+pub struct ReadFailure {
     /// Offset of the error, bytes after decompression.
     pub offset: u64,
     /// Description of the error.
     pub what: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ReadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at byte {}: {}", self.offset, self.what)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for ReadFailure {}
 
-impl Broken {
-    pub(crate) fn new(offset: u64, what: impl Into<String>) -> Broken {
-        Broken {
+impl ReadFailure {
+    pub(crate) fn new(offset: u64, what: impl Into<String>) -> ReadFailure {
+        ReadFailure {
             offset,
             what: what.into(),
         }
     }
 
-    pub(crate) fn io(offset: u64, error: &io::Error) -> Broken {
-        Broken::new(offset, format!("read: {error}"))
+    pub(crate) fn io(offset: u64, error: &io::Error) -> ReadFailure {
+        ReadFailure::new(offset, format!("read: {error}"))
     }
 }

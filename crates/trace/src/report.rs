@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_counts::{Counts, Figure, MeterName, Printable, Quantity, Source};
 
-use crate::connection::{Began, Connection, Ended, Handshake};
+use crate::connection::{Connection, ConnectionEnd, ConnectionStart, Handshake};
 use crate::counts::DirectionCounts;
 use crate::direction::{Direction, SynOptions};
 use crate::evidence::Evidence;
@@ -15,7 +15,7 @@ use crate::handshakes::Handshakes;
 use crate::histogram::Histogram;
 use crate::mss::Mss;
 use crate::policy::PolicyGuess;
-use crate::read::{Broken, Form, Names, Reading};
+use crate::read::{CaptureFormat, Names, ReadFailure, Reading};
 use crate::segment::{Skipped, endpoint_name};
 use crate::tunnels::Tunnel;
 use crate::waits::{CapturedAt, Waits};
@@ -29,7 +29,7 @@ pub struct Report {
     /// Name of the file, `-` for standard input.
     pub file: Printable,
     /// Format. `None` if it is unknown.
-    pub form: Option<Form>,
+    pub form: Option<CaptureFormat>,
     /// Number of packets, or of lines of a text.
     pub packets: u64,
     /// Bytes after decompression.
@@ -99,9 +99,9 @@ pub struct ConnectionReport {
     /// Number, from 1.
     pub number: usize,
     /// Start of the connection.
-    pub began: Began,
+    pub began: ConnectionStart,
     /// End of the connection.
-    pub ended: Ended,
+    pub ended: ConnectionEnd,
     /// Time of the first packet, ns since the epoch. `None` if the capture has no times.
     pub first_ns: Option<u64>,
     /// Time from the first packet to the last, ns. `None` if the capture has no times.
@@ -220,7 +220,7 @@ impl Report {
     pub fn new(
         file: &str,
         reading: &Reading,
-        outcome: Result<(), &Broken>,
+        outcome: Result<(), &ReadFailure>,
         connections: &[Connection],
     ) -> Report {
         let connections = connections.iter().map(Cow::Borrowed);
@@ -240,7 +240,7 @@ impl Report {
     pub(crate) fn build<'c>(
         file: &str,
         reading: &Reading,
-        outcome: Result<(), &Broken>,
+        outcome: Result<(), &ReadFailure>,
         mut evidence: Evidence,
         connections: impl Iterator<Item = Cow<'c, Connection>>,
     ) -> Report {

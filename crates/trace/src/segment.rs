@@ -94,7 +94,7 @@ pub struct Options {
 /// Way of a packet relative to the capturing host, used where nothing else distinguishes interfaces
 /// (Linux cooked, version 1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum PacketDirection {
     /// Unknown, or not needed because the interface is known.
     #[default]
     Unknown,
@@ -128,7 +128,7 @@ pub struct Segment {
     /// Interface of the capture, as far as known. Equal numbers are one interface.
     pub interface: u32,
     /// Way of the packet at that interface.
-    pub way: Way,
+    pub direction: PacketDirection,
     /// Innermost tunnel that carried the segment. `None` without a tunnel.
     pub tunnel: Option<Tunnel>,
     /// Number of the packet in the capture, from 1: Wireshark's `frame.number`.

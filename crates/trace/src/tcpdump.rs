@@ -18,8 +18,8 @@ use self::forms::{new_form, numbered, old_form};
 use tcpcost_counts::Printable;
 
 use crate::bytes::Bytes;
-use crate::read::{Broken, Names, Reading, Sink};
-use crate::segment::{Endpoint, Host, Segment, Way, flag};
+use crate::read::{Names, ReadFailure, Reading, Sink};
+use crate::segment::{Endpoint, Host, PacketDirection, Segment, flag};
 
 /// Limit of a line, bytes. Longer lines are cut; tcpdump prints no segment that long.
 const LONGEST_LINE: usize = 16 << 10;
@@ -29,7 +29,7 @@ pub(crate) fn read<R: Read>(
     bytes: &mut Bytes<R>,
     sink: &mut impl Sink,
     reading: &mut Reading,
-) -> Result<(), Broken> {
+) -> Result<(), ReadFailure> {
     let mut text = Text::default();
     let mut understood = false;
     loop {
@@ -37,7 +37,7 @@ pub(crate) fn read<R: Read>(
         let length = loop {
             let held = bytes
                 .fill(want, sink, reading)
-                .map_err(|error| Broken::io(bytes.offset(), &error))?;
+                .map_err(|error| ReadFailure::io(bytes.offset(), &error))?;
             let seen = want.saturating_sub(1);
             let tail = bytes.held().get(seen..).unwrap_or_default();
             if let Some(newline) = tail.iter().position(|byte| *byte == b'\n') {
@@ -74,7 +74,7 @@ pub(crate) fn read<R: Read>(
     if understood {
         Ok(())
     } else {
-        Err(Broken::new(
+        Err(ReadFailure::new(
             0,
             "a text without a TCP segment as tcpdump prints it",
         ))
@@ -213,7 +213,7 @@ impl Text {
             ip_id,
             hop_limit: 0,
             interface: 0,
-            way: Way::Unknown,
+            direction: PacketDirection::Unknown,
             tunnel: None,
             frame: 0,
             payload: numbers.payload,

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 pub use self::connection::connection_text;
 pub(crate) use self::wrap::wrapped;
-use crate::connection::{Began, Ended, Handshake};
+use crate::connection::{ConnectionEnd, ConnectionStart, Handshake};
 use crate::findings::Finding;
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, Report};
@@ -92,10 +92,10 @@ fn head(report: &Report) -> String {
     let mut out = String::new();
     let mut put = |text: String| wrapped(&mut out, "", 2, &text);
     let form = report.form.map_or("unknown form", |form| match form {
-        crate::Form::Pcap => "pcap",
-        crate::Form::Pcapng => "pcapng",
-        crate::Form::TcpdumpText => "tcpdump's text",
-        crate::Form::Live => "live",
+        crate::CaptureFormat::Pcap => "pcap",
+        crate::CaptureFormat::Pcapng => "pcapng",
+        crate::CaptureFormat::TcpdumpText => "tcpdump's text",
+        crate::CaptureFormat::Live => "live",
     });
     put(format!(
         "{}: {form}, {} packets, {} connections",
@@ -125,7 +125,10 @@ fn head(report: &Report) -> String {
         put(format!("omitted: {}", parts.join(", ")));
     }
     let lost = report.total.bytes_missing_from_capture;
-    if report.form == Some(crate::Form::Live) && report.dropped_by_capture == Some(0) && lost == 0 {
+    if report.form == Some(crate::CaptureFormat::Live)
+        && report.dropped_by_capture == Some(0)
+        && lost == 0
+    {
         put("the kernel dropped no packet of the capture".to_string());
     }
     if report.dropped_by_capture.is_some_and(|dropped| dropped > 0) || lost > 0 {
@@ -242,21 +245,21 @@ fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-fn began(began: Began) -> &'static str {
+fn began(began: ConnectionStart) -> &'static str {
     match began {
-        Began::Handshake => "began with its handshake",
-        Began::OneSyn => "one SYN captured",
-        Began::BeforeCapture => "began before the capture",
+        ConnectionStart::Handshake => "began with its handshake",
+        ConnectionStart::OneSyn => "one SYN captured",
+        ConnectionStart::BeforeCapture => "began before the capture",
     }
 }
 
 fn ended(connection: &ConnectionReport) -> String {
     let name = |end: usize| connection.ends[end].address.as_str();
     match connection.ended {
-        Ended::Fin { first } => format!("closed, first by {}", name(first)),
-        Ended::HalfClosed { by } => format!("closed by {} alone", name(by)),
-        Ended::Reset { by } => format!("reset by {}", name(by)),
-        Ended::NotSeen => "end not captured".to_string(),
+        ConnectionEnd::Fin { first } => format!("closed, first by {}", name(first)),
+        ConnectionEnd::HalfClosed { by } => format!("closed by {} alone", name(by)),
+        ConnectionEnd::Reset { by } => format!("reset by {}", name(by)),
+        ConnectionEnd::NotSeen => "end not captured".to_string(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::links::{Found, be16, ethertype, mpls, ppp};
+use crate::links::{LinkPayload, be16, ethertype, mpls, ppp};
 
 /// Tunnel that carried a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ impl Tunnel {
 
 /// Content of a tunnel's packet: an IP header at an offset after the outer one, or the header of
 /// another protocol there.
-pub(crate) enum Inner {
+pub(crate) enum TunnelPayload {
     Ip(Tunnel, usize),
     /// Protocol after an authentication header, in the same packet, with its offset.
     Protocol(u8, usize),
@@ -54,21 +54,21 @@ pub(crate) enum Inner {
 pub(crate) const DEPTH_MOST: u8 = 4;
 
 /// Finds what a packet carries after its IP header. `None` if that is no known tunnel, or was cut.
-pub(crate) fn inner(protocol: u8, payload: &[u8]) -> Option<Inner> {
+pub(crate) fn inner(protocol: u8, payload: &[u8]) -> Option<TunnelPayload> {
     let ip = |tunnel, found| match found {
-        Found::Ip(at) => Some(Inner::Ip(tunnel, at)),
-        Found::NotIp | Found::Cut => None,
+        LinkPayload::Ip(at) => Some(TunnelPayload::Ip(tunnel, at)),
+        LinkPayload::NotIp | LinkPayload::Cut => None,
     };
     match protocol {
-        4 => ip(Tunnel::Ipip, Found::Ip(0)),
-        41 => ip(Tunnel::SixInFour, Found::Ip(0)),
+        4 => ip(Tunnel::Ipip, LinkPayload::Ip(0)),
+        41 => ip(Tunnel::SixInFour, LinkPayload::Ip(0)),
         47 => {
             let (tunnel, found) = gre(payload)?;
             ip(tunnel, found)
         }
         51 => {
             let (&next, &length) = (payload.first()?, payload.get(1)?);
-            Some(Inner::Protocol(next, usize::from(length) * 4 + 8))
+            Some(TunnelPayload::Protocol(next, usize::from(length) * 4 + 8))
         }
         17 => {
             let (tunnel, found) = udp(payload)?;
@@ -78,7 +78,7 @@ pub(crate) fn inner(protocol: u8, payload: &[u8]) -> Option<Inner> {
     }
 }
 
-fn gre(header: &[u8]) -> Option<(Tunnel, Found)> {
+fn gre(header: &[u8]) -> Option<(Tunnel, LinkPayload)> {
     let (flags, kind) = (be16(header, 0)?, be16(header, 2)?);
     let has = |bit: u16| usize::from(flags & bit != 0);
     let (checksum, key, sequence) = (has(0x8000), has(0x2000), has(0x1000));
@@ -89,7 +89,7 @@ fn gre(header: &[u8]) -> Option<(Tunnel, Found)> {
     }
     let at = 4 + 4 * (checksum.max(has(0x4000)) + key + sequence);
     Some(match kind {
-        0x0800 | 0x86dd => (Tunnel::Gre, Found::Ip(at)),
+        0x0800 | 0x86dd => (Tunnel::Gre, LinkPayload::Ip(at)),
         0x6558 => (Tunnel::Gre, ethertype(header, at + 12)),
         0x8847 | 0x8848 => (Tunnel::Gre, mpls(header, at)),
         0x880b => (Tunnel::Gre, ppp(header, at)),
@@ -103,7 +103,7 @@ fn gre(header: &[u8]) -> Option<(Tunnel, Found)> {
     })
 }
 
-fn udp(header: &[u8]) -> Option<(Tunnel, Found)> {
+fn udp(header: &[u8]) -> Option<(Tunnel, LinkPayload)> {
     let ports = [be16(header, 0)?, be16(header, 2)?];
     match ports[1] {
         4789 | 8472 if header.get(8)? & 8 != 0 => {
@@ -112,13 +112,13 @@ fn udp(header: &[u8]) -> Option<(Tunnel, Found)> {
         6081 => {
             let at = 8 + 8 + usize::from(header.get(8)? & 63) * 4;
             let found = match be16(header, 10)? {
-                0x0800 | 0x86dd => Found::Ip(at),
+                0x0800 | 0x86dd => LinkPayload::Ip(at),
                 0x6558 => ethertype(header, at + 12),
                 _ => return None,
             };
             Some((Tunnel::Geneve, found))
         }
-        2152 => gtp(header).map(|at| (Tunnel::GtpU, Found::Ip(at))),
+        2152 => gtp(header).map(|at| (Tunnel::GtpU, LinkPayload::Ip(at))),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use common::{CLIENT, Packet, SERVER, Script, datagram, pcap, pcapng, told, told_of};
 use proptest::prelude::*;
-use tcpcost_trace::{Form, Segment, read};
+use tcpcost_trace::{CaptureFormat, Segment, read};
 
 fn exchange() -> Vec<Packet> {
     let mut script = Script::open();
@@ -73,12 +73,12 @@ fn stamps_in_ns_are_read_and_drops_that_pcapng_tells() {
     file[28..32].copy_from_slice(&7u32.to_le_bytes());
     let mut at = None;
     let (reading, _) = read(&file[..], &mut |segment: &Segment| at = segment.at_ns);
-    assert_eq!((at, reading.form), (Some(7), Some(Form::Pcap)));
+    assert_eq!((at, reading.form), (Some(7), Some(CaptureFormat::Pcap)));
     let (reading, outcome) = read(&pcapng(packets, true, Some(12))[..], &mut |_: &Segment| ());
     outcome.unwrap();
     assert_eq!(
         (reading.dropped_by_capture, reading.form),
-        (Some(12), Some(Form::Pcapng))
+        (Some(12), Some(CaptureFormat::Pcapng))
     );
 }
 

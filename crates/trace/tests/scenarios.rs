@@ -4,7 +4,7 @@ mod common;
 
 use common::{CLIENT, ISN, SERVER, Script};
 use tcpcost_trace::flag::{ACK, PSH, RST, SYN};
-use tcpcost_trace::{Began, Ended, MssSource, Policy, Reading, Report, text};
+use tcpcost_trace::{ConnectionEnd, ConnectionStart, MssSource, Policy, Reading, Report, text};
 
 #[test]
 fn the_handshake_tells_mss_and_how_it_began_and_ended() {
@@ -18,7 +18,10 @@ fn the_handshake_tells_mss_and_how_it_began_and_ended() {
     let connection = script.one();
     assert_eq!(
         (connection.began(), connection.ended()),
-        (Began::Handshake, Ended::Fin { first: CLIENT })
+        (
+            ConnectionStart::Handshake,
+            ConnectionEnd::Fin { first: CLIENT }
+        )
     );
     assert_eq!(connection.handshake_ns, Some(101_000));
     let client = &connection.directions[CLIENT];
@@ -40,10 +43,10 @@ fn a_reset_and_a_new_connection_on_the_same_ports_are_told_apart() {
     script.after(50).raw(SERVER, SYN | ACK, 700_000, 900_001, 0);
     let connections = script.analyse();
     assert_eq!(connections.len(), 2);
-    assert_eq!(connections[0].ended(), Ended::Reset { by: CLIENT });
+    assert_eq!(connections[0].ended(), ConnectionEnd::Reset { by: CLIENT });
     assert_eq!(
         (connections[1].began(), connections[1].ended()),
-        (Began::Handshake, Ended::NotSeen)
+        (ConnectionStart::Handshake, ConnectionEnd::NotSeen)
     );
 }
 
@@ -318,7 +321,7 @@ fn sequence_numbers_may_wrap() {
             .raw(SERVER, ACK, 77, seq.wrapping_add(1460), 0);
     }
     let connection = script.one();
-    assert_eq!(connection.began(), Began::BeforeCapture);
+    assert_eq!(connection.began(), ConnectionStart::BeforeCapture);
     let client = &connection.directions[CLIENT];
     assert_eq!(
         (

@@ -18,8 +18,8 @@ use tcpcost_stack::{
     socket_buffers, socket_knob,
 };
 use tcpcost_study::{
-    BufferSizes, Counts, DeviceSettings, Environment, FlowGroup, Knob, Look, MeterName, Quantity,
-    Side, Snapshot, Totals, Whose,
+    BufferSizes, CountOwner, Counts, DeviceSettings, Environment, FlowGroup, Knob, MeterName,
+    Quantity, SeriesSample, Side, Snapshot, Totals,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -36,17 +36,17 @@ pub enum Backend {
     /// Our end of each of the host's TAPs: a list of queues, one for each instance of our TCP.
     Tap(Arc<Vec<Vec<Tap>>>),
     /// Wires in memory, each from an instance of one host to the same instance of the other host.
-    Memory(Wires),
+    Memory(MemoryWires),
 }
 
 /// Wires in memory between a host that connects and a host that listens, by number of the instance.
 #[derive(Clone, Default)]
-pub struct Wires(Arc<Mutex<Vec<Pair>>>);
+pub struct MemoryWires(Arc<Mutex<Vec<Pair>>>);
 
 /// The connecting host's end, and the listening host's end.
 type Pair = (Memory<Wire>, Memory<Wire>);
 
-impl Wires {
+impl MemoryWires {
     /// Removes the wires, with the packets that an earlier trial left on them.
     fn clear(&self) {
         let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +163,7 @@ pub fn ring(
 
 /// Connections that are up.
 #[derive(Debug, Default)]
-pub struct Ready {
+pub struct OpenConnections {
     /// Number of connections.
     pub connections: usize,
     /// Duration of their set-up, ns.
@@ -179,15 +179,15 @@ pub struct Ready {
 }
 
 /// A stack whose connections report their counts.
-pub trait Observed: Stack + Sized {
+pub trait ObservedStack: Stack + Sized {
     /// Congestion control and MSS of the first connection, and its values of `knobs`.
-    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready;
+    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> OpenConnections;
 
     /// Buffer sizes of the first connection.
     fn buffers(worker: &Worker<Self>) -> Option<BufferSizes>;
 
     /// State of the first connection at this moment. `None` for the kernel's sockets, which report less.
-    fn look(worker: &Worker<Self>) -> Option<Look>;
+    fn look(worker: &Worker<Self>) -> Option<SeriesSample>;
 
     /// Totals of all connections, in TCP_INFO's quantities.
     fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, MeterError>;
@@ -226,25 +226,25 @@ fn sockets<S: Sockets>(worker: &Worker<S>) -> impl Iterator<Item = BorrowedFd<'_
     sockets.filter_map(|conn| worker.stack().socket(conn))
 }
 
-fn describe<S: Sockets>(worker: &Worker<S>, knobs: &[&'static Knob]) -> Ready {
+fn describe<S: Sockets>(worker: &Worker<S>, knobs: &[&'static Knob]) -> OpenConnections {
     let first = sockets(worker).next();
     let read = |row: &&'static Knob| {
         let value = socket_knob(first?, row.name)?;
         Some((row.name.to_string(), value.to_string()))
     };
-    Ready {
+    OpenConnections {
         knobs: knobs.iter().filter_map(read).collect(),
         congestion_control: first.and_then(|first| tcp_info::congestion_control(first).ok()),
         mss: first.and_then(|first| tcp_info::mss(first).ok()),
-        ..Ready::default()
+        ..OpenConnections::default()
     }
 }
 
-/// Implements [`Observed`] for both stacks of the kernel's sockets, which differ only in how a thread waits.
+/// Implements [`ObservedStack`] for both stacks of the kernel's sockets, which differ only in how a thread waits.
 macro_rules! observed_sockets {
     ($stack:ty) => {
-        impl Observed for $stack {
-            fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
+        impl ObservedStack for $stack {
+            fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> OpenConnections {
                 describe(worker, knobs)
             }
 
@@ -256,7 +256,7 @@ macro_rules! observed_sockets {
                 })
             }
 
-            fn look(_: &Worker<Self>) -> Option<Look> {
+            fn look(_: &Worker<Self>) -> Option<SeriesSample> {
                 None
             }
 
@@ -285,8 +285,8 @@ macro_rules! observed_sockets {
 observed_sockets!(KernelStack);
 observed_sockets!(RingStack);
 
-impl<D: Device<Wire>> Observed for UserStack<D> {
-    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> Ready {
+impl<D: Device<Wire>> ObservedStack for UserStack<D> {
+    fn describe(worker: &Worker<Self>, knobs: &[&'static Knob]) -> OpenConnections {
         let first = worker
             .conns()
             .find_map(|conn| worker.stack().connection(conn));
@@ -301,11 +301,11 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             CongestionControl::Cubic => "cubic",
             CongestionControl::Fixed(_) => "fixed",
         };
-        Ready {
+        OpenConnections {
             knobs: knobs.iter().filter_map(read).collect(),
             congestion_control: first.map(|first| name(first).to_string()),
             mss: first.map(|first| u64::from(first.mss())),
-            ..Ready::default()
+            ..OpenConnections::default()
         }
     }
 
@@ -318,13 +318,13 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
         })
     }
 
-    fn look(worker: &Worker<Self>) -> Option<Look> {
+    fn look(worker: &Worker<Self>) -> Option<SeriesSample> {
         let mut conns = worker.conns();
         let first = conns.find_map(|conn| worker.stack().connection(conn))?;
         let counters = first.counters();
         let info = first.info(Instant::now());
         let limits = info.ack.limit.zip(info.ack.limit_max);
-        Some(Look {
+        Some(SeriesSample {
             congestion_window_bytes: info.cwnd_bytes.into(),
             data_segments_received: counters
                 .segments_received
@@ -347,7 +347,7 @@ impl<D: Device<Wire>> Observed for UserStack<D> {
             meter: MeterName::TcpInfo,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Connections,
+                whose: CountOwner::Connections,
                 counts,
             }],
         })

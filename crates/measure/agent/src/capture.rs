@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use tcpcost_link::pcapng::{Header, Packet, RAW, Writer};
-use tcpcost_link::{Captured, Device};
+use tcpcost_link::{CapturingDevice, Device};
 use tcpcost_stack::Wire;
 
-use crate::protocol::{Capturing, Prepare, Stopped, realtime_ns};
+use crate::protocol::{CaptureRequest, Prepare, StoppedCapture, realtime_ns};
 use tcpcost_host::libpcap::{Live, TIMEOUT};
 
 /// The capture file of our TCP's end, which its workers share.
@@ -55,7 +55,11 @@ impl Capture {
     ///
     /// # Errors
     /// The file cannot be made; libpcap is missing or may not capture here.
-    pub fn start(prepare: &Prepare, asked: &Capturing, is_kernel: bool) -> anyhow::Result<Capture> {
+    pub fn start(
+        prepare: &Prepare,
+        asked: &CaptureRequest,
+        is_kernel: bool,
+    ) -> anyhow::Result<Capture> {
         let [port] = prepare.ports.as_slice() else {
             bail!("a host with several devices is not captured");
         };
@@ -98,13 +102,13 @@ impl Capture {
     ///
     /// # Errors
     /// Packets could not be captured or written.
-    pub fn stop(self) -> anyhow::Result<Stopped> {
+    pub fn stop(self) -> anyhow::Result<StoppedCapture> {
         match self {
             Capture::Device { name, stop, thread } => {
                 drop(stop);
                 let ended = thread.join();
                 let (packets, dropped) = ended.map_err(|_| anyhow!("the capture panicked"))??;
-                Ok(Stopped {
+                Ok(StoppedCapture {
                     place: format!("{name}, by libpcap"),
                     packets,
                     dropped: Some(dropped),
@@ -116,7 +120,7 @@ impl Capture {
                 let packets = file.packets();
                 file.finish(realtime_ns(), None)
                     .context("write the capture")?;
-                Ok(Stopped {
+                Ok(StoppedCapture {
                     place: format!("between our TCP and {name}"),
                     packets,
                     dropped: None,
@@ -133,7 +137,7 @@ struct DeviceFile {
 }
 
 impl DeviceFile {
-    fn open(device: &str, asked: &Capturing) -> anyhow::Result<DeviceFile> {
+    fn open(device: &str, asked: &CaptureRequest) -> anyhow::Result<DeviceFile> {
         // Opened before the file is created, so that without libpcap there is no file.
         let live = Live::open(device, asked.snap_len, RING_BYTES)?;
         let writer = create(asked, device, live.link_type())?;
@@ -180,7 +184,7 @@ impl DeviceFile {
 }
 
 fn create(
-    asked: &Capturing,
+    asked: &CaptureRequest,
     interface: &str,
     link_type: u16,
 ) -> anyhow::Result<Writer<BufWriter<File>>> {
@@ -205,7 +209,12 @@ pub fn captured<D: Device<Wire> + Send + 'static>(
     file: WireFile,
 ) -> Box<dyn Device<Wire> + Send> {
     let epoch = Duration::from_nanos(realtime_ns());
-    Box::new(Captured::into_file(device, file, Instant::now(), epoch))
+    Box::new(CapturingDevice::into_file(
+        device,
+        file,
+        Instant::now(),
+        epoch,
+    ))
 }
 
 /// Size of the kernel's ring: 200 ms at a million packets a second, of 128 bytes and a header each.

@@ -3,13 +3,13 @@
 
 use anyhow::{Context, bail};
 use tcpcost_study::{
-    Brackets, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, Whose, WorkloadKind,
+    Brackets, CountOwner, Counts, MeterName, Opening, Reading, Side, Snapshot, Totals, WorkloadKind,
 };
 use tcpcost_trace::{
-    Analysis, Began, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
+    Analysis, ConnectionStart, Filter, OpeningWatch, Segment, Settings, Sink, counts_at, read,
 };
 
-use crate::protocol::Capturing;
+use crate::protocol::CaptureRequest;
 
 /// Number of transactions that are kept. The published trace has four.
 const TRANSACTIONS: usize = 8;
@@ -25,7 +25,7 @@ pub struct Read {
 /// Reads a host's capture: connections to `ports`, from the end of the first snapshot to the start of the
 /// second.
 pub fn read_capture(
-    asked: &Capturing,
+    asked: &CaptureRequest,
     side: Side,
     kind: Option<WorkloadKind>,
     ports: Vec<u16>,
@@ -63,7 +63,7 @@ pub fn read_capture(
     let after = interval.after.take().unwrap_or_else(|| over.clone());
     let before = interval.before.take().unwrap_or(over);
     let mut connections = interval.analysis.connections().iter();
-    if !connections.any(|one| one.began() == Began::Handshake) {
+    if !connections.any(|one| one.began() == ConnectionStart::Handshake) {
         bail!("{}: holds no connection of the trial", asked.file.display());
     }
     let opening = (kind == Some(WorkloadKind::Rr)).then(|| {
@@ -91,7 +91,7 @@ impl Interval {
         let mut counts = Counts::new();
         let connections = self.analysis.connections().iter();
         // A connection that does not begin with a handshake is the end of an earlier trial's connection.
-        let connections = connections.filter(|one| one.began() == Began::Handshake);
+        let connections = connections.filter(|one| one.began() == ConnectionStart::Handshake);
         let of_each: Vec<Counts> = connections.map(|one| counts_at(one, self.end)).collect();
         // Omits a count that any connection lacks because of packets that the capture lost: the sum would be
         // too small.
@@ -106,7 +106,7 @@ impl Interval {
             meter: MeterName::Trace,
             at_ns,
             totals: vec![Totals {
-                whose: Whose::Connections,
+                whose: CountOwner::Connections,
                 counts,
             }],
         }

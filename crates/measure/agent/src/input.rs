@@ -15,7 +15,7 @@ const LINE_MAX: usize = 64 << 20;
 
 /// When the lease begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begins {
+pub enum LeaseStart {
     /// When the agent starts.
     AtOnce,
     /// With the first line that is read.
@@ -39,13 +39,13 @@ pub struct Input<R> {
 impl<R: Read + AsFd> Input<R> {
     /// Makes a reader of lines. With a lease, the input also ends after that time without a line. `begins`
     /// says from when the lease counts: at once, or from the first line if a command may attach at any time.
-    pub fn new(source: R, lease: Option<Duration>, begins: Begins) -> Input<R> {
+    pub fn new(source: R, lease: Option<Duration>, begins: LeaseStart) -> Input<R> {
         Input {
             source,
             pending: Vec::new(),
             searched: 0,
             lease,
-            is_let: begins == Begins::AtOnce,
+            is_let: begins == LeaseStart::AtOnce,
             silent_until_ns: 0,
         }
     }
@@ -127,7 +127,7 @@ mod tests {
     fn lines_come_one_by_one_until_the_end() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"a 1\n\nb").unwrap();
-        let mut input = Input::new(reader, None, Begins::AtOnce);
+        let mut input = Input::new(reader, None, LeaseStart::AtOnce);
         assert_eq!(input.line().unwrap().as_deref(), Some("a 1"));
         assert_eq!(input.line().unwrap().as_deref(), Some(""));
         writer.write_all(b" 2\nrest").unwrap();
@@ -144,14 +144,16 @@ mod tests {
     fn what_is_no_text_is_refused() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"\xff\xfe\n").unwrap();
-        let error = Input::new(reader, None, Begins::AtOnce).line().unwrap_err();
+        let error = Input::new(reader, None, LeaseStart::AtOnce)
+            .line()
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
     fn a_lease_ends_after_silence_and_not_before_the_silence_that_is_expected() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut input = Input::new(reader, Some(Duration::from_millis(1)), Begins::AtOnce);
+        let mut input = Input::new(reader, Some(Duration::from_millis(1)), LeaseStart::AtOnce);
         let until_ns = clock_ns() + 20_000_000;
         input.expect_silence_until(until_ns);
         let error = input.line().unwrap_err();
@@ -164,7 +166,7 @@ mod tests {
     fn a_lease_that_begins_with_a_word_ends_nothing_before_it() {
         let (reader, mut writer) = io::pipe().unwrap();
         let lease = Some(Duration::from_millis(1));
-        let mut input = Input::new(reader, lease, Begins::WithAWord);
+        let mut input = Input::new(reader, lease, LeaseStart::WithAWord);
         // Begins no lease, so it returns without waiting although nothing can be read.
         input.wait().unwrap();
         writer.write_all(b"a 1\n").unwrap();

@@ -16,7 +16,7 @@ use tcpcost_link::{Device, Impaired, LaneCounters, Offloads, Source};
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_stack::Wire;
 use tcpcost_study::{
-    Counts, HostName, Knobs, MeterName, Quantity, Snapshot, Totals, Whose, WireSettings,
+    CountOwner, Counts, HostName, Knobs, MeterName, Quantity, Snapshot, Totals, WireSettings,
 };
 
 use crate::protocol::clock_ns;
@@ -119,7 +119,7 @@ impl Meter for LaneMeter {
             meter: MeterName::Wire,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts,
             }],
         })

@@ -44,25 +44,25 @@ use tcpcost_counts::printable;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
-use tcpcost_host::lend::{self, Lent};
-use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::lend::{self, LentDevice};
+use tcpcost_host::lock::{HostLock, LockKind};
 use tcpcost_host::{address, environment, link, machine, namespace, netem, route, sysctl};
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
 use tcpcost_study::{CarrierAsked, DeviceName, HostName, KnobError, Machine, Route};
 
-use crate::backend::{Backend, Wires};
-use crate::input::{Begins, Input};
-use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Attached, Hello, PROTOCOL, clock_ns};
+use crate::backend::{Backend, MemoryWires};
+use crate::input::{Input, LeaseStart};
+use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, AttachedDevice, Hello, PROTOCOL, clock_ns};
 use crate::trial::HostTrial;
 use crate::wire::Wire;
 pub use crate::wire::main as wire;
-use crate::worker::{Listening, Seat};
+use crate::worker::{EndHandover, Listening};
 
 /// How a process runs its hosts.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
+pub struct ProcessSetup {
     /// True if each host has a network namespace of its own.
     pub isolate: bool,
     /// True if the hosts are joined by wires in memory.
@@ -82,10 +82,14 @@ const AGAIN: i32 = 75;
 ///
 /// # Errors
 /// The namespace cannot be made.
-pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Result<Infallible> {
+pub fn main(
+    how: ProcessSetup,
+    lease: Option<Duration>,
+    hosts: &[HostName],
+) -> anyhow::Result<Infallible> {
     // Ctrl-C and a closed terminal signal the whole process group; the command decides what to do.
     tcpcost_signals::leave_to_parent();
-    let machine = OfMachine::read();
+    let machine = MachineFacts::read();
     // Before any thread exists, because unshare moves only the calling thread. With several hosts, each
     // host's thread enters its own namespace.
     if how.isolate && hosts.len() == 1 {
@@ -96,9 +100,9 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
         code: if how.standing { AGAIN } else { 0 },
         ..Journals::default()
     }));
-    let seat = how.one_thread.then(Seat::default);
+    let handover = how.one_thread.then(EndHandover::default);
     let backend = match how.memory {
-        true => Backend::Memory(Wires::default()),
+        true => Backend::Memory(MemoryWires::default()),
         false => Backend::Kernel,
     };
     let mut inboxes = BTreeMap::new();
@@ -118,7 +122,7 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
             },
             held: None,
             is_isolated: how.isolate,
-            seat: seat.clone(),
+            handover: handover.clone(),
         };
         agents.push((host, agent, asks));
     }
@@ -130,8 +134,8 @@ pub fn main(how: How, lease: Option<Duration>, hosts: &[HostName]) -> anyhow::Re
             input.into(),
             lease,
             match how.standing {
-                true => Begins::WithAWord,
-                false => Begins::AtOnce,
+                true => LeaseStart::WithAWord,
+                false => LeaseStart::AtOnce,
             },
         ),
     );
@@ -258,7 +262,7 @@ fn leave(journals: &Mutex<Journals>) -> ! {
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = put_back(&mut journals.settings);
     // Waits until the borrowers have ended, so that lent devices come back with their former settings.
-    let settled = journals.lent.iter().map(Lent::settle);
+    let settled = journals.lent.iter().map(LentDevice::settle);
     let settled: Vec<SystemError> = settled.filter_map(Result::err).collect();
     for error in &settled {
         complain(&error);
@@ -292,7 +296,7 @@ struct Journals {
     /// Devices that were moved away, for the whole bed.
     ports: Option<Journal>,
     /// The devices of `ports`.
-    lent: Vec<Lent>,
+    lent: Vec<LentDevice>,
     /// Exit code if everything was restored.
     code: i32,
 }
@@ -329,15 +333,15 @@ fn failed(error: impl Into<anyhow::Error>) -> PrepareError {
 
 /// Properties of the machine that a namespace hides, read before this process enters one.
 #[derive(Clone)]
-struct OfMachine {
+struct MachineFacts {
     id: String,
     environment: Machine,
     limits: TcpLimits,
 }
 
-impl OfMachine {
-    fn read() -> OfMachine {
-        OfMachine {
+impl MachineFacts {
+    fn read() -> MachineFacts {
+        MachineFacts {
             id: machine::boot_id(),
             environment: Machine {
                 tsc_hz: tcpcost_meter::tsc::rate_hz(),
@@ -357,7 +361,7 @@ struct Agent {
     backend: Backend,
     /// The wire that begins at this host, and the host at its other end. `None` if its link has no wire.
     wire: Option<(HostName, Wire)>,
-    machine: OfMachine,
+    machine: MachineFacts,
     journals: Arc<Mutex<Journals>>,
     /// Lock on the settings of a host that a study names.
     #[allow(dead_code, reason = "held until the process ends")]
@@ -365,7 +369,7 @@ struct Agent {
     /// True if this process has a network namespace of its own.
     is_isolated: bool,
     /// Shared by two hosts that take turns in one thread.
-    seat: Option<Seat>,
+    handover: Option<EndHandover>,
 }
 
 impl Agent {
@@ -390,7 +394,7 @@ impl Agent {
                 let found = address::find(device.as_deref(), address, is_v6);
                 let found = found.map_err(PrepareError::because)?;
                 let restored = self.hold(changes, Duration::from_nanos(held_max_ns))?;
-                let port = Attached {
+                let port = AttachedDevice {
                     device: found.device,
                     address: found.address,
                     prefix: found.prefix,
@@ -499,7 +503,7 @@ impl Agent {
             none => none.insert(trial::open_journal(false)?),
         };
         let moved = lend::lend(&name, pid, journal).map_err(failed)?;
-        let attached = |&(address, prefix): &(IpAddr, u8)| Attached {
+        let attached = |&(address, prefix): &(IpAddr, u8)| AttachedDevice {
             device: device.to_string(),
             address,
             prefix,
@@ -546,7 +550,7 @@ impl Agent {
             prepare,
             self.backend.clone(),
             self.wire.clone(),
-            self.seat.clone(),
+            self.handover.clone(),
             &mut journals.settings,
         )?;
         self.trial = Some(trial);
@@ -572,8 +576,8 @@ impl Agent {
             other => other.map_err(failed)?,
         };
         let hold = match changes {
-            true => Hold::Alone,
-            false => Hold::Shared,
+            true => LockKind::Exclusive,
+            false => LockKind::Shared,
         };
         // An agent whose command was killed a moment ago may still be restoring settings.
         let until = Instant::now() + held_max;
@@ -603,7 +607,11 @@ impl Agent {
 }
 
 /// Gives devices their addresses, takes them up, and sets the routes.
-fn attach(ports: &[Attached], routes: &[Route], forwards: bool) -> Result<Answer, SystemError> {
+fn attach(
+    ports: &[AttachedDevice],
+    routes: &[Route],
+    forwards: bool,
+) -> Result<Answer, SystemError> {
     let is_v6 = ports.iter().any(|port| port.address.is_ipv6());
     let ipv6 = |name: &str, value| {
         sysctl::set(sysctl::root(), &format!("net.ipv6.conf.all.{name}"), value)

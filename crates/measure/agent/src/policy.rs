@@ -10,7 +10,7 @@ use tcpcost_stack::{
     set_socket_knob, uring_refusal,
 };
 use tcpcost_study::{
-    FlowGroup, HostName, KNOBS, Kernel, Knob, KnobError, Of, Value, WaitsBy, units,
+    AppliesTo, FlowGroup, HostName, KNOBS, KernelSupport, Knob, KnobError, Value, WaitsBy, units,
 };
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
@@ -98,8 +98,8 @@ impl ConnectedOptions {
     /// Reads the options out of a trial's knobs, by their rows.
     pub fn new(prepare: &Prepare) -> ConnectedOptions {
         let of = |row: &'static Knob| {
-            let (Of::Link(Kernel::SocketOption(option), _)
-            | Of::Tcp(Kernel::SocketOption(option), _)) = row.of
+            let (AppliesTo::Link(KernelSupport::SocketOption(option), _)
+            | AppliesTo::Tcp(KernelSupport::SocketOption(option), _)) = row.applies_to
             else {
                 return None;
             };

@@ -102,7 +102,7 @@ pub enum Ask {
     /// Gives devices their addresses, takes them up, and sets the routes through neighbours.
     Attach {
         /// The devices.
-        ports: Vec<Attached>,
+        ports: Vec<AttachedDevice>,
         /// Networks that are reached through neighbours.
         routes: Vec<Route>,
         /// True if the host must forward packets that are not for it.
@@ -141,7 +141,7 @@ pub enum Ask {
 
 /// A device and its address.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Attached {
+pub struct AttachedDevice {
     /// The device.
     pub device: String,
     /// The host's address on this device.
@@ -212,7 +212,7 @@ pub struct Prepare {
     /// Where and how often the meter `profile` samples; `None` if it is not wanted.
     pub sampling: Option<Sampling>,
     /// The capture; `None` if the trial is not captured.
-    pub capture: Option<Capturing>,
+    pub capture: Option<CaptureRequest>,
     /// Processes of the trial on this machine, including this one. The meter `others` ignores them.
     pub own_pids: Vec<u32>,
     /// Place of this host among the hosts of this machine that have CPU time by owner; `None` if it has none.
@@ -239,7 +239,7 @@ pub struct CpuOwner {
 
 /// Parameters of a capture.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Capturing {
+pub struct CaptureRequest {
     /// The file. An existing file is replaced.
     pub file: PathBuf,
     /// Bytes kept of each packet; 0 for all.
@@ -248,7 +248,7 @@ pub struct Capturing {
     pub comment: String,
 }
 
-impl Capturing {
+impl CaptureRequest {
     /// The folder of the file, and its name in the folder.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl Capturing {
 
 /// A capture that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct StoppedCapture {
     /// Where packets were seen, and by which means.
     pub place: String,
     /// Packets in the file.
@@ -315,14 +315,14 @@ pub enum Answer {
     /// Answers [`Ask::Port`].
     Port {
         /// The device and its address.
-        port: Attached,
+        port: AttachedDevice,
         /// Settings that were restored, one line each.
         restored: Vec<String>,
     },
     /// Answers [`Ask::Lend`]: the device was moved.
     Lent {
         /// Addresses that the device had here. It has none in the other namespace.
-        ports: Vec<Attached>,
+        ports: Vec<AttachedDevice>,
     },
     /// Answers a question that has no result.
     Done,
@@ -361,7 +361,7 @@ pub enum Answer {
     /// Answers [`Ask::Finish`]: the trial is over.
     Finished {
         /// The capture and its results, if the trial was captured.
-        captured: Option<Box<Captured>>,
+        captured: Option<Box<CaptureResult>>,
     },
     /// A knob is unavailable here.
     Unsupported(KnobError),
@@ -409,7 +409,7 @@ pub struct Measured {
 
 /// Results of a capture.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Captured {
+pub struct CaptureResult {
     /// The record's entry of the capture.
     pub capture: Capture,
     /// Growth between the two readings of the meters, as the meter `trace`.

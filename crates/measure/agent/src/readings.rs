@@ -155,13 +155,13 @@ pub fn encode(histogram: &Histogram<u64>) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{Quantity, Whose};
+    use tcpcost_study::{CountOwner, Quantity};
 
     #[test]
     fn threads_add_up_by_meter_and_owner() {
         let reading = |meter, duration_ns, count| Reading {
             meter,
-            whose: Whose::Threads,
+            whose: CountOwner::Threads,
             duration_ns,
             counts: [(Quantity::TaskUserNs, count)].into(),
         };

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
-use tcpcost_study::{Counts, FlowGroup, KnobError, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_study::{
+    CountOwner, Counts, FlowGroup, KnobError, MeterName, Quantity, Snapshot, Totals,
+};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
@@ -72,7 +74,7 @@ impl Relays {
 
     /// Meter of our own TCP's counts. `None` if our TCP does not relay.
     pub fn meter(&self) -> Option<Box<dyn Meter + Send>> {
-        (!self.counters.is_empty()).then(|| Box::new(OfOurs(self.counters.clone())) as _)
+        (!self.counters.is_empty()).then(|| Box::new(UserTcpMeter(self.counters.clone())) as _)
     }
 }
 
@@ -128,9 +130,9 @@ fn not_started(error: StartError) -> PrepareError {
 }
 
 /// Counts of our own TCP, as a meter.
-struct OfOurs(Vec<Counters>);
+struct UserTcpMeter(Vec<Counters>);
 
-impl Meter for OfOurs {
+impl Meter for UserTcpMeter {
     fn name(&self) -> MeterName {
         MeterName::Tcp
     }
@@ -156,7 +158,7 @@ impl Meter for OfOurs {
             meter: MeterName::Tcp,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts,
             }],
         })

@@ -15,9 +15,9 @@ use tcpcost_meter::memory::{MemoryUse, give_back_freed};
 use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits;
 use tcpcost_study::{
-    Brackets, ByConnection, Carrier, DeviceOwner, DeviceSettings, Environment, FlowGroup, HostName,
-    HostRecord, KnobError, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy, Whose,
-    WireSettings,
+    Brackets, ByConnection, Carrier, CountOwner, DeviceOwner, DeviceSettings, Environment,
+    FlowGroup, HostName, HostRecord, KnobError, MeterName, Quantity, Reading, Side, Snapshot,
+    WaitsBy, WireSettings,
 };
 
 use self::sizes::{files, flows, threads};
@@ -25,17 +25,17 @@ use self::times::{operations, response_times, response_times_by_group};
 pub use self::turn::open_journal;
 use self::turn::{check_limits, filter_acks, turn, until_carried};
 use crate::ack_filter::AckFilter;
-use crate::backend::{self, Backend, Ready};
+use crate::backend::{self, Backend, OpenConnections};
 use crate::capture::Capture;
 use crate::captured::read_capture;
 use crate::deal;
 use crate::lane::{LaneCounts, LaneMeter, LaneSettings};
-use crate::protocol::{Answer, Captured, Measured, Prepare, Span, clock_ns, realtime_ns};
+use crate::protocol::{Answer, CaptureResult, Measured, Prepare, Span, clock_ns, realtime_ns};
 use crate::readings::{self, warning};
 use crate::relays::Relays;
 use crate::soak::Soak;
 use crate::wire::Wire;
-use crate::worker::{Listening, Role, Seat, WorkerConfig, WorkerReadings, WorkerThread};
+use crate::worker::{EndHandover, Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy, space};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
@@ -68,7 +68,7 @@ pub struct HostTrial {
     /// Set for the host where a wire begins.
     wire: Option<Wire>,
     /// Set for a host that takes turns with another.
-    seat: Option<Seat>,
+    handover: Option<EndHandover>,
     /// The wires in front of the instances of our TCP.
     lanes: Vec<(LaneSettings, Arc<LaneCounts>)>,
     /// Meters that are unavailable, one line each.
@@ -83,7 +83,7 @@ impl HostTrial {
         prepare: Prepare,
         backend: Backend,
         wire: Option<(HostName, Wire)>,
-        seat: Option<Seat>,
+        handover: Option<EndHandover>,
         journal: &mut Option<Journal>,
     ) -> Result<Prepared, PrepareError> {
         let groups = prepare.knobs.groups_at(prepare.host, prepare.times);
@@ -93,10 +93,10 @@ impl HostTrial {
             space::check(needs, &prepare.knobs)?;
         }
         let device = DeviceSettings::from_knobs(&prepare.knobs, prepare.host);
-        // Removes what an earlier trial may have left in the seat, before the other host uses it: the host
+        // Removes what an earlier trial left in the handover, before the other host uses it: the host
         // that connects is prepared first.
-        if let (Some(seat), Some(Side::Connects)) = (&seat, prepare.side) {
-            seat.clear();
+        if let (Some(handover), Some(Side::Connects)) = (&handover, prepare.side) {
+            handover.clear();
         }
         if let Some(journal) = journal {
             journal.put_back().map_err(failed)?;
@@ -113,7 +113,7 @@ impl HostTrial {
         let (mut ports, warnings) = if backend.is_kernel() {
             let ports = read_ports(&prepare, &device)?;
             // Two ends in one thread share a file table.
-            let ends = if seat.is_some() { 2 } else { 1 };
+            let ends = if handover.is_some() { 2 } else { 1 };
             let files = ends * files(&groups);
             let warnings = check_limits(files, prepare.side, threads(&groups, &prepare))?;
             (ports, warnings)
@@ -159,7 +159,7 @@ impl HostTrial {
                 capture,
                 relays: None,
                 wire: wire.map(|(_, wire)| wire),
-                seat,
+                handover,
                 warnings: Vec::new(),
                 set_up: None,
             },
@@ -260,7 +260,7 @@ impl HostTrial {
     }
 
     /// Ends the workers. If the trial is captured, ends the capture and reads it.
-    pub fn finish(mut self) -> anyhow::Result<Option<Captured>> {
+    pub fn finish(mut self) -> anyhow::Result<Option<CaptureResult>> {
         let (capture, asked) = (self.capture.take(), self.prepare.capture.clone());
         let (side, brackets) = (self.prepare.side, self.brackets);
         let kind = self.prepare.knobs.workload_kind();
@@ -273,7 +273,7 @@ impl HostTrial {
             return Ok(None);
         };
         let read = read_capture(&asked, side, kind, ports, &snapshots)?;
-        Ok(Some(Captured {
+        Ok(Some(CaptureResult {
             capture: tcpcost_study::Capture {
                 file: asked.file.to_string_lossy().into_owned(),
                 place: stopped.place,
@@ -324,7 +324,7 @@ impl HostTrial {
                 _ => Vec::new(),
             },
             loaded,
-            seat: self.seat.clone(),
+            handover: self.handover.clone(),
         };
         let worker = WorkerThread::start(config, &self.prepare, &self.groups, role);
         self.workers.push(worker.map_err(failed)?);
@@ -341,7 +341,7 @@ impl HostTrial {
 
     /// Waits until all connections are up.
     pub fn connected(&mut self) -> Result<Answer, PrepareError> {
-        let mut all = Ready::default();
+        let mut all = OpenConnections::default();
         let mut failures = Vec::new();
         for worker in &self.workers {
             match worker.ready() {
@@ -364,7 +364,7 @@ impl HostTrial {
             return Err(PrepareError::because(error));
         }
         self.set_up = self.set_up_reading(&all);
-        let Ready {
+        let OpenConnections {
             connections,
             congestion_control,
             mss,
@@ -380,7 +380,7 @@ impl HostTrial {
     }
 
     /// Reading of the set-up: its duration and memory. `None` without connections.
-    fn set_up_reading(&self, ready: &Ready) -> Option<Reading> {
+    fn set_up_reading(&self, ready: &OpenConnections) -> Option<Reading> {
         let memory = MemoryUse::read(Path::new("/proc")).since(ready.memory);
         let connects = self.prepare.side == Some(Side::Connects);
         let counts = [
@@ -392,7 +392,7 @@ impl HostTrial {
         ];
         (ready.connections > 0).then(|| Reading {
             meter: MeterName::SetUp,
-            whose: Whose::Workload,
+            whose: CountOwner::Workload,
             duration_ns: ready.set_up_ns,
             counts: counts
                 .into_iter()

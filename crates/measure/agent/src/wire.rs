@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use tcpcost_host::link;
 use tcpcost_link::{Impairment, LaneCounters, TapWire};
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, MeterName, Quantity, Snapshot, Totals, Whose, WireSettings};
+use tcpcost_study::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals, WireSettings};
 
 use crate::protocol::clock_ns;
 
 /// An order from the agent to the process, one line each.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Order {
+enum WireOrder {
     /// Sets the impairments, by sender.
     Set {
         settings: [WireSettings; 2],
@@ -37,7 +37,7 @@ enum Order {
 
 /// Answer of the process: counts since the last `Set`.
 #[derive(Serialize, Deserialize, Default)]
-struct Carried {
+struct WireCounts {
     packets: u64,
     lost: u64,
     overflowed: u64,
@@ -92,7 +92,9 @@ impl Wire {
 
     /// Sets the impairments, by sender, and discards packets in flight.
     pub fn set(&self, settings: [WireSettings; 2], seed: u64) -> anyhow::Result<()> {
-        self.lock().ask(&Order::Set { settings, seed }).map(drop)
+        self.lock()
+            .ask(&WireOrder::Set { settings, seed })
+            .map(drop)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Process> {
@@ -101,7 +103,7 @@ impl Wire {
 }
 
 impl Process {
-    fn ask(&mut self, order: &Order) -> anyhow::Result<Carried> {
+    fn ask(&mut self, order: &WireOrder) -> anyhow::Result<WireCounts> {
         let orders = self.orders.as_mut().context("the wire has ended")?;
         let line = serde_json::to_string(order).expect("an order has only text keys");
         writeln!(orders, "{line}").context("write to the wire process")?;
@@ -136,7 +138,7 @@ impl Meter for Wire {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let carried = self.lock().ask(&Order::Count);
+        let carried = self.lock().ask(&WireOrder::Count);
         let carried = carried.map_err(|error| MeterError::Call {
             call: "read counts of the wire process",
             source: io::Error::other(error),
@@ -153,7 +155,7 @@ impl Meter for Wire {
             meter: MeterName::Wire,
             at_ns: clock_ns(),
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts,
             }],
         })
@@ -198,7 +200,7 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
         if stdin.lock().read_line(&mut line)? == 0 {
             return Ok(());
         }
-        if let Order::Set { settings, seed } = serde_json::from_str(&line)? {
+        if let WireOrder::Set { settings, seed } = serde_json::from_str(&line)? {
             wire.set(settings.map(impairment), seed);
         }
         let carried = carried(wire.counters());
@@ -224,9 +226,9 @@ pub(crate) fn impairment(settings: WireSettings) -> Impairment {
     }
 }
 
-fn carried(lanes: [LaneCounters; 2]) -> Carried {
+fn carried(lanes: [LaneCounters; 2]) -> WireCounts {
     let sum = |of: fn(&LaneCounters) -> u64| lanes.iter().map(of).sum();
-    Carried {
+    WireCounts {
         packets: sum(|lane| lane.packets),
         lost: sum(|lane| lane.lost),
         overflowed: sum(|lane| lane.overflowed),

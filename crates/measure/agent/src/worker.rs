@@ -3,7 +3,7 @@
 
 mod conduct;
 mod end;
-mod leg;
+mod phase;
 mod state;
 mod thread;
 
@@ -24,9 +24,9 @@ use tcpcost_study::{
 };
 use tcpcost_workload::OperationFound;
 
-pub use self::conduct::Seat;
+pub use self::conduct::EndHandover;
 use self::state::Worker;
-use crate::backend::{Backend, Ready};
+use crate::backend::{Backend, OpenConnections};
 use crate::capture::WireFile;
 use crate::lane::{LaneCounts, LaneSettings};
 use crate::protocol::{Prepare, Span};
@@ -48,7 +48,7 @@ pub struct WorkerConfig {
     /// eBPF programs that another host of this machine has loaded: handles by meter.
     pub loaded: BTreeMap<MeterName, String>,
     /// Set if it takes turns with the other end.
-    pub seat: Option<Seat>,
+    pub handover: Option<EndHandover>,
 }
 
 /// Task of a worker.
@@ -88,7 +88,7 @@ pub struct WorkerReadings {
     pub profile: Option<CallChains>,
     /// Totals by connection of the whole end. Set by the worker that reads the end's meters, if they are
     /// wanted.
-    pub by_connection: Option<[Totalled; 2]>,
+    pub by_connection: Option<[ConnectionTotals; 2]>,
     /// Keys of its own connections in `by_connection`.
     pub keys: Vec<u64>,
     /// State of its first connection over time.
@@ -108,27 +108,27 @@ pub struct WorkerReadings {
 }
 
 /// Totals by connection at an instant.
-pub struct Totalled {
+pub struct ConnectionTotals {
     /// Monotonic time, ns.
     pub at_ns: u64,
     /// Counts by [`tcpcost_meter::bpf::connection_key`].
     pub totals: HashMap<u64, Counts>,
 }
 
-enum Order {
+enum WorkerOrder {
     SetUp(Instant),
     Run(Span),
 }
 
 enum WorkerAnswer {
     Listening(Listening),
-    Ready(Ready),
+    Ready(OpenConnections),
     WorkerReadings(Box<WorkerReadings>),
 }
 
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
 pub struct WorkerThread {
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WorkerOrder>>,
     answers: Receiver<anyhow::Result<WorkerAnswer>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -155,7 +155,7 @@ impl WorkerThread {
             .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
                 // Two ends in one thread share a file table.
-                let own = if config.seat.is_some() {
+                let own = if config.handover.is_some() {
                     Ok(())
                 } else {
                     own_files()
@@ -185,7 +185,7 @@ impl WorkerThread {
         self.answers.recv().context("a worker thread ended")?
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WorkerOrder) {
         // If the thread is gone, the next answer says why.
         let _ = self
             .orders
@@ -203,11 +203,11 @@ impl WorkerThread {
     }
 
     pub fn set_up(&self, deadline: Instant) {
-        self.order(Order::SetUp(deadline));
+        self.order(WorkerOrder::SetUp(deadline));
     }
 
     /// Waits until its connections are up.
-    pub fn ready(&self) -> anyhow::Result<Ready> {
+    pub fn ready(&self) -> anyhow::Result<OpenConnections> {
         match self.answer()? {
             WorkerAnswer::Ready(ready) => Ok(ready),
             _ => bail!(OUT_OF_TURN),
@@ -215,7 +215,7 @@ impl WorkerThread {
     }
 
     pub fn run(&self, span: Span) {
-        self.order(Order::Run(span));
+        self.order(WorkerOrder::Run(span));
     }
 
     /// Waits for the end of the span.

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, Buffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio, exact_cost_ns,
-    filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in, ip_kib, kib, mib,
-    opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu, pure_acks_received,
-    pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load, sum, switches,
-    system_calls, threads_ns, transactions, tsc_cycles, unowned_ns,
+    ALL_SENT, SocketBuffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio,
+    exact_cost_ns, filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in,
+    ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu,
+    pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load,
+    sum, switches, system_calls, threads_ns, transactions, tsc_cycles, unowned_ns,
 };
 
 /// Subject of a figure.
@@ -441,19 +441,19 @@ figures! {
     /// Send buffer of the socket of the host's first connection at the end of the interval:
     /// SO_SNDBUF as getsockopt reports it, bookkeeping included; for our TCP, payload.
     SendBuffer = "send_buffer_bytes", "bytes", Host, Neither
-        => |from| from.buffer_bytes(Buffer::Send);
+        => |from| from.buffer_bytes(SocketBuffer::Send);
     /// Receive buffer of the socket of the host's first connection at the end of the interval:
     /// SO_RCVBUF, as in `send_buffer_bytes`.
     ReceiveBuffer = "receive_buffer_bytes", "bytes", Host, Neither
-        => |from| from.buffer_bytes(Buffer::Receive);
+        => |from| from.buffer_bytes(SocketBuffer::Receive);
     /// Send buffer as in `send_buffer_bytes` over the size that was asked for (`send_buffer`):
     /// Linux doubles it. Absent if none was asked for.
     SendBufferFactor = "send_buffer_to_asked_factor", "factor", Host, Neither
-        => |from| ratio(from.buffer_bytes(Buffer::Send)?, from.buffer_asked_bytes(Buffer::Send)?);
+        => |from| ratio(from.buffer_bytes(SocketBuffer::Send)?, from.buffer_asked_bytes(SocketBuffer::Send)?);
     /// Receive buffer as in `receive_buffer_bytes` over the size that was asked for
     /// (`receive_buffer`): Linux doubles it. Absent if none was asked for.
     ReceiveBufferFactor = "receive_buffer_to_asked_factor", "factor", Host, Neither
-        => |from| ratio(from.buffer_bytes(Buffer::Receive)?, from.buffer_asked_bytes(Buffer::Receive)?);
+        => |from| ratio(from.buffer_bytes(SocketBuffer::Receive)?, from.buffer_asked_bytes(SocketBuffer::Receive)?);
     /// Payload bytes per send call.
     BytesPerSend = "bytes_per_send_call", "bytes", Host, Neither
         => |from| per_of_some(from, M::Workload, Q::PayloadBytesSent, Q::SendCalls);
@@ -815,11 +815,11 @@ impl Source for Probe {
         Some((1.0, 1.0))
     }
 
-    fn buffer_bytes(&self, _: Buffer) -> Option<f64> {
+    fn buffer_bytes(&self, _: SocketBuffer) -> Option<f64> {
         Some(1.0)
     }
 
-    fn buffer_asked_bytes(&self, _: Buffer) -> Option<f64> {
+    fn buffer_asked_bytes(&self, _: SocketBuffer) -> Option<f64> {
         Some(1.0)
     }
 

@@ -6,10 +6,10 @@
 //! Start with [`Quantity`], [`Snapshot`] and [`Figure`].
 //!
 //! ```
-//! use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+//! use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, CountOwner};
 //! let at = |at_ns, bytes| {
 //!     let counts = Counts::from([(Quantity::PayloadBytesSent, bytes)]);
-//!     let totals = vec![Totals { whose: Whose::Workload, counts }];
+//!     let totals = vec![Totals { whose: CountOwner::Workload, counts }];
 //!     Snapshot { meter: MeterName::Workload, at_ns, totals }
 //! };
 //! let grown = at(1_000, 500).since(&at(0, 200)).unwrap();
@@ -38,11 +38,11 @@ pub use figure::{Figure, FigureOf, figure_table};
 pub use guard::{Guard, TextForm};
 pub use interval::Interval;
 pub use machine::{Environment, Machine, Nic};
-pub use meter_name::{Asked, Loaded, MeterName, Of};
+pub use meter_name::{MeterMechanism, MeterName, MeterSelection, MeterSubject};
 pub use opening::{Opening, Sequences};
 pub use printable::{
     Printable, csv_field, escaped_json, is_unprintable, printable, printable_json, printable_text,
 };
 pub use quantity::Quantity;
-pub use reading::{Counts, Reading, Snapshot, Totals, WentBackwards, Whose};
-pub use source::{Buffer, Source, exact_cost_ns, self_cpu_ns};
+pub use reading::{CountOwner, Counts, Reading, Snapshot, Totals, WentBackwards};
+pub use source::{SocketBuffer, Source, exact_cost_ns, self_cpu_ns};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Subject of a meter's counts, which decides how the counts of several hosts are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum MeterSubject {
     /// CPUs, each counted once.
     Cpus,
     /// A network namespace, counted once however many workers ask.
@@ -25,7 +25,7 @@ pub enum Of {
 
 /// Mechanism of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
+pub enum MeterMechanism {
     /// A file or a system call, read when a snapshot is taken.
     Read,
     /// Counters that the kernel keeps while they are open (perf_event_open).
@@ -38,7 +38,7 @@ pub enum Loaded {
 
 /// Condition for a study to have the meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum MeterSelection {
     /// The study names no meters.
     ByDefault,
     /// The study names the meter in `[measure] meters`.
@@ -48,7 +48,7 @@ pub enum Asked {
 }
 
 macro_rules! meters {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $of:ident, $loaded:ident, $asked:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $subject:ident, $mechanism:ident, $selection:ident;)+) => {
         /// A meter: the method by which something was counted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum MeterName {
@@ -70,18 +70,18 @@ macro_rules! meters {
             }
 
             /// Subject of its counts.
-            pub const fn of(self) -> Of {
-                match self { $(MeterName::$variant => Of::$of,)+ }
+            pub const fn subject(self) -> MeterSubject {
+                match self { $(MeterName::$variant => MeterSubject::$subject,)+ }
             }
 
             /// Mechanism of the meter.
-            pub const fn loaded(self) -> Loaded {
-                match self { $(MeterName::$variant => Loaded::$loaded,)+ }
+            pub const fn mechanism(self) -> MeterMechanism {
+                match self { $(MeterName::$variant => MeterMechanism::$mechanism,)+ }
             }
 
             /// Condition for a study to have the meter.
-            pub const fn asked(self) -> Asked {
-                match self { $(MeterName::$variant => Asked::$asked,)+ }
+            pub const fn selection(self) -> MeterSelection {
+                match self { $(MeterName::$variant => MeterSelection::$selection,)+ }
             }
         }
     };
@@ -149,13 +149,13 @@ impl MeterName {
     /// Meters that a study can ask for.
     pub fn choices() -> impl Iterator<Item = MeterName> {
         let all = MeterName::ALL.iter().copied();
-        all.filter(|meter| meter.asked() != Asked::Never)
+        all.filter(|meter| meter.selection() != MeterSelection::Never)
     }
 
     /// True if the meter runs all through the interval, so that it may cost something. Other meters
     /// are read before and after the interval.
     pub fn is_standing(self) -> bool {
-        self.asked() != Asked::Never && self.loaded() != Loaded::Read
+        self.selection() != MeterSelection::Never && self.mechanism() != MeterMechanism::Read
     }
 }
 

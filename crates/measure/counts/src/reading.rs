@@ -14,7 +14,7 @@ pub type Counts = BTreeMap<Quantity, u64>;
 /// Owner of a count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whose {
+pub enum CountOwner {
     /// These CPUs together, everything that ran on them.
     Cpus(Vec<usize>),
     /// One CPU of the trial.
@@ -42,7 +42,7 @@ pub enum Whose {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Owner of the counts.
-    pub whose: Whose,
+    pub whose: CountOwner,
     /// Total of each quantity.
     pub counts: Counts,
 }
@@ -64,7 +64,7 @@ pub struct Reading {
     /// Meter: the method of counting.
     pub meter: MeterName,
     /// Owner of the counts.
-    pub whose: Whose,
+    pub whose: CountOwner,
     /// Time between the snapshots, ns.
     pub duration_ns: u64,
     /// Growth of each quantity.
@@ -95,7 +95,7 @@ impl Source for Reading {
     }
 
     fn time_ns(&self, by: MeterName) -> Option<f64> {
-        let is_all_cpus = by == MeterName::Proc && self.whose == Whose::Host;
+        let is_all_cpus = by == MeterName::Proc && self.whose == CountOwner::Host;
         match self.cpus(by) {
             Some(cpus) => Some(cpus * self.duration_ns as f64),
             // Each ns of a CPU is in one of the modes.
@@ -107,8 +107,8 @@ impl Source for Reading {
     fn cpus(&self, by: MeterName) -> Option<f64> {
         match &self.whose {
             _ if by != self.meter => None,
-            Whose::Cpus(cpus) => Some(cpus.len() as f64),
-            Whose::Cpu(_) => Some(1.0),
+            CountOwner::Cpus(cpus) => Some(cpus.len() as f64),
+            CountOwner::Cpu(_) => Some(1.0),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ pub struct WentBackwards {
     /// Quantity that shrank.
     pub quantity: Quantity,
     /// Owner of the count.
-    pub whose: Whose,
+    pub whose: CountOwner,
     /// Earlier total.
     pub before: u64,
     /// Later, smaller total.
@@ -187,7 +187,7 @@ mod tests {
 
     fn snapshot(at_ns: u64, counts: &[(Quantity, u64)]) -> Snapshot {
         let totals = vec![Totals {
-            whose: Whose::Cpu(0),
+            whose: CountOwner::Cpu(0),
             counts: counts.iter().copied().collect(),
         }];
         Snapshot {
@@ -210,7 +210,7 @@ mod tests {
     fn closure_is_the_sum_over_contexts_by_wall_time() {
         let mut reading = Reading {
             meter: MeterName::Exact,
-            whose: Whose::Cpus(vec![0, 1]),
+            whose: CountOwner::Cpus(vec![0, 1]),
             duration_ns: 80,
             counts: Quantity::EXACT_CONTEXTS.iter().map(|&q| (q, 10)).collect(),
         };
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(reading.closure(), Some(1.0));
         reading.counts.remove(&Quantity::ExactIdleNs);
         assert_eq!(reading.closure(), None);
-        let (whose, counts) = (Whose::Cpu(0), Counts::new());
+        let (whose, counts) = (CountOwner::Cpu(0), Counts::new());
         assert_eq!(
             Reading {
                 whose,

@@ -5,7 +5,7 @@ use crate::quantity::Quantity;
 
 /// A buffer of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Buffer {
+pub enum SocketBuffer {
     /// SO_SNDBUF.
     Send,
     /// SO_RCVBUF.
@@ -67,12 +67,12 @@ pub trait Source {
     }
 
     /// Buffer size of the socket of a host's first connection, bytes; `None` for several hosts.
-    fn buffer_bytes(&self, _of: Buffer) -> Option<f64> {
+    fn buffer_bytes(&self, _of: SocketBuffer) -> Option<f64> {
         None
     }
 
     /// Buffer size that was asked for, bytes; `None` if none was.
-    fn buffer_asked_bytes(&self, _of: Buffer) -> Option<f64> {
+    fn buffer_asked_bytes(&self, _of: SocketBuffer) -> Option<f64> {
         None
     }
 

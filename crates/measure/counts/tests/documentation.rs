@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::fs;
 
-use tcpcost_counts::{Figure, FigureOf, Loaded, MeterName, Of, Quantity, figure_table};
+use tcpcost_counts::{
+    Figure, FigureOf, MeterMechanism, MeterName, MeterSubject, Quantity, figure_table,
+};
 
 /// Generates the text of docs/quantities.md.
 fn markdown() -> String {
@@ -24,19 +26,19 @@ fn markdown() -> String {
              By which a count was counted. A study's own are those that `[measure] meters` can name.\n\n\
              | name | counts of | how | definition |\n|---|---|---|---|\n";
     for meter in MeterName::ALL {
-        let of = match meter.of() {
-            Of::Cpus => "CPUs",
-            Of::Namespace => "a network namespace",
-            Of::Connections => "connections",
-            Of::Worker => "workers",
-            Of::Host => "a host",
-            Of::Tcpcost => "tcpcost itself",
+        let of = match meter.subject() {
+            MeterSubject::Cpus => "CPUs",
+            MeterSubject::Namespace => "a network namespace",
+            MeterSubject::Connections => "connections",
+            MeterSubject::Worker => "workers",
+            MeterSubject::Host => "a host",
+            MeterSubject::Tcpcost => "tcpcost itself",
         };
-        let loaded = match meter.loaded() {
-            Loaded::Read => "read before and after",
-            Loaded::Perf => "kept by the kernel (perf_event_open)",
-            Loaded::Bpf => "eBPF programs",
-            Loaded::Spinners => "threads of its own",
+        let loaded = match meter.mechanism() {
+            MeterMechanism::Read => "read before and after",
+            MeterMechanism::Perf => "kept by the kernel (perf_event_open)",
+            MeterMechanism::Bpf => "eBPF programs",
+            MeterMechanism::Spinners => "threads of its own",
         };
         let definition = meter.definition();
         writeln!(text, "| `{meter}` | {of} | {loaded} | {definition} |")

@@ -207,7 +207,7 @@ impl fmt::Display for Restored {
 }
 
 /// Journal of a dead owner, locked.
-struct Dead {
+struct DeadJournal {
     name: OsString,
     file: File,
     /// Lines that stay in the file.
@@ -260,7 +260,7 @@ pub fn restore(folder: &Path) -> Result<Restored, SystemError> {
             dead[owner].left.insert_str(0, &entry.to_line());
         }
     }
-    for Dead { name, file, left } in dead {
+    for DeadJournal { name, file, left } in dead {
         let done = if left.is_empty() {
             folder.remove(&name)
         } else {
@@ -279,7 +279,7 @@ type Owned = (Entry, usize);
 fn read_dead(
     folder: &Folder,
     restored: &mut Restored,
-) -> Result<(Vec<Dead>, Vec<Owned>), SystemError> {
+) -> Result<(Vec<DeadJournal>, Vec<Owned>), SystemError> {
     let failed = |error| SystemError::new(format!("read {}", folder.path().display()), error);
     let boot_id = boot_id()?;
     let (mut dead, mut entries) = (Vec::new(), Vec::new());
@@ -325,7 +325,7 @@ fn read_dead(
                 }
             }
         }
-        dead.push(Dead { name, file, left });
+        dead.push(DeadJournal { name, file, left });
     }
     Ok((dead, entries))
 }

@@ -22,14 +22,14 @@ use crate::{link, route};
 
 /// Device that was moved, with the namespace it was moved to, held open.
 #[derive(Debug)]
-pub struct Lent {
+pub struct LentDevice {
     /// Addresses that the device had, with prefix lengths. It has none of them there.
     pub addresses: Vec<(IpAddr, u8)>,
     borrower: Borrower,
     namespace: File,
 }
 
-impl Lent {
+impl LentDevice {
     /// Waits until the borrower has ended. If it was killed, restores what it had changed of the
     /// device.
     ///
@@ -59,7 +59,11 @@ impl Lent {
 /// # Errors
 /// No such device or process; the device of the default route; or it cannot be moved (EINVAL;
 /// EPERM).
-pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent, SystemError> {
+pub fn lend(
+    device: &DeviceName,
+    pid: u32,
+    journal: &mut Journal,
+) -> Result<LentDevice, SystemError> {
     let tried = || format!("move {device} to the namespace of process {pid}");
     // Documentation address (RFC 5737): only the default route leads there.
     let default = route::describe(IpAddr::from([192, 0, 2, 1])).unwrap_or_default();
@@ -93,7 +97,7 @@ pub fn lend(device: &DeviceName, pid: u32, journal: &mut Journal) -> Result<Lent
         port: former,
     })?;
     link::move_to(device, pid)?;
-    Ok(Lent {
+    Ok(LentDevice {
         addresses,
         borrower,
         namespace,

@@ -20,11 +20,11 @@ use super::namespace;
 
 /// Kind of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum LockKind {
     /// Shared with other runs that change nothing.
     Shared,
     /// Exclusive.
-    Alone,
+    Exclusive,
 }
 
 /// Lock file, held or not. Processes started while it lives hold it too.
@@ -52,10 +52,10 @@ impl HostLock {
     ///
     /// # Errors
     /// The file system has no locks.
-    pub fn try_hold(&self, hold: Hold) -> Result<bool, SystemError> {
+    pub fn try_hold(&self, hold: LockKind) -> Result<bool, SystemError> {
         let operation = match hold {
-            Hold::Shared => FlockOperation::NonBlockingLockShared,
-            Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+            LockKind::Shared => FlockOperation::NonBlockingLockShared,
+            LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
         match flock(&self.file, operation) {
             Ok(()) => Ok(true),
@@ -140,17 +140,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let open = || HostLock::open(folder.path()).unwrap();
         let (one, two) = (open(), open());
-        assert!(one.try_hold(Hold::Shared).unwrap());
-        assert!(two.try_hold(Hold::Shared).unwrap());
+        assert!(one.try_hold(LockKind::Shared).unwrap());
+        assert!(two.try_hold(LockKind::Shared).unwrap());
         let three = open();
-        assert!(!three.try_hold(Hold::Alone).unwrap());
+        assert!(!three.try_hold(LockKind::Exclusive).unwrap());
         drop((one, two));
         // A process that another test starts has the files of this one until it executes its program.
         tcpcost_testbed::until("both have let go", || {
-            three.try_hold(Hold::Alone).unwrap().then_some(())
+            three.try_hold(LockKind::Exclusive).unwrap().then_some(())
         });
         let four = open();
-        assert!(!four.try_hold(Hold::Shared).unwrap());
+        assert!(!four.try_hold(LockKind::Shared).unwrap());
         let named = format!("(process {})", std::process::id());
         assert!(four.holders().contains(&named), "{}", four.holders());
     }

@@ -26,7 +26,7 @@ use crate::link;
 
 /// Way to make namespaces here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum NamespaceMethod {
     /// Call [`enter_new`]: the process has CAP_SYS_ADMIN.
     Privileged,
     /// Call [`enter_user_namespace`], then [`enter_new`]. In a user namespace the kernel refuses to
@@ -109,14 +109,14 @@ fn enter_user_namespace_as(inner_uid: u32, inner_gid: u32) -> Result<(), SystemE
 ///
 /// # Errors
 /// The kernel's error, with a remedy.
-pub fn can_make_namespaces() -> Result<Way, SystemError> {
+pub fn can_make_namespaces() -> Result<NamespaceMethod, SystemError> {
     const NETWORK: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWNS;
     if tried_in_child(&[NETWORK]).is_ok() {
-        return Ok(Way::Privileged);
+        return Ok(NamespaceMethod::Privileged);
     }
     // In two steps, because Ubuntu's AppArmor grants the first and refuses the second.
     match tried_in_child(&[libc::CLONE_NEWUSER, NETWORK]) {
-        Ok(()) => Ok(Way::UserNamespace),
+        Ok(()) => Ok(NamespaceMethod::UserNamespace),
         Err(error) => {
             let why = why_not(Path::new("/proc/sys"));
             let tried = format!("make a network namespace{why}");

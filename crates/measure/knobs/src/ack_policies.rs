@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::row::Kernel;
+use crate::row::KernelSupport;
 use crate::words::words;
 
 words! {
@@ -57,7 +57,7 @@ pub struct AckPolicyRow {
     /// Defaults of `ack_limit_initial` and `ack_limit_max`. `None` if the policy has no limits.
     pub limits: Option<[u32; 2]>,
     /// Way in which the kernel's TCP has the policy. `None` if it does not.
-    pub in_kernel: Option<Kernel>,
+    pub in_kernel: Option<KernelSupport>,
 }
 
 impl AckKind {
@@ -83,14 +83,14 @@ impl AckKind {
                 doc: "at once in quick mode (at most 16 segments and half the window); then at more than one segment if the reader keeps up, else at the reader's read; else after an adaptive timeout, sooner outside pingpong mode (requests and responses); for data after a gap see below",
                 from: "Linux 6.18",
                 delay_max: ms(200), // TCP_DELACK_MAX
-                in_kernel: Some(Kernel::Always("linux-like", "")),
+                in_kernel: Some(KernelSupport::Fixed("linux-like", "")),
                 ..plain
             },
             AckKind::Every => AckPolicyRow {
                 doc: "every `ack_segments` wire segments; a super-segment gets one",
                 from: "Jones 2005",
                 segments: Some(2),
-                in_kernel: Some(Kernel::OwnDevice(
+                in_kernel: Some(KernelSupport::OwnDevice(
                     "the route's `quickack 1`, and eBPF that holds ACKs",
                 )),
                 ..plain
@@ -125,7 +125,7 @@ impl AckKind {
     }
 
     /// Way in which the kernel's TCP has the policy. `None` if it does not.
-    pub fn in_kernel(self) -> Option<Kernel> {
+    pub fn in_kernel(self) -> Option<KernelSupport> {
         self.row().in_kernel
     }
 }

@@ -64,7 +64,10 @@ pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, ProgramErro
 pub use raw::Raw;
 pub use reach::{DeviceOwner, Unmet};
 pub use rounds::{repetitions, round, rounds};
-pub use row::{At, Group, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob};
+pub use row::{
+    AppliesTo, CheckedEnds, FileTable, KernelSupport, Knob, KnobCondition, Need, Required,
+    UserKnob, UserSupport, ValueKind,
+};
 pub use settings::{AckFilterRule, DeviceSettings, WorkloadSettings};
 pub use share::{Share, ShareError};
 pub use side::Side;

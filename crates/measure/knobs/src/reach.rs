@@ -17,7 +17,10 @@ use crate::knob::{Knobs, split_host};
 use crate::knob_error::KnobError;
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
-use crate::row::{At, Is, Kernel, Kind, Knob, Need, Of, Term, User, UserKnob, WIRES};
+use crate::row::{
+    AppliesTo, CheckedEnds, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
+    UserSupport, ValueKind, WIRES,
+};
 use crate::value::Value;
 use crate::wire::WireSettings;
 
@@ -40,14 +43,14 @@ impl Need {
         if !self.when.is_empty() {
             text += &format!("`{}`: ", self.when.join("`, `"));
         }
-        text += match self.at {
-            At::Every => "",
-            At::Kernel => "the kernel's TCP: ",
-            At::User => "our TCP: ",
-            At::UserSender => "our TCP, where it sends: ",
-            At::UserReceiver => "our TCP, where it receives: ",
+        text += match self.ends {
+            CheckedEnds::Every => "",
+            CheckedEnds::Kernel => "the kernel's TCP: ",
+            CheckedEnds::User => "our TCP: ",
+            CheckedEnds::UserSender => "our TCP, where it sends: ",
+            CheckedEnds::UserReceiver => "our TCP, where it receives: ",
         };
-        if self.any.is_empty() {
+        if self.any_of.is_empty() {
             return format!("{text}not had, {}", self.why);
         }
         text + self.to_string().trim_start_matches("needs ")
@@ -56,22 +59,27 @@ impl Need {
     /// True if a knob of this value has what it needs at a host.
     fn is_met(&self, knobs: &Knobs, host: HostName, value: &Value) -> bool {
         let word = value.to_string();
-        let is_asked = match self.at {
-            At::Every => true,
-            At::Kernel => !knobs.is_user(host),
-            At::User => knobs.is_user(host),
-            At::UserSender => knobs.is_user(host) && knobs.sends(host, false),
-            At::UserReceiver => knobs.is_user(host) && knobs.sends(host, true),
+        let is_asked = match self.ends {
+            CheckedEnds::Every => true,
+            CheckedEnds::Kernel => !knobs.is_user(host),
+            CheckedEnds::User => knobs.is_user(host),
+            CheckedEnds::UserSender => knobs.is_user(host) && knobs.sends(host, false),
+            CheckedEnds::UserReceiver => knobs.is_user(host) && knobs.sends(host, true),
         };
         let is_meant = self.when.is_empty() || self.when.contains(&word.as_str());
-        !is_asked || !is_meant || self.any.iter().any(|term| term.holds(knobs, host, value))
+        !is_asked
+            || !is_meant
+            || self
+                .any_of
+                .iter()
+                .any(|term| term.holds(knobs, host, value))
     }
 }
 
 impl fmt::Display for Need {
     /// Formats as `needs rate` or similar, with the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let terms: Vec<String> = self.any.iter().map(ToString::to_string).collect();
+        let terms: Vec<String> = self.any_of.iter().map(ToString::to_string).collect();
         if terms.is_empty() {
             return f.write_str(self.why);
         }
@@ -83,75 +91,80 @@ impl fmt::Display for Need {
     }
 }
 
-impl Term {
+impl KnobCondition {
     fn holds(&self, knobs: &Knobs, host: HostName, of: &Value) -> bool {
         let row = find(self.knob).expect("rows name rows: a test reads them all");
         let value = knobs
             .value_at(host, self.knob)
             .expect("rows have defaults, and none names a sysctl");
         let word = value.to_string();
-        match self.is {
-            Is::In(words) => words.contains(&word.as_str()),
-            Is::NotIn(words) => !words.contains(&word.as_str()),
-            Is::That(is_so) => is_so(&word),
-            Is::Set => !row.leaves_alone(&value),
-            Is::Unset => row.leaves_alone(&value),
-            Is::AtLeast => value.number() >= of.number(),
+        match self.required {
+            Required::OneOf(words) => words.contains(&word.as_str()),
+            Required::NoneOf(words) => !words.contains(&word.as_str()),
+            Required::Satisfies(is_so) => is_so(&word),
+            Required::Set => !row.leaves_alone(&value),
+            Required::Unset => row.leaves_alone(&value),
+            Required::AtLeast => value.number() >= of.number(),
         }
     }
 }
 
-impl fmt::Display for Term {
+impl fmt::Display for KnobCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.knob;
         let list = |words: &[&str]| {
             let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
             quoted.join(" or ")
         };
-        match self.is {
-            Is::In(words) => write!(f, "{name} = {}", list(words)),
-            Is::NotIn(words) => write!(f, "{name} other than {}", list(words)),
-            Is::That(is_so) => {
+        match self.required {
+            Required::OneOf(words) => write!(f, "{name} = {}", list(words)),
+            Required::NoneOf(words) => write!(f, "{name} other than {}", list(words)),
+            Required::Satisfies(is_so) => {
                 let words = match find(name).map(|row| row.kind) {
-                    Some(Kind::Choice(words)) => words,
+                    Some(ValueKind::Choice(words)) => words,
                     _ => &[],
                 };
                 let so: Vec<&str> = words.iter().copied().filter(|word| is_so(word)).collect();
                 write!(f, "{name} = {}", list(&so))
             }
-            Is::Set => write!(f, "{name}"),
-            Is::Unset => write!(f, "no {name}"),
-            Is::AtLeast => write!(f, "at least as many {name}"),
+            Required::Set => write!(f, "{name}"),
+            Required::Unset => write!(f, "no {name}"),
+            Required::AtLeast => write!(f, "at least as many {name}"),
         }
     }
 }
 
-impl Kernel {
+impl KernelSupport {
     /// Reason why an end of the kernel's TCP cannot have this value. `None` if it can. `owner`:
     /// owner of its device.
     fn refuses(&self, knobs: &Knobs, value: &Value, owner: DeviceOwner) -> Option<String> {
         match self {
-            Kernel::Device | Kernel::Offload | Kernel::Sysctl(..) | Kernel::AnySysctl => None,
-            Kernel::OwnDevice(_) => match owner {
+            KernelSupport::Device
+            | KernelSupport::Offload
+            | KernelSupport::Sysctl(..)
+            | KernelSupport::AnySysctl => None,
+            KernelSupport::OwnDevice(_) => match owner {
                 DeviceOwner::Bed => None,
                 DeviceOwner::Loopback => Some(OWN_DEVICE.to_string()),
                 DeviceOwner::Host => Some(OTHERS_DEVICE.to_string()),
             },
-            Kernel::RealDevice(_) => {
+            KernelSupport::RealDevice(_) => {
                 (owner == DeviceOwner::Loopback).then(|| OWN_DEVICE.to_string())
             }
-            Kernel::Wire if owner != DeviceOwner::Bed || !knobs.can_have_wires() => {
+            KernelSupport::Wire if owner != DeviceOwner::Bed || !knobs.can_have_wires() => {
                 Some(WIRES.to_string())
             }
-            Kernel::Wire if value.to_string() == Carrier::Netem.word() => {
+            KernelSupport::Wire if value.to_string() == Carrier::Netem.word() => {
                 let (knob, why) = WireSettings::not_netems(knobs)?;
                 Some(format!("{knob} {why}"))
             }
-            Kernel::Wire => None,
-            Kernel::SocketOption(_) => (!knobs.all_stand())
+            KernelSupport::Wire => None,
+            KernelSupport::SocketOption(_) => (!knobs.all_stand())
                 .then(|| "only for connections that stay open, so not for crr".to_string()),
-            Kernel::Always(word, why) => (value.to_string() != *word).then(|| why.to_string()),
-            Kernel::AckPolicies => {
+            KernelSupport::Fixed(word, why) => {
+                (value.to_string() != *word).then(|| why.to_string())
+            }
+            KernelSupport::AckPolicies => {
                 let kind = AckKind::from_word(&value.to_string());
                 match kind.map(AckKind::in_kernel) {
                     Some(None) => Some(format!("the kernel's TCP has no policy \"{value}\"")),
@@ -159,7 +172,7 @@ impl Kernel {
                     None => None,
                 }
             }
-            Kernel::No(why) => Some(why.to_string()),
+            KernelSupport::Unsupported(why) => Some(why.to_string()),
         }
     }
 }
@@ -276,7 +289,7 @@ impl Knobs {
         for setting in self.settings() {
             let needs = setting.row.needs.iter();
             let views = self.views(&setting);
-            for need in needs.filter(|need| need.at == At::Every) {
+            for need in needs.filter(|need| need.ends == CheckedEnds::Every) {
                 let is_met = |host: &&HostName| {
                     let mut views = views.iter();
                     views.any(|knobs| need.is_met(knobs, **host, setting.value))
@@ -316,25 +329,25 @@ impl Knobs {
                 continue;
             }
             let (row, value) = (setting.row, setting.value);
-            let of_stack = match row.of {
-                Of::Workload | Of::Host => None,
-                Of::Link(kernel, user) | Of::Tcp(kernel, user) => match user {
+            let of_stack = match row.applies_to {
+                AppliesTo::Workload | AppliesTo::Host => None,
+                AppliesTo::Link(kernel, user) | AppliesTo::Tcp(kernel, user) => match user {
                     _ if !self.is_user(host) => kernel.refuses(self, value, owner),
-                    User::Has(_) => None,
-                    User::Wire => (!self.can_have_wires()).then(|| WIRES.to_string()),
+                    UserSupport::Supported(_) => None,
+                    UserSupport::Wire => (!self.can_have_wires()).then(|| WIRES.to_string()),
                     // A knob that all hosts share is available if one of them supports it.
-                    User::No(_)
+                    UserSupport::Unsupported(_)
                         if !row.per_end
                             && self.host_names().iter().any(|&other| !self.is_user(other)) =>
                     {
                         None
                     }
-                    User::No(why) => Some(why.to_string()),
+                    UserSupport::Unsupported(why) => Some(why.to_string()),
                 },
             };
             let unmet = || {
                 let needs = row.needs.iter();
-                let mut needs = needs.filter(|need| need.at != At::Every);
+                let mut needs = needs.filter(|need| need.ends != CheckedEnds::Every);
                 needs.find(|need| !need.is_met(self, host, value))
             };
             let of_program = || {
@@ -387,10 +400,10 @@ impl Knobs {
     /// Sysctls of this end, from rows or set by name: dotted names and values.
     pub fn kernel_sysctls(&self, host: HostName) -> std::collections::BTreeMap<String, String> {
         let of_rows = KNOBS.iter().filter_map(|row| {
-            let (Of::Link(kernel, _) | Of::Tcp(kernel, _)) = row.of else {
+            let (AppliesTo::Link(kernel, _) | AppliesTo::Tcp(kernel, _)) = row.applies_to else {
                 return None;
             };
-            let Kernel::Sysctl(name, write) = kernel else {
+            let KernelSupport::Sysctl(name, write) = kernel else {
                 return None;
             };
             let number = row.kind.number(&self.value_at(host, row.name)?)?;

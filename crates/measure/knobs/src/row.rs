@@ -15,7 +15,7 @@ use crate::value::Value;
 
 /// Table of a study file that a knob belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum FileTable {
     /// `[workload]`: the traffic.
     Workload,
     /// `[bed]`: the path, with its offloads and sysctls.
@@ -24,7 +24,7 @@ pub enum Group {
 
 /// Kind of values that a knob accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A whole number in this range.
     Count(u64, u64),
     /// A size in bytes in this range.
@@ -57,13 +57,13 @@ pub enum Kind {
     Program,
 }
 
-impl Kind {
-    /// Converts a value to the number that [`Kernel::Sysctl`] starts from: a switch is 0 or 1, a
+impl ValueKind {
+    /// Converts a value to the number that [`KernelSupport::Sysctl`] starts from: a switch is 0 or 1, a
     /// word its index. `None` for other values.
     pub fn number(self, value: &Value) -> Option<u64> {
         match (self, value) {
             (_, Value::Switch(on)) => Some(u64::from(*on)),
-            (Kind::Choice(words), Value::Word(word)) => {
+            (ValueKind::Choice(words), Value::Word(word)) => {
                 let place = words.iter().position(|known| known == word)?;
                 u64::try_from(place).ok()
             }
@@ -80,11 +80,11 @@ pub struct Knob {
     /// Key in its own table. It differs from `name` only for `kind`.
     pub key: &'static str,
     /// Table that it belongs to.
-    pub group: Group,
+    pub table: FileTable,
     /// Part of the trial that it belongs to, and its support in each TCP.
-    pub of: Of,
+    pub applies_to: AppliesTo,
     /// Kind of its values.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Word that is accepted in addition to `kind`, such as `"auto"`. Usually it changes nothing.
     pub or_word: Option<&'static str>,
     /// Default, as written in a study file.
@@ -101,15 +101,15 @@ pub struct Knob {
 
 pub(crate) const fn workload(
     name: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     default: &'static str,
     doc: &'static str,
 ) -> Knob {
     Knob {
         name,
         key: name,
-        group: Group::Workload,
-        of: Of::Workload,
+        table: FileTable::Workload,
+        applies_to: AppliesTo::Workload,
         kind,
         or_word: None,
         default,
@@ -122,13 +122,13 @@ pub(crate) const fn workload(
 
 pub(crate) const fn bed(
     name: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     default: &'static str,
     doc: &'static str,
 ) -> Knob {
     Knob {
-        group: Group::Bed,
-        of: Of::Host,
+        table: FileTable::Bed,
+        applies_to: AppliesTo::Host,
         ..workload(name, kind, default, doc)
     }
 }
@@ -136,12 +136,12 @@ pub(crate) const fn bed(
 /// Row of a knob of each end's device or route, which is left alone unless set.
 pub(crate) const fn link(
     name: &'static str,
-    kind: Kind,
-    kernel: Kernel,
+    kind: ValueKind,
+    kernel: KernelSupport,
     doc: &'static str,
 ) -> Knob {
     Knob {
-        of: Of::Link(kernel, User::No(KERNELS_DEVICE)),
+        applies_to: AppliesTo::Link(kernel, UserSupport::Unsupported(KERNELS_DEVICE)),
         or_word: Some("leave"),
         per_end: true,
         ..bed(name, kind, "leave", doc)
@@ -151,12 +151,12 @@ pub(crate) const fn link(
 /// Row of a property of the wire for what an end sends.
 pub(crate) const fn wire(
     name: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     default: &'static str,
     doc: &'static str,
 ) -> Knob {
     Knob {
-        of: Of::Link(Kernel::Wire, User::Wire),
+        applies_to: AppliesTo::Link(KernelSupport::Wire, UserSupport::Wire),
         default,
         per_end: true,
         ..bed(name, kind, default, doc)
@@ -168,13 +168,13 @@ pub(crate) const WIRES: &str = "a wire with delay and loss joins hosts of `netns
 /// Row of a policy of an end's TCP; `default` is that of its stack.
 pub(crate) const fn tcp(
     name: &'static str,
-    kind: Kind,
-    kernel: Kernel,
+    kind: ValueKind,
+    kernel: KernelSupport,
     user: UserKnob,
     doc: &'static str,
 ) -> Knob {
     Knob {
-        of: Of::Tcp(kernel, User::Has(user)),
+        applies_to: AppliesTo::Tcp(kernel, UserSupport::Supported(user)),
         or_word: Some("default"),
         per_end: true,
         ..bed(name, kind, "default", doc)
@@ -201,20 +201,20 @@ impl Knob {
     /// Description of accepted values, for an error message.
     pub fn expected(&self) -> String {
         let kind = match self.kind {
-            Kind::Count(lo, hi) => format!("a whole number from {lo} to {hi}"),
-            Kind::Bytes(lo, hi) => format!(
+            ValueKind::Count(lo, hi) => format!("a whole number from {lo} to {hi}"),
+            ValueKind::Bytes(lo, hi) => format!(
                 "a size such as \"64KiB\" (B, KiB, MiB, GiB), {} to {}",
                 units::show_bytes(lo),
                 units::show_bytes(hi)
             ),
-            Kind::BitRate => units::BIT_RATE.to_string(),
-            Kind::EventRate => "a rate such as \"10000/s\"".to_string(),
-            Kind::Time(lo, hi) => {
+            ValueKind::BitRate => units::BIT_RATE.to_string(),
+            ValueKind::EventRate => "a rate such as \"10000/s\"".to_string(),
+            ValueKind::Time(lo, hi) => {
                 format!("a time such as \"40ms\" (ns, us, ms, s), {lo}ms to {hi}ms")
             }
-            Kind::Share => "a percentage such as \"0.1%\", up to 50%".to_string(),
-            Kind::Switch => "\"on\" or \"off\"".to_string(),
-            Kind::Choice(words) => {
+            ValueKind::Share => "a percentage such as \"0.1%\", up to 50%".to_string(),
+            ValueKind::Switch => "\"on\" or \"off\"".to_string(),
+            ValueKind::Choice(words) => {
                 format!(
                     "one of {}",
                     words
@@ -224,13 +224,13 @@ impl Knob {
                         .join(", ")
                 )
             }
-            Kind::Cpus => "a list of CPU numbers such as [0, 2]".to_string(),
-            Kind::Text => "a text or a number".to_string(),
-            Kind::Reach => Reach::EXPECTED.to_string(),
-            Kind::Device => "a device's name such as \"eth0\"".to_string(),
-            Kind::Address => "an address such as \"192.0.2.1\"".to_string(),
-            Kind::Ports => format!("{} such as \"5000-5015\"", units::PORTS),
-            Kind::Program => LIST.to_string(),
+            ValueKind::Cpus => "a list of CPU numbers such as [0, 2]".to_string(),
+            ValueKind::Text => "a text or a number".to_string(),
+            ValueKind::Reach => Reach::EXPECTED.to_string(),
+            ValueKind::Device => "a device's name such as \"eth0\"".to_string(),
+            ValueKind::Address => "an address such as \"192.0.2.1\"".to_string(),
+            ValueKind::Ports => format!("{} such as \"5000-5015\"", units::PORTS),
+            ValueKind::Program => LIST.to_string(),
         };
         match self.or_word {
             Some(word) => format!("{kind}, or \"{word}\""),
@@ -241,13 +241,15 @@ impl Knob {
     /// Error message for a value that the knob does not accept, with the accepted ones. `name`:
     /// full name of the knob.
     pub fn refusal(&self, name: &str, raw: &Raw) -> String {
-        if let (Kind::Program, Raw::List(_)) = (self.kind, raw)
+        if let (ValueKind::Program, Raw::List(_)) = (self.kind, raw)
             && let Err(wrong) = Program::read(raw)
         {
             return wrong.to_string();
         }
         let several = match (self.kind, raw) {
-            (Kind::Cpus, Raw::List(items)) => items.iter().any(|item| matches!(item, Raw::List(_))),
+            (ValueKind::Cpus, Raw::List(items)) => {
+                items.iter().any(|item| matches!(item, Raw::List(_)))
+            }
             (_, Raw::List(_)) => true,
             _ => false,
         };
@@ -258,8 +260,8 @@ impl Knob {
             );
         }
         let unit = match (self.kind, raw) {
-            (Kind::Bytes(..), Raw::Text(text)) => units::bytes(text).err(),
-            (Kind::BitRate, Raw::Text(text)) => units::bits_per_s(text).err(),
+            (ValueKind::Bytes(..), Raw::Text(text)) => units::bytes(text).err(),
+            (ValueKind::BitRate, Raw::Text(text)) => units::bits_per_s(text).err(),
             _ => None,
         };
         match unit.map(|unit| unit.note) {
@@ -277,11 +279,11 @@ impl Knob {
             return Some(Value::Word(word.to_string()));
         }
         match (self.kind, raw) {
-            (Kind::Count(lo, hi), Raw::Integer(n)) => {
+            (ValueKind::Count(lo, hi), Raw::Integer(n)) => {
                 let n = u64::try_from(*n).ok()?;
                 (lo..=hi).contains(&n).then_some(Value::Count(n))
             }
-            (Kind::Bytes(lo, hi), Raw::Integer(_) | Raw::Text(_)) => {
+            (ValueKind::Bytes(lo, hi), Raw::Integer(_) | Raw::Text(_)) => {
                 let bytes = match raw {
                     Raw::Integer(n) => u64::try_from(*n).ok()?,
                     Raw::Text(text) => units::bytes(text).ok()?,
@@ -289,25 +291,27 @@ impl Knob {
                 };
                 (lo..=hi).contains(&bytes).then_some(Value::Bytes(bytes))
             }
-            (Kind::BitRate, Raw::Text(text)) => units::bits_per_s(text).ok().map(Value::BitsPerS),
-            (Kind::EventRate, Raw::Text(text)) => units::per_s(text).ok().map(Value::PerS),
-            (Kind::Time(lo, hi), Raw::Text(text)) => units::duration(text)
+            (ValueKind::BitRate, Raw::Text(text)) => {
+                units::bits_per_s(text).ok().map(Value::BitsPerS)
+            }
+            (ValueKind::EventRate, Raw::Text(text)) => units::per_s(text).ok().map(Value::PerS),
+            (ValueKind::Time(lo, hi), Raw::Text(text)) => units::duration(text)
                 .ok()
                 .filter(|time| {
                     (Duration::from_millis(lo)..=Duration::from_millis(hi)).contains(time)
                 })
                 .map(Value::Time),
-            (Kind::Share, Raw::Text(text)) => units::share(text).ok().map(Value::Share),
-            (Kind::Switch, Raw::Boolean(on)) => Some(Value::Switch(*on)),
-            (Kind::Switch, Raw::Text(text)) => match text.as_str() {
+            (ValueKind::Share, Raw::Text(text)) => units::share(text).ok().map(Value::Share),
+            (ValueKind::Switch, Raw::Boolean(on)) => Some(Value::Switch(*on)),
+            (ValueKind::Switch, Raw::Text(text)) => match text.as_str() {
                 "on" => Some(Value::Switch(true)),
                 "off" => Some(Value::Switch(false)),
                 _ => None,
             },
-            (Kind::Choice(words), Raw::Text(text)) => words
+            (ValueKind::Choice(words), Raw::Text(text)) => words
                 .contains(&text.as_str())
                 .then(|| Value::Word(text.clone())),
-            (Kind::Cpus, Raw::List(items)) if !items.is_empty() => items
+            (ValueKind::Cpus, Raw::List(items)) if !items.is_empty() => items
                 .iter()
                 .map(|item| match item {
                     Raw::Integer(n) => usize::try_from(*n).ok(),
@@ -315,27 +319,29 @@ impl Knob {
                 })
                 .collect::<Option<Vec<_>>>()
                 .map(Value::Cpus),
-            (Kind::Program, Raw::List(_)) => Program::read(raw).ok().map(Value::Program),
-            (Kind::Reach, Raw::Text(text)) => {
+            (ValueKind::Program, Raw::List(_)) => Program::read(raw).ok().map(Value::Program),
+            (ValueKind::Reach, Raw::Text(text)) => {
                 let reach = text.parse::<Reach>().ok();
                 // Hosts in one process are those of the bed `memory`.
                 let reach = reach.filter(|reach| *reach != Reach::Memory);
                 reach.map(|reach| Value::Word(reach.to_string()))
             }
-            (Kind::Device, Raw::Text(text)) => {
+            (ValueKind::Device, Raw::Text(text)) => {
                 let device = text.parse::<DeviceName>().ok();
                 device.map(|device| Value::Word(device.into()))
             }
-            (Kind::Address, Raw::Text(text)) => {
+            (ValueKind::Address, Raw::Text(text)) => {
                 let address = text.parse::<IpAddr>().ok();
                 address.map(|address| Value::Word(address.to_string()))
             }
-            (Kind::Ports, Raw::Text(text)) => {
+            (ValueKind::Ports, Raw::Text(text)) => {
                 let (first, last) = units::ports(text)?;
                 Some(Value::Word(format!("{first}-{last}")))
             }
-            (Kind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
-            (Kind::Text, Raw::Text(text)) if !text.is_empty() && !text.contains(['\n', '\0']) => {
+            (ValueKind::Text, Raw::Integer(n)) => Some(Value::Word(n.to_string())),
+            (ValueKind::Text, Raw::Text(text))
+                if !text.is_empty() && !text.contains(['\n', '\0']) =>
+            {
                 Some(Value::Word(text.clone()))
             }
             _ => None,
@@ -386,20 +392,20 @@ pub enum UserKnob {
 
 /// Part of a trial that a knob belongs to.
 #[derive(Debug, Clone, Copy)]
-pub enum Of {
+pub enum AppliesTo {
     /// Traffic.
     Workload,
     /// Hosts: their TCP, their CPUs, and how they are connected.
     Host,
     /// Link as an end sees it: device, route, queue.
-    Link(Kernel, User),
+    Link(KernelSupport, UserSupport),
     /// TCP of an end.
-    Tcp(Kernel, User),
+    Tcp(KernelSupport, UserSupport),
 }
 
 /// Support of a knob at an end of the kernel's TCP.
 #[derive(Debug, Clone, Copy)]
-pub enum Kernel {
+pub enum KernelSupport {
     /// Property of its device, which the host's own loopback has, too.
     Device,
     /// Offload of its device, by this knob's name.
@@ -412,47 +418,47 @@ pub enum Kernel {
     /// Wire between a pair: one of our own, or the kernel's netem.
     Wire,
     /// Sysctl of this name. The function makes the number to write from the knob's
-    /// ([`Kind::number`]).
+    /// ([`ValueKind::number`]).
     Sysctl(&'static str, fn(u64) -> u64),
     /// Sysctl by its own name.
     AnySysctl,
     /// Socket option of this name, set after the connection is made.
     SocketOption(&'static str),
     /// Fixed at this word; then the reason why no other is available.
-    Always(&'static str, &'static str),
+    Fixed(&'static str, &'static str),
     /// Policies, each as [`AckKind::in_kernel`](crate::AckKind::in_kernel) says.
     AckPolicies,
     /// No support, with the reason.
-    No(&'static str),
+    Unsupported(&'static str),
 }
 
 /// Support of a knob at an end of our own TCP.
 #[derive(Debug, Clone, Copy)]
-pub enum User {
+pub enum UserSupport {
     /// Supported by this choice.
-    Has(UserKnob),
+    Supported(UserKnob),
     /// Wire in front of its device, as between two ends of the kernel's TCP.
     Wire,
     /// No support, with the reason.
-    No(&'static str),
+    Unsupported(&'static str),
 }
 
 /// Condition under which a knob has an effect.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
     /// Ends for which the condition is checked.
-    pub at: At,
+    pub ends: CheckedEnds,
     /// Values of the knob that have the condition. Empty: all values.
     pub when: &'static [&'static str],
-    /// Terms, of which one must hold. Empty: these values are not available.
-    pub any: &'static [Term],
-    /// Reason, if the terms alone do not show it.
+    /// Conditions, one of which must hold. Empty: these values are not available.
+    pub any_of: &'static [KnobCondition],
+    /// Reason, if the conditions alone do not show it.
     pub why: &'static str,
 }
 
 /// Ends for which a [`Need`] is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum CheckedEnds {
     /// Every end. A study file alone decides these needs, so its parser refuses violations.
     Every,
     /// Ends of the kernel's TCP. A violation skips the trial.
@@ -467,22 +473,22 @@ pub enum At {
 
 /// Condition on another knob.
 #[derive(Debug, Clone, Copy)]
-pub struct Term {
+pub struct KnobCondition {
     /// Name of the other knob.
     pub knob: &'static str,
     /// Required value.
-    pub is: Is,
+    pub required: Required,
 }
 
 /// Required value of a knob.
 #[derive(Debug, Clone, Copy)]
-pub enum Is {
+pub enum Required {
     /// Word of this list.
-    In(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     /// Word that is not in this list.
-    NotIn(&'static [&'static str]),
+    NoneOf(&'static [&'static str]),
     /// Word for which the function returns true.
-    That(fn(&str) -> bool),
+    Satisfies(fn(&str) -> bool),
     /// Value that changes something.
     Set,
     /// Value that changes nothing, or none.
@@ -493,18 +499,18 @@ pub enum Is {
 
 impl Need {
     /// Creates a need of every value, at every end.
-    pub(crate) const fn of(any: &'static [Term]) -> Need {
+    pub(crate) const fn any_of(any_of: &'static [KnobCondition]) -> Need {
         Need {
-            at: At::Every,
+            ends: CheckedEnds::Every,
             when: &[],
-            any,
+            any_of,
             why: "",
         }
     }
 
     /// Restricts the need to these ends.
-    pub(crate) const fn at(self, at: At) -> Need {
-        Need { at, ..self }
+    pub(crate) const fn at(self, ends: CheckedEnds) -> Need {
+        Need { ends, ..self }
     }
 
     /// Restricts the need to these values.
@@ -518,29 +524,30 @@ impl Need {
     }
 }
 
-pub(crate) const fn is(knob: &'static str, words: &'static [&'static str]) -> Term {
-    Term {
+pub(crate) const fn is(knob: &'static str, words: &'static [&'static str]) -> KnobCondition {
+    KnobCondition {
         knob,
-        is: Is::In(words),
+        required: Required::OneOf(words),
     }
 }
 
-pub(crate) const fn is_not(knob: &'static str, words: &'static [&'static str]) -> Term {
-    Term {
+pub(crate) const fn is_not(knob: &'static str, words: &'static [&'static str]) -> KnobCondition {
+    KnobCondition {
         knob,
-        is: Is::NotIn(words),
+        required: Required::NoneOf(words),
     }
 }
 
-pub(crate) const fn that(knob: &'static str, is: Is) -> Term {
-    Term { knob, is }
+pub(crate) const fn requires(knob: &'static str, required: Required) -> KnobCondition {
+    KnobCondition { knob, required }
 }
 
 impl Knob {
     /// Choice of our own TCP that the knob is. `None` if it is none.
     pub fn user_choice(&self) -> Option<UserKnob> {
-        match self.of {
-            Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which)) => Some(which),
+        match self.applies_to {
+            AppliesTo::Link(_, UserSupport::Supported(which))
+            | AppliesTo::Tcp(_, UserSupport::Supported(which)) => Some(which),
             _ => None,
         }
     }
@@ -551,30 +558,30 @@ impl Knob {
     }
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for KernelSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kernel::Device => f.write_str("device"),
-            Kernel::Offload => f.write_str("ethtool"),
-            Kernel::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
-            Kernel::RealDevice(what) => write!(f, "{what} (`netns`, `tap`, `hosts`)"),
-            Kernel::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),
-            Kernel::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
-            Kernel::AnySysctl => f.write_str("sysctl"),
-            Kernel::SocketOption(name) => write!(f, "`{name}`"),
-            Kernel::Always(word, why) => write!(f, "`{word}` alone: {why}"),
-            Kernel::AckPolicies => f.write_str("`linux-like`, `every`"),
-            Kernel::No(why) => write!(f, "no: {why}"),
+            KernelSupport::Device => f.write_str("device"),
+            KernelSupport::Offload => f.write_str("ethtool"),
+            KernelSupport::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
+            KernelSupport::RealDevice(what) => write!(f, "{what} (`netns`, `tap`, `hosts`)"),
+            KernelSupport::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),
+            KernelSupport::Sysctl(name, _) => write!(f, "sysctl `{name}`"),
+            KernelSupport::AnySysctl => f.write_str("sysctl"),
+            KernelSupport::SocketOption(name) => write!(f, "`{name}`"),
+            KernelSupport::Fixed(word, why) => write!(f, "`{word}` alone: {why}"),
+            KernelSupport::AckPolicies => f.write_str("`linux-like`, `every`"),
+            KernelSupport::Unsupported(why) => write!(f, "no: {why}"),
         }
     }
 }
 
-impl fmt::Display for User {
+impl fmt::Display for UserSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            User::Has(_) => f.write_str("yes"),
-            User::Wire => f.write_str("yes, no relay"),
-            User::No(_) => f.write_str("no"),
+            UserSupport::Supported(_) => f.write_str("yes"),
+            UserSupport::Wire => f.write_str("yes, no relay"),
+            UserSupport::Unsupported(_) => f.write_str("no"),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::knob::Knobs;
 use crate::knob_error::KnobError;
 use crate::knobs::KNOBS;
 use crate::program::{Operation, Program};
-use crate::row::{Kernel, Of};
+use crate::row::{AppliesTo, KernelSupport};
 use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
@@ -308,7 +308,7 @@ impl DeviceSettings {
             },
             offloads: KNOBS
                 .iter()
-                .filter(|row| matches!(row.of, Of::Link(Kernel::Offload, _)))
+                .filter(|row| matches!(row.applies_to, AppliesTo::Link(KernelSupport::Offload, _)))
                 .filter_map(|row| Some((row.name, switch(row.name)?)))
                 .collect(),
             gso_max_segs: number("gso_max_segs"),
@@ -317,7 +317,12 @@ impl DeviceSettings {
             threaded_napi: switch("threaded_napi"),
             ethtool: KNOBS
                 .iter()
-                .filter(|row| matches!(row.of, Of::Link(Kernel::RealDevice("ethtool"), _)))
+                .filter(|row| {
+                    matches!(
+                        row.applies_to,
+                        AppliesTo::Link(KernelSupport::RealDevice("ethtool"), _)
+                    )
+                })
                 .filter_map(|row| Some((row.name, number(row.name)?)))
                 .collect(),
             irq_cpus: match knobs.value_at(end, "irq_cpus") {

@@ -2,12 +2,12 @@
 
 use crate::ack_policies::AckKind;
 use crate::knobs::KNOBS;
-use crate::row::{Group, Is, Of};
+use crate::row::{AppliesTo, FileTable, Required};
 
 /// Renders the knobs as a Markdown table, which `docs/study-file.md` contains; a test compares
 /// them.
-pub fn knob_table(group: Group) -> String {
-    let of_ends = group == Group::Bed;
+pub fn knob_table(file_table: FileTable) -> String {
+    let of_ends = file_table == FileTable::Bed;
     let mut table = String::from("| key | takes | default | needs |");
     table += if of_ends {
         " each host | kernel's TCP | our TCP |"
@@ -17,7 +17,7 @@ pub fn knob_table(group: Group) -> String {
     table += " meaning |\n|---|---|---|---|---|";
     table += if of_ends { "---|---|" } else { "" };
     table += "---|\n";
-    for knob in KNOBS.iter().filter(|knob| knob.group == group) {
+    for knob in KNOBS.iter().filter(|knob| knob.table == file_table) {
         let name = if knob.key == knob.name {
             format!("`{}`", knob.name)
         } else {
@@ -31,11 +31,11 @@ pub fn knob_table(group: Group) -> String {
         );
         if of_ends {
             let end = if knob.per_end { "yes" } else { "" };
-            let (kernel, user) = match knob.of {
-                Of::Link(kernel, user) | Of::Tcp(kernel, user) => {
+            let (kernel, user) = match knob.applies_to {
+                AppliesTo::Link(kernel, user) | AppliesTo::Tcp(kernel, user) => {
                     (kernel.to_string(), user.to_string())
                 }
-                Of::Workload | Of::Host => (String::new(), String::new()),
+                AppliesTo::Workload | AppliesTo::Host => (String::new(), String::new()),
             };
             table += &format!(" {end} | {kernel} | {user} |");
         } else {
@@ -52,7 +52,7 @@ pub fn tcp_table() -> String {
     let mut table =
         String::from("| knob | needs | the kernel's TCP | meaning |\n|---|---|---|---|\n");
     for knob in KNOBS {
-        let Of::Tcp(kernel, _) = knob.of else {
+        let AppliesTo::Tcp(kernel, _) = knob.applies_to else {
             continue;
         };
         table += &format!(
@@ -81,10 +81,10 @@ pub fn ack_policy_table() -> String {
         }
         // Knobs that need this policy by its name.
         for knob in KNOBS {
-            let mut terms = knob.needs.iter().flat_map(|need| need.any);
+            let mut terms = knob.needs.iter().flat_map(|need| need.any_of);
             let names_it = terms.any(|term| {
                 term.knob == "ack_policy"
-                    && matches!(term.is, Is::In(words) if words.contains(word))
+                    && matches!(term.required, Required::OneOf(words) if words.contains(word))
             });
             if names_it {
                 knobs.push(format!("`{}`", knob.name));

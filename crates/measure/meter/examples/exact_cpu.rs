@@ -4,7 +4,7 @@
 
 use std::io::BufRead;
 
-use tcpcost_counts::{MeterName, Whose};
+use tcpcost_counts::{CountOwner, MeterName};
 use tcpcost_meter::{Scope, bpf};
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
         line.expect("standard input");
         let snapshot = meter.snapshot().expect("it is loaded");
         let totals = snapshot.totals.iter();
-        let of_cpu = totals.filter(|totals| totals.whose == Whose::Cpu(cpu));
+        let of_cpu = totals.filter(|totals| totals.whose == CountOwner::Cpu(cpu));
         let counts = of_cpu.flat_map(|totals| &totals.counts);
         let fields: Vec<String> = counts
             .map(|(quantity, ns)| format!("\"{}\": {ns}", quantity.name()))

@@ -9,12 +9,12 @@
 use std::fs::File;
 use std::io;
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::perf::{Attributes, Counter, PERF_TYPE_HARDWARE, READ_FORMAT, perf_event_open};
 use crate::{Meter, MeterError, Needs, snapshot_of, system_calls};
 
-/// The meter `descendants`: [`Whose::Threads`].
+/// The meter `descendants`: [`CountOwner::Threads`].
 #[derive(Debug)]
 pub struct Descendants {
     /// Each event twice: including descendants, and of the thread alone.
@@ -102,7 +102,7 @@ impl Meter for Descendants {
                 *counts.entry(all.quantity).or_insert(0) += *told;
             }
         }
-        Ok(snapshot_of(self.name(), Whose::Threads, counts))
+        Ok(snapshot_of(self.name(), CountOwner::Threads, counts))
     }
 }
 

@@ -51,7 +51,7 @@ use std::collections::{BTreeMap, HashMap};
 pub use error::{MeterError, Needs};
 pub use registry::open;
 use rustix::time::ClockId;
-use tcpcost_counts::{Counts, MeterName, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Snapshot, Totals};
 
 /// A source of counts.
 pub trait Meter {
@@ -104,7 +104,7 @@ pub enum Owners {
     /// Each process with sockets, with the time of its tasks ([`Meter::by_holder`]).
     Holders,
     /// This process, one of several that share the programs, with the time of its tasks
-    /// ([`tcpcost_counts::Quantity::EXACT_OF_HOST`] of [`Whose::Process`]).
+    /// ([`tcpcost_counts::Quantity::EXACT_OF_HOST`] of [`CountOwner::Process`]).
     Hosts {
         /// Place of this process among these processes, from 0 on.
         index: u32,
@@ -144,7 +144,7 @@ pub struct Scope {
 }
 
 /// A snapshot of one owner's totals at this instant.
-pub(crate) fn snapshot_of(meter: MeterName, whose: Whose, counts: Counts) -> Snapshot {
+pub(crate) fn snapshot_of(meter: MeterName, whose: CountOwner, counts: Counts) -> Snapshot {
     Snapshot {
         meter,
         at_ns: clock::now_ns(ClockId::Monotonic),

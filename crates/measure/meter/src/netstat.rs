@@ -9,11 +9,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `netstat`: [`Whose::Namespace`].
+/// The meter `netstat`: [`CountOwner::Namespace`].
 #[derive(Debug)]
 pub struct Netstat {
     folder: PathBuf,
@@ -81,7 +81,7 @@ impl Meter for Netstat {
                 counts.entry(*quantity).or_insert(sum);
             }
         }
-        Ok(snapshot_of(self.name(), Whose::Namespace, counts))
+        Ok(snapshot_of(self.name(), CountOwner::Namespace, counts))
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
             }
         }
         let mut snapshot = Netstat::at(root.path()).snapshot()?;
-        assert_eq!(snapshot.totals[0].whose, Whose::Namespace);
+        assert_eq!(snapshot.totals[0].whose, CountOwner::Namespace);
         Ok(snapshot.totals.remove(0).counts)
     }
 

@@ -13,11 +13,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rustix::param::clock_ticks_per_second;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `others`: [`Quantity::OtherTasksNs`] and [`Quantity::KworkerNs`] of [`Whose::Cpus`].
+/// The meter `others`: [`Quantity::OtherTasksNs`] and [`Quantity::KworkerNs`] of [`CountOwner::Cpus`].
 ///
 /// Its totals are sums of the growths since its first snapshot, which is 0.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl Meter for OtherTasks {
             (Quantity::OtherTasksNs, self.others_ns),
             (Quantity::KworkerNs, self.kworkers_ns),
         ]);
-        let snapshot = snapshot_of(self.name(), Whose::Cpus(self.cpus.clone()), counts);
+        let snapshot = snapshot_of(self.name(), CountOwner::Cpus(self.cpus.clone()), counts);
         self.interval_ns = snapshot.at_ns.saturating_sub(self.last_at_ns);
         self.last_at_ns = snapshot.at_ns;
         Ok(snapshot)

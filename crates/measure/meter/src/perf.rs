@@ -18,12 +18,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
-/// The meter `perf`: totals of each CPU ([`Whose::Cpu`]), and the sum of the quantities that all CPUs have
-/// ([`Whose::Cpus`]).
+/// The meter `perf`: totals of each CPU ([`CountOwner::Cpu`]), and the sum of the quantities that all CPUs have
+/// ([`CountOwner::Cpus`]).
 #[derive(Debug)]
 pub struct Perf {
     cpus: Vec<usize>,
@@ -89,11 +89,11 @@ impl Meter for Perf {
             }
         }
         let sum = sum(&each);
-        let mut snapshot = snapshot_of(self.name(), Whose::Cpus(self.cpus.clone()), sum);
+        let mut snapshot = snapshot_of(self.name(), CountOwner::Cpus(self.cpus.clone()), sum);
         snapshot
             .totals
             .extend(self.cpus.iter().zip(each).map(|(&cpu, counts)| Totals {
-                whose: Whose::Cpu(cpu),
+                whose: CountOwner::Cpu(cpu),
                 counts,
             }));
         Ok(snapshot)
@@ -286,7 +286,7 @@ mod tests {
         Counter::new(cpu, quantity, source)
     }
 
-    fn totals(snapshot: &Snapshot, whose: &Whose) -> Counts {
+    fn totals(snapshot: &Snapshot, whose: &CountOwner) -> Counts {
         let found = snapshot.totals.iter().find(|totals| totals.whose == *whose);
         found.unwrap().counts.clone()
     }
@@ -340,10 +340,10 @@ mod tests {
             ],
         };
         let snapshot = meter.snapshot().unwrap();
-        let both = totals(&snapshot, &Whose::Cpus(vec![2, 5]));
+        let both = totals(&snapshot, &CountOwner::Cpus(vec![2, 5]));
         assert_eq!(both[&Quantity::CoreCycles], 17);
         assert!(!both.contains_key(&Quantity::Instructions));
-        let one = totals(&snapshot, &Whose::Cpu(2));
+        let one = totals(&snapshot, &CountOwner::Cpu(2));
         assert_eq!(one[&Quantity::Instructions], 60);
         assert_eq!(one[&Quantity::PmuEnabledNs], 8);
         assert_eq!(one[&Quantity::PmuRunningNs], 6);

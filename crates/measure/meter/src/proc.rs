@@ -10,12 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::param::clock_ticks_per_second;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `proc`: each of the given CPUs ([`Whose::Cpu`]), their sum ([`Whose::Cpus`]), and the whole host
-/// ([`Whose::Host`]), which also includes other CPUs.
+/// The meter `proc`: each of the given CPUs ([`CountOwner::Cpu`]), their sum ([`CountOwner::Cpus`]), and the whole host
+/// ([`CountOwner::Host`]), which also includes other CPUs.
 #[derive(Debug)]
 pub struct Proc {
     path: PathBuf,
@@ -110,7 +110,7 @@ impl Meter for Proc {
                 .ok_or_else(|| MeterError::format(&self.path, expected, &text))
         };
         let host = self.counts(line_of("cpu", "a line cpu")?)?;
-        let mut snapshot = snapshot_of(self.name(), Whose::Host, host);
+        let mut snapshot = snapshot_of(self.name(), CountOwner::Host, host);
         let mut sum: Option<Counts> = None;
         for &cpu in &self.cpus {
             let line = line_of(
@@ -124,11 +124,11 @@ impl Meter for Proc {
                     MeterError::format(&self.path, "ticks of some years at most", line)
                 })?,
             });
-            let whose = Whose::Cpu(cpu);
+            let whose = CountOwner::Cpu(cpu);
             snapshot.totals.push(Totals { whose, counts });
         }
         if let Some(counts) = sum {
-            let whose = Whose::Cpus(self.cpus.clone());
+            let whose = CountOwner::Cpus(self.cpus.clone());
             snapshot.totals.push(Totals { whose, counts });
         }
         Ok(snapshot)
@@ -155,7 +155,7 @@ mod tests {
         Proc::at(root.path(), cpus, 100).snapshot()
     }
 
-    fn of(snapshot: &Snapshot, whose: &Whose) -> Counts {
+    fn of(snapshot: &Snapshot, whose: &CountOwner) -> Counts {
         let totals = snapshot.totals.iter().find(|totals| totals.whose == *whose);
         totals.unwrap().counts.clone()
     }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn guests_are_taken_out_of_user_and_nice() {
         let snapshot = read(STAT, &[0, 1]).unwrap();
-        let one = of(&snapshot, &Whose::Cpu(1));
+        let one = of(&snapshot, &CountOwner::Cpu(1));
         assert_eq!(one[&Quantity::CpuUserNs], 100_000_000);
         assert_eq!(one[&Quantity::CpuNiceNs], 20_000_000);
         assert_eq!(one[&Quantity::CpuGuestNs], 120_000_000);
@@ -178,16 +178,16 @@ mod tests {
     #[test]
     fn the_set_is_the_sum_of_its_cpus_and_the_host_is_beside() {
         let snapshot = read(STAT, &[1, 0]).unwrap();
-        let both = of(&snapshot, &Whose::Cpus(vec![1, 0]));
+        let both = of(&snapshot, &CountOwner::Cpus(vec![1, 0]));
         assert_eq!(both[&Quantity::CpuSoftirqNs], 70_000_000);
-        assert_eq!(both, of(&snapshot, &Whose::Host));
+        assert_eq!(both, of(&snapshot, &CountOwner::Host));
     }
 
     #[test]
     fn columns_that_an_old_kernel_lacks_are_absent() {
         // Linux 2.6.10 has no steal and no guest.
         let snapshot = read("cpu 5 1 2 9 0 0 1\ncpu0 5 1 2 9 0 0 1\n", &[0]).unwrap();
-        let counts = of(&snapshot, &Whose::Cpu(0));
+        let counts = of(&snapshot, &CountOwner::Cpu(0));
         assert_eq!(counts[&Quantity::CpuUserNs], 50_000_000);
         assert!(!counts.contains_key(&Quantity::CpuStealNs));
         assert!(!counts.contains_key(&Quantity::CpuGuestNs));
@@ -226,7 +226,7 @@ mod tests {
         let before = meter.snapshot().unwrap();
         let after = meter.snapshot().unwrap();
         assert_eq!(after.since(&before).unwrap().len(), cpus.len() + 2);
-        let counted: u64 = of(&after, &Whose::Cpus(cpus.clone())).values().sum();
+        let counted: u64 = of(&after, &CountOwner::Cpus(cpus.clone())).values().sum();
         let up_ns = crate::clock::now_ns(ClockId::Boottime);
         // A generous limit, which still detects ticks of a wrong unit: that would be a factor of ten.
         let most = (up_ns + 10_000_000_000) * 2 * cpus.len() as u64;

@@ -12,12 +12,12 @@ use libbpf_rs::libbpf_sys::{
     BPF_STATS_RUN_TIME, bpf_enable_stats, bpf_obj_get_info_by_fd, bpf_prog_get_fd_by_id,
     bpf_prog_info,
 };
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::bpf::{Idle, Pausable};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
-/// The meter `programs`: [`Whose::Tcpcost`], the programs that this process held when it was made.
+/// The meter `programs`: [`CountOwner::Tcpcost`], the programs that this process held when it was made.
 #[derive(Debug)]
 pub struct Programs {
     programs: Vec<OwnedFd>,
@@ -91,7 +91,7 @@ impl Meter for Programs {
             (Quantity::SelfProgramsNs, sum_ns),
             (Quantity::SelfProgramRuns, runs),
         ]);
-        Ok(snapshot_of(METER, Whose::Tcpcost, counts))
+        Ok(snapshot_of(METER, CountOwner::Tcpcost, counts))
     }
 }
 

@@ -2,13 +2,13 @@
 //! migrations, by /proc/thread-self/sched.
 //!
 //! A thread's own totals are no [`crate::Meter`], because only the thread itself can ask for them. The caller
-//! adds up its threads ([`tcpcost_counts::Whose::Threads`]). The totals of children are a meter:
+//! adds up its threads ([`tcpcost_counts::CountOwner::Threads`]). The totals of children are a meter:
 //! [`Children`]. getrusage takes 0.15 µs (examples/cost.rs). The text file with the migrations takes some
 //! tens of µs, so it is read before the first snapshot and after the last.
 
 #![allow(unsafe_code, reason = "getrusage has no safe wrapper")]
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -24,7 +24,7 @@ impl Meter for Children {
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let counts = counts_of(libc::RUSAGE_CHILDREN)?;
-        Ok(snapshot_of(self.name(), Whose::Threads, counts))
+        Ok(snapshot_of(self.name(), CountOwner::Threads, counts))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Cost of measuring: CPU time of this process.
 
 use rustix::time::ClockId;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, clock, snapshot_of};
 
-/// The meter `self`: [`Whose::Tcpcost`].
+/// The meter `self`: [`CountOwner::Tcpcost`].
 #[derive(Debug, Default)]
 pub struct SelfCost;
 
@@ -17,7 +17,7 @@ impl Meter for SelfCost {
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let cpu_ns = clock::now_ns(ClockId::ProcessCPUTime);
         let counts = Counts::from([(Quantity::SelfCpuNs, cpu_ns)]);
-        Ok(snapshot_of(self.name(), Whose::Tcpcost, counts))
+        Ok(snapshot_of(self.name(), CountOwner::Tcpcost, counts))
     }
 }
 

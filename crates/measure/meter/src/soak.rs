@@ -29,7 +29,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use rustix::time::ClockId;
-use tcpcost_counts::{Counts, MeterName, Quantity, Reading, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Reading, Snapshot, Totals};
 
 use crate::affinity::pin;
 use crate::{Meter, MeterError, clock, snapshot_of};
@@ -40,8 +40,8 @@ pub const DIRTY_LINES_DEFAULT: u64 = 10_000;
 /// Highest rate: more lines per second would leave no time for anything else.
 pub const DIRTY_LINES_MAX: u64 = 10_000_000;
 
-/// The meter `soak`: [`Quantity::SoakWorkUnits`] and [`Quantity::SoakTaskNs`] of each CPU ([`Whose::Cpu`])
-/// and of all ([`Whose::Cpus`]). The spinners run until it is dropped.
+/// The meter `soak`: [`Quantity::SoakWorkUnits`] and [`Quantity::SoakTaskNs`] of each CPU ([`CountOwner::Cpu`])
+/// and of all ([`CountOwner::Cpus`]). The spinners run until it is dropped.
 #[derive(Debug)]
 pub struct Soakers {
     cpus: Vec<usize>,
@@ -125,12 +125,16 @@ impl Meter for Soakers {
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
         let (mut all_units, mut all_ns) = (0_u64, 0_u64);
-        let mut snapshot = snapshot_of(self.name(), Whose::Cpus(self.cpus.clone()), Counts::new());
+        let mut snapshot = snapshot_of(
+            self.name(),
+            CountOwner::Cpus(self.cpus.clone()),
+            Counts::new(),
+        );
         for (&cpu, spinner) in self.cpus.iter().zip(&self.spinners) {
             let units = spinner.page.units.load(Ordering::Relaxed);
             let ns = spent_ns(spinner.clock);
             snapshot.totals.push(Totals {
-                whose: Whose::Cpu(cpu),
+                whose: CountOwner::Cpu(cpu),
                 counts: counts(units, ns),
             });
             all_units = all_units.saturating_add(units);
@@ -159,11 +163,11 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Calculates a calibration for each [`Whose::Cpu`] of `soak`, from readings of `soak` and `proc` over
+    /// Calculates a calibration for each [`CountOwner::Cpu`] of `soak`, from readings of `soak` and `proc` over
     /// one interval in which nothing else ran.
     pub fn of(soak: &[Reading], proc: &[Reading]) -> Vec<Calibration> {
         let each = soak.iter().filter_map(|reading| {
-            let Whose::Cpu(cpu) = reading.whose else {
+            let CountOwner::Cpu(cpu) = reading.whose else {
                 return None;
             };
             let units = *reading.counts.get(&Quantity::SoakWorkUnits)?;
@@ -220,7 +224,7 @@ const HAD_MIN_NS: u64 = 1_000_000;
 pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration]) {
     let mut each = Vec::new();
     for reading in soak.iter_mut() {
-        let Whose::Cpu(cpu) = reading.whose else {
+        let CountOwner::Cpu(cpu) = reading.whose else {
             continue;
         };
         let rate = idle.iter().find(|calibration| calibration.cpu == cpu);
@@ -234,7 +238,7 @@ pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration
         each.push((cpu, units));
     }
     for reading in soak {
-        let Whose::Cpus(cpus) = &reading.whose else {
+        let CountOwner::Cpus(cpus) = &reading.whose else {
             continue;
         };
         let of = |cpu: &usize| Some(each.iter().find(|(found, _)| found == cpu)?.1);
@@ -244,7 +248,7 @@ pub fn add_idle_work(soak: &mut [Reading], proc: &[Reading], idle: &[Calibration
     }
 }
 
-fn steal_ns(proc: &[Reading], whose: &Whose) -> Option<u64> {
+fn steal_ns(proc: &[Reading], whose: &CountOwner) -> Option<u64> {
     let reading = proc.iter().find(|reading| reading.whose == *whose)?;
     reading.counts.get(&Quantity::CpuStealNs).copied()
 }

@@ -15,12 +15,12 @@ use std::mem::{offset_of, size_of};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::bpf::connection_key;
 use crate::{MeterError, snapshot_of};
 
-/// The meter `tcp_info`: [`Whose::Connections`]. It is no [`crate::Meter`], because each snapshot takes the
+/// The meter `tcp_info`: [`CountOwner::Connections`]. It is no [`crate::Meter`], because each snapshot takes the
 /// connections as arguments.
 #[derive(Debug, Default)]
 pub struct TcpInfo {
@@ -87,7 +87,11 @@ impl TcpInfo {
                     .filter_map(|(quantity, sum)| Some((*quantity, sum?))),
             );
         }
-        Ok(snapshot_of(MeterName::TcpInfo, Whose::Connections, counts))
+        Ok(snapshot_of(
+            MeterName::TcpInfo,
+            CountOwner::Connections,
+            counts,
+        ))
     }
 }
 

@@ -8,7 +8,7 @@
 
 #[cfg(not(target_arch = "aarch64"))]
 use rustix::time::ClockId;
-use tcpcost_counts::{MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, snapshot_of};
 
@@ -84,7 +84,7 @@ impl Meter for Tsc {
         let counts = now().map(|count| (Quantity::TscCycles, count));
         Ok(snapshot_of(
             self.name(),
-            Whose::Host,
+            CountOwner::Host,
             counts.into_iter().collect(),
         ))
     }

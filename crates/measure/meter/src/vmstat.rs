@@ -5,11 +5,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::{Meter, MeterError, snapshot_of};
 
-/// The meter `vmstat`: [`Whose::Host`].
+/// The meter `vmstat`: [`CountOwner::Host`].
 #[derive(Debug)]
 pub struct Vmstat {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Meter for Vmstat {
             counts.insert(Quantity::MinorFaults, all.saturating_sub(major));
             counts.insert(Quantity::MajorFaults, major);
         }
-        Ok(snapshot_of(self.name(), Whose::Host, counts))
+        Ok(snapshot_of(self.name(), CountOwner::Host, counts))
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
+use tcpcost_counts::{CountOwner, MeterName, Quantity, Reading};
 use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::{self, Idle};
 use tcpcost_meter::{Meter, MeterError};
@@ -69,7 +69,7 @@ fn traffic(rounds: usize) {
     echo.join().unwrap();
 }
 
-fn of(readings: &[Reading], whose: &Whose) -> Reading {
+fn of(readings: &[Reading], whose: &CountOwner) -> Reading {
     readings
         .iter()
         .find(|reading| reading.whose == *whose)
@@ -96,7 +96,7 @@ fn the_contexts_of_each_cpu_add_up_to_wall_time() {
         println!("{:?} {closure:.6}", reading.whose);
         assert!((closure - 1.0).abs() < 0.001, "{closure} {reading:?}");
     }
-    let all = of(&readings, &Whose::Cpus(cpus())).counts;
+    let all = of(&readings, &CountOwner::Cpus(cpus())).counts;
     for busy in [Quantity::ExactTaskOwnNs, Quantity::ExactSoftirqNetRxNs] {
         assert!(all[&busy] > 0, "{busy} {all:?}");
     }
@@ -118,7 +118,7 @@ fn own_work_is_told_from_that_of_others() {
     let before = (own.snapshot().unwrap(), others.snapshot().unwrap());
     let before_many = many.snapshot().unwrap();
     traffic(500);
-    let growth = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
+    let growth = |readings: Vec<Reading>| of(&readings, &CountOwner::Cpus(cpus())).counts;
     let of_many = growth(many.snapshot().unwrap().since(&before_many).unwrap());
     let theirs = growth(others.snapshot().unwrap().since(&before.1).unwrap());
     let ours = growth(own.snapshot().unwrap().since(&before.0).unwrap());
@@ -138,7 +138,7 @@ fn kworkers_are_a_class_of_their_own() {
     let grown = (0..1000).any(|_| {
         tcpcost_testbed::in_namespace(|| ()).unwrap(); // The namespace ends here.
         let readings = meter.snapshot().unwrap().since(&before).unwrap();
-        of(&readings, &Whose::Cpus(cpus())).counts[&Quantity::ExactKworkerNs] > 0
+        of(&readings, &CountOwner::Cpus(cpus())).counts[&Quantity::ExactKworkerNs] > 0
     });
     assert!(grown);
 }
@@ -170,7 +170,7 @@ fn totals_stand_still_in_a_pause_and_go_on_after_it() {
         return;
     }
     let mut meter = bpf::load(MeterName::Exact, &scope).unwrap();
-    let all = |readings: Vec<Reading>| of(&readings, &Whose::Cpus(cpus())).counts;
+    let all = |readings: Vec<Reading>| of(&readings, &CountOwner::Cpus(cpus())).counts;
     for idle in [Idle::Detached, Idle::Attached, Idle::Detached] {
         meter.pause(idle);
         let mut stands_still = || {
@@ -227,7 +227,7 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
     let ours = owner.snapshot().unwrap().since(&before.0).unwrap();
     let theirs = reader.snapshot().unwrap().since(&before.1).unwrap();
     for (readings, cpu) in [(ours, first), (theirs, last)] {
-        let closure = of(&readings, &Whose::Cpu(cpu)).closure().unwrap();
+        let closure = of(&readings, &CountOwner::Cpu(cpu)).closure().unwrap();
         assert!((closure - 1.0).abs() < 0.001, "{closure} {readings:?}");
     }
 
@@ -238,7 +238,7 @@ fn two_readers_share_a_copy_that_ends_with_the_one_that_loaded_it() {
         let before = reader.snapshot().unwrap();
         traffic(50);
         let after = reader.snapshot().unwrap().since(&before).unwrap();
-        let grown = &of(&after, &Whose::Cpu(last)).counts;
+        let grown = &of(&after, &CountOwner::Cpu(last)).counts;
         (grown.values().filter(|&&ns| ns > 0).count() <= 1).then_some(())
     });
     drop(reader);
@@ -267,7 +267,8 @@ fn what_a_followed_process_starts_is_own() {
         let status = Command::new("sh").args(["-c", program]).status().unwrap();
         assert!(status.success());
         let after = meter.snapshot().unwrap();
-        of(&after.since(&before).unwrap(), &Whose::Cpus(cpus())).counts[&Quantity::ExactTaskOwnNs]
+        of(&after.since(&before).unwrap(), &CountOwner::Cpus(cpus())).counts
+            [&Quantity::ExactTaskOwnNs]
     };
     // A shell in a shell, both of which count. The `:` prevents that the shell is replaced by its last
     // command.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::{fs, thread};
 
-use tcpcost_counts::{Counts, Quantity as Q, Whose};
+use tcpcost_counts::{CountOwner, Counts, Quantity as Q};
 use tcpcost_meter::bpf;
 use tcpcost_meter::holder::{ByHolder, Holder, Port};
 use tcpcost_meter::{Meter, Owners, Scope};
@@ -106,7 +106,7 @@ fn of(all: &ByHolder, pid: u32, port: Option<Port>) -> Option<(&Holder, &Counts)
 
 fn exact(meter: &mut Box<dyn Meter + Send>) -> Counts {
     let totals = meter.snapshot().unwrap().totals.into_iter();
-    let mut all = totals.filter(|totals| matches!(totals.whose, Whose::Cpus(_)));
+    let mut all = totals.filter(|totals| matches!(totals.whose, CountOwner::Cpus(_)));
     all.next().unwrap().counts
 }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use tcpcost_counts::{Quantity as Q, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Quantity as Q, Snapshot};
 use tcpcost_meter::bpf::{self, Thread, Threads};
 use tcpcost_meter::{Owners, Scope};
 
@@ -120,7 +120,7 @@ fn pair() -> [Worker; 2] {
 fn command_ns(before: &Snapshot, after: &Snapshot) -> u64 {
     let readings = after.since(before).unwrap();
     let mut readings = readings.into_iter();
-    let all = readings.find(|reading| matches!(reading.whose, Whose::Cpus(_)));
+    let all = readings.find(|reading| matches!(reading.whose, CountOwner::Cpus(_)));
     let counts = all.unwrap().counts;
     let [softirq, hardirq] = Q::EXACT_OWNED[0];
     counts[&Q::ExactTaskOwnNs] + counts[&softirq] + counts[&hardirq]

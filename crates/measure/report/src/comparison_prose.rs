@@ -281,7 +281,7 @@ fn name(of: Derived) -> String {
     };
     match of.scope {
         Scope::All => what.to_string(),
-        Scope::Of(host) => format!("{what} of the {host}"),
+        Scope::Host(host) => format!("{what} of the {host}"),
         Scope::Group(group) => format!("{what} of {group}"),
     }
 }

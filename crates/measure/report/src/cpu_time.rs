@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tcpcost_counts::{MeterName, Quantity, Reading, Source, Whose};
+use tcpcost_counts::{CountOwner, MeterName, Quantity, Reading, Source};
 use tcpcost_study::HostRecord;
 
 /// Readings of one meter for a set of CPUs, one for each CPU.
@@ -43,7 +43,7 @@ impl<'a> CpuTime<'a> {
             .collect();
         let single = |&(machine, cpu): &(&str, usize)| {
             let is_it = |(on, reading): &&(&str, &'a Reading)| {
-                *on == machine && reading.whose == Whose::Cpu(cpu)
+                *on == machine && reading.whose == CountOwner::Cpu(cpu)
             };
             all.iter().find(is_it).map(|(_, reading)| *reading)
         };
@@ -56,7 +56,7 @@ impl<'a> CpuTime<'a> {
                     let mut left = wanted.clone();
                     let mut sums = Vec::new();
                     for (machine, reading) in all {
-                        if let Whose::Cpus(cpus) = &reading.whose
+                        if let CountOwner::Cpus(cpus) = &reading.whose
                             && !cpus.is_empty()
                             && cpus.iter().all(|&cpu| left.contains(&(machine, cpu)))
                         {

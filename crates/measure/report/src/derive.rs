@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_counts::{Buffer, Figure, FigureOf, MeterName, Of, Quantity, Reading, Source};
+use tcpcost_counts::{
+    Figure, FigureOf, MeterName, MeterSubject, Quantity, Reading, SocketBuffer, Source,
+};
 use tcpcost_study::{
-    Derived, HostName, HostRecord, Knobs, Reach, Record, Scope, Side, Value, Whose,
+    CountOwner, Derived, HostName, HostRecord, Knobs, Reach, Record, Scope, Side, Value,
 };
 
 use crate::cpu_ownership::has_own_cpus;
@@ -222,8 +224,8 @@ impl<'a> ScopeCounts<'a> {
     /// the scope.
     fn owners(&self, by: MeterName) -> Option<Vec<&'a HostRecord>> {
         let trial = self.trial;
-        match by.of() {
-            Of::Namespace => {
+        match by.subject() {
+            MeterSubject::Namespace => {
                 if !self.has_own_namespaces {
                     return None;
                 }
@@ -234,8 +236,8 @@ impl<'a> ScopeCounts<'a> {
                 Some(first.map(|(_, host)| host).collect())
             }
             // All hosts read the same clock.
-            Of::Host => Some(self.hosts().map(|(_, host)| host).take(1).collect()),
-            Of::Worker | Of::Connections => {
+            MeterSubject::Host => Some(self.hosts().map(|(_, host)| host).take(1).collect()),
+            MeterSubject::Worker | MeterSubject::Connections => {
                 let topology = &trial.record.topology;
                 let ends = self
                     .hosts()
@@ -282,7 +284,7 @@ impl<'a> ScopeCounts<'a> {
 /// A group of the trial's connections as a source of counts of its workload. CPU time exists only by host.
 struct GroupCounts<'a> {
     trial: &'a Trial<'a>,
-    whose: Whose,
+    whose: CountOwner,
     response_times: Option<ResponseTimes>,
 }
 
@@ -292,7 +294,7 @@ impl<'a> GroupCounts<'a> {
         let histograms = hosts.filter_map(|(_, host)| host.response_time_hdr_by_group.get(&group));
         GroupCounts {
             trial,
-            whose: Whose::Group(group.to_string()),
+            whose: CountOwner::Group(group.to_string()),
             response_times: ResponseTimes::of(histograms.map(String::as_str)),
         }
     }
@@ -349,14 +351,14 @@ impl Source for GroupCounts<'_> {
 fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
     let mut readings = host.readings.iter();
     readings.find(|reading| {
-        let is_part = matches!(reading.whose, Whose::Group(_));
+        let is_part = matches!(reading.whose, CountOwner::Group(_));
         reading.meter == by && !is_part && reading.counts.contains_key(&of)
     })
 }
 
 impl Source for ScopeCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        if by.of() == Of::Cpus && !Quantity::EXACT_OF_HOST.contains(&of) {
+        if by.subject() == MeterSubject::Cpus && !Quantity::EXACT_OF_HOST.contains(&of) {
             return self.cpu_time(by)?.sum(of);
         }
         let (readings, expected) = self.readings(by, of)?;
@@ -380,7 +382,7 @@ impl Source for ScopeCounts<'_> {
     }
 
     fn time_ns(&self, by: MeterName) -> Option<f64> {
-        if by.of() == Of::Cpus {
+        if by.subject() == MeterSubject::Cpus {
             return Some(self.cpu_time(by)?.available_ns);
         }
         let readings = self.hosts().flat_map(|(_, host)| &host.readings);
@@ -392,8 +394,8 @@ impl Source for ScopeCounts<'_> {
         let is_of =
             |one: &&tcpcost_study::Traffic| self.scope.holds(one.on) || self.scope.holds(one.to);
         let times = || record.topology.traffic.iter().filter(is_of).count() as f64;
-        match by.of() {
-            Of::Connections => Some(interval_ns * flows * times()),
+        match by.subject() {
+            MeterSubject::Connections => Some(interval_ns * flows * times()),
             _ => Some(interval_ns),
         }
     }
@@ -439,16 +441,16 @@ impl Source for ScopeCounts<'_> {
         Some((falls as f64, ends as f64))
     }
 
-    fn buffer_bytes(&self, of: Buffer) -> Option<f64> {
+    fn buffer_bytes(&self, of: SocketBuffer) -> Option<f64> {
         let (_, host) = self.only_host()?;
         let sizes = host.buffers?.after;
         Some(match of {
-            Buffer::Send => sizes.send_bytes as f64,
-            Buffer::Receive => sizes.receive_bytes as f64,
+            SocketBuffer::Send => sizes.send_bytes as f64,
+            SocketBuffer::Receive => sizes.receive_bytes as f64,
         })
     }
 
-    fn buffer_asked_bytes(&self, of: Buffer) -> Option<f64> {
+    fn buffer_asked_bytes(&self, of: SocketBuffer) -> Option<f64> {
         let (name, _) = self.only_host()?;
         asked_buffer(&self.trial.record.knobs, name, of).map(|bytes| bytes as f64)
     }
@@ -460,10 +462,10 @@ impl Source for ScopeCounts<'_> {
 }
 
 /// Buffer size that a study asks for at a host, bytes. `None` if it is left to the stack.
-pub(crate) fn asked_buffer(knobs: &Knobs, host: HostName, of: Buffer) -> Option<u64> {
+pub(crate) fn asked_buffer(knobs: &Knobs, host: HostName, of: SocketBuffer) -> Option<u64> {
     let name = match of {
-        Buffer::Send => "send_buffer",
-        Buffer::Receive => "receive_buffer",
+        SocketBuffer::Send => "send_buffer",
+        SocketBuffer::Receive => "receive_buffer",
     };
     knobs.value_at(host, name).as_ref().and_then(Value::whole)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tcpcost_study::{CpuDistance, Distant, Figure, Record, Warning, WarningCode};
+use tcpcost_study::{CpuDistance, DistantCpus, Figure, Record, Warning, WarningCode};
 
 use crate::conclusions::Sign;
 use crate::contrast::Contrast;
@@ -41,7 +41,7 @@ impl Distances {
 
     /// Extra cost of distant trials against near ones, in percent, over the cells that have both.
     /// Each trial is divided by the median of its cell. `None` if no cell has both.
-    fn change(&self, records: &[Record], distant: &[Option<Distant>]) -> Option<Estimate> {
+    fn change(&self, records: &[Record], distant: &[Option<DistantCpus>]) -> Option<Estimate> {
         // Costs of near and of distant trials, by cell.
         let mut cells: BTreeMap<(&str, Figure), [Vec<f64>; 2]> = BTreeMap::new();
         for ((record, cost), distant) in records.iter().zip(&self.costs).zip(distant) {
@@ -65,7 +65,7 @@ impl Distances {
     }
 }
 
-fn warning((distant, change): (Distant, &Estimate)) -> Warning {
+fn warning((distant, change): (DistantCpus, &Estimate)) -> Warning {
     let [one, other] = distant.cpus.map(|id| id.cpu);
     let text = format!(
         "the core distance of CPU {one} and CPU {other} was {} ns, in near trials {} ns, because the hypervisor moved them; trials with distant CPUs cost {} more in this run",

@@ -116,7 +116,7 @@ pub(crate) fn cost(of: Derived) -> Option<String> {
     };
     Some(match of.scope {
         Scope::All => what.to_string(),
-        Scope::Of(name) | Scope::Group(name) => format!("{name}'s {what}"),
+        Scope::Host(name) | Scope::Group(name) => format!("{name}'s {what}"),
     })
 }
 
@@ -188,7 +188,7 @@ fn with(moved: Moved) -> String {
     };
     let whose = match moved.quantity.scope {
         Scope::All => String::new(),
-        Scope::Of(name) | Scope::Group(name) => format!(", {name}"),
+        Scope::Host(name) | Scope::Group(name) => format!(", {name}"),
     };
     let plus = if moved.percent.median > 0.0 { "+" } else { "" };
     format!(

@@ -216,7 +216,7 @@ fn spread(
 /// Figure of the host, or that of its pair for goodput, transactions and response time.
 fn value_of(values: &Values, kind: Figure, host: HostName) -> Option<f64> {
     let of = |scope| values.get(&Derived { kind, scope }).copied();
-    of(Scope::Of(host)).or_else(|| {
+    of(Scope::Host(host)).or_else(|| {
         let is_of_pair = matches!(
             kind,
             Figure::Goodput | Figure::TransactionsPerS | Figure::ResponseP50

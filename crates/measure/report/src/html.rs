@@ -257,7 +257,7 @@ fn cost(summary: &Summary, group: &Group<'_>) -> Markup {
 /// Prefix of a unit, such as `client, `.
 fn whose(of: Derived) -> String {
     match of.scope {
-        Scope::Of(name) | Scope::Group(name) => format!("{name}, "),
+        Scope::Host(name) | Scope::Group(name) => format!("{name}, "),
         Scope::All if of.kind.whose() == FigureOf::Host => "all, ".to_string(),
         Scope::All => String::new(),
     }

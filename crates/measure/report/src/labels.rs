@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_counts::Buffer;
+use tcpcost_counts::SocketBuffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::cell::{CellSummary, Load};
@@ -300,8 +300,8 @@ fn buffers_of(cell: &CellSummary, host: HostName) -> Option<String> {
         let had = Value::Bytes(had as u64);
         Some(format!("{what} {asked} asked, {had} had"))
     };
-    let send = of("to send", Buffer::Send, Figure::SendBuffer)?;
-    let receive = of("to receive", Buffer::Receive, Figure::ReceiveBuffer)?;
+    let send = of("to send", SocketBuffer::Send, Figure::SendBuffer)?;
+    let receive = of("to receive", SocketBuffer::Receive, Figure::ReceiveBuffer)?;
     Some(format!("{host}: {send}, {receive}"))
 }
 

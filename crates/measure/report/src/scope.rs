@@ -7,7 +7,7 @@ use tcpcost_study::{HostName, Scope};
 /// Scopes of these hosts: all together, the sets of hosts, each host.
 pub(crate) fn scopes(hosts: &BTreeSet<HostName>) -> Vec<Scope> {
     let sets: BTreeSet<HostName> = hosts.iter().filter_map(|host| host.set()).collect();
-    let named = sets.iter().chain(hosts).map(|&name| Scope::Of(name));
+    let named = sets.iter().chain(hosts).map(|&name| Scope::Host(name));
     std::iter::once(Scope::All).chain(named).collect()
 }
 

@@ -6,8 +6,8 @@ mod common;
 use common::{all_measured, records};
 use tcpcost_report::{Decision, Earlier, FindingKind, Incomparable, Summary, TextStyle, text};
 use tcpcost_study::{
-    CellPair, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading, Record,
-    Study, Whose,
+    CellPair, CountOwner, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading,
+    Record, Study,
 };
 
 /// Trials of guests with `cost_factor` times the cost and `acks_factor` times the ACKs. The cost varies by a
@@ -56,7 +56,7 @@ fn guests_of(study: Study, cost_factor: f64, acks_factor: u64) -> (Study, Vec<Re
             .readings
             .push(Reading {
                 meter: MeterName::Exact,
-                whose: Whose::Cpu(0),
+                whose: CountOwner::Cpu(0),
                 duration_ns: all,
                 counts,
             });

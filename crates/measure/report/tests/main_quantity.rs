@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_measured, records};
 use tcpcost_report::{Summary, TextStyle, text as text_of_style};
-use tcpcost_study::{MeterName, Quantity, Reading, Study, Whose};
+use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Study};
 
 #[test]
 fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
@@ -20,7 +20,7 @@ fn exact_cpu_is_the_main_quantity_where_every_trial_has_it() {
                 .collect();
             end.readings.push(Reading {
                 meter: MeterName::Exact,
-                whose: Whose::Cpu(end.cpus[0]),
+                whose: CountOwner::Cpu(end.cpus[0]),
                 duration_ns: 800_000_000,
                 counts,
             });

@@ -16,7 +16,7 @@ const SHARE_LEAST: f64 = 0.1;
 const GROUP_LEAST: usize = 3;
 
 /// Two CPUs of a machine.
-type Between = (String, [usize; 2]);
+type CpuPair = (String, [usize; 2]);
 
 /// Two groups of the round trips between two CPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,7 +60,7 @@ impl NearAndFar {
 
 /// CPUs of a trial that is in the far group of the run's round trips.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Distant {
+pub struct DistantCpus {
     /// Both CPUs.
     pub cpus: [CpuId; 2],
     /// Longer of the trial's round trips, ns.
@@ -76,7 +76,7 @@ impl CpuDistance {
     }
 
     /// Machine and CPUs of this distance. `None` if the record does not have the host.
-    fn between(&self, record: &Record) -> Option<Between> {
+    fn between(&self, record: &Record) -> Option<CpuPair> {
         let (machine, _) = record.place_of(self.cpus[0])?;
         Some((machine.to_string(), self.cpus.map(|id| id.cpu)))
     }
@@ -96,8 +96,8 @@ impl CpuDistance {
 
     /// Distant CPUs of each trial, compared with all given trials. `None` for a trial whose CPUs
     /// were not distant.
-    pub fn distant(records: &[Record]) -> Vec<Option<Distant>> {
-        let mut round_trips: BTreeMap<Between, Vec<u64>> = BTreeMap::new();
+    pub fn distant(records: &[Record]) -> Vec<Option<DistantCpus>> {
+        let mut round_trips: BTreeMap<CpuPair, Vec<u64>> = BTreeMap::new();
         for record in records {
             for distance in &record.cpu_distances {
                 if let Some((between, ns)) = distance.between(record).zip(distance.longest()) {
@@ -105,7 +105,7 @@ impl CpuDistance {
                 }
             }
         }
-        let groups: BTreeMap<Between, NearAndFar> = round_trips
+        let groups: BTreeMap<CpuPair, NearAndFar> = round_trips
             .into_iter()
             .filter_map(|(between, all)| Some((between, NearAndFar::of(all)?)))
             .collect();
@@ -113,7 +113,7 @@ impl CpuDistance {
             record.cpu_distances.iter().find_map(|distance| {
                 let groups = groups.get(&distance.between(record)?)?;
                 let ns = distance.longest()?;
-                (ns >= groups.far_from_ns).then_some(Distant {
+                (ns >= groups.far_from_ns).then_some(DistantCpus {
                     cpus: distance.cpus,
                     ns,
                     near_ns: groups.near_ns,

@@ -14,7 +14,7 @@ pub enum Scope {
     /// All hosts together.
     All,
     /// A host, or a set of hosts together.
-    Of(HostName),
+    Host(HostName),
     /// A group of connections, on all hosts.
     Group(HostName),
 }
@@ -24,7 +24,7 @@ impl Scope {
     pub fn holds(self, host: HostName) -> bool {
         match self {
             Scope::All => true,
-            Scope::Of(name) => host == name || host.set() == Some(name),
+            Scope::Host(name) => host == name || host.set() == Some(name),
             Scope::Group(_) => false,
         }
     }
@@ -33,7 +33,7 @@ impl Scope {
     pub fn name(self) -> Option<HostName> {
         match self {
             Scope::All => None,
-            Scope::Of(name) | Scope::Group(name) => Some(name),
+            Scope::Host(name) | Scope::Group(name) => Some(name),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Derived {
     pub const fn of(host: HostName, kind: Figure) -> Derived {
         Derived {
             kind,
-            scope: Scope::Of(host),
+            scope: Scope::Host(host),
         }
     }
 
@@ -83,7 +83,7 @@ impl Derived {
 impl fmt::Display for Derived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scope {
-            Scope::Of(name) | Scope::Group(name) => write!(f, "{name}_{}", self.kind.name()),
+            Scope::Host(name) | Scope::Group(name) => write!(f, "{name}_{}", self.kind.name()),
             Scope::All => f.write_str(self.kind.name()),
         }
     }

@@ -1,7 +1,7 @@
 //! Trials that did not do the requested work: they count as failed, and no verdict uses their
 //! numbers.
 
-use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
+use tcpcost_counts::{CountOwner, MeterName, Quantity, Reading};
 
 use crate::record::{Outcome, Record, Warning, WarningCode};
 
@@ -42,7 +42,7 @@ impl Record {
 
     fn incomplete(&self) -> Option<Warning> {
         let is_workload = |reading: &&Reading| {
-            reading.meter == MeterName::Workload && reading.whose == Whose::Workload
+            reading.meter == MeterName::Workload && reading.whose == CountOwner::Workload
         };
         let readings = self.hosts.iter().flat_map(|(host, found)| {
             let readings = found.readings.iter().filter(is_workload);
@@ -94,7 +94,7 @@ mod tests {
         for (host, (bytes, ms)) in HostName::PAIR.into_iter().zip(hosts) {
             let reading = Reading {
                 meter: MeterName::Workload,
-                whose: Whose::Workload,
+                whose: CountOwner::Workload,
                 duration_ns: ms * 1_000_000,
                 counts: [(Quantity::PayloadBytesReceived, bytes)].into(),
             };

@@ -51,7 +51,7 @@ mod uperf;
 pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use conclusion::{Change, Conclusion, Fit};
-pub use cpu_distance::{Distant, NearAndFar};
+pub use cpu_distance::{DistantCpus, NearAndFar};
 pub use derived::{Derived, DerivedError, Scope};
 pub use measure::{
     CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
@@ -64,26 +64,26 @@ pub use record::{
     BufferSizes, BuffersFound, ClockOffset, ClockOffsets, CpuDistance, CpuId, HostRecord,
     OperationRecord, Outcome, Record, RecordError, SCHEMA_VERSION, Warning, WarningCode,
 };
-pub use series::{ConnectionSeries, Look};
+pub use series::{ConnectionSeries, SeriesSample};
 pub use statement::Statement;
 pub use study::{CellPair, DifferentHosts, Sides, SidesError, Study};
 /// Types that records contain, from the crate that defines them: to read a records file this crate
 /// suffices.
 pub use tcpcost_counts::{
-    ByConnection, CallChain, CallChains, Counts, Environment, Figure, FigureOf, Machine, MeterName,
-    Nic, Opening, Quantity, Reading, Sequences, Snapshot, Spread, TaskClass, Totals, UNKNOWN,
-    WentBackwards, Whose,
+    ByConnection, CallChain, CallChains, CountOwner, Counts, Environment, Figure, FigureOf,
+    Machine, MeterName, Nic, Opening, Quantity, Reading, Sequences, Snapshot, Spread, TaskClass,
+    Totals, UNKNOWN, WentBackwards,
 };
 /// Knobs that studies set, from the crate that defines them.
 pub use tcpcost_knobs::{
-    AckFilterRule, AckKind, AckPolicyRow, At, Bed, Carrier, CarrierAsked, CloseBy, Cork,
-    DeviceName, DeviceOwner, DeviceSettings, Expects, FlowGroup, Group, HostName, HostNameError,
-    Is, KNOBS, Kernel, KernelNameError, Kind, Knob, KnobError, Knobs, MessageSize, Need, Needs, Of,
-    Operation, Pattern, PauseAt, Program, ProgramError, Reach, ReachError, ReceiveWith, RelayMode,
-    Segmentation, SendWith, Share, ShareError, Side, SysctlName, TailSplit, Term, Times, Traffic,
-    Unmet, User, UserKnob, Value, WaitsBy, WindowGrowth, WireSettings, WorkloadKind,
-    WorkloadSettings, ack_policy_table, find, knob_table, nearest, repetitions, round, rounds,
-    tcp_table, units,
+    AckFilterRule, AckKind, AckPolicyRow, AppliesTo, Bed, Carrier, CarrierAsked, CheckedEnds,
+    CloseBy, Cork, DeviceName, DeviceOwner, DeviceSettings, Expects, FileTable, FlowGroup,
+    HostName, HostNameError, KNOBS, KernelNameError, KernelSupport, Knob, KnobCondition, KnobError,
+    Knobs, MessageSize, Need, Needs, Operation, Pattern, PauseAt, Program, ProgramError, Reach,
+    ReachError, ReceiveWith, RelayMode, Required, Segmentation, SendWith, Share, ShareError, Side,
+    SysctlName, TailSplit, Times, Traffic, Unmet, UserKnob, UserSupport, Value, ValueKind, WaitsBy,
+    WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings, ack_policy_table, find, knob_table,
+    nearest, repetitions, round, rounds, tcp_table, units,
 };
 pub use topology::{Host, Link, LinkKind, Port, Route, StackKind, Topology};
 pub use uperf::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tcpcost_counts::{Asked, MeterName};
+use tcpcost_counts::{MeterName, MeterSelection};
 
 use crate::capture::CaptureSettings;
 use crate::conclusion::Change;
@@ -81,7 +81,7 @@ impl Measure {
     /// absent if it is not available. Without `exact` a cost includes other programs that ran at
     /// the time.
     pub fn default_meters() -> Vec<MeterName> {
-        let by_default = |meter: &MeterName| meter.asked() == Asked::ByDefault;
+        let by_default = |meter: &MeterName| meter.selection() == MeterSelection::ByDefault;
         MeterName::choices().filter(by_default).collect()
     }
 }

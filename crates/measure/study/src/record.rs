@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::measure::FixedWork;
 use serde::{Deserialize, Serialize};
 use tcpcost_counts::{
-    ByConnection, CallChains, Environment, Machine, MeterName, Quantity, Reading, Whose,
+    ByConnection, CallChains, CountOwner, Environment, Machine, MeterName, Quantity, Reading,
     printable_json,
 };
 
@@ -302,7 +302,7 @@ fn is_zero(count: &u64) -> bool {
 
 impl HostRecord {
     /// Growth of a quantity, as counted by this meter for this owner. `None` if it was not counted.
-    pub fn growth(&self, meter: MeterName, whose: &Whose, quantity: Quantity) -> Option<u64> {
+    pub fn growth(&self, meter: MeterName, whose: &CountOwner, quantity: Quantity) -> Option<u64> {
         self.readings
             .iter()
             .find(|reading| reading.meter == meter && reading.whose == *whose)

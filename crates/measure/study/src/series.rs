@@ -27,7 +27,7 @@ pub struct ConnectionSeries {
 
 /// One sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct SeriesSample {
     /// Congestion window, bytes.
     pub congestion_window_bytes: u64,
     /// Wire segments with payload received.
@@ -42,7 +42,7 @@ pub struct Look {
 
 impl ConnectionSeries {
     /// Appends a sample.
-    pub fn push(&mut self, at_ns: u64, look: Look) {
+    pub fn push(&mut self, at_ns: u64, look: SeriesSample) {
         self.at_ns.push(at_ns);
         self.congestion_window_bytes
             .push(look.congestion_window_bytes);
@@ -98,10 +98,10 @@ mod tests {
         {
             series.push(
                 at as u64,
-                Look {
+                SeriesSample {
                     ack_limits: Some([limit, 22]),
                     delayed_acks_sent: delayed,
-                    ..Look::default()
+                    ..SeriesSample::default()
                 },
             );
         }

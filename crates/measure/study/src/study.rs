@@ -14,11 +14,11 @@ use crate::published_table::PublishedTable;
 use crate::quick::Quick;
 use crate::statement::Statement;
 use crate::topology::Topology;
-use tcpcost_knobs::{Bed, Group, HostName, KnobError, Knobs, Reach, group_of, new_name};
+use tcpcost_knobs::{Bed, FileTable, HostName, KnobError, Knobs, Reach, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides, SidesError};
 
-use self::cells::{Base, Useless, cells, knobs_of_group};
+use self::cells::{CommonKnobs, UnusedKnobs, cells, knobs_of_table};
 use self::group::group;
 use self::hosts::hosts;
 use self::measure::measure;
@@ -81,13 +81,13 @@ impl Study {
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
         let about = top.string("about")?.unwrap_or_default();
 
-        let mut base = Base::default();
+        let mut base = CommonKnobs::default();
         let mut placeholders = None;
         if let Some(section) = top.section("workload")? {
-            knobs_of_group(section, Group::Workload, "", &mut base)?;
+            knobs_of_table(section, FileTable::Workload, "", &mut base)?;
         }
         if let Some(section) = top.section("bed")? {
-            knobs_of_group(section, Group::Bed, "", &mut base)?;
+            knobs_of_table(section, FileTable::Bed, "", &mut base)?;
         }
         if let Some(section) = top.section("hosts")? {
             placeholders = hosts(section, &mut base)?;
@@ -287,11 +287,11 @@ impl Study {
     /// Knob or figure that names a host that no cell has, with the host. `None` if there is none.
     fn unknown_host(&self) -> Option<(String, HostName)> {
         let known: BTreeSet<HostName> = self.hosts().collect();
-        let is_known = |name: HostName| known.iter().any(|&host| Scope::Of(name).holds(host));
+        let is_known = |name: HostName| known.iter().any(|&host| Scope::Host(name).holds(host));
         let knobs = self.cells.iter().flat_map(|cell| cell.knobs.named());
         let knobs = knobs.map(|(host, knob)| (knob.to_string(), host));
         let figures = self.figures().filter_map(|of| match of.scope {
-            Scope::Of(host) => Some((of.to_string(), host)),
+            Scope::Host(host) => Some((of.to_string(), host)),
             Scope::All | Scope::Group(_) => None,
         });
         knobs.chain(figures).find(|(_, host)| !is_known(*host))
@@ -311,16 +311,16 @@ impl Study {
             }
             set_knob(&mut set, name, text)?;
         }
-        let mut useless = Useless::of(&set);
+        let mut unused = UnusedKnobs::of(&set);
         for cell in &mut self.cells {
-            cell.knobs = useless.fit(cell.knobs.with(&set), &set).map_err(|unmet| {
+            cell.knobs = unused.fit(cell.knobs.with(&set), &set).map_err(|unmet| {
                 let reason = format!("cell \"{}\": {}", cell.name, unmet.reason);
                 KnobError::new(unmet.knob, reason)
             })?;
         }
         self.check_hosts()?;
         self.check_groups()?;
-        match useless.first() {
+        match unused.first() {
             None => Ok(()),
             Some(unmet) => Err(KnobError::new(unmet.knob, unmet.reason)),
         }

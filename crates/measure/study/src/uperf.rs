@@ -52,7 +52,7 @@ pub fn convert_uperf_profile(
     file: &str,
     surroundings: &UperfSurroundings<'_>,
 ) -> Result<ConvertedProfile, StudyError> {
-    let in_file = |wrong: element::Wrong| StudyError {
+    let in_file = |wrong: element::ProfileError| StudyError {
         file: file.to_string(),
         line: wrong.line,
         key: wrong.name,

@@ -1,6 +1,6 @@
 //! Tests that the tables in the documents equal those made from the rows.
 
-use tcpcost_study::{Group, ack_policy_table, knob_table, tcp_table, uperf_table};
+use tcpcost_study::{FileTable, ack_policy_table, knob_table, tcp_table, uperf_table};
 
 /// Compares the text between a marker and its end mark with the expected text.
 fn check(file: &str, marker: &str, expected: &str) {
@@ -31,8 +31,8 @@ fn the_study_file_page_lists_every_knob() {
     let expected = format!(
         "## Knobs of `[workload]`\n\n{}\n## Knobs of `[bed]`\n\n\"Each end\" can be set for both (`tso`) or for one (`client.tso`); \
          `leave` does not touch it.\n\n{}",
-        knob_table(Group::Workload),
-        knob_table(Group::Bed)
+        knob_table(FileTable::Workload),
+        knob_table(FileTable::Bed)
     );
     check("study-file.md", "<!-- knobs:", &expected);
 }

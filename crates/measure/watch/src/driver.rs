@@ -111,7 +111,7 @@ pub fn watch(
 mod tests {
     use super::*;
     use crate::testing::Script;
-    use tcpcost_counts::{Counts, Quantity, Totals, Whose};
+    use tcpcost_counts::{CountOwner, Counts, Quantity, Totals};
 
     struct Kept(Vec<Sample>);
 
@@ -141,7 +141,7 @@ mod tests {
                     meter: MeterName::Netstat,
                     at_ns: looks * 1_000,
                     totals: vec![Totals {
-                        whose: Whose::Namespace,
+                        whose: CountOwner::Namespace,
                         counts,
                     }],
                 }],

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::events::Events;
 
@@ -171,8 +171,9 @@ impl Known {
         for (base, now) in base.iter().zip(now) {
             let readings = now.since(base).ok()?;
             let mut readings = readings.into_iter();
-            let whole = readings
-                .find(|reading| !matches!(reading.whose, Whose::Cpu(_) | Whose::Cpus(_)))?;
+            let whole = readings.find(|reading| {
+                !matches!(reading.whose, CountOwner::Cpu(_) | CountOwner::Cpus(_))
+            })?;
             known.duration_ns = known.duration_ns.max(whole.duration_ns);
             known.grown.extend(whole.counts);
         }
@@ -527,7 +528,7 @@ mod tests {
             meter,
             at_ns,
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts: counts.iter().copied().collect(),
             }],
         }

@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose, self_cpu_ns};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, self_cpu_ns};
 
 use crate::connections::Wanted;
 use crate::costs::Costs;
@@ -104,7 +104,7 @@ impl Collector for Metrics {
             let snapshot = snapshots.iter().find(|snapshot| snapshot.meter == meter)?;
             let mut totals = snapshot.totals.iter();
             totals
-                .find(|totals| !matches!(totals.whose, Whose::Cpu(_)))
+                .find(|totals| !matches!(totals.whose, CountOwner::Cpu(_)))
                 .map(|totals| &totals.counts)
         };
         for counter in COUNTERS {
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use tcpcost_counts::Totals;
 
-    type Meter<'a> = (MeterName, Whose, &'a [(Quantity, u64)]);
+    type Meter<'a> = (MeterName, CountOwner, &'a [(Quantity, u64)]);
 
     fn text(meters: &[Meter<'_>]) -> String {
         let snapshots = meters.iter().map(|(meter, whose, counts)| Snapshot {
@@ -404,7 +404,7 @@ mod tests {
         let text = text(&[
             (
                 MeterName::Segments,
-                Whose::Namespace,
+                CountOwner::Namespace,
                 &[
                     (Quantity::DataWireSegmentsSent, 44),
                     (Quantity::DataSkbBytesReceived, 1000),
@@ -413,12 +413,12 @@ mod tests {
             ),
             (
                 MeterName::SelfCost,
-                Whose::Tcpcost,
+                CountOwner::Tcpcost,
                 &[(Quantity::SelfCpuNs, 2_500_000)],
             ),
             (
                 MeterName::Programs,
-                Whose::Tcpcost,
+                CountOwner::Tcpcost,
                 &[
                     (Quantity::SelfProgramsNs, 500_000),
                     (Quantity::SelfProgramsIdleNs, 1_000_000_000),
@@ -426,15 +426,19 @@ mod tests {
             ),
             (
                 MeterName::Perf,
-                Whose::Cpus(vec![0]),
+                CountOwner::Cpus(vec![0]),
                 &[(Quantity::CoreCycles, 3_000_000_000)],
             ),
             (
                 MeterName::Exact,
-                Whose::Cpus(vec![0]),
+                CountOwner::Cpus(vec![0]),
                 &[(Quantity::ExactSoftirqNetRxNs, 1_500_000_000)],
             ),
-            (MeterName::Proc, Whose::Host, &[(Quantity::CpuUserNs, 7)]),
+            (
+                MeterName::Proc,
+                CountOwner::Host,
+                &[(Quantity::CpuUserNs, 7)],
+            ),
         ]);
         assert_eq!(
             text,
@@ -535,7 +539,7 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
             meter: MeterName::Netstat,
             at_ns: 1,
             totals: vec![Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
             }],
         };
@@ -557,7 +561,7 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
     fn without_ebpf_cpu_time_is_of_proc() {
         let text = text(&[(
             MeterName::Proc,
-            Whose::Host,
+            CountOwner::Host,
             &[(Quantity::CpuUserNs, 7_000_000_000)],
         )]);
         assert!(

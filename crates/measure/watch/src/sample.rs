@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use tcpcost_counts::{
-    Counts, Figure, Interval, MeterName, Quantity, Reading, Snapshot, Source, Whose,
+    CountOwner, Counts, Figure, Interval, MeterName, Quantity, Reading, Snapshot, Source,
 };
 
 use crate::column::{Column, column};
@@ -39,7 +39,7 @@ impl Sample {
             match after.since(before) {
                 Ok(readings) => readings
                     .into_iter()
-                    .filter(|reading| !matches!(reading.whose, Whose::Cpu(_)))
+                    .filter(|reading| !matches!(reading.whose, CountOwner::Cpu(_)))
                     .for_each(|reading| sample.add(reading)),
                 Err(error) => sample.warnings.push(error.to_string()),
             }
@@ -196,7 +196,7 @@ mod tests {
             meter: MeterName::Netstat,
             at_ns: 5,
             totals: vec![tcpcost_counts::Totals {
-                whose: Whose::Namespace,
+                whose: CountOwner::Namespace,
                 counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
             }],
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 use tcpcost_meter::bpf::{Idle, Pausable};
 use tcpcost_meter::holder::ByHolder;
 use tcpcost_meter::netstat::Netstat;
@@ -133,9 +133,12 @@ impl Sampler {
                 continue;
             };
             taken.error = taken.error.or(estimated.error);
-            taken
-                .snapshots
-                .push(snapshot(name, now.at_ns, Whose::Host, estimated.totals));
+            taken.snapshots.push(snapshot(
+                name,
+                now.at_ns,
+                CountOwner::Host,
+                estimated.totals,
+            ));
         }
         if let Some(held) = held {
             let exact = names.iter().position(|&name| name == MeterName::Exact);
@@ -151,7 +154,7 @@ impl Sampler {
             let idle_ns = self.idle.as_nanos() as u64;
             let mut counts = Counts::from([(Quantity::SelfProgramsIdleNs, idle_ns)]);
             counts.extend(self.cost_ns.map(|ns| (Quantity::SelfProgramsNs, ns)));
-            let programs = snapshot(MeterName::Programs, now.at_ns, Whose::Tcpcost, counts);
+            let programs = snapshot(MeterName::Programs, now.at_ns, CountOwner::Tcpcost, counts);
             taken.snapshots.push(programs);
         }
         taken
@@ -175,7 +178,7 @@ impl Sampler {
     }
 }
 
-fn snapshot(meter: MeterName, at_ns: u64, whose: Whose, counts: Counts) -> Snapshot {
+fn snapshot(meter: MeterName, at_ns: u64, whose: CountOwner, counts: Counts) -> Snapshot {
     Snapshot {
         meter,
         at_ns,
@@ -272,7 +275,7 @@ impl Shared {
         let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
             let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
             let mut all = readings.into_iter();
-            let whole = all.find(|reading| !matches!(reading.whose, Whose::Cpu(_)))?;
+            let whole = all.find(|reading| !matches!(reading.whose, CountOwner::Cpu(_)))?;
             Some(whole.counts)
         };
         let known = growth(&begin.netstat, &end.netstat).unwrap_or_default();

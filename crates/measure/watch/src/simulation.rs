@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-use tcpcost_counts::{Counts, MeterName, Quantity as Q, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity as Q, Snapshot, Totals};
 
 use crate::driver::{self, Moment, View};
 use crate::estimate::{Estimate, Window};
@@ -279,7 +279,7 @@ impl World {
 }
 
 fn snapshot(meter: MeterName, at_ns: u64, counts: Counts) -> Snapshot {
-    let whose = Whose::Host;
+    let whose = CountOwner::Host;
     let totals = vec![Totals { whose, counts }];
     Snapshot {
         meter,

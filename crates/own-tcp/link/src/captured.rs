@@ -12,7 +12,7 @@ use crate::{Device, Frame, Offloads, Source};
 /// Device whose packets are written to `W` as pcapng ([`crate::pcapng`]: raw IP, nanoseconds) in
 /// the order in which they pass. A super-segment is one packet in the file, with a comment that
 /// says so. A checksum that the device would complete is incomplete in the file.
-pub struct Captured<D, W> {
+pub struct CapturingDevice<D, W> {
     inner: D,
     to: Arc<Mutex<Writer<W>>>,
     /// Instant that corresponds to `epoch`.
@@ -21,7 +21,7 @@ pub struct Captured<D, W> {
     epoch: Duration,
 }
 
-impl<D, W: Write> Captured<D, W> {
+impl<D, W: Write> CapturingDevice<D, W> {
     /// Starts a capture of whole packets. `epoch` is the time since 1970 at `started`.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl<D, W: Write> Captured<D, W> {
     }
 }
 
-impl<D: Device<F>, F: Frame, W: Write> Device<F> for Captured<D, W> {
+impl<D: Device<F>, F: Frame, W: Write> Device<F> for CapturingDevice<D, W> {
     fn offloads(&self) -> Offloads {
         self.inner.offloads()
     }
@@ -144,7 +144,7 @@ mod tests {
     fn blocks_follow_each_other_and_hold_the_packet() {
         let (near, _far) = memory::pair::<Copied>(1);
         let now = Instant::now();
-        let mut near = Captured::new(near, Vec::new(), now, Duration::from_secs(1)).unwrap();
+        let mut near = CapturingDevice::new(near, Vec::new(), now, Duration::from_secs(1)).unwrap();
         let segmentation = Some(Segmentation {
             size: 2,
             header_bytes: 1,

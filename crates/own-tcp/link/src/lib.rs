@@ -4,7 +4,7 @@
 //!
 //! A [`Device`] carries IP packets in their owner's representation ([`Frame`]): it reads their
 //! bytes if necessary, moves them, and does not copy them. Ends are [`memory::pair`] and [`Tap`].
-//! The wrappers [`Impaired`] and [`Captured`] can be combined; [`Routed`] combines several devices
+//! The wrappers [`Impaired`] and [`CapturingDevice`] can be combined; [`Routed`] combines several devices
 //! into one.
 //!
 //! Start with [`Device`], then [`memory::pair`]:
@@ -36,7 +36,7 @@ mod routed;
 mod tap;
 
 pub use bell::Bell;
-pub use captured::Captured;
+pub use captured::CapturingDevice;
 pub use device::{
     Copied, Device, Filled, Frame, Offload, Offloads, PartialChecksum, Segmentation, Source,
 };

@@ -7,7 +7,9 @@ use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_study::{Counts, Figure, MeterName, NearAndFar, Quantity, Reading, Snapshot, Whose};
+use tcpcost_study::{
+    CountOwner, Counts, Figure, MeterName, NearAndFar, Quantity, Reading, Snapshot,
+};
 
 use super::Check;
 use tcpcost_host::cpus::Cpus;
@@ -214,7 +216,7 @@ pub fn steal(root: &Path) -> Check {
         let totals = snapshot(root).ok()?.totals;
         let host = totals
             .into_iter()
-            .find(|totals| totals.whose == Whose::Host);
+            .find(|totals| totals.whose == CountOwner::Host);
         Some(host?.counts)
     };
     let before = counts();
@@ -275,7 +277,7 @@ fn ratio(after: &Counts, before: Option<&Counts>) -> Option<f64> {
     let counts = after.keys().filter_map(|of| Some((*of, grown(of)?)));
     Figure::StealRatio.value(&Reading {
         meter: MeterName::Proc,
-        whose: Whose::Host,
+        whose: CountOwner::Host,
         duration_ns: 0,
         counts: counts.collect(),
     })

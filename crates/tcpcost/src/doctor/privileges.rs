@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Check;
 use crate::privileges::{NEEDS, Need};
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_host::privileges::{CapabilitySet, names};
 
 pub fn capabilities(root: &Path) -> Check {
@@ -101,8 +101,8 @@ const CAPABILITIES: &[(u32, &str)] = &[
 pub fn namespaces() -> Check {
     const NAME: &str = "namespaces";
     match namespace::can_make_namespaces() {
-        Ok(Way::Privileged) => Check::ok(NAME, "network namespaces can be made"),
-        Ok(Way::UserNamespace) => Check::degraded(
+        Ok(NamespaceMethod::Privileged) => Check::ok(NAME, "network namespaces can be made"),
+        Ok(NamespaceMethod::UserNamespace) => Check::degraded(
             NAME,
             "network namespaces can be made inside a user namespace",
             "the kernel refuses to steer receive work there: the sender's CPU pays for the receiver",
@@ -170,8 +170,8 @@ mod tests {
     fn namespaces_are_what_trying_says() {
         let verdict = namespaces().verdict;
         let expected = match namespace::can_make_namespaces() {
-            Ok(Way::Privileged) => Verdict::Ok,
-            Ok(Way::UserNamespace) => Verdict::Degraded,
+            Ok(NamespaceMethod::Privileged) => Verdict::Ok,
+            Ok(NamespaceMethod::UserNamespace) => Verdict::Degraded,
             Err(_) => Verdict::Missing,
         };
         assert_eq!(verdict, expected);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tcpcost_link::{Impairment, Offloads};
 use tcpcost_stack::UserSettings;
 use tcpcost_study::units::nanos;
-use tcpcost_study::{KNOBS, Of, User};
+use tcpcost_study::{AppliesTo, KNOBS, UserSupport};
 use tcpcost_tcp::CongestionControl;
 
 use super::flags::{Flags, Task};
@@ -106,8 +106,10 @@ impl Configuration {
 }
 
 fn policies(settings: &UserSettings) -> BTreeMap<&'static str, String> {
-    let row = |row: &'static tcpcost_study::Knob| match row.of {
-        Of::Tcp(_, User::Has(which)) => Some((row.name, settings.read(which)?.to_string())),
+    let row = |row: &'static tcpcost_study::Knob| match row.applies_to {
+        AppliesTo::Tcp(_, UserSupport::Supported(which)) => {
+            Some((row.name, settings.read(which)?.to_string()))
+        }
         _ => None,
     };
     KNOBS.iter().filter_map(row).collect()

@@ -32,7 +32,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 use tcpcost_host::named_file;
 use tcpcost_link::pcapng::{Header, Writer};
-use tcpcost_link::{Captured, Device, Impaired, Tap};
+use tcpcost_link::{CapturingDevice, Device, Impaired, Tap};
 use tcpcost_signals::Interrupt;
 use tcpcost_stack::{SocketOptions, Stack, UserStack, Wire};
 use tcpcost_tcp::Ports;
@@ -191,7 +191,7 @@ impl Instance<'_> {
         let device: Box<dyn Device<Wire>> = match self.capture {
             None => Box::new(self.tap),
             Some(Capture { to, started, epoch }) => {
-                Box::new(Captured::into_file(self.tap, to, started, epoch))
+                Box::new(CapturingDevice::into_file(self.tap, to, started, epoch))
             }
         };
         let (wrong, seed) = (

@@ -3,7 +3,8 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use tcpcost_study::{
-    AckKind, DeviceOwner, HostName, KNOBS, Kind, Knob, KnobError, Knobs, Of, User, UserKnob, Value,
+    AckKind, AppliesTo, DeviceOwner, HostName, KNOBS, Knob, KnobError, Knobs, UserKnob,
+    UserSupport, Value, ValueKind,
 };
 
 /// Values of the knobs of our TCP. A knob that is not set has its default.
@@ -26,7 +27,7 @@ const EVERY: &str = "ack_every";
 fn rows() -> impl Iterator<Item = &'static Knob> {
     KNOBS
         .iter()
-        .filter(|row| matches!(row.of, Of::Tcp(_, User::Has(_))))
+        .filter(|row| matches!(row.applies_to, AppliesTo::Tcp(_, UserSupport::Supported(_))))
 }
 
 /// Flag with the values and the help of a knob.
@@ -34,20 +35,20 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
     let doc = row.doc.replace('`', "");
     let first = doc.split_inclusive(". ").next().unwrap_or(&doc).trim_end();
     let value = match row.kind {
-        Kind::Count(..) => "N",
-        Kind::Bytes(..) => "SIZE",
-        Kind::BitRate | Kind::EventRate => "RATE",
-        Kind::Time(..) => "TIME",
-        Kind::Share => "SHARE",
-        Kind::Switch => "on|off",
-        Kind::Choice(_)
-        | Kind::Cpus
-        | Kind::Text
-        | Kind::Program
-        | Kind::Reach
-        | Kind::Device
-        | Kind::Address
-        | Kind::Ports => "WORD",
+        ValueKind::Count(..) => "N",
+        ValueKind::Bytes(..) => "SIZE",
+        ValueKind::BitRate | ValueKind::EventRate => "RATE",
+        ValueKind::Time(..) => "TIME",
+        ValueKind::Share => "SHARE",
+        ValueKind::Switch => "on|off",
+        ValueKind::Choice(_)
+        | ValueKind::Cpus
+        | ValueKind::Text
+        | ValueKind::Program
+        | ValueKind::Reach
+        | ValueKind::Device
+        | ValueKind::Address
+        | ValueKind::Ports => "WORD",
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
@@ -60,7 +61,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
         .help(format!("{} Takes {}", dotted(first), row.expected()));
     match row.kind {
         // A switch without a value is on.
-        Kind::Switch => arg.num_args(0..=1).default_missing_value("on"),
+        ValueKind::Switch => arg.num_args(0..=1).default_missing_value("on"),
         _ => arg,
     }
 }
@@ -145,20 +146,20 @@ mod tests {
     /// Example of a value that is not the knob's default.
     fn example(row: &Knob) -> String {
         match row.kind {
-            Kind::Count(_, most) => most.to_string(),
-            Kind::Bytes(_, most) => format!("{most}B"),
-            Kind::BitRate | Kind::EventRate => "1Gbit".to_string(),
-            Kind::Time(least, _) => format!("{least}ms"),
-            Kind::Share => "1%".to_string(),
-            Kind::Switch => "on".to_string(),
-            Kind::Choice(words) => words.last().expect("some").to_string(),
-            Kind::Cpus
-            | Kind::Text
-            | Kind::Program
-            | Kind::Reach
-            | Kind::Device
-            | Kind::Address
-            | Kind::Ports => "reno".to_string(),
+            ValueKind::Count(_, most) => most.to_string(),
+            ValueKind::Bytes(_, most) => format!("{most}B"),
+            ValueKind::BitRate | ValueKind::EventRate => "1Gbit".to_string(),
+            ValueKind::Time(least, _) => format!("{least}ms"),
+            ValueKind::Share => "1%".to_string(),
+            ValueKind::Switch => "on".to_string(),
+            ValueKind::Choice(words) => words.last().expect("some").to_string(),
+            ValueKind::Cpus
+            | ValueKind::Text
+            | ValueKind::Program
+            | ValueKind::Reach
+            | ValueKind::Device
+            | ValueKind::Address
+            | ValueKind::Ports => "reno".to_string(),
         }
     }
 
@@ -180,7 +181,7 @@ mod tests {
                 }
             };
             let choices = parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-            let Of::Tcp(_, User::Has(which)) = row.of else {
+            let AppliesTo::Tcp(_, UserSupport::Supported(which)) = row.applies_to else {
                 unreachable!("rows are of our TCP")
             };
             assert!(choices.iter().any(|(choice, _)| *choice == which), "{line}");

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Ending, Mode, Totals, Way};
+use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Direction, Ending, Mode, Totals};
 
 use super::{CHECK_INTERVAL, sentence};
 use crate::output;
@@ -103,7 +103,7 @@ impl Lines {
         );
         line.insert("age_s".to_string(), json!(report.age.as_secs_f64()));
         line.insert("ending".to_string(), json!(report.ending.map(Ending::name)));
-        ways(&mut line, &report.bytes);
+        directions(&mut line, &report.bytes);
         Value::Object(line)
     }
 }
@@ -113,7 +113,7 @@ fn totals_line(event: &str, totals: &Totals) -> Value {
     line.insert("event".to_string(), json!(event));
     line.insert("accepted".to_string(), json!(totals.accepted));
     line.insert("open".to_string(), json!(totals.open));
-    ways(&mut line, &totals.bytes);
+    directions(&mut line, &totals.bytes);
     let ended: Map<String, Value> = Ending::ALL
         .iter()
         .map(|&ending| (ending.name().to_string(), json!(totals.ended_by(ending))))
@@ -133,10 +133,10 @@ fn totals_line(event: &str, totals: &Totals) -> Value {
     Value::Object(line)
 }
 
-fn ways(line: &mut Map<String, Value>, bytes: &[Bytes; 2]) {
-    for (way, bytes) in Way::ALL.into_iter().zip(bytes) {
+fn directions(line: &mut Map<String, Value>, bytes: &[Bytes; 2]) {
+    for (direction, bytes) in Direction::ALL.into_iter().zip(bytes) {
         line.insert(
-            way.name().to_string(),
+            direction.name().to_string(),
             json!({
                 "copied_bytes": bytes.copied,
                 "spliced_bytes": bytes.spliced,

@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use tcpcost_relay::{Counters, Ending, Way};
+use tcpcost_relay::{Counters, Direction, Ending};
 
 /// Counters of the relay, read at each request.
 #[derive(Debug, Clone)]
@@ -32,14 +32,14 @@ impl Collector for Metrics {
         let help = "Bytes by direction and by how they were moved; abandoned bytes were never taken by the other side";
         let unit = Some(&Unit::Bytes);
         let mut family = encoder.encode_descriptor("tcpcost_relay_payload", help, unit, counter)?;
-        for (way, bytes) in Way::ALL.into_iter().zip(totals.bytes) {
+        for (direction, bytes) in Direction::ALL.into_iter().zip(totals.bytes) {
             for (how, count) in [
                 ("copied", bytes.copied),
                 ("spliced", bytes.spliced),
                 ("redirected", bytes.redirected),
                 ("abandoned", bytes.abandoned),
             ] {
-                let labels = [("direction", way.name()), ("how", how)];
+                let labels = [("direction", direction.name()), ("how", how)];
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }

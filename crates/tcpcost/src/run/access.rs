@@ -1,6 +1,6 @@
 //! The beds that this user can have on this host, and the bed that a cell asks for.
 
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_study::{Bed as Kind, Cell, HostName, Reach, Study, Value, Warning, WarningCode};
 
 /// Beds that this user can have on this host.
@@ -30,8 +30,8 @@ impl Access {
             };
         }
         let gained = match namespace::can_make_namespaces() {
-            Ok(Way::Privileged) => Ok(None),
-            Ok(Way::UserNamespace) => {
+            Ok(NamespaceMethod::Privileged) => Ok(None),
+            Ok(NamespaceMethod::UserNamespace) => {
                 namespace::enter_user_namespace().map(|()| Some(IN_USER_NAMESPACE.to_string()))
             }
             Err(error) => Err(error),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tcpcost_agent::protocol::{Answer, Ask, Attached};
+use tcpcost_agent::protocol::{Answer, Ask, AttachedDevice};
 use tcpcost_study::{
     Bed as Kind, CarrierAsked, Cell, DeviceOwner, Host, HostName, KnobError, Knobs, Link, LinkKind,
     Machine, Reach, Side, StackKind, Topology, WorkloadSettings,
@@ -24,7 +24,7 @@ pub struct Bed {
     /// Hosts and links, as the study describes them.
     pub topology: Topology,
     /// Devices and addresses of named hosts, as their agents found them.
-    found: BTreeMap<HostName, Attached>,
+    found: BTreeMap<HostName, AttachedDevice>,
     /// Agents of the hosts.
     pub nodes: Nodes,
     /// Descriptions of the machines, by the kernel's boot id.
@@ -306,7 +306,7 @@ impl Bed {
             ports: links
                 .filter_map(|link| {
                     let (port, _) = link.from(host)?;
-                    Some(Attached {
+                    Some(AttachedDevice {
                         device: port.device.clone(),
                         address: port.address,
                         prefix: link.prefix(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::printable_json;
 use tcpcost_guest::{Functions, moves_memory};
 use tcpcost_host::folder::Folder;
-use tcpcost_study::{MeterName, Quantity, Reading, Record, Whose};
+use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Record};
 
 /// Name of the file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
@@ -140,7 +140,7 @@ pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
         let duration_ns = exact.map_or(0, |reading| reading.duration_ns);
         first.readings.push(Reading {
             meter: MeterName::Emulator,
-            whose: Whose::Cpu(cpu),
+            whose: CountOwner::Cpu(cpu),
             duration_ns,
             counts: [(Quantity::MemoryInstructions, count)].into(),
         });
@@ -165,7 +165,7 @@ fn units(record: &Record) -> Option<f64> {
     };
     let hosts = record.hosts.values();
     let counts: Vec<u64> = hosts
-        .filter_map(|host| host.growth(MeterName::Workload, &Whose::Workload, quantity))
+        .filter_map(|host| host.growth(MeterName::Workload, &CountOwner::Workload, quantity))
         .collect();
     let sum = counts.iter().sum::<u64>() as f64;
     let units = if has_transactions { sum } else { sum / 1024.0 };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use tcpcost_guest::{Boot, Guest, GuestError, INSTRUCTIONS_PER_NS, Image, Kernel, Line, Machine};
-use tcpcost_guest::{Ended, Plugin, Task};
+use tcpcost_guest::{BootEnd, Plugin, Task};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{Outcome, Record, SCHEMA_VERSION, Study, Topology};
 
@@ -136,7 +136,7 @@ impl<'a> Boots<'a> {
     ) -> anyhow::Result<()> {
         for Booted { number, result } in booted {
             let boot = result.map_err(unavailable)?;
-            if boot.ended == Ended::Stopped {
+            if boot.ended == BootEnd::Stopped {
                 continue;
             }
             let trials = self.study.cells.len() as u64 * u64::from(self.study.measure.repetitions);
@@ -240,7 +240,7 @@ impl<'a> Boots<'a> {
             .to_string();
         // The symbols come last, and without them the instructions that moved memory are unknown. Records of a boot that ended before would
         // lack these, so they are dropped.
-        let is_whole = self.plugin.is_err() || matches!(boot.ended, Ended::Done(_));
+        let is_whole = self.plugin.is_err() || matches!(boot.ended, BootEnd::Done(_));
         let lines = boot.lines.iter().filter(|_| is_whole).filter_map(record);
         let mut records: Vec<Record> = Vec::new();
         for record in lines {
@@ -264,7 +264,7 @@ impl<'a> Boots<'a> {
         let no_functions = self.functions(number, boot, &mut records, store).err();
         let reason = boot.failure().unwrap_or_else(|| {
             let said = boot.lines.iter().rev().find_map(|line| match line {
-                Line::Said(text) if !text.is_empty() => Some(text.as_str()),
+                Line::Printed(text) if !text.is_empty() => Some(text.as_str()),
                 _ => None,
             });
             format!(
@@ -308,7 +308,7 @@ impl<'a> Boots<'a> {
 /// Parses a line of a guest as a record. `None` if it is none.
 fn record(line: &Line) -> Option<Record> {
     match line {
-        Line::Of(file, line) if file == RECORDS => Record::from_line(line).ok(),
+        Line::ResultsFile(file, line) if file == RECORDS => Record::from_line(line).ok(),
         _ => None,
     }
 }

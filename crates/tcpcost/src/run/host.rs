@@ -9,7 +9,7 @@ use tcpcost_study::{Cell, DeviceSettings, HostName};
 use super::progress::Progress;
 use crate::output::say;
 use tcpcost_host::journal::{self, Restored};
-use tcpcost_host::lock::{Hold, HostLock};
+use tcpcost_host::lock::{HostLock, LockKind};
 
 /// Interval between attempts to take the lock, because its release wakes no process.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ pub struct SettingsLock(#[allow(dead_code, reason = "held until it is dropped")]
 /// Waits for the lock on the host's settings, and prints which processes hold it. Then restores what an earlier holder left changed.
 /// `None` if interrupted before.
 pub fn hold(
-    hold: Hold,
+    hold: LockKind,
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> anyhow::Result<Option<SettingsLock>> {
@@ -35,8 +35,8 @@ pub fn hold(
     while !lock.try_hold(hold)? {
         if !said {
             let what = match hold {
-                Hold::Alone => "changes the host's network settings",
-                Hold::Shared => "measures with the host's network settings",
+                LockKind::Exclusive => "changes the host's network settings",
+                LockKind::Shared => "measures with the host's network settings",
             };
             progress.say(&format!(
                 "tcpcost: waiting: this run {what}, and they are held by {}; Ctrl-C ends the wait",
@@ -58,7 +58,7 @@ pub fn hold(
 }
 
 /// Kind of lock that cells on the hosts' own devices need: `Alone` if a cell changes a setting.
-pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> Hold {
+pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostName]) -> LockKind {
     let changes = |cell: &Cell| {
         hosts.iter().any(|&host| {
             let settings = DeviceSettings::from_knobs(&cell.knobs, host);
@@ -70,9 +70,9 @@ pub fn lock_needed<'a>(mut cells: impl Iterator<Item = &'a Cell>, hosts: &[HostN
         })
     };
     if cells.any(changes) {
-        Hold::Alone
+        LockKind::Exclusive
     } else {
-        Hold::Shared
+        LockKind::Shared
     }
 }
 

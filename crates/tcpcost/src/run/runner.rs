@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tcpcost_host::lock::Hold;
+use tcpcost_host::lock::LockKind;
 use tcpcost_report::Distances;
 use tcpcost_study::{
     Bed as Kind, Cell, HostName, Machine, Outcome, Record, Study, Topology, Warning, WarningCode,
@@ -323,7 +323,7 @@ impl<'a> Runner<'a> {
     /// True if a cell changes settings of these hosts.
     fn changes_hosts(&self, topology: &Topology) -> bool {
         let hosts: Vec<HostName> = topology.names().collect();
-        host::lock_needed(self.study.cells.iter(), &hosts) == Hold::Alone
+        host::lock_needed(self.study.cells.iter(), &hosts) == LockKind::Exclusive
     }
 
     /// Cells with the loopback bed, which uses the host's own device.

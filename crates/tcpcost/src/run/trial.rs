@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
-    Answer, Ask, Capturing, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
+    Answer, Ask, CaptureRequest, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
 use tcpcost_host::folder::Folder;
 use tcpcost_study::units::nanos;
@@ -219,7 +219,7 @@ impl Trial<'_> {
     }
 
     /// Capture that a host must make. `None` if the trial is not captured, or the host is no end of connections or has several devices.
-    fn capturing(&self, topology: &Topology, host: HostName) -> Option<Capturing> {
+    fn capturing(&self, topology: &Topology, host: HostName) -> Option<CaptureRequest> {
         let cell = self.cell.captured.as_ref()?;
         let is_own = topology.host(host).is_none_or(|host| host.reach.is_own());
         // On this machine the open folder is used, because its path may lead elsewhere by now. Another machine uses its own folder of that path.
@@ -229,7 +229,7 @@ impl Trial<'_> {
         };
         let has_one = tested_ports(topology, host).len() == 1 && topology.side(host).is_some();
         let (study, repetition) = (&self.study.name, self.repetition);
-        has_one.then(|| Capturing {
+        has_one.then(|| CaptureRequest {
             file: folder.join(self.file(host)),
             snap_len: self.study.measure.capture.snap_len,
             comment: format!(

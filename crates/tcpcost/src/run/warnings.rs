@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_report::derive;
 use tcpcost_study::{
-    Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope, Side,
-    Warning, WarningCode, Whose,
+    CountOwner, Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope,
+    Side, Warning, WarningCode,
 };
 
 /// Share of stolen CPU time above which there is a warning. 1 % is as much as the difference that many knobs make.
@@ -90,7 +90,7 @@ pub fn judge(
     for (host, found) in &record.hosts {
         let preempted = found.growth(
             MeterName::Rusage,
-            &Whose::Threads,
+            &CountOwner::Threads,
             Quantity::InvoluntarySwitches,
         );
         if let Some(preempted) = preempted {
@@ -163,7 +163,7 @@ fn stragglers(record: &Record) -> Option<Warning> {
         let host = record.hosts.get(&name)?;
         let mut readings = host.readings.iter();
         let reading = readings.find(|reading| {
-            reading.meter == MeterName::Workload && reading.whose == Whose::Workload
+            reading.meter == MeterName::Workload && reading.whose == CountOwner::Workload
         })?;
         let count = |quantity| reading.counts.get(&quantity).copied();
         let bytes = [Quantity::PayloadBytesSent, Quantity::PayloadBytesReceived];
@@ -243,15 +243,15 @@ fn softirq_elsewhere(record: &Record) -> Option<Warning> {
     record.machines.keys().find_map(|machine| {
         let of_machine = |host: &&HostRecord| host.machine == *machine;
         let hosts: Vec<&HostRecord> = record.hosts.values().filter(of_machine).collect();
-        let share = |whose: Whose| {
+        let share = |whose: CountOwner| {
             let mut readings = hosts.iter().flat_map(|host| &host.readings);
             let found = readings.find(|reading| reading.meter == MeterName::Proc && reading.whose == whose)?;
             Some(*found.counts.get(&Quantity::CpuSoftirqNs)? as f64 / found.duration_ns as f64)
         };
         let cpus: BTreeSet<usize> = hosts.iter().flat_map(|host| &host.cpus).copied().collect();
-        let inside = cpus.into_iter().map(|cpu| share(Whose::Cpu(cpu)));
+        let inside = cpus.into_iter().map(|cpu| share(CountOwner::Cpu(cpu)));
         let inside = inside.sum::<Option<f64>>()?;
-        let outside = share(Whose::Host)? - inside;
+        let outside = share(CountOwner::Host)? - inside;
         (outside > inside && outside > SOFTIRQ_ELSEWHERE_MAX).then(|| {
             let ms = |share: f64| share * record.interval_ns as f64 / 1e6;
             let text = format!(
@@ -288,7 +288,7 @@ mod tests {
             threads: 1,
             readings: vec![Reading {
                 meter: MeterName::Exact,
-                whose: Whose::Cpus(vec![0]),
+                whose: CountOwner::Cpus(vec![0]),
                 duration_ns: 1_000_000,
                 counts,
             }],
@@ -364,7 +364,7 @@ mod tests {
                 let name = HostName::CLIENT.numbered(index + 1).unwrap();
                 let reading = Reading {
                     meter: MeterName::Workload,
-                    whose: Whose::Workload,
+                    whose: CountOwner::Workload,
                     duration_ns: 1_000_000,
                     counts: [(Quantity::PayloadBytesSent, bytes)].into(),
                 };
@@ -404,10 +404,10 @@ mod tests {
             record.interval_ns = 1_000_000_000;
             record.machines = [("a".to_string(), Machine::default())].into();
             let client = vec![
-                reading(Whose::Cpu(0), 20, 1000),
-                reading(Whose::Host, all_ms, 1000),
+                reading(CountOwner::Cpu(0), 20, 1000),
+                reading(CountOwner::Host, all_ms, 1000),
             ];
-            let server = vec![reading(Whose::Cpu(1), 20, 100)];
+            let server = vec![reading(CountOwner::Cpu(1), 20, 100)];
             let hosts = [
                 (HostName::CLIENT, host(0, client)),
                 (HostName::SERVER, host(1, server)),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use regex::Regex;
-use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source, Whose};
+use tcpcost_counts::{CountOwner, Counts, Interval, MeterName, Quantity, Snapshot, Source};
 use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
@@ -298,7 +298,7 @@ impl<'a> Bench<'a> {
                 continue;
             };
             for reading in readings {
-                if !matches!(reading.whose, Whose::Cpu(_)) {
+                if !matches!(reading.whose, CountOwner::Cpu(_)) {
                     run.counts.insert(reading.meter, reading.counts);
                 }
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_counts::TextForm;
-use tcpcost_host::namespace::{self, Way};
+use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
@@ -77,8 +77,8 @@ fn run(args: &cli::Stat, until_decided: Option<Duration>) -> anyhow::Result<Exit
 /// keeps its user id.
 fn enter_fresh_network() -> anyhow::Result<()> {
     match namespace::can_make_namespaces() {
-        Ok(Way::Privileged) => {}
-        Ok(Way::UserNamespace) => namespace::enter_user_namespace_as_self()?,
+        Ok(NamespaceMethod::Privileged) => {}
+        Ok(NamespaceMethod::UserNamespace) => namespace::enter_user_namespace_as_self()?,
         Err(why) => {
             let (exit, text) = (Exit::Unavailable, format!("--fresh-netns: {why}"));
             return Err(Stop { exit, text }.into());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tcpcost_trace::{
-    Analysis, Broken, Graph, Link, Reading, Report, Segment, Sink, connection_text, follow,
+    Analysis, Graph, Link, ReadFailure, Reading, Report, Segment, Sink, connection_text, follow,
     json_line, parse, text,
 };
 
@@ -108,7 +108,7 @@ fn interface_to(follower: &mut Follower<'_>, interface: &str) -> anyhow::Result<
         );
     }
     let mut reading = Reading {
-        form: Some(tcpcost_trace::Form::Live),
+        form: Some(tcpcost_trace::CaptureFormat::Live),
         ..Reading::default()
     };
     let mut exit = Exit::Ok;
@@ -149,7 +149,7 @@ struct Follower<'a> {
     on_terminal: bool,
     /// Counts of the earlier files of the capture.
     before: Reading,
-    broken: Option<Broken>,
+    broken: Option<ReadFailure>,
 }
 
 impl<'a> Follower<'a> {

@@ -14,7 +14,7 @@ use anyhow::Context;
 use tcpcost_counts::TextForm;
 use tcpcost_study::units;
 use tcpcost_trace::{
-    Analysis, Broken, Filter, Graph, Moment, Reading, Report, Settings, page, read, text,
+    Analysis, CaptureTime, Filter, Graph, ReadFailure, Reading, Report, Settings, page, read, text,
     write_csv, write_json,
 };
 
@@ -85,15 +85,15 @@ impl Options {
                 .map_err(|error| usage(format!("--{name} {text}: {error}")))?;
             Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
-        let moment = |name: &str, text: &Option<String>| -> anyhow::Result<Option<Moment>> {
+        let moment = |name: &str, text: &Option<String>| -> anyhow::Result<Option<CaptureTime>> {
             let Some(text) = text else {
                 return Ok(None);
             };
             let Some(at) = text.strip_prefix('@') else {
-                return Ok(Some(Moment::AfterFirst(ns(name, text)?)));
+                return Ok(Some(CaptureTime::AfterFirst(ns(name, text)?)));
             };
             match at.parse() {
-                Ok(at) => Ok(Some(Moment::At(at))),
+                Ok(at) => Ok(Some(CaptureTime::At(at))),
                 Err(_) => Err(usage(format!(
                     "--{name} {text}: expected nanoseconds since the epoch after @"
                 ))),
@@ -101,8 +101,8 @@ impl Options {
         };
         let (from, until) = (moment("from", &args.from)?, moment("until", &args.until)?);
         let is_backwards = match (from, until) {
-            (Some(Moment::AfterFirst(from)), Some(Moment::AfterFirst(until)))
-            | (Some(Moment::At(from)), Some(Moment::At(until))) => until < from,
+            (Some(CaptureTime::AfterFirst(from)), Some(CaptureTime::AfterFirst(until)))
+            | (Some(CaptureTime::At(from)), Some(CaptureTime::At(until))) => until < from,
             _ => false,
         };
         if is_backwards {
@@ -143,7 +143,7 @@ impl Options {
 fn one(files: &[PathBuf], options: &Options) -> anyhow::Result<(Report, Graph)> {
     let mut analysis = options.analysis();
     let mut whole = Reading::default();
-    let mut broken: Option<Broken> = None;
+    let mut broken: Option<ReadFailure> = None;
     for file in files {
         let (reading, outcome) = read(open(file)?, &mut analysis);
         whole.add(reading);

@@ -1,4 +1,4 @@
-//! The real binary, run in a directory of its own; and a network namespace to run it in.
+//! Runs the real binary in a directory of its own, or in a network namespace.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tcpcost_testbed::{can_make_namespaces, has_cpus, until};
 use tempfile::TempDir;
 
-/// One flow one way, each end on a CPU of its own.
+/// One flow in one direction, with each end on a CPU of its own.
 pub const STUDY: &str = r#"
 [bed]
 kind = "netns"
@@ -28,7 +28,7 @@ others_max = "100%"
 retries = 0
 "#;
 
-/// One short trial of a study, whatever others do on this machine; no second try.
+/// One short trial without a retry, whatever other load the machine has.
 pub const MEASURE: &str = r#"
 [measure]
 warm_up = "20ms"
@@ -38,7 +38,7 @@ others_max = "100%"
 retries = 0
 "#;
 
-/// A directory to run in; state (the journal) is kept inside it too.
+/// Directory in which commands run; it also holds the state folder with the journal.
 pub struct Place {
     pub directory: TempDir,
 }
@@ -67,7 +67,7 @@ impl Place {
             .current_dir(self.directory.path())
             .env("TCPCOST_STATE_DIR", self.path("state"))
             .stdin(Stdio::null());
-        // As from a terminal, also where the tests are run under nohup.
+        // SIGHUP must end the command as from a terminal, also if the tests run under nohup.
         // SAFETY: resetting a signal is async-signal-safe.
         unsafe {
             command.pre_exec(|| {
@@ -82,13 +82,14 @@ impl Place {
         self.start(args).end()
     }
 
-    /// Starts it and gives its progress lines as they come.
+    /// Starts the command. Its progress lines can be read while it runs.
     pub fn start(&self, args: &[&str]) -> Started {
         Started::new(self.command(args))
     }
 
-    /// Runs a study into `out`, and anew where a host had no CPU for a second, which fails a trial by the name of that host: on a
-    /// machine with dozens of other programs for each CPU that is so now and then; or did not do its work. Six times at most.
+    /// Runs a study into `out`, at most six times: again if a trial failed because a host had no
+    /// CPU for a second, or did not do its work. Both happen on a machine with dozens of other
+    /// programs for each CPU.
     pub fn in_time(&self, run: impl Fn() -> Ran) -> Ran {
         let is_late = |record: &serde_json::Value| {
             let reason = record["reason"].as_str().unwrap_or_default();
@@ -106,12 +107,13 @@ impl Place {
         run()
     }
 
-    /// The lines of a run's records file.
+    /// Reads the records file of a run.
     pub fn records(&self, directory: &str) -> Vec<serde_json::Value> {
         records(&self.path(directory))
     }
 
-    /// The same without trials that did no work: on a busy machine a short trial may fail, and is made again.
+    /// Reads the records without failed trials that moved too little: a short trial on a busy
+    /// machine may fail so, and is repeated.
     pub fn records_of_work(&self, directory: &str) -> Vec<serde_json::Value> {
         let mut records = self.records(directory);
         records.retain(|record| !did_no_work(record));
@@ -119,7 +121,7 @@ impl Place {
     }
 }
 
-/// Of a run that goes on, too: what has no line end yet is being written.
+/// Reads the records of a run, which may still go on: a last line without its end is left out.
 pub fn records(directory: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(directory.join("records.jsonl")).unwrap();
     text.split_inclusive('\n')
@@ -128,7 +130,7 @@ pub fn records(directory: &Path) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// True of a trial that ran, and failed because nothing or little moved: on a busy machine a short one may.
+/// True if a trial ran and failed because nothing, or too little, moved.
 pub fn did_no_work(record: &serde_json::Value) -> bool {
     let reason = record["reason"].as_str().unwrap_or_default();
     record["outcome"] == "failed"
@@ -137,14 +139,14 @@ pub fn did_no_work(record: &serde_json::Value) -> bool {
             .any(|begin| reason.starts_with(begin))
 }
 
-/// The state of the only port of a host.
+/// State of the only port of a host.
 pub fn environment<'a>(record: &'a serde_json::Value, host: &str) -> &'a serde_json::Value {
     let ports = record["hosts"][host]["ports"].as_object().unwrap();
     assert_eq!(ports.len(), 1, "{host}: {ports:?}");
     ports.values().next().unwrap()
 }
 
-/// A command that has ended.
+/// Result of a command that has ended.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -162,17 +164,19 @@ impl From<Output> for Ran {
     }
 }
 
-/// A command that runs.
+/// Command that runs.
 pub struct Started {
     pub child: Child,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
 }
 
-/// Many times what a run of a test takes on a busy machine: what takes longer hangs.
+/// Limit for a run. It is many times what a test's run takes on a busy machine, so a longer run
+/// hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// The lines of a pipe as they come, line ends included, by a thread of its own, so that waiting for them can end.
+/// Reads lines from a pipe in a thread, so that waiting for one can time out. Line ends are
+/// included.
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -187,7 +191,7 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// All lines until their pipe is closed; what came until then as an error, if that takes too long.
+/// Reads all lines until the pipe is closed. Errors: what came until the limit.
 fn rest_of(lines: &Receiver<String>) -> Result<String, String> {
     let deadline = Instant::now() + LONGEST;
     let mut all = String::new();
@@ -201,7 +205,7 @@ fn rest_of(lines: &Receiver<String>) -> Result<String, String> {
 }
 
 impl Started {
-    /// Starts it and gives its lines as they come.
+    /// Starts the command. Its lines can be read while it runs.
     pub fn new(mut command: Command) -> Started {
         let mut child = command
             .stdout(Stdio::piped())
@@ -217,7 +221,8 @@ impl Started {
         }
     }
 
-    /// Waits until a line of stderr contains this, and gives it. Panics with what came if it never does.
+    /// Waits until a line of stderr contains `part`, and returns the line. Panics with the lines
+    /// that came if none does.
     #[track_caller]
     pub fn wait_for(&mut self, part: &str) -> String {
         let mut seen = String::new();
@@ -230,7 +235,7 @@ impl Started {
         }
     }
 
-    /// The next line of standard output.
+    /// Returns the next line of standard output.
     #[track_caller]
     pub fn next_line(&mut self) -> String {
         self.stdout.recv_timeout(LONGEST).expect("a line")
@@ -238,7 +243,7 @@ impl Started {
 
     pub fn signal(&self, signal: libc::c_int) {
         let pid = i32::try_from(self.child.id()).unwrap();
-        // SAFETY: the child is ours and not yet waited for, so its id names it.
+        // SAFETY: the child is ours and not yet waited for, so the id names it.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
@@ -258,7 +263,7 @@ impl Started {
         agents
     }
 
-    /// The id of a host's agent.
+    /// Id of a host's agent.
     pub fn agent_of(&self, host: &str) -> i32 {
         let answers_for = |pid: &i32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -268,9 +273,10 @@ impl Started {
         agent.unwrap_or_else(|| panic!("no agent answers for {host}"))
     }
 
-    /// Ids of the agents once both are there, in the order in which they were started.
+    /// Ids of the agents, in the order of their start. Waits until both run.
     pub fn two_agents(&self) -> Vec<i32> {
-        // Before its exec a child still has the command's own line, and its parent waits for it.
+        // A child that has not yet called exec shows the command's own line; its parent waits for
+        // it.
         let is_agent = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.split(|byte| *byte == 0).nth(1) == Some(b"agent")
@@ -281,7 +287,7 @@ impl Started {
         })
     }
 
-    /// Waits for the command, and until every process that holds its stderr (its agents do) is gone.
+    /// Waits for the command, and for all processes that hold its stderr (the agents do).
     #[track_caller]
     pub fn end(mut self) -> Ran {
         let outcome = [rest_of(&self.stdout), rest_of(&self.stderr)];
@@ -298,7 +304,7 @@ impl Started {
 }
 
 impl Drop for Started {
-    /// A test that fails leaves nothing running, and shows what the command said.
+    /// Kills the command of a test that fails, and prints its stderr.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = self.child.kill();
@@ -308,11 +314,11 @@ impl Drop for Started {
     }
 }
 
-/// A process to wait for that is not our child.
+/// Waits for the end of a process that is not our child.
 pub struct Exit(std::os::fd::OwnedFd);
 
 impl Exit {
-    /// Of a process that is there now.
+    /// Opens a process that exists now.
     pub fn of(pid: i32) -> Exit {
         use std::os::fd::FromRawFd;
         // SAFETY: pidfd_open takes no pointers; what it returns is a new descriptor or -1.
@@ -327,7 +333,7 @@ impl Exit {
         }
     }
 
-    /// Waits until it has ended; a minute is as good as never.
+    /// Waits for the end. False if the process still runs after a minute.
     pub fn wait(&self) -> bool {
         use std::os::fd::AsRawFd;
         let mut poll = libc::pollfd {
@@ -340,18 +346,18 @@ impl Exit {
     }
 }
 
-/// The MTU of lo in this thread's network namespace.
+/// MTU of lo in this thread's network namespace.
 pub fn mtu_of_lo() -> String {
     tcpcost_host::link::read("lo").unwrap().mtu.to_string()
 }
 
-/// Namespaces and two CPUs, or the test is skipped.
+/// True if there are namespaces and two CPUs; else the test is skipped.
 #[track_caller]
 pub fn able() -> bool {
     can_make_namespaces() && has_cpus(2)
 }
 
-/// A count of one end by one meter.
+/// Count that a meter read at an end.
 pub fn count(record: &serde_json::Value, end: &str, meter: &str, quantity: &str) -> u64 {
     let readings = record["hosts"][end]["readings"].as_array().unwrap();
     readings

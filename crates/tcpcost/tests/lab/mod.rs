@@ -1,7 +1,7 @@
-//! A laboratory: hosts that are network namespaces with an sshd each, and one from which the command runs.
+//! Hosts that are network namespaces with an sshd each, and one more for the command.
 //!
-//! Each host has `eth0`, its NIC, in a network of its own, and `ctl0`, by which it is reached; the command's host routes
-//! between them.
+//! Each host has `eth0`, its NIC, in a network of its own, and `ctl0`, by which ssh reaches it. The
+//! command's host routes between the networks.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -15,7 +15,7 @@ use tcpcost_testbed::{can_make_namespaces, has_cpus, has_program, thread_id, unt
 
 use crate::common::{Place, Ran, Started};
 
-/// A thread in namespaces of its own, network and mounts, that does what it is given.
+/// Thread in its own network and mount namespaces that runs closures.
 struct Inside {
     work: Option<Sender<Box<dyn FnOnce() + Send>>>,
     thread: Option<JoinHandle<()>>,
@@ -55,13 +55,13 @@ impl Drop for Inside {
     }
 }
 
-/// A host with its sshd.
+/// Host with its sshd.
 pub struct Host {
     inside: Inside,
     sshd: Child,
 }
 
-/// The hosts, and where the command runs.
+/// Hosts, and the place where the command runs.
 pub struct Lab {
     pub place: Place,
     pub hosts: Vec<Host>,
@@ -79,7 +79,8 @@ fn name(index: usize) -> String {
 const SSHD: &str = "/usr/sbin/sshd";
 
 impl Lab {
-    /// So many hosts, called alpha, beta, gamma, and by their numbers host0, host1, …; `None` where they cannot be had: the test is skipped.
+    /// Makes hosts called alpha, beta, gamma, and by number host0, host1, … `None`, and a skip, if
+    /// the machine cannot.
     #[track_caller]
     pub fn new(hosts: usize) -> Option<Lab> {
         if !(can_make_namespaces() && has_cpus(2) && has_program(SSHD) && has_program("ssh")) {
@@ -95,7 +96,7 @@ impl Lab {
             assert!(made.unwrap().success());
         }
         fs::copy(place.path("key.pub"), place.path("authorized_keys")).unwrap();
-        // sshd separates privileges in it.
+        // sshd needs the folder for its privilege separation.
         fs::create_dir_all("/run/sshd").unwrap();
         let command = Inside::new();
         command.run(|| {
@@ -112,7 +113,7 @@ impl Lab {
             Host::new(&place, index, &command)
         });
         let hosts = hosts.collect();
-        // Closed: nobody listens on that port of the last one.
+        // A closed port: nothing listens on that port of 127.0.0.1.
         config += "Host nowhere\n  HostName 127.0.0.1\n";
         config += &format!(
             "Host *\n  Port 2222\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  BatchMode yes\n  \
@@ -128,7 +129,7 @@ impl Lab {
         })
     }
 
-    /// What the command line says of ssh, and where the hosts have tcpcost.
+    /// Arguments with the ssh command, and the path of tcpcost at the hosts.
     pub fn reach(&self) -> Vec<String> {
         let ssh = format!("ssh=ssh -F {}", self.place.path("ssh_config").display());
         let program = env!("CARGO_BIN_EXE_tcpcost");
@@ -151,14 +152,15 @@ impl Lab {
         self.start_with(all)
     }
 
-    /// Starts tcpcost with these arguments where the command runs.
+    /// Starts tcpcost with these arguments at the command's host.
     pub fn start_with(&self, args: Vec<String>) -> Started {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let command = self.place.command(&args);
         self.command.run(move || Started::new(command))
     }
 
-    /// Runs a study to the end whose hosts are reached by other programs than ssh; these find tcpcost in `$TCPCOST`.
+    /// Runs a study whose hosts are reached by other programs than ssh; these find tcpcost in
+    /// `$TCPCOST`.
     pub fn start_in(&self, study: &str) -> Ran {
         let path = self.place.write("study.toml", study);
         self.place.in_time(|| {
@@ -179,17 +181,17 @@ impl Lab {
         self.place.in_time(|| self.start(study, &args).end())
     }
 
-    /// Does something where the command runs.
+    /// Runs a closure at the command's host.
     pub fn here<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.command.run(work)
     }
 
-    /// A thread in a host's namespaces.
+    /// Id of the thread in a host's namespaces.
     pub fn thread_of(&self, host: usize) -> u32 {
         self.hosts[host].inside.id
     }
 
-    /// Does something at a host.
+    /// Runs a closure at a host.
     pub fn at<T: Send + 'static>(
         &self,
         host: usize,
@@ -198,7 +200,7 @@ impl Lab {
         self.hosts[host].inside.run(work)
     }
 
-    /// The MTU of a host's NIC.
+    /// MTU of a host's NIC.
     pub fn mtu(&self, host: usize) -> u32 {
         self.at(host, || link::read("eth0").unwrap().mtu)
     }
@@ -208,7 +210,8 @@ impl Lab {
         until("the MTU", || (self.mtu(host) == mtu).then_some(()));
     }
 
-    /// The agent of a host by its name in the study: not a child of the command, but of the sshd.
+    /// Process id of a host's agent by its name in the study. The agent is a child of sshd, not of
+    /// the command.
     pub fn agent_of(&self, host: usize, name: &str) -> i32 {
         let netns = self.at(host, || namespace::inode().unwrap());
         let is_agent = |pid: &i32| {
@@ -227,7 +230,7 @@ impl Lab {
     }
 }
 
-/// The address of a host's `eth0`.
+/// Address of a host's `eth0`.
 pub fn nic(host: usize) -> String {
     format!("10.213.{host}.2")
 }
@@ -290,14 +293,16 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// The daemon ends, and the processes that it has for connections: of one that was cut none hears that the other end has gone.
+    /// Ends the daemon and its processes for connections, which would not notice that a connection
+    /// was cut.
     fn drop(&mut self) {
         let pid = self.sshd.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let _ = self.sshd.kill();
         let _ = self.sshd.wait();
         for child in children.unwrap_or_default().split_whitespace() {
-            // SAFETY: no pointers; it is the daemon's, which nobody waits for any more.
+            // SAFETY: no pointers; the process is a child of the daemon, so no other process waits
+            // for it.
             unsafe { libc::kill(child.parse().unwrap(), libc::SIGTERM) };
         }
     }

@@ -6,9 +6,9 @@
 use std::io::Read;
 
 use tcpcost_trace::{
-    Analysis, Causes, Connection, Endpoint, Filter, Graph, Host, Link, Options, Pair, Passed,
-    Reading, Report, Segment, Settings, Sink, Skipped, Way, connection_text, csv, json, page,
-    parse, read, text,
+    Analysis, Causes, Connection, Endpoint, Filter, Graph, Host, Link, Options, PacketDirection,
+    Pair, Passed, Reading, Report, Segment, Settings, Sink, Skipped, connection_text, csv, json,
+    page, parse, read, text,
 };
 
 /// Reads any bytes as a capture, whole and in pieces as from a pipe. Both results must be equal,
@@ -184,7 +184,7 @@ fn each_segment(data: &[u8], sink: &mut impl Sink) {
             ip_id: u16::from(input.byte() & 3),
             hop_limit: 64 - (kind >> 6),
             interface: u32::from(kind >> 7),
-            way: Way::Unknown,
+            direction: PacketDirection::Unknown,
             tunnel: None,
             frame: 0,
             payload,
@@ -209,7 +209,7 @@ fn watched() -> Analysis<Graph> {
 /// Checks that all formats of the result can be made, and that its counts are possible.
 fn told(
     reading: &Reading,
-    outcome: Result<(), &tcpcost_trace::Broken>,
+    outcome: Result<(), &tcpcost_trace::ReadFailure>,
     connections: &[Connection],
     graph: &Graph,
 ) {

@@ -22,7 +22,7 @@ use crate::watch::{AckEvent, PacketEvent, Watch};
 /// Start of a connection, as far as the capture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Began {
+pub enum ConnectionStart {
     /// Both SYNs were captured.
     Handshake,
     /// One SYN was captured.
@@ -34,7 +34,7 @@ pub enum Began {
 /// End of a connection, as far as the capture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// Both FINs were captured.
     Fin {
         /// End that sent the first FIN: 0 or 1.
@@ -187,25 +187,27 @@ impl Connection {
     }
 
     /// Start of the connection.
-    pub fn began(&self) -> Began {
+    pub fn began(&self) -> ConnectionStart {
         match self
             .directions
             .each_ref()
             .map(|direction| direction.syn_seen)
         {
-            [true, true] => Began::Handshake,
-            [false, false] => Began::BeforeCapture,
-            _ => Began::OneSyn,
+            [true, true] => ConnectionStart::Handshake,
+            [false, false] => ConnectionStart::BeforeCapture,
+            _ => ConnectionStart::OneSyn,
         }
     }
 
     /// End of the connection.
-    pub fn ended(&self) -> Ended {
+    pub fn ended(&self) -> ConnectionEnd {
         match (self.reset_by, self.first_fin) {
-            (Some(by), _) => Ended::Reset { by },
-            (None, Some(first)) if self.directions[1 - first].fin_seen => Ended::Fin { first },
-            (None, Some(by)) => Ended::HalfClosed { by },
-            (None, None) => Ended::NotSeen,
+            (Some(by), _) => ConnectionEnd::Reset { by },
+            (None, Some(first)) if self.directions[1 - first].fin_seen => {
+                ConnectionEnd::Fin { first }
+            }
+            (None, Some(by)) => ConnectionEnd::HalfClosed { by },
+            (None, None) => ConnectionEnd::NotSeen,
         }
     }
 

@@ -2,7 +2,7 @@
 //! each packet is analysed, because times of two places cannot be combined.
 
 use super::{Connection, sides};
-use crate::segment::{Segment, Way};
+use crate::segment::{PacketDirection, Segment};
 
 /// Limit of successive packets that the chosen interface did not see. Beyond it the connection has
 /// changed to another interface.
@@ -13,12 +13,12 @@ const ELSEWHERE_MOST: u16 = 256;
 /// for the other direction.
 #[inline]
 fn view(segment: &Segment, from: usize) -> u64 {
-    let way = match (segment.way, from) {
-        (Way::Unknown, _) => return u64::from(segment.interface) << 2,
-        (Way::In, 0) | (Way::Out, 1..) => 1,
-        (Way::Out, _) | (Way::In, _) => 2,
+    let direction = match (segment.direction, from) {
+        (PacketDirection::Unknown, _) => return u64::from(segment.interface) << 2,
+        (PacketDirection::In, 0) | (PacketDirection::Out, 1..) => 1,
+        (PacketDirection::Out, _) | (PacketDirection::In, _) => 2,
     };
-    u64::from(segment.interface) << 2 | way
+    u64::from(segment.interface) << 2 | direction
 }
 
 impl Connection {

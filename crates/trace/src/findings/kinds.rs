@@ -1,6 +1,6 @@
 //! The kinds of findings, a row each (docs/add-a-row.md says how to add one).
 
-use super::{Kind, Whole, megabits, seconds};
+use super::{Kind, ShareBase, megabits, seconds};
 use crate::evidence::Evidence;
 use crate::segment::endpoint_name;
 use crate::waits::Wait;
@@ -18,7 +18,7 @@ const LOSSY: f64 = 0.01;
 pub(super) static WAITS: &[Kind] = &[
     Kind {
         id: "loss",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `loss`; with 1 % of segments resent and more also the time with a window that losses keep small",
         remedy: "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
         part: |of| {
@@ -50,7 +50,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "syn_retransmissions",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `SYN retransmitted`",
         remedy: "find what drops SYNs: a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog), a firewall, the path",
         part: |of| of.waits.of(Wait::SynTimeout) as f64,
@@ -64,7 +64,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "server_application",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait for the server's application",
         remedy: "the server's application and whatever it waits for; several requests in flight (study: request-response)",
         part: |of| of.waits.of(Wait::ServerApplication) as f64,
@@ -77,7 +77,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "client_application",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait for the client's application",
         remedy: "the client's application: larger or sooner writes (study: write-size)",
         part: |of| of.waits.of(Wait::ClientApplication) as f64,
@@ -90,7 +90,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "round_trips",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait for round trips",
         remedy: "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
         part: |of| of.waits.of(Wait::Network) as f64,
@@ -103,7 +103,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "delayed_ack_stalls",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `delayed ACK`",
         remedy: "receiver: TCP_QUICKACK or ip route ... quickack 1; sender: TCP_NODELAY (nodelay), one write a message (cork)",
         part: |of| of.waits.of(Wait::DelayedAck) as f64,
@@ -117,7 +117,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "receiver_window",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait for the receiver's window",
         remedy: "receiver: a reader that reads sooner (read_size), SO_RCVBUF unset or larger, net.ipv4.tcp_rmem",
         part: |of| of.waits.of(Wait::ReceiverWindow) as f64,
@@ -131,7 +131,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "queueing",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "`congestion_window`, `sender_or_path` and `paced` where the median round trip is twice the shortest and 10 ms more",
         remedy: "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
         part: |of| of.queueing_ns as f64,
@@ -147,7 +147,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "congestion_window",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait for the congestion window or the path's rate, less what `queueing` and `loss` have of it",
         remedy: "initcwnd (ip route), TCP_CONGESTION, SO_SNDBUF, net.ipv4.tcp_wmem; on a short path the hosts' own speed (study: write-size)",
         part: |of| of.window_ns() as f64,
@@ -160,7 +160,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "paced",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `sender's own pace`, less what `queueing` has of it",
         remedy: "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
         part: |of| of.paced_ns() as f64,
@@ -174,7 +174,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "sender_held_up",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `sender held up`",
         remedy: "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
         part: |of| of.waits.of(Wait::HeldUp) as f64,
@@ -187,7 +187,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "sender_or_path",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the wait `unclear`, less what `queueing` and `loss` have of it, if most of it is in connections of which one direction was captured",
         remedy: "capture both directions: at an end, or at both links of a path that is not the same there and back",
         part: |of| {
@@ -208,7 +208,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "sender_or_path",
-        whole: Whole::Time,
+        whole: ShareBase::Time,
         evidence: "the same time, if most of it is in connections of which both directions were captured",
         remedy: "capture at the sender, handshake included: there it shows which",
         part: |of| {
@@ -227,7 +227,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "failed_handshakes",
-        whole: Whole::Connections,
+        whole: ShareBase::Connections,
         evidence: "handshakes without an answer, with a RST for an answer, or with nothing after it (`handshakes` has them by kind)",
         remedy: "is the server up and its port open (ss -ltn there); a firewall; a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
         part: |of| of.handshakes.failed() as f64,
@@ -248,7 +248,7 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "resets",
-        whole: Whole::Connections,
+        whole: ShareBase::Connections,
         evidence: "connections that a RST ended with data in flight or a request unanswered",
         remedy: "the application that closes without reading all, or is killed; a middlebox that forgets connections (keepalives)",
         part: |of| of.cut_off as f64,
@@ -265,7 +265,7 @@ pub(super) static WAITS: &[Kind] = &[
 pub(super) static COSTS: &[Kind] = &[
     Kind {
         id: "pure_acks",
-        whole: Whole::Packets,
+        whole: ShareBase::Packets,
         evidence: "pure ACKs beyond one for eight segments (what Solaris allows a neighbour)",
         remedy: "receiver: GRO (ethtool -K DEV gro on), TCP_DELACK_MAX_US; no TCP_QUICKACK (study: segmentation)",
         part: |of| of.covering_acks as f64 - of.covered_segments as f64 / SEGMENTS_PER_ACK,
@@ -279,7 +279,7 @@ pub(super) static COSTS: &[Kind] = &[
     },
     Kind {
         id: "tail_splits",
-        whole: Whole::Packets,
+        whole: ShareBase::Packets,
         evidence: "tail splits",
         remedy: "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: segmentation)",
         part: |of| of.total.tail_splits as f64,
@@ -292,7 +292,7 @@ pub(super) static COSTS: &[Kind] = &[
     },
     Kind {
         id: "no_super_segments",
-        whole: Whole::Packets,
+        whole: ShareBase::Packets,
         evidence: "full-sized packets that offload would join to 64 KiB",
         remedy: "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
         part: |of| of.joined,
@@ -302,7 +302,7 @@ pub(super) static COSTS: &[Kind] = &[
     },
     Kind {
         id: "small_packets",
-        whole: Whole::Packets,
+        whole: ShareBase::Packets,
         evidence: "joinable packets",
         remedy: "larger writes (write_size, study: write-size), TCP_CORK or MSG_MORE (cork), no TCP_NODELAY",
         part: |of| of.total.joinable_packets as f64,
@@ -315,7 +315,7 @@ pub(super) static COSTS: &[Kind] = &[
     },
     Kind {
         id: "retransmissions",
-        whole: Whole::Packets,
+        whole: ShareBase::Packets,
         evidence: "retransmitted packets, if their number is known",
         remedy: "find what drops packets; net.ipv4.tcp_recovery, TCP_CONGESTION",
         part: |of| {

@@ -1,7 +1,7 @@
 //! Segments that a peer or any other host may send to make the analysis expensive.
 
 use tcpcost_trace::flag::{ACK, PSH, SYN};
-use tcpcost_trace::{Endpoint, Host, Options, Segment, Way};
+use tcpcost_trace::{Endpoint, Host, Options, PacketDirection, Segment};
 
 /// Kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn segment(number: u64, from: usize, flags: u8) -> Segment {
         ip_id: 0,
         hop_limit: 64,
         interface: 0,
-        way: Way::Unknown,
+        direction: PacketDirection::Unknown,
         tunnel: None,
         frame: number + 1,
         payload: 0,

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tcpcost_link::{Captured, Device, Impaired, Impairment, memory};
+use tcpcost_link::{CapturingDevice, Device, Impaired, Impairment, memory};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, ConnId, Endpoint, Nagle, Pacing, Pool, ReadError, Segmentation};
 use tcpcost_trace::{Analysis, Report, Settings, read};
@@ -176,15 +176,15 @@ impl Play {
         let far = Impaired::new(cut, rest(self.path), rest(self.back), 7);
         let files = [0; 3].map(|_| File::default());
         let captured = |at: usize| files[at].clone();
-        let middle = Captured::new(far, captured(1), ms(0), epoch).unwrap();
+        let middle = CapturingDevice::new(far, captured(1), ms(0), epoch).unwrap();
         let near = Impaired::new(middle, delay(self.path), delay(self.back), 8);
         let mut client = Host::new(
             endpoint(1),
-            Captured::new(near, captured(0), ms(0), epoch).unwrap(),
+            CapturingDevice::new(near, captured(0), ms(0), epoch).unwrap(),
         );
         let mut server = Host::new(
             endpoint(2),
-            Captured::new(b, captured(2), ms(0), epoch).unwrap(),
+            CapturingDevice::new(b, captured(2), ms(0), epoch).unwrap(),
         );
         server.endpoint.listen(80, 10, self.config.clone()).unwrap();
         let local: SocketAddr = "10.0.0.1:0".parse().unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tcpcost_host::{link, namespace};
 use tcpcost_link::{
-    Captured, Copied, Device, Filled, Impaired, Impairment, Layer, Offloads, Source, Tap,
+    CapturingDevice, Copied, Device, Filled, Impaired, Impairment, Layer, Offloads, Source, Tap,
 };
 
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 212, 0, 1);
@@ -105,11 +105,11 @@ fn carry([client, server]: [Tap; 2], path: Impairment, ended: &AtomicUsize) -> i
     let ready = [client.try_clone()?, server.try_clone()?];
     let files = [0; 3].map(|_| File::default());
     let captured = |at: usize| files[at].clone();
-    let near = Captured::new(client, captured(0), started, epoch)?;
+    let near = CapturingDevice::new(client, captured(0), started, epoch)?;
     let near = Impaired::new(near, delay, delay, 8);
-    let middle = Captured::new(near, captured(1), started, epoch)?;
+    let middle = CapturingDevice::new(near, captured(1), started, epoch)?;
     let mut far = Impaired::new(middle, rest, rest, 7);
-    let mut server = Captured::new(server, captured(2), started, epoch)?;
+    let mut server = CapturingDevice::new(server, captured(2), started, epoch)?;
     let mut source = Buffer(vec![0; 1 << 16]);
     let (mut there, mut back) = (VecDeque::new(), VecDeque::new());
     let mut late = Duration::ZERO;

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tcpcost_link::{Captured, Impaired, Impairment, LaneCounters, memory};
+use tcpcost_link::{CapturingDevice, Impaired, Impairment, LaneCounters, memory};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{Config, ConnId, Counters, Endpoint, Pool, ReadError, Segmentation};
 use tcpcost_trace::{Analysis, Connection, Report, Settings, read};
@@ -13,7 +13,7 @@ use tcpcost_trace::{Analysis, Connection, Report, Settings, read};
 use super::ends::{Host, Wire, ms};
 
 type Wired = Impaired<memory::Memory<Wire>, Wire>;
-type End = Host<Captured<Wired, Vec<u8>>>;
+type End = Host<CapturingDevice<Wired, Vec<u8>>>;
 
 /// Transfer: its data, paths, and settings of both ends.
 #[derive(Clone)]
@@ -141,7 +141,7 @@ impl Scene {
             let epoch = Duration::from_secs(1_700_000_000);
             Host::new(
                 endpoint,
-                Captured::new(wired, Vec::new(), ms(0), epoch).unwrap(),
+                CapturingDevice::new(wired, Vec::new(), ms(0), epoch).unwrap(),
             )
         };
         let mut client = end(&self.client, a, self.to_server, self.seed);

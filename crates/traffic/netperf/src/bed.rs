@@ -7,7 +7,7 @@ use std::process::Command;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::link::{add_address, create_veth, set_up};
 use tcpcost_host::namespace::{
-    NetworkOf, Way, can_make_namespaces, enter_new, enter_user_namespace,
+    NamespaceMethod, NetworkOf, can_make_namespaces, enter_new, enter_user_namespace,
 };
 
 use crate::Failure;
@@ -30,7 +30,7 @@ const SERVER: [(IpAddr, u8); 2] = [
 pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
     let failed = |why: String| Failure::remote(format!("make a bed for the test: {why}"));
     let system = |error: SystemError| failed(error.to_string());
-    if let Way::UserNamespace = can_make_namespaces().map_err(system)? {
+    if let NamespaceMethod::UserNamespace = can_make_namespaces().map_err(system)? {
         enter_user_namespace().map_err(system)?;
     }
     enter_new().map_err(system)?;

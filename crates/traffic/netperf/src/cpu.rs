@@ -8,7 +8,7 @@
 
 use std::sync::Once;
 
-use tcpcost_counts::{Counts, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, Quantity, Snapshot};
 use tcpcost_meter::{Meter, proc::Proc};
 
 use crate::Failure;
@@ -206,7 +206,7 @@ fn of_all(before: &Snapshot, after: &Snapshot) -> Option<Counts> {
     let readings = after.since(before).ok()?;
     let all = readings
         .into_iter()
-        .find(|reading| matches!(reading.whose, Whose::Cpus(_)))?;
+        .find(|reading| matches!(reading.whose, CountOwner::Cpus(_)))?;
     Some(all.counts)
 }
 
@@ -228,7 +228,7 @@ fn utilization(before: &Snapshot, after: &Snapshot) -> Option<Utilization> {
     };
     let mut cpus = 0.0;
     for reading in after.since(before).ok()? {
-        let Whose::Cpu(id) = reading.whose else {
+        let CountOwner::Cpu(id) = reading.whose else {
             continue;
         };
         let all = reading.counts.values().sum::<u64>() as f64;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::counters::{ConnectionCounters, Ending, Way, WorkerCounters};
+use crate::counters::{ConnectionCounters, Direction, Ending, WorkerCounters};
 use crate::mover::{Flow, FlowState, Mover, Outcome};
 use crate::ring::RingFlow;
 use crate::side::Side;
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     pub(crate) client: Side,
     pub(crate) server: Option<Side>,
     pub(crate) phase: Phase,
-    /// Flows, indexed by [`Way`].
+    /// Flows, indexed by [`Direction`].
     pub(crate) flows: [Flow; 2],
     /// Time of the last byte moved, or of the start of the phase.
     pub(crate) since: Instant,
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     pub(crate) counters: Arc<ConnectionCounters>,
     /// True while the connection is in the worker's `again` queue.
     pub(crate) is_queued: bool,
-    /// State of each flow where io_uring moves bytes, indexed by [`Way`].
+    /// State of each flow where io_uring moves bytes, indexed by [`Direction`].
     pub(crate) ring: [RingFlow; 2],
 }
 
@@ -64,8 +64,8 @@ impl Connection {
     /// Moves bytes in both directions, up to the limit of a turn.
     pub(crate) fn exchange(&mut self, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let mut step = Step::Wait;
-        for way in Way::ALL {
-            match self.run(way, mover, counters) {
+        for direction in Direction::ALL {
+            match self.run(direction, mover, counters) {
                 Step::Wait => {}
                 Step::Again => step = Step::Again,
                 over => return over,
@@ -74,16 +74,16 @@ impl Connection {
         step
     }
 
-    fn run(&mut self, way: Way, mover: &mut Mover, counters: &WorkerCounters) -> Step {
+    fn run(&mut self, direction: Direction, mover: &mut Mover, counters: &WorkerCounters) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
-        let (from, to) = match way {
-            Way::ToServer => (&mut self.client, server),
-            Way::ToClient => (server, &mut self.client),
+        let (from, to) = match direction {
+            Direction::ToServer => (&mut self.client, server),
+            Direction::ToClient => (server, &mut self.client),
         };
-        let flow = &mut self.flows[way as usize];
-        let moved = &self.counters.moved[way as usize];
+        let flow = &mut self.flows[direction as usize];
+        let moved = &self.counters.moved[direction as usize];
         let copied_before = moved.copied.get();
         let mut turn = 0;
         loop {
@@ -105,22 +105,22 @@ impl Connection {
                 Outcome::Blocked => return Step::Wait,
                 Outcome::SinkGone(error) => {
                     mover.abandon(flow, moved);
-                    return self.on_outcome(way, Outcome::SinkGone(error));
+                    return self.on_outcome(direction, Outcome::SinkGone(error));
                 }
-                outcome => return self.on_outcome(way, outcome),
+                outcome => return self.on_outcome(direction, outcome),
             }
         }
     }
 
     /// Applies the outcome of a flow to the connection.
-    pub(crate) fn on_outcome(&mut self, way: Way, outcome: Outcome) -> Step {
+    pub(crate) fn on_outcome(&mut self, direction: Direction, outcome: Outcome) -> Step {
         let Some(server) = &mut self.server else {
             return Step::Wait;
         };
         let [to_server, to_client] = &mut self.flows;
-        let (flow, back, from, to) = match way {
-            Way::ToServer => (to_server, to_client, &mut self.client, server),
-            Way::ToClient => (to_client, to_server, server, &mut self.client),
+        let (flow, back, from, to) = match direction {
+            Direction::ToServer => (to_server, to_client, &mut self.client, server),
+            Direction::ToClient => (to_client, to_server, server, &mut self.client),
         };
         let is_over = |flow: &Flow| matches!(flow.state, FlowState::Ended | FlowState::Broken);
         match outcome {
@@ -159,12 +159,12 @@ impl Connection {
         let Some(server) = &self.server else {
             return;
         };
-        for (way, from, to) in [
-            (Way::ToServer, &self.client, server),
-            (Way::ToClient, server, &self.client),
+        for (direction, from, to) in [
+            (Direction::ToServer, &self.client, server),
+            (Direction::ToClient, server, &self.client),
         ] {
             let given = if to.is_tcp { to.unacknowledged() } else { 0 };
-            let moved = &self.counters.moved[way as usize];
+            let moved = &self.counters.moved[direction as usize];
             moved.abandoned.add((from.unread() + given) as u64);
         }
     }

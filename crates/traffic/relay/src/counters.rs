@@ -28,22 +28,22 @@ impl Cell {
 
 /// Direction of bytes within a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client to the upstream.
     ToServer = 0,
     /// From the upstream to the client.
     ToClient = 1,
 }
 
-impl Way {
+impl Direction {
     /// Both directions.
-    pub const ALL: [Way; 2] = [Way::ToServer, Way::ToClient];
+    pub const ALL: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
 
     /// Name in labels and keys.
     pub fn name(self) -> &'static str {
         match self {
-            Way::ToServer => "to_server",
-            Way::ToClient => "to_client",
+            Direction::ToServer => "to_server",
+            Direction::ToClient => "to_client",
         }
     }
 }
@@ -81,14 +81,14 @@ impl Bytes {
 
 /// Cells behind [`Bytes`].
 #[derive(Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct ByteCounters {
     pub(crate) copied: Cell,
     pub(crate) spliced: Cell,
     pub(crate) redirected: Cell,
     pub(crate) abandoned: Cell,
 }
 
-impl Moved {
+impl ByteCounters {
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes {
             copied: self.copied.get(),
@@ -159,7 +159,7 @@ pub struct Totals {
     pub accepted: u64,
     /// Connections that are open.
     pub open: u64,
-    /// Bytes, indexed by [`Way`].
+    /// Bytes, indexed by [`Direction`].
     pub bytes: [Bytes; 2],
     /// Connections that ended, in the order of [`Ending::ALL`].
     pub ended: Vec<u64>,
@@ -216,7 +216,7 @@ pub struct ConnectionReport {
     pub upstream: Option<usize>,
     /// Time since the connection was accepted.
     pub age: Duration,
-    /// Bytes, indexed by [`Way`].
+    /// Bytes, indexed by [`Direction`].
     pub bytes: [Bytes; 2],
     /// `None` if the connection is open.
     pub ending: Option<Ending>,
@@ -228,7 +228,7 @@ pub(crate) struct ConnectionCounters {
     pub(crate) id: u64,
     started: Instant,
     facts: Mutex<Facts>,
-    pub(crate) moved: [Moved; 2],
+    pub(crate) moved: [ByteCounters; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -319,9 +319,9 @@ impl TcpCells {
 pub(crate) struct WorkerCounters {
     pub(crate) accepted: Cell,
     ended: [Cell; Ending::ALL.len()],
-    /// Bytes of ended connections, indexed by [`Way`]; each open connection has counters of its
+    /// Bytes of ended connections, indexed by [`Direction`]; each open connection has counters of its
     /// own.
-    moved: [Moved; 2],
+    moved: [ByteCounters; 2],
     pub(crate) accept_failures: Cell,
     pub(crate) accept_pauses: Cell,
     pub(crate) connect_failures: Cell,
@@ -441,8 +441,10 @@ mod tests {
         let counters = Counters(Arc::new(vec![Arc::clone(&worker)]));
         let connection = Arc::new(ConnectionCounters::new(1, None, Instant::now()));
         worker.begin(3, Arc::clone(&connection));
-        connection.moved[Way::ToServer as usize].copied.add(5);
-        connection.moved[Way::ToClient as usize].spliced.add(7);
+        connection.moved[Direction::ToServer as usize].copied.add(5);
+        connection.moved[Direction::ToClient as usize]
+            .spliced
+            .add(7);
         let before = counters.totals();
         assert_eq!((before.accepted, before.open), (1, 1));
         assert_eq!(before.bytes.map(Bytes::relayed), [5, 7]);

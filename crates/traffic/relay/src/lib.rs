@@ -40,8 +40,8 @@ mod address;
 mod allow;
 mod config;
 mod connection;
+mod connection_limit;
 mod counters;
-mod gate;
 mod listener;
 mod mover;
 mod pipes;
@@ -69,12 +69,12 @@ use tcpcost_stack::{UserStack, Wire};
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
 pub use config::{Balance, CONNECTIONS_MAX, Config, Mode, ModeError};
-pub use counters::{Bytes, ConnectionReport, Counters, Ending, TcpTotals, Totals, Way};
+pub use counters::{Bytes, ConnectionReport, Counters, Direction, Ending, TcpTotals, Totals};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
 
+use connection_limit::ConnectionLimit;
 use counters::WorkerCounters;
-use gate::Gate;
 use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
 use user::UserWorker;
@@ -191,7 +191,7 @@ impl Relay {
             counters: Counters(Arc::new(counters.collect())),
             shared: Arc::new(Shared {
                 upstreams: Upstreams::new(&config.to, config.balance, config.retry_after),
-                gate: Gate::new(config.connections_max),
+                limit: ConnectionLimit::new(config.connections_max),
                 bells: bells?,
                 state: AtomicU8::new(RUNNING),
                 next_id: AtomicU64::new(1),

@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::config::{Config, Mode};
-use crate::counters::{Moved, WorkerCounters};
+use crate::counters::{ByteCounters, WorkerCounters};
 use crate::pipes::{Pipe, Pipes};
 use crate::side::Side;
 
@@ -130,7 +130,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         if !flow.may_go_on(from, to) {
@@ -162,7 +162,7 @@ impl Mover {
     }
 
     /// Drops the pending bytes and counts them as abandoned.
-    pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &Moved) {
+    pub(crate) fn abandon(&mut self, flow: &mut Flow, moved: &ByteCounters) {
         match std::mem::replace(&mut flow.pending, Pending::None) {
             Pending::None => {}
             Pending::Bytes(bytes, at) => {
@@ -181,7 +181,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         if flow.careful.is_some() || self.held >= self.held_max {
@@ -223,7 +223,7 @@ impl Mover {
         flow: &mut Flow,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -276,7 +276,7 @@ impl Mover {
         pipe: Pipe,
         from: &mut Side,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -333,7 +333,7 @@ impl Mover {
         &mut self,
         flow: &mut Flow,
         to: &mut Side,
-        moved: &Moved,
+        moved: &ByteCounters,
         counters: &WorkerCounters,
     ) -> Outcome {
         let (given, is_all, broken) = match &mut flow.pending {

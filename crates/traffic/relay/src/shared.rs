@@ -7,8 +7,8 @@ use std::time::Instant;
 use tcpcost_link::Bell;
 
 use crate::config::Config;
+use crate::connection_limit::ConnectionLimit;
 use crate::counters::{ConnectionCounters, Ending};
-use crate::gate::Gate;
 use crate::upstreams::Upstreams;
 
 /// State that all workers of a relay share.
@@ -16,7 +16,7 @@ use crate::upstreams::Upstreams;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) upstreams: Upstreams,
-    pub(crate) gate: Gate,
+    pub(crate) limit: ConnectionLimit,
     /// Bells, one for each worker.
     pub(crate) bells: Vec<Bell>,
     /// [`RUNNING`], [`DRAINING`] or [`ENDING`].

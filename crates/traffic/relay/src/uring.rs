@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::connection::{Connection, Step};
-use crate::counters::{Ending, Way, WorkerCounters};
+use crate::counters::{Direction, Ending, WorkerCounters};
 use crate::mover::{FlowState, Outcome};
 use crate::ring::{Completion, Ring, Sending};
 use crate::side::Side;
@@ -22,7 +22,7 @@ use crate::side::Side;
 pub(crate) struct Uring {
     pub(crate) ring: Ring,
     /// Flows that found no free buffer.
-    starved: VecDeque<(usize, Way)>,
+    starved: VecDeque<(usize, Direction)>,
     /// Connections that have ended but for operations in flight.
     closing: HashMap<usize, Closing>,
     /// Bytes in boxes.
@@ -46,7 +46,7 @@ pub(crate) enum Event {
     /// The descriptor of [`Uring::poll`] is readable.
     Readable,
     /// An operation of an open connection completed.
-    Way(usize, Way, Completion),
+    Direction(usize, Direction, Completion),
     /// The last operation of an ended connection completed.
     Closed(usize, Closing),
 }
@@ -96,9 +96,9 @@ impl Uring {
             return None;
         }
         let index = (token >> 2) as usize;
-        let way = Way::ALL[(token >> 1 & 1) as usize];
+        let direction = Direction::ALL[(token >> 1 & 1) as usize];
         let Some(closing) = self.closing.get_mut(&index) else {
-            return Some(Event::Way(index, way, completion));
+            return Some(Event::Direction(index, direction, completion));
         };
         if let Some(buffer) = completion.buffer {
             self.ring.give_back(buffer);
@@ -119,13 +119,13 @@ impl Uring {
 
     /// Starts both flows of a connection.
     pub(crate) fn begin(&mut self, index: usize, connection: &mut Connection) {
-        for way in Way::ALL {
-            self.receive(index, way, connection);
+        for direction in Direction::ALL {
+            self.receive(index, direction, connection);
         }
     }
 
     /// Removes and returns starved flows for which a buffer is free now, the longest waiting first.
-    pub(crate) fn fed(&mut self) -> Vec<(usize, Way)> {
+    pub(crate) fn fed(&mut self) -> Vec<(usize, Direction)> {
         let count = self.starved.len().min(self.ring.free());
         self.starved.drain(..count).collect()
     }
@@ -137,25 +137,31 @@ impl Uring {
     }
 
     /// Asks for more bytes of a flow; after the flows that wait for a buffer, if there are any.
-    fn receive(&mut self, index: usize, way: Way, connection: &mut Connection) {
+    fn receive(&mut self, index: usize, direction: Direction, connection: &mut Connection) {
         match self.starved.is_empty() {
-            true => self.ask(index, way, connection, false),
-            false => self.starved.push_back((index, way)),
+            true => self.ask(index, direction, connection, false),
+            false => self.starved.push_back((index, direction)),
         }
     }
 
     /// Asks for bytes at once. `waits`: the socket is known to be empty, so the kernel polls before
     /// it takes a buffer.
-    pub(crate) fn ask(&mut self, index: usize, way: Way, connection: &mut Connection, waits: bool) {
+    pub(crate) fn ask(
+        &mut self,
+        index: usize,
+        direction: Direction,
+        connection: &mut Connection,
+        waits: bool,
+    ) {
         let Some(server) = &connection.server else {
             return;
         };
-        let from = match way {
-            Way::ToServer => &connection.client,
-            Way::ToClient => server,
+        let from = match direction {
+            Direction::ToServer => &connection.client,
+            Direction::ToClient => server,
         };
-        let flow = &mut connection.ring[way as usize];
-        if flow.receiving || connection.flows[way as usize].state != FlowState::Open {
+        let flow = &mut connection.ring[direction as usize];
+        if flow.receiving || connection.flows[direction as usize].state != FlowState::Open {
             return;
         }
         flow.receiving = true;
@@ -163,7 +169,7 @@ impl Uring {
             true => CAREFUL_MIN,
             false => flow.careful.unwrap_or(self.buffer_bytes),
         };
-        let token = token(index, way, RECEIVE);
+        let token = token(index, direction, RECEIVE);
         self.ring.receive(&from.socket, most, waits, token);
     }
 
@@ -171,34 +177,34 @@ impl Uring {
     pub(crate) fn advance(
         &mut self,
         index: usize,
-        way: Way,
+        direction: Direction,
         completion: Completion,
         connection: &mut Connection,
         counters: &WorkerCounters,
     ) -> Step {
         let is_send = completion.token & 1 == SEND;
         let outcome = match is_send {
-            true => self.sent(index, way, completion, connection, counters),
-            false => self.received(index, way, completion, connection),
+            true => self.sent(index, direction, completion, connection, counters),
+            false => self.received(index, direction, completion, connection),
         };
         match outcome {
             Outcome::Moved(_) | Outcome::Blocked => Step::Wait,
             Outcome::SinkGone(error) => {
                 // The other flow, which is receiving, reads the bytes that the sink sent before.
-                connection.on_outcome(way, Outcome::SinkGone(error))
+                connection.on_outcome(direction, Outcome::SinkGone(error))
             }
-            outcome => connection.on_outcome(way, outcome),
+            outcome => connection.on_outcome(direction, outcome),
         }
     }
 
     fn received(
         &mut self,
         index: usize,
-        way: Way,
+        direction: Direction,
         completion: Completion,
         connection: &mut Connection,
     ) -> Outcome {
-        let flow = &mut connection.ring[way as usize];
+        let flow = &mut connection.ring[direction as usize];
         flow.receiving = false;
         let bytes = match completion.result {
             0 => {
@@ -214,15 +220,15 @@ impl Uring {
                     // is sent; if it is sent already, now.
                     libc::ECANCELED if flow.sending.is_some() => Outcome::Blocked,
                     libc::ECANCELED => {
-                        self.receive(index, way, connection);
+                        self.receive(index, direction, connection);
                         Outcome::Blocked
                     }
                     libc::ENOBUFS => {
-                        self.starved.push_back((index, way));
+                        self.starved.push_back((index, direction));
                         Outcome::Blocked
                     }
                     libc::EAGAIN | libc::EINTR => {
-                        self.ask(index, way, connection, true);
+                        self.ask(index, direction, connection, true);
                         Outcome::Blocked
                     }
                     error => Outcome::SourceGone(Errno::from_raw_os_error(error)),
@@ -230,9 +236,9 @@ impl Uring {
             }
         };
         let buffer = completion.buffer.expect("bytes are in a buffer");
-        if connection.flows[way as usize].state == FlowState::Broken {
+        if connection.flows[direction as usize].state == FlowState::Broken {
             self.ring.give_back(buffer);
-            let moved = &connection.counters.moved[way as usize];
+            let moved = &connection.counters.moved[direction as usize];
             moved.abandoned.add(bytes as u64);
             return Outcome::Blocked;
         }
@@ -240,17 +246,17 @@ impl Uring {
         let Some(server) = &connection.server else {
             return Outcome::Blocked;
         };
-        let to = match way {
-            Way::ToServer => server,
-            Way::ToClient => &connection.client,
+        let to = match direction {
+            Direction::ToServer => server,
+            Direction::ToClient => &connection.client,
         };
         // If other flows wait for a buffer, this flow waits after them, once the bytes are sent.
         let then_next = self.starved.is_empty();
-        let token = token(index, way, SEND);
+        let token = token(index, direction, SEND);
         self.ring
             .send(&to.socket, buffer, 0..bytes, then_next, token);
         if then_next {
-            self.ask(index, way, connection, !completion.has_more);
+            self.ask(index, direction, connection, !completion.has_more);
         }
         Outcome::Moved(bytes)
     }
@@ -258,23 +264,23 @@ impl Uring {
     fn sent(
         &mut self,
         index: usize,
-        way: Way,
+        direction: Direction,
         completion: Completion,
         connection: &mut Connection,
         counters: &WorkerCounters,
     ) -> Outcome {
-        let flow = &mut connection.ring[way as usize];
-        let moved = &connection.counters.moved[way as usize];
+        let flow = &mut connection.ring[direction as usize];
+        let moved = &connection.counters.moved[direction as usize];
         let given = usize::try_from(completion.result).unwrap_or(0);
         let error = match -completion.result {
             libc::EAGAIN | libc::EINTR => None,
             error => (error > 0).then(|| Errno::from_raw_os_error(error)),
         };
         moved.copied.add(given as u64);
-        let sink = match (way, &connection.server) {
-            (Way::ToClient, _) => &connection.client,
-            (Way::ToServer, Some(server)) => server,
-            (Way::ToServer, None) => return Outcome::Blocked,
+        let sink = match (direction, &connection.server) {
+            (Direction::ToClient, _) => &connection.client,
+            (Direction::ToServer, Some(server)) => server,
+            (Direction::ToServer, None) => return Outcome::Blocked,
         };
         match flow.sending.take() {
             None => {}
@@ -296,7 +302,7 @@ impl Uring {
                         bytes: bytes - given,
                     });
                     self.held += bytes - given;
-                    let token = token(index, way, SEND);
+                    let token = token(index, direction, SEND);
                     self.ring.send_box(&sink.socket, rest, 0, token);
                     return Outcome::Moved(given);
                 }
@@ -314,7 +320,7 @@ impl Uring {
                 match rest.filter(|_| at < bytes) {
                     Some(rest) => {
                         flow.sending = Some(Sending::Boxed { at, bytes });
-                        let token = token(index, way, SEND);
+                        let token = token(index, direction, SEND);
                         self.ring.send_box(&sink.socket, rest, at, token);
                         return Outcome::Moved(given);
                     }
@@ -323,7 +329,7 @@ impl Uring {
             }
         }
         // A receive that was linked to this send is in flight already, or was cancelled.
-        self.receive(index, way, connection);
+        self.receive(index, direction, connection);
         Outcome::Moved(given)
     }
 
@@ -372,8 +378,8 @@ impl Uring {
     }
 }
 
-fn token(index: usize, way: Way, kind: u64) -> u64 {
-    (index as u64) << 2 | (way as u64) << 1 | kind
+fn token(index: usize, direction: Direction, kind: u64) -> u64 {
+    (index as u64) << 2 | (direction as u64) << 1 | kind
 }
 
 const RECEIVE: u64 = 0;

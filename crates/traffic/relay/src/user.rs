@@ -20,7 +20,7 @@ use tcpcost_stack::{Stack, Stopped, UserConn, UserListener, UserStack, Wire};
 use crate::StartError;
 use crate::address::Address;
 use crate::config::{Config, Mode};
-use crate::counters::{ConnectionCounters, Ending, TcpTotals, Way, WorkerCounters};
+use crate::counters::{ConnectionCounters, Direction, Ending, TcpTotals, WorkerCounters};
 use crate::shared::{ENDING, RUNNING, Shared};
 
 /// Refuses configurations that this mode does not support.
@@ -63,7 +63,7 @@ struct Pair {
     client: UserConn,
     server: Option<UserConn>,
     is_open: bool,
-    /// True while a flow continues, indexed by [`Way`].
+    /// True while a flow continues, indexed by [`Direction`].
     goes_on: [bool; 2],
     /// Error that ended the client's, and the server's, connection early.
     gone: [Option<ErrorKind>; 2],
@@ -184,7 +184,7 @@ impl<D: Device<Wire>> UserWorker<D> {
     fn should_end(&mut self) -> bool {
         match self.shared.state.load(Ordering::SeqCst) {
             RUNNING => {
-                let has_room = self.shared.gate.has_room();
+                let has_room = self.shared.limit.has_room();
                 self.stack.pause_accepting(!has_room);
                 return false;
             }
@@ -227,8 +227,8 @@ impl<D: Device<Wire>> UserWorker<D> {
 
     fn accept(&mut self, listener: usize) {
         loop {
-            let gate = &self.shared.gate;
-            if !(gate.enter() || gate.wait() && gate.enter()) {
+            let limit = &self.shared.limit;
+            if !(limit.enter() || limit.wait() && limit.enter()) {
                 self.counters.accept_pauses.add(1);
                 // The bell rings when a place is free.
                 return self.stack.pause_accepting(true);
@@ -243,7 +243,7 @@ impl<D: Device<Wire>> UserWorker<D> {
     }
 
     fn leave_gate(&self) {
-        if self.shared.gate.leave() {
+        if self.shared.limit.leave() {
             self.shared.bells.iter().for_each(Bell::ring);
         }
     }
@@ -386,12 +386,12 @@ impl<D: Device<Wire>> UserWorker<D> {
     /// Counts the bytes that a reset of both sides discards, like `Connection::count_discarded`.
     fn count_discarded(&self, pair: &Pair) {
         let Some(server) = pair.server else { return };
-        for (way, from, to) in [
-            (Way::ToServer, pair.client, server),
-            (Way::ToClient, server, pair.client),
+        for (direction, from, to) in [
+            (Direction::ToServer, pair.client, server),
+            (Direction::ToClient, server, pair.client),
         ] {
             let unread = self.stack.connection(from).map_or(0, |one| one.readable());
-            let moved = &pair.counters.moved[way as usize];
+            let moved = &pair.counters.moved[direction as usize];
             moved
                 .abandoned
                 .add((unread + self.unacknowledged(to)) as u64);
@@ -459,8 +459,8 @@ impl Pair {
         now: Instant,
     ) -> Step {
         let mut step = Step::Wait;
-        for way in Way::ALL {
-            match self.run(way, server, stack, counters, now) {
+        for direction in Direction::ALL {
+            match self.run(direction, server, stack, counters, now) {
                 Step::Wait => {}
                 Step::Again => step = Step::Again,
                 over => return over,
@@ -471,17 +471,17 @@ impl Pair {
 
     fn run<D: Device<Wire>>(
         &mut self,
-        way: Way,
+        direction: Direction,
         server: UserConn,
         stack: &mut UserStack<D>,
         counters: &WorkerCounters,
         now: Instant,
     ) -> Step {
-        let (own, back) = (way as usize, 1 - way as usize);
+        let (own, back) = (direction as usize, 1 - direction as usize);
         if !self.goes_on[own] {
             return Step::Wait;
         }
-        // Source and sink: `sides[way]` is the source.
+        // Source and sink: `sides[direction]` is the source.
         let sides = [self.client, server];
         let (from, to) = (sides[own], sides[back]);
         let forwarded = match stack.forward(from, to, TURN) {

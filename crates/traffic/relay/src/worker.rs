@@ -18,7 +18,7 @@ use slab::Slab;
 
 use crate::config::Mode;
 use crate::connection::{Connection, Phase, Step};
-use crate::counters::{Way, WorkerCounters};
+use crate::counters::{Direction, WorkerCounters};
 use crate::listener::Listener;
 use crate::mover::Mover;
 use crate::ring::Completion;
@@ -190,8 +190,8 @@ impl Worker {
                         uring.poll(&self.epoll);
                     }
                 }
-                Some(Event::Way(index, way, completion)) => {
-                    self.on_completion(index, way, completion);
+                Some(Event::Direction(index, direction, completion)) => {
+                    self.on_completion(index, direction, completion);
                 }
                 Some(Event::Closed(index, closing)) => {
                     let Closing {
@@ -210,16 +210,16 @@ impl Worker {
             uring.reuse(completions);
             // Only flows for which a buffer is free. Asking for all starved flows at each turn was
             // 48 failed operations for each that received.
-            for (index, way) in uring.fed() {
+            for (index, direction) in uring.fed() {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
-                    uring.ask(index, way, connection, false);
+                    uring.ask(index, direction, connection, false);
                 }
             }
         }
         Ok(())
     }
 
-    fn on_completion(&mut self, index: usize, way: Way, completion: Completion) {
+    fn on_completion(&mut self, index: usize, direction: Direction, completion: Completion) {
         let (Some(Some(connection)), Some(uring)) =
             (self.connections.get_mut(index), &mut self.uring)
         else {
@@ -229,7 +229,7 @@ impl Worker {
             connection.since = self.mover.now;
         }
         if let Step::Over(ending) =
-            uring.advance(index, way, completion, connection, &self.counters)
+            uring.advance(index, direction, completion, connection, &self.counters)
         {
             self.end(index, ending);
         }
@@ -392,7 +392,7 @@ mod tests {
         fn connect(&mut self) -> [UnixStream; 2] {
             let (client, near) = UnixStream::pair().unwrap();
             near.set_nonblocking(true).unwrap();
-            assert!(self.worker.shared.gate.enter());
+            assert!(self.worker.shared.limit.enter());
             self.worker.take_in(Side::new(near.into(), false), None);
             [client, self.server.accept().unwrap().0]
         }

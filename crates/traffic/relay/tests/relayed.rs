@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use tcpcost_host::link;
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_relay::{
-    Address, Config, Ending, Ends, Mode, ProxyVersion, Relay, StartError, Totals, Way, bind,
+    Address, Config, Direction, Ending, Ends, Mode, ProxyVersion, Relay, StartError, Totals, bind,
     proxy_header,
 };
 use tcpcost_stack::{SocketOptions, UserStack};
@@ -400,12 +400,12 @@ fn a_reset_reaches_the_other_side_after_what_was_said_before() {
         let Ok((relay, address)) = try_start(to(&server, mode)) else {
             return;
         };
-        for breaks_off in [Way::ToServer, Way::ToClient] {
+        for breaks_off in [Direction::ToServer, Direction::ToClient] {
             let client = dial(address, None);
             let (served, _) = server.accept().unwrap();
             let (mut from, mut to) = match breaks_off {
-                Way::ToServer => (client, served),
-                Way::ToClient => (served, client),
+                Direction::ToServer => (client, served),
+                Direction::ToClient => (served, client),
             };
             to.set_read_timeout(Some(LONGEST)).unwrap();
             from.write_all(b"last words").unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use tcpcost_agent::input::{Begins, Input};
+use tcpcost_agent::input::{Input, LeaseStart};
 use tcpcost_agent::protocol::{Answer, Ask, addressed};
 use tcpcost_study::{HostName, Knobs, Outcome, Record, Topology};
 
@@ -14,7 +14,7 @@ pub fn ask(data: &[u8]) {
     let data = &data[..data.len().min(60_000)];
     writer.write_all(data).expect("the pipe holds it");
     drop(writer);
-    let mut input = Input::new(reader, None, Begins::AtOnce);
+    let mut input = Input::new(reader, None, LeaseStart::AtOnce);
     while let Ok(Some(line)) = input.line() {
         let Some((_, message)) = addressed(&line) else {
             continue;

@@ -12,13 +12,13 @@ use anyhow::{bail, ensure};
 use tcpcost_meter::mark;
 
 use super::GIVEN_UP;
-use super::leg::{Leg, WORK_MAX};
+use super::phase::{Phase, WORK_MAX};
 use crate::protocol::clock_ns;
 
 /// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The end has reached the goal of this stretch.
+    /// The end has reached the end of this phase.
     Done,
     /// Some connections had work.
     Worked,
@@ -27,16 +27,16 @@ pub(super) enum Turn {
 }
 
 /// An end of a trial, step by step.
-pub(super) trait End {
-    /// Runs traffic until the stretch is over. Used by an end that is alone in its thread.
-    fn drive(&mut self, leg: Leg) -> anyhow::Result<()>;
-    /// Begins a stretch. Used by ends that take turns.
+pub(super) trait TrialEnd {
+    /// Runs traffic until the phase is over. Used by an end that is alone in its thread.
+    fn drive(&mut self, phase: Phase) -> anyhow::Result<()>;
+    /// Begins a phase. Used by ends that take turns.
     fn resume(&mut self);
     /// Does the work that is ready, without waiting.
-    fn turn(&mut self, leg: Leg, now: Instant) -> anyhow::Result<Turn>;
+    fn turn(&mut self, phase: Phase, now: Instant) -> anyhow::Result<Turn>;
     /// Waits for work, at most for `most`.
     fn rest(&mut self, most: Duration) -> anyhow::Result<()>;
-    /// Ends a stretch.
+    /// Ends a phase.
     fn pause(&mut self) -> anyhow::Result<()>;
     /// Adds the duration of a turn to the end's time.
     fn charge(&mut self, time: Duration);
@@ -56,10 +56,10 @@ pub(super) trait End {
 
 /// Conducts one end, or two that take turns. The first end's meters are read nearest to the traffic, so its
 /// counts do not include the reading of the other end's meters.
-pub(super) fn conduct(ends: &mut [&mut dyn End]) -> anyhow::Result<()> {
-    drive(ends, Leg::Lead)?;
+pub(super) fn conduct(ends: &mut [&mut dyn TrialEnd]) -> anyhow::Result<()> {
+    drive(ends, Phase::Lead)?;
     ends.iter_mut().rev().try_for_each(|end| end.look())?;
-    drive(ends, Leg::Warm)?;
+    drive(ends, Phase::Warm)?;
     if ends[0].has_work() {
         settle();
     }
@@ -67,7 +67,7 @@ pub(super) fn conduct(ends: &mut [&mut dyn End]) -> anyhow::Result<()> {
     if ends[0].marks() {
         mark::begin();
     }
-    drive(ends, Leg::Measured)?;
+    drive(ends, Phase::Measured)?;
     if ends[0].marks() {
         mark::end();
     }
@@ -76,27 +76,27 @@ pub(super) fn conduct(ends: &mut [&mut dyn End]) -> anyhow::Result<()> {
     if ends.len() > 1 && ends[0].has_work() {
         return Ok(());
     }
-    drive(ends, Leg::Tail)
+    drive(ends, Phase::Tail)
 }
 
-fn drive(ends: &mut [&mut dyn End], leg: Leg) -> anyhow::Result<()> {
+fn drive(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> anyhow::Result<()> {
     if let [alone] = ends {
-        return alone.drive(leg);
+        return alone.drive(phase);
     }
     ends.iter_mut().for_each(|end| end.resume());
-    let outcome = take_turns(ends, leg);
+    let outcome = take_turns(ends, phase);
     ends.iter_mut().try_for_each(|end| end.pause())?;
     outcome
 }
 
-fn take_turns(ends: &mut [&mut dyn End], leg: Leg) -> anyhow::Result<()> {
+fn take_turns(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> anyhow::Result<()> {
     let mut now = Instant::now();
     let late = now + WORK_MAX;
     let mut idle = 0;
     loop {
         let (mut done, mut worked) = (0, false);
         for end in ends.iter_mut() {
-            let turn = end.turn(leg, now)?;
+            let turn = end.turn(phase, now)?;
             let then = Instant::now();
             end.charge(then - now);
             now = then;
@@ -133,24 +133,24 @@ fn settle() {
 
 /// Place where the listening end waits until the connecting end takes it.
 #[derive(Clone, Default)]
-pub struct Seat(Arc<(Mutex<Option<Sitting>>, Condvar)>);
+pub struct EndHandover(Arc<(Mutex<Option<WaitingEnd>>, Condvar)>);
 
-type Sitting = Box<dyn End + Send>;
+type WaitingEnd = Box<dyn TrialEnd + Send>;
 
-impl Seat {
+impl EndHandover {
     /// Removes an end that an earlier trial left.
     pub fn clear(&self) {
         drop(self.place().take());
     }
 
     /// Puts the listening end here and wakes the thread that waits for it.
-    pub(super) fn sit(&self, end: Sitting) {
+    pub(super) fn put(&self, end: WaitingEnd) {
         *self.place() = Some(end);
         self.0.1.notify_all();
     }
 
     /// Waits for the listening end and takes it. Fails if the trial is aborted.
-    pub(super) fn other(&self, stop: &AtomicBool) -> anyhow::Result<Sitting> {
+    pub(super) fn take(&self, stop: &AtomicBool) -> anyhow::Result<WaitingEnd> {
         let mut place = self.place();
         loop {
             if let Some(end) = place.take() {
@@ -162,7 +162,7 @@ impl Seat {
         }
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<Sitting>> {
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<WaitingEnd>> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,7 +174,7 @@ const LOOK: Duration = Duration::from_millis(100);
 mod tests {
     use super::*;
 
-    /// An end with `turns` turns of work in each stretch. It notes each call.
+    /// An end with `turns` turns of work in each phase. It notes each call.
     struct Noted {
         name: char,
         turns: usize,
@@ -190,14 +190,14 @@ mod tests {
         }
     }
 
-    impl End for Noted {
-        fn drive(&mut self, leg: Leg) -> anyhow::Result<()> {
-            self.note(&format!("{leg:?}"))
+    impl TrialEnd for Noted {
+        fn drive(&mut self, phase: Phase) -> anyhow::Result<()> {
+            self.note(&format!("{phase:?}"))
         }
         fn resume(&mut self) {
             self.left = self.turns;
         }
-        fn turn(&mut self, _: Leg, _: Instant) -> anyhow::Result<Turn> {
+        fn turn(&mut self, _: Phase, _: Instant) -> anyhow::Result<Turn> {
             let Some(left) = self.left.checked_sub(1) else {
                 return Ok(Turn::Done);
             };
@@ -238,14 +238,17 @@ mod tests {
             notes: Arc::clone(&notes),
         };
         let mut ends: Vec<Noted> = ends.iter().map(end).collect();
-        let mut ends: Vec<&mut dyn End> = ends.iter_mut().map(|end| end as &mut dyn End).collect();
+        let mut ends: Vec<&mut dyn TrialEnd> = ends
+            .iter_mut()
+            .map(|end| end as &mut dyn TrialEnd)
+            .collect();
         conduct(&mut ends).unwrap();
         let notes = notes.lock().unwrap();
         notes.trim().to_string()
     }
 
     #[test]
-    fn alone_an_end_reads_its_meters_between_its_stretches() {
+    fn alone_an_end_reads_its_meters_between_its_phases() {
         assert_eq!(
             noted(&[('a', 0)]),
             "a:Lead a:look a:Warm a:first a:Measured a:second a:Tail"
@@ -254,24 +257,24 @@ mod tests {
 
     #[test]
     fn of_two_the_first_reads_nearest_to_the_traffic_and_both_have_their_turns() {
-        let stretch = "a:turn b:turn b:turn";
+        let phase = "a:turn b:turn b:turn";
         let expected = format!(
-            "{stretch} b:look a:look {stretch} b:first a:first {stretch} a:second b:second {stretch}"
+            "{phase} b:look a:look {phase} b:first a:first {phase} a:second b:second {phase}"
         );
         assert_eq!(noted(&[('a', 1), ('b', 2)]), expected);
     }
 
     #[test]
     fn who_waits_for_the_other_end_hears_that_the_trial_is_given_up() {
-        let seat = Seat::default();
+        let handover = EndHandover::default();
         let stop = AtomicBool::new(true);
-        assert!(seat.other(&stop).is_err());
-        seat.sit(Box::new(Noted {
+        assert!(handover.take(&stop).is_err());
+        handover.put(Box::new(Noted {
             name: 'a',
             turns: 0,
             left: 0,
             notes: Arc::default(),
         }));
-        assert!(seat.other(&stop).is_ok());
+        assert!(handover.take(&stop).is_ok());
     }
 }

@@ -13,16 +13,16 @@ use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::{Meter, rusage};
 use tcpcost_stack::Stack;
 use tcpcost_study::{
-    Brackets, BufferSizes, BuffersFound, ConnectionSeries, MeterName, Quantity, Snapshot, Totals,
-    Whose,
+    Brackets, BufferSizes, BuffersFound, ConnectionSeries, CountOwner, MeterName, Quantity,
+    Snapshot, Totals,
 };
 use tcpcost_workload::{self as workload, OperationFound};
 
 use super::conduct::{self, Turn};
-use super::leg::{Goal, Goals, Leg, WORK_MAX, lead_ns};
+use super::phase::{Phase, PhaseEnd, PhaseEnds, WORK_MAX, lead_ns};
 use super::state::Worker;
-use super::{GIVEN_UP, Totalled, WorkerAnswer, WorkerReadings};
-use crate::backend::Observed;
+use super::{ConnectionTotals, GIVEN_UP, WorkerAnswer, WorkerReadings};
+use crate::backend::ObservedStack;
 use crate::protocol::{Span, clock_ns, realtime_ns};
 use crate::readings;
 use crate::soak;
@@ -33,17 +33,17 @@ const CROWD: usize = 100;
 /// Which snapshot. The meter that is read last in the first snapshot is read first in the second, so that it
 /// does not count the reading of the others.
 #[derive(Debug, Clone, Copy)]
-enum Snap {
+enum WhichSnapshot {
     First,
     Second,
 }
 
 /// A worker with its traffic.
-pub(super) struct End<S: Observed> {
+pub(super) struct WorkerEnd<S: ObservedStack> {
     pub(super) own: Worker,
     pub(super) traffic: workload::Worker<S>,
     /// State of the current span.
-    at: Option<At>,
+    state: Option<SpanState>,
     /// The end's own network namespace, if its turns run in another thread. Meters of the namespace are read
     /// there.
     home: Option<NetworkOf>,
@@ -52,12 +52,12 @@ pub(super) struct End<S: Observed> {
 }
 
 /// State of a span.
-struct At {
+struct SpanState {
     span: Span,
-    goals: Goals,
+    ends: PhaseEnds,
     buffers: Option<BufferSizes>,
-    tcp_info: Option<Look>,
-    by_connection: [Option<Totalled>; 2],
+    tcp_info: Option<TcpInfoReading>,
+    by_connection: [Option<ConnectionTotals>; 2],
     before: Vec<Snapshot>,
     first: [u64; 2],
     series: Option<ConnectionSeries>,
@@ -65,31 +65,31 @@ struct At {
 }
 
 /// TCP_INFO of all connections, and when it was read.
-struct Look {
+struct TcpInfoReading {
     connections: Option<Snapshot>,
     begin_ns: u64,
     end_ns: u64,
 }
 
-impl<S: Observed> End<S> {
-    pub(super) fn new(own: Worker, traffic: workload::Worker<S>) -> End<S> {
-        End {
+impl<S: ObservedStack> WorkerEnd<S> {
+    pub(super) fn new(own: Worker, traffic: workload::Worker<S>) -> WorkerEnd<S> {
+        WorkerEnd {
             own,
             traffic,
-            at: None,
+            state: None,
             home: None,
             turns_ns: None,
         }
     }
 
     /// Prepares the end for turns in another thread.
-    pub(super) fn leave_home(mut self) -> anyhow::Result<End<S>> {
+    pub(super) fn leave_home(mut self) -> anyhow::Result<WorkerEnd<S>> {
         self.home = Some(NetworkOf::this_thread()?);
         Ok(self)
     }
 
     /// Reads the end's meters in its own namespace.
-    fn meters(&mut self, snap: Snap) -> anyhow::Result<Vec<Snapshot>> {
+    fn meters(&mut self, snap: WhichSnapshot) -> anyhow::Result<Vec<Snapshot>> {
         let Some(home) = self.home.take() else {
             return self.meters_here(snap);
         };
@@ -103,9 +103,9 @@ impl<S: Observed> End<S> {
         let connections = self.traffic.conns().count() as u64;
         let lead_ns = lead_ns(connections, self.own.by_connection);
         self.turns_ns = takes_turns.then_some(0);
-        self.at = Some(At {
+        self.state = Some(SpanState {
             span,
-            goals: Goals::new(span, lead_ns, self.traffic.bytes_moved()),
+            ends: PhaseEnds::new(span, lead_ns, self.traffic.bytes_moved()),
             buffers: S::buffers(&self.traffic),
             tcp_info: None,
             by_connection: [None, None],
@@ -118,7 +118,7 @@ impl<S: Observed> End<S> {
 
     /// Results of the span.
     pub(super) fn found(&mut self) -> anyhow::Result<WorkerReadings> {
-        let at = self.at.take();
+        let at = self.state.take();
         let (span, found) = at
             .and_then(|at| Some((at.span, at.found?)))
             .context("no span was conducted")?;
@@ -140,12 +140,16 @@ impl<S: Observed> End<S> {
         })
     }
 
-    fn at(&mut self) -> &mut At {
-        self.at.as_mut().expect("a span was begun")
+    fn state(&mut self) -> &mut SpanState {
+        self.state.as_mut().expect("a span was begun")
     }
 
-    fn goal(&self, leg: Leg) -> Goal {
-        self.at.as_ref().expect("a span was begun").goals.of(leg)
+    fn phase_end(&self, phase: Phase) -> PhaseEnd {
+        self.state
+            .as_ref()
+            .expect("a span was begun")
+            .ends
+            .of(phase)
     }
 
     fn is_stopped(&self) -> anyhow::Result<()> {
@@ -153,18 +157,18 @@ impl<S: Observed> End<S> {
         Ok(())
     }
 
-    fn run_to(&mut self, goal: Goal) -> anyhow::Result<()> {
-        let (left, bytes) = match goal {
-            Goal::At(until_ns) => (
+    fn run_to(&mut self, phase_end: PhaseEnd) -> anyhow::Result<()> {
+        let (left, bytes) = match phase_end {
+            PhaseEnd::At(until_ns) => (
                 Duration::from_nanos(until_ns.saturating_sub(clock_ns())),
                 u64::MAX,
             ),
-            Goal::Moved(bytes) => (WORK_MAX, bytes),
+            PhaseEnd::Moved(bytes) => (WORK_MAX, bytes),
         };
         self.traffic
             .run_until_moved(Instant::now() + left, bytes, &self.own.stop)?;
         self.is_stopped()?;
-        if let Goal::Moved(bytes) = goal {
+        if let PhaseEnd::Moved(bytes) = phase_end {
             let (moved, seconds) = (self.traffic.bytes_moved(), WORK_MAX.as_secs());
             ensure!(
                 moved >= bytes,
@@ -176,17 +180,17 @@ impl<S: Observed> End<S> {
 
     /// Drives traffic over the interval and samples the first connection.
     fn run_and_look(&mut self, every_ns: u64) -> anyhow::Result<()> {
-        let span = self.at().span;
+        let span = self.state().span;
         let mut series = ConnectionSeries::default();
         let mut due_ns = span.from_ns;
         loop {
-            self.run_to(Goal::At(due_ns.min(span.to_ns)))?;
+            self.run_to(PhaseEnd::At(due_ns.min(span.to_ns)))?;
             if let Some(look) = S::look(&self.traffic) {
                 // Notes the time when the sample was taken, which may be later than it was due.
                 series.push(clock_ns().saturating_sub(span.from_ns), look);
             }
             if due_ns >= span.to_ns {
-                self.at().series = (!series.at_ns.is_empty()).then_some(series);
+                self.state().series = (!series.at_ns.is_empty()).then_some(series);
                 return Ok(());
             }
             due_ns += every_ns;
@@ -197,7 +201,7 @@ impl<S: Observed> End<S> {
     /// thread, or the one that orders it, off the CPU for seconds, and the rest of the interval shows
     /// nothing. With few threads, other programs' load makes it late, which the command reports.
     fn check_in_time(&mut self) -> anyhow::Result<()> {
-        let span = self.at().span;
+        let span = self.state().span;
         let late_ns = clock_ns().saturating_sub(span.from_ns);
         ensure!(
             self.own.connection_threads < CROWD
@@ -209,10 +213,10 @@ impl<S: Observed> End<S> {
         Ok(())
     }
 
-    fn look_now(&mut self) -> anyhow::Result<Look> {
+    fn look_now(&mut self) -> anyhow::Result<TcpInfoReading> {
         let begin_ns = realtime_ns();
         let connections = self.connections()?;
-        Ok(Look {
+        Ok(TcpInfoReading {
             connections,
             begin_ns,
             end_ns: realtime_ns(),
@@ -231,27 +235,27 @@ impl<S: Observed> End<S> {
     }
 
     /// Reads the end's meters, if this worker has them.
-    fn meters_here(&mut self, snap: Snap) -> anyhow::Result<Vec<Snapshot>> {
+    fn meters_here(&mut self, snap: WhichSnapshot) -> anyhow::Result<Vec<Snapshot>> {
         let mut snapshots = Vec::new();
         let mut read = |meter: &mut Box<dyn Meter + Send>| {
             meter.snapshot().map(|snapshot| snapshots.push(snapshot))
         };
         let mut meters = self.own.meters.meters.iter_mut();
         match snap {
-            Snap::First => meters.try_for_each(&mut read),
-            Snap::Second => meters.rev().try_for_each(&mut read),
+            WhichSnapshot::First => meters.try_for_each(&mut read),
+            WhichSnapshot::Second => meters.rev().try_for_each(&mut read),
         }?;
         Ok(snapshots)
     }
 
     /// Totals by connection, if they are wanted and this worker reads the end's meters.
-    fn by_connection(&mut self) -> Option<Totalled> {
+    fn by_connection(&mut self) -> Option<ConnectionTotals> {
         let wanted = self
             .own
             .by_connection
             .then_some(self.own.meters.meters.iter_mut());
         let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
-        (!totals.is_empty()).then(|| Totalled {
+        (!totals.is_empty()).then(|| ConnectionTotals {
             at_ns: clock_ns(),
             totals,
         })
@@ -269,17 +273,17 @@ impl<S: Observed> End<S> {
         if !self.own.groups.is_empty() {
             let mut counts = worker.totals();
             counts.extend(self.turns_ns.map(|ns| (Quantity::TurnsNs, ns)));
-            let mut of_workload = snapshot(MeterName::Workload, Whose::Workload, counts);
+            let mut of_workload = snapshot(MeterName::Workload, CountOwner::Workload, counts);
             let names = self.own.groups.iter().enumerate();
             let named = names.filter_map(|(index, name)| Some((index, (*name)?)));
             of_workload.totals.extend(named.map(|(index, name)| Totals {
-                whose: Whose::Group(name.to_string()),
+                whose: CountOwner::Group(name.to_string()),
                 counts: worker.group_totals(index),
             }));
             snapshots.push(of_workload);
         }
         if let Some(counts) = S::counts(worker) {
-            snapshots.push(snapshot(MeterName::Tcp, Whose::Namespace, counts));
+            snapshots.push(snapshot(MeterName::Tcp, CountOwner::Namespace, counts));
         }
         if self.own.reads_rusage {
             let counts = match (self.own.connection_threads > 0, self.has_thread()) {
@@ -287,7 +291,7 @@ impl<S: Observed> End<S> {
                 (false, true) => rusage::thread_counts(),
                 (false, false) => Ok(rusage::nobodys_counts()),
             };
-            snapshots.push(snapshot(MeterName::Rusage, Whose::Threads, counts?));
+            snapshots.push(snapshot(MeterName::Rusage, CountOwner::Threads, counts?));
         }
         Ok(snapshots)
     }
@@ -317,11 +321,11 @@ impl<S: Observed> End<S> {
     }
 }
 
-impl<S: Observed> conduct::End for End<S> {
-    fn drive(&mut self, leg: Leg) -> anyhow::Result<()> {
-        match (leg, self.own.series_ns, self.has_work()) {
-            (Leg::Measured, Some(every_ns), false) => self.run_and_look(every_ns),
-            _ => self.run_to(self.goal(leg)),
+impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
+    fn drive(&mut self, phase: Phase) -> anyhow::Result<()> {
+        match (phase, self.own.series_ns, self.has_work()) {
+            (Phase::Measured, Some(every_ns), false) => self.run_and_look(every_ns),
+            _ => self.run_to(self.phase_end(phase)),
         }
     }
 
@@ -329,11 +333,11 @@ impl<S: Observed> conduct::End for End<S> {
         self.traffic.resume(Instant::now());
     }
 
-    fn turn(&mut self, leg: Leg, now: Instant) -> anyhow::Result<Turn> {
+    fn turn(&mut self, phase: Phase, now: Instant) -> anyhow::Result<Turn> {
         self.is_stopped()?;
-        let is_done = match self.goal(leg) {
-            Goal::At(until_ns) => clock_ns() >= until_ns,
-            Goal::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
+        let is_done = match self.phase_end(phase) {
+            PhaseEnd::At(until_ns) => clock_ns() >= until_ns,
+            PhaseEnd::Moved(bytes) => self.traffic.bytes_moved() >= bytes,
         };
         if is_done {
             // The last data may still be in a stack that moves only when this thread runs it.
@@ -363,7 +367,7 @@ impl<S: Observed> conduct::End for End<S> {
     fn look(&mut self) -> anyhow::Result<()> {
         let look = self.look_now()?;
         let totals = self.by_connection();
-        let at = self.at();
+        let at = self.state();
         at.tcp_info = Some(look);
         at.by_connection[0] = totals;
         Ok(())
@@ -378,12 +382,12 @@ impl<S: Observed> conduct::End for End<S> {
         // Slow meters are read first here and last in `second`, so that their cost is outside the interval on
         // both sides.
         let migrations = self.migrations();
-        let mut before = self.meters(Snap::First)?;
+        let mut before = self.meters(WhichSnapshot::First)?;
         before.extend(self.own()?);
         let end_ns = realtime_ns();
         add_migrations(&mut before, migrations);
         self.check_in_time()?;
-        let at = self.at();
+        let at = self.state();
         (at.before, at.first) = (before, [begin_ns, end_ns]);
         if let Some(sampler) = &mut self.own.sampler {
             sampler.start();
@@ -397,7 +401,7 @@ impl<S: Observed> conduct::End for End<S> {
         }
         let second_begin_ns = realtime_ns();
         let mut after = self.own()?;
-        after.extend(self.meters(Snap::Second)?);
+        after.extend(self.meters(WhichSnapshot::Second)?);
         let second_end_ns = realtime_ns();
         let group_response_times = take_response_times(&mut self.traffic);
         let operations = take_operations(&mut self.traffic);
@@ -412,7 +416,7 @@ impl<S: Observed> conduct::End for End<S> {
             false => Vec::new(),
         };
         let strangers = self.traffic.strangers();
-        let at = self.at();
+        let at = self.state();
         let mut before = std::mem::take(&mut at.before);
         let tcp_info = at.tcp_info.take().and_then(|first| {
             before.extend(first.connections);
@@ -432,7 +436,7 @@ impl<S: Observed> conduct::End for End<S> {
             group_response_times,
             operations,
             profile: None,
-            by_connection: totals_before.zip(totals).map(<[Totalled; 2]>::from),
+            by_connection: totals_before.zip(totals).map(<[ConnectionTotals; 2]>::from),
             keys,
             series: at.series.take(),
             buffers: buffers.map(|(before, after)| BuffersFound { before, after }),
@@ -455,7 +459,7 @@ impl<S: Observed> conduct::End for End<S> {
     }
 
     fn has_work(&self) -> bool {
-        let at = self.at.as_ref();
+        let at = self.state.as_ref();
         at.is_some_and(|at| at.span.work_bytes.is_some())
     }
 

@@ -10,9 +10,9 @@ use tcpcost_meter::tcp_info::TcpInfo;
 use tcpcost_study::{FlowGroup, HostName, Knob, MeterName, Side, WaitsBy};
 use tcpcost_workload as workload;
 
-use super::conduct::Seat;
-use super::{GIVEN_UP, Order, WorkerAnswer, WorkerConfig};
-use crate::backend::Observed;
+use super::conduct::EndHandover;
+use super::{GIVEN_UP, WorkerAnswer, WorkerConfig, WorkerOrder};
+use crate::backend::ObservedStack;
 use crate::policy::ConnectedOptions;
 use crate::protocol::Prepare;
 use crate::readings::{self, Meters};
@@ -23,7 +23,7 @@ const KEEP_UP: Duration = Duration::from_millis(1);
 
 /// A worker, on its own thread.
 pub(super) struct Worker {
-    pub(super) inbox: Receiver<Order>,
+    pub(super) inbox: Receiver<WorkerOrder>,
     pub(super) outbox: Sender<anyhow::Result<WorkerAnswer>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) meters: Meters,
@@ -46,7 +46,7 @@ pub(super) struct Worker {
     /// Knobs that are set for this end.
     pub(super) knobs: Vec<&'static Knob>,
     /// Set if it takes turns with the other end.
-    pub(super) seat: Option<Seat>,
+    pub(super) handover: Option<EndHandover>,
     pub(super) side: Option<Side>,
 }
 
@@ -56,7 +56,7 @@ impl Worker {
         config: &WorkerConfig,
         prepare: &Prepare,
         groups: &[FlowGroup],
-        channels: (Receiver<Order>, Sender<anyhow::Result<WorkerAnswer>>),
+        channels: (Receiver<WorkerOrder>, Sender<anyhow::Result<WorkerAnswer>>),
         stop: Arc<AtomicBool>,
     ) -> Worker {
         let (inbox, outbox) = channels;
@@ -86,7 +86,7 @@ impl Worker {
             },
             options: ConnectedOptions::new(prepare),
             knobs: prepare.knobs.set_at(prepare.host),
-            seat: config.seat.clone(),
+            handover: config.handover.clone(),
             side: prepare.side,
         }
     }
@@ -112,11 +112,11 @@ impl Worker {
 
     /// Waits for the next order. `None` once the trial is over. Between set-up and run, a stack that only
     /// this thread moves is kept running, so that a lost packet does not delay the other end's set-up.
-    pub(super) fn next_order<S: Observed>(
+    pub(super) fn next_order<S: ObservedStack>(
         &self,
         worker: &mut workload::Worker<S>,
         is_between: bool,
-    ) -> anyhow::Result<Option<Order>> {
+    ) -> anyhow::Result<Option<WorkerOrder>> {
         if !(is_between && S::STANDS_STILL) {
             return Ok(self.inbox.recv().ok());
         }

@@ -13,10 +13,10 @@ use tcpcost_study::{FlowGroup, Side, WaitsBy, WorkloadSettings};
 use tcpcost_workload::{self as workload, Token, flows_of};
 
 use super::conduct::conduct;
-use super::end::End;
+use super::end::WorkerEnd;
 use super::state::Worker;
-use super::{Listening, Order, Role, WorkerAnswer, WorkerConfig};
-use crate::backend::{self, Backend, Observed};
+use super::{Listening, Role, WorkerAnswer, WorkerConfig, WorkerOrder};
+use crate::backend::{self, Backend, ObservedStack};
 use crate::capture::captured;
 use crate::deal;
 use crate::policy;
@@ -90,12 +90,12 @@ impl Worker {
         }
     }
 
-    pub(super) fn work<S: Observed + 'static>(
+    pub(super) fn work<S: ObservedStack + 'static>(
         self,
         worker: workload::Worker<S>,
     ) -> anyhow::Result<()>
     where
-        End<S>: Send,
+        WorkerEnd<S>: Send,
     {
         if !worker.ports().is_empty() {
             self.send(WorkerAnswer::Listening(Listening {
@@ -103,17 +103,17 @@ impl Worker {
                 loaded: self.meters.loaded.clone(),
             }))?;
         }
-        let mut end = End::new(self, worker);
+        let mut end = WorkerEnd::new(self, worker);
         let mut is_between = false;
         while let Some(order) = end.own.next_order(&mut end.traffic, is_between)? {
-            is_between = matches!(order, Order::SetUp(_));
-            if let Order::Run(span) = order {
-                end.begin(span, end.own.seat.is_some());
+            is_between = matches!(order, WorkerOrder::SetUp(_));
+            if let WorkerOrder::Run(span) = order {
+                end.begin(span, end.own.handover.is_some());
                 // The other end's thread does the rest, and answers.
-                if let Some(seat) = end.own.seat.clone()
+                if let Some(handover) = end.own.handover.clone()
                     && end.own.side == Some(Side::Listens)
                 {
-                    seat.sit(Box::new(end.leave_home()?));
+                    handover.put(Box::new(end.leave_home()?));
                     return Ok(());
                 }
             }
@@ -131,10 +131,10 @@ impl Worker {
     }
 }
 
-impl<S: Observed> End<S> {
-    fn follow(&mut self, order: &Order) -> anyhow::Result<WorkerAnswer> {
+impl<S: ObservedStack> WorkerEnd<S> {
+    fn follow(&mut self, order: &WorkerOrder) -> anyhow::Result<WorkerAnswer> {
         match order {
-            Order::SetUp(deadline) => {
+            WorkerOrder::SetUp(deadline) => {
                 let worker = &mut self.traffic;
                 let memory = MemoryUse::read(Path::new("/proc"));
                 let begun_ns = clock_ns();
@@ -146,11 +146,11 @@ impl<S: Observed> End<S> {
                 (ready.set_up_ns, ready.memory) = (set_up_ns, memory);
                 Ok(WorkerAnswer::Ready(ready))
             }
-            Order::Run(_) => {
-                match self.own.seat.clone() {
+            WorkerOrder::Run(_) => {
+                match self.own.handover.clone() {
                     None => conduct(&mut [self])?,
-                    Some(seat) => {
-                        let mut other = seat.other(&self.own.stop)?;
+                    Some(handover) => {
+                        let mut other = handover.take(&self.own.stop)?;
                         let outcome = conduct(&mut [self, &mut *other]);
                         other.answer(outcome.as_ref().copied());
                         outcome?;

@@ -59,11 +59,11 @@ impl Source for Numbered {
         Some((1.02, 7.0))
     }
 
-    fn buffer_bytes(&self, of: Buffer) -> Option<f64> {
+    fn buffer_bytes(&self, of: SocketBuffer) -> Option<f64> {
         Some(1.03 + f64::from(of as u8))
     }
 
-    fn buffer_asked_bytes(&self, of: Buffer) -> Option<f64> {
+    fn buffer_asked_bytes(&self, of: SocketBuffer) -> Option<f64> {
         Some(5.04 + f64::from(of as u8))
     }
 

@@ -31,9 +31,9 @@ fn needs_name_rows_and_values_of_theirs() {
                 "{}",
                 row.name
             );
-            for term in need.any {
+            for term in need.any_of {
                 let other = find(term.knob).unwrap_or_else(|| panic!("{}", term.knob));
-                if let Is::In(words) | Is::NotIn(words) = term.is {
+                if let Required::OneOf(words) | Required::NoneOf(words) = term.required {
                     assert!(
                         words.iter().all(|word| is_value(&other, word)),
                         "{}",
@@ -41,7 +41,11 @@ fn needs_name_rows_and_values_of_theirs() {
                     );
                 }
             }
-            assert!(!need.any.is_empty() || !need.why.is_empty(), "{}", row.name);
+            assert!(
+                !need.any_of.is_empty() || !need.why.is_empty(),
+                "{}",
+                row.name
+            );
         }
     }
 }
@@ -50,17 +54,17 @@ fn needs_name_rows_and_values_of_theirs() {
 fn each_choice_of_our_tcp_is_of_one_row_and_a_knob_of_an_end_belongs_to_an_end() {
     let mut seen = Vec::new();
     for row in KNOBS {
-        match row.of {
-            Of::Link(_, user) | Of::Tcp(_, user) => {
-                if let User::Has(which) = user {
+        match row.applies_to {
+            AppliesTo::Link(_, user) | AppliesTo::Tcp(_, user) => {
+                if let UserSupport::Supported(which) = user {
                     assert!(!seen.contains(&which), "{which:?} twice");
                     seen.push(which);
                 }
                 let is_of_both = ["steering", "carrier"].contains(&row.name);
                 assert!(row.per_end || is_of_both, "{}", row.name);
             }
-            Of::Workload => assert!(!row.per_end, "{}", row.name),
-            Of::Host => {}
+            AppliesTo::Workload => assert!(!row.per_end, "{}", row.name),
+            AppliesTo::Host => {}
         }
     }
 }

@@ -19,7 +19,7 @@ use std::{fmt, ptr};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use memmap2::MmapMut;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use super::layout::ack_filter::{FLOWS, FLUSH, Flow, PACKET, Totals};
 use super::object::{failure, load, variables};
@@ -117,7 +117,7 @@ impl AckFilterProgram {
         })
     }
 
-    /// Counts of the filter so far ([`Whose::Namespace`]).
+    /// Counts of the filter so far ([`CountOwner::Namespace`]).
     pub fn snapshot(&self) -> Snapshot {
         let all = self.all();
         // SAFETY: as in `overdue`; a word of 64 bits is never torn.
@@ -133,7 +133,7 @@ impl AckFilterProgram {
             (Quantity::AckFilterHeldAcks, held),
             (Quantity::AckFilterFlushedAcks, flushed),
         ]);
-        snapshot_of(METER, Whose::Namespace, counts)
+        snapshot_of(METER, CountOwner::Namespace, counts)
     }
 }
 

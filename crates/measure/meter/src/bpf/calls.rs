@@ -8,13 +8,13 @@
 use std::fmt;
 use std::ptr;
 
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS};
 use super::object::{Attached, Table};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
-/// The meter `socket_calls`: [`Whose::Threads`].
+/// The meter `socket_calls`: [`CountOwner::Threads`].
 pub(super) struct Calls(Attached);
 
 impl Calls {
@@ -56,7 +56,7 @@ impl Meter for Calls {
                 *counts.entry(quantity).or_insert(0) += count;
             }
         }
-        Ok(snapshot_of(METER, Whose::Threads, counts))
+        Ok(snapshot_of(METER, CountOwner::Threads, counts))
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use std::{fs, process, ptr, thread};
 
 use rustix::time::ClockId;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Totals, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 
 use super::calls::Calls;
 use super::holders::{self, Holders, PLACES_MAX};
@@ -39,8 +39,8 @@ use super::{Idle, MISSED_BY_PROBE, Pausable, symbols};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
 
-/// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`Whose::Cpu`]) and of all
-/// ([`Whose::Cpus`]).
+/// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`CountOwner::Cpu`]) and of all
+/// ([`CountOwner::Cpus`]).
 pub struct Exact {
     attached: Attached,
     cpus: Vec<usize>,
@@ -336,18 +336,18 @@ impl Meter for Exact {
         for (&cpu, ns) in self.cpus.iter().zip(&cells) {
             sum.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
             totals.push(Totals {
-                whose: Whose::Cpu(cpu),
+                whose: CountOwner::Cpu(cpu),
                 counts: counts(ns),
             });
         }
         let mut all = counts(&sum);
         all.append(&mut self.owned());
         totals.push(Totals {
-            whose: Whose::Cpus(self.cpus.clone()),
+            whose: CountOwner::Cpus(self.cpus.clone()),
             counts: all,
         });
         totals.extend(self.of_host(now_ns).map(|counts| Totals {
-            whose: Whose::Process,
+            whose: CountOwner::Process,
             counts,
         }));
         Ok(Snapshot {

@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use std::{fmt, fs, ptr};
 
 use memmap2::MmapMut;
-use tcpcost_counts::{Counts, MeterName, Quantity, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use super::layout::segments::{
     CONNECTION_COUNTS, COUNTED, Cell, Cpu, MAX_CPUS, Namespace, PLACES, PROBES,
@@ -27,7 +27,7 @@ use super::object::{Attached, Room};
 use super::{Idle, Pausable};
 use crate::{Meter, MeterError, Scope, snapshot_of};
 
-/// The meter `segments`: of the network namespace of the thread that loads it ([`Whose::Namespace`]).
+/// The meter `segments`: of the network namespace of the thread that loads it ([`CountOwner::Namespace`]).
 pub struct Segments {
     attached: Attached,
     /// Our namespace's place in the programs' table.
@@ -164,7 +164,7 @@ impl Meter for Segments {
                 *counts.entry(*quantity).or_default() += count;
             }
         }
-        Ok(snapshot_of(METER, Whose::Namespace, counts))
+        Ok(snapshot_of(METER, CountOwner::Namespace, counts))
     }
 
     fn by_connection(&mut self) -> HashMap<u64, Counts> {

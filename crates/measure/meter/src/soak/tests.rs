@@ -4,7 +4,7 @@ use tcpcost_counts::Figure;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn soak(whose: Whose, duration_ns: u64, units: u64, task_ns: u64) -> Reading {
+fn soak(whose: CountOwner, duration_ns: u64, units: u64, task_ns: u64) -> Reading {
     Reading {
         meter: MeterName::Soak,
         whose,
@@ -16,7 +16,7 @@ fn soak(whose: Whose, duration_ns: u64, units: u64, task_ns: u64) -> Reading {
 fn stolen(cpu: usize, steal_ns: u64) -> Reading {
     Reading {
         meter: MeterName::Proc,
-        whose: Whose::Cpu(cpu),
+        whose: CountOwner::Cpu(cpu),
         duration_ns: SECOND,
         counts: Counts::from([(Quantity::CpuStealNs, steal_ns)]),
     }
@@ -33,7 +33,7 @@ fn idle(cpu: usize, units_per_s: f64) -> Calibration {
 
 #[test]
 fn an_idle_cpu_is_calibrated_by_its_whole_time() {
-    let reading = soak(Whose::Cpu(3), SECOND, 5000, SECOND);
+    let reading = soak(CountOwner::Cpu(3), SECOND, 5000, SECOND);
     let calibration = Calibration::of(&[reading], &[stolen(3, 0)])[0];
     assert_eq!(calibration, idle(3, 5000.0));
     assert!(calibration.is_quiet());
@@ -42,14 +42,14 @@ fn an_idle_cpu_is_calibrated_by_its_whole_time() {
 #[test]
 fn others_and_steal_are_taken_out_of_a_calibration_and_said() {
     // 0.1 s stolen, 0.4 s used by others.
-    let reading = soak(Whose::Cpu(0), SECOND, 2500, SECOND / 2);
+    let reading = soak(CountOwner::Cpu(0), SECOND, 2500, SECOND / 2);
     let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
     assert_eq!(calibration.units_per_s, Some(5000.0));
     assert!((calibration.others_ratio - 0.4).abs() < 1e-9);
     assert_eq!(calibration.steal_ratio, Some(0.1));
     assert!(!calibration.is_quiet());
     // A kernel that counts stolen time as the thread's own.
-    let reading = soak(Whose::Cpu(0), SECOND, 4500, SECOND);
+    let reading = soak(CountOwner::Cpu(0), SECOND, 4500, SECOND);
     let calibration = Calibration::of(&[reading], &[stolen(0, SECOND / 10)])[0];
     assert_eq!(calibration.units_per_s, Some(5000.0));
     assert_eq!(calibration.others_ratio, 0.0);
@@ -57,7 +57,7 @@ fn others_and_steal_are_taken_out_of_a_calibration_and_said() {
 
 #[test]
 fn a_spinner_that_never_ran_has_no_rate_and_untold_steal_is_not_zero() {
-    let reading = soak(Whose::Cpu(0), SECOND, 1, 900_000);
+    let reading = soak(CountOwner::Cpu(0), SECOND, 1, 900_000);
     let calibration = Calibration::of(&[reading], &[])[0];
     assert_eq!(calibration.units_per_s, None);
     assert_eq!(calibration.steal_ratio, None);
@@ -66,7 +66,7 @@ fn a_spinner_that_never_ran_has_no_rate_and_untold_steal_is_not_zero() {
 
 #[test]
 fn load_is_the_missing_share_of_the_time_that_was_not_stolen() {
-    let mut readings = [soak(Whose::Cpu(1), SECOND, 3000, SECOND)];
+    let mut readings = [soak(CountOwner::Cpu(1), SECOND, 3000, SECOND)];
     add_idle_work(&mut readings, &[stolen(1, SECOND / 4)], &[idle(1, 5000.0)]);
     assert_eq!(readings[0].counts[&Quantity::SoakIdleWorkUnits], 3750);
     assert!((Figure::SoakLoadRatio.value(&readings[0]).unwrap() - 0.2).abs() < 1e-9);
@@ -77,11 +77,11 @@ fn load_is_the_missing_share_of_the_time_that_was_not_stolen() {
 
 #[test]
 fn without_a_calibration_there_is_no_load() {
-    let whole = Whose::Cpus(vec![0, 1]);
+    let whole = CountOwner::Cpus(vec![0, 1]);
     let mut readings = [
         soak(whole, SECOND, 7000, 2 * SECOND),
-        soak(Whose::Cpu(0), SECOND, 3000, SECOND),
-        soak(Whose::Cpu(1), SECOND, 4000, SECOND),
+        soak(CountOwner::Cpu(0), SECOND, 3000, SECOND),
+        soak(CountOwner::Cpu(1), SECOND, 4000, SECOND),
     ];
     add_idle_work(&mut readings, &[], &[idle(0, 5000.0)]);
     assert_eq!(Figure::SoakLoadRatio.value(&readings[0]), None);
@@ -142,7 +142,7 @@ fn what_a_busy_thread_takes_is_missing_from_the_spinners_work() {
     // Then the spinner runs alone, until it had enough time for a rate, however long that takes.
     let soak_of = |after: &Snapshot, before: &Snapshot| {
         let readings = after.since(before).unwrap();
-        let own = |reading: &Reading| reading.whose == Whose::Cpu(cpu);
+        let own = |reading: &Reading| reading.whose == CountOwner::Cpu(cpu);
         vec![readings.into_iter().find(own).unwrap()]
     };
     let started = Instant::now();

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use tcpcost_counts::{Counts, Quantity as Q, Snapshot, Whose};
+use tcpcost_counts::{CountOwner, Counts, Quantity as Q, Snapshot};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::{Meter, Scope};
 
@@ -80,7 +80,7 @@ impl Owners {
         let readings = self.meter.snapshot().unwrap().since(before).unwrap();
         let all = readings
             .into_iter()
-            .find(|reading| matches!(reading.whose, Whose::Cpus(_)));
+            .find(|reading| matches!(reading.whose, CountOwner::Cpus(_)));
         all.unwrap().counts
     }
 

@@ -98,7 +98,7 @@ pub(crate) fn published(summary: &Summary) -> Vec<PublishedRatio<'_>> {
     };
     let cost_of = |cell: &CellSummary, name: &str| {
         let mut profiles = cell.profiles.iter();
-        let profile = profiles.find(|profile| profile.scope == Scope::Of(published.host))?;
+        let profile = profiles.find(|profile| profile.scope == Scope::Host(published.host))?;
         Some(profile.function(name)?.inclusive.clone())
     };
     let ours = |name: &str| {

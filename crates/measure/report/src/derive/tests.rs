@@ -1,12 +1,12 @@
 use super::*;
 use std::collections::BTreeMap as Map;
 use tcpcost_study::{
-    Bed, Counts, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION, Topology, Whose,
+    Bed, CountOwner, Counts, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION, Topology,
 };
 
 const S: u64 = 1_000_000_000;
 
-fn reading(meter: MeterName, whose: Whose, counts: &[(Quantity, u64)]) -> Reading {
+fn reading(meter: MeterName, whose: CountOwner, counts: &[(Quantity, u64)]) -> Reading {
     Reading {
         meter,
         whose,
@@ -31,7 +31,7 @@ fn proc(cpu: usize) -> Reading {
     ];
     reading(
         MeterName::Proc,
-        Whose::Cpu(cpu),
+        CountOwner::Cpu(cpu),
         &tenths.map(|(of, n)| (of, n * S / 10)),
     )
 }
@@ -62,7 +62,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::VoluntarySwitches, 30),
             (Quantity::InvoluntarySwitches, 2),
         ];
-        reading(MeterName::Rusage, Whose::Threads, &counts)
+        reading(MeterName::Rusage, CountOwner::Threads, &counts)
     };
     let netstat = |segments, packets, octets| {
         let counts = [
@@ -73,7 +73,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::IpPacketsSent, packets),
             (Quantity::IpOctetsSent, octets),
         ];
-        reading(MeterName::Netstat, Whose::Namespace, &counts)
+        reading(MeterName::Netstat, CountOwner::Namespace, &counts)
     };
     let tcp_info = |all, data, (received, data_received): (u64, u64), retransmitted, bytes| {
         let counts = [
@@ -84,7 +84,7 @@ fn stream(bed: &str) -> Record {
             (Quantity::ConnSegmentsRetransmitted, retransmitted),
             (Quantity::ConnBytesReceived, bytes),
         ];
-        reading(MeterName::TcpInfo, Whose::Connections, &counts)
+        reading(MeterName::TcpInfo, CountOwner::Connections, &counts)
     };
     let sent = [
         (Quantity::PayloadBytesSent, 1 << 20),
@@ -96,13 +96,17 @@ fn stream(bed: &str) -> Record {
         (Quantity::PayloadBytesReceived, 1 << 20),
         (Quantity::ReceiveCalls, 32),
     ];
-    let tsc = reading(MeterName::Tsc, Whose::Host, &[(Quantity::TscCycles, 5 * S)]);
+    let tsc = reading(
+        MeterName::Tsc,
+        CountOwner::Host,
+        &[(Quantity::TscCycles, 5 * S)],
+    );
     let client = vec![
         proc(0),
         rusage(S / 10, S / 2),
         netstat(800, 20, 1_048_576),
         tcp_info(801, 800, (32, 0), 8, 0),
-        reading(MeterName::Workload, Whose::Workload, &sent),
+        reading(MeterName::Workload, CountOwner::Workload, &sent),
         tsc.clone(),
     ];
     let mut with_payload = tcp_info(40, 0, (800, 800), 0, (1 << 20) + 1024);
@@ -113,7 +117,7 @@ fn stream(bed: &str) -> Record {
         rusage(S / 10, S),
         netstat(40, 40, 2080),
         with_payload,
-        reading(MeterName::Workload, Whose::Workload, &received),
+        reading(MeterName::Workload, CountOwner::Workload, &received),
         tsc,
     ];
     let mut knobs = Knobs::default();
@@ -245,7 +249,7 @@ fn exact(cpu: usize) -> Reading {
     ]);
     Reading {
         counts,
-        ..reading(MeterName::Exact, Whose::Cpu(cpu), &[])
+        ..reading(MeterName::Exact, CountOwner::Cpu(cpu), &[])
     }
 }
 
@@ -256,7 +260,7 @@ fn owned(task: u64, softirq: u64, hardirq: u64) -> Reading {
         (Quantity::HolderSoftirqNs, softirq * MS),
         (Quantity::HolderHardirqNs, hardirq * MS),
     ];
-    reading(MeterName::Exact, Whose::Process, &counts)
+    reading(MeterName::Exact, CountOwner::Process, &counts)
 }
 
 const MS: u64 = S / 1000;
@@ -287,7 +291,9 @@ fn owners_and_what_has_none_are_the_cost_of_all_hosts() {
         ],
     );
     let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
-    server.readings.retain(|one| one.whose != Whose::Process);
+    server
+        .readings
+        .retain(|one| one.whose != CountOwner::Process);
     check(
         &derive(&record),
         &[
@@ -313,7 +319,7 @@ fn our_own_tcp_counts_as_a_namespace_does_and_an_ack_filter_at_its_end() {
     ];
     client
         .readings
-        .push(reading(MeterName::Tcp, Whose::Namespace, &counts));
+        .push(reading(MeterName::Tcp, CountOwner::Namespace, &counts));
     let of_connections = client
         .readings
         .iter_mut()
@@ -326,9 +332,11 @@ fn our_own_tcp_counts_as_a_namespace_does_and_an_ack_filter_at_its_end() {
         (Quantity::AckFilterHeldAcks, 30),
         (Quantity::AckFilterFlushedAcks, 2),
     ];
-    server
-        .readings
-        .push(reading(MeterName::AckFilter, Whose::Namespace, &counts));
+    server.readings.push(reading(
+        MeterName::AckFilter,
+        CountOwner::Namespace,
+        &counts,
+    ));
     check(
         &derive(&record),
         &[
@@ -382,13 +390,14 @@ fn a_cpu_that_both_ends_share_counts_once() {
 fn sums_of_cpus_serve_where_single_ones_are_missing() {
     let mut record = stream("netns");
     for (end, cpu) in [(HostName::CLIENT, 0), (HostName::SERVER, 1)] {
-        record.hosts.get_mut(&end).unwrap().readings[0].whose = Whose::Cpus(vec![cpu]);
+        record.hosts.get_mut(&end).unwrap().readings[0].whose = CountOwner::Cpus(vec![cpu]);
     }
     check(
         &derive(&record),
         &[("cpu_us_per_kib", Some(2.2e6 / 1024.0))],
     );
-    record.hosts.get_mut(&HostName::CLIENT).unwrap().readings[0].whose = Whose::Cpus(vec![0, 7]);
+    record.hosts.get_mut(&HostName::CLIENT).unwrap().readings[0].whose =
+        CountOwner::Cpus(vec![0, 7]);
     check(
         &derive(&record),
         &[
@@ -452,7 +461,7 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
         ]);
         let all: Vec<(Quantity, u64)> = counts.into_iter().collect();
         end.readings
-            .push(reading(MeterName::Exact, Whose::Cpu(cpu), &all));
+            .push(reading(MeterName::Exact, CountOwner::Cpu(cpu), &all));
     }
     check(
         &derive(&record),
@@ -499,7 +508,7 @@ fn super_segments_tails_acks_and_drains_are_the_senders_own() {
         (HostName::CLIENT, counts(1, 1)),
         (HostName::SERVER, counts(0, 0)),
     ] {
-        let reading = reading(MeterName::Segments, Whose::Namespace, &counts);
+        let reading = reading(MeterName::Segments, CountOwner::Namespace, &counts);
         record.hosts.get_mut(&end).unwrap().readings.push(reading);
     }
     check(
@@ -533,7 +542,7 @@ fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
         let mut host = from.clone();
         host.machine = machine.into();
         host.cpus = vec![cpu];
-        host.readings[0].whose = Whose::Cpu(cpu);
+        host.readings[0].whose = CountOwner::Cpu(cpu);
         host
     };
     let froms = [client, client, &pair.hosts[&HostName::SERVER]];
@@ -583,7 +592,7 @@ fn a_host_that_forwards_has_cpu_and_packets_and_no_part_in_the_work() {
         .readings
         .retain(|reading| [MeterName::Proc, MeterName::Netstat].contains(&reading.meter));
     relay.cpus = vec![2];
-    relay.readings[0].whose = Whose::Cpu(2);
+    relay.readings[0].whose = CountOwner::Cpu(2);
     record.hosts.insert(HostName::RELAY, relay);
     let kib = 1024.0;
     check(

@@ -1,4 +1,4 @@
-use tcpcost_counts::{MeterName, Quantity, Reading, Whose};
+use tcpcost_counts::{CountOwner, MeterName, Quantity, Reading};
 use tcpcost_study::{
     Host, HostRecord, Knobs, Outcome, Reach, SCHEMA_VERSION, StackKind, round, rounds,
 };
@@ -34,12 +34,12 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
             readings: vec![
                 reading(
                     MeterName::Workload,
-                    Whose::Workload,
+                    CountOwner::Workload,
                     &[(Quantity::PayloadBytesReceived, bytes)],
                 ),
                 reading(
                     MeterName::TcpInfo,
-                    Whose::Connections,
+                    CountOwner::Connections,
                     &[
                         (Quantity::ConnDataSegmentsSent, 1000),
                         (Quantity::ConnSegmentsRetransmitted, again),

@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
     Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, ClockOffset,
-    ClockOffsets, Counts, Environment, HostName, HostRecord, Machine, MeterName, Opening, Outcome,
-    Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass, Topology, Value,
-    Warning, WarningCode, Whose, WorkloadKind,
+    ClockOffsets, CountOwner, Counts, Environment, HostName, HostRecord, Machine, MeterName,
+    Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass,
+    Topology, Value, Warning, WarningCode, WorkloadKind,
 };
 use tcpcost_testbed::Random;
 
@@ -106,7 +106,7 @@ fn capture(record: &mut Record) {
         };
         of.readings.push(Reading {
             meter: MeterName::Trace,
-            whose: Whose::Connections,
+            whose: CountOwner::Connections,
             duration_ns: 100_000_000,
             counts: Counts::from([
                 (Q::DataWireSegmentsSent, 1200),
@@ -356,7 +356,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
     }
     for end in HostName::PAIR {
         let this = usize::from(end == HostName::SERVER);
-        let reading = |meter, whose: Whose, counts: Counts| Reading {
+        let reading = |meter, whose: CountOwner, counts: Counts| Reading {
             meter,
             whose,
             duration_ns: record.interval_ns,
@@ -367,19 +367,23 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
             if !apart && end == HostName::SERVER || apart && *cpu != this {
                 continue;
             }
-            readings.push(reading(MeterName::Proc, Whose::Cpu(*cpu), counts.clone()));
+            readings.push(reading(
+                MeterName::Proc,
+                CountOwner::Cpu(*cpu),
+                counts.clone(),
+            ));
         }
         if !apart && end == HostName::SERVER {
             readings.push(reading(
                 MeterName::Proc,
-                Whose::Cpu(1),
+                CountOwner::Cpu(1),
                 proc_of[1].1.clone(),
             ));
         }
         let task_ns = proc_of[this].2;
         readings.push(reading(
             MeterName::Rusage,
-            Whose::Threads,
+            CountOwner::Threads,
             Counts::from([
                 (Q::TaskUserNs, (task_ns * 0.08) as u64),
                 (Q::TaskSystemNs, (task_ns * 0.92) as u64),
@@ -393,7 +397,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         let tsc_hz = 2.5e9;
         readings.push(reading(
             MeterName::Tsc,
-            Whose::Host,
+            CountOwner::Host,
             Counts::from([(Q::TscCycles, (tsc_hz * seconds) as u64)]),
         ));
         let total = (units * unit_kib * 1024.0) as u64;
@@ -421,7 +425,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
             workload.insert(Q::ZerocopyCompletions, units as u64);
             workload.insert(Q::ZerocopyCopied, units as u64);
         }
-        readings.push(reading(MeterName::Workload, Whose::Workload, workload));
+        readings.push(reading(MeterName::Workload, CountOwner::Workload, workload));
         let segments = |bytes: u64| {
             if kind.has_transactions() {
                 units as u64
@@ -441,7 +445,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         } + acks_out;
         readings.push(reading(
             MeterName::Netstat,
-            Whose::Namespace,
+            CountOwner::Namespace,
             Counts::from([
                 (Q::IpPacketsSent, packets_out),
                 (Q::IpOctetsSent, sent + 52 * packets_out),
@@ -451,7 +455,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         ));
         readings.push(reading(
             MeterName::TcpInfo,
-            Whose::Connections,
+            CountOwner::Connections,
             Counts::from([
                 (Q::ConnSegmentsSent, segments_out),
                 (Q::ConnDataSegmentsSent, data_out),

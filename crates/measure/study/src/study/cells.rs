@@ -7,12 +7,12 @@ use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::parse::{Section, StudyError, set};
-use tcpcost_knobs::{Group, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
+use tcpcost_knobs::{FileTable, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
 /// it.
 #[derive(Default)]
-pub(super) struct Base {
+pub(super) struct CommonKnobs {
     pub(super) knobs: Knobs,
     pub(super) places: Vec<KnobPlace>,
 }
@@ -26,7 +26,7 @@ pub(super) struct KnobPlace {
     pub(super) span: Range<usize>,
 }
 
-impl Base {
+impl CommonKnobs {
     /// Names of the groups of connections.
     pub(super) fn group_names(&self) -> BTreeSet<HostName> {
         self.knobs.group_names()
@@ -34,11 +34,11 @@ impl Base {
 }
 
 /// Knobs that are common to all cells and have applied to no cell so far.
-pub(super) struct Useless(BTreeMap<String, Option<Unmet>>);
+pub(super) struct UnusedKnobs(BTreeMap<String, Option<Unmet>>);
 
-impl Useless {
-    pub(super) fn of(common: &Knobs) -> Useless {
-        Useless(common.iter().map(|(name, _)| (name.into(), None)).collect())
+impl UnusedKnobs {
+    pub(super) fn of(common: &Knobs) -> UnusedKnobs {
+        UnusedKnobs(common.iter().map(|(name, _)| (name.into(), None)).collect())
     }
 
     /// Returns the knobs of a cell without the common ones that do not apply to it.
@@ -69,18 +69,18 @@ impl Useless {
 
 /// Reads `[workload]` or `[bed]`, with a table for each host or set of hosts, such as
 /// `[bed.client]`, and `[bed.sysctl]` inside.
-pub(super) fn knobs_of_group(
+pub(super) fn knobs_of_table(
     mut section: Section<'_>,
-    group: Group,
+    table: FileTable,
     prefix: &str,
-    base: &mut Base,
+    base: &mut CommonKnobs,
 ) -> Result<(), StudyError> {
-    if group == Group::Bed {
+    if table == FileTable::Bed {
         if prefix.is_empty() {
             let is_host = |key: &String| key != "sysctl" && key.parse::<HostName>().is_ok();
             for host in section.tables().into_iter().filter(is_host) {
                 if let Some(inner) = section.section(&host)? {
-                    knobs_of_group(inner, Group::Bed, &format!("{host}."), base)?;
+                    knobs_of_table(inner, FileTable::Bed, &format!("{host}."), base)?;
                 }
             }
         }
@@ -100,9 +100,9 @@ pub(super) fn knobs_of_group(
     for (key, span, value) in section.rest() {
         let here = KNOBS
             .iter()
-            .filter(|knob| knob.group == group && (prefix.is_empty() || knob.per_end));
+            .filter(|knob| knob.table == table && (prefix.is_empty() || knob.per_end));
         // `"clients.mtu"` next to `clients`, which is a knob; and old names of knobs.
-        let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.group == group);
+        let is_full = key.contains('.') && find_full(&key).is_some_and(|knob| knob.table == table);
         if prefix.is_empty() && (is_full || new_name(&key) != key) {
             set(&section, &mut base.knobs, &key, &key, value, span.clone())?;
             base.places.push(KnobPlace {
@@ -125,10 +125,12 @@ pub(super) fn knobs_of_group(
             None => {
                 let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
                 let hint = match (elsewhere, instead(&key, here.map(|knob| knob.key))) {
-                    (Some(knob), _) if knob.group == group => {
+                    (Some(knob), _) if knob.table == table => {
                         "all hosts share it: set it in [bed]".to_string()
                     }
-                    (Some(_), _) if group == Group::Bed => "it belongs in [workload]".to_string(),
+                    (Some(_), _) if table == FileTable::Bed => {
+                        "it belongs in [workload]".to_string()
+                    }
                     (Some(_), _) => "it belongs in [bed]".to_string(),
                     (None, Some(instead)) => format!("no such knob here; {instead}"),
                     (None, None) => {
@@ -148,7 +150,7 @@ const CELLS_MAX: usize = 10_000;
 
 /// Knobs that cells set, as `[[cells]]` and `[vary]` have them.
 #[derive(Default)]
-struct Asked {
+struct CellKnobs {
     /// Name and knobs of each of `[[cells]]`.
     explicit: Vec<(String, Knobs)>,
     /// Values of each knob of `[vary]`.
@@ -158,7 +160,7 @@ struct Asked {
     places: Vec<KnobPlace>,
 }
 
-impl Asked {
+impl CellKnobs {
     fn add_place(&mut self, section: &Section<'_>, key: &str, span: Range<usize>) {
         let knob = new_name(key).to_string();
         if !self.vary.contains(&knob) {
@@ -239,9 +241,9 @@ impl Asked {
 pub(super) fn cells(
     top: &mut Section<'_>,
     study: &str,
-    base: &Base,
+    base: &CommonKnobs,
 ) -> Result<(Vec<Cell>, Vec<String>), StudyError> {
-    let mut asked = Asked::default();
+    let mut asked = CellKnobs::default();
     asked.take_explicit(top)?;
     asked.take_axes(top)?;
     let wrong = |top: &Section<'_>, places: &[KnobPlace], unmet: &Unmet, of: &str| {
@@ -252,7 +254,7 @@ pub(super) fn cells(
         });
         top.error(span, key, format!("{}{of}", unmet.reason))
     };
-    let mut useless = Useless::of(&base.knobs);
+    let mut unused = UnusedKnobs::of(&base.knobs);
     let mut cells: Vec<Cell> = Vec::new();
     for (name, own) in &asked.explicit {
         for varied in asked.combinations() {
@@ -267,7 +269,7 @@ pub(super) fn cells(
             // Knobs that the cell itself sets are not common, even if the values are the same.
             let mut common = base.knobs.clone();
             own.iter().for_each(|(name, _)| common.remove(name));
-            let knobs = useless
+            let knobs = unused
                 .fit(base.knobs.with(&own), &common)
                 .map_err(|unmet| {
                     wrong(top, &asked.places, &unmet, &format!(" (cell \"{name}\")"))
@@ -281,7 +283,7 @@ pub(super) fn cells(
             });
         }
     }
-    if let Some(unmet) = useless.first() {
+    if let Some(unmet) = unused.first() {
         return Err(wrong(top, &[], &unmet, ""));
     }
     let mut names = BTreeSet::new();

@@ -4,10 +4,10 @@
 use crate::parse::{Section, StudyError, required, set};
 use tcpcost_knobs::{HostName, KNOBS, Value, instead};
 
-use super::cells::{Base, KnobPlace};
+use super::cells::{CommonKnobs, KnobPlace};
 
 /// Reads one `[[group]]`.
-pub(super) fn group(mut section: Section<'_>, base: &mut Base) -> Result<(), StudyError> {
+pub(super) fn group(mut section: Section<'_>, base: &mut CommonKnobs) -> Result<(), StudyError> {
     let name = section.text("name", str::parse::<HostName>)?;
     let start = section.start();
     let name = required(&section, "name", name)?;

@@ -8,9 +8,9 @@ use toml::de::DeValue;
 
 use crate::parse::{Section, StudyError};
 use crate::raw::{Raw, raw};
-use tcpcost_knobs::{Group, HostName, KNOBS, Reach};
+use tcpcost_knobs::{FileTable, HostName, KNOBS, Reach};
 
-use super::cells::{Base, KnobPlace};
+use super::cells::{CommonKnobs, KnobPlace};
 
 /// Reads `[hosts]`. Returns the hosts that stand for all nodes of a job, if the key is `"*"`.
 ///
@@ -18,7 +18,7 @@ use super::cells::{Base, KnobPlace};
 /// advance with it.
 pub(super) fn hosts(
     mut section: Section<'_>,
-    base: &mut Base,
+    base: &mut CommonKnobs,
 ) -> Result<Option<[HostName; 2]>, StudyError> {
     let mut every_node = false;
     let entries = section.rest();
@@ -69,7 +69,7 @@ pub(super) fn hosts(
             }
             for (knob, value) in &settings {
                 let row = KNOBS.iter().find(|row| row.key == knob);
-                if !row.is_some_and(|row| row.per_end && row.group == Group::Bed) {
+                if !row.is_some_and(|row| row.per_end && row.table == FileTable::Bed) {
                     return Err(wrong(format!(
                         "{knob} is no knob of a host; `tcpcost study knobs` lists them"
                     )));

@@ -10,7 +10,7 @@ use tcpcost_counts::printable;
 
 /// Error with its place.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct ProfileError {
     /// Line, from 1.
     pub(super) line: usize,
     /// Name of the element, attribute or option. Empty for a place without a name.
@@ -18,9 +18,9 @@ pub(super) struct Wrong {
     pub(super) what: String,
 }
 
-impl Wrong {
-    pub(super) fn new(line: usize, name: &str, what: impl Into<String>) -> Wrong {
-        Wrong {
+impl ProfileError {
+    pub(super) fn new(line: usize, name: &str, what: impl Into<String>) -> ProfileError {
+        ProfileError {
             line,
             name: shown(name),
             what: what.into(),
@@ -76,10 +76,10 @@ impl Attribute {
 const DEPTH_MAX: usize = 8;
 
 /// Parses a text to its outermost element.
-pub(super) fn read(text: &str) -> Result<Element, Wrong> {
+pub(super) fn read(text: &str) -> Result<Element, ProfileError> {
     let lines = Lines(text);
     if let Some(at) = text.find('\0') {
-        return Err(Wrong::new(lines.at(at), "", "a NUL byte: no XML"));
+        return Err(ProfileError::new(lines.at(at), "", "a NUL byte: no XML"));
     }
     let mut reader = Reader::from_str(text);
     // Elements that are open, the outermost first.
@@ -92,11 +92,11 @@ pub(super) fn read(text: &str) -> Result<Element, Wrong> {
             malformed(line, &error)
         })?;
         let line = lines.at(at);
-        let wrong = |what: &str| Err(Wrong::new(line, "", what));
+        let wrong = |what: &str| Err(ProfileError::new(line, "", what));
         match event {
             Event::Start(tag) | Event::Empty(tag) if open.len() >= DEPTH_MAX => {
                 let name = String::from_utf8_lossy(tag.name().into_inner()).into_owned();
-                return Err(Wrong::new(
+                return Err(ProfileError::new(
                     line,
                     &name,
                     "elements inside each other too deep",
@@ -122,7 +122,7 @@ pub(super) fn read(text: &str) -> Result<Element, Wrong> {
                 {
                     let before = text.find(word).unwrap_or(0);
                     let line = lines.at(at + before);
-                    return Err(Wrong::new(
+                    return Err(ProfileError::new(
                         line,
                         word,
                         "text between the elements: a profile has none",
@@ -142,24 +142,28 @@ pub(super) fn read(text: &str) -> Result<Element, Wrong> {
     }
     if let Some(left) = open.last() {
         let what = format!("no closing tag: </{}> is missing", shown(&left.name));
-        return Err(Wrong::new(left.line, &left.name, what));
+        return Err(ProfileError::new(left.line, &left.name, what));
     }
-    root.ok_or_else(|| Wrong::new(1, "", "no profile: expected <profile> with groups in it"))
+    root.ok_or_else(|| ProfileError::new(1, "", "no profile: expected <profile> with groups in it"))
 }
 
-fn close(done: Element, open: &mut [Element], root: &mut Option<Element>) -> Result<(), Wrong> {
+fn close(
+    done: Element,
+    open: &mut [Element],
+    root: &mut Option<Element>,
+) -> Result<(), ProfileError> {
     match open.last_mut() {
         Some(parent) => parent.children.push(done),
         None if root.is_some() => {
             let what = "a second element after the profile: only one profile per file";
-            return Err(Wrong::new(done.line, &done.name, what));
+            return Err(ProfileError::new(done.line, &done.name, what));
         }
         None => *root = Some(done),
     }
     Ok(())
 }
 
-fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element, Wrong> {
+fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element, ProfileError> {
     let name = String::from_utf8_lossy(tag.name().into_inner()).into_owned();
     let line = lines.at(at);
     let mut attributes = Vec::new();
@@ -174,7 +178,7 @@ fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element
                 AttrError::ExpectedQuote(place, _) => (place, "a value without its closing quote"),
                 AttrError::Duplicated(place, _) => (place, "an attribute twice"),
             };
-            Wrong::new(lines.at(inside + place), &name, what)
+            ProfileError::new(lines.at(inside + place), &name, what)
         })?;
         let key = String::from_utf8_lossy(attribute.key.into_inner()).into_owned();
         let value = String::from_utf8_lossy(&attribute.value).into_owned();
@@ -183,8 +187,9 @@ fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element
         for word in value.split_ascii_whitespace() {
             let within = word.as_ptr() as usize - value.as_ptr() as usize;
             let line = lines.at(start + within);
-            let text = unescape(word)
-                .map_err(|_| Wrong::new(line, word, "an entity that is none of XML's own five"))?;
+            let text = unescape(word).map_err(|_| {
+                ProfileError::new(line, word, "an entity that is none of XML's own five")
+            })?;
             words.push(Word {
                 text: text.into_owned(),
                 line,
@@ -204,7 +209,7 @@ fn element(tag: &BytesStart<'_>, at: usize, lines: &Lines<'_>) -> Result<Element
     })
 }
 
-fn malformed(line: usize, error: &Error) -> Wrong {
+fn malformed(line: usize, error: &Error) -> ProfileError {
     let what = match error {
         Error::Syntax(SyntaxError::UnclosedTag) => "a tag without its closing >".to_string(),
         Error::Syntax(SyntaxError::UnclosedComment) => "a comment without its end -->".to_string(),
@@ -226,7 +231,7 @@ fn malformed(line: usize, error: &Error) -> Wrong {
         }
         error => format!("no XML: {}", shown(&error.to_string())),
     };
-    Wrong::new(line, "", what)
+    ProfileError::new(line, "", what)
 }
 
 fn position(at: u64) -> usize {

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Attribute, Element, Word, Wrong};
+use super::element::{Attribute, Element, ProfileError, Word};
 use super::number::{time, whole};
-use super::rows::{self, Is, UperfHandling};
+use super::rows::{self, UperfHandling, WordKind};
 use tcpcost_knobs::{MessageSize, Program};
 
 /// Difference from uperf, at a line.
@@ -96,7 +96,7 @@ impl Profile {
     pub(super) fn read(
         root: &Element,
         surroundings: &UperfSurroundings<'_>,
-    ) -> Result<Profile, Wrong> {
+    ) -> Result<Profile, ProfileError> {
         let mut reader = Reader {
             surroundings,
             notes: Vec::new(),
@@ -105,7 +105,11 @@ impl Profile {
         element(root, "profile")?;
         let mut name = String::new();
         for attribute in &root.attributes {
-            word(Is::Attribute("profile"), &attribute.name, attribute.line)?;
+            word(
+                WordKind::Attribute("profile"),
+                &attribute.name,
+                attribute.line,
+            )?;
             name = attribute.text();
         }
         let mut groups = Vec::new();
@@ -114,7 +118,7 @@ impl Profile {
             groups.push(reader.group(child)?);
         }
         if groups.is_empty() {
-            return Err(Wrong::new(
+            return Err(ProfileError::new(
                 root.line,
                 &root.name,
                 "no group in it: nothing to do",
@@ -129,17 +133,17 @@ impl Profile {
 }
 
 /// Refuses an element other than the expected one.
-fn element(found: &Element, expected: &str) -> Result<(), Wrong> {
-    word(Is::Element, &found.name, found.line)?;
+fn element(found: &Element, expected: &str) -> Result<(), ProfileError> {
+    word(WordKind::Element, &found.name, found.line)?;
     if found.name.eq_ignore_ascii_case(expected) {
         return Ok(());
     }
     let what = format!("found where <{expected}> is expected");
-    Err(Wrong::new(found.line, &found.name, what))
+    Err(ProfileError::new(found.line, &found.name, what))
 }
 
-fn word(is: Is, name: &str, line: usize) -> Result<&'static rows::UperfRow, Wrong> {
-    rows::find(is, name, line, name)
+fn word(kind: WordKind, name: &str, line: usize) -> Result<&'static rows::UperfRow, ProfileError> {
+    rows::find(kind, name, line, name)
 }
 
 struct Reader<'a> {
@@ -156,10 +160,14 @@ impl Reader<'_> {
         }
     }
 
-    fn group(&mut self, of: &Element) -> Result<Group, Wrong> {
+    fn group(&mut self, of: &Element) -> Result<Group, ProfileError> {
         let (mut name, mut threads) = (None, None);
         for attribute in &of.attributes {
-            let row = word(Is::Attribute("group"), &attribute.name, attribute.line)?;
+            let row = word(
+                WordKind::Attribute("group"),
+                &attribute.name,
+                attribute.line,
+            )?;
             match row.name {
                 "name" => name = Some(attribute.text()),
                 key => {
@@ -173,11 +181,11 @@ impl Reader<'_> {
         }
         let Some(threads) = threads else {
             let what = "no nthreads and no nprocs: nothing would run";
-            return Err(Wrong::new(of.line, &of.name, what));
+            return Err(ProfileError::new(of.line, &of.name, what));
         };
         if !(1..=30_000).contains(&threads) {
             let what = format!("nthreads {threads}: expected 1 to 30000");
-            return Err(Wrong::new(of.line, &of.name, what));
+            return Err(ProfileError::new(of.line, &of.name, what));
         }
         let mut transactions = Vec::new();
         for child in &of.children {
@@ -192,7 +200,7 @@ impl Reader<'_> {
         })
     }
 
-    fn transaction(&mut self, of: &Element) -> Result<Transaction, Wrong> {
+    fn transaction(&mut self, of: &Element) -> Result<Transaction, ProfileError> {
         let mut transaction = Transaction {
             line: of.line,
             iterations: 1,
@@ -202,7 +210,7 @@ impl Reader<'_> {
         };
         for attribute in &of.attributes {
             let row = word(
-                Is::Attribute("transaction"),
+                WordKind::Attribute("transaction"),
                 &attribute.name,
                 attribute.line,
             )?;
@@ -210,14 +218,14 @@ impl Reader<'_> {
                 "iterations" => transaction.iterations = self.number(attribute)?,
                 "duration" => {
                     let time = time(&self.value(attribute)?.text);
-                    let wrong = |what| Wrong::new(attribute.line, &attribute.name, what);
+                    let wrong = |what| ProfileError::new(attribute.line, &attribute.name, what);
                     transaction.duration = Some(time.map_err(wrong)?);
                 }
                 _ => {
                     let rate = self.number(attribute)?;
                     if rate == 0 {
                         let what = "expected a number from 1";
-                        return Err(Wrong::new(attribute.line, &attribute.name, what));
+                        return Err(ProfileError::new(attribute.line, &attribute.name, what));
                     }
                     transaction.rate = Some(rate);
                 }
@@ -228,21 +236,25 @@ impl Reader<'_> {
             self.flowops += 1;
             if self.flowops > FLOWOPS_MAX {
                 let what = format!("more than {FLOWOPS_MAX} flowops");
-                return Err(Wrong::new(child.line, &child.name, what));
+                return Err(ProfileError::new(child.line, &child.name, what));
             }
             transaction.flowops.push(self.flowop(child)?);
         }
         Ok(transaction)
     }
 
-    fn flowop(&mut self, of: &Element) -> Result<Flowop, Wrong> {
+    fn flowop(&mut self, of: &Element) -> Result<Flowop, ProfileError> {
         if let Some(child) = of.children.first() {
             let what = "found in a flowop, which must be empty";
-            return Err(Wrong::new(child.line, &child.name, what));
+            return Err(ProfileError::new(child.line, &child.name, what));
         }
         let (mut kind, mut options) = (None, None);
         for attribute in &of.attributes {
-            let row = word(Is::Attribute("flowop"), &attribute.name, attribute.line)?;
+            let row = word(
+                WordKind::Attribute("flowop"),
+                &attribute.name,
+                attribute.line,
+            )?;
             match row.name {
                 "type" => {
                     let value = self.value(attribute)?;
@@ -251,7 +263,8 @@ impl Reader<'_> {
                 _ => options = Some(attribute),
             }
         }
-        let kind = kind.ok_or_else(|| Wrong::new(of.line, &of.name, "no type: which flowop?"))?;
+        let kind =
+            kind.ok_or_else(|| ProfileError::new(of.line, &of.name, "no type: which flowop?"))?;
         Ok(Flowop {
             line: of.line,
             kind,
@@ -259,7 +272,7 @@ impl Reader<'_> {
         })
     }
 
-    fn options(&mut self, of: Option<&Attribute>, kind: Kind) -> Result<Options, Wrong> {
+    fn options(&mut self, of: Option<&Attribute>, kind: Kind) -> Result<Options, ProfileError> {
         let mut options = Options {
             size: None,
             read_bytes: None,
@@ -281,13 +294,18 @@ impl Reader<'_> {
         Ok(options)
     }
 
-    fn option(&mut self, one: &Word, kind: Kind, options: &mut Options) -> Result<(), Wrong> {
+    fn option(
+        &mut self,
+        one: &Word,
+        kind: Kind,
+        options: &mut Options,
+    ) -> Result<(), ProfileError> {
         let (key, value) = match one.text.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (one.text.as_str(), None),
         };
-        let row = word(Is::Option, key, one.line)?;
-        let wrong = |what: &str| Wrong::new(one.line, row.name, what);
+        let row = word(WordKind::Option, key, one.line)?;
+        let wrong = |what: &str| ProfileError::new(one.line, row.name, what);
         match (row.name, value) {
             ("tcp_nodelay", _) => options.nodelay = true,
             ("busy", _) => options.is_busy = true,
@@ -311,7 +329,7 @@ impl Reader<'_> {
                     "remotehost" => options.host = Some(value),
                     "protocol" => {
                         let name = format!("protocol {}", value.shown);
-                        rows::find(Is::Protocol, &value.text, one.line, &name)?;
+                        rows::find(WordKind::Protocol, &value.text, one.line, &name)?;
                     }
                     "wndsz" => {
                         let window = value.bytes(row.name, &value.text)?;
@@ -345,11 +363,11 @@ impl Reader<'_> {
     }
 
     /// Value of an attribute; if it begins with `$`, the value of a variable.
-    fn value(&self, of: &Attribute) -> Result<Value, Wrong> {
+    fn value(&self, of: &Attribute) -> Result<Value, ProfileError> {
         self.expanded(&of.text(), of.line)
     }
 
-    fn expanded(&self, value: &str, line: usize) -> Result<Value, Wrong> {
+    fn expanded(&self, value: &str, line: usize) -> Result<Value, ProfileError> {
         let given = |text: String| Value {
             text,
             shown: super::element::shown(value),
@@ -362,26 +380,28 @@ impl Reader<'_> {
         // uperf converts the whole file to lower case.
         let found = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
         match found.filter(|value| !value.is_empty()) {
-            Some(value) if value.contains('\0') => {
-                Err(Wrong::new(line, &format!("${name}"), "a NUL byte in it"))
-            }
+            Some(value) if value.contains('\0') => Err(ProfileError::new(
+                line,
+                &format!("${name}"),
+                "a NUL byte in it",
+            )),
             Some(value) => Ok(given(value)),
             None => {
                 let name = super::element::shown(name);
                 let what =
                     format!("the environment has no such variable: {name}=... tcpcost run ...");
-                Err(Wrong::new(line, &format!("${name}"), what))
+                Err(ProfileError::new(line, &format!("${name}"), what))
             }
         }
     }
 
-    fn number(&self, of: &Attribute) -> Result<u32, Wrong> {
+    fn number(&self, of: &Attribute) -> Result<u32, ProfileError> {
         self.value(of)?.count(&of.name)
     }
 }
 
-fn kind_of(value: &Value) -> Result<Kind, Wrong> {
-    let row = rows::find(Is::Flowop, &value.text, value.line, &value.shown)?;
+fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
+    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
     Ok(match row.name {
         "connect" => Kind::Connect,
         "accept" => Kind::Accept,
@@ -397,16 +417,16 @@ fn kind_of(value: &Value) -> Result<Kind, Wrong> {
 
 impl Value {
     /// Creates the error that this is no value of the option or attribute `name`.
-    fn wrong(&self, name: &str, what: &str) -> Wrong {
-        Wrong::new(self.line, name, format!("{}: {what}", self.shown))
+    fn wrong(&self, name: &str, what: &str) -> ProfileError {
+        ProfileError::new(self.line, name, format!("{}: {what}", self.shown))
     }
 
-    fn count(&self, name: &str) -> Result<u32, Wrong> {
+    fn count(&self, name: &str) -> Result<u32, ProfileError> {
         whole(&self.text).map_err(|what| self.wrong(name, what))
     }
 
     /// Parses a size that a message may have, bytes. `text`: the value or a part of it.
-    fn bytes(&self, name: &str, text: &str) -> Result<u32, Wrong> {
+    fn bytes(&self, name: &str, text: &str) -> Result<u32, ProfileError> {
         let most = Program::MESSAGE_MAX;
         match whole(text) {
             Ok(bytes @ 1..) if bytes <= most => Ok(bytes),
@@ -415,7 +435,7 @@ impl Value {
         }
     }
 
-    fn size(&self, name: &str) -> Result<MessageSize, Wrong> {
+    fn size(&self, name: &str) -> Result<MessageSize, ProfileError> {
         let lower = self.text.to_ascii_lowercase();
         let Some(two) = lower.strip_prefix("rand(") else {
             return self.bytes(name, &self.text).map(MessageSize::exactly);

@@ -1,7 +1,7 @@
 //! Words of uperf's language, one row each: honoured, without effect, or refused. The reader
 //! refuses a word without a row, and docs/fronts.md contains the table.
 
-use super::element::Wrong;
+use super::element::ProfileError;
 use tcpcost_knobs::nearest;
 
 /// Handling of a word.
@@ -17,7 +17,7 @@ pub enum UperfHandling {
 
 /// Kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Is {
+pub(super) enum WordKind {
     Element,
     Attribute(&'static str),
     Flowop,
@@ -28,7 +28,7 @@ pub(super) enum Is {
 /// Word of the language.
 #[derive(Debug, Clone, Copy)]
 pub struct UperfRow {
-    pub(super) is: Is,
+    pub(super) kind: WordKind,
     /// Name of the word.
     pub name: &'static str,
     /// Handling of the word.
@@ -40,12 +40,12 @@ pub struct UperfRow {
 impl UperfRow {
     /// Kind of the word as text: `option`, `attribute of group`.
     pub fn kind(&self) -> String {
-        match self.is {
-            Is::Element => "element".to_string(),
-            Is::Attribute(of) => format!("attribute of {of}"),
-            Is::Flowop => "flowop".to_string(),
-            Is::Option => "option".to_string(),
-            Is::Protocol => "protocol".to_string(),
+        match self.kind {
+            WordKind::Element => "element".to_string(),
+            WordKind::Attribute(of) => format!("attribute of {of}"),
+            WordKind::Flowop => "flowop".to_string(),
+            WordKind::Option => "option".to_string(),
+            WordKind::Protocol => "protocol".to_string(),
         }
     }
 }
@@ -53,27 +53,27 @@ impl UperfRow {
 /// Row of a word, in upper or lower case. The error is for an unknown or a refused word: it has
 /// the place `line` and the name `shown`.
 pub(super) fn find(
-    is: Is,
+    kind: WordKind,
     name: &str,
     line: usize,
     shown: &str,
-) -> Result<&'static UperfRow, Wrong> {
-    let wrong = |what: String| Err(Wrong::new(line, shown, what));
+) -> Result<&'static UperfRow, ProfileError> {
+    let wrong = |what: String| Err(ProfileError::new(line, shown, what));
     let lower = name.to_ascii_lowercase();
-    let here = ROWS.iter().filter(|row| row.is == is);
+    let here = ROWS.iter().filter(|row| row.kind == kind);
     if let Some(row) = here.clone().find(|row| row.name == lower) {
         return match row.handling {
             UperfHandling::Refused => wrong(row.here.to_string()),
             _ => Ok(row),
         };
     }
-    let what = match is {
-        Is::Option if lower.starts_with("sctp_") => return wrong(SCTP.to_string()),
-        Is::Element => "no such element of a profile".to_string(),
-        Is::Attribute(of) => format!("no such attribute of {of}"),
-        Is::Flowop => "no such flowop".to_string(),
-        Is::Option => "no such option".to_string(),
-        Is::Protocol => "no such protocol: there is tcp".to_string(),
+    let what = match kind {
+        WordKind::Option if lower.starts_with("sctp_") => return wrong(SCTP.to_string()),
+        WordKind::Element => "no such element of a profile".to_string(),
+        WordKind::Attribute(of) => format!("no such attribute of {of}"),
+        WordKind::Flowop => "no such flowop".to_string(),
+        WordKind::Option => "no such option".to_string(),
+        WordKind::Protocol => "no such protocol: there is tcp".to_string(),
     };
     wrong(match nearest(&lower, here.map(|row| row.name)) {
         Some(near) => format!("{what}; nearest is \"{near}\""),
@@ -108,28 +108,33 @@ pub(super) fn all() -> impl Iterator<Item = &'static UperfRow> {
 
 const SCTP: &str = "belongs to SCTP, and tcpcost measures TCP";
 
-const fn row(handling: UperfHandling, is: Is, name: &'static str, here: &'static str) -> UperfRow {
+const fn row(
+    handling: UperfHandling,
+    kind: WordKind,
+    name: &'static str,
+    here: &'static str,
+) -> UperfRow {
     UperfRow {
-        is,
+        kind,
         name,
         handling,
         here,
     }
 }
 
-const fn honoured(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    row(UperfHandling::Honoured, is, name, here)
+const fn honoured(kind: WordKind, name: &'static str, here: &'static str) -> UperfRow {
+    row(UperfHandling::Honoured, kind, name, here)
 }
 
-const fn no_effect(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    row(UperfHandling::NoEffect, is, name, here)
+const fn no_effect(kind: WordKind, name: &'static str, here: &'static str) -> UperfRow {
+    row(UperfHandling::NoEffect, kind, name, here)
 }
 
-const fn refused(is: Is, name: &'static str, here: &'static str) -> UperfRow {
-    row(UperfHandling::Refused, is, name, here)
+const fn refused(kind: WordKind, name: &'static str, here: &'static str) -> UperfRow {
+    row(UperfHandling::Refused, kind, name, here)
 }
 
-use Is::{Attribute, Element, Flowop, Option as Opt, Protocol};
+use WordKind::{Attribute, Element, Flowop, Option as Opt, Protocol};
 
 const ROWS: &[UperfRow] = &[
     honoured(Element, "profile", "the study"),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::Wrong;
+use super::element::ProfileError;
 use super::profile::{self, Flowop, Kind, Note, Profile, Transaction, Value};
 use crate::topology::Topology;
 use tcpcost_knobs::{
@@ -51,7 +51,7 @@ pub(super) struct Sockets {
 pub(super) fn study(
     profile: &Profile,
     surroundings: &UperfSurroundings<'_>,
-) -> Result<Study, Wrong> {
+) -> Result<Study, ProfileError> {
     let hosts = Hosts::new();
     let mut study = Study {
         groups: Vec::new(),
@@ -62,7 +62,7 @@ pub(super) fn study(
     };
     if let Some(group) = profile.groups.get(Knobs::GROUPS_MAX) {
         let most = Knobs::GROUPS_MAX;
-        return Err(Wrong::new(
+        return Err(ProfileError::new(
             group.line,
             "group",
             format!("{most} are the most"),
@@ -87,7 +87,7 @@ pub(super) fn study(
                     let what = format!(
                         "other options of sockets (wndsz, tcp_nodelay, cc) than in line {at}: all connections of a study have the same"
                     );
-                    return Err(Wrong::new(line, "flowop", what));
+                    return Err(ProfileError::new(line, "flowop", what));
                 }
                 _ => sockets = Some((own, line)),
             }
@@ -96,12 +96,12 @@ pub(super) fn study(
             (Some((own, line)), Some((first, at))) if own != first => {
                 let what =
                     format!("another duration than in line {at}: a trial has one for all groups");
-                return Err(Wrong::new(line, "transaction", what));
+                return Err(ProfileError::new(line, "transaction", what));
             }
             (own, first) => timed = first.or(own),
         }
         let program = Program::new(found.operations)
-            .map_err(|error| Wrong::new(group.line, "group", error.to_string()))?;
+            .map_err(|error| ProfileError::new(group.line, "group", error.to_string()))?;
         let largest = program.largest();
         let largest_sent = largest[0].max(largest[1]).max(1);
         study.sends_files |= program.all().any(is_file);
@@ -164,7 +164,7 @@ fn name(group: &profile::Group, index: usize, groups: usize, before: &[Group]) -
 type Timed = (Duration, usize);
 
 /// Translation of one group.
-struct Found {
+struct TranslatedGroup {
     operations: Vec<Operation>,
     sockets: Vec<(Sockets, usize)>,
     timed: Option<Timed>,
@@ -190,21 +190,21 @@ impl Translation<'_> {
         }
     }
 
-    fn group(&mut self, group: &profile::Group) -> Result<Found, Wrong> {
+    fn group(&mut self, group: &profile::Group) -> Result<TranslatedGroup, ProfileError> {
         let done = |one: &&Transaction| one.iterations > 0 && !one.flowops.is_empty();
         let transactions: Vec<&Transaction> = group.transactions.iter().filter(done).collect();
         let all = || transactions.iter().flat_map(|one| &one.flowops);
         let opened: Vec<&Flowop> = all().filter(|one| opens(one)).collect();
         let Some(first) = opened.first() else {
             let what = "no connect and no accept: there is no connection to use";
-            return Err(Wrong::new(group.line, "group", what));
+            return Err(ProfileError::new(group.line, "group", what));
         };
         if let Some(other) = opened.iter().find(|one| one.kind != first.kind) {
             let what = format!(
                 "accept and connect in one group (line {}): each strand does one of them",
                 first.line
             );
-            return Err(Wrong::new(other.line, "flowop", what));
+            return Err(ProfileError::new(other.line, "flowop", what));
         }
         let mut sockets = Vec::new();
         for one in &opened {
@@ -230,7 +230,7 @@ impl Translation<'_> {
                         "used in the same group as a transaction that connects and disconnects (line {}): only one of them per group",
                         one.line
                     );
-                    return Err(Wrong::new(other.line, "transaction", what));
+                    return Err(ProfileError::new(other.line, "transaction", what));
                 }
                 let timed = one.duration.map(|duration| (duration, one.line));
                 (self.coming_and_going(one)?, timed, one.rate)
@@ -240,7 +240,7 @@ impl Translation<'_> {
                 (operations, timed, None)
             }
         };
-        Ok(Found {
+        Ok(TranslatedGroup {
             operations,
             sockets,
             timed,
@@ -249,9 +249,9 @@ impl Translation<'_> {
     }
 
     /// Checks a connect or an accept, and gives its connection the next number.
-    fn open(&mut self, one: &Flowop) -> Result<(), Wrong> {
+    fn open(&mut self, one: &Flowop) -> Result<(), ProfileError> {
         let options = &one.options;
-        let wrong = |what: &str| Err(Wrong::new(one.line, "flowop", what));
+        let wrong = |what: &str| Err(ProfileError::new(one.line, "flowop", what));
         if options.count != 1 {
             return wrong("opens several connections of one name: give each a conn of its own");
         }
@@ -271,11 +271,11 @@ impl Translation<'_> {
 
     /// Translates a transaction that connects and disconnects to a program that does so again and
     /// again.
-    fn coming_and_going(&mut self, one: &Transaction) -> Result<Vec<Operation>, Wrong> {
+    fn coming_and_going(&mut self, one: &Transaction) -> Result<Vec<Operation>, ProfileError> {
         let mut operations = Vec::new();
         let mut is_closed = false;
         for (index, flowop) in one.flowops.iter().enumerate() {
-            let wrong = |what: &str| Err(Wrong::new(flowop.line, "flowop", what));
+            let wrong = |what: &str| Err(ProfileError::new(flowop.line, "flowop", what));
             if is_closed {
                 return wrong("comes after disconnect: a transaction that connects ends with it");
             }
@@ -304,7 +304,7 @@ impl Translation<'_> {
     fn standing(
         &mut self,
         transactions: &[&Transaction],
-    ) -> Result<(Vec<Operation>, Option<Timed>), Wrong> {
+    ) -> Result<(Vec<Operation>, Option<Timed>), ProfileError> {
         let (mut opened, mut before, mut each) = (Vec::new(), Vec::new(), Vec::new());
         let mut timed: Option<Timed> = None;
         for transaction in transactions {
@@ -317,11 +317,11 @@ impl Translation<'_> {
                         let is_once = transaction.iterations == 1 && transaction.duration.is_none();
                         if !is_once {
                             let what = "opens connections over and over and never closes one";
-                            return Err(Wrong::new(flowop.line, "flowop", what));
+                            return Err(ProfileError::new(flowop.line, "flowop", what));
                         }
                         if !(body.is_empty() && each.is_empty() && before.is_empty()) {
                             let what = "connects when others have been at work: put it first";
-                            return Err(Wrong::new(flowop.line, "flowop", what));
+                            return Err(ProfileError::new(flowop.line, "flowop", what));
                         }
                         opened.extend(self.operations(flowop, true)?);
                     }
@@ -342,7 +342,7 @@ impl Translation<'_> {
                     let what = format!(
                         "a second duration in a group, after line {line}: the other side could not know when it begins; make two profiles of it"
                     );
-                    return Err(Wrong::new(transaction.line, "transaction", what));
+                    return Err(ProfileError::new(transaction.line, "transaction", what));
                 }
                 timed = Some((duration, transaction.line));
                 before.append(&mut each);
@@ -388,9 +388,9 @@ impl Translation<'_> {
     }
 
     /// Translates a flowop. `stands`: true if the connections stay open.
-    fn operations(&mut self, of: &Flowop, stands: bool) -> Result<Vec<Operation>, Wrong> {
+    fn operations(&mut self, of: &Flowop, stands: bool) -> Result<Vec<Operation>, ProfileError> {
         let options = &of.options;
-        let wrong = |what: &str| Wrong::new(of.line, "flowop", what);
+        let wrong = |what: &str| ProfileError::new(of.line, "flowop", what);
         let count = options.count;
         if count == 0 {
             return Ok(Vec::new());
@@ -478,8 +478,8 @@ impl Translation<'_> {
     }
 
     /// Mean size of the files that a flowop sends, bytes.
-    fn file_bytes(&mut self, of: &Flowop) -> Result<u32, Wrong> {
-        let wrong = |line: usize, what: String| Wrong::new(line, "dir", what);
+    fn file_bytes(&mut self, of: &Flowop) -> Result<u32, ProfileError> {
+        let wrong = |line: usize, what: String| ProfileError::new(line, "dir", what);
         let Some(Value { text, shown, line }) = &of.options.folder else {
             return Err(wrong(
                 of.line,
@@ -537,7 +537,7 @@ impl Hosts {
         )
     }
 
-    fn check(&self, host: &Value) -> Result<(), Wrong> {
+    fn check(&self, host: &Value) -> Result<(), ProfileError> {
         let text = host.text.to_ascii_lowercase();
         let is_known = match text.parse::<IpAddr>() {
             Ok(address) => address.is_loopback() || self.0.contains(&address),
@@ -554,6 +554,6 @@ impl Hosts {
             of_bed.join(", ")
         );
         let name = format!("remotehost {}", host.shown);
-        Err(Wrong::new(host.line, &name, what))
+        Err(ProfileError::new(host.line, &name, what))
     }
 }

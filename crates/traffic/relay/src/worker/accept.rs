@@ -1,4 +1,4 @@
-//! Accepting: from a listener, through the gate, to a new connection.
+//! Accepting: from a listener, within the limit, to a new connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::side::Side;
 impl Worker {
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_at = None;
-        if self.is_accepting || !self.shared.gate.has_room() {
+        if self.is_accepting || !self.shared.limit.has_room() {
             return Ok(());
         }
         for (index, listener) in self.listeners.iter().enumerate() {
@@ -53,8 +53,8 @@ impl Worker {
             let Some(socket) = self.listeners.get(listener) else {
                 return false;
             };
-            let gate = &self.shared.gate;
-            let enters = gate.enter() || gate.wait() && gate.enter();
+            let limit = &self.shared.limit;
+            let enters = limit.enter() || limit.wait() && limit.enter();
             if !enters {
                 self.counters.accept_pauses.add(1);
                 let most = self.shared.config.connections_max;
@@ -89,7 +89,7 @@ impl Worker {
     }
 
     pub(super) fn leave_gate(&self) {
-        if self.shared.gate.leave() {
+        if self.shared.limit.leave() {
             self.shared.bells.iter().for_each(Bell::ring);
         }
     }

@@ -54,7 +54,7 @@ pub fn socket_knob(fd: BorrowedFd<'_>, knob: &str) -> Option<Value> {
 }
 
 /// Sets a knob on the socket of an open connection: a knob whose row has
-/// [`Kernel::SocketOption`](tcpcost_knobs::Kernel).
+/// [`KernelSupport::SocketOption`](tcpcost_knobs::KernelSupport).
 ///
 /// # Errors
 /// Errors of setsockopt; EINVAL if the knob is not a socket's, or the value is not of the knob's

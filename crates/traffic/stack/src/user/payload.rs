@@ -21,11 +21,11 @@ use crate::stack::{Content, Moved, Pages};
 #[derive(Debug)]
 pub struct UserSource {
     with: SendWith,
-    from: From,
+    from: PayloadSource,
 }
 
 #[derive(Debug)]
-enum From {
+enum PayloadSource {
     Memory(Vec<u8>),
     Lent(Piece),
     Read(Reader),
@@ -46,17 +46,17 @@ impl UserSource {
             Ok(bytes)
         };
         let from = match with {
-            SendWith::Write | SendWith::Send => From::Memory(memory()?),
-            SendWith::Zerocopy => From::Lent(memory()?.into()),
-            SendWith::ReadWrite | SendWith::ReadSend => From::Read(Reader::new(content)?),
-            SendWith::MmapSend => From::Mapped(Files::on_disk(content)?),
+            SendWith::Write | SendWith::Send => PayloadSource::Memory(memory()?),
+            SendWith::Zerocopy => PayloadSource::Lent(memory()?.into()),
+            SendWith::ReadWrite | SendWith::ReadSend => PayloadSource::Read(Reader::new(content)?),
+            SendWith::MmapSend => PayloadSource::Mapped(Files::on_disk(content)?),
             SendWith::Sendfile
             | SendWith::SendfileMemfd
             | SendWith::Splice
             | SendWith::MmapZerocopy => {
                 let files = Files::on_disk(content)?;
                 let pieces = files.maps().map(Piece::lend).collect();
-                From::LentFiles(files, pieces)
+                PayloadSource::LentFiles(files, pieces)
             }
             SendWith::UringSend | SendWith::UringSendZc | SendWith::UringSplice => {
                 let unsupported = io::Error::from(io::ErrorKind::Unsupported);
@@ -73,9 +73,9 @@ impl UserSource {
 
     pub(super) fn pages(&self) -> Option<Pages> {
         match &self.from {
-            From::Memory(_) | From::Lent(_) => None,
-            From::Read(reader) => reader.files().pages().ok(),
-            From::Mapped(files) | From::LentFiles(files, _) => files.pages().ok(),
+            PayloadSource::Memory(_) | PayloadSource::Lent(_) => None,
+            PayloadSource::Read(reader) => reader.files().pages().ok(),
+            PayloadSource::Mapped(files) | PayloadSource::LentFiles(files, _) => files.pages().ok(),
         }
     }
 
@@ -90,11 +90,11 @@ impl UserSource {
         let more = more && self.with != SendWith::Write;
         let mut copy = |bytes: &[u8]| connection.write_more(bytes, more).map_err(write_error);
         let written = match &mut self.from {
-            From::Memory(bytes) => copy(slice(bytes, at, len)?)?,
-            From::Mapped(files) => copy(files.mapped(at, len)?)?,
-            From::Read(reader) => reader.send(at, len, copy)?,
-            From::Lent(piece) => lend(connection, part(piece, at, len)?, more)?,
-            From::LentFiles(files, pieces) => {
+            PayloadSource::Memory(bytes) => copy(slice(bytes, at, len)?)?,
+            PayloadSource::Mapped(files) => copy(files.mapped(at, len)?)?,
+            PayloadSource::Read(reader) => reader.send(at, len, copy)?,
+            PayloadSource::Lent(piece) => lend(connection, part(piece, at, len)?, more)?,
+            PayloadSource::LentFiles(files, pieces) => {
                 let (index, offset) = files.place(at);
                 let piece = pieces.get(index).ok_or(io::ErrorKind::InvalidInput)?;
                 lend(connection, part(piece, offset, len)?, more)?
@@ -135,11 +135,11 @@ fn part(piece: &Piece, at: u64, len: usize) -> io::Result<Piece> {
 #[derive(Debug)]
 pub struct UserSink {
     read_bytes: usize,
-    into: Into,
+    into: PayloadSink,
 }
 
 #[derive(Debug)]
-enum Into {
+enum PayloadSink {
     /// `read`: copied.
     Buffer(Vec<u8>),
     /// `recv-trunc`: dropped unseen.
@@ -151,10 +151,10 @@ enum Into {
 impl UserSink {
     pub(super) fn new(with: ReceiveWith, read_bytes: usize) -> Self {
         let into = match with {
-            ReceiveWith::Read => Into::Buffer(vec![0; read_bytes]),
-            ReceiveWith::RecvTrunc => Into::Nothing,
+            ReceiveWith::Read => PayloadSink::Buffer(vec![0; read_bytes]),
+            ReceiveWith::RecvTrunc => PayloadSink::Nothing,
             // "zerocopy" is refused where the knobs are read.
-            ReceiveWith::Splice | ReceiveWith::Zerocopy => Into::Lent(Piece::default()),
+            ReceiveWith::Splice | ReceiveWith::Zerocopy => PayloadSink::Lent(Piece::default()),
         };
         Self { read_bytes, into }
     }
@@ -165,9 +165,9 @@ impl UserSink {
         now: Instant,
     ) -> io::Result<Moved> {
         let taken = match &mut self.into {
-            Into::Buffer(buffer) => connection.read(buffer, now),
-            Into::Nothing => drop_bytes(connection, self.read_bytes, now),
-            Into::Lent(lent) => connection.read_piece(self.read_bytes, now).map(|piece| {
+            PayloadSink::Buffer(buffer) => connection.read(buffer, now),
+            PayloadSink::Nothing => drop_bytes(connection, self.read_bytes, now),
+            PayloadSink::Lent(lent) => connection.read_piece(self.read_bytes, now).map(|piece| {
                 *lent = piece;
                 lent.len()
             }),
@@ -181,9 +181,9 @@ impl UserSink {
 
     pub(super) fn received(&self, bytes: usize) -> Option<&[u8]> {
         match &self.into {
-            Into::Buffer(buffer) => buffer.get(..bytes),
-            Into::Lent(piece) => piece.as_ref().get(..bytes),
-            Into::Nothing => None,
+            PayloadSink::Buffer(buffer) => buffer.get(..bytes),
+            PayloadSink::Lent(piece) => piece.as_ref().get(..bytes),
+            PayloadSink::Nothing => None,
         }
     }
 }

@@ -248,7 +248,7 @@ impl Acks {
 
 #[cfg(test)]
 mod tests {
-    use tcpcost_knobs::{HostName, KNOBS, Kind, Knob, Knobs, Of, User};
+    use tcpcost_knobs::{AppliesTo, HostName, KNOBS, Knob, Knobs, UserSupport, ValueKind};
     use tcpcost_tcp::LinuxAcks;
 
     use super::*;
@@ -305,28 +305,30 @@ mod tests {
     /// Values of a knob: every word, or both ends of its range.
     fn values(row: &Knob) -> Vec<String> {
         match row.kind {
-            Kind::Choice(words) => words.iter().map(ToString::to_string).collect(),
-            Kind::Switch => vec!["on".into(), "off".into()],
-            Kind::Count(least, most) => vec![least.to_string(), most.to_string()],
-            Kind::Bytes(least, most) => vec![format!("{least}B"), format!("{most}B")],
-            Kind::Time(least, most) => vec![format!("{least}ms"), format!("{most}ms")],
-            Kind::BitRate => vec!["8Mbit".into()],
-            Kind::EventRate
-            | Kind::Share
-            | Kind::Cpus
-            | Kind::Text
-            | Kind::Program
-            | Kind::Reach
-            | Kind::Device
-            | Kind::Address
-            | Kind::Ports => panic!("{}: add values", row.name),
+            ValueKind::Choice(words) => words.iter().map(ToString::to_string).collect(),
+            ValueKind::Switch => vec!["on".into(), "off".into()],
+            ValueKind::Count(least, most) => vec![least.to_string(), most.to_string()],
+            ValueKind::Bytes(least, most) => vec![format!("{least}B"), format!("{most}B")],
+            ValueKind::Time(least, most) => vec![format!("{least}ms"), format!("{most}ms")],
+            ValueKind::BitRate => vec!["8Mbit".into()],
+            ValueKind::EventRate
+            | ValueKind::Share
+            | ValueKind::Cpus
+            | ValueKind::Text
+            | ValueKind::Program
+            | ValueKind::Reach
+            | ValueKind::Device
+            | ValueKind::Address
+            | ValueKind::Ports => panic!("{}: add values", row.name),
         }
     }
 
     #[test]
     fn every_value_of_every_knob_of_ours_is_read_back() {
         for row in KNOBS {
-            let (Of::Link(_, User::Has(which)) | Of::Tcp(_, User::Has(which))) = row.of else {
+            let (AppliesTo::Link(_, UserSupport::Supported(which))
+            | AppliesTo::Tcp(_, UserSupport::Supported(which))) = row.applies_to
+            else {
                 continue;
             };
             for value in values(row) {

@@ -1,4 +1,4 @@
-//! Ends of the stretches of a trial's traffic: at instants, or after amounts of work.
+//! Ends of the phases of a trial's traffic: at instants, or after amounts of work.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ pub(super) const WORK_MAX: Duration = Duration::from_secs(60);
 /// waits for the other, which still has data in flight.
 const TAIL_OF_WORK_NS: u64 = 50_000_000;
 
-/// A stretch of traffic.
+/// A phase of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leg {
+pub(super) enum Phase {
     /// Until TCP_INFO is read.
     Lead,
     /// Until the first snapshot.
@@ -31,53 +31,53 @@ pub(super) enum Leg {
     Tail,
 }
 
-/// End of a stretch of traffic.
+/// End of a phase of traffic.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Goal {
+pub(super) enum PhaseEnd {
     /// An instant, ns of the monotonic clock.
     At(u64),
     /// Total of bytes sent and received by this worker.
     Moved(u64),
 }
 
-/// Ends of all stretches.
+/// Ends of all phases.
 #[derive(Debug)]
-pub(super) struct Goals {
-    lead: Goal,
-    warm: Goal,
-    measured: Goal,
+pub(super) struct PhaseEnds {
+    lead: PhaseEnd,
+    warm: PhaseEnd,
+    measured: PhaseEnd,
     /// End of the tail, if the span has a duration.
     stop_ns: Option<u64>,
 }
 
-impl Goals {
-    /// Sets the end of each stretch: by time if the span has a duration, else by bytes moved. With bytes, the
-    /// warm-up moves as many as the measured stretch. TCP_INFO is read 1/128 of the work before its end:
+impl PhaseEnds {
+    /// Sets the end of each phase: by time if the span has a duration, else by bytes moved. With bytes, the
+    /// warm-up moves as many as the measured phase. TCP_INFO is read 1/128 of the work before its end:
     /// traffic recovers in that time, and TCP_INFO still covers almost the same work.
-    pub(super) fn new(span: Span, lead_ns: u64, moved: u64) -> Goals {
+    pub(super) fn new(span: Span, lead_ns: u64, moved: u64) -> PhaseEnds {
         match span.work_bytes {
-            None => Goals {
-                lead: Goal::At(span.from_ns.saturating_sub(lead_ns)),
-                warm: Goal::At(span.from_ns),
-                measured: Goal::At(span.to_ns),
+            None => PhaseEnds {
+                lead: PhaseEnd::At(span.from_ns.saturating_sub(lead_ns)),
+                warm: PhaseEnd::At(span.from_ns),
+                measured: PhaseEnd::At(span.to_ns),
                 stop_ns: Some(span.stop_ns),
             },
-            Some(bytes) => Goals {
-                lead: Goal::Moved(moved + bytes - bytes / 128),
-                warm: Goal::Moved(moved + bytes),
-                measured: Goal::Moved(moved + 2 * bytes),
+            Some(bytes) => PhaseEnds {
+                lead: PhaseEnd::Moved(moved + bytes - bytes / 128),
+                warm: PhaseEnd::Moved(moved + bytes),
+                measured: PhaseEnd::Moved(moved + 2 * bytes),
                 stop_ns: None,
             },
         }
     }
 
-    /// End of a stretch.
-    pub(super) fn of(&self, leg: Leg) -> Goal {
-        match leg {
-            Leg::Lead => self.lead,
-            Leg::Warm => self.warm,
-            Leg::Measured => self.measured,
-            Leg::Tail => Goal::At(self.stop_ns.unwrap_or(clock_ns() + TAIL_OF_WORK_NS)),
+    /// End of a phase.
+    pub(super) fn of(&self, phase: Phase) -> PhaseEnd {
+        match phase {
+            Phase::Lead => self.lead,
+            Phase::Warm => self.warm,
+            Phase::Measured => self.measured,
+            Phase::Tail => PhaseEnd::At(self.stop_ns.unwrap_or(clock_ns() + TAIL_OF_WORK_NS)),
         }
     }
 }

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Counter of open connections, with a limit.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ConnectionLimit {
     open: AtomicUsize,
     most: usize,
     /// True if a worker waits for a place.
     waited_for: AtomicBool,
 }
 
-impl Gate {
-    pub(crate) fn new(most: usize) -> Gate {
-        Gate {
+impl ConnectionLimit {
+    pub(crate) fn new(most: usize) -> ConnectionLimit {
+        ConnectionLimit {
             open: AtomicUsize::new(0),
             most,
             waited_for: AtomicBool::new(false),
@@ -35,7 +35,7 @@ impl Gate {
         self.waited_for.swap(false, Ordering::SeqCst)
     }
 
-    /// Notes that a worker waits, so that the next [`Gate::leave`] returns true. Returns true if a
+    /// Notes that a worker waits, so that the next [`ConnectionLimit::leave`] returns true. Returns true if a
     /// place is free after all.
     pub(crate) fn wait(&self) -> bool {
         self.waited_for.store(true, Ordering::SeqCst);
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gate_is_closed_at_the_limit_and_whoever_waits_is_woken_once() {
-        let gate = Gate::new(2);
-        assert!(gate.enter() && gate.enter());
-        assert!(!gate.enter());
-        assert!(!gate.wait());
-        assert!(gate.leave(), "somebody waits");
-        assert!(gate.has_room());
-        assert!(!gate.leave(), "nobody does any more");
+    fn a_worker_that_waits_at_the_limit_is_woken_once() {
+        let limit = ConnectionLimit::new(2);
+        assert!(limit.enter() && limit.enter());
+        assert!(!limit.enter());
+        assert!(!limit.wait());
+        assert!(limit.leave(), "somebody waits");
+        assert!(limit.has_room());
+        assert!(!limit.leave(), "nobody does any more");
     }
 }
