@@ -10,7 +10,7 @@ use tcpcost_stack::{
     set_socket_knob, uring_refusal,
 };
 use tcpcost_study::{
-    AppliesTo, FlowGroup, HostName, KNOBS, KernelSupport, Knob, KnobError, Value, WaitsBy, units,
+    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, KnobError, Value, WaitsBy, find, units,
 };
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
@@ -24,28 +24,44 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     knobs.available_at(end, prepare.owner)?;
     let is_user = knobs.is_user(end);
     check_options(&options(prepare, groups), is_user)?;
-    if knobs.value_at(end, "ktls") == Some(Value::Switch(true))
-        && !is_user
-        && let Some(reason) = ktls_refusal()
-    {
-        return Err(KnobError::new("ktls", reason).into());
+    if is_user {
+        return Ok(());
     }
-    if groups
-        .iter()
-        .any(|group| group.settings.io == WaitsBy::IoUring)
-        && let Some(reason) = uring_refusal()
-    {
-        return Err(KnobError::new("io", reason).into());
+    for (knob, refusal) in OF_KERNEL {
+        let value = knobs.value_at(end, knob);
+        if let Some(reason) = value.as_ref().and_then(refusal) {
+            let is_of_end = find(knob).is_some_and(|row| row.per_end);
+            let knob = if is_of_end {
+                format!("{end}.{knob}")
+            } else {
+                knob.to_string()
+            };
+            return Err(KnobError::new(knob, reason).into());
+        }
     }
-    let delay = knobs
-        .value_at(end, "ack_delay")
-        .as_ref()
-        .and_then(Value::time);
-    match delay {
-        Some(delay) if !is_user => Ok(check_delay(delay, end)?),
-        _ => Ok(()),
-    }
+    Ok(())
 }
+
+/// Reason why this host's kernel does not support a value. `None` if it does.
+type Refusal = fn(&Value) -> Option<String>;
+
+/// Knobs that the kernel's TCP has on some hosts only.
+const OF_KERNEL: &[(&str, Refusal)] = &[
+    (
+        "ktls",
+        |value| {
+            if value.is_on()? { ktls_refusal() } else { None }
+        },
+    ),
+    ("io", |value| {
+        let is_ring = value.word() == Some(WaitsBy::IoUring.word());
+        if is_ring { uring_refusal() } else { None }
+    }),
+    ("ack_delay", |value| {
+        let refused = delay_refusal(value.time()?)?;
+        Some(format!("TCP_DELACK_MAX_US: {refused}"))
+    }),
+];
 
 /// Options of all sockets. Zero-copy is set if any group uses it; the other options are equal in all groups.
 pub fn options(prepare: &Prepare, groups: &[FlowGroup]) -> SocketOptions {
@@ -72,14 +88,14 @@ fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareEr
     })
 }
 
-fn check_delay(asked: Duration, end: HostName) -> Result<(), KnobError> {
-    let reason = match ack_delay_max_here(asked) {
-        Ok(here) if here == asked => return Ok(()),
-        Ok(here) => format!("the kernel rounds it to {here:?}"),
-        Err(error) => format!("{error} (Linux 6.15 and newer, two ticks to 200 ms)"),
-    };
-    let reason = format!("TCP_DELACK_MAX_US: {reason}");
-    Err(KnobError::new(format!("{end}.ack_delay"), reason))
+fn delay_refusal(asked: Duration) -> Option<String> {
+    match ack_delay_max_here(asked) {
+        Ok(here) if here == asked => None,
+        Ok(here) => Some(format!("the kernel rounds it to {here:?}")),
+        Err(error) => Some(format!(
+            "{error} (Linux 6.15 and newer, two ticks to 200 ms)"
+        )),
+    }
 }
 
 /// Options that each of the kernel's sockets gets once its connection is up.
