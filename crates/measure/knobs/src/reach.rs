@@ -244,6 +244,11 @@ impl Knobs {
         })
     }
 
+    /// Mode of the relay in the middle of a chain. `None`: the host there forwards packets.
+    pub fn relay_mode(&self) -> Option<RelayMode> {
+        RelayMode::from_word(&self.word("relay_mode")?)
+    }
+
     /// True if this host uses our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
         match host {

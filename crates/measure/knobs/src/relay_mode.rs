@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use crate::knob::Knobs;
 use crate::words::words;
 
 words! {
@@ -105,13 +104,6 @@ impl FromStr for RelayMode {
 
     fn from_str(text: &str) -> Result<RelayMode, RelayModeError> {
         RelayMode::from_word(text).ok_or(RelayModeError)
-    }
-}
-
-impl Knobs {
-    /// Mode of the relay in the middle of a chain. `None`: the host there forwards packets.
-    pub fn relay_mode(&self) -> Option<RelayMode> {
-        RelayMode::from_word(&self.word("relay_mode")?)
     }
 }
 

@@ -51,6 +51,6 @@ pub use render::html::html;
 pub use render::json::json;
 pub use render::markdown::markdown;
 
-pub use render::text::{TextStyle, text, wrap};
+pub use render::text::{TextStyle, text};
 pub use summary::Summary;
 pub use summary::groups::{Group, PublishedComparison};

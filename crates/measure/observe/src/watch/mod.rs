@@ -52,6 +52,7 @@ pub use rows::By;
 pub(crate) use sample::Sample;
 
 use crate::ticker::Clock;
+use connections::Wanted;
 use costs::Costs;
 use driver::{Moment, View};
 use metrics::Metrics;

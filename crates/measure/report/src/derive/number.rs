@@ -1,11 +1,9 @@
 //! Numbers for people: three significant digits, with a prefix if that helps.
 
+pub(crate) use tcpcost_counts::table::ABSENT;
 use tcpcost_study::{Derived, Figure};
 
 use crate::derive::estimate::Estimate;
-
-/// Text of a missing number.
-pub(crate) const ABSENT: &str = "–";
 
 /// Text with three significant digits, without an exponent below 10¹⁵.
 pub(crate) fn show(value: f64) -> String {

@@ -1,8 +1,8 @@
 //! The report as text for a terminal.
 
-mod table;
+use tcpcost_counts::table::{self, Align, WIDTH, wrap};
 
-use crate::sections::model::{Kind, Level, Prose, Section, Table, Tone};
+use crate::sections::model::{Cell, Kind, Level, Prose, Row, Section, Table, Tone};
 use crate::sections::sections;
 use crate::summary::Summary;
 use crate::words::findings::found;
@@ -25,7 +25,7 @@ impl Default for TextStyle {
         TextStyle {
             details: false,
             colour: false,
-            width: 100,
+            width: WIDTH,
         }
     }
 }
@@ -113,8 +113,41 @@ impl Page {
         let has_sentences = table.columns.iter().any(|one| one.kind == Kind::Sentence);
         match has_sentences {
             true => self.sentences(table),
-            false => table::lines(table, self.width, &self.style),
+            false => self.grid(table),
         }
+    }
+
+    /// Lines of a table of names and numbers.
+    fn grid(&self, table: &Table) -> Vec<String> {
+        let columns = table.columns.iter().map(|one| match one.kind {
+            Kind::Number => (one.title.as_str(), Align::Right),
+            Kind::Name | Kind::Sentence => (one.title.as_str(), Align::Left),
+        });
+        let mut grid = table::Table::aligned(&columns.collect::<Vec<_>>());
+        let has_headings = table.rows.iter().any(Row::is_heading);
+        let indent = if has_headings { "  " } else { "" };
+        for row in &table.rows {
+            let mut texts: Vec<String> = row.cells.iter().map(|cell| cell.text.clone()).collect();
+            if row.is_heading() {
+                grid.heading(&texts[0]);
+            } else {
+                texts[0] = format!("{indent}{}", shortened(&texts[0], table.name_max));
+                grid.row(texts);
+            }
+        }
+        let is_bad = |cell: &&Cell| cell.tone == Tone::Bad && !cell.text.is_empty();
+        let verdicts = table.rows.iter().filter_map(|row| row.cells.last());
+        let bad: Vec<&Cell> = verdicts.filter(is_bad).collect();
+        let painted = |line: &String| {
+            let found = bad
+                .iter()
+                .find_map(|cell| Some((line.strip_suffix(&cell.text)?, cell)));
+            found.map_or(line.clone(), |(rest, cell)| {
+                format!("{rest}{}", self.style.bad(&cell.text))
+            })
+        };
+        let lines = grid.lines(self.width, |header| self.style.dim(header));
+        lines.iter().map(painted).collect()
     }
 
     /// Rows of a table with long texts, each as a sentence.
@@ -137,21 +170,21 @@ impl Page {
     }
 }
 
-/// Wraps words into lines of at most `width` characters and indents later lines. A longer word gets its own
-/// line.
-pub fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("one line at least");
-        let empty = line.trim().is_empty();
-        if !empty && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(format!("{indent}{word}"));
-        } else {
-            if !empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
+/// A name of at most `limit` characters.
+fn shortened(name: &str, limit: usize) -> String {
+    match name.char_indices().nth(limit) {
+        Some(_) => name.chars().take(limit - 1).chain(['…']).collect(),
+        None => name.to_string(),
     }
-    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortened;
+
+    #[test]
+    fn a_name_keeps_its_first_characters() {
+        assert_eq!(shortened("a_name", 6), "a_name");
+        assert_eq!(shortened("a_longer_name", 6), "a_lon…");
+    }
 }

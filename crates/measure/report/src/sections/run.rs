@@ -1,4 +1,4 @@
-//! What was found, how far to trust it, and how it was measured.
+//! Results, reasons to trust them or not, and the way they were measured.
 
 use super::model::{Column, Level, Prose, Section, Table};
 use super::numbers::number;

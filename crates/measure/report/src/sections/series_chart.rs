@@ -31,25 +31,10 @@ pub(crate) fn series_chart(summary: &Summary) -> Option<Chart> {
         .filter_map(|(_, _, one)| one.at_ns.last())
         .max();
     let end_ns = *end_ns?;
-    let mut points = Vec::new();
-    for (index, (_, _, series)) in curves.iter().enumerate() {
-        let step = series.at_ns.len().div_ceil(POINTS).max(1);
-        let looks = series.at_ns.iter().zip(&series.ack_limit).step_by(step);
-        points.extend(looks.map(|(&at_ns, &limit)| {
-            let ms = at_ns as f64 / 1e6;
-            Point {
-                series: index,
-                at: Some(ms),
-                name: format!("{ms:.1} ms"),
-                median: limit as f64,
-                lo: None,
-                hi: None,
-                trials: Vec::new(),
-                aside: Vec::new(),
-                published: false,
-            }
-        }));
-    }
+    let series = curves.iter().map(|(_, _, series)| *series);
+    let points = series
+        .enumerate()
+        .flat_map(|(index, one)| points(index, one));
     let tick = |number: u64| {
         let ms = end_ns as f64 / 1e6 * number as f64 / (TICKS - 1) as f64;
         (ms, format!("{ms:.0}"))
@@ -78,6 +63,27 @@ pub(crate) fn series_chart(summary: &Summary) -> Option<Chart> {
             .iter()
             .map(|(cell, host, _)| format!("{}, {host}", cell.name))
             .collect(),
-        points,
+        points: points.collect(),
     })
+}
+
+/// Points of a curve.
+fn points(index: usize, series: &ConnectionSeries) -> Vec<Point> {
+    let step = series.at_ns.len().div_ceil(POINTS).max(1);
+    let limits = series.at_ns.iter().zip(&series.ack_limit).step_by(step);
+    let point = |(&at_ns, &limit): (&u64, &u64)| {
+        let ms = at_ns as f64 / 1e6;
+        Point {
+            series: index,
+            at: Some(ms),
+            name: format!("{ms:.1} ms"),
+            median: limit as f64,
+            lo: None,
+            hi: None,
+            trials: Vec::new(),
+            aside: Vec::new(),
+            published: false,
+        }
+    };
+    limits.map(point).collect()
 }

@@ -6,28 +6,24 @@ use crate::judge::conclusions::{Crossing, Sign};
 /// Text for crossings in the order of their values, such as `is cheaper from 16KiB on (−23 % [−44, −16]
 /// there), costs more up to 1KiB; not decided at 4KiB`.
 pub(crate) fn told(crossings: &[Crossing]) -> String {
-    let refused: Vec<&Crossing> = crossings
-        .iter()
-        .filter(|one| one.incomparable.is_some())
-        .collect();
-    if let Some(reason) = refused.first().and_then(|one| one.incomparable.as_ref()) {
-        let told_of: Vec<Crossing> = crossings
-            .iter()
-            .filter(|one| one.incomparable.is_none())
-            .cloned()
-            .collect();
-        let values: Vec<String> = refused.iter().map(|one| one.at.to_string()).collect();
-        return match told_of.is_empty() {
-            true => format!("is not comparable: {reason}"),
-            false => format!(
-                "{}; not comparable at {}: {reason}",
-                told(&told_of),
-                values.join(", ")
-            ),
-        };
+    let (refused, decided): (Vec<&Crossing>, Vec<&Crossing>) =
+        crossings.iter().partition(|one| one.incomparable.is_some());
+    let reason = refused.first().and_then(|one| one.incomparable.as_ref());
+    match (reason, decided.is_empty()) {
+        (None, _) => of_comparable(&decided),
+        (Some(reason), true) => format!("is not comparable: {reason}"),
+        (Some(reason), false) => {
+            let values: Vec<String> = refused.iter().map(|one| one.at.to_string()).collect();
+            let (text, values) = (of_comparable(&decided), values.join(", "));
+            format!("{text}; not comparable at {values}: {reason}")
+        }
     }
+}
+
+/// Text for crossings that can all be compared.
+fn of_comparable(crossings: &[&Crossing]) -> String {
     let sign = |one: &Crossing| one.percent.as_ref().map_or(Sign::Unknown, Sign::of);
-    let signs: Vec<Sign> = crossings.iter().map(sign).collect();
+    let signs: Vec<Sign> = crossings.iter().map(|one| sign(one)).collect();
     let of = |wanted: Sign| {
         let with = crossings.iter().zip(&signs);
         let with = with.filter(move |(_, sign)| **sign == wanted);
@@ -47,7 +43,7 @@ pub(crate) fn told(crossings: &[Crossing]) -> String {
         (0, []) => "is cheaper nowhere".to_string(),
         (0, some) => format!("is cheaper at {}", some.join(", ")),
         (count, _) => {
-            let first = &crossings[crossings.len() - count];
+            let first = crossings[crossings.len() - count];
             format!("is cheaper from {} on{}", first.at, interval(first))
         }
     });
@@ -55,7 +51,7 @@ pub(crate) fn told(crossings: &[Crossing]) -> String {
         (_, []) => {}
         (0, some) => parts.push(format!("costs more at {}", some.join(", "))),
         (count, some) if count == some.len() => {
-            let last = &crossings[count - 1];
+            let last = crossings[count - 1];
             parts.push(format!("costs more up to {}{}", last.at, interval(last)));
         }
         (_, some) => parts.push(format!("costs more at {}", some.join(", "))),

@@ -2,7 +2,7 @@
 //!
 //! No sentence claims an effect if the interval includes zero or is missing.
 
-use tcpcost_study::Derived;
+use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
 use crate::derive::number::{precise, unit_in_tables};
@@ -83,15 +83,8 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             at,
             steps,
         } => {
-            let steps = steps.iter().enumerate().map(|(index, one)| {
-                let is_first = index == 0 && !of.is_empty();
-                let to = match is_first {
-                    true => format!("{knob} {} instead of {from}", one.to),
-                    false => one.to.to_string(),
-                };
-                format!("{to} {}", step(found.quantity, one, is_first))
-            });
-            format!("{}{}", which(at), steps.collect::<Vec<_>>().join(", "))
+            let first = (!of.is_empty()).then(|| (knob.as_str(), from));
+            which(at) + &change(found.quantity, first, steps)
         }
         FindingKind::Crossover {
             knob,
@@ -127,6 +120,19 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
         },
     };
     format!("{text}{claim}")
+}
+
+/// Clauses about the changes at all values. The first one names the quantity and `knob_and_from`, if given.
+fn change(of: Derived, knob_and_from: Option<(&str, &Value)>, steps: &[Step]) -> String {
+    let clauses = steps.iter().enumerate().map(|(index, one)| {
+        let first = knob_and_from.filter(|_| index == 0);
+        let to = match first {
+            Some((knob, from)) => format!("{knob} {} instead of {from}", one.to),
+            None => one.to.to_string(),
+        };
+        format!("{to} {}", step(of, one, first.is_some()))
+    });
+    clauses.collect::<Vec<_>>().join(", ")
 }
 
 /// Prefix that names the cells, if there are several groups.
@@ -377,7 +383,7 @@ fn decimals(estimate: &Estimate, scale: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{Figure, HostName, Value};
+    use tcpcost_study::{Figure, HostName};
 
     fn estimate(median: f64, lo: f64, hi: f64) -> Estimate {
         Estimate {
