@@ -1,5 +1,6 @@
 //! Exit codes of the command, and errors as one line on standard error.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 /// Exit codes, documented: scripts depend on the numbers.
@@ -38,10 +39,10 @@ pub struct Stop {
 }
 
 /// Returns an error of the user's input, with exit code 2.
-pub fn usage(text: impl Into<String>) -> anyhow::Error {
+pub fn usage(text: impl Display) -> anyhow::Error {
     anyhow::Error::new(Stop {
         exit: Exit::Usage,
-        text: text.into(),
+        text: text.to_string(),
     })
 }
 

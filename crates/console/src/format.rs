@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -179,11 +180,10 @@ impl<C: Formats> Output<C> {
     ///
     /// # Errors
     /// The first format that the other command does not have, with the formats that it has.
-    pub fn into_formats_of<D: Formats>(self) -> Result<Output<D>, String> {
+    pub fn into_formats_of<D: Formats>(self) -> anyhow::Result<Output<D>> {
         let unknown = |(format, _): &&(Format, Option<PathBuf>)| !D::FORMATS.contains(format);
         if let Some((format, _)) = self.asked.iter().find(unknown) {
-            let known = names::<D>();
-            return Err(format!("--format {}: expected {known}", format.name()));
+            bail!("--format {}: expected {}", format.name(), names::<D>());
         }
         Ok(Output {
             asked: self.asked,
@@ -202,11 +202,10 @@ fn names<C: Formats>() -> String {
     }
 }
 
-fn parse<C: Formats>(name: &str) -> Result<Format, String> {
-    let found = C::FORMATS.iter().find(|format| format.name() == name);
-    found
-        .copied()
-        .ok_or_else(|| format!("expected {}", names::<C>()))
+fn parse<C: Formats>(name: &str) -> anyhow::Result<Format> {
+    let mut formats = C::FORMATS.iter().copied();
+    let found = formats.find(|format| format.name() == name);
+    found.with_context(|| format!("expected {}", names::<C>()))
 }
 
 impl<C: Formats + 'static> Args for Output<C> {
@@ -335,7 +334,10 @@ mod tests {
             command: PhantomData,
         };
         let error = runs.into_formats_of::<StatFormats>().unwrap_err();
-        assert_eq!(error, "--format bmf: expected text, json or csv");
+        assert_eq!(
+            error.to_string(),
+            "--format bmf: expected text, json or csv"
+        );
     }
 
     #[test]

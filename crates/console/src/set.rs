@@ -23,11 +23,11 @@ impl<T> Deref for Set<T> {
 }
 
 /// Parses a switch: `on` or `off`.
-pub fn switch(text: &str) -> Result<bool, String> {
+pub fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("expected on or off".to_string()),
+        _ => Err("expected on or off"),
     }
 }
 
@@ -45,24 +45,23 @@ impl<T: Args> Set<T> {
     ///
     /// # Errors
     /// A word has no value, its key is unknown, its value is refused, or it needs another setting.
-    pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Set<T>, String> {
+    pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Set<T>, clap::Error> {
+        let wrong = |text: String| clap::Error::raw(ErrorKind::ValueValidation, text + "\n");
         let mut flags = Vec::new();
         for word in words {
             let (key, value) = word
                 .split_once('=')
-                .ok_or_else(|| format!("--set {word}: expected KEY=VALUE"))?;
+                .ok_or_else(|| wrong(format!("--set {word}: expected KEY=VALUE")))?;
             let is_key = |key: &str| Set::<T>::keys().iter().any(|known| known == key);
             if !is_key(key) {
-                return Err(format!(
-                    "--set {word}: no such setting{}",
-                    Set::<T>::hint(key)
-                ));
+                let hint = Set::<T>::hint(key);
+                return Err(wrong(format!("--set {word}: no such setting{hint}")));
             }
             flags.push(format!("--{}={value}", key.replace('_', "-")));
         }
         let matches = Set::<T>::parser().try_get_matches_from(flags);
         let set = matches.and_then(|matches| T::from_arg_matches(&matches));
-        set.map(Set).map_err(|error| reason(&error))
+        set.map(Set).map_err(|error| wrong(reason(&error)))
     }
 
     fn keys() -> Vec<String> {
@@ -156,7 +155,6 @@ impl<T: Args> FromArgMatches for Set<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let words = matches.get_many::<String>("set").into_iter().flatten();
         Set::parse(words.map(String::as_str))
-            .map_err(|text| clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n")))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -177,7 +175,7 @@ mod tests {
         flows: Option<u16>,
     }
 
-    fn parse(words: &[&str]) -> Result<Set<Settings>, String> {
+    fn parse(words: &[&str]) -> Result<Set<Settings>, clap::Error> {
         Set::parse(words.iter().copied())
     }
 
@@ -191,7 +189,7 @@ mod tests {
     #[test]
     fn a_mistake_names_the_key_and_what_is_expected() {
         let wrong = |words: &[&str], text: &str| {
-            let error = parse(words).unwrap_err();
+            let error = parse(words).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         };
         wrong(&["flows"], "--set flows: expected KEY=VALUE");

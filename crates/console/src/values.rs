@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::Context;
 use tcpcost_knobs::units::{self, UnitError};
 
 /// Longest time of an option: as good as never, and fits every clock.
@@ -14,16 +15,15 @@ pub fn amount<T, U: TryFrom<T>>(
     parse: fn(&str) -> Result<T, UnitError>,
     fits: fn(&T) -> bool,
     expected: &str,
-) -> Result<U, String> {
-    let amount = parse(text).map_err(|error| error.to_string())?;
-    let fitting = Some(amount).filter(fits);
+) -> anyhow::Result<U> {
+    let fitting = Some(parse(text)?).filter(fits);
     let fitting = fitting.and_then(|amount| U::try_from(amount).ok());
-    fitting.ok_or_else(|| format!("expected {expected}"))
+    fitting.with_context(|| format!("expected {expected}"))
 }
 
 /// Parses an interval of `watch` and `trace --follow`: at least 10 ms, a tick of /proc/stat, below which a line costs
 /// more than it shows.
-pub fn interval(text: &str) -> Result<Duration, String> {
+pub fn interval(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str = "a time such as 1s, 500ms, or plain seconds; at least 10ms";
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -31,24 +31,24 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     };
     parsed
         .filter(|interval| (Duration::from_millis(10)..=YEAR).contains(interval))
-        .ok_or_else(|| EXPECTED.to_string())
+        .ok_or(EXPECTED)
 }
 
 /// Parses a whole number from 1.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
+pub fn at_least_one(text: &str) -> Result<usize, &'static str> {
     let number = text.parse().ok().filter(|number| *number >= 1);
-    number.ok_or_else(|| "a whole number from 1".to_string())
+    number.ok_or("a whole number from 1")
 }
 
 /// Parses an address at which metrics are served, such as `127.0.0.1:9464` or `[::1]:9464`, or a port of 127.0.0.1 (`9464`,
 /// `:9464`).
-pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     match port {
         Ok(port) => Ok(([127, 0, 0, 1], port).into()),
         Err(_) => text
             .parse()
-            .map_err(|_| "an address such as 127.0.0.1:9464, or a port".to_string()),
+            .map_err(|_| "an address such as 127.0.0.1:9464, or a port"),
     }
 }
 

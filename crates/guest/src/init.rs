@@ -56,7 +56,7 @@ pub fn main() -> ! {
     std::process::exit(1)
 }
 
-fn serve() -> Result<(), String> {
+fn serve() -> io::Result<()> {
     mounts()?;
     let mut port = open_port().map_err(said("open the serial port"))?;
     tell_up(&mut port)?;
@@ -70,13 +70,13 @@ fn serve() -> Result<(), String> {
     work(&mut port)
 }
 
-fn tell_up(port: &mut File) -> Result<(), String> {
+fn tell_up(port: &mut File) -> io::Result<()> {
     let release = rustix::system::uname();
     tell(port, "up", &release.release().to_string_lossy())
 }
 
 /// Runs the program on the packed task, and sends its output and results to the host.
-fn work(port: &mut File) -> Result<(), String> {
+fn work(port: &mut File) -> io::Result<()> {
     for (name, value) in SETTINGS {
         // An error means that this kernel does not have the setting.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
@@ -124,7 +124,7 @@ fn work(port: &mut File) -> Result<(), String> {
 }
 
 /// Mounts file systems: the program reads the kernel's state, and eBPF needs tracepoints.
-fn mounts() -> Result<(), String> {
+fn mounts() -> io::Result<()> {
     const NONE: Option<&CStr> = None;
     for (kind, place) in [
         ("proc", "/proc"),
@@ -134,7 +134,7 @@ fn mounts() -> Result<(), String> {
         ("tmpfs", "/run"),
     ] {
         mount(kind, place, kind, MountFlags::empty(), NONE)
-            .map_err(|error| format!("mount {kind} at {place}: {error}"))?;
+            .map_err(|error| io::Error::other(format!("mount {kind} at {place}: {error}")))?;
     }
     // A kernel may lack these; the meter that needs one reports it.
     for (kind, place) in [
@@ -204,12 +204,12 @@ fn open_port() -> io::Result<File> {
 }
 
 /// Sends a line to the host.
-fn tell(port: &mut File, what: &str, text: &str) -> Result<(), String> {
+fn tell(port: &mut File, what: &str, text: &str) -> io::Result<()> {
     port.write_all(format!("{what} {text}\n").as_bytes())
         .map_err(said("write to the serial port"))
 }
 
-fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
+fn tell_file(port: &mut File, what: &str, path: &Path) -> io::Result<()> {
     let file = File::open(path).map_err(said("open a file"))?;
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(said("read a file"))?;
@@ -219,11 +219,12 @@ fn tell_file(port: &mut File, what: &str, path: &Path) -> Result<(), String> {
 }
 
 /// Reads a list that the host packed: a line each, none if the list is empty.
-fn lines(path: &Path) -> Result<Vec<String>, String> {
+fn lines(path: &Path) -> io::Result<Vec<String>> {
     let text = fs::read_to_string(path).map_err(said("read a list"))?;
     Ok(text.lines().map(String::from).collect())
 }
 
-fn said<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> String {
-    move |error| format!("{doing}: {error}")
+/// Adds what was tried to an error.
+fn said<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> io::Error {
+    move |error| io::Error::other(format!("{doing}: {error}"))
 }

@@ -101,8 +101,7 @@ pub fn manifest(named: &str, pod: &[String]) -> anyhow::Result<String> {
 
 fn of_study(named: &str, args: &Pods) -> anyhow::Result<String> {
     let (name, text, file) = studies::find(named)?;
-    let study =
-        tcpcost_study::Study::parse(&name, &text, &file).map_err(|e| usage(e.to_string()))?;
+    let study = tcpcost_study::Study::parse(&name, &text, &file).map_err(usage)?;
     let hosts = study.only_hosts().map_err(usage)?;
     let halves = |cell: &tcpcost_study::Cell| {
         let names = cell.knobs.host_names();

@@ -49,7 +49,7 @@ pub fn can_make_namespaces() -> bool {
     let why = match namespace::can_make_namespaces() {
         Ok(NamespaceMethod::Privileged) => return true,
         Ok(NamespaceMethod::UserNamespace) => "needs root to make network namespaces".to_string(),
-        Err(why) => why,
+        Err(why) => why.to_string(),
     };
     skip(&why);
     false

@@ -7,8 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use tcpcost_link::memory::{self, Memory};
 use tcpcost_link::{Device, Routed, Tap};
+use tcpcost_meter::MeterError;
 use tcpcost_meter::memory::MemoryUse;
 use tcpcost_meter::tcp_info::{self, TcpInfo};
 use tcpcost_stack::{
@@ -115,14 +117,13 @@ pub fn routed(
     links: &[Vec<Tap>],
     index: usize,
     prepare: &Prepare,
-) -> Result<Routed<Tap, Wire>, String> {
+) -> anyhow::Result<Routed<Tap, Wire>> {
     let port = |(queues, port): (&Vec<Tap>, &TestedPort)| {
-        let queue = queues.get(index).ok_or("more threads than queues")?;
-        let tap = queue.try_clone().map_err(|error| error.to_string())?;
-        Ok::<_, String>((tap, (port.address, port.prefix)))
+        let queue = queues.get(index).context("more threads than queues")?;
+        Ok((queue.try_clone()?, (port.address, port.prefix)))
     };
     let ports = links.iter().zip(&prepare.ports).map(port);
-    Routed::new(ports.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
+    Ok(Routed::new(ports.collect::<anyhow::Result<_>>()?)?)
 }
 
 /// Instance `index` of our TCP over `device`.
@@ -131,19 +132,18 @@ pub fn stack<D: Device<Wire>>(
     index: usize,
     prepare: &Prepare,
     options: &SocketOptions,
-) -> Result<UserStack<D>, String> {
+) -> anyhow::Result<UserStack<D>> {
     let choices = prepare.knobs.user_choices(prepare.host);
     let settings = UserSettings::new(&Config::default(), choices);
     let ports = Ports {
-        every: u16::try_from(prepare.instances).map_err(|error| error.to_string())?,
-        offset: u16::try_from(index).map_err(|error| error.to_string())?,
+        every: u16::try_from(prepare.instances)?,
+        offset: u16::try_from(index)?,
     };
     let addresses: Vec<_> = prepare.ports.iter().map(|port| port.address).collect();
     let networks = prepare.ports.iter().map(|port| (port.address, port.prefix));
     let networks: Vec<_> = networks.collect();
-    UserStack::with_settings(device, &addresses, &settings, options)
-        .map(|stack| stack.with_networks(&networks).with_ports(ports))
-        .map_err(|error| error.to_string())
+    let stack = UserStack::with_settings(device, &addresses, &settings, options)?;
+    Ok(stack.with_networks(&networks).with_ports(ports))
 }
 
 /// The kernel's sockets by io_uring, for one of a host's `threads` threads.
@@ -191,7 +191,7 @@ pub trait ObservedStack: Stack + Sized {
     fn look(worker: &Worker<Self>) -> Option<SeriesSample>;
 
     /// Totals of all connections, in TCP_INFO's quantities.
-    fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String>;
+    fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, MeterError>;
 
     /// Counts that the stack keeps of itself in the place of /proc/net's. `None` if the kernel keeps them.
     fn counts(worker: &Worker<Self>) -> Option<Counts>;
@@ -200,7 +200,7 @@ pub trait ObservedStack: Stack + Sized {
     fn keys(worker: &Worker<Self>) -> Vec<u64>;
 
     /// Sets the options that each socket gets once its connection is up.
-    fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String>;
+    fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> anyhow::Result<()>;
 }
 
 /// A stack of the kernel's sockets.
@@ -261,9 +261,11 @@ macro_rules! observed_sockets {
                 None
             }
 
-            fn tcp_info(worker: &Worker<Self>, meter: &mut TcpInfo) -> Result<Snapshot, String> {
-                let snapshot = meter.snapshot(sockets(worker));
-                snapshot.map_err(|error| error.to_string())
+            fn tcp_info(
+                worker: &Worker<Self>,
+                meter: &mut TcpInfo,
+            ) -> Result<Snapshot, MeterError> {
+                meter.snapshot(sockets(worker))
             }
 
             fn counts(_: &Worker<Self>) -> Option<Counts> {
@@ -274,7 +276,7 @@ macro_rules! observed_sockets {
                 sockets(worker).filter_map(tcp_info::key).collect()
             }
 
-            fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> Result<(), String> {
+            fn set(worker: &Worker<Self>, options: &ConnectedOptions) -> anyhow::Result<()> {
                 sockets(worker).try_for_each(|socket| options.set(socket))
             }
         }
@@ -334,7 +336,7 @@ impl<D: Device<Wire>> ObservedStack for UserStack<D> {
         })
     }
 
-    fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, String> {
+    fn tcp_info(worker: &Worker<Self>, _: &mut TcpInfo) -> Result<Snapshot, MeterError> {
         let mut counts = Counts::new();
         let (stack, now) = (worker.stack(), Instant::now());
         for connection in worker.conns().filter_map(|conn| stack.connection(conn)) {
@@ -374,7 +376,7 @@ impl<D: Device<Wire>> ObservedStack for UserStack<D> {
     }
 
     /// Nothing to do: our TCP has these options in its configuration.
-    fn set(_: &Worker<Self>, _: &ConnectedOptions) -> Result<(), String> {
+    fn set(_: &Worker<Self>, _: &ConnectedOptions) -> anyhow::Result<()> {
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ use tcpcost_host::{address, environment, link, machine, namespace, netem, route,
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_meter::core_to_core::round_trip_ns;
 use tcpcost_stack::limits::TcpLimits;
-use tcpcost_study::{CarrierAsked, DeviceName, HostName, Machine, Route};
+use tcpcost_study::{CarrierAsked, DeviceName, HostName, KnobError, Machine, Route};
 
 use crate::backend::{Backend, MemoryWires};
 use crate::input::{Input, LeaseStart};
@@ -304,8 +304,8 @@ struct Journals {
 /// Reason why a question was not answered as asked.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("{knob}: {reason}")]
-    Unsupported { knob: String, reason: String },
+    #[error(transparent)]
+    Unsupported(#[from] KnobError),
     #[error("{0}")]
     Failed(String),
 }
@@ -313,9 +313,16 @@ enum PrepareError {
 impl From<PrepareError> for Answer {
     fn from(error: PrepareError) -> Answer {
         match error {
-            PrepareError::Unsupported { knob, reason } => Answer::Unsupported { knob, reason },
+            PrepareError::Unsupported(error) => Answer::Unsupported(error),
             PrepareError::Failed(reason) => Answer::Failed { reason },
         }
+    }
+}
+
+impl PrepareError {
+    /// Failure with this reason: one line, which has its causes already.
+    fn because(reason: impl ToString) -> PrepareError {
+        PrepareError::Failed(reason.to_string())
     }
 }
 
@@ -385,7 +392,7 @@ impl Agent {
                 held_max_ns,
             } => {
                 let found = address::find(device.as_deref(), address, is_v6);
-                let found = found.map_err(PrepareError::Failed)?;
+                let found = found.map_err(PrepareError::because)?;
                 let restored = self.hold(changes, Duration::from_nanos(held_max_ns))?;
                 let port = AttachedDevice {
                     device: found.device,
@@ -525,7 +532,7 @@ impl Agent {
             Backend::Tap(links) => Arc::get_mut(links),
             _ => None,
         };
-        let in_use = || PrepareError::Failed("a TAP during a trial".to_string());
+        let in_use = || PrepareError::because("a TAP during a trial");
         links.ok_or_else(in_use)?.push(taps);
         Ok(Answer::Done)
     }
@@ -595,7 +602,7 @@ impl Agent {
     fn trial(&mut self) -> Result<&mut HostTrial, PrepareError> {
         self.trial
             .as_mut()
-            .ok_or_else(|| PrepareError::Failed("asked before `prepare`".to_string()))
+            .ok_or_else(|| PrepareError::because("asked before `prepare`"))
     }
 }
 
@@ -645,10 +652,10 @@ fn by_netem(by: CarrierAsked) -> Result<bool, PrepareError> {
     // Tries it on the namespace's loopback, which carries no traffic of the trial.
     match (netem::probe("lo"), by) {
         (Ok(()), _) => Ok(true),
-        (Err(error), CarrierAsked::Netem) => Err(PrepareError::Unsupported {
-            knob: "carrier".to_string(),
-            reason: format!("the kernel has no netem ({error})"),
-        }),
+        (Err(error), CarrierAsked::Netem) => {
+            let reason = format!("the kernel has no netem ({error})");
+            Err(KnobError::new("carrier", reason).into())
+        }
         (Err(_), _) => Ok(false),
     }
 }

@@ -4,12 +4,13 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tcpcost_stack::{
     SocketOptions, StackError, ack_delay_max_here, config_for, ktls_refusal, options_here,
     set_socket_knob, uring_refusal,
 };
 use tcpcost_study::{
-    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, Unavailable, Value, WaitsBy, find, units,
+    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, KnobError, Value, WaitsBy, find, units,
 };
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
@@ -20,8 +21,7 @@ use crate::{PrepareError, failed};
 /// Refuses the first knob that is unavailable at this end.
 pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError> {
     let (knobs, end) = (&prepare.knobs, prepare.host);
-    let available = knobs.available_at(end, prepare.owner);
-    available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
+    knobs.available_at(end, prepare.owner)?;
     let is_user = knobs.is_user(end);
     check_options(&options(prepare, groups), is_user)?;
     if is_user {
@@ -36,7 +36,7 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
             } else {
                 knob.to_string()
             };
-            return Err(PrepareError::Unsupported { knob, reason });
+            return Err(KnobError::new(knob, reason).into());
         }
     }
     Ok(())
@@ -58,7 +58,7 @@ const OF_KERNEL: &[(&str, Refusal)] = &[
         if is_ring { uring_refusal() } else { None }
     }),
     ("ack_delay", |value| {
-        let refused = check_delay(value.time()?).err()?;
+        let refused = delay_refusal(value.time()?)?;
         Some(format!("TCP_DELACK_MAX_US: {refused}"))
     }),
 ];
@@ -83,19 +83,16 @@ fn check_options(options: &SocketOptions, is_user: bool) -> Result<(), PrepareEr
         options_here(options)
     };
     checked.map_err(|error| match error {
-        StackError::Unsupported { option, reason } => PrepareError::Unsupported {
-            knob: option.to_string(),
-            reason,
-        },
+        StackError::Unsupported { option, reason } => KnobError::new(option, reason).into(),
         error => failed(error),
     })
 }
 
-fn check_delay(asked: Duration) -> Result<(), String> {
+fn delay_refusal(asked: Duration) -> Option<String> {
     match ack_delay_max_here(asked) {
-        Ok(here) if here == asked => Ok(()),
-        Ok(here) => Err(format!("the kernel rounds it to {here:?}")),
-        Err(error) => Err(format!(
+        Ok(here) if here == asked => None,
+        Ok(here) => Some(format!("the kernel rounds it to {here:?}")),
+        Err(error) => Some(format!(
             "{error} (Linux 6.15 and newer, two ticks to 200 ms)"
         )),
     }
@@ -133,10 +130,10 @@ impl ConnectedOptions {
         ConnectedOptions(KNOBS.iter().filter_map(of).collect())
     }
 
-    pub fn set(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+    pub fn set(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
         for one in &self.0 {
             set_socket_knob(socket, one.knob, &one.value)
-                .map_err(|error| format!("setsockopt {}: {error}", one.option))?;
+                .map_err(|error| anyhow!("setsockopt {}: {error}", one.option))?;
         }
         Ok(())
     }

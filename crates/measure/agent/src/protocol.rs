@@ -16,7 +16,7 @@ use tcpcost_host::cpus::Cpus;
 use tcpcost_host::folder::Folder;
 use tcpcost_study::{
     Capture, CarrierAsked, DeviceName, DeviceOwner, Environment, HostName, HostRecord,
-    KernelNameError, Knobs, Machine, MeterName, Needs, Reading, Route, Side,
+    KernelNameError, KnobError, Knobs, Machine, MeterName, Needs, Reading, Route, Side,
 };
 
 /// Version of these messages, which must be the same at both sides.
@@ -364,12 +364,7 @@ pub enum Answer {
         captured: Option<Box<CaptureResult>>,
     },
     /// A knob is unavailable here.
-    Unsupported {
-        /// The knob.
-        knob: String,
-        /// Why.
-        reason: String,
-    },
+    Unsupported(KnobError),
     /// The question could not be answered.
     Failed {
         /// Reason, in one line.

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
 use tcpcost_relay::{Address, Config, Counters, Relay, RelayMode, StartError, bind};
-use tcpcost_study::{CountOwner, Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals};
+use tcpcost_study::{
+    CountOwner, Counts, FlowGroup, KnobError, MeterName, Quantity, Snapshot, Totals,
+};
 
 use crate::backend::{self, Backend};
 use crate::protocol::{Prepare, clock_ns};
@@ -107,12 +109,12 @@ fn over_ours(
     config: Config,
 ) -> Result<(Relay, SocketAddr), PrepareError> {
     let Backend::Tap(links) = backend else {
-        return Err(PrepareError::Failed("our TCP without a TAP".to_string()));
+        return Err(PrepareError::because("our TCP without a TAP"));
     };
     let stack = backend::routed(links, index, prepare).and_then(|device| {
         backend::stack(device, index, prepare, &policy::options(prepare, groups))
     });
-    let stack = stack.map_err(PrepareError::Failed)?;
+    let stack = stack.map_err(PrepareError::because)?;
     let started = Relay::start_user(vec![(stack, vec![any])], config);
     let (relay, local) = started.map_err(not_started)?;
     Ok((relay, local[0][0]))
@@ -120,10 +122,7 @@ fn over_ours(
 
 fn not_started(error: StartError) -> PrepareError {
     match error {
-        StartError::Unavailable { .. } => PrepareError::Unsupported {
-            knob: "relay_mode".to_string(),
-            reason: error.to_string(),
-        },
+        StartError::Unavailable { .. } => KnobError::new("relay_mode", error.to_string()).into(),
         other => failed(other),
     }
 }

@@ -2,7 +2,7 @@
 //! becomes a warning, and the trial goes on without call chains.
 
 #[cfg(feature = "bpf")]
-use tcpcost_meter::{Scope, bpf::profile::Profile};
+use tcpcost_meter::{MeterError, Scope, bpf::profile::Profile};
 use tcpcost_study::CallChains;
 #[cfg(not(feature = "bpf"))]
 use tcpcost_study::MeterName;
@@ -12,7 +12,7 @@ use crate::readings::warning;
 
 /// A sampler of an end's CPUs, or the reason why it failed.
 #[cfg(feature = "bpf")]
-pub struct Sampler(Result<Profile, String>);
+pub struct Sampler(Result<Profile, MeterError>);
 
 #[cfg(feature = "bpf")]
 impl Sampler {
@@ -24,13 +24,9 @@ impl Sampler {
             own_pids: prepare.own_pids.clone(),
             ..Scope::default()
         };
-        match Profile::load(&scope, sampling.hz) {
-            Ok(profile) => Some(Sampler(Ok(profile))),
-            Err(error) => {
-                warnings.push(warning(&error));
-                None
-            }
-        }
+        let loaded = Profile::load(&scope, sampling.hz);
+        let loaded = loaded.inspect_err(|error| warnings.push(warning(error)));
+        Some(Sampler(Ok(loaded.ok()?)))
     }
 
     pub fn start(&mut self) {
@@ -41,28 +37,20 @@ impl Sampler {
         self.then(Profile::stop);
     }
 
-    fn then(&mut self, act: impl FnOnce(&mut Profile) -> Result<(), tcpcost_meter::MeterError>) {
-        let acted = match &mut self.0 {
-            Ok(profile) => act(profile),
-            Err(_) => return,
-        };
-        if let Err(error) = acted {
-            self.0 = Err(warning(&error));
+    fn then(&mut self, act: impl FnOnce(&mut Profile) -> Result<(), MeterError>) {
+        if let Ok(profile) = &mut self.0
+            && let Err(error) = act(profile)
+        {
+            self.0 = Err(error);
         }
     }
 
     /// Call chains that were sampled. Looks up symbol names, which takes about 100 ms.
     pub fn chains(self, warnings: &mut Vec<String>) -> Option<CallChains> {
-        let found = self
-            .0
-            .and_then(|profile| profile.chains().map_err(|error| warning(&error)));
-        match found {
-            Ok(chains) => Some(chains),
-            Err(reason) => {
-                warnings.push(reason);
-                None
-            }
-        }
+        let found = self.0.and_then(|profile| profile.chains());
+        found
+            .inspect_err(|error| warnings.push(warning(error)))
+            .ok()
     }
 }
 

@@ -4,15 +4,13 @@ use std::path::Path;
 
 use rustix::fs::{statfs, statvfs};
 use tcpcost_study::units::about_bytes as size;
-use tcpcost_study::{Knobs, Needs};
-
-use crate::PrepareError;
+use tcpcost_study::{KnobError, Knobs, Needs};
 
 /// Checks the trial's needs against this machine.
 ///
 /// # Errors
 /// The knob that needs most, with the amount that is needed and the amount that is available.
-pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
+pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), KnobError> {
     let folder = std::env::temp_dir();
     let mut memory_bytes = needs.memory_bytes;
     let mut memory_knob = needs.memory_knob.as_str();
@@ -22,7 +20,7 @@ pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
     {
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if needs.disk_bytes > free {
-            return Err(unsupported(
+            return Err(KnobError::new(
                 "files",
                 format!(
                     "{} need {} on disk in {} (TMPDIR), where {} are free",
@@ -39,7 +37,7 @@ pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
         }
     }
     match available(Path::new("/proc/meminfo")) {
-        Some(available) if memory_bytes > available => Err(unsupported(
+        Some(available) if memory_bytes > available => Err(KnobError::new(
             memory_knob,
             format!(
                 "the trial needs {} of memory, most of it by {}, and {} are available (MemAvailable)",
@@ -55,13 +53,6 @@ pub fn check(needs: &Needs, knobs: &Knobs) -> Result<(), PrepareError> {
 /// TMPFS_MAGIC of `man 2 statfs`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-fn unsupported(knob: &str, reason: String) -> PrepareError {
-    PrepareError::Unsupported {
-        knob: knob.to_string(),
-        reason,
-    }
-}
-
 /// Reads MemAvailable, bytes.
 fn available(meminfo: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(meminfo).ok()?;
@@ -76,15 +67,12 @@ fn available(meminfo: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn refused(needs: &Needs, set: &[(&str, &str)]) -> (String, String) {
+    fn refused(needs: &Needs, set: &[(&str, &str)]) -> KnobError {
         let mut knobs = Knobs::default();
         for (name, value) in set {
             knobs.set(name, value).unwrap();
         }
-        match check(needs, &knobs) {
-            Err(PrepareError::Unsupported { knob, reason }) => (knob, reason),
-            _ => panic!("not refused"),
-        }
+        check(needs, &knobs).unwrap_err()
     }
 
     fn needs(set: impl FnOnce(&mut Needs)) -> Needs {
@@ -97,7 +85,8 @@ mod tests {
     fn what_no_machine_has_is_refused_with_the_knob() {
         check(&Needs::default(), &Knobs::default()).unwrap();
         let disk = needs(|needs| needs.disk_bytes = 1 << 60);
-        let (knob, reason) = refused(&disk, &[("files", "4096"), ("file_size", "1GiB")]);
+        let KnobError { knob, reason } =
+            refused(&disk, &[("files", "4096"), ("file_size", "1GiB")]);
         assert_eq!(knob, "files");
         let begins =
             "send_with = send, files = 4096, file_size = 1GiB need 1048576.0 TiB on disk in ";
@@ -106,7 +95,7 @@ mod tests {
             needs.memory_bytes = 1 << 60;
             needs.memory_knob = "read_size".to_string();
         });
-        let (knob, reason) = refused(&memory, &[("read_size", "64MiB")]);
+        let KnobError { knob, reason } = refused(&memory, &[("read_size", "64MiB")]);
         assert_eq!(knob, "read_size");
         assert!(reason.contains("read_size = 64MiB, flows = 1"), "{reason}");
     }

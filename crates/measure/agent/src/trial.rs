@@ -16,8 +16,8 @@ use tcpcost_meter::other_tasks::OtherTasks;
 use tcpcost_stack::limits;
 use tcpcost_study::{
     Brackets, ByConnection, Carrier, CountOwner, DeviceOwner, DeviceSettings, Environment,
-    FlowGroup, HostName, HostRecord, MeterName, Quantity, Reading, Side, Snapshot, WaitsBy,
-    WireSettings,
+    FlowGroup, HostName, HostRecord, KnobError, MeterName, Quantity, Reading, Side, Snapshot,
+    WaitsBy, WireSettings,
 };
 
 use self::sizes::{files, flows, threads};
@@ -135,10 +135,7 @@ impl HostTrial {
             .as_ref()
             .map(|asked| Capture::start(&prepare, asked, backend.is_kernel()))
             .transpose()
-            .map_err(|error| PrepareError::Unsupported {
-                knob: "capture".to_string(),
-                reason: format!("{error:#}"),
-            })?;
+            .map_err(|error| KnobError::new("capture", format!("{error:#}")))?;
         let has_both = matches!(backend, Backend::Tap(_));
         let lane = match backend.is_kernel() {
             true => None,
@@ -189,7 +186,7 @@ impl HostTrial {
         let mut all = Listening::default();
         let mut by_worker = Vec::new();
         for worker in &self.workers {
-            let listening = worker.listening().map_err(PrepareError::Failed)?;
+            let listening = worker.listening().map_err(PrepareError::because)?;
             by_worker.push(listening.addresses);
             all.loaded.extend(listening.loaded);
         }
@@ -360,11 +357,11 @@ impl HostTrial {
                         all.knobs = ready.knobs;
                     }
                 }
-                Err(reason) => failures.push(reason),
+                Err(error) => failures.push(error),
             }
         }
-        if let Some(reason) = failures.into_iter().next() {
-            return Err(PrepareError::Failed(reason));
+        if let Some(error) = failures.first() {
+            return Err(PrepareError::because(error));
         }
         self.set_up = self.set_up_reading(&all);
         let OpenConnections {
@@ -441,12 +438,9 @@ impl HostTrial {
             .map(|soak| soak.measure(span))
             .transpose()?;
         self.soak = None; // The spinners end.
-        let found: Vec<Result<WorkerReadings, String>> =
-            self.workers.iter().map(WorkerThread::found).collect();
-        let mut found = found
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(PrepareError::Failed)?;
+        let found: Vec<_> = self.workers.iter().map(WorkerThread::found).collect();
+        let found: anyhow::Result<Vec<WorkerReadings>> = found.into_iter().collect();
+        let mut found = found.map_err(PrepareError::because)?;
 
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
         if let Some(mut set_up) = self.set_up.take() {
@@ -479,7 +473,7 @@ impl HostTrial {
         let series = found.iter_mut().find_map(|found| found.series.take());
         let buffers = found.iter().find_map(|found| found.buffers);
         let by_connection = by_connection(&mut found);
-        let snapshots = snapshots.ok_or_else(|| PrepareError::Failed("no workers".to_string()))?;
+        let snapshots = snapshots.ok_or_else(|| PrepareError::because("no workers"))?;
         self.brackets = Some((snapshots, tcp_info));
         let told_ns = span.from_ns.wrapping_add(realtime_ahead_ns);
         let late_ns = snapshots.first_begin_ns.saturating_sub(told_ns);

@@ -15,27 +15,21 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use tcpcost_meter::Meter;
-use tcpcost_meter::affinity::{pin, run_first};
-use tcpcost_meter::tcp_info::TcpInfo;
-use tcpcost_stack::KernelStack;
+use tcpcost_meter::affinity::pin;
 use tcpcost_study::{
     Brackets, BuffersFound, CallChains, ConnectionSeries, Counts, FlowGroup, MeterName, Reading,
-    Side, WaitsBy,
 };
 use tcpcost_workload::OperationFound;
 
 pub use self::conduct::EndHandover;
 use self::state::Worker;
-use self::thread::make;
-use crate::backend::{Backend, OpenConnections, ring};
+use crate::backend::{Backend, OpenConnections};
 use crate::capture::WireFile;
 use crate::lane::{LaneCounts, LaneSettings};
-use crate::policy::{self, ConnectedOptions};
 use crate::protocol::{Prepare, Span};
-use crate::readings::{self, Meters};
-use crate::sampler::Sampler;
 
 /// Number of a worker, and the devices and meters that it uses.
 pub struct WorkerConfig {
@@ -135,7 +129,7 @@ enum WorkerAnswer {
 /// The handle of a worker thread. Dropping it ends the thread and its connections.
 pub struct WorkerThread {
     orders: Option<Sender<WorkerOrder>>,
-    answers: Receiver<Result<WorkerAnswer, String>>,
+    answers: Receiver<anyhow::Result<WorkerAnswer>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -152,97 +146,27 @@ impl WorkerThread {
         let (outbox, answers) = channel();
         let (is_opening, opened) = channel::<()>();
         let stop = Arc::new(AtomicBool::new(false));
-        let wants = |meter| prepare.meters.contains(&meter);
-        let all_stand = groups.iter().all(|group| group.settings.stands());
-        let flows = groups
-            .iter()
-            .map(|group| group.settings.connections())
-            .sum();
-        let mut worker = Worker {
-            inbox,
-            outbox,
-            stop: Arc::clone(&stop),
-            meters: Meters::default(),
-            sampler: None,
-            beside_soak: wants(MeterName::Soak),
-            by_connection: prepare.by_connection && all_stand,
-            marks: prepare.side == Some(Side::Connects) && config.index == 0,
-            // Only the first worker has a series, of its first connection.
-            series_ns: prepare.series_ns.filter(|_| config.index == 0),
-            tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
-            reads_rusage: wants(MeterName::Rusage),
-            connection_threads: match groups[0].settings.io {
-                WaitsBy::BlockingThreads => groups.iter().map(|group| group.settings.flows).sum(),
-                _ => 0,
-            },
-            groups: match prepare.side {
-                Some(_) => groups.iter().map(|group| group.name).collect(),
-                None => Vec::new(),
-            },
-            options: ConnectedOptions::new(prepare),
-            knobs: prepare.knobs.set_at(prepare.host),
-            handover: config.handover.clone(),
-            side: prepare.side,
-        };
-        let shares_thread = config.handover.is_some();
+        let channels = (inbox, outbox.clone());
+        let mut worker = Worker::new(&config, prepare, groups, channels, Arc::clone(&stop));
         let cpu = prepare.cpus[config.index % prepare.cpus.len()];
         let has_owner = prepare.cpu_owner.is_some();
         let (prepare, groups) = (prepare.clone(), groups.to_vec());
         let thread = std::thread::Builder::new()
             .name(format!("{}-{}", prepare.host, config.index))
             .spawn(move || {
-                let outbox = worker.outbox.clone();
                 // Two ends in one thread share a file table.
-                let own = if shares_thread { Ok(()) } else { own_files() };
-                let ready = own.and_then(|()| pin(cpu).map_err(one_line));
-                // Opened on this thread, so that the meters' descriptors are in its file table and end with
-                // it.
-                if config.index == 0 {
-                    let loaded = std::mem::take(&mut config.loaded);
-                    let is_kernel = config.backend.is_kernel();
-                    worker.meters = readings::meters(&prepare, is_kernel, flows, loaded);
-                    worker.sampler = Sampler::load(&prepare, &mut worker.meters.warnings);
-                    worker.meters.meters.append(&mut config.meters);
-                }
+                let own = if config.handover.is_some() {
+                    Ok(())
+                } else {
+                    own_files()
+                };
+                let ready = own.and_then(|()| Ok(pin(cpu)?));
+                worker.open_meters(&mut config, &prepare, &groups);
                 drop(is_opening);
-                if worker.connection_threads > 0
-                    && let Err(error) = run_first()
-                {
-                    worker.meters.warnings.push(format!(
-                        "{error}: meters are read late if many threads are runnable"
-                    ));
-                }
-                let outcome = ready.and_then(|()| {
-                    let options = policy::options(&prepare, &groups);
-                    match config.backend.clone() {
-                        Backend::Tap(links) if prepare.side.is_some() => {
-                            let queue = links.first().and_then(|queues| queues.get(config.index));
-                            let queue = queue.ok_or("more threads than queues")?;
-                            let tap = queue.try_clone().map_err(one_line)?;
-                            worker.work_on(tap, config, &prepare, &groups, &options, role)
-                        }
-                        Backend::Kernel if groups[0].settings.io == WaitsBy::IoUring => {
-                            let stack =
-                                ring(&options, &groups, config.threads).map_err(one_line)?;
-                            worker.work(make(stack, &config, &prepare, &groups, role)?)
-                        }
-                        // On a host that relays by our TCP, this worker only reads the meters.
-                        Backend::Kernel | Backend::Tap(_) => {
-                            let stack = KernelStack::new(&options).map_err(one_line)?;
-                            worker.work(make(stack, &config, &prepare, &groups, role)?)
-                        }
-                        Backend::Memory(wires) => {
-                            let side = prepare.side.ok_or("memory forwards nothing")?;
-                            let memory = wires
-                                .end(config.index, side)
-                                .ok_or("more threads than wires")?;
-                            worker.work_on(memory, config, &prepare, &groups, &options, role)
-                        }
-                    }
-                });
-                if let Err(reason) = outcome {
+                let outcome = ready.and_then(|()| worker.serve(config, &prepare, &groups, role));
+                if let Err(error) = outcome {
                     // Fails if the trial has been aborted; then the reason does not matter.
-                    let _ = outbox.send(Err(reason));
+                    let _ = outbox.send(Err(error));
                 }
             })?;
         // A socket gets an owner only if it is made after the programs are loaded.
@@ -257,10 +181,8 @@ impl WorkerThread {
         })
     }
 
-    fn answer(&self) -> Result<WorkerAnswer, String> {
-        self.answers
-            .recv()
-            .unwrap_or_else(|_| Err("a worker thread ended".to_string()))
+    fn answer(&self) -> anyhow::Result<WorkerAnswer> {
+        self.answers.recv().context("a worker thread ended")?
     }
 
     fn order(&self, order: WorkerOrder) {
@@ -273,10 +195,10 @@ impl WorkerThread {
     }
 
     /// Waits for the addresses that the worker listens on.
-    pub fn listening(&self) -> Result<Listening, String> {
+    pub fn listening(&self) -> anyhow::Result<Listening> {
         match self.answer()? {
             WorkerAnswer::Listening(listening) => Ok(listening),
-            _ => Err("a worker answered out of turn".to_string()),
+            _ => bail!(OUT_OF_TURN),
         }
     }
 
@@ -285,10 +207,10 @@ impl WorkerThread {
     }
 
     /// Waits until its connections are up.
-    pub fn ready(&self) -> Result<OpenConnections, String> {
+    pub fn ready(&self) -> anyhow::Result<OpenConnections> {
         match self.answer()? {
             WorkerAnswer::Ready(ready) => Ok(ready),
-            _ => Err("a worker answered out of turn".to_string()),
+            _ => bail!(OUT_OF_TURN),
         }
     }
 
@@ -297,10 +219,10 @@ impl WorkerThread {
     }
 
     /// Waits for the end of the span.
-    pub fn found(&self) -> Result<WorkerReadings, String> {
+    pub fn found(&self) -> anyhow::Result<WorkerReadings> {
         match self.answer()? {
             WorkerAnswer::WorkerReadings(found) => Ok(*found),
-            _ => Err("a worker answered out of turn".to_string()),
+            _ => bail!(OUT_OF_TURN),
         }
     }
 }
@@ -322,17 +244,18 @@ impl Drop for WorkerThread {
     unsafe_code,
     reason = "unshare can take files from under others; these are in both tables"
 )]
-fn own_files() -> Result<(), String> {
+fn own_files() -> anyhow::Result<()> {
     // SAFETY: takes no pointers; files opened before stay open in both tables.
     match unsafe { libc::unshare(libc::CLONE_FILES) } {
         0 => Ok(()),
-        _ => Err(format!(
+        _ => bail!(
             "give a thread its own file table: {}",
             std::io::Error::last_os_error()
-        )),
+        ),
     }
 }
 
-fn one_line(error: impl std::error::Error) -> String {
-    error.to_string()
-}
+/// Error of a worker whose trial has been aborted.
+const GIVEN_UP: &str = "the trial was given up";
+/// Error of a worker that sends another answer than the one that its order asks for.
+const OUT_OF_TURN: &str = "a worker answered out of turn";

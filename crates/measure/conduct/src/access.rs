@@ -5,8 +5,8 @@ use tcpcost_study::{Bed as Kind, Cell, HostName, Reach, Study, Value, Warning, W
 
 /// Beds that this user can have on this host.
 pub struct Access {
-    /// `Ok` if network namespaces are available, so that `bed = "auto"` means `netns`; else the reason.
-    pub netns: Result<(), String>,
+    /// Reason why network namespaces are not available. `None` if they are, so that `bed = "auto"` means `netns`.
+    pub no_netns: Option<String>,
     /// Consequences for the measurement.
     pub warnings: Vec<Warning>,
 }
@@ -25,30 +25,29 @@ impl Access {
         let wanted = study.cells.iter().any(makes);
         if !wanted {
             return Access {
-                netns: Err("not needed by this study".to_string()),
+                no_netns: Some("not needed by this study".to_string()),
                 warnings: Vec::new(),
             };
         }
         let gained = match namespace::can_make_namespaces() {
             Ok(NamespaceMethod::Privileged) => Ok(None),
-            Ok(NamespaceMethod::UserNamespace) => match namespace::enter_user_namespace() {
-                Ok(()) => Ok(Some(IN_USER_NAMESPACE.to_string())),
-                Err(error) => Err(error.to_string()),
-            },
-            Err(reason) => Err(reason),
+            Ok(NamespaceMethod::UserNamespace) => {
+                namespace::enter_user_namespace().map(|()| Some(IN_USER_NAMESPACE.to_string()))
+            }
+            Err(error) => Err(error),
         };
         let warning = |text: String| Warning::new(WarningCode::Other, text);
         match gained {
             Ok(text) => Access {
-                netns: Ok(()),
+                no_netns: None,
                 warnings: text.map(warning).into_iter().collect(),
             },
-            Err(reason) => {
+            Err(error) => {
                 let text = format!(
-                    "network namespaces are not available ({reason}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
+                    "network namespaces are not available ({error}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
                 );
                 Access {
-                    netns: Err(reason),
+                    no_netns: Some(error.to_string()),
                     warnings: vec![warning(text)],
                 }
             }
@@ -61,12 +60,12 @@ fn bed_word(cell: &Cell) -> String {
 }
 
 /// The bed that a cell asks for with its knobs `bed` and `stack`. On error, that bed and why it is not available.
-pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, String)> {
+pub fn bed_of(cell: &Cell, no_netns: Option<&str>) -> Result<Kind, (Kind, String)> {
     let is_ours =
         |host| cell.knobs.value_at(host, "stack") == Some(Value::Word("user".to_string()));
     let word = bed_word(cell);
     if cell.knobs.names_hosts() {
-        let kind = Kind::of_named(&cell.knobs).map_err(|reason| (Kind::Hosts, reason))?;
+        let kind = Kind::of_named(&cell.knobs).map_err(|error| (Kind::Hosts, error.to_string()))?;
         return match word.as_str() {
             "auto" => Ok(kind),
             _ if word == kind.word() => Ok(kind),
@@ -80,7 +79,7 @@ pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, St
         ));
     }
     let (kind, stacks) = match HostName::PAIR.map(is_ours) {
-        [false, false] if word == "loopback" || (word == "auto" && netns.is_err()) => {
+        [false, false] if word == "loopback" || (word == "auto" && no_netns.is_some()) => {
             (Kind::Loopback, "kernel at both ends")
         }
         [false, false] => (Kind::Netns, "kernel at both ends"),
@@ -90,8 +89,8 @@ pub fn bed_of(cell: &Cell, netns: &Result<(), String>) -> Result<Kind, (Kind, St
     if word != "auto" && word != kind.word() {
         return Err((kind, format!("{word} does not fit stack = {stacks}")));
     }
-    match (kind, netns) {
-        (Kind::Netns | Kind::Tap, Err(reason)) => Err((kind, reason.clone())),
+    match (kind, no_netns) {
+        (Kind::Netns | Kind::Tap, Some(reason)) => Err((kind, reason.to_string())),
         _ => Ok(kind),
     }
 }

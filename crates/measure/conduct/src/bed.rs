@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tcpcost_agent::protocol::{Answer, Ask, AttachedDevice};
 use tcpcost_study::{
-    Bed as Kind, CarrierAsked, Cell, DeviceOwner, Host, HostName, Knobs, Link, LinkKind, Machine,
-    Reach, Side, StackKind, Topology, WorkloadSettings,
+    Bed as Kind, CarrierAsked, Cell, DeviceOwner, Host, HostName, KnobError, Knobs, Link, LinkKind,
+    Machine, Reach, Side, StackKind, Topology, WorkloadSettings,
 };
 
 use super::launcher::Launchers;
@@ -57,12 +57,8 @@ impl Bed {
     ) -> Result<Bed, AskError> {
         let turns = takes_turns(&cell.knobs);
         if turns {
-            topology
-                .takes_turns()
-                .map_err(|reason| AskError::Unsupported {
-                    knob: "placement".to_string(),
-                    reason: format!("{ONE_THREAD}: {reason}"),
-                })?;
+            let wrong = |reason| KnobError::new("placement", format!("{ONE_THREAD}: {reason}"));
+            topology.takes_turns().map_err(wrong)?;
         }
         let program = cell.program.as_deref();
         let nodes = Nodes::start(events, topology, launchers, program, turns)?;
@@ -86,8 +82,7 @@ impl Bed {
         bed.queues = bed.queues_for(&cell.knobs);
         if bed.queues > TAP_QUEUES_MAX {
             let reason = format!("a TAP has at most {TAP_QUEUES_MAX} queues");
-            let knob = "threads".to_string();
-            return Err(AskError::Unsupported { knob, reason });
+            return Err(KnobError::new("threads", reason).into());
         }
         if kind == Kind::Hosts {
             bed.find_ports(changes, held_max, events)?;
@@ -363,15 +358,13 @@ impl Bed {
     }
 
     /// CPUs of each host according to the cell's knobs.
-    pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, AskError> {
+    pub fn place(&self, topology: &Topology, knobs: &Knobs) -> Result<Placement, KnobError> {
         let placement = knobs.word("placement").expect("a choice has a default");
         let mut placed = Placement::new();
         for machine in self.machines.keys() {
             let hosts = self.nodes.on_machine(machine);
             let cpus = &self.nodes.hello(hosts[0]).cpus;
-            let of_machine = place(cpus, &placement, topology, &hosts)
-                .map_err(|(knob, reason)| AskError::Unsupported { knob, reason })?;
-            placed.extend(of_machine);
+            placed.extend(place(cpus, &placement, topology, &hosts)?);
         }
         Ok(placed)
     }

@@ -16,7 +16,7 @@ use tcpcost_console::exit::usage;
 use tcpcost_console::output;
 use tcpcost_report::Distances;
 use tcpcost_study::{
-    HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob, repetitions, units,
+    HostName, Reach, Record, RecordError, Share, Sides, Study, repetitions, units,
 };
 
 use super::exact_instructions::ExactInstructions;
@@ -77,13 +77,12 @@ pub struct Overrides {
 impl Overrides {
     /// Parses a study and makes these changes.
     pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
-        let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
-        let wrong = |error: UnknownKnob| usage(error.to_string());
+        let mut study = Study::parse(&self.study, text, file).map_err(usage)?;
         if self.slurm && !study.cells.iter().any(|cell| cell.knobs.names_hosts()) {
-            study.reach_hosts(&Reach::Slurm(None)).map_err(wrong)?;
+            study.reach_hosts(&Reach::Slurm(None)).map_err(usage)?;
         }
         if !self.nodes.is_empty() {
-            study.expand_nodes(&self.nodes).map_err(wrong)?;
+            study.expand_nodes(&self.nodes).map_err(usage)?;
         }
         study
             .set(&self.set)

@@ -82,7 +82,7 @@ fn can_take_turns(cell: &Cell) -> bool {
     let mut cell = cell.clone();
     let set = cell.knobs.set("placement", ONE_THREAD);
     set.expect("the registry has this knob and this word");
-    let bed = super::access::bed_of(&cell, &Ok(()));
+    let bed = super::access::bed_of(&cell, None);
     let topology = bed.ok().and_then(|bed| Topology::of(bed, &cell.knobs).ok());
     let has_one_thread = |topology: Topology| topology.takes_turns().is_ok();
     topology.is_some_and(has_one_thread) && cell.knobs.unmet().is_empty()

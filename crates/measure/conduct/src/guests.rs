@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, ensure};
 use tcpcost_console::exit::{Exit, Stop};
 use tcpcost_guest::{Boot, Guest, GuestError, INSTRUCTIONS_PER_NS, Image, Kernel, Line, Machine};
 use tcpcost_guest::{BootEnd, Plugin, Task};
@@ -49,7 +49,7 @@ pub struct Boots<'a> {
     /// Limit on the guests that run at the same time.
     at_once: usize,
     /// QEMU plugin that counts by function, or why there is none.
-    plugin: Result<Plugin, String>,
+    plugin: Result<Plugin, GuestError>,
 }
 
 /// Result of a boot.
@@ -86,7 +86,7 @@ impl<'a> Boots<'a> {
             overrides: overrides.clone(),
             at_once: at_once.unwrap_or(cpus).max(1),
             // Without a plugin instructions are counted by context only, and a line says so.
-            plugin: Plugin::build().map_err(|error| error.to_string()),
+            plugin: Plugin::build(),
         })
     }
 
@@ -143,7 +143,7 @@ impl<'a> Boots<'a> {
             let (found, no_functions) = self.records(number, &boot, store);
             if let (0, Some(reason)) = (number, no_functions) {
                 progress.say(&format!(
-                    "tcpcost: instructions are counted by context, but not by function, and copies are not separate: {reason}"
+                    "tcpcost: instructions are counted by context, but not by function, and copies are not separate: {reason:#}"
                 ));
             }
             for record in found {
@@ -164,24 +164,18 @@ impl<'a> Boots<'a> {
         boot: &Boot,
         trials: &mut [Record],
         store: &Directory,
-    ) -> Result<(), String> {
-        let plugin = self.plugin.as_ref().map_err(Clone::clone)?;
-        if boot.symbols.is_empty() {
-            return Err("the guest sent no symbols".to_string());
-        }
-        let spans = plugin.spans(number, &boot.symbols);
-        let spans = spans.map_err(|error| error.to_string())?;
+    ) -> anyhow::Result<()> {
+        let plugin = self.plugin.as_ref().map_err(|error| anyhow!("{error}"))?;
+        ensure!(!boot.symbols.is_empty(), "the guest sent no symbols");
+        let spans = plugin.spans(number, &boot.symbols)?;
         functions::add_memory(trials, &spans)
-            .ok_or("the numbers of trials and marked spans differ")?;
+            .context("the numbers of trials and marked spans differ")?;
         if number > 0 {
             return Ok(());
         }
         let release = boot.release.as_deref().unwrap_or_default();
         let by_function = ByFunction::new(release, spans, trials);
-        let text = serde_json::to_string(&by_function).map_err(|error| error.to_string())?;
-        store
-            .replace(FUNCTIONS, &text)
-            .map_err(|error| format!("{error:#}"))
+        store.replace(FUNCTIONS, &serde_json::to_string(&by_function)?)
     }
 
     fn boot(&self, number: u32, stop: &dyn Fn() -> bool) -> Result<Boot, GuestError> {
@@ -240,7 +234,7 @@ impl<'a> Boots<'a> {
         number: u32,
         boot: &Boot,
         store: &Directory,
-    ) -> (Vec<Record>, Option<String>) {
+    ) -> (Vec<Record>, Option<anyhow::Error>) {
         let started = jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
             .to_string();

@@ -28,10 +28,7 @@ pub fn hold(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> anyhow::Result<Option<SettingsLock>> {
-    let Ok(lock) = journal::folder()
-        .map_err(anyhow::Error::msg)
-        .and_then(|folder| Ok(HostLock::open(&folder)?))
-    else {
+    let Ok(lock) = journal::folder().and_then(|folder| HostLock::open(&folder)) else {
         return Ok(Some(SettingsLock(None)));
     };
     let mut said = false;

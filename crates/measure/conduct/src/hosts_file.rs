@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::{Context, anyhow, bail, ensure};
 use tcpcost_console::exit::usage;
 
 use super::studies;
@@ -51,7 +52,7 @@ impl Lab {
     pub fn read(words: &[String]) -> anyhow::Result<Lab> {
         let mut values = BTreeMap::new();
         for word in words {
-            let wrong = |what: String| usage(format!("--hosts {word}: {what}"));
+            let wrong = |what: anyhow::Error| usage(format!("--hosts {word}: {what}"));
             if let Some((name, value)) = word
                 .split_once('=')
                 .filter(|(name, _)| OWN_NAMES.contains(name))
@@ -60,7 +61,7 @@ impl Lab {
                 continue;
             }
             let text = studies::read(Path::new(word)).map_err(|error| {
-                wrong(format!(
+                wrong(anyhow!(
                     "{error}; expected a file, or one of {} with =VALUE",
                     OWN_NAMES.join(", ")
                 ))
@@ -70,12 +71,12 @@ impl Lab {
         Lab::of(&values).map_err(|what| usage(format!("--hosts: {what}")))
     }
 
-    fn of(values: &BTreeMap<String, String>) -> Result<Lab, String> {
+    fn of(values: &BTreeMap<String, String>) -> anyhow::Result<Lab> {
         let own = |name: &str| values.get(name).cloned();
         let push = match own("push").as_deref() {
             None | Some("off") => false,
             Some("on") => true,
-            Some(other) => return Err(format!("push={other}: expected on or off")),
+            Some(other) => bail!("push={other}: expected on or off"),
         };
         let has_ends = values
             .keys()
@@ -91,7 +92,7 @@ impl Lab {
 }
 
 /// Adds the lines of a file.
-fn add(text: &str, values: &mut BTreeMap<String, String>) -> Result<(), String> {
+fn add(text: &str, values: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -99,11 +100,11 @@ fn add(text: &str, values: &mut BTreeMap<String, String>) -> Result<(), String> 
         }
         let (name, value) = line
             .split_once('=')
-            .ok_or_else(|| format!("line {number}: expected NAME=VALUE"))?;
+            .with_context(|| format!("line {number}: expected NAME=VALUE"))?;
         let name = name.trim().trim_start_matches("export ").trim();
         if !KERNEL_NAMES.contains(&name) && !OWN_NAMES.contains(&name) {
             let known = [&OWN_NAMES[..], &KERNEL_NAMES].concat().join(", ");
-            return Err(format!("line {number}: {name} is none of {known}"));
+            bail!("line {number}: {name} is none of {known}");
         }
         let value = value.trim().trim_matches(['"', '\'']);
         values.insert(name.to_string(), value.to_string());
@@ -113,13 +114,13 @@ fn add(text: &str, values: &mut BTreeMap<String, String>) -> Result<(), String> 
 
 /// Returns the two hosts of the kernel's driver tests as knobs. This machine is the client. IPv4 is
 /// used if both addresses of IPv4 are there.
-fn knobs(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, String> {
+fn knobs(values: &BTreeMap<String, String>) -> anyhow::Result<Vec<(String, String)>> {
     let value = |name: &str| {
         let value = values
             .get(name)
             .map(String::as_str)
             .filter(|value| !value.is_empty());
-        value.ok_or_else(|| format!("{name} is missing"))
+        value.with_context(|| format!("{name} is missing"))
     };
     let (ip, local, remote) = match (value("LOCAL_V4"), value("REMOTE_V4")) {
         (Ok(local), Ok(remote)) => ("v4", local, remote),
@@ -128,7 +129,7 @@ fn knobs(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Str
     let reach = match value("REMOTE_TYPE")? {
         "ssh" => format!("ssh:{}", value("REMOTE_ARGS")?),
         "netns" => format!("exec:ip netns exec {}", one_name(value("REMOTE_ARGS")?)?),
-        other => return Err(format!("REMOTE_TYPE {other}: expected ssh or netns")),
+        other => bail!("REMOTE_TYPE {other}: expected ssh or netns"),
     };
     // A prefix length after the address is allowed, and ignored.
     let address = |text: &str| text.split('/').next().unwrap_or_default().to_string();
@@ -147,22 +148,20 @@ fn knobs(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Str
 
 /// Returns `text` if it can be the name of a namespace. Further words would be run as a program,
 /// and the file may belong to another user.
-fn one_name(text: &str) -> Result<&str, String> {
+fn one_name(text: &str) -> anyhow::Result<&str> {
     let is_sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
-    if text.chars().all(is_sound) && !text.starts_with('-') {
-        Ok(text)
-    } else {
-        Err(format!(
-            "REMOTE_ARGS {text:?}: expected the name of a namespace"
-        ))
-    }
+    ensure!(
+        text.chars().all(is_sound) && !text.starts_with('-'),
+        "REMOTE_ARGS {text:?}: expected the name of a namespace"
+    );
+    Ok(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<(String, String)>, String> {
+    fn read(text: &str) -> anyhow::Result<Vec<(String, String)>> {
         let mut values = BTreeMap::new();
         add(text, &mut values)?;
         Lab::of(&values).map(|lab| lab.knobs)
@@ -217,7 +216,7 @@ mod tests {
             ),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::ensure;
 use tcpcost_console::exit::usage;
 use tcpcost_study::{HostName, Reach, Study, Topology};
 
@@ -55,14 +56,13 @@ impl Launchers {
     pub fn new(args: &HostArgs) -> anyhow::Result<Launchers> {
         let mut prefixes = BTreeMap::new();
         for text in &args.launch {
-            let wrong = |what: String| usage(format!("--launch {text}: {what}"));
             let (host, prefix) = text.split_once('=').unwrap_or((text, ""));
-            let host = host
-                .parse::<HostName>()
-                .map_err(|error| wrong(error.to_string()))?;
+            let host: Result<HostName, _> = host.parse();
+            let host = host.map_err(|error| usage(format!("--launch {text}: {error}")))?;
             let prefix = words(prefix);
             if prefix.is_empty() {
-                return Err(wrong("expected HOST=PROGRAM ARGUMENT…".to_string()));
+                let expected = "expected HOST=PROGRAM ARGUMENT…";
+                return Err(usage(format!("--launch {text}: {expected}")));
             }
             prefixes.insert(host, prefix);
         }
@@ -77,12 +77,7 @@ impl Launchers {
         }
         let silence_max = match &lab.silence_max {
             None => SILENCE_MAX,
-            Some(text) => tcpcost_study::units::duration(text)
-                .map_err(|error| error.to_string())
-                .and_then(|time| match time >= SILENCE_LEAST {
-                    true => Ok(time),
-                    false => Err("at least 2s".to_string()),
-                })
+            Some(text) => silence_max(text)
                 .map_err(|error| usage(format!("--hosts silence_max={text}: expected {error}")))?,
         };
         Ok(Launchers {
@@ -161,7 +156,7 @@ impl Launchers {
             }
         };
         for cell in &study.cells {
-            let bed = bed_of(cell, &Ok(()));
+            let bed = bed_of(cell, None);
             let topology = bed.ok().and_then(|bed| Topology::of(bed, &cell.knobs).ok());
             let Some(mut topology) = topology else {
                 continue; // Its trials are skipped.
@@ -290,6 +285,12 @@ impl Launchers {
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Shortest limit on a host's silence, because a host on a busy machine may be silent for a second.
 const SILENCE_LEAST: Duration = Duration::from_secs(2);
+
+fn silence_max(text: &str) -> anyhow::Result<Duration> {
+    let time = tcpcost_study::units::duration(text)?;
+    ensure!(time >= SILENCE_LEAST, "at least 2s");
+    Ok(time)
+}
 
 /// Advice about an agent that could not be started, from the output `said` of the programs that start it. `None` if the output needs none.
 pub(super) fn advice(said: &str) -> Option<&'static str> {

@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tcpcost_console::exit::{Exit, line, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
@@ -398,27 +398,19 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
 /// # Errors
 /// `PATH` is not a build of tcpcost.
 pub fn build(text: &str) -> anyhow::Result<PathBuf> {
-    let wrong = |what: String| usage(format!("--with {text}: {what}"));
-    let path = text
-        .strip_prefix("tcpcost=")
-        .ok_or_else(|| wrong("expected tcpcost=PATH".to_string()))?;
-    let path = Path::new(path)
-        .canonicalize()
-        .map_err(|error| wrong(error.to_string()))?;
-    if !path.is_file() {
-        return Err(wrong("not a program".to_string()));
-    }
+    build_at(text).map_err(|error| usage(format!("--with {text}: {error}")))
+}
+
+fn build_at(text: &str) -> anyhow::Result<PathBuf> {
+    let path = text.strip_prefix("tcpcost=");
+    let path = Path::new(path.context("expected tcpcost=PATH")?).canonicalize()?;
+    ensure!(path.is_file(), "not a program");
     // Asked now, because the agents of another program would fail later with an unclear message.
     let mut version = Command::new(&path);
-    let printed = version
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| wrong(error.to_string()))?;
-    match String::from_utf8_lossy(&printed.stdout).starts_with("tcpcost ") {
-        true => Ok(path),
-        false => Err(wrong("not a build of tcpcost".to_string())),
-    }
+    let printed = version.arg("--version").stdin(Stdio::null()).output()?;
+    let is_build = String::from_utf8_lossy(&printed.stdout).starts_with("tcpcost ");
+    ensure!(is_build, "not a build of tcpcost");
+    Ok(path)
 }
 
 /// Splits each `KNOB=VALUE` of an option into knob and value.

@@ -32,7 +32,7 @@ pub fn of_machine(
 /// thread for each of its listed CPUs, or one.
 pub fn dry_run(study: &Study) -> String {
     let of_cell = |cell: &tcpcost_study::Cell| {
-        let bed = bed_of(cell, &Ok(())).ok()?;
+        let bed = bed_of(cell, None).ok()?;
         let topology = Topology::of(bed, &cell.knobs).ok()?;
         let cpus = |name: HostName| {
             let cpus = topology.host(name).and_then(|host| host.cpus.as_ref());

@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 use tcpcost_agent::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Hello, PROTOCOL};
 use tcpcost_counts::printable_json;
 use tcpcost_signals::Interrupt;
-use tcpcost_study::{HostName, Reach, Topology};
+use tcpcost_study::{HostName, KnobError, Reach, Topology};
 
 use super::launcher::{Launchers, advice};
 use super::lines::{self, excerpt};
@@ -70,13 +70,8 @@ pub enum AskError {
     #[error("interrupted")]
     Interrupted,
     /// A knob is not available here.
-    #[error("{knob}: {reason}")]
-    Unsupported {
-        /// Name of the knob.
-        knob: String,
-        /// Why it is not available.
-        reason: String,
-    },
+    #[error(transparent)]
+    Unsupported(#[from] KnobError),
     /// The host says that it failed.
     #[error("{0}: {1}")]
     Failed(HostName, String),
@@ -580,13 +575,10 @@ impl Nodes {
                 let is_remote = self.is_remote(process);
                 return match answer {
                     // Names the host, because the others may support it.
-                    Answer::Unsupported { knob, reason } if is_remote => {
-                        let reason = format!("{host}: {reason}");
-                        Err(AskError::Unsupported { knob, reason })
+                    Answer::Unsupported(KnobError { knob, reason }) if is_remote => {
+                        Err(KnobError::new(knob, format!("{host}: {reason}")).into())
                     }
-                    Answer::Unsupported { knob, reason } => {
-                        Err(AskError::Unsupported { knob, reason })
-                    }
+                    Answer::Unsupported(error) => Err(error.into()),
                     Answer::Failed { reason } => {
                         let failed = AskError::Failed(host, reason);
                         Err(self.ended().unwrap_or(failed))
@@ -632,10 +624,9 @@ impl Nodes {
             Answer::Failed { reason } => Answer::Failed {
                 reason: excerpt(&reason),
             },
-            Answer::Unsupported { knob, reason } => Answer::Unsupported {
-                knob: excerpt(&knob),
-                reason: excerpt(&reason),
-            },
+            Answer::Unsupported(KnobError { knob, reason }) => {
+                Answer::Unsupported(KnobError::new(excerpt(&knob), excerpt(&reason)))
+            }
             answer => answer,
         };
         node.answers.push_back(answer);

@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_host::cpus::Cpus;
-use tcpcost_study::{HostName, Side, Topology};
+use tcpcost_study::{HostName, KnobError, Side, Topology};
 
 /// Value of the knob `placement` with which both ends take turns in one thread.
 pub const ONE_THREAD: &str = "one-thread";
 
 /// CPUs by host.
 pub type Placement = BTreeMap<HostName, Vec<usize>>;
-
-/// Reason why hosts cannot be placed: the knob, and one line.
-pub type PlacementError = (String, String);
 
 /// Chooses the CPUs of the hosts of one machine. The knob `cpus` has priority. Otherwise `placement` gives one CPU to all hosts that
 /// connect, one to all that listen, and a CPU of its own to a host in the middle if one is free.
@@ -26,8 +23,7 @@ pub fn place(
     placement: &str,
     topology: &Topology,
     hosts: &[HostName],
-) -> Result<Placement, PlacementError> {
-    let of_placement = |reason: String| ("placement".to_string(), reason);
+) -> Result<Placement, KnobError> {
     let mut placed = Placement::new();
     for &host in hosts {
         if let Some(given) = topology.host(host).and_then(|host| host.cpus.as_ref()) {
@@ -37,7 +33,7 @@ pub fn place(
                 let reason = format!(
                     "CPU {cpu} is not online here or not allowed to this process; available are {there:?}"
                 );
-                return Err((format!("{host}.cpus"), reason));
+                return Err(KnobError::new(format!("{host}.cpus"), reason));
             }
             placed.insert(host, given.into_iter().collect());
         }
@@ -46,7 +42,7 @@ pub fn place(
         for &host in hosts {
             if !placed.contains_key(&host) {
                 let taken: Vec<usize> = placed.values().flatten().copied().collect();
-                let cpus = further_cpus(machine, "two-cpus", &taken).map_err(of_placement)?;
+                let cpus = further_cpus(machine, "two-cpus", &taken)?;
                 placed.insert(host, cpus);
             }
         }
@@ -70,18 +66,15 @@ pub fn place(
             (cpus.clone(), cpus)
         }
         (None, None) if !(has(Side::Connects) && has(Side::Listens)) => {
-            cpus_of_both_sides(machine, "same-cpu").map_err(of_placement)?
+            cpus_of_both_sides(machine, "same-cpu")?
         }
         (Some(connects), Some(listens)) => (connects, listens),
         (Some(connects), None) => {
-            let listens = further_cpus(machine, placement, &connects);
-            (connects, listens.map_err(of_placement)?)
+            let listens = further_cpus(machine, placement, &connects)?;
+            (connects, listens)
         }
-        (None, Some(listens)) => {
-            let connects = further_cpus(machine, placement, &listens);
-            (connects.map_err(of_placement)?, listens)
-        }
-        (None, None) => cpus_of_both_sides(machine, placement).map_err(of_placement)?,
+        (None, Some(listens)) => (further_cpus(machine, placement, &listens)?, listens),
+        (None, None) => cpus_of_both_sides(machine, placement)?,
     };
     for &host in hosts {
         let cpus = match topology.side(host) {
@@ -100,11 +93,12 @@ pub fn place(
 }
 
 /// CPUs of the hosts that connect and of the hosts that listen, if no CPU is listed.
-fn cpus_of_both_sides(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Vec<usize>), String> {
-    let last = *machine
-        .cpus
-        .last()
-        .ok_or("no CPU is allowed to this process")?;
+fn cpus_of_both_sides(
+    machine: &Cpus,
+    placement: &str,
+) -> Result<(Vec<usize>, Vec<usize>), KnobError> {
+    let last = machine.cpus.last().copied();
+    let last = last.ok_or_else(|| wrong("no CPU is allowed to this process"))?;
     match placement {
         "same-cpu" | ONE_THREAD => Ok((vec![last], vec![last])),
         "smt-sibling" => {
@@ -121,7 +115,7 @@ fn cpus_of_both_sides(machine: &Cpus, placement: &str) -> Result<(Vec<usize>, Ve
 }
 
 /// CPUs for further hosts, if the CPUs `taken` are in use.
-fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, String> {
+fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, KnobError> {
     let core_of = |cpu: &usize| machine.cores.iter().find(|core| core.contains(cpu));
     let free = |cpu: &&usize| !taken.contains(cpu);
     match placement {
@@ -138,21 +132,25 @@ fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<
             let own_core = machine.cpus.iter().rev().find(|cpu| !shares_core(cpu));
             let cpu = own_core.or_else(|| machine.cpus.iter().rev().find(free));
             Ok(vec![*cpu.ok_or_else(|| {
-                format!(
+                wrong(format!(
                     "a CPU other than {taken:?} is needed, but only {:?} can be used here; try placement = \"same-cpu\"",
                     machine.cpus
-                )
+                ))
             })?])
         }
-        other => Err(format!("no such placement: {other}")),
+        other => Err(wrong(format!("no such placement: {other}"))),
     }
 }
 
-fn no_siblings(machine: &Cpus) -> String {
-    format!(
+fn no_siblings(machine: &Cpus) -> KnobError {
+    wrong(format!(
         "smt-sibling needs two threads of one core, and CPUs {:?} have none to spare (no SMT, or it is off, or hidden by the hypervisor)",
         machine.cpus
-    )
+    ))
+}
+
+fn wrong(reason: impl Into<String>) -> KnobError {
+    KnobError::new("placement", reason)
 }
 
 #[cfg(test)]
@@ -174,7 +172,7 @@ mod tests {
         placement: &str,
         topology: &str,
         knobs: &[(&str, &str)],
-    ) -> Result<String, PlacementError> {
+    ) -> Result<String, KnobError> {
         let mut set = Knobs::default();
         for (name, text) in knobs {
             set.set(name, text).unwrap();
@@ -225,12 +223,12 @@ mod tests {
         );
         let twice = given("same-cpu", &[("client_cpus", "[1,0,1]")]);
         assert_eq!(twice, "client [0, 1], server [0, 1]");
-        let (knob, reason) = pair("two-cpus", &[("client.cpus", "[9]")]).unwrap_err();
-        assert_eq!(knob, "client.cpus");
-        assert!(reason.contains("CPU 9"), "{reason}");
-        let (knob, reason) = pair("two-cpus", &[("client.cpus", "[0,1,2,3]")]).unwrap_err();
-        assert_eq!(knob, "placement");
-        assert!(reason.contains("same-cpu"), "{reason}");
+        let error = pair("two-cpus", &[("client.cpus", "[9]")]).unwrap_err();
+        assert_eq!(error.knob, "client.cpus");
+        assert!(error.reason.contains("CPU 9"), "{error}");
+        let error = pair("two-cpus", &[("client.cpus", "[0,1,2,3]")]).unwrap_err();
+        assert_eq!(error.knob, "placement");
+        assert!(error.reason.contains("same-cpu"), "{error}");
     }
 
     #[test]

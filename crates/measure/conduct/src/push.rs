@@ -11,6 +11,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
@@ -115,7 +116,7 @@ impl Binary {
         mut shell: Command,
         silence_max: Duration,
         interrupt: &Interrupt,
-    ) -> Result<String, String> {
+    ) -> anyhow::Result<String> {
         shell
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -123,7 +124,7 @@ impl Binary {
         tcpcost_signals::unblocked(&mut shell).process_group(0);
         let mut child = shell
             .spawn()
-            .map_err(|error| format!("start {}: {error}", shell.get_program().to_string_lossy()))?;
+            .map_err(|error| anyhow!("start {}: {error}", shell.get_program().display()))?;
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr_tail = child.stderr.take().map(StderrTail::read);
@@ -141,13 +142,14 @@ impl Binary {
             }
         });
         let next = |within| next_line(&lines, within, interrupt);
-        let pushed = (|| -> Result<String, String> {
+        let pushed = (|| {
             let (machine, there) = (next(silence_max)?, next(silence_max)?);
             let here = tcpcost_host::machine::host().machine;
-            if machine != here {
-                let machine = excerpt(&machine);
-                return Err(format!("it is {machine}, and this program is for {here}"));
-            }
+            ensure!(
+                machine == here,
+                "it is {}, and this program is for {here}",
+                excerpt(&machine)
+            );
             if let Some(path) = there.strip_prefix("present ") {
                 return Ok(path.to_string());
             }
@@ -161,8 +163,7 @@ impl Binary {
                 }
                 let answer = answer?;
                 let path = answer.strip_prefix("pushed ");
-                path.map(String::from)
-                    .ok_or_else(|| "the copy is incomplete".to_string())
+                path.map(String::from).context("the copy is incomplete")
             })
         })();
         // The script ends by itself after its last answer.
@@ -170,7 +171,7 @@ impl Binary {
             end(&mut child, true);
         }
         pushed.map_err(|error| match stderr_tail.and_then(|tail| tail.take()) {
-            Some(said) => format!("{error}: {said}"),
+            Some(said) => anyhow!("{error}: {said}"),
             None => error,
         })
     }
@@ -180,17 +181,15 @@ fn next_line(
     lines: &Receiver<String>,
     within: Duration,
     interrupt: &Interrupt,
-) -> Result<String, String> {
+) -> anyhow::Result<String> {
     let until = Instant::now() + within;
     loop {
         match lines.recv_timeout(PAUSE) {
             Ok(line) => return Ok(line),
-            Err(RecvTimeoutError::Disconnected) => return Err("the script ended".to_string()),
-            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => {
-                return Err("interrupted".to_string());
-            }
+            Err(RecvTimeoutError::Disconnected) => bail!("the script ended"),
+            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => bail!("interrupted"),
             Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
-                return Err(format!("no answer within {} s", within.as_secs()));
+                bail!("no answer within {} s", within.as_secs());
             }
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -164,7 +164,7 @@ impl<'a> Runner<'a> {
             record.outcome = Outcome::Skipped { reason };
             Ok(Some(record))
         };
-        let kind = match bed_of(trial.cell, &self.access.netns) {
+        let kind = match bed_of(trial.cell, self.access.no_netns.as_deref()) {
             Ok(kind) => kind,
             Err((kind, reason)) => {
                 return skipped(kind, &Topology::default(), format!("bed: {reason}"));
@@ -172,7 +172,7 @@ impl<'a> Runner<'a> {
         };
         let mut topology = match Topology::in_repetition(kind, knobs, trial.repetition) {
             Ok(topology) => topology,
-            Err(reason) => return skipped(kind, &Topology::default(), reason),
+            Err(error) => return skipped(kind, &Topology::default(), error.to_string()),
         };
         self.launchers.place(&mut topology)?;
         if !self.lost.is_empty() {
@@ -222,8 +222,8 @@ impl<'a> Runner<'a> {
                     self.bed_failed = false;
                 }
                 Err(AskError::Interrupted) => return Ok(None),
-                Err(AskError::Unsupported { knob, reason }) => {
-                    return skipped(kind, &topology, format!("{knob}: {reason}"));
+                Err(AskError::Unsupported(error)) => {
+                    return skipped(kind, &topology, error.to_string());
                 }
                 // If one of many nodes is dead, the run continues with the others.
                 Err(AskError::Gone(host, reason) | AskError::Unfit(host, reason))
@@ -328,9 +328,9 @@ impl<'a> Runner<'a> {
 
     /// Cells with the loopback bed, which uses the host's own device.
     fn on_loopback(&self) -> impl Iterator<Item = &Cell> {
-        let netns = &self.access.netns;
+        let no_netns = self.access.no_netns.as_deref();
         let cells = self.study.cells.iter();
-        cells.filter(move |cell| matches!(bed_of(cell, netns), Ok(Kind::Loopback)))
+        cells.filter(move |cell| matches!(bed_of(cell, no_netns), Ok(Kind::Loopback)))
     }
 }
 

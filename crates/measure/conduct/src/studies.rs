@@ -101,7 +101,7 @@ fn study(name: &str, text: &str, file: &str) -> anyhow::Result<String> {
         },
     };
     let converted = convert_uperf_profile(name, text, file, &surroundings);
-    let ConvertedProfile { toml, notes } = converted.map_err(|error| usage(error.to_string()))?;
+    let ConvertedProfile { toml, notes } = converted.map_err(usage)?;
     for note in notes {
         say!("tcpcost: {note}");
     }

@@ -12,8 +12,9 @@ use tcpcost_host::folder::Folder;
 use tcpcost_study::units::nanos;
 use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
 use tcpcost_study::{
-    Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, Knobs, LinkKind, Machine, MeterName,
-    Outcome, Reach, Record, SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning, WarningCode,
+    Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, KnobError, Knobs, LinkKind, Machine,
+    MeterName, Outcome, Reach, Record, SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning,
+    WarningCode,
 };
 
 use super::bed::Bed;
@@ -101,10 +102,9 @@ impl Trial<'_> {
                 record.fail_if_incomplete();
             }
             Err(AskError::Interrupted) => return Err(TrialError::Interrupted),
-            Err(AskError::Unsupported { knob, reason }) => {
-                record.outcome = Outcome::Skipped {
-                    reason: format!("{knob}: {reason}"),
-                };
+            Err(AskError::Unsupported(error)) => {
+                let reason = error.to_string();
+                record.outcome = Outcome::Skipped { reason };
             }
             Err(error @ AskError::Unreached { on, to, .. }) => {
                 record.outcome = Outcome::Failed {
@@ -411,7 +411,7 @@ impl Trial<'_> {
                     after,
                     late_ns: measured.late_ns,
                 });
-                in_time(&measured, span).map_err(|reason| AskError::Failed(host, reason))?;
+                in_time(host, &measured, span)?;
             }
             found.insert(host, *measured);
         }
@@ -424,22 +424,18 @@ impl Trial<'_> {
 
 impl Trial<'_> {
     /// Bytes that end each host's interval, if the study asks for work instead of time.
-    fn work(&self, topology: &Topology) -> Result<ByHost<u64>, AskError> {
+    fn work(&self, topology: &Topology) -> Result<ByHost<u64>, KnobError> {
         let Some(work) = self.study.measure.work else {
             return Ok(ByHost::new());
-        };
-        let unsupported = |(knob, reason): (&str, String)| AskError::Unsupported {
-            knob: knob.to_string(),
-            reason,
         };
         let mut bytes = ByHost::new();
         for host in topology.names() {
             if topology.side(host).is_none() {
                 let reason = "a host in the middle has no fixed amount of work, only a duration";
-                return Err(unsupported(("topology", reason.to_string())));
+                return Err(KnobError::new("topology", reason));
             }
             let of_host = work.bytes_of_host(&self.cell.knobs, topology.times(host));
-            bytes.insert(host, of_host.map_err(unsupported)?);
+            bytes.insert(host, of_host?);
         }
         Ok(bytes)
     }
@@ -510,7 +506,7 @@ fn remove_duplicate_sysctls(record: &mut Record) {
 }
 
 /// Refuses different device settings on loopback, where all hosts have the same device.
-fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), AskError> {
+fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), KnobError> {
     let is_loopback = topology
         .links
         .iter()
@@ -522,9 +518,8 @@ fn one_device(topology: &Topology, knobs: &Knobs) -> Result<(), AskError> {
         return Ok(());
     }
     let knob = knobs.named().map(|(_, knob)| knob).next().unwrap_or("bed");
-    let reason = "needs the netns bed: on loopback both ends have the same device".to_string();
-    let knob = knob.to_string();
-    Err(AskError::Unsupported { knob, reason })
+    let reason = "needs the netns bed: on loopback both ends have the same device";
+    Err(KnobError::new(knob, reason))
 }
 
 fn stack(topology: &Topology, host: HostName) -> StackKind {
@@ -537,19 +532,20 @@ fn warning(text: String) -> Warning {
 }
 
 /// Refuses a measurement whose snapshots are off by more than half of the interval, because the host was stopped or had no CPU.
-fn in_time(measured: &Measured, span: Span) -> Result<(), String> {
+fn in_time(host: HostName, measured: &Measured, span: Span) -> Result<(), AskError> {
     let asked_ns = span.to_ns - span.from_ns;
     let off_ns = measured.late_ns.max(measured.took_ns.abs_diff(asked_ns));
     if off_ns <= (asked_ns / 2).max(OFF_LEAST_NS) {
         return Ok(());
     }
     let ms = |ns: u64| ns / 1_000_000;
-    Err(format!(
+    let reason = format!(
         "its meters were read {} ms late and {} ms apart instead of {} ms: the host was stopped, or had no CPU",
         ms(measured.late_ns),
         ms(measured.took_ns),
         ms(asked_ns)
-    ))
+    );
+    Err(AskError::Failed(host, reason))
 }
 
 /// Deviation that is always tolerated. With many more threads than CPUs, a worker waits some hundred milliseconds for a CPU.

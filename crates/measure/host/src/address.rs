@@ -24,6 +24,23 @@ pub struct DeviceAddress {
     pub is_global: bool,
 }
 
+/// Error of [`find`]: nothing fits. The last field lists the addresses that exist.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// Addresses that cannot be read.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// Device, or `no device`, and the address that it does not have.
+    #[error("{0} has not the address {1}; {2}")]
+    NoSuchAddress(String, IpAddr, String),
+    /// Device without an address.
+    #[error("{0} has no address; {1}")]
+    NoAddress(String, String),
+    /// Several devices, or none.
+    #[error("which device is meant is not clear: name it with device = \"…\"; {0}")]
+    Unclear(String),
+}
+
 /// Reads all addresses of this network namespace, of IPv4 or of IPv6.
 ///
 /// # Errors
@@ -64,13 +81,13 @@ pub fn all(is_v6: bool) -> Result<Vec<DeviceAddress>, SystemError> {
 /// Finds the address if a device, an address, both or neither is named.
 ///
 /// # Errors
-/// One line: no address fits, or the choice is not clear; with the addresses that exist.
+/// No address fits, or the choice is not clear.
 pub fn find(
     device: Option<&str>,
     address: Option<IpAddr>,
     is_v6: bool,
-) -> Result<DeviceAddress, String> {
-    let all = all(is_v6).map_err(|error| error.to_string())?;
+) -> Result<DeviceAddress, AddressError> {
+    let all = all(is_v6)?;
     let is_up = |device: &str| link::read(device).is_ok_and(|link| link.up);
     choose(&all, device, address, is_up, || {
         let beyond: IpAddr = match is_v6 {
@@ -90,7 +107,7 @@ fn choose(
     address: Option<IpAddr>,
     is_up: impl Fn(&str) -> bool,
     default: impl FnOnce() -> Option<String>,
-) -> Result<DeviceAddress, String> {
+) -> Result<DeviceAddress, AddressError> {
     let there = || {
         let each = all
             .iter()
@@ -106,8 +123,8 @@ fn choose(
             one.address == address && device.is_none_or(|device| one.device == device)
         };
         let found = all.iter().find(is_meant).cloned();
-        let of = device.map_or("no device", |device| device);
-        return found.ok_or_else(|| format!("{of} has not the address {address}; {}", there()));
+        let of = device.unwrap_or("no device").to_string();
+        return found.ok_or_else(|| AddressError::NoSuchAddress(of, address, there()));
     }
     let first_of = |device: &str| {
         let mut of_device = all.iter().filter(|one| one.device == device);
@@ -115,7 +132,8 @@ fn choose(
         global.or_else(|| of_device.next()).cloned()
     };
     if let Some(device) = device {
-        return first_of(device).ok_or_else(|| format!("{device} has no address; {}", there()));
+        let none = || AddressError::NoAddress(device.to_string(), there());
+        return first_of(device).ok_or_else(none);
     }
     let mut usable: Vec<&str> = all
         .iter()
@@ -129,12 +147,7 @@ fn choose(
         _ => default(),
     };
     let found = device.and_then(|device| first_of(&device));
-    found.ok_or_else(|| {
-        format!(
-            "which device is meant is not clear: name it with device = \"…\"; {}",
-            there()
-        )
-    })
+    found.ok_or_else(|| AddressError::Unclear(there()))
 }
 
 #[cfg(test)]
@@ -171,7 +184,9 @@ mod tests {
                 |one| up.contains(&one),
                 || default.map(String::from),
             );
-            found.map(|found| format!("{} {}", found.device, found.address))
+            found
+                .map(|found| format!("{} {}", found.device, found.address))
+                .map_err(|error| error.to_string())
         };
         let both = &["eth0", "eth1"][..];
         let found = |text: &str| Ok(text.to_string());

@@ -9,7 +9,9 @@
 
 use std::net::IpAddr;
 
-use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Value, find};
+use tcpcost_knobs::{
+    DeviceName, DeviceOwner, DeviceSettings, KernelNameError, KnobError, Value, find,
+};
 
 use crate::device_knobs::in_order;
 use crate::error::SystemError;
@@ -18,34 +20,14 @@ use crate::setting::Setting;
 use crate::sysctl;
 
 /// Reason why a cell's settings are not applied.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Knob that is not available here: the cell is skipped and the reason recorded.
-    Unsupported {
-        /// Name of the knob in study files.
-        knob: String,
-        /// Reason, in one line.
-        reason: String,
-    },
+    #[error(transparent)]
+    Unsupported(#[from] KnobError),
     /// Other error of the system.
-    System(SystemError),
-}
-
-impl std::fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ApplyError::Unsupported { knob, reason } => write!(f, "{knob}: {reason}"),
-            ApplyError::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {}
-
-impl From<SystemError> for ApplyError {
-    fn from(error: SystemError) -> ApplyError {
-        ApplyError::System(error)
-    }
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Applies `settings` to `device` and to the sysctls of this network namespace.
@@ -66,8 +48,7 @@ pub fn apply(
     for &knob in settings.values.keys() {
         let refused = find(knob).and_then(|row| row.refused_by(owner));
         if let Some(reason) = refused {
-            let (knob, reason) = (knob.to_string(), reason.to_string());
-            return Err(ApplyError::Unsupported { knob, reason });
+            return Err(KnobError::new(knob, reason).into());
         }
     }
     let mut made = Vec::new();
@@ -77,10 +58,8 @@ pub fn apply(
         made.push(setting);
     }
     for (name, value) in &settings.sysctls {
-        let unsupported = |error: KernelNameError| ApplyError::Unsupported {
-            knob: format!("sysctl.{name}"),
-            reason: error.to_string(),
-        };
+        let unsupported =
+            |error: KernelNameError| KnobError::new(format!("sysctl.{name}"), error.to_string());
         let setting = Setting::Sysctl {
             name: name.parse().map_err(unsupported)?,
             value: sysctl::normal(value),
@@ -113,20 +92,17 @@ pub fn steer(
 /// Converts an error of a knob's setting.
 fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
     move |error| match error.is_unsupported() {
-        true => ApplyError::Unsupported {
-            knob: knob.to_string(),
-            reason: error.to_string(),
-        },
+        true => KnobError::new(knob, error.to_string()).into(),
         false => ApplyError::System(error),
     }
 }
 
 fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
     let refused = |error: SystemError| match setting {
-        Setting::Sysctl { name, value } if error.is_unsupported() => ApplyError::Unsupported {
-            knob: setting.knob(),
-            reason: sysctl::refusal(sysctl::root(), name, value, &error),
-        },
+        Setting::Sysctl { name, value } if error.is_unsupported() => {
+            let reason = sysctl::refusal(sysctl::root(), name, value, &error);
+            KnobError::new(setting.knob(), reason).into()
+        }
         _ => unsupported(&setting.knob())(error),
     };
     let former = setting.now().map_err(refused)?;
@@ -143,10 +119,8 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
     if now.is_same(setting) {
         return Ok(());
     }
-    Err(ApplyError::Unsupported {
-        knob: setting.knob(),
-        reason: format!("asked for {setting}, the kernel made it {now}"),
-    })
+    let reason = format!("asked for {setting}, the kernel made it {now}");
+    Err(KnobError::new(setting.knob(), reason).into())
 }
 
 #[cfg(test)]
@@ -172,9 +146,9 @@ mod tests {
             };
             let error =
                 apply(&settings, &lo(), peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
-            assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
+            assert!(matches!(error, ApplyError::Unsupported(error) if error.knob == name));
         }
         let error = steer(&[0], &lo(), DeviceOwner::Loopback, &mut journal).unwrap_err();
-        assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
+        assert!(matches!(error, ApplyError::Unsupported(error) if error.knob == "steering"));
     }
 }

@@ -366,7 +366,7 @@ pub fn settings(bytes: &[u8]) -> Vec<Setting> {
 ///
 /// # Errors
 /// A remedy, if there is none of these.
-pub fn folder() -> Result<PathBuf, String> {
+pub fn folder() -> Result<PathBuf, SystemError> {
     let is_root = rustix::process::geteuid().is_root();
     folder_from(|name| std::env::var_os(name).map(PathBuf::from), is_root)
 }
@@ -374,7 +374,7 @@ pub fn folder() -> Result<PathBuf, String> {
 fn folder_from(
     variable: impl Fn(&str) -> Option<PathBuf>,
     is_root: bool,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, SystemError> {
     if let Some(folder) = variable("TCPCOST_STATE_DIR") {
         return Ok(folder);
     }
@@ -383,10 +383,13 @@ fn folder_from(
     }
     match variable("XDG_RUNTIME_DIR") {
         Some(folder) => Ok(folder.join("tcpcost")),
-        None => Err(
-            "no folder for the journal of changed settings: set TCPCOST_STATE_DIR (XDG_RUNTIME_DIR is not set)"
-                .into(),
-        ),
+        None => {
+            let remedy = "set TCPCOST_STATE_DIR (XDG_RUNTIME_DIR is not set)";
+            Err(SystemError::new(
+                "no folder for the journal of changed settings",
+                io::Error::new(io::ErrorKind::NotFound, remedy),
+            ))
+        }
     }
 }
 

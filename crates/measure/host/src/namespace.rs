@@ -108,8 +108,8 @@ fn enter_user_namespace_as(inner_uid: u32, inner_gid: u32) -> Result<(), SystemE
 /// Tries in a child process whether namespaces can be made here, and in which way.
 ///
 /// # Errors
-/// The reason in one line, with a remedy.
-pub fn can_make_namespaces() -> Result<NamespaceMethod, String> {
+/// The kernel's error, with a remedy.
+pub fn can_make_namespaces() -> Result<NamespaceMethod, SystemError> {
     const NETWORK: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWNS;
     if tried_in_child(&[NETWORK]).is_ok() {
         return Ok(NamespaceMethod::Privileged);
@@ -119,8 +119,8 @@ pub fn can_make_namespaces() -> Result<NamespaceMethod, String> {
         Ok(()) => Ok(NamespaceMethod::UserNamespace),
         Err(error) => {
             let why = why_not(Path::new("/proc/sys"));
-            let error = SystemError::new(format!("make a network namespace{why}"), error);
-            Err(error.to_string())
+            let tried = format!("make a network namespace{why}");
+            Err(SystemError::new(tried, error))
         }
     }
 }

@@ -116,9 +116,9 @@ fn what_the_kernel_does_not_take_is_unsupported_and_says_so() {
             .unwrap_err();
             journal.put_back().unwrap();
             match error {
-                ApplyError::Unsupported { knob, reason } => {
-                    assert!(!reason.is_empty());
-                    knob
+                ApplyError::Unsupported(error) => {
+                    assert!(!error.reason.is_empty());
+                    error.knob
                 }
                 other => panic!("{settings:?}: {other:?}"),
             }

@@ -3,6 +3,7 @@
 use crate::host_name::HostName;
 use crate::host_reach::Reach;
 use crate::knob::Knobs;
+use crate::knob_error::KnobError;
 use crate::words::words;
 
 words! {
@@ -29,7 +30,7 @@ impl Bed {
     /// # Errors
     /// One line: only some hosts are in namespaces; or no host exists that the device could come
     /// from.
-    pub fn of_named(knobs: &Knobs) -> Result<Bed, String> {
+    pub fn of_named(knobs: &Knobs) -> Result<Bed, KnobError> {
         let hosts = knobs.named_hosts();
         let is_netns = |host: &&HostName| knobs.reach(**host) == Some(Reach::Netns);
         let has_device = |host: &&HostName| {
@@ -37,14 +38,19 @@ impl Bed {
             device.is_some_and(|word| word.to_string() != "auto")
         };
         let is_local = |host: &HostName| knobs.reach(*host) == Some(Reach::Local);
+        let wrong = |reason: &str| Err(KnobError::new("reach", reason));
         let moved = hosts.iter().filter(is_netns).filter(has_device).count();
         if moved > 0 && !hosts.iter().any(is_local) {
-            return Err("reach: a device is moved into a namespace (netns with device) of the machine of another host, which is reached by local".to_string());
+            return wrong(
+                "a device is moved into a namespace (netns with device) of the machine of another host, which is reached by local",
+            );
         }
         match hosts.iter().filter(is_netns).count() - moved {
             0 => Ok(Bed::Hosts),
             count if count == hosts.len() => Ok(Bed::Netns),
-            _ => Err("reach: either all hosts are in namespaces that are made for the trial (netns) or none: a namespace that is there already is reached by exec:ip netns exec NAME".to_string()),
+            _ => wrong(
+                "either all hosts are in namespaces that are made for the trial (netns) or none: a namespace that is there already is reached by exec:ip netns exec NAME",
+            ),
         }
     }
 }

@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use crate::choices::WorkloadKind;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
+use crate::knob_error::KnobError;
 use crate::knobs::find;
-use crate::settings::{SettingsError, WorkloadSettings};
+use crate::settings::WorkloadSettings;
 use crate::side::Side;
 use crate::traffic::Traffic;
 
@@ -71,7 +72,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Knobs that contradict each other; a host that connects to no other.
-    pub fn groups(&self) -> Result<Vec<FlowGroup>, SettingsError> {
+    pub fn groups(&self) -> Result<Vec<FlowGroup>, KnobError> {
         let names = self.group_names();
         let mut groups = Vec::new();
         if names.is_empty() {
@@ -87,13 +88,14 @@ impl Knobs {
             while let Some(unmet) = knobs.unmet().into_iter().next() {
                 let own = format!("{name}.{}", unmet.knob);
                 if self.get(&own).is_some() || unmet.is_refused {
-                    return Err(SettingsError(format!("{own}: {}", unmet.reason)));
+                    return Err(KnobError::new(own, unmet.reason));
                 }
                 knobs.remove(&unmet.knob);
             }
-            let settings = WorkloadSettings::from_knobs(&knobs);
-            let settings =
-                settings.map_err(|SettingsError(text)| SettingsError(format!("{name}.{text}")))?;
+            let settings = WorkloadSettings::from_knobs(&knobs).map_err(|error| KnobError {
+                knob: format!("{name}.{}", error.knob),
+                ..error
+            })?;
             groups.push(FlowGroup {
                 name: Some(name),
                 settings,
@@ -101,15 +103,15 @@ impl Knobs {
             });
         }
         if groups.len() > Self::GROUPS_MAX {
-            let (most, text) = (Self::GROUPS_MAX, "group: a cell may have");
-            return Err(SettingsError(format!("{text} {most} of them")));
+            let reason = format!("a cell may have {} of them", Self::GROUPS_MAX);
+            return Err(KnobError::new("group", reason));
         }
         self.check_hosts(&groups)?;
         Ok(groups)
     }
 
     /// Checks that every host that can connect does, and that `on` and `to` name suitable hosts.
-    fn check_hosts(&self, groups: &[FlowGroup]) -> Result<(), SettingsError> {
+    fn check_hosts(&self, groups: &[FlowGroup]) -> Result<(), KnobError> {
         let sides = self.sides();
         let of_side = |side| -> Vec<HostName> {
             let all = sides.iter();
@@ -123,11 +125,11 @@ impl Knobs {
             names.join(", ")
         };
         for group in groups {
-            let wrong = |key: &str, what: String| {
+            let wrong = |key: &str, reason: String| {
                 let key = group
                     .name
                     .map_or_else(|| key.to_string(), |name| format!("{name}.{key}"));
-                Err(SettingsError(format!("{key}: {what}")))
+                Err(KnobError::new(key, reason))
             };
             if !connecting.iter().any(|&host| group.is_on(host)) {
                 return wrong(
@@ -158,9 +160,12 @@ impl Knobs {
             .find(|&&host| !groups.iter().any(|group| group.is_on(host)));
         match idle {
             None => Ok(()),
-            Some(host) => Err(SettingsError(format!(
-                "on: {host} would have no connections: a group without on is on every host that connects"
-            ))),
+            Some(host) => Err(KnobError::new(
+                "on",
+                format!(
+                    "{host} would have no connections: a group without on is on every host that connects"
+                ),
+            )),
         }
     }
 
@@ -259,7 +264,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Those of [`Knobs::groups`].
-    pub fn groups_at(&self, host: HostName, times: usize) -> Result<Vec<FlowGroup>, SettingsError> {
+    pub fn groups_at(&self, host: HostName, times: usize) -> Result<Vec<FlowGroup>, KnobError> {
         let talks = self.traffic();
         let side = self.side(host);
         let groups = self.groups()?.into_iter();

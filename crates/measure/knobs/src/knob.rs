@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host_name::HostName;
 use crate::host_reach::Reach;
+use crate::knob_error::KnobError;
 use crate::knobs::{KNOBS, find};
 use crate::nearest::nearest;
 use crate::pattern::{Arranged, Pattern};
@@ -65,16 +66,6 @@ fn number_or_text(text: &str) -> Raw {
         .map_or_else(|_| Raw::Text(text.to_string()), Raw::Integer)
 }
 
-/// Error: a name that is no knob, or a value that its knob does not accept.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {expected}")]
-pub struct UnknownKnob {
-    /// Name as given.
-    pub name: String,
-    /// Expected name or value.
-    pub expected: String,
-}
-
 /// Knobs that are set, by full name; the others have their defaults.
 ///
 /// A host's knobs may be set for all hosts (`tso`), for a set (`clients.tso`) or for one
@@ -84,7 +75,7 @@ pub struct Knobs(BTreeMap<String, Value>);
 
 impl Knobs {
     /// Sets a knob from a value in the file's syntax.
-    pub fn set_raw(&mut self, name: &str, raw: &Raw) -> Result<(), UnknownKnob> {
+    pub fn set_raw(&mut self, name: &str, raw: &Raw) -> Result<(), KnobError> {
         let name = new_name(name);
         let Some(knob) = find_full(name) else {
             let known = KNOBS.iter().map(|knob| knob.name);
@@ -92,15 +83,10 @@ impl Knobs {
             let hint = instead
                 .as_deref()
                 .unwrap_or("`tcpcost study knobs` lists them");
-            return Err(UnknownKnob {
-                name: name.to_string(),
-                expected: format!("no such knob; {hint}"),
-            });
+            return Err(KnobError::new(name, format!("no such knob; {hint}")));
         };
-        let value = knob.read(raw).ok_or_else(|| UnknownKnob {
-            name: name.to_string(),
-            expected: knob.refusal(name, raw),
-        })?;
+        let value = knob.read(raw);
+        let value = value.ok_or_else(|| KnobError::new(name, knob.refusal(name, raw)))?;
         self.0.insert(name.to_string(), value);
         Ok(())
     }
@@ -110,7 +96,7 @@ impl Knobs {
     ///
     /// # Errors
     /// An unknown name, or a value that the knob does not accept.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), UnknownKnob> {
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), KnobError> {
         let raw = match (
             text.parse(),
             text.strip_prefix('[').and_then(|t| t.strip_suffix(']')),
@@ -235,8 +221,8 @@ impl Knobs {
     /// Arrangement of the named hosts by the pattern.
     ///
     /// # Errors
-    /// One line: the pattern does not allow this number of hosts.
-    pub fn arranged(&self) -> Result<Arranged, String> {
+    /// The pattern does not allow this number of hosts.
+    pub fn arranged(&self) -> Result<Arranged, KnobError> {
         let word = self.word("pattern").expect("a choice has a default");
         let pattern = Pattern::from_word(&word).expect("the row has the words");
         Arranged::new(pattern, &self.named_hosts())
@@ -251,7 +237,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Those of [`Knobs::arranged`].
-    pub fn arranged_in(&self, repetition: u32) -> Result<Arranged, String> {
+    pub fn arranged_in(&self, repetition: u32) -> Result<Arranged, KnobError> {
         match self.go_round() {
             true => Ok(Arranged::in_round(&self.named_hosts(), repetition as usize)),
             false => self.arranged(),

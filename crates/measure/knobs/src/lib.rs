@@ -23,6 +23,7 @@ mod host_name;
 mod host_reach;
 mod kernel_name;
 mod knob;
+mod knob_error;
 mod knobs;
 mod nearest;
 mod needs;
@@ -54,21 +55,22 @@ pub use flow_group::{FlowGroup, group_of};
 pub use host_name::{HostName, HostNameError};
 pub use host_reach::{Reach, ReachError};
 pub use kernel_name::{DeviceName, KernelNameError, SysctlName};
-pub use knob::{Knobs, UnknownKnob, find_full, instead, new_name, split_host};
+pub use knob::{Knobs, find_full, instead, new_name, split_host};
+pub use knob_error::KnobError;
 pub use knobs::{KNOBS, find};
 pub use nearest::nearest;
 pub use needs::Needs;
 pub use pattern::{Arranged, Pattern};
-pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
+pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, ProgramError, Times};
 pub use raw::Raw;
-pub use reach::{DeviceOwner, Unavailable, Unmet};
-pub use relay_mode::{RelayMode, RelayModeRow, RelayNeeds};
+pub use reach::{DeviceOwner, Unmet};
+pub use relay_mode::{RelayMode, RelayModeError, RelayModeRow, RelayNeeds};
 pub use rounds::{repetitions, round, rounds};
 pub use row::{
     AppliesTo, CheckedEnds, FileTable, KernelSupport, Knob, KnobCondition, Need, Required,
     UserKnob, UserSupport, ValueKind,
 };
-pub use settings::{AckFilterRule, DeviceSettings, SettingsError, WorkloadSettings};
+pub use settings::{AckFilterRule, DeviceSettings, WorkloadSettings};
 pub use share::{Share, ShareError};
 pub use side::Side;
 pub use tables::{ack_policy_table, knob_table};

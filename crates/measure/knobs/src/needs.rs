@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::choices::{SendWith, WaitsBy};
 use crate::host_name::HostName;
 use crate::knob::Knobs;
+use crate::knob_error::KnobError;
 use crate::program::{Operation, Program};
-use crate::settings::{SettingsError, WorkloadSettings};
+use crate::settings::WorkloadSettings;
 use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
@@ -40,7 +41,7 @@ impl Needs {
         side: Option<Side>,
         times: usize,
         threads: usize,
-    ) -> Result<Needs, SettingsError> {
+    ) -> Result<Needs, KnobError> {
         let mut needs = Needs::default();
         let is_user = knobs.is_user(host);
         if let Some(side) = side {

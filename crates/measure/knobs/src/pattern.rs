@@ -1,6 +1,7 @@
 //! Patterns of connections among the hosts that a study names.
 
 use crate::host_name::HostName;
+use crate::knob_error::KnobError;
 use crate::rounds::round;
 use crate::side::Side;
 use crate::traffic::Traffic;
@@ -41,9 +42,13 @@ const LISTENING: &str = "in-";
 
 impl HostName {
     /// Name of the listening half of this machine.
-    fn listening(self) -> Result<HostName, String> {
+    fn listening(self) -> Result<HostName, KnobError> {
         let name = format!("{LISTENING}{self}");
-        let too_long = |_| format!("{self} listens, too, as {name}, which is too long a name");
+        let too_long = |_| {
+            wrong(format!(
+                "{self} listens, too, as {name}, which is too long a name"
+            ))
+        };
         name.parse().map_err(too_long)
     }
 
@@ -53,102 +58,50 @@ impl HostName {
     }
 }
 
+/// Creates the error of a pattern.
+fn wrong(reason: impl Into<String>) -> KnobError {
+    KnobError::new("pattern", reason)
+}
+
 impl Arranged {
     /// Arranges these hosts, which are sorted, by a pattern.
     ///
     /// # Errors
-    /// One line: the pattern does not allow this number of hosts.
-    pub fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, String> {
-        let of = |host: HostName| named.iter().filter(move |name| name.is_one_of(host));
-        let clients: Vec<HostName> = of(HostName::CLIENT).copied().collect();
-        let servers: Vec<HostName> = of(HostName::SERVER).copied().collect();
+    /// The pattern does not allow this number of hosts.
+    pub fn new(pattern: Pattern, named: &[HostName]) -> Result<Arranged, KnobError> {
         let count = named.len();
         if count < 2 {
-            return Err(format!(
+            return Err(wrong(format!(
                 "two hosts at least take part, and {count} is named"
-            ));
+            )));
         }
         if let Some(half) = named.iter().find(|name| name.half_of().is_some()) {
-            return Err(format!(
+            return Err(wrong(format!(
                 "{half} is the name of a listening half: rename the host"
-            ));
+            )));
         }
         if pattern == Pattern::Rounds {
             return Ok(Arranged::in_round(named, 0));
         }
-        let mut traffic = Vec::new();
-        let mut connect = |on: &HostName, to: &HostName| traffic.push(Traffic { on: *on, to: *to });
-        let word = pattern.word();
-        if clients.len() + servers.len() == count && !clients.is_empty() && !servers.is_empty() {
-            let numbers = (clients.len(), servers.len());
-            let (here, there) = numbers;
-            let differ = format!("there are {here} clients and {there} servers");
-            match pattern {
-                Pattern::Auto | Pattern::Pairs if here == there => {
-                    clients
-                        .iter()
-                        .zip(&servers)
-                        .for_each(|(on, to)| connect(on, to));
-                }
-                Pattern::Auto | Pattern::ManyToOne if there == 1 => {
-                    clients.iter().for_each(|on| connect(on, &servers[0]));
-                }
-                Pattern::Auto | Pattern::OneToMany if here == 1 => {
-                    servers.iter().for_each(|to| connect(&clients[0], to));
-                }
-                Pattern::AllToAll => {
-                    for on in &clients {
-                        servers.iter().for_each(|to| connect(on, to));
-                    }
-                }
-                Pattern::Ring => {
-                    return Err(format!(
-                        "{word} is of hosts that are all alike, not of clients and servers"
-                    ));
-                }
-                Pattern::Auto => return Err(format!("{differ}: say which pattern")),
-                _ => return Err(format!("{differ}, which is no {word}")),
-            }
-            return Ok(Arranged {
-                hosts: named.to_vec(),
-                traffic,
-            });
-        }
-        let (first, others) = named.split_first().expect("there are two");
-        match pattern {
-            Pattern::Auto | Pattern::Pairs if count.is_multiple_of(2) => {
-                named.chunks(2).for_each(|pair| connect(&pair[0], &pair[1]));
-            }
-            Pattern::Auto | Pattern::Pairs => {
-                return Err(format!(
-                    "pairs are of an even number of hosts, and there are {count}"
-                ));
-            }
-            Pattern::ManyToOne => others.iter().for_each(|on| connect(on, first)),
-            Pattern::OneToMany => others.iter().for_each(|to| connect(first, to)),
-            Pattern::Rounds => unreachable!("said above"),
-            Pattern::AllToAll | Pattern::Ring => {
-                let listening: Result<Vec<HostName>, String> =
-                    named.iter().map(|host| host.listening()).collect();
-                let listening = listening?;
-                for (place, on) in named.iter().enumerate() {
-                    // Each host begins with its neighbour, so that not all connect to the first at
-                    // once.
-                    let steps = if pattern == Pattern::Ring {
-                        1..2
-                    } else {
-                        1..count
-                    };
-                    steps.for_each(|step| connect(on, &listening[(place + step) % count]));
-                }
-                let hosts = named.iter().copied().chain(listening).collect();
-                return Ok(Arranged { hosts, traffic });
-            }
-        }
-        Ok(Arranged {
-            hosts: named.to_vec(),
-            traffic,
-        })
+        let of = |host: HostName| -> Vec<HostName> {
+            let names = named.iter().copied();
+            names.filter(|name| name.is_one_of(host)).collect()
+        };
+        let (clients, servers) = (of(HostName::CLIENT), of(HostName::SERVER));
+        let mut hosts = named.to_vec();
+        let has_sides = !clients.is_empty() && !servers.is_empty();
+        let traffic = if has_sides && clients.len() + servers.len() == count {
+            of_sides(pattern, &clients, &servers)?
+        } else if matches!(pattern, Pattern::AllToAll | Pattern::Ring) {
+            let listening: Result<Vec<HostName>, KnobError> =
+                named.iter().map(|host| host.listening()).collect();
+            let listening = listening?;
+            hosts.extend(&listening);
+            of_halves(pattern, named, &listening)
+        } else {
+            of_equals(pattern, named)?
+        };
+        Ok(Arranged { hosts, traffic })
     }
 
     /// Arranges the pairs of a round. If the number of hosts is odd, one has no traffic.
@@ -156,12 +109,7 @@ impl Arranged {
         let pairs = round(named.len(), number).into_iter();
         Arranged {
             hosts: named.to_vec(),
-            traffic: pairs
-                .map(|(on, to)| Traffic {
-                    on: named[on],
-                    to: named[to],
-                })
-                .collect(),
+            traffic: pairs.map(|(on, to)| pair(&named[on], &named[to])).collect(),
         }
     }
 
@@ -175,11 +123,78 @@ impl Arranged {
     }
 }
 
+/// Traffic of clients with servers.
+fn of_sides(
+    pattern: Pattern,
+    clients: &[HostName],
+    servers: &[HostName],
+) -> Result<Vec<Traffic>, KnobError> {
+    let (here, there) = (clients.len(), servers.len());
+    let differ = format!("there are {here} clients and {there} servers");
+    let word = pattern.word();
+    match pattern {
+        Pattern::Auto | Pattern::Pairs if here == there => Ok(clients
+            .iter()
+            .zip(servers)
+            .map(|(on, to)| pair(on, to))
+            .collect()),
+        Pattern::Auto if here == 1 || there == 1 => Ok(each_with_each(clients, servers)),
+        Pattern::ManyToOne if there == 1 => Ok(each_with_each(clients, servers)),
+        Pattern::OneToMany if here == 1 => Ok(each_with_each(clients, servers)),
+        Pattern::AllToAll => Ok(each_with_each(clients, servers)),
+        Pattern::Ring => Err(wrong(format!(
+            "{word} is of hosts that are all alike, not of clients and servers"
+        ))),
+        Pattern::Auto => Err(wrong(format!("{differ}: say which pattern"))),
+        _ => Err(wrong(format!("{differ}, which is no {word}"))),
+    }
+}
+
+/// Traffic of hosts that are all alike, each of which either connects or listens.
+fn of_equals(pattern: Pattern, named: &[HostName]) -> Result<Vec<Traffic>, KnobError> {
+    let (first, others) = named.split_at(1);
+    match pattern {
+        Pattern::ManyToOne => Ok(each_with_each(others, first)),
+        Pattern::OneToMany => Ok(each_with_each(first, others)),
+        _ if named.len().is_multiple_of(2) => {
+            Ok(named.chunks(2).map(|two| pair(&two[0], &two[1])).collect())
+        }
+        _ => Err(wrong(format!(
+            "pairs are of an even number of hosts, and there are {}",
+            named.len()
+        ))),
+    }
+}
+
+/// Traffic of hosts that both connect and listen. Each begins with its neighbour, so that not all
+/// connect to the first at once.
+fn of_halves(pattern: Pattern, named: &[HostName], listening: &[HostName]) -> Vec<Traffic> {
+    let count = named.len();
+    let last = if pattern == Pattern::Ring {
+        1
+    } else {
+        count - 1
+    };
+    let from = |place: usize| {
+        (1..=last).map(move |step| pair(&named[place], &listening[(place + step) % count]))
+    };
+    (0..count).flat_map(from).collect()
+}
+
+fn each_with_each(clients: &[HostName], servers: &[HostName]) -> Vec<Traffic> {
+    let each = |on| servers.iter().map(move |to| pair(on, to));
+    clients.iter().flat_map(each).collect()
+}
+
+fn pair(on: &HostName, to: &HostName) -> Traffic {
+    Traffic { on: *on, to: *to }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn arranged(pattern: Pattern, names: &[&str]) -> Result<String, String> {
+    fn arranged(pattern: Pattern, names: &[&str]) -> Result<String, KnobError> {
         let names: Vec<HostName> = names.iter().map(|name| name.parse().unwrap()).collect();
         let traffic = Arranged::new(pattern, &names)?.traffic;
         let each = traffic

@@ -133,6 +133,49 @@ words! {
     }
 }
 
+/// Error for a program, in one line: its place, what is wrong, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each variant has its message")]
+pub enum ProgramError {
+    #[error("operation {0}: {1}")]
+    Operation(String, Box<ProgramError>),
+    #[error("{0}: {1}")]
+    Key(&'static str, Box<ProgramError>),
+    #[error("expected {0}")]
+    Expected(String),
+    #[error("is empty; one of {0}")]
+    Empty(String),
+    #[error("no such operation \"{0}\"; {1}")]
+    NoOperation(String, String),
+    #[error("{0} has no \"{1}\"; {2}")]
+    NoKey(&'static str, String, String),
+    #[error("{0} and {1} are two operations: a table for each")]
+    Two(&'static str, String),
+    #[error("{0} needs do = [...]: what is done over and over")]
+    NoBody(&'static str),
+    #[error("loops may be {} deep: take one out", Program::DEPTH_MAX)]
+    TooDeep,
+    #[error("{0} operations are more than {max}: use repeat", max = Program::OPERATIONS_MAX)]
+    TooMany(usize),
+    #[error("connection {0} is opened as number {1}: give each its conn, 1 first")]
+    Misnumbered(u8, usize),
+    #[error("uses connection {0} and opens {1}: connect each by its number, 1 first")]
+    NotOpened(u8, usize),
+    #[error("{0}")]
+    Rule(&'static str),
+}
+
+impl ProgramError {
+    fn expected(what: impl Into<String>) -> ProgramError {
+        ProgramError::Expected(what.into())
+    }
+
+    /// Adds the key whose value is wrong.
+    fn at(self, key: &'static str) -> ProgramError {
+        ProgramError::Key(key, self.into())
+    }
+}
+
 /// Condition for the end of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Times {
@@ -157,8 +200,8 @@ impl Program {
     /// Creates a program of these operations.
     ///
     /// # Errors
-    /// One line: operations that cannot be combined, with a remedy.
-    pub fn new(operations: Vec<Operation>) -> Result<Program, String> {
+    /// Operations that cannot be combined, with a remedy.
+    pub fn new(operations: Vec<Operation>) -> Result<Program, ProgramError> {
         rules::check(&operations)?;
         Ok(Program { operations })
     }

@@ -14,6 +14,7 @@ use crate::choices::Carrier;
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
+use crate::knob_error::KnobError;
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
 use crate::relay_mode::RelayMode;
@@ -189,16 +190,6 @@ const OWN_DEVICE: &str =
 /// Reason for a device that existed before.
 const OTHERS_DEVICE: &str = "only for a bed's own device (netns, tap): other programs use a host's device, too, and so does the connection to the host";
 
-/// Knob that is set but unavailable, or unavailable with this value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{knob}: {reason}")]
-pub struct Unavailable {
-    /// Name, with that of the end if it is for one end.
-    pub knob: String,
-    /// Reason, in one line.
-    pub reason: String,
-}
-
 /// Knob that is set without what it needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob}: {reason}")]
@@ -356,7 +347,7 @@ impl Knobs {
     ///
     /// # Errors
     /// The first unsupported knob, with the reason.
-    pub fn available_at(&self, host: HostName, owner: DeviceOwner) -> Result<(), Unavailable> {
+    pub fn available_at(&self, host: HostName, owner: DeviceOwner) -> Result<(), KnobError> {
         for setting in self.settings() {
             if !setting.hosts.contains(&host) {
                 continue;
@@ -390,7 +381,7 @@ impl Knobs {
             let of_needs = || unmet().map(ToString::to_string);
             if let Some(reason) = of_stack.or_else(of_needs).or_else(of_program) {
                 let name = row.name_at(split_host(setting.name).1, host);
-                return Err(Unavailable { knob: name, reason });
+                return Err(KnobError::new(name, reason));
             }
         }
         Ok(())

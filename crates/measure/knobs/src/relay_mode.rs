@@ -94,11 +94,16 @@ impl RelayMode {
     }
 }
 
-impl FromStr for RelayMode {
-    type Err = String;
+/// Error for a text that is no name of a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("one of {}", RelayMode::WORDS.join(", "))]
+pub struct RelayModeError;
 
-    fn from_str(text: &str) -> Result<RelayMode, String> {
-        RelayMode::from_word(text).ok_or_else(|| format!("one of {}", RelayMode::WORDS.join(", ")))
+impl FromStr for RelayMode {
+    type Err = RelayModeError;
+
+    fn from_str(text: &str) -> Result<RelayMode, RelayModeError> {
+        RelayMode::from_word(text).ok_or(RelayModeError)
     }
 }
 

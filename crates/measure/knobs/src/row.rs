@@ -244,7 +244,7 @@ impl Knob {
         if let (ValueKind::Program, Raw::List(_)) = (self.kind, raw)
             && let Err(wrong) = Program::read(raw)
         {
-            return wrong;
+            return wrong.to_string();
         }
         let several = match (self.kind, raw) {
             (ValueKind::Cpus, Raw::List(items)) => {

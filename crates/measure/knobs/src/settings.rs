@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::ack_policies::AckKind;
 use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind};
-use crate::host_name::HostName;
+use crate::host_name::{HostName, HostNameError};
 use crate::knob::Knobs;
+use crate::knob_error::KnobError;
 use crate::knobs::KNOBS;
 use crate::program::Program;
 use crate::side::Side;
@@ -20,11 +21,6 @@ pub enum AckFilterRule {
     /// One ACK for this many wire segments leaves.
     Segments(u32),
 }
-
-/// Error for knobs that contradict each other.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub(crate) String);
 
 /// Workload of a cell, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +84,7 @@ impl WorkloadSettings {
     ///
     /// # Errors
     /// Knobs that contradict each other, e.g. a rate in transactions for a stream.
-    pub fn from_knobs(knobs: &Knobs) -> Result<WorkloadSettings, SettingsError> {
+    pub fn from_knobs(knobs: &Knobs) -> Result<WorkloadSettings, KnobError> {
         let word = |name: &str| knobs.word(name).expect("a choice has a default");
         let bytes = |name: &str| size(knobs.bytes(name).expect("a size has a default"));
         let count = |name: &str| size(knobs.count(name).expect("a count has a default"));
@@ -99,7 +95,7 @@ impl WorkloadSettings {
             Some(word) => word
                 .parse()
                 .map(Some)
-                .map_err(|error| SettingsError(format!("{name}: {error}"))),
+                .map_err(|error: HostNameError| KnobError::new(name, error.to_string())),
         };
         const PARSED: &str = "the registry lists the same words";
 
@@ -139,7 +135,7 @@ impl WorkloadSettings {
             on: host("on")?,
         };
         match knobs.unmet().into_iter().next() {
-            Some(unmet) => Err(SettingsError(unmet.to_string())),
+            Some(unmet) => Err(KnobError::new(unmet.knob, unmet.reason)),
             None => Ok(settings),
         }
     }

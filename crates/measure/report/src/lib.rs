@@ -46,7 +46,7 @@ pub use judge::regime::Regime;
 pub use judge::thresholds::{Judged, Verdict};
 pub use render::csv::csv;
 pub use render::export::{bmf, github_benchmark, junit, ktap, nipa, openmetrics};
-pub use render::flame::{flame, flame_difference};
+pub use render::flame::{FlameError, flame, flame_difference};
 pub use render::html::html;
 pub use render::json::json;
 pub use render::markdown::markdown;

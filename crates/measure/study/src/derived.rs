@@ -89,11 +89,22 @@ impl fmt::Display for Derived {
     }
 }
 
+/// Error for a text that is no name of a figure.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DerivedError {
+    /// Misspelt name, with the nearest one that exists.
+    #[error("no such quantity; nearest is \"{0}\"")]
+    Misspelt(String),
+    /// Other text.
+    #[error("no such quantity; see docs/quantities.md")]
+    Unknown,
+}
+
 impl FromStr for Derived {
-    type Err = String;
+    type Err = DerivedError;
 
     /// Parses a name. The error names the nearest name that exists.
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, DerivedError> {
         let figure = |name: &str| Figure::ALL.iter().find(|kind| kind.name() == name).copied();
         if let Some(kind) = figure(name) {
             return Ok(Derived::total(kind));
@@ -115,8 +126,8 @@ impl FromStr for Derived {
             .collect();
         let near = tcpcost_knobs::nearest(name, names.iter().map(String::as_str));
         Err(match near {
-            Some(near) => format!("no such quantity; nearest is \"{near}\""),
-            None => "no such quantity; see docs/quantities.md".to_string(),
+            Some(near) => DerivedError::Misspelt(near.to_string()),
+            None => DerivedError::Unknown,
         })
     }
 }
@@ -155,7 +166,7 @@ mod tests {
         );
         let error = "client_cpu_us_per_kb".parse::<Derived>().unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "no such quantity; nearest is \"client_cpu_us_per_kib\""
         );
     }

@@ -52,7 +52,7 @@ pub use capture::{Brackets, Capture, CaptureSettings, PublishedOpening};
 pub use cell::{Cell, MeterTrial, Shuffle};
 pub use conclusion::{Change, Conclusion, Fit};
 pub use cpu_distance::{DistantCpus, NearAndFar};
-pub use derived::{Derived, Scope};
+pub use derived::{Derived, DerivedError, Scope};
 pub use measure::{
     CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
     ThresholdOf,
@@ -66,7 +66,7 @@ pub use record::{
 };
 pub use series::{ConnectionSeries, SeriesSample};
 pub use statement::Statement;
-pub use study::{CellPair, Sides, Study};
+pub use study::{CellPair, DifferentHosts, Sides, SidesError, Study};
 /// Types that records contain, from the crate that defines them: to read a records file this crate
 /// suffices.
 pub use tcpcost_counts::{
@@ -78,12 +78,12 @@ pub use tcpcost_counts::{
 pub use tcpcost_knobs::{
     AckFilterRule, AckKind, AckPolicyRow, AppliesTo, Bed, Carrier, CarrierAsked, CheckedEnds,
     CloseBy, Cork, DeviceName, DeviceOwner, DeviceSettings, Expects, FileTable, FlowGroup,
-    HostName, HostNameError, KNOBS, KernelNameError, KernelSupport, Knob, KnobCondition, Knobs,
-    MessageSize, Need, Needs, Operation, Pattern, PauseAt, Program, Reach, ReachError, ReceiveWith,
-    RelayMode, Required, Segmentation, SendWith, SettingsError, Share, ShareError, Side,
-    SysctlName, TailSplit, Times, Traffic, Unavailable, UnknownKnob, Unmet, UserKnob, UserSupport,
-    Value, ValueKind, WaitsBy, WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings,
-    ack_policy_table, find, knob_table, nearest, repetitions, round, rounds, units,
+    HostName, HostNameError, KNOBS, KernelNameError, KernelSupport, Knob, KnobCondition, KnobError,
+    Knobs, MessageSize, Need, Needs, Operation, Pattern, PauseAt, Program, ProgramError, Reach,
+    ReachError, ReceiveWith, RelayMode, Required, Segmentation, SendWith, Share, ShareError, Side,
+    SysctlName, TailSplit, Times, Traffic, Unmet, UserKnob, UserSupport, Value, ValueKind, WaitsBy,
+    WindowGrowth, WireSettings, WorkloadKind, WorkloadSettings, ack_policy_table, find, knob_table,
+    nearest, repetitions, round, rounds, units,
 };
 pub use topology::{Host, Link, LinkKind, Port, Route, StackKind, Topology};
 pub use uperf::{

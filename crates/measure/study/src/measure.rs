@@ -8,7 +8,9 @@ use tcpcost_counts::{MeterName, MeterSelection};
 use crate::capture::CaptureSettings;
 use crate::conclusion::Change;
 use crate::derived::Derived;
-use tcpcost_knobs::{HostName, Knobs, Share, Value, WaitsBy, WorkloadKind, WorkloadSettings};
+use tcpcost_knobs::{
+    HostName, KnobError, Knobs, Share, Value, WaitsBy, WorkloadKind, WorkloadSettings,
+};
 
 /// `[measure]`: meters, duration, and number of repetitions.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,18 +131,16 @@ impl FixedWork {
     /// # Errors
     /// Groups of connections, a program, or a thread for each connection: the end of their work is
     /// not defined.
-    pub fn bytes_of_host(self, knobs: &Knobs, times: usize) -> Result<u64, (&'static str, String)> {
-        let refused = |knob, what: &str| {
-            Err((
-                knob,
-                format!("{what} has no fixed amount of work, only a duration"),
-            ))
+    pub fn bytes_of_host(self, knobs: &Knobs, times: usize) -> Result<u64, KnobError> {
+        let refused = |knob: &str, what: &str| {
+            let reason = format!("{what} has no fixed amount of work, only a duration");
+            Err(KnobError::new(knob, reason))
         };
         if !knobs.group_names().is_empty() {
             return refused("group", "a trial with several groups of connections");
         }
         let settings = WorkloadSettings::from_knobs(knobs);
-        let settings = settings.map_err(|error| ("workload", error.to_string()))?;
+        let settings = settings.map_err(|error| KnobError::new("workload", error.to_string()))?;
         if settings.io == WaitsBy::BlockingThreads {
             return refused("io", "a thread for each connection");
         }

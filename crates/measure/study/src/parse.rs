@@ -1,14 +1,16 @@
 //! TOML with line numbers: reads a table and reports its errors.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::ops::Range;
 
 use tcpcost_counts::{is_unprintable, printable};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::derived::{Derived, DerivedError};
 use crate::raw::{Raw, raw, raw_text};
-use tcpcost_knobs::{Knobs, UnknownKnob, find_full, instead, nearest};
+use tcpcost_knobs::{KnobError, Knobs, find_full, instead, nearest};
 
 /// Error in a study file: its place, its key, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -356,7 +358,7 @@ impl<'a> Section<'a> {
 }
 
 /// Accepts any text.
-pub(crate) fn any(text: &str) -> Result<String, String> {
+pub(crate) fn any(text: &str) -> Result<String, Infallible> {
     Ok(text.to_string())
 }
 
@@ -368,9 +370,14 @@ pub(crate) fn knob_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Description of a figure's name, and the error of the given one.
+#[derive(Debug, thiserror::Error)]
+#[error("a quantity: {0}")]
+pub(crate) struct NotAQuantity(DerivedError);
+
 /// Parses the name of a figure with its scope.
-pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
-    text.parse().map_err(|error| format!("a quantity: {error}"))
+pub(crate) fn quantity(text: &str) -> Result<Derived, NotAQuantity> {
+    text.parse().map_err(NotAQuantity)
 }
 
 /// Takes the knobs of `where = { knob = value }`. Empty if there is no such key.
@@ -410,14 +417,14 @@ pub(crate) fn set(
     };
     knobs
         .set_raw(name, &raw(value.get_ref()))
-        .map_err(|error| section.error(span, key, error.expected))
+        .map_err(|error| section.error(span, key, error.reason))
 }
 
 /// Sets one knob from text, as on a command line. A program has the syntax of a study file.
 ///
 /// # Errors
 /// An unknown name, or a value that the knob does not accept.
-pub fn set_knob(knobs: &mut Knobs, name: &str, text: &str) -> Result<(), UnknownKnob> {
+pub fn set_knob(knobs: &mut Knobs, name: &str, text: &str) -> Result<(), KnobError> {
     match raw_text(text) {
         Some(program @ Raw::List(_)) if text.contains('{') => knobs.set_raw(name, &program),
         _ => knobs.set(name, text),

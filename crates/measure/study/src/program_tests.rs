@@ -6,16 +6,16 @@ use proptest::prelude::*;
 
 use crate::raw::{Raw, raw_text};
 use tcpcost_knobs::{
-    CloseBy, MessageSize, Operation, PauseAt, Program, ReceiveWith, SendWith, Times,
+    CloseBy, MessageSize, Operation, PauseAt, Program, ProgramError, ReceiveWith, SendWith, Times,
 };
 
 /// Parses a program from its text in a study file.
-pub(crate) fn from_text(text: &str) -> Result<Program, String> {
+pub(crate) fn from_text(text: &str) -> Result<Program, ProgramError> {
     Program::read(&raw_text(text).expect("TOML"))
 }
 
 fn wrong(text: &str) -> String {
-    from_text(text).unwrap_err()
+    from_text(text).unwrap_err().to_string()
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn loops_and_operations_have_a_limit() {
         from_text(&format!("{open}[{{ send = \"1B\" }}]{close}"))
     };
     assert!(deep(Program::DEPTH_MAX).is_ok());
-    assert!(deep(Program::DEPTH_MAX + 1).unwrap_err().contains("4 deep"));
+    assert_eq!(deep(Program::DEPTH_MAX + 1), Err(ProgramError::TooDeep));
     let many = vec![r#"{ send = "1B" }"#; Program::OPERATIONS_MAX + 1].join(",");
     assert!(wrong(&format!("[{many}]")).contains("1001 operations"));
 }
@@ -305,7 +305,7 @@ proptest! {
     fn nothing_makes_it_panic_or_write_two_lines(raw in raw()) {
         match Program::read(&raw) {
             Ok(program) => prop_assert_eq!(from_text(&program.to_string()), Ok(program)),
-            Err(reason) => prop_assert!(!reason.contains('\n'), "{}", reason),
+            Err(error) => prop_assert!(!error.to_string().contains('\n'), "{}", error),
         }
     }
 }

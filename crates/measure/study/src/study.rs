@@ -14,14 +14,19 @@ use crate::published_table::PublishedTable;
 use crate::quick::Quick;
 use crate::statement::Statement;
 use crate::topology::Topology;
-use tcpcost_knobs::{Bed, FileTable, HostName, Knobs, Reach, UnknownKnob, group_of, new_name};
+use tcpcost_knobs::{Bed, FileTable, HostName, KnobError, Knobs, Reach, group_of, new_name};
 
-pub use self::comparison::{CellPair, Sides};
+pub use self::comparison::{CellPair, Sides, SidesError};
 
 use self::cells::{CommonKnobs, UnusedKnobs, cells, knobs_of_table};
 use self::group::group;
 use self::hosts::hosts;
 use self::measure::measure;
+
+/// Error: the cells of a study have different hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its cells have different hosts: name them in [hosts]")]
+pub struct DifferentHosts;
 
 /// Parsed study file.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,14 +138,9 @@ impl Study {
             quick,
             placeholders,
         };
-        if let Some((key, wrong)) = study.wrong_pattern() {
-            return Err(source.error(place_of(text, &key), &key, wrong));
-        }
-        if let Some((name, host)) = study.unknown_host() {
-            return Err(source.error(place_of(text, &name), &name, study.no_such(host)));
-        }
-        if let Err(UnknownKnob { name, expected }) = study.check_groups() {
-            return Err(source.error(place_of(text, &name), &name, expected));
+        let checked = study.check_hosts().and_then(|()| study.check_groups());
+        if let Err(KnobError { knob, reason }) = checked {
+            return Err(source.error(place_of(text, &knob), &knob, reason));
         }
         if study.measure.meter_cost {
             study.ask_meter_cost();
@@ -157,8 +157,8 @@ impl Study {
     /// Hosts of each cell, without listening halves of machines.
     ///
     /// # Errors
-    /// One line: the cells have different hosts.
-    pub fn only_hosts(&self) -> Result<Vec<HostName>, String> {
+    /// The cells have different hosts.
+    pub fn only_hosts(&self) -> Result<Vec<HostName>, DifferentHosts> {
         let of = |cell: &Cell| {
             let mut hosts = cell.knobs.host_names();
             hosts.retain(|host| host.half_of().is_none());
@@ -168,7 +168,7 @@ impl Study {
         let first = all.next().unwrap_or_default();
         match all.all(|hosts| hosts == first) {
             true => Ok(first),
-            false => Err("its cells have different hosts: name them in [hosts]".to_string()),
+            false => Err(DifferentHosts),
         }
     }
 
@@ -181,7 +181,7 @@ impl Study {
     ///
     /// # Errors
     /// The pattern does not allow this number of hosts.
-    pub fn expand_nodes(&mut self, hosts: &[HostName]) -> Result<(), UnknownKnob> {
+    pub fn expand_nodes(&mut self, hosts: &[HostName]) -> Result<(), KnobError> {
         if let Some(placeholders) = self.placeholders.take() {
             for cell in &mut self.cells {
                 cell.knobs.expand_hosts(placeholders, hosts);
@@ -194,38 +194,25 @@ impl Study {
     ///
     /// # Errors
     /// Their bed is not available in this way.
-    pub fn reach_hosts(&mut self, reach: &Reach) -> Result<(), UnknownKnob> {
+    pub fn reach_hosts(&mut self, reach: &Reach) -> Result<(), KnobError> {
         for cell in &mut self.cells {
             cell.knobs.reach_hosts(reach);
         }
         self.check_hosts()
     }
 
-    fn check_hosts(&self) -> Result<(), UnknownKnob> {
-        if let Some((name, expected)) = self.wrong_pattern() {
-            return Err(UnknownKnob { name, expected });
+    /// Checks the hosts that cells name, the pattern among them, and that knobs and figures name
+    /// only existing hosts.
+    fn check_hosts(&self) -> Result<(), KnobError> {
+        for cell in &self.cells {
+            if cell.knobs.names_hosts() || cell.knobs.get("reach").is_some() {
+                Topology::of(Bed::of_named(&cell.knobs)?, &cell.knobs)?;
+            }
         }
-        if let Some((name, host)) = self.unknown_host() {
-            let expected = self.no_such(host);
-            return Err(UnknownKnob { name, expected });
+        match self.unknown_host() {
+            None => Ok(()),
+            Some((name, host)) => Err(KnobError::new(name, self.no_such(host))),
         }
-        Ok(())
-    }
-
-    /// Error in the hosts that a cell names, or in the pattern among them: key and text. `None` if
-    /// there is none.
-    fn wrong_pattern(&self) -> Option<(String, String)> {
-        let wrong = |cell: &Cell| {
-            let bed = Bed::of_named(&cell.knobs);
-            bed.and_then(|bed| Topology::of(bed, &cell.knobs)).err()
-        };
-        let mut named = self
-            .cells
-            .iter()
-            .filter(|cell| cell.knobs.names_hosts() || cell.knobs.get("reach").is_some());
-        let wrong = named.find_map(wrong)?;
-        let (key, what) = wrong.split_once(": ").unwrap_or(("hosts", &wrong));
-        Some((key.to_string(), what.to_string()))
     }
 
     fn no_such(&self, host: HostName) -> String {
@@ -237,18 +224,18 @@ impl Study {
 
     /// Checks that the groups of every cell fit together, and that figures name only existing
     /// groups.
-    fn check_groups(&self) -> Result<(), UnknownKnob> {
+    fn check_groups(&self) -> Result<(), KnobError> {
         let cells = self.cells.iter();
         let known: BTreeSet<HostName> = cells.flat_map(|cell| cell.knobs.made_groups()).collect();
         let no_such = |name: String, group: HostName| {
             let names: Vec<&str> = known.iter().map(HostName::as_str).collect();
-            let expected = match names.as_slice() {
+            let reason = match names.as_slice() {
                 [] => format!(
                     "no group is called {group}: [[group]] with name = \"{group}\" makes one"
                 ),
                 names => format!("no group is called {group}; there are {}", names.join(", ")),
             };
-            Err(UnknownKnob { name, expected })
+            Err(KnobError::new(name, reason))
         };
         for cell in &self.cells {
             let made = cell.knobs.made_groups();
@@ -259,14 +246,7 @@ impl Study {
             if let Some((name, group)) = of_groups.find(|(_, group)| !made.contains(group)) {
                 return no_such(name.to_string(), group);
             }
-            if let Err(error) = cell.knobs.groups() {
-                let text = error.to_string();
-                let (name, expected) = text.split_once(": ").unwrap_or(("group", &text));
-                return Err(UnknownKnob {
-                    name: name.to_string(),
-                    expected: expected.to_string(),
-                });
-            }
+            cell.knobs.groups()?;
         }
         let mut figures = self.figures();
         let unknown = figures.find_map(|of| match of.scope {
@@ -312,34 +292,27 @@ impl Study {
     /// # Errors
     /// No such knob; a value that it does not accept; a knob that `[vary]` varies, or that applies
     /// to no cell; or a knob of the study that no longer applies to a cell.
-    pub fn set(&mut self, pairs: &[(String, String)]) -> Result<(), UnknownKnob> {
+    pub fn set(&mut self, pairs: &[(String, String)]) -> Result<(), KnobError> {
         let mut set = Knobs::default();
         for (name, text) in pairs {
             if self.vary.iter().any(|varied| varied == new_name(name)) {
-                return Err(UnknownKnob {
-                    name: name.clone(),
-                    expected: "varies in this study; take it out of the study file first".into(),
-                });
+                let reason = "varies in this study; take it out of the study file first";
+                return Err(KnobError::new(name, reason));
             }
             set_knob(&mut set, name, text)?;
         }
         let mut unused = UnusedKnobs::of(&set);
         for cell in &mut self.cells {
-            cell.knobs = unused
-                .fit(cell.knobs.with(&set), &set)
-                .map_err(|unmet| UnknownKnob {
-                    name: unmet.knob,
-                    expected: format!("cell \"{}\": {}", cell.name, unmet.reason),
-                })?;
+            cell.knobs = unused.fit(cell.knobs.with(&set), &set).map_err(|unmet| {
+                let reason = format!("cell \"{}\": {}", cell.name, unmet.reason);
+                KnobError::new(unmet.knob, reason)
+            })?;
         }
         self.check_hosts()?;
         self.check_groups()?;
         match unused.first() {
             None => Ok(()),
-            Some(unmet) => Err(UnknownKnob {
-                name: unmet.knob,
-                expected: unmet.reason,
-            }),
+            Some(unmet) => Err(KnobError::new(unmet.knob, unmet.reason)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use tcpcost_knobs::{Bed, HostName, Knobs, Reach, Side, Traffic};
+use tcpcost_knobs::{Bed, HostName, KnobError, Knobs, Reach, Side, Traffic};
 
 /// TCP of a host's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,8 +263,8 @@ impl Topology {
     /// Makes the hosts and links of a bed.
     ///
     /// # Errors
-    /// One line: the bed has no such topology, or a knob is set for a host that is not in it.
-    pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, String> {
+    /// The bed has no such topology, or a knob is set for a host that is not in it.
+    pub fn of(bed: Bed, knobs: &Knobs) -> Result<Topology, KnobError> {
         Topology::in_repetition(bed, knobs, 0)
     }
 
@@ -273,9 +273,11 @@ impl Topology {
     ///
     /// # Errors
     /// Those of [`Topology::of`].
-    pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
+    pub fn in_repetition(bed: Bed, knobs: &Knobs, repetition: u32) -> Result<Topology, KnobError> {
+        let wrong = |knob: &str, reason: &str| Err(KnobError::new(knob, reason));
         if knobs.get("reach").is_some() {
-            return Err("reach belongs to a named host: use [hosts], or client.reach".to_string());
+            let reason = "belongs to a named host: use [hosts], or client.reach";
+            return wrong("reach", reason);
         }
         let word = knobs.word("topology").expect("a choice has a default");
         let topology = match (bed, word.as_str()) {
@@ -284,10 +286,8 @@ impl Topology {
             (Bed::Netns, "chain") => Topology::chain(knobs),
             (Bed::Netns, _) => Topology::pair(knobs),
             (_, "star" | "chain") => {
-                let bed = bed.word();
-                return Err(format!(
-                    "topology: {word} is of the netns bed, not of {bed}"
-                ));
+                let reason = format!("{word} is of the netns bed, not of {}", bed.word());
+                return wrong("topology", &reason);
             }
             (Bed::Loopback, _) => Topology::loopback(knobs),
             (Bed::Tap, _) => Topology::tap(knobs),
@@ -296,12 +296,11 @@ impl Topology {
         };
         if knobs.get("placement").is_some() && topology.hosts.iter().all(|host| host.cpus.is_some())
         {
-            return Err("placement: every host has CPUs of its own by cpus".to_string());
+            return wrong("placement", "every host has CPUs of its own by cpus");
         }
         if let Some((_, knob)) = knobs.named().find(|(_, knob)| *knob == "relay.stack") {
-            return Err(format!(
-                "{knob}: the host in the middle has our TCP by relay_mode = \"user\""
-            ));
+            let reason = "the host in the middle has our TCP by relay_mode = \"user\"";
+            return wrong(knob, reason);
         }
         let mut named = knobs.named();
         match named.find(|(host, _)| topology.members(*host).is_empty()) {
@@ -309,9 +308,10 @@ impl Topology {
             Some((host, knob)) => {
                 let names: Vec<String> = topology.names().map(|name| name.to_string()).collect();
                 let names = names.join(", ");
-                Err(format!(
-                    "{knob}: no host is called {host} here; there are {names}"
-                ))
+                wrong(
+                    knob,
+                    &format!("no host is called {host} here; there are {names}"),
+                )
             }
         }
     }

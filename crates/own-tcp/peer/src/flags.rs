@@ -23,13 +23,13 @@ pub use service::Task;
 pub use settings::Settings;
 
 /// Checks a name of an interface by the kernel's rule (`dev_valid_name`).
-pub fn interface_name(text: &str) -> Result<String, String> {
+pub fn interface_name(text: &str) -> Result<String, &'static str> {
     let odd = |byte: u8| matches!(byte, b'/' | b':') || byte.is_ascii_whitespace();
     let fits = (1..16).contains(&text.len()) && !text.bytes().any(odd);
     if fits && text != "." && text != ".." {
         Ok(text.to_string())
     } else {
-        Err("expected 1 to 15 bytes without blanks, '/' and ':'".to_string())
+        Err("expected 1 to 15 bytes without blanks, '/' and ':'")
     }
 }
 

@@ -3,8 +3,8 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use tcpcost_knobs::{
-    AckKind, AppliesTo, DeviceOwner, HostName, KNOBS, Knob, Knobs, UserKnob, UserSupport, Value,
-    ValueKind,
+    AckKind, AppliesTo, DeviceOwner, HostName, KNOBS, Knob, KnobError, Knobs, UserKnob,
+    UserSupport, Value, ValueKind,
 };
 
 /// Values of the knobs of our TCP. A knob that is not set has its default.
@@ -52,7 +52,7 @@ fn flag(id: &'static str, row: &'static Knob) -> Arg {
     };
     let parse = move |text: &str| match Knobs::default().set(row.name, text) {
         Ok(()) => Ok(text.to_string()),
-        Err(error) => Err(error.expected),
+        Err(error) => Err(error.reason),
     };
     let arg = Arg::new(id)
         .long(id.replace('_', "-"))
@@ -109,11 +109,10 @@ impl FromArgMatches for PolicyFlags {
             }
         }
         let unmet = knobs.unmet().into_iter().next();
-        let unmet = unmet.map(|unmet| (unmet.knob, unmet.reason));
-        let unavailable = knobs.available_at(HOST, DeviceOwner::Loopback).err();
-        match unmet.or(unavailable.map(|error| (error.knob, error.reason))) {
+        let unmet = unmet.map(|unmet| KnobError::new(unmet.knob, unmet.reason));
+        match unmet.or_else(|| knobs.available_at(HOST, DeviceOwner::Loopback).err()) {
             None => Ok(Self(knobs)),
-            Some((knob, reason)) => {
+            Some(KnobError { knob, reason }) => {
                 let name = knob.rsplit('.').next().unwrap_or(&knob);
                 let text = format!("--set {name} {reason}\n");
                 Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))

@@ -21,10 +21,10 @@ use user::UserFlags;
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Address to listen on: IP:PORT (IPv6 in brackets), unix:/PATH; may be repeated. Not needed with the sockets of a service manager (LISTEN_FDS).
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Address>,
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
-    #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
+    #[arg(long, value_name = "ADDR", required = true, num_args = 1..)]
     pub to: Vec<Address>,
     // The help is made of the rows of the modes.
     #[arg(long, default_value = "auto", help = modes())]
@@ -215,26 +215,21 @@ fn modes() -> String {
     format!("How bytes are moved (docs/live.md). {}.", modes.join("; "))
 }
 
-fn address(text: &str) -> Result<Address, String> {
-    text.parse()
-        .map_err(|error: tcpcost_relay::AddressError| error.to_string())
-}
-
 /// Parses a time from 1 ms to a year.
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> anyhow::Result<Duration> {
     let fits = |time: &Duration| (Duration::from_millis(1)..=YEAR).contains(time);
     amount(text, units::duration, fits, "1ms to a year")
 }
 
 /// Parses a time in whole seconds, 0 to 32767 s: the kernel's limit (MAX_TCP_KEEPIDLE).
-fn keepalive(text: &str) -> Result<Duration, String> {
+fn keepalive(text: &str) -> anyhow::Result<Duration> {
     let fits = |time: &Duration| time.subsec_nanos() == 0 && time.as_secs() <= 32_767;
     let expected = "whole seconds, at most 32767s; 0s for none";
     amount(text, units::duration, fits, expected)
 }
 
 /// Parses the size of a buffer or pipe: 4 KiB (a page) to 1 GiB.
-fn size(text: &str) -> Result<usize, String> {
+fn size(text: &str) -> anyhow::Result<usize> {
     let fits = |bytes: &u64| (4096..=1 << 30).contains(bytes);
     amount(text, units::bytes, fits, "a size from 4KiB to 1GiB")
 }

@@ -30,7 +30,7 @@ const SERVER: [(IpAddr, u8); 2] = [
 pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
     let failed = |why: String| Failure::remote(format!("make a bed for the test: {why}"));
     let system = |error: SystemError| failed(error.to_string());
-    if let NamespaceMethod::UserNamespace = can_make_namespaces().map_err(failed)? {
+    if let NamespaceMethod::UserNamespace = can_make_namespaces().map_err(system)? {
         enter_user_namespace().map_err(system)?;
     }
     enter_new().map_err(system)?;
@@ -66,7 +66,7 @@ pub(crate) fn start(is_ipv6: bool) -> Result<(Started, SocketAddr), Failure> {
     let up = || set_up("lo").and_then(|()| take_up("tcpcost1", SERVER));
     theirs.within(up).and_then(|done| done).map_err(system)?;
     let address = started.go_on().and_then(|()| started.address());
-    let address = address.map_err(failed)?;
+    let address = address.map_err(|error| failed(error.to_string()))?;
     Ok((started, address))
 }
 

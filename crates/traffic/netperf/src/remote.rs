@@ -273,7 +273,8 @@ fn within(name: &str) -> Result<Command, Failure> {
 
 /// Starts a netserver that prints its address and ends with its input.
 fn start(command: Command, what: &str) -> Result<(Started, SocketAddr), Failure> {
-    let failed = |why: String| Failure::remote(format!("start a netserver through {what}: {why}"));
+    let failed =
+        |error: io::Error| Failure::remote(format!("start a netserver through {what}: {error}"));
     let mut started = Started::new(command).map_err(failed)?;
     let address = started.address().map_err(failed)?;
     Ok((started, address))

@@ -1,6 +1,6 @@
 //! A netserver that is started for one test and ends with its input.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,13 +28,12 @@ impl Started {
     /// Starts the command. A terminal's Ctrl-C is only for netperf, which still needs the results.
     ///
     /// # Errors
-    /// Reason for the failure.
-    pub(crate) fn new(mut command: Command) -> Result<Started, String> {
+    /// The command cannot be started.
+    pub(crate) fn new(mut command: Command) -> io::Result<Started> {
         let mut child = tcpcost_signals::ignoring_interrupt(&mut command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
+            .spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().expect("it is piped");
         Ok(Started {
@@ -64,23 +63,23 @@ impl Started {
     ///
     /// # Errors
     /// The process is gone.
-    pub(crate) fn go_on(&mut self) -> Result<(), String> {
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
         let input = self.input.as_mut().expect("it is there until the end");
-        input.write_all(b"\n").map_err(|error| error.to_string())
+        input.write_all(b"\n")
     }
 
     /// Reads the address on which it listens.
     ///
     /// # Errors
     /// It does not print one.
-    pub(crate) fn address(&mut self) -> Result<SocketAddr, String> {
+    pub(crate) fn address(&mut self) -> io::Result<SocketAddr> {
         let line = self.line();
         let address = line
             .as_deref()
             .and_then(|line| line.trim().rsplit(' ').next());
         address
             .and_then(|address| address.parse().ok())
-            .ok_or_else(|| "netserver did not print its address".to_string())
+            .ok_or_else(|| io::Error::other("netserver did not print its address"))
     }
 }
 

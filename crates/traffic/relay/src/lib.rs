@@ -172,11 +172,7 @@ impl Relay {
         workers: Vec<(UserStack<D>, Vec<SocketAddr>)>,
         config: Config,
     ) -> Result<(Relay, Vec<Vec<SocketAddr>>), StartError> {
-        user::check(&config).map_err(|why| StartError::Unavailable {
-            mode: RelayMode::User,
-            why,
-            instead: RelayMode::Auto,
-        })?;
+        user::check(&config)?;
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
         for (index, (stack, listen)) in workers.into_iter().enumerate() {

@@ -10,25 +10,31 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::RelayMode;
 use tcpcost_link::{Bell, Device};
 use tcpcost_stack::{Stack, Stopped, UserConn, UserListener, UserStack, Wire};
 
+use crate::StartError;
 use crate::address::Address;
 use crate::config::Config;
 use crate::counters::{Direction, TcpTotals, WorkerCounters};
 use crate::worker::{CLIENT, ConnectError, Connection, Net, Progress, SERVER, Step, Worker};
 
-/// Refuses configurations that this mode does not support, with the reason.
-pub(crate) fn check(config: &Config) -> Result<(), String> {
-    let refuse = |what: &str| Err(format!("{what}: only the kernel's TCP has it"));
-    match config {
-        Config { proxy_in: true, .. } => refuse("a PROXY header from clients"),
+/// Refuses configurations that this mode does not support.
+pub(crate) fn check(config: &Config) -> Result<(), StartError> {
+    let what = match config {
+        Config { proxy_in: true, .. } => "a PROXY header from clients",
         Config {
             proxy_out: Some(_), ..
-        } => refuse("a PROXY header to upstreams"),
-        config if !config.to.iter().all(Address::is_tcp) => refuse("a unix socket as upstream"),
-        _ => Ok(()),
-    }
+        } => "a PROXY header to upstreams",
+        config if !config.to.iter().all(Address::is_tcp) => "a unix socket as upstream",
+        _ => return Ok(()),
+    };
+    Err(StartError::Unavailable {
+        mode: RelayMode::User,
+        why: format!("{what}: only the kernel's TCP has it"),
+        instead: RelayMode::Auto,
+    })
 }
 
 /// An instance of our TCP for one worker.

@@ -1,6 +1,7 @@
 //! ACK filter of a program built without eBPF: always unavailable.
 
-use tcpcost_meter::Meter;
+use anyhow::bail;
+use tcpcost_meter::{Meter, MeterError};
 use tcpcost_study::AckFilterRule;
 
 /// Type without a value: no filter can be made.
@@ -11,9 +12,9 @@ impl AckFilter {
     pub fn start(
         _: &str,
         _: AckFilterRule,
-        _: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> Result<AckFilter, String> {
-        Err("this program was built without eBPF, its feature `bpf`".to_string())
+        _: impl FnOnce() -> Result<(), MeterError> + Send + 'static,
+    ) -> anyhow::Result<AckFilter> {
+        bail!("this program was built without eBPF, its feature `bpf`")
     }
 
     /// Always `None`.

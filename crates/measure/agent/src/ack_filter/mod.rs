@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
 use tcpcost_meter::bpf::ack_filter::{AckFilterProgram, Every, Overdue};
 use tcpcost_meter::{Meter, MeterError};
@@ -49,13 +50,13 @@ impl AckFilter {
     pub fn start(
         device: &str,
         rule: AckFilterRule,
-        start: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> Result<AckFilter, String> {
-        let index = link::read(device).map_err(|error| error.to_string())?.index;
-        let socket = packet_socket(index).map_err(|error| format!("packet socket: {error}"))?;
+        start: impl FnOnce() -> Result<(), MeterError> + Send + 'static,
+    ) -> anyhow::Result<AckFilter> {
+        let index = link::read(device)?.index;
+        let socket = packet_socket(index).map_err(|error| anyhow!("packet socket: {error}"))?;
         let program = AckFilterProgram::attach(index, every(rule)).map_err(|error| {
             // Only a cause: the skip names the knob, which needs the program.
-            format!("{}: leave it out, or run as root", error.cause())
+            anyhow!("{}: leave it out, or run as root", error.cause())
         })?;
         let program = Arc::new(program);
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,7 +76,7 @@ impl AckFilter {
                     }
                 }
             })
-            .map_err(|error| format!("start the flush: {error}"))?;
+            .map_err(|error| anyhow!("start the flush: {error}"))?;
         Ok(AckFilter {
             program,
             stop,

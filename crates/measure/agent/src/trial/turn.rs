@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
 use tcpcost_meter::affinity::pin;
 use tcpcost_stack::limits::{self, TcpLimits};
-use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, Side};
+use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, KnobError, Side};
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::ack_filter::AckFilter;
@@ -21,18 +22,15 @@ pub(super) fn filter_acks(
     rule: AckFilterRule,
 ) -> Result<Vec<AckFilter>, PrepareError> {
     let cpu = prepare.cpus[0];
-    let refuse = |reason: String| PrepareError::Unsupported {
-        knob: format!("{}.ack_filter", prepare.host),
-        reason,
+    let refuse = |error: anyhow::Error| -> PrepareError {
+        KnobError::new(format!("{}.ack_filter", prepare.host), error.to_string()).into()
     };
     if prepare.side.is_none() && prepare.knobs.relay_mode().is_none() {
-        return Err(refuse(
-            "a host that forwards packets acknowledges nothing".to_string(),
-        ));
+        let reason = "a host that forwards packets acknowledges nothing";
+        return Err(refuse(anyhow!(reason)));
     }
-    let on_cpu = move || pin(cpu).map_err(|error| error.to_string());
     let ports = prepare.ports.iter();
-    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, on_cpu);
+    let start = |port: &TestedPort| AckFilter::start(&port.device, rule, move || pin(cpu));
     ports.map(start).collect::<Result<_, _>>().map_err(refuse)
 }
 
@@ -54,7 +52,7 @@ pub(super) fn turn(
         None => journal.insert(open_journal(owned)?),
     };
     let refused = |error| match error {
-        ApplyError::Unsupported { knob, reason } => PrepareError::Unsupported { knob, reason },
+        ApplyError::Unsupported(error) => error.into(),
         ApplyError::System(error) => failed(error),
     };
     for port in &prepare.ports {
@@ -63,7 +61,7 @@ pub(super) fn turn(
             match steer(&prepare.cpus, &name, prepare.owner, journal) {
                 // The study did not ask for steering: go on without it. rps_cpus in the record shows that,
                 // and the report then has no CPU time by host.
-                Err(ApplyError::Unsupported { .. }) if prepare.knobs.get("steering").is_none() => {}
+                Err(ApplyError::Unsupported(_)) if prepare.knobs.get("steering").is_none() => {}
                 other => other.map_err(refused)?,
             }
         }
@@ -110,15 +108,13 @@ pub fn open_journal(owned: bool) -> Result<Journal, PrepareError> {
         return Ok(Journal::in_memory());
     }
     // Without a journal the host is not changed.
-    let unsupported = |reason| PrepareError::Unsupported {
-        knob: "journal".to_string(),
-        reason,
-    };
-    let folder = tcpcost_host::journal::folder().map_err(unsupported)?;
+    let unsupported = |reason: String| KnobError::new("journal", reason);
+    let folder = tcpcost_host::journal::folder().map_err(|error| unsupported(error.to_string()))?;
     Journal::open(&folder).map_err(|error| match error.is_denied() {
         true => unsupported(format!(
             "the host's settings are changed only if they can be restored: {error}, or set TCPCOST_STATE_DIR"
-        )),
+        ))
+        .into(),
         false => failed(error),
     })
 }

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::{bail, ensure};
 use tcpcost_meter::mark;
 
+use super::GIVEN_UP;
 use super::phase::{Phase, WORK_MAX};
 use crate::protocol::clock_ns;
 
@@ -27,34 +29,34 @@ pub(super) enum Turn {
 /// An end of a trial, step by step.
 pub(super) trait TrialEnd {
     /// Runs traffic until the phase is over. Used by an end that is alone in its thread.
-    fn drive(&mut self, phase: Phase) -> Result<(), String>;
+    fn drive(&mut self, phase: Phase) -> anyhow::Result<()>;
     /// Begins a phase. Used by ends that take turns.
     fn resume(&mut self);
     /// Does the work that is ready, without waiting.
-    fn turn(&mut self, phase: Phase, now: Instant) -> Result<Turn, String>;
+    fn turn(&mut self, phase: Phase, now: Instant) -> anyhow::Result<Turn>;
     /// Waits for work, at most for `most`.
-    fn rest(&mut self, most: Duration) -> Result<(), String>;
+    fn rest(&mut self, most: Duration) -> anyhow::Result<()>;
     /// Ends a phase.
-    fn pause(&mut self) -> Result<(), String>;
+    fn pause(&mut self) -> anyhow::Result<()>;
     /// Adds the duration of a turn to the end's time.
     fn charge(&mut self, time: Duration);
     /// Reads TCP_INFO and totals by connection, outside the interval.
-    fn look(&mut self) -> Result<(), String>;
+    fn look(&mut self) -> anyhow::Result<()>;
     /// Takes the first snapshot. Cheap meters are read last, next to the traffic.
-    fn first(&mut self) -> Result<(), String>;
+    fn first(&mut self) -> anyhow::Result<()>;
     /// Takes the second snapshot in the reverse order, then reads TCP_INFO again.
-    fn second(&mut self) -> Result<(), String>;
+    fn second(&mut self) -> anyhow::Result<()>;
     /// True if this end marks the interval for an emulator.
     fn marks(&self) -> bool;
     /// True if the span has an amount of work instead of a duration.
     fn has_work(&self) -> bool;
     /// Sends the results to the agent's thread that asked for them.
-    fn answer(&mut self, outcome: Result<(), String>);
+    fn answer(&mut self, outcome: Result<(), &anyhow::Error>);
 }
 
 /// Conducts one end, or two that take turns. The first end's meters are read nearest to the traffic, so its
 /// counts do not include the reading of the other end's meters.
-pub(super) fn conduct(ends: &mut [&mut dyn TrialEnd]) -> Result<(), String> {
+pub(super) fn conduct(ends: &mut [&mut dyn TrialEnd]) -> anyhow::Result<()> {
     drive(ends, Phase::Lead)?;
     ends.iter_mut().rev().try_for_each(|end| end.look())?;
     drive(ends, Phase::Warm)?;
@@ -77,7 +79,7 @@ pub(super) fn conduct(ends: &mut [&mut dyn TrialEnd]) -> Result<(), String> {
     drive(ends, Phase::Tail)
 }
 
-fn drive(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> Result<(), String> {
+fn drive(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> anyhow::Result<()> {
     if let [alone] = ends {
         return alone.drive(phase);
     }
@@ -87,7 +89,7 @@ fn drive(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> Result<(), String> {
     outcome
 }
 
-fn take_turns(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> Result<(), String> {
+fn take_turns(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> anyhow::Result<()> {
     let mut now = Instant::now();
     let late = now + WORK_MAX;
     let mut idle = 0;
@@ -110,8 +112,7 @@ fn take_turns(ends: &mut [&mut dyn TrialEnd], phase: Phase) -> Result<(), String
             ends[idle % ends.len()].rest(REST)?;
             now = Instant::now();
             if ends[0].has_work() && now >= late {
-                let seconds = WORK_MAX.as_secs();
-                return Err(format!("the work was not done in {seconds} s"));
+                bail!("the work was not done in {} s", WORK_MAX.as_secs());
             }
         }
     }
@@ -149,15 +150,13 @@ impl EndHandover {
     }
 
     /// Waits for the listening end and takes it. Fails if the trial is aborted.
-    pub(super) fn take(&self, stop: &AtomicBool) -> Result<WaitingEnd, String> {
+    pub(super) fn take(&self, stop: &AtomicBool) -> anyhow::Result<WaitingEnd> {
         let mut place = self.place();
         loop {
             if let Some(end) = place.take() {
                 return Ok(end);
             }
-            if stop.load(Ordering::Relaxed) {
-                return Err("the trial was given up".to_string());
-            }
+            ensure!(!stop.load(Ordering::Relaxed), GIVEN_UP);
             let waited = self.0.1.wait_timeout(place, LOOK);
             place = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -184,7 +183,7 @@ mod tests {
     }
 
     impl Noted {
-        fn note(&self, what: &str) -> Result<(), String> {
+        fn note(&self, what: &str) -> anyhow::Result<()> {
             let note = format!("{}:{what} ", self.name);
             self.notes.lock().unwrap().push_str(&note);
             Ok(())
@@ -192,33 +191,33 @@ mod tests {
     }
 
     impl TrialEnd for Noted {
-        fn drive(&mut self, phase: Phase) -> Result<(), String> {
+        fn drive(&mut self, phase: Phase) -> anyhow::Result<()> {
             self.note(&format!("{phase:?}"))
         }
         fn resume(&mut self) {
             self.left = self.turns;
         }
-        fn turn(&mut self, _: Phase, _: Instant) -> Result<Turn, String> {
+        fn turn(&mut self, _: Phase, _: Instant) -> anyhow::Result<Turn> {
             let Some(left) = self.left.checked_sub(1) else {
                 return Ok(Turn::Done);
             };
             self.left = left;
             self.note("turn").map(|()| Turn::Worked)
         }
-        fn rest(&mut self, _: Duration) -> Result<(), String> {
-            Err("nobody waits while there is work".to_string())
+        fn rest(&mut self, _: Duration) -> anyhow::Result<()> {
+            bail!("nobody waits while there is work")
         }
-        fn pause(&mut self) -> Result<(), String> {
+        fn pause(&mut self) -> anyhow::Result<()> {
             Ok(())
         }
         fn charge(&mut self, _: Duration) {}
-        fn look(&mut self) -> Result<(), String> {
+        fn look(&mut self) -> anyhow::Result<()> {
             self.note("look")
         }
-        fn first(&mut self) -> Result<(), String> {
+        fn first(&mut self) -> anyhow::Result<()> {
             self.note("first")
         }
-        fn second(&mut self) -> Result<(), String> {
+        fn second(&mut self) -> anyhow::Result<()> {
             self.note("second")
         }
         fn marks(&self) -> bool {
@@ -227,7 +226,7 @@ mod tests {
         fn has_work(&self) -> bool {
             false
         }
-        fn answer(&mut self, _: Result<(), String>) {}
+        fn answer(&mut self, _: Result<(), &anyhow::Error>) {}
     }
 
     fn noted(ends: &[(char, usize)]) -> String {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow, ensure};
 use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_host::namespace::NetworkOf;
 use tcpcost_meter::memory::MemoryUse;
@@ -20,7 +21,7 @@ use tcpcost_workload::{self as workload, OperationFound};
 use super::conduct::{self, Turn};
 use super::phase::{Phase, PhaseEnd, PhaseEnds, WORK_MAX, lead_ns};
 use super::state::Worker;
-use super::{ConnectionTotals, WorkerAnswer, WorkerReadings};
+use super::{ConnectionTotals, GIVEN_UP, WorkerAnswer, WorkerReadings};
 use crate::backend::ObservedStack;
 use crate::protocol::{Span, clock_ns, realtime_ns};
 use crate::readings;
@@ -82,20 +83,19 @@ impl<S: ObservedStack> WorkerEnd<S> {
     }
 
     /// Prepares the end for turns in another thread.
-    pub(super) fn leave_home(mut self) -> Result<WorkerEnd<S>, String> {
-        let home = NetworkOf::this_thread();
-        self.home = Some(home.map_err(|error| error.to_string())?);
+    pub(super) fn leave_home(mut self) -> anyhow::Result<WorkerEnd<S>> {
+        self.home = Some(NetworkOf::this_thread()?);
         Ok(self)
     }
 
     /// Reads the end's meters in its own namespace.
-    fn meters(&mut self, snap: WhichSnapshot) -> Result<Vec<Snapshot>, String> {
+    fn meters(&mut self, snap: WhichSnapshot) -> anyhow::Result<Vec<Snapshot>> {
         let Some(home) = self.home.take() else {
             return self.meters_here(snap);
         };
         let read = home.within(|| self.meters_here(snap));
         self.home = Some(home);
-        read.map_err(|error| error.to_string())?
+        read?
     }
 
     /// Begins a span.
@@ -117,11 +117,11 @@ impl<S: ObservedStack> WorkerEnd<S> {
     }
 
     /// Results of the span.
-    pub(super) fn found(&mut self) -> Result<WorkerReadings, String> {
+    pub(super) fn found(&mut self) -> anyhow::Result<WorkerReadings> {
         let at = self.state.take();
         let (span, found) = at
             .and_then(|at| Some((at.span, at.found?)))
-            .ok_or("no span was conducted")?;
+            .context("no span was conducted")?;
         self.traffic.end_traffic();
         let own = &mut self.own;
         let warnings = &mut own.meters.warnings;
@@ -152,14 +152,12 @@ impl<S: ObservedStack> WorkerEnd<S> {
             .of(phase)
     }
 
-    fn is_stopped(&self) -> Result<(), String> {
-        match self.own.stop.load(Ordering::Relaxed) {
-            true => Err("the trial was given up".to_string()),
-            false => Ok(()),
-        }
+    fn is_stopped(&self) -> anyhow::Result<()> {
+        ensure!(!self.own.stop.load(Ordering::Relaxed), GIVEN_UP);
+        Ok(())
     }
 
-    fn run_to(&mut self, phase_end: PhaseEnd) -> Result<(), String> {
+    fn run_to(&mut self, phase_end: PhaseEnd) -> anyhow::Result<()> {
         let (left, bytes) = match phase_end {
             PhaseEnd::At(until_ns) => (
                 Duration::from_nanos(until_ns.saturating_sub(clock_ns())),
@@ -168,21 +166,20 @@ impl<S: ObservedStack> WorkerEnd<S> {
             PhaseEnd::Moved(bytes) => (WORK_MAX, bytes),
         };
         self.traffic
-            .run_until_moved(Instant::now() + left, bytes, &self.own.stop)
-            .map_err(|error| error.to_string())?;
+            .run_until_moved(Instant::now() + left, bytes, &self.own.stop)?;
         self.is_stopped()?;
-        match phase_end {
-            PhaseEnd::Moved(bytes) if self.traffic.bytes_moved() < bytes => Err(format!(
-                "only {} of {bytes} bytes were moved in {} s",
-                self.traffic.bytes_moved(),
-                WORK_MAX.as_secs()
-            )),
-            _ => Ok(()),
+        if let PhaseEnd::Moved(bytes) = phase_end {
+            let (moved, seconds) = (self.traffic.bytes_moved(), WORK_MAX.as_secs());
+            ensure!(
+                moved >= bytes,
+                "only {moved} of {bytes} bytes were moved in {seconds} s"
+            );
         }
+        Ok(())
     }
 
     /// Drives traffic over the interval and samples the first connection.
-    fn run_and_look(&mut self, every_ns: u64) -> Result<(), String> {
+    fn run_and_look(&mut self, every_ns: u64) -> anyhow::Result<()> {
         let span = self.state().span;
         let mut series = ConnectionSeries::default();
         let mut due_ns = span.from_ns;
@@ -203,22 +200,20 @@ impl<S: ObservedStack> WorkerEnd<S> {
     /// Fails if the first snapshot was late because of thousands of runnable threads. They may keep this
     /// thread, or the one that orders it, off the CPU for seconds, and the rest of the interval shows
     /// nothing. With few threads, other programs' load makes it late, which the command reports.
-    fn check_in_time(&mut self) -> Result<(), String> {
+    fn check_in_time(&mut self) -> anyhow::Result<()> {
         let span = self.state().span;
         let late_ns = clock_ns().saturating_sub(span.from_ns);
-        if self.own.connection_threads < CROWD
-            || span.work_bytes.is_some()
-            || late_ns < (span.to_ns - span.from_ns) / 10
-        {
-            return Ok(());
-        }
-        let late_ms = late_ns / 1_000_000;
-        Err(format!(
-            "the first snapshot was {late_ms} ms late because too many threads were runnable: use fewer flows, or a rate at which they sleep"
-        ))
+        ensure!(
+            self.own.connection_threads < CROWD
+                || span.work_bytes.is_some()
+                || late_ns < (span.to_ns - span.from_ns) / 10,
+            "the first snapshot was {} ms late because too many threads were runnable: use fewer flows, or a rate at which they sleep",
+            late_ns / 1_000_000
+        );
+        Ok(())
     }
 
-    fn look_now(&mut self) -> Result<TcpInfoReading, String> {
+    fn look_now(&mut self) -> anyhow::Result<TcpInfoReading> {
         let begin_ns = realtime_ns();
         let connections = self.connections()?;
         Ok(TcpInfoReading {
@@ -240,11 +235,10 @@ impl<S: ObservedStack> WorkerEnd<S> {
     }
 
     /// Reads the end's meters, if this worker has them.
-    fn meters_here(&mut self, snap: WhichSnapshot) -> Result<Vec<Snapshot>, String> {
+    fn meters_here(&mut self, snap: WhichSnapshot) -> anyhow::Result<Vec<Snapshot>> {
         let mut snapshots = Vec::new();
         let mut read = |meter: &mut Box<dyn Meter + Send>| {
-            let snapshot = meter.snapshot().map_err(|error| error.to_string());
-            snapshot.map(|snapshot| snapshots.push(snapshot))
+            meter.snapshot().map(|snapshot| snapshots.push(snapshot))
         };
         let mut meters = self.own.meters.meters.iter_mut();
         match snap {
@@ -268,7 +262,7 @@ impl<S: ObservedStack> WorkerEnd<S> {
     }
 
     /// This thread's own counts.
-    fn own(&self) -> Result<Vec<Snapshot>, String> {
+    fn own(&self) -> anyhow::Result<Vec<Snapshot>> {
         let worker = &self.traffic;
         let snapshot = |meter, whose, counts| Snapshot {
             meter,
@@ -297,15 +291,14 @@ impl<S: ObservedStack> WorkerEnd<S> {
                 (false, true) => rusage::thread_counts(),
                 (false, false) => Ok(rusage::nobodys_counts()),
             };
-            let counts = counts.map_err(|error| error.to_string())?;
-            snapshots.push(snapshot(MeterName::Rusage, CountOwner::Threads, counts));
+            snapshots.push(snapshot(MeterName::Rusage, CountOwner::Threads, counts?));
         }
         Ok(snapshots)
     }
 
     /// TCP_INFO of this worker's standing connections. The snapshot also has the workload's own count of
     /// payload at the same moment, so that the two can be compared.
-    fn connections(&mut self) -> Result<Option<Snapshot>, String> {
+    fn connections(&mut self) -> anyhow::Result<Option<Snapshot>> {
         let worker = &self.traffic;
         let Some(meter) = &mut self.own.tcp_info else {
             return Ok(None);
@@ -329,7 +322,7 @@ impl<S: ObservedStack> WorkerEnd<S> {
 }
 
 impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
-    fn drive(&mut self, phase: Phase) -> Result<(), String> {
+    fn drive(&mut self, phase: Phase) -> anyhow::Result<()> {
         match (phase, self.own.series_ns, self.has_work()) {
             (Phase::Measured, Some(every_ns), false) => self.run_and_look(every_ns),
             _ => self.run_to(self.phase_end(phase)),
@@ -340,7 +333,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         self.traffic.resume(Instant::now());
     }
 
-    fn turn(&mut self, phase: Phase, now: Instant) -> Result<Turn, String> {
+    fn turn(&mut self, phase: Phase, now: Instant) -> anyhow::Result<Turn> {
         self.is_stopped()?;
         let is_done = match self.phase_end(phase) {
             PhaseEnd::At(until_ns) => clock_ns() >= until_ns,
@@ -349,22 +342,20 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         if is_done {
             // The last data may still be in a stack that moves only when this thread runs it.
             if S::STANDS_STILL {
-                self.traffic.stand_by().map_err(|error| error.to_string())?;
+                self.traffic.stand_by()?;
             }
             return Ok(Turn::Done);
         }
-        let worked = self.traffic.turns(now).map_err(|error| error.to_string())?;
+        let worked = self.traffic.turns(now)?;
         Ok(if worked { Turn::Worked } else { Turn::Idle })
     }
 
-    fn rest(&mut self, most: Duration) -> Result<(), String> {
-        let rested = self.traffic.rest(most);
-        rested.map_err(|error| error.to_string())
+    fn rest(&mut self, most: Duration) -> anyhow::Result<()> {
+        Ok(self.traffic.rest(most)?)
     }
 
-    fn pause(&mut self) -> Result<(), String> {
-        let paused = self.traffic.pause(Instant::now());
-        paused.map_err(|error| error.to_string())
+    fn pause(&mut self) -> anyhow::Result<()> {
+        Ok(self.traffic.pause(Instant::now())?)
     }
 
     fn charge(&mut self, time: Duration) {
@@ -373,7 +364,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         }
     }
 
-    fn look(&mut self) -> Result<(), String> {
+    fn look(&mut self) -> anyhow::Result<()> {
         let look = self.look_now()?;
         let totals = self.by_connection();
         let at = self.state();
@@ -382,7 +373,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         Ok(())
     }
 
-    fn first(&mut self) -> Result<(), String> {
+    fn first(&mut self) -> anyhow::Result<()> {
         // Before the first meter is read here, and after the last meter in `second`: each call allocates new
         // histograms, which takes hundreds of thousands of instructions.
         drop(take_response_times(&mut self.traffic));
@@ -404,7 +395,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         Ok(())
     }
 
-    fn second(&mut self) -> Result<(), String> {
+    fn second(&mut self) -> anyhow::Result<()> {
         if let Some(sampler) = &mut self.own.sampler {
             sampler.stop();
         }
@@ -440,8 +431,8 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         let buffers = at.buffers.zip(buffers_after);
         let [totals_before, _] = std::mem::take(&mut at.by_connection);
         at.found = Some(WorkerReadings {
-            readings: readings::since(&before, &after).map_err(|error| error.to_string())?,
-            response_times: together(&group_response_times).map_err(|error| error.to_string())?,
+            readings: readings::since(&before, &after)?,
+            response_times: together(&group_response_times)?,
             group_response_times,
             operations,
             profile: None,
@@ -472,7 +463,8 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         at.is_some_and(|at| at.span.work_bytes.is_some())
     }
 
-    fn answer(&mut self, outcome: Result<(), String>) {
+    fn answer(&mut self, outcome: Result<(), &anyhow::Error>) {
+        let outcome = outcome.map_err(|error| anyhow!("{error}"));
         let found = outcome.and_then(|()| self.found());
         let answer = found.map(|found| WorkerAnswer::WorkerReadings(Box::new(found)));
         // Fails if the trial has been aborted.

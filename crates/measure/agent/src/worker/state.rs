@@ -5,15 +5,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tcpcost_meter::tcp_info::TcpInfo;
-use tcpcost_study::{HostName, Knob, Side};
+use tcpcost_study::{FlowGroup, HostName, Knob, MeterName, Side, WaitsBy};
 use tcpcost_workload as workload;
 
 use super::conduct::EndHandover;
-use super::{WorkerAnswer, WorkerOrder};
+use super::{GIVEN_UP, WorkerAnswer, WorkerConfig, WorkerOrder};
 use crate::backend::ObservedStack;
 use crate::policy::ConnectedOptions;
-use crate::readings::Meters;
+use crate::protocol::Prepare;
+use crate::readings::{self, Meters};
 use crate::sampler::Sampler;
 
 /// Longest wait for an order while a stack is kept running; well within the lead of a span.
@@ -22,7 +24,7 @@ const KEEP_UP: Duration = Duration::from_millis(1);
 /// A worker, on its own thread.
 pub(super) struct Worker {
     pub(super) inbox: Receiver<WorkerOrder>,
-    pub(super) outbox: Sender<Result<WorkerAnswer, String>>,
+    pub(super) outbox: Sender<anyhow::Result<WorkerAnswer>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) meters: Meters,
     pub(super) sampler: Option<Sampler>,
@@ -49,13 +51,72 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    /// Creates a worker that has no meters yet. `channels`: its orders, and its answers.
+    pub(super) fn new(
+        config: &WorkerConfig,
+        prepare: &Prepare,
+        groups: &[FlowGroup],
+        channels: (Receiver<WorkerOrder>, Sender<anyhow::Result<WorkerAnswer>>),
+        stop: Arc<AtomicBool>,
+    ) -> Worker {
+        let (inbox, outbox) = channels;
+        let wants = |meter| prepare.meters.contains(&meter);
+        let all_stand = groups.iter().all(|group| group.settings.stands());
+        let is_first = config.index == 0;
+        Worker {
+            inbox,
+            outbox,
+            stop,
+            meters: Meters::default(),
+            sampler: None,
+            beside_soak: wants(MeterName::Soak),
+            by_connection: prepare.by_connection && all_stand,
+            marks: prepare.side == Some(Side::Connects) && is_first,
+            // Only the first worker has a series, of its first connection.
+            series_ns: prepare.series_ns.filter(|_| is_first),
+            tcp_info: (wants(MeterName::TcpInfo) && all_stand).then(TcpInfo::default),
+            reads_rusage: wants(MeterName::Rusage),
+            connection_threads: match groups[0].settings.io {
+                WaitsBy::BlockingThreads => groups.iter().map(|group| group.settings.flows).sum(),
+                _ => 0,
+            },
+            groups: match prepare.side {
+                Some(_) => groups.iter().map(|group| group.name).collect(),
+                None => Vec::new(),
+            },
+            options: ConnectedOptions::new(prepare),
+            knobs: prepare.knobs.set_at(prepare.host),
+            handover: config.handover.clone(),
+            side: prepare.side,
+        }
+    }
+
+    /// Opens the meters of the whole end, if this is the first worker. On the worker's thread, so that their
+    /// descriptors are in its file table and end with it.
+    pub(super) fn open_meters(
+        &mut self,
+        config: &mut WorkerConfig,
+        prepare: &Prepare,
+        groups: &[FlowGroup],
+    ) {
+        if config.index > 0 {
+            return;
+        }
+        let loaded = std::mem::take(&mut config.loaded);
+        let connections = groups.iter().map(|group| group.settings.connections());
+        let is_kernel = config.backend.is_kernel();
+        self.meters = readings::meters(prepare, is_kernel, connections.sum(), loaded);
+        self.sampler = Sampler::load(prepare, &mut self.meters.warnings);
+        self.meters.meters.append(&mut config.meters);
+    }
+
     /// Waits for the next order. `None` once the trial is over. Between set-up and run, a stack that only
     /// this thread moves is kept running, so that a lost packet does not delay the other end's set-up.
     pub(super) fn next_order<S: ObservedStack>(
         &self,
         worker: &mut workload::Worker<S>,
         is_between: bool,
-    ) -> Result<Option<WorkerOrder>, String> {
+    ) -> anyhow::Result<Option<WorkerOrder>> {
         if !(is_between && S::STANDS_STILL) {
             return Ok(self.inbox.recv().ok());
         }
@@ -63,16 +124,13 @@ impl Worker {
             match self.inbox.try_recv() {
                 Ok(order) => return Ok(Some(order)),
                 Err(TryRecvError::Disconnected) => return Ok(None),
-                Err(TryRecvError::Empty) => {
-                    worker.keep_up(KEEP_UP).map_err(|error| error.to_string())?
-                }
+                Err(TryRecvError::Empty) => worker.keep_up(KEEP_UP)?,
             }
         }
     }
 
-    pub(super) fn send(&self, answer: WorkerAnswer) -> Result<(), String> {
-        self.outbox
-            .send(Ok(answer))
-            .map_err(|_| "the trial was given up".to_string())
+    pub(super) fn send(&self, answer: WorkerAnswer) -> anyhow::Result<()> {
+        let sent = self.outbox.send(Ok(answer));
+        sent.map_err(|_| anyhow!(GIVEN_UP))
     }
 }

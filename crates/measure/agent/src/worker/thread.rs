@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use tcpcost_link::Device;
-use tcpcost_meter::affinity::pin;
+use tcpcost_meter::affinity::{pin, run_first};
 use tcpcost_meter::memory::MemoryUse;
-use tcpcost_stack::{SocketOptions, Stack, StackError, Wire};
+use tcpcost_stack::{KernelStack, SocketOptions, Stack, Wire};
 use tcpcost_study::{FlowGroup, Side, WaitsBy, WorkloadSettings};
 use tcpcost_workload::{self as workload, Token, flows_of};
 
@@ -18,9 +19,50 @@ use super::{Listening, Role, WorkerAnswer, WorkerConfig, WorkerOrder};
 use crate::backend::{self, Backend, ObservedStack};
 use crate::capture::captured;
 use crate::deal;
+use crate::policy;
 use crate::protocol::{Prepare, clock_ns};
 
 impl Worker {
+    /// Works with the stack that the configuration asks for.
+    pub(super) fn serve(
+        mut self,
+        config: WorkerConfig,
+        prepare: &Prepare,
+        groups: &[FlowGroup],
+        role: Role,
+    ) -> anyhow::Result<()> {
+        if self.connection_threads > 0
+            && let Err(error) = run_first()
+        {
+            self.meters.warnings.push(format!(
+                "{error}: meters are read late if many threads are runnable"
+            ));
+        }
+        let options = policy::options(prepare, groups);
+        match config.backend.clone() {
+            Backend::Tap(links) if prepare.side.is_some() => {
+                let queue = links.first().and_then(|queues| queues.get(config.index));
+                let tap = queue.context("more threads than queues")?.try_clone()?;
+                self.work_on(tap, config, prepare, groups, &options, role)
+            }
+            Backend::Kernel if groups[0].settings.io == WaitsBy::IoUring => {
+                let stack = backend::ring(&options, groups, config.threads)?;
+                self.work(make(stack, &config, prepare, groups, role)?)
+            }
+            // On a host that relays by our TCP, this worker only reads the meters.
+            Backend::Kernel | Backend::Tap(_) => {
+                let stack = KernelStack::new(&options)?;
+                self.work(make(stack, &config, prepare, groups, role)?)
+            }
+            Backend::Memory(wires) => {
+                let side = prepare.side.context("memory forwards nothing")?;
+                let wire = wires.end(config.index, side);
+                let wire = wire.context("more threads than wires")?;
+                self.work_on(wire, config, prepare, groups, &options, role)
+            }
+        }
+    }
+
     /// Works with our TCP over `device`, captured if the trial is captured.
     pub(super) fn work_on<D: Device<Wire> + Send + 'static>(
         self,
@@ -30,7 +72,7 @@ impl Worker {
         groups: &[FlowGroup],
         options: &SocketOptions,
         role: Role,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         if let Some((lane, counts)) = config.lane.take() {
             let device = lane.over(device, config.index, counts);
             return self.work_on(device, config, prepare, groups, options, role);
@@ -51,7 +93,7 @@ impl Worker {
     pub(super) fn work<S: ObservedStack + 'static>(
         self,
         worker: workload::Worker<S>,
-    ) -> Result<(), String>
+    ) -> anyhow::Result<()>
     where
         WorkerEnd<S>: Send,
     {
@@ -90,15 +132,13 @@ impl Worker {
 }
 
 impl<S: ObservedStack> WorkerEnd<S> {
-    fn follow(&mut self, order: &WorkerOrder) -> Result<WorkerAnswer, String> {
+    fn follow(&mut self, order: &WorkerOrder) -> anyhow::Result<WorkerAnswer> {
         match order {
             WorkerOrder::SetUp(deadline) => {
                 let worker = &mut self.traffic;
                 let memory = MemoryUse::read(Path::new("/proc"));
                 let begun_ns = clock_ns();
-                worker
-                    .set_up(*deadline)
-                    .map_err(|error| error.to_string())?;
+                worker.set_up(*deadline)?;
                 let set_up_ns = clock_ns().saturating_sub(begun_ns);
                 S::set(worker, &self.own.options)?;
                 let mut ready = S::describe(worker, &self.own.knobs);
@@ -112,7 +152,7 @@ impl<S: ObservedStack> WorkerEnd<S> {
                     Some(handover) => {
                         let mut other = handover.take(&self.own.stop)?;
                         let outcome = conduct(&mut [self, &mut *other]);
-                        other.answer(outcome.clone());
+                        other.answer(outcome.as_ref().copied());
                         outcome?;
                     }
                 }
@@ -129,7 +169,7 @@ pub(super) fn make<S: Stack>(
     prepare: &Prepare,
     groups: &[FlowGroup],
     role: Role,
-) -> Result<workload::Worker<S>, String> {
+) -> anyhow::Result<workload::Worker<S>> {
     let (index, threads) = (config.index, config.threads);
     let token = token(&prepare.token)?;
     // In memory an instance reaches only the same instance of the other host, so its flows all go there.
@@ -139,7 +179,6 @@ pub(super) fn make<S: Stack>(
     let place = |number: usize| deal::position(index, threads, number);
     let share = |number: usize| deal::share(groups[number].settings.flows, threads, place(number));
     let first = &groups[0].settings;
-    let error = |error: StackError| error.to_string();
     let mut worker = match role {
         Role::Listen { address, ports } => {
             let expected = |number: usize| {
@@ -156,12 +195,9 @@ pub(super) fn make<S: Stack>(
                 }
             };
             let mut worker =
-                workload::Worker::listen(stack, first, token, address, ports, expected(0))
-                    .map_err(error)?;
+                workload::Worker::listen(stack, first, token, address, ports, expected(0))?;
             for (number, group) in groups.iter().enumerate().skip(1) {
-                worker
-                    .also_listen(&group.settings, address, ports, expected(number))
-                    .map_err(error)?;
+                worker.also_listen(&group.settings, address, ports, expected(number))?;
             }
             worker
         }
@@ -172,7 +208,7 @@ pub(super) fn make<S: Stack>(
                 ..first.clone()
             };
             let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-            workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0).map_err(error)?
+            workload::Worker::connect(stack, &idle, token, &[nobody], 0..0, 0)?
         }
         Role::Connect { targets } => {
             let targets = |number: usize| {
@@ -186,12 +222,9 @@ pub(super) fn make<S: Stack>(
             // Each worker has its own seed, so that due times are spread.
             let seed = prepare.seed.wrapping_add(index as u64);
             let mut worker =
-                workload::Worker::connect(stack, first, token, targets(0), share(0), seed)
-                    .map_err(error)?;
+                workload::Worker::connect(stack, first, token, targets(0), share(0), seed)?;
             for (number, group) in groups.iter().enumerate().skip(1) {
-                worker
-                    .also_connect(&group.settings, targets(number), share(number), seed)
-                    .map_err(error)?;
+                worker.also_connect(&group.settings, targets(number), share(number), seed)?;
             }
             worker
         }
@@ -205,12 +238,10 @@ pub(super) fn make<S: Stack>(
     Ok(worker)
 }
 
-fn token(hex: &str) -> Result<Token, String> {
-    let wrong = || format!("token {hex:?}: expected 32 hex digits");
-    let number = u128::from_str_radix(hex, 16).map_err(|_| wrong())?;
-    if hex.len() == 32 {
-        Ok(number.to_be_bytes())
-    } else {
-        Err(wrong())
-    }
+fn token(hex: &str) -> anyhow::Result<Token> {
+    let number = u128::from_str_radix(hex, 16)
+        .ok()
+        .filter(|_| hex.len() == 32);
+    let number = number.with_context(|| format!("token {hex:?}: expected 32 hex digits"))?;
+    Ok(number.to_be_bytes())
 }

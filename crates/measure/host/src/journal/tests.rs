@@ -172,6 +172,7 @@ fn the_folder_follows_the_environment() {
     assert!(
         folder_from(|_| None, false)
             .unwrap_err()
+            .to_string()
             .contains("TCPCOST_STATE_DIR")
     );
 }

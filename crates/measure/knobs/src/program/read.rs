@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
+use super::{CloseBy, MessageSize, Operation, PauseAt, Program, ProgramError, Times};
 use crate::choices::{ReceiveWith, SendWith};
 use crate::nearest::nearest;
 use crate::raw::Raw;
@@ -21,9 +21,12 @@ impl Program {
     /// Parses a program.
     ///
     /// # Errors
-    /// One line: the operation, its mistake, and what was expected.
-    pub fn read(raw: &Raw) -> Result<Program, String> {
-        Program::new(operations(raw, "", 0)?)
+    /// The operation, its mistake, and what was expected.
+    pub fn read(raw: &Raw) -> Result<Program, ProgramError> {
+        let Raw::List(items) = raw else {
+            return Err(ProgramError::expected(LIST));
+        };
+        Program::new(operations(items, "", 0)?)
     }
 }
 
@@ -32,51 +35,45 @@ pub(crate) const LIST: &str =
     "a list of operations such as [{ send = \"1KiB\" }, { receive = \"8KiB\" }]";
 
 /// Parses operations. `within`: place of the loop that contains them, for messages.
-fn operations(raw: &Raw, within: &str, depth: usize) -> Result<Vec<Operation>, String> {
+fn operations(items: &[Raw], within: &str, depth: usize) -> Result<Vec<Operation>, ProgramError> {
     if depth > Program::DEPTH_MAX {
-        let most = Program::DEPTH_MAX;
-        return Err(format!("loops may be {most} deep: take one out"));
+        return Err(ProgramError::TooDeep);
     }
-    let Raw::List(items) = raw else {
-        return Err(match within {
-            "" => format!("expected {LIST}"),
-            _ => format!("operation {within}: do: expected {LIST}"),
-        });
-    };
     let place = |index: usize| match within {
         "" => (index + 1).to_string(),
         _ => format!("{within}.{}", index + 1),
     };
-    let numbered = items.iter().enumerate();
-    numbered
-        .map(|(index, item)| operation(item, &place(index), depth))
-        .collect()
+    let numbered = items.iter().enumerate().map(|(index, item)| {
+        let place = place(index);
+        operation(item, &place, depth).map_err(|wrong| match wrong {
+            // An error in the body of a loop has its place already.
+            ProgramError::Operation(..) | ProgramError::TooDeep => wrong,
+            _ => ProgramError::Operation(place, wrong.into()),
+        })
+    });
+    numbered.collect()
 }
 
-fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, String> {
-    let wrong = |what: String| format!("operation {place}: {what}");
+fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, ProgramError> {
     let Raw::Table(entries) = raw else {
-        return Err(wrong("expected a table such as { send = \"1KiB\" }".into()));
+        return Err(ProgramError::expected(
+            "a table such as { send = \"1KiB\" }",
+        ));
     };
     let mut entries = Entries(entries.iter().collect());
-    let known = || OPERATIONS.into_iter();
     let Some((name, value)) = OPERATIONS
         .iter()
         .find_map(|name| Some((*name, entries.take(name)?)))
     else {
-        let Some((key, _)) = entries.0.first() else {
-            return Err(wrong(format!("is empty; one of {}", OPERATIONS.join(", "))));
-        };
-        return Err(wrong(match (key.as_str(), nearest(key, known())) {
-            ("forward", _) => {
-                "forward is the part of a relay: topology = \"chain\" with relay_mode".into()
-            }
-            (_, Some(near)) => format!("no such operation \"{key}\"; nearest is \"{near}\""),
-            (_, None) => format!(
-                "no such operation \"{key}\"; there are {}",
-                OPERATIONS.join(", ")
+        return Err(match entries.0.first() {
+            None => ProgramError::Empty(OPERATIONS.join(", ")),
+            Some((key, _)) if key == "forward" => ProgramError::Rule(
+                "forward is the part of a relay: topology = \"chain\" with relay_mode",
             ),
-        }));
+            Some((key, _)) => {
+                ProgramError::NoOperation(key.clone(), hint(key, &OPERATIONS, "there are"))
+            }
+        });
     };
     let read = match name {
         "connect" => options(value, "connect", |options| {
@@ -123,12 +120,12 @@ fn operation(raw: &Raw, place: &str, depth: usize) -> Result<Operation, String> 
         }),
         _ => return looped(name, value, entries, place, depth),
     };
-    let read = read.map_err(|what| wrong(format!("{name}: {what}")))?;
-    entries.end(name).map_err(wrong)?;
+    let read = read.map_err(|wrong| wrong.at(name))?;
+    entries.end(name)?;
     Ok(read)
 }
 
-fn send(value: &Raw, entries: &mut Entries<'_>) -> Result<Operation, String> {
+fn send(value: &Raw, entries: &mut Entries<'_>) -> Result<Operation, ProgramError> {
     Ok(Operation::Send {
         size: size(value)?,
         with: entries.word("with", SendWith::from_word, SendWith::WORDS)?,
@@ -138,42 +135,33 @@ fn send(value: &Raw, entries: &mut Entries<'_>) -> Result<Operation, String> {
 }
 
 fn looped(
-    name: &str,
+    name: &'static str,
     value: &Raw,
     mut entries: Entries<'_>,
     place: &str,
     depth: usize,
-) -> Result<Operation, String> {
-    let wrong = |what: String| format!("operation {place}: {what}");
+) -> Result<Operation, ProgramError> {
     let times = match (name, value) {
-        ("for", _) => time(value)
-            .map(Times::For)
-            .map_err(|what| wrong(format!("for: {what}")))?,
-        (_, Raw::Text(word)) if word == "forever" => Times::Forever,
-        (_, Raw::Integer(count)) => u32::try_from(*count)
-            .ok()
-            .filter(|&count| count > 0)
+        ("for", _) => time(value).map(Times::For),
+        (_, Raw::Text(word)) if word == "forever" => Ok(Times::Forever),
+        (_, value) => count(value)
             .map(Times::Count)
-            .ok_or_else(|| wrong(format!("repeat: expected {COUNT}, or \"forever\"")))?,
-        _ => return Err(wrong(format!("repeat: expected {COUNT}, or \"forever\""))),
+            .ok_or_else(|| ProgramError::expected(format!("{COUNT}, or \"forever\""))),
     };
+    let times = times.map_err(|wrong| wrong.at(name))?;
     let at_rate = match entries.take("at_rate") {
-        None => None,
-        Some(Raw::Text(text)) => {
-            Some(units::per_s(text).map_err(|error| wrong(format!("at_rate: expected {error}")))?)
-        }
-        Some(_) => {
-            return Err(wrong(
-                "at_rate: expected passes per second such as \"100/s\"".into(),
-            ));
-        }
+        None => Ok(None),
+        Some(Raw::Text(text)) => units::per_s(text)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        Some(_) => Err("passes per second such as \"100/s\"".to_string()),
     };
-    let body = entries.take("do").ok_or_else(|| {
-        wrong(format!(
-            "{name} needs do = [...]: what is done over and over"
-        ))
-    })?;
-    entries.end(name).map_err(wrong)?;
+    let at_rate = at_rate.map_err(|what| ProgramError::Expected(what).at("at_rate"))?;
+    let body = entries.take("do").ok_or(ProgramError::NoBody(name))?;
+    entries.end(name)?;
+    let Raw::List(body) = body else {
+        return Err(ProgramError::expected(LIST).at("do"));
+    };
     let body = operations(body, place, depth + 1)?;
     Ok(Operation::Loop {
         times,
@@ -184,17 +172,25 @@ fn looped(
 
 const COUNT: &str = "a whole number from 1 to 4294967295";
 
+/// Parses a [`COUNT`]. `None` if the value is another one.
+fn count(value: &Raw) -> Option<u32> {
+    let Raw::Integer(count) = value else {
+        return None;
+    };
+    u32::try_from(*count).ok().filter(|&count| count > 0)
+}
+
 /// Parses an operation that is a table of options, which may be empty.
 fn options(
     value: &Raw,
-    of: &str,
-    read: impl FnOnce(&mut Entries<'_>) -> Result<Operation, String>,
-) -> Result<Operation, String> {
+    of: &'static str,
+    read: impl FnOnce(&mut Entries<'_>) -> Result<Operation, ProgramError>,
+) -> Result<Operation, ProgramError> {
     let Raw::Table(entries) = value else {
-        return Err(match known_options(of) {
-            [] => "expected {}: it has no options".to_string(),
-            known => format!("expected {{}}, or a table with {}", known.join(", ")),
-        });
+        return Err(ProgramError::Expected(match known_options(of) {
+            [] => "{}: it has no options".to_string(),
+            known => format!("{{}}, or a table with {}", known.join(", ")),
+        }));
     };
     let mut entries = Entries(entries.iter().collect());
     let operation = read(&mut entries)?;
@@ -202,7 +198,7 @@ fn options(
     Ok(operation)
 }
 
-fn size(value: &Raw) -> Result<MessageSize, String> {
+fn size(value: &Raw) -> Result<MessageSize, ProgramError> {
     let one = |value: &Raw| {
         let bytes = match value {
             Raw::Integer(bytes) => u64::try_from(*bytes).ok(),
@@ -213,7 +209,7 @@ fn size(value: &Raw) -> Result<MessageSize, String> {
         bytes
             .filter(|bytes| (1..=Program::MESSAGE_MAX).contains(bytes))
             .ok_or_else(|| {
-                "expected a size such as \"4KiB\" (1B to 64MiB), or [\"1KiB\", \"8KiB\"] for one at random from the first to the second".to_string()
+                ProgramError::expected("a size such as \"4KiB\" (1B to 64MiB), or [\"1KiB\", \"8KiB\"] for one at random from the first to the second")
             })
     };
     match value {
@@ -221,24 +217,28 @@ fn size(value: &Raw) -> Result<MessageSize, String> {
             [least, most] => {
                 let (least, most) = (one(least)?, one(most)?);
                 if least > most {
-                    return Err("the first of two sizes is the smaller one".to_string());
+                    let rule = "the first of two sizes is the smaller one";
+                    return Err(ProgramError::Rule(rule));
                 }
                 Ok(MessageSize { least, most })
             }
-            _ => Err("expected one size, or two: the least and the most".to_string()),
+            _ => Err(ProgramError::expected(
+                "one size, or two: the least and the most",
+            )),
         },
         value => one(value).map(MessageSize::exactly),
     }
 }
 
-fn time(value: &Raw) -> Result<Duration, String> {
-    let expected = || "expected a time such as \"1ms\" (ns, us, ms, s, min), to 1 hour".to_string();
-    let Raw::Text(text) = value else {
-        return Err(expected());
+fn time(value: &Raw) -> Result<Duration, ProgramError> {
+    let time = match value {
+        Raw::Text(text) => units::duration(text).ok(),
+        _ => None,
     };
-    let time = units::duration(text).map_err(|_| expected())?;
-    let is_sound = !time.is_zero() && time <= TIME_MAX;
-    is_sound.then_some(time).ok_or_else(expected)
+    time.filter(|time| !time.is_zero() && *time <= TIME_MAX)
+        .ok_or_else(|| {
+            ProgramError::expected("a time such as \"1ms\" (ns, us, ms, s, min), to 1 hour")
+        })
 }
 
 /// Entries of an operation's table that are not parsed yet.
@@ -252,10 +252,10 @@ impl<'a> Entries<'a> {
 
     fn word<T>(
         &mut self,
-        key: &str,
+        key: &'static str,
         from_word: fn(&str) -> Option<T>,
         words: &[&str],
-    ) -> Result<Option<T>, String> {
+    ) -> Result<Option<T>, ProgramError> {
         let Some(value) = self.take(key) else {
             return Ok(None);
         };
@@ -263,22 +263,18 @@ impl<'a> Entries<'a> {
             Raw::Text(word) => from_word(word),
             _ => None,
         };
-        let expected = || format!("{key}: expected one of \"{}\"", words.join("\", \""));
-        word.map(Some).ok_or_else(expected)
+        let expected = || format!("one of \"{}\"", words.join("\", \""));
+        let wrong = || ProgramError::Expected(expected()).at(key);
+        word.map(Some).ok_or_else(wrong)
     }
 
-    fn count(&mut self) -> Result<u32, String> {
-        let count = match self.take("count") {
-            None => Some(1),
-            Some(Raw::Integer(count)) => u32::try_from(*count).ok(),
-            Some(_) => None,
-        };
-        let count = count.filter(|&count| count > 0);
-        count.ok_or_else(|| format!("count: expected {COUNT}"))
+    fn count(&mut self) -> Result<u32, ProgramError> {
+        let count = self.take("count").map_or(Some(1), count);
+        count.ok_or_else(|| ProgramError::expected(COUNT).at("count"))
     }
 
     /// Parses the number of a connection, from 1, and returns its index.
-    fn conn(&mut self) -> Result<u8, String> {
+    fn conn(&mut self) -> Result<u8, ProgramError> {
         let most = Program::CONNECTIONS_MAX;
         let number = match self.take("conn") {
             None => Some(1),
@@ -287,38 +283,45 @@ impl<'a> Entries<'a> {
         };
         let number = number.filter(|number| (1..=most).contains(number));
         let index = number.map(|number| number - 1);
-        index.ok_or_else(|| format!("conn: expected the number of a connection, 1 to {most}"))
+        index.ok_or_else(|| {
+            ProgramError::expected(format!("the number of a connection, 1 to {most}")).at("conn")
+        })
     }
 
-    fn switch(&mut self, key: &str) -> Result<bool, String> {
+    fn switch(&mut self, key: &'static str) -> Result<bool, ProgramError> {
         match self.take(key) {
             None => Ok(false),
             Some(Raw::Boolean(on)) => Ok(*on),
-            Some(_) => Err(format!("{key}: expected true or false")),
+            Some(_) => Err(ProgramError::expected("true or false").at(key)),
         }
     }
 
-    fn pause(&mut self) -> Result<PauseAt, String> {
+    fn pause(&mut self) -> Result<PauseAt, ProgramError> {
         let at = self.word("at", PauseAt::from_word, PauseAt::WORDS)?;
         Ok(at.unwrap_or(PauseAt::Here))
     }
 
     /// Refuses entries that are left.
-    fn end(self, of: &str) -> Result<(), String> {
+    fn end(self, of: &'static str) -> Result<(), ProgramError> {
         let Some((key, _)) = self.0.first() else {
             return Ok(());
         };
-        let known = known_options(of);
         if OPERATIONS.contains(&key.as_str()) {
-            return Err(format!(
-                "{of} and {key} are two operations: a table for each"
-            ));
+            return Err(ProgramError::Two(of, key.clone()));
         }
-        Err(match nearest(key, known.iter().copied()) {
-            Some(near) => format!("{of} has no \"{key}\"; nearest is \"{near}\""),
-            None if known.is_empty() => format!("{of} has no \"{key}\"; it has no options"),
-            None => format!("{of} has no \"{key}\"; it has {}", known.join(", ")),
-        })
+        let hint = match known_options(of) {
+            [] => "it has no options".to_string(),
+            known => hint(key, known, "it has"),
+        };
+        Err(ProgramError::NoKey(of, key.clone(), hint))
+    }
+}
+
+/// Word that was probably meant, else all that are known after the words `all`.
+fn hint(word: &str, known: &[&str], all: &str) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("nearest is \"{near}\""),
+        None => format!("{all} {}", known.join(", ")),
     }
 }
 

@@ -1,16 +1,14 @@
 //! Rules for combining operations. The listening side does the mirror image without further
 //! information, so it must be able to know by itself what comes next.
 
+use super::ProgramError::{self, Rule};
 use super::{CloseBy, Operation, PauseAt, Program, Times, all};
 
 /// Checks all rules. The error is the first violation.
-pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
+pub(super) fn check(operations: &[Operation]) -> Result<(), ProgramError> {
     let count = all(operations).len();
     if count > Program::OPERATIONS_MAX {
-        let most = Program::OPERATIONS_MAX;
-        return Err(format!(
-            "{count} operations are more than {most}: use repeat"
-        ));
+        return Err(ProgramError::TooMany(count));
     }
     nesting(operations, true)?;
     // Repeated operations must spend their time on traffic, so that traffic can be stopped.
@@ -18,12 +16,14 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
     if let Some(Operation::Loop { times, body, .. }) = unbounded(operations) {
         round = body;
         if *times != Times::Forever && !begins_with_send(body) {
-            return Err("the body of `for` must begin with send, else the other side cannot know whether the loop continues".into());
+            return Err(Rule(
+                "the body of `for` must begin with send, else the other side cannot know whether the loop continues",
+            ));
         }
     }
     let opens_each_round = round.first().is_some_and(Operation::opens);
     if !opens_each_round && !all(round).into_iter().any(moves) {
-        return Err("neither sends nor receives: add { send = \"1KiB\" }".into());
+        return Err(Rule("neither sends nor receives: add { send = \"1KiB\" }"));
     }
     ends(operations)?;
     connections(operations)
@@ -31,7 +31,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<(), String> {
 
 /// Checks that a flow of several connections opens all of them at the beginning, so that the two
 /// sides know which is which.
-fn connections(operations: &[Operation]) -> Result<(), String> {
+fn connections(operations: &[Operation]) -> Result<(), ProgramError> {
     let opened: Vec<&Operation> = operations.iter().take_while(|one| one.opens()).collect();
     let used = all(operations).into_iter().filter_map(Operation::conn);
     let used = used.max().unwrap_or(0);
@@ -40,14 +40,12 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
         return Ok(());
     }
     if opened.len() != usize::from(used) + 1 {
-        return Err(format!(
-            "uses connection {} and opens {}: connect each by its number, 1 first",
-            used + 1,
-            opened.len()
-        ));
+        return Err(ProgramError::NotOpened(used + 1, opened.len()));
     }
     if opened.len() > 1 && !is_endless {
-        return Err("several connections of a flow are opened once: put the operations on them into repeat = \"forever\", and omit close".into());
+        return Err(Rule(
+            "several connections of a flow are opened once: put the operations on them into repeat = \"forever\", and omit close",
+        ));
     }
     let is_author = matches!(opened[0], Operation::Accept { .. });
     if is_author
@@ -59,18 +57,17 @@ fn connections(operations: &[Operation]) -> Result<(), String> {
             })
         )
     {
-        return Err(
-            "`for` needs the side that connects: after accept use repeat = \"forever\"".into(),
-        );
+        return Err(Rule(
+            "`for` needs the side that connects: after accept use repeat = \"forever\"",
+        ));
     }
     let can_fail = opened
         .iter()
         .any(|one| matches!(one, Operation::Connect { can_fail: true, .. }));
     if can_fail && is_endless {
-        return Err(
-            "can_fail is only for connections that come and go: end the program with { close = {} }"
-                .into(),
-        );
+        return Err(Rule(
+            "can_fail is only for connections that come and go: end the program with { close = {} }",
+        ));
     }
     Ok(())
 }
@@ -83,7 +80,7 @@ fn unbounded(operations: &[Operation]) -> Option<&Operation> {
 }
 
 /// Checks which operations may be in which, and which must not be empty.
-fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
+fn nesting(operations: &[Operation], is_top: bool) -> Result<(), ProgramError> {
     for (index, operation) in operations.iter().enumerate() {
         match operation {
             Operation::Connect { conn, .. } | Operation::Accept { conn } => {
@@ -92,28 +89,30 @@ fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
                     one.opens() && std::mem::discriminant(one) == std::mem::discriminant(operation)
                 };
                 if !is_top || !before.iter().all(Operation::opens) {
-                    return Err("connect is the first operation of a program: one connection at a time for each of flows".into());
+                    return Err(Rule(
+                        "connect is the first operation of a program: one connection at a time for each of flows",
+                    ));
                 }
                 if !before.iter().all(same) {
-                    return Err("a flow either connects or accepts: make two groups of it".into());
+                    return Err(Rule(
+                        "a flow either connects or accepts: make two groups of it",
+                    ));
                 }
                 if usize::from(*conn) != index {
-                    return Err(format!(
-                        "connection {} is opened as number {}: give each its conn, 1 first",
-                        conn + 1,
-                        index + 1
-                    ));
+                    return Err(ProgramError::Misnumbered(conn + 1, index + 1));
                 }
             }
             Operation::Close { .. } if !is_top || index + 1 < operations.len() => {
-                return Err("close is the last operation of a program".into());
+                return Err(Rule("close is the last operation of a program"));
             }
             Operation::Loop { times, body, .. } => {
                 if body.is_empty() {
-                    return Err("do = [] does nothing: put an operation into it".into());
+                    return Err(Rule("do = [] does nothing: put an operation into it"));
                 }
                 if !is_top && !matches!(times, Times::Count(_)) {
-                    return Err("for and repeat = \"forever\" are not allowed inside a loop".into());
+                    return Err(Rule(
+                        "for and repeat = \"forever\" are not allowed inside a loop",
+                    ));
                 }
                 nesting(body, false)?;
             }
@@ -123,7 +122,7 @@ fn nesting(operations: &[Operation], is_top: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn ends(operations: &[Operation]) -> Result<(), String> {
+fn ends(operations: &[Operation]) -> Result<(), ProgramError> {
     let connects = operations.first().is_some_and(Operation::opens);
     let last = operations.last();
     let close = last.and_then(|last| match last {
@@ -142,7 +141,9 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
             if behind.is_empty() {
                 return Ok(());
             }
-            return Err("operations after repeat = \"forever\" never run: remove them".into());
+            return Err(Rule(
+                "operations after repeat = \"forever\" never run: remove them",
+            ));
         }
         Some(_) => {
             let quiet = |operation: &Operation| {
@@ -159,21 +160,23 @@ fn ends(operations: &[Operation]) -> Result<(), String> {
                 )
             };
             if !connects || close != Some(CloseBy::Connector) || !behind.iter().all(quiet) {
-                return Err("`for` ends with its connection, else the other side cannot know that the loop is over: begin with { connect = {} }, and after `for` add { close = { by = \"connector\" } }; for the whole trial use repeat = \"forever\"".into());
+                return Err(Rule(
+                    "`for` ends with its connection, else the other side cannot know that the loop is over: begin with { connect = {} }, and after `for` add { close = { by = \"connector\" } }; for the whole trial use repeat = \"forever\"",
+                ));
             }
         }
         None => {}
     }
     match (connects, close) {
-        (true, None) => {
-            Err("opens a connection and leaves it: end it with { close = {} }".to_string())
-        }
-        (false, Some(_)) => {
-            Err("closes a connection that it did not open: begin with { connect = {} }".to_string())
-        }
-        (true, Some(_)) if all(operations).into_iter().any(is_random) => Err(
-            "random sizes need connections that stay open, so that both sides draw the same: omit connect and close, or connect once before repeat = \"forever\"".to_string(),
-        ),
+        (true, None) => Err(Rule(
+            "opens a connection and leaves it: end it with { close = {} }",
+        )),
+        (false, Some(_)) => Err(Rule(
+            "closes a connection that it did not open: begin with { connect = {} }",
+        )),
+        (true, Some(_)) if all(operations).into_iter().any(is_random) => Err(Rule(
+            "random sizes need connections that stay open, so that both sides draw the same: omit connect and close, or connect once before repeat = \"forever\"",
+        )),
         _ => Ok(()),
     }
 }

@@ -43,42 +43,40 @@ pub fn pmu() -> Check {
         let totals = snapshot.totals.into_iter().next();
         Ok(totals.map(|totals| totals.counts).unwrap_or_default())
     });
-    counted(counts.map_err(|error| error.cause()))
+    counts.map_or_else(|error| no_pmu(&error.cause()), |counts| counted(&counts))
 }
 
-fn counted(counts: Result<Counts, String>) -> Check {
-    const NAME: &str = "pmu";
+const PMU: &str = "pmu";
+
+fn no_pmu(why: &str) -> Check {
+    Check::missing(
+        PMU,
+        why,
+        "no core cycles, instructions or cache misses",
+        "cost in CPU time and in cycles of the time-stamp counter is measured nevertheless",
+    )
+}
+
+fn counted(counts: &Counts) -> Check {
     const EVENTS: [Quantity; 3] = [
         Quantity::CoreCycles,
         Quantity::Instructions,
         Quantity::CacheMisses,
     ];
-    let missing = |why: &str| {
-        Check::missing(
-            NAME,
-            why,
-            "no core cycles, instructions or cache misses",
-            "cost in CPU time and in cycles of the time-stamp counter is measured nevertheless",
-        )
-    };
-    let counts = match counts {
-        Ok(counts) => counts,
-        Err(why) => return missing(&why),
-    };
     // A hypervisor may show a PMU whose counters do not count.
     if counts
         .get(&Quantity::CoreCycles)
         .is_none_or(|cycles| *cycles == 0)
     {
-        return missing("the PMU does not count cycles, though it can be opened");
+        return no_pmu("the PMU does not count cycles, though it can be opened");
     }
     let counted = EVENTS.iter().filter(|event| counts.contains_key(event));
     let names: Vec<&str> = counted.map(|event| event.name()).collect();
     if names.len() == EVENTS.len() {
-        return Check::ok(NAME, format!("counts {}", names.join(", ")));
+        return Check::ok(PMU, format!("counts {}", names.join(", ")));
     }
     Check::degraded(
-        NAME,
+        PMU,
         format!("counts {} only", names.join(", ")),
         "counts that it lacks are absent",
         "run on metal",
@@ -372,20 +370,20 @@ mod tests {
 
     #[test]
     fn without_cycles_the_reason_is_kept() {
-        let check = counted(Err("count cycles of CPU 0: no PMU".into()));
+        let check = no_pmu("count cycles of CPU 0: no PMU");
         assert_eq!(check.verdict, Verdict::Missing);
         assert_eq!(check.found, "count cycles of CPU 0: no PMU");
-        assert_eq!(counted(Ok(Counts::new())).verdict, Verdict::Missing);
+        assert_eq!(counted(&Counts::new()).verdict, Verdict::Missing);
         let cycles = [(Quantity::CoreCycles, 0)];
-        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Missing);
+        assert_eq!(counted(&cycles.into()).verdict, Verdict::Missing);
         let cycles = [(Quantity::CoreCycles, 9)];
-        assert_eq!(counted(Ok(cycles.into())).verdict, Verdict::Degraded);
+        assert_eq!(counted(&cycles.into()).verdict, Verdict::Degraded);
         let all = [
             Quantity::CoreCycles,
             Quantity::Instructions,
             Quantity::CacheMisses,
         ];
         let all = all.map(|event| (event, 9)).into();
-        assert_eq!(counted(Ok(all)).verdict, Verdict::Ok);
+        assert_eq!(counted(&all).verdict, Verdict::Ok);
     }
 }

@@ -124,7 +124,7 @@ pub fn doctor(args: &DoctorArgs, commands: &[CommandNeed]) -> anyhow::Result<Exi
 
 /// Restores settings of the host that a killed run left changed.
 fn restore() -> anyhow::Result<Exit> {
-    let folder = journal::folder().map_err(anyhow::Error::msg)?;
+    let folder = journal::folder()?;
     let restored = journal::restore(&folder)?;
     if restored == journal::Restored::default() {
         output::write("nothing to restore\n")?;

@@ -120,7 +120,7 @@ pub fn namespaces() -> Check {
         ),
         Err(why) => Check::missing(
             NAME,
-            why,
+            why.to_string(),
             "netns beds cannot be made, only loopback",
             "run it with sudo, or use bed.kind = \"loopback\"",
         ),

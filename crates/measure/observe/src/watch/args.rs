@@ -84,18 +84,18 @@ impl WatchArgs {
 }
 
 /// Parses a version of IP.
-fn ip_version(text: &str) -> Result<u8, String> {
+fn ip_version(text: &str) -> Result<u8, &'static str> {
     match text {
         "4" => Ok(4),
         "6" => Ok(6),
-        _ => Err("4 or 6".to_string()),
+        _ => Err("4 or 6"),
     }
 }
 
 /// Parses a percentage of one CPU. 0 would see nothing.
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64, &'static str> {
     let percent = text.parse().ok();
     percent
         .filter(|percent| (0.01..=100.0).contains(percent))
-        .ok_or_else(|| "a number from 0.01 to 100".to_string())
+        .ok_or("a number from 0.01 to 100")
 }

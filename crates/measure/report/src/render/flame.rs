@@ -26,6 +26,23 @@ pub fn flame(cell: &CellSummary) -> Option<String> {
     )
 }
 
+/// Error for two cells whose flame graphs cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlameError {
+    /// Name of a cell that has none.
+    #[error("\"{0}\" has no call chains: run it with the meter profile")]
+    NoCallChains(String),
+    /// Names of the two cells, and their units.
+    #[error(
+        "\"{}\" is in {} and \"{}\" in {}: there is no difference of the two",
+        .0[0], .1[0], .0[1], .1[1]
+    )]
+    Units([String; 2], [&'static str; 2]),
+    /// Call chains of which no graph can be made.
+    #[error("the call chains cannot be drawn")]
+    NotDrawn,
+}
+
 /// Flame graph of what each function of `cell` itself costs more (red) or less (blue) than in
 /// `first`, as SVG.
 ///
@@ -33,22 +50,14 @@ pub fn flame(cell: &CellSummary) -> Option<String> {
 /// cells to see it.
 ///
 /// # Errors
-/// One line: a cell has no call chains, or the costs of the two cells have different units.
-pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<String, String> {
-    let widths = |of: &CellSummary| {
-        Widths::of(of).ok_or_else(|| {
-            format!(
-                "\"{}\" has no call chains: run it with the meter profile",
-                of.name
-            )
-        })
-    };
+/// A cell has no call chains, or the costs of the two cells have different units.
+pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<String, FlameError> {
+    let widths =
+        |of: &CellSummary| Widths::of(of).ok_or_else(|| FlameError::NoCallChains(of.name.clone()));
     let (before, after) = (widths(first)?, widths(cell)?);
     if before.unit != after.unit {
-        return Err(format!(
-            "\"{}\" is in {} and \"{}\" in {}: there is no difference of the two",
-            first.name, before.unit, cell.name, after.unit
-        ));
+        let names = [first, cell].map(|cell| cell.name.clone());
+        return Err(FlameError::Units(names, [before.unit, after.unit]));
     }
     let mut both: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for (line, ps) in &before.lines {
@@ -68,8 +77,7 @@ pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<Strin
         told(first)
     );
     let title = "Own cost of functions: more (red), less (blue)";
-    draw(title, &subtitle, after.unit, lines.collect())
-        .ok_or_else(|| "the call chains cannot be drawn".to_string())
+    draw(title, &subtitle, after.unit, lines.collect()).ok_or(FlameError::NotDrawn)
 }
 
 fn told(cell: &CellSummary) -> String {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::study::Study;
-use tcpcost_knobs::UnknownKnob;
+use tcpcost_knobs::KnobError;
 
 /// Two cells that are compared, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,17 @@ pub enum Sides {
     },
 }
 
+/// Error for sides that the study does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SidesError {
+    /// Name of no cell, and the names of the cells, each in quotes.
+    #[error("no cell \"{0}\": there are {1}")]
+    NoCell(String, String),
+    /// Letter of a side, and the error of a knob that is set for it.
+    #[error("--{0} {1}")]
+    Knob(char, KnobError),
+}
+
 /// Least number of pairs: the smallest with an interval that holds at every look.
 const PAIRS_LEAST: u32 = 7;
 /// Limit of pairs; `time_max` ends the run long before.
@@ -47,7 +58,7 @@ impl Study {
     ///
     /// # Errors
     /// No such cell, or a knob that a cell does not support.
-    pub fn compare(&mut self, sides: &Sides) -> Result<(), String> {
+    pub fn compare(&mut self, sides: &Sides) -> Result<(), SidesError> {
         self.cells
             .retain(|cell| cell.meter_trial.is_none() && cell.captured.is_none());
         let pairs = match sides {
@@ -61,13 +72,12 @@ impl Study {
                 if let Some(name) = cell {
                     self.cells = vec![self.named(name)?.clone()];
                 }
-                let with = |pairs: &[(String, String)]| -> Result<Vec<Cell>, UnknownKnob> {
+                let with = |side: char, pairs: &[(String, String)]| {
                     let mut study = self.clone();
-                    study.set(pairs)?;
-                    Ok(study.cells)
+                    let set = study.set(pairs).map(|()| study.cells);
+                    set.map_err(|error| SidesError::Knob(side, error))
                 };
-                let first = with(a).map_err(|error| format!("--a {error}"))?;
-                let second = with(b).map_err(|error| format!("--b {error}"))?;
+                let (first, second) = (with('a', a)?, with('b', b)?);
                 let named = |mut cell: Cell, what: &str| {
                     if !what.is_empty() {
                         cell.name = format!("{}, {what}", cell.name);
@@ -132,7 +142,7 @@ impl Study {
     }
 
     /// Finds a cell by its name.
-    fn named(&self, name: &str) -> Result<&Cell, String> {
+    fn named(&self, name: &str) -> Result<&Cell, SidesError> {
         let mut cells = self.cells.iter();
         cells.find(|cell| cell.name == name).ok_or_else(|| {
             let names: Vec<String> = self
@@ -140,7 +150,7 @@ impl Study {
                 .iter()
                 .map(|cell| format!("\"{}\"", cell.name))
                 .collect();
-            format!("no cell \"{name}\": there are {}", names.join(", "))
+            SidesError::NoCell(name.to_string(), names.join(", "))
         })
     }
 }
@@ -180,7 +190,7 @@ mod tests {
             .compare(&Sides::Cells("flows=1".into(), "flows=3".into()))
             .unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "no cell \"flows=3\": there are \"flows=1\", \"flows=2\""
         );
     }
@@ -223,7 +233,8 @@ mod tests {
             b: set("flows", "3"),
             program: None,
         };
-        assert!(study().compare(&sides).unwrap_err().contains("varies"));
+        let error = study().compare(&sides).unwrap_err();
+        assert!(error.to_string().contains("varies"));
     }
 
     #[test]

@@ -35,7 +35,12 @@ pub(super) fn hosts(
             EVERY_NODE => PLACEHOLDERS,
             named => named,
         };
-        let range = Range::of(hosts).map_err(wrong)?;
+        let range = Range::of(hosts).ok_or_else(|| {
+            wrong(format!(
+                "expected a range such as [1-16], of {HOSTS_MAX} at most"
+            ))
+        })?;
+        let wrong_length = |inside: &str| wrong(format!("[{inside}] is not as many as the key's"));
         let settings: Vec<(String, Raw)> = match value.get_ref() {
             DeValue::String(reach) => vec![("reach".to_string(), Raw::Text(reach.to_string()))],
             DeValue::Table(_) => match raw(value.get_ref()) {
@@ -55,7 +60,7 @@ pub(super) fn hosts(
             ));
         }
         for number in range.numbers() {
-            let name = range.text(hosts, number).map_err(wrong)?;
+            let name = range.text(hosts, number).map_err(wrong_length)?;
             let host: HostName = name
                 .parse()
                 .map_err(|error| wrong(format!("{name} is {error}")))?;
@@ -70,13 +75,13 @@ pub(super) fn hosts(
                     )));
                 }
                 let value = match value {
-                    Raw::Text(text) => Raw::Text(range.text(text, number).map_err(wrong)?),
+                    Raw::Text(text) => Raw::Text(range.text(text, number).map_err(wrong_length)?),
                     other => other.clone(),
                 };
                 let full = format!("{host}.{knob}");
                 base.knobs
                     .set_raw(&full, &value)
-                    .map_err(|error| wrong(format!("{knob}: {}", error.expected)))?;
+                    .map_err(|error| wrong(format!("{knob}: {}", error.reason)))?;
                 base.places.push(KnobPlace {
                     knob: full,
                     key: section.full(&key),
@@ -111,14 +116,14 @@ const HOSTS_MAX: u32 = 1000;
 struct Range(Option<RangeInclusive<u32>>);
 
 impl Range {
-    fn of(key: &str) -> Result<Range, String> {
+    /// Range of a key. `None` if it is no range, or has more than [`HOSTS_MAX`] numbers.
+    fn of(key: &str) -> Option<Range> {
         let Some((_, inside, _)) = bracket(key) else {
-            return Ok(Range(None));
+            return Some(Range(None));
         };
-        let range = numbers(inside)
-            .filter(|range| !range.is_empty() && range.end() - range.start() < HOSTS_MAX)
-            .ok_or_else(|| format!("expected a range such as [1-16], of {HOSTS_MAX} at most"))?;
-        Ok(Range(Some(range)))
+        let range = numbers(inside)?;
+        let is_sound = !range.is_empty() && range.end() - range.start() < HOSTS_MAX;
+        is_sound.then_some(Range(Some(range)))
     }
 
     fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
@@ -129,7 +134,7 @@ impl Range {
     /// range.
     ///
     /// The error is a range of another length.
-    fn text(&self, text: &str, number: u32) -> Result<String, String> {
+    fn text<'t>(&self, text: &'t str, number: u32) -> Result<String, &'t str> {
         let (Some(own), Some((before, inside, after))) = (&self.0, bracket(text)) else {
             return Ok(text.to_string());
         };
@@ -137,7 +142,7 @@ impl Range {
             return Ok(text.to_string()); // The brackets may belong to an IPv6 address.
         };
         if range.clone().count() != own.clone().count() {
-            return Err(format!("[{inside}] is not as many as the key's"));
+            return Err(inside);
         }
         let number = range.start() + (number - own.start());
         // Numbers have the width of the range's first number: node[01-16].

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Host, Link, LinkKind, Port, StackKind, Topology};
-use tcpcost_knobs::{HostName, Knobs, Reach, Traffic, Value, WireSettings};
+use tcpcost_knobs::{HostName, KnobError, Knobs, Reach, Traffic, Value, WireSettings};
 
 impl Topology {
     /// Two hosts in namespaces of their own.
@@ -97,20 +97,21 @@ impl Topology {
 
     /// Hosts that the study names, in namespaces of their own, with a veth pair between each two
     /// that talk.
-    pub(super) fn mesh(knobs: &Knobs) -> Result<Topology, String> {
+    pub(super) fn mesh(knobs: &Knobs) -> Result<Topology, KnobError> {
         if knobs.go_round() {
-            return Err("pattern: rounds are of hosts that have a network, not of ones in namespaces of ours".to_string());
+            let reason =
+                "rounds are of hosts that have a network, not of ones in namespaces of ours";
+            return Err(KnobError::new("pattern", reason));
         }
-        let arranged = knobs
-            .arranged()
-            .map_err(|error| format!("pattern: {error}"))?;
+        let arranged = knobs.arranged()?;
         let mut topology = Topology::of_hosts(knobs, &Reach::Netns, &arranged.hosts);
         topology.traffic.clone_from(&arranged.traffic);
         if arranged.traffic.len() > MESH_MAX {
             let links = arranged.traffic.len();
-            return Err(format!(
-                "hosts: each two that talk have a link of their own, {MESH_MAX} at most, and this would be {links}"
-            ));
+            let reason = format!(
+                "each two that talk have a link of their own, {MESH_MAX} at most, and this would be {links}"
+            );
+            return Err(KnobError::new("hosts", reason));
         }
         for Traffic { on, to } in arranged.traffic {
             topology.join(LinkKind::Veth, on, to, knobs);
@@ -120,10 +121,8 @@ impl Topology {
 
     /// Hosts that the study names, each with its device. Devices and addresses that the study does
     /// not name are found when the agents are asked; until then they are empty and unspecified.
-    pub(super) fn named(knobs: &Knobs, repetition: u32) -> Result<Topology, String> {
-        let arranged = knobs
-            .arranged_in(repetition)
-            .map_err(|error| format!("pattern: {error}"))?;
+    pub(super) fn named(knobs: &Knobs, repetition: u32) -> Result<Topology, KnobError> {
+        let arranged = knobs.arranged_in(repetition)?;
         let word = |host: HostName, name: &str| match knobs.value_at(host, name) {
             Some(Value::Word(word)) if word != "auto" => Some(word),
             _ => None,
@@ -136,10 +135,9 @@ impl Topology {
             let address = word(host, "address").and_then(|word| word.parse().ok());
             let address: IpAddr = address.unwrap_or(unspecified);
             if address.is_ipv6() != unspecified.is_ipv6() {
-                return Err(format!(
-                    "{host}.address: {address} is not of ip = \"{}\"",
-                    knobs.word("ip").unwrap_or_default()
-                ));
+                let ip = knobs.word("ip").unwrap_or_default();
+                let reason = format!("{address} is not of ip = \"{ip}\"");
+                return Err(KnobError::new(format!("{host}.address"), reason));
             }
             Ok(Port {
                 host,
@@ -152,10 +150,9 @@ impl Topology {
             let reach = knobs.reach(host.name);
             host.reach = reach.expect("a host is named by how it is reached");
             if host.stack == StackKind::User {
-                return Err(format!(
-                    "{}.stack: our TCP has a wire of its own in the beds tap and memory, not a host's device",
-                    host.name
-                ));
+                let reason =
+                    "our TCP has a wire of its own in the beds tap and memory, not a host's device";
+                return Err(KnobError::new(format!("{}.stack", host.name), reason));
             }
         }
         for traffic in &arranged.traffic {

@@ -5,6 +5,10 @@ fn of(pairs: &[(&str, &str)]) -> Topology {
     Topology::of(Bed::Netns, &knobs(pairs)).unwrap()
 }
 
+fn error_of(bed: Bed, knobs: &Knobs) -> String {
+    Topology::of(bed, knobs).unwrap_err().to_string()
+}
+
 fn knobs(pairs: &[(&str, &str)]) -> Knobs {
     let mut knobs = Knobs::default();
     for (name, text) in pairs {
@@ -103,7 +107,7 @@ fn a_relay_by_our_tcp_has_a_tap_to_each_side_and_knobs_of_our_tcp() {
         Ok(())
     );
     assert_eq!(
-        Topology::of(Bed::Netns, &self::knobs(&[set[0], ("relay.stack", "user")])).unwrap_err(),
+        error_of(Bed::Netns, &self::knobs(&[set[0], ("relay.stack", "user")])),
         "relay.stack: the host in the middle has our TCP by relay_mode = \"user\""
     );
 }
@@ -130,7 +134,7 @@ fn in_a_chain_the_ends_reach_each_other_through_the_middle() {
 
 #[test]
 fn what_no_host_can_have_is_told() {
-    let error = |pairs| Topology::of(Bed::Netns, &knobs(pairs)).unwrap_err();
+    let error = |pairs| error_of(Bed::Netns, &knobs(pairs));
     let unknown = error(&[("relay.mtu", "1500B")]);
     assert_eq!(
         unknown,
@@ -143,9 +147,8 @@ fn what_no_host_can_have_is_told() {
     ]);
     assert!(both.starts_with("placement: "), "{both}");
     let knobs = knobs(&[("topology", "chain")]);
-    let error = Topology::of(Bed::Loopback, &knobs).unwrap_err();
     assert_eq!(
-        error,
+        error_of(Bed::Loopback, &knobs),
         "topology: chain is of the netns bed, not of loopback"
     );
 }

@@ -5,43 +5,43 @@ use std::time::Duration;
 /// Parses a count or a size like `string_to_int` of uperf's numbers.c: digits, or digits with a
 /// point, then B, K, M or G in steps of 1024. uperf stores it as a C `int`, so the limit is
 /// 2147483647.
-pub(super) fn whole(text: &str) -> Result<u32, String> {
-    let expected = || "expected a number such as 8192, 64k or 1.5m".to_string();
-    let (number, suffix) = split(text).ok_or_else(expected)?;
+pub(super) fn whole(text: &str) -> Result<u32, &'static str> {
+    let expected = "expected a number such as 8192, 64k or 1.5m";
+    let (number, suffix) = split(text).ok_or(expected)?;
     let shift = match suffix.to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
-        _ => return Err("no such unit: there are b, k, m, g".to_string()),
+        _ => return Err("no such unit: there are b, k, m, g"),
     };
-    let value: f64 = number.parse().map_err(|_| expected())?;
+    let value: f64 = number.parse().map_err(|_| expected)?;
     let value = value * f64::from(1u32 << shift);
     if value > f64::from(i32::MAX) {
-        return Err("too large: 2147483647 is the most".to_string());
+        return Err("too large: 2147483647 is the most");
     }
     Ok(value as u32)
 }
 
 /// Parses a time like `string_to_nsec`: in seconds without a unit.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let expected = || "expected a time such as 30s, 10ms or 5us".to_string();
-    let (number, suffix) = split(text).ok_or_else(expected)?;
+pub(super) fn time(text: &str) -> Result<Duration, &'static str> {
+    let expected = "expected a time such as 30s, 10ms or 5us";
+    let (number, suffix) = split(text).ok_or(expected)?;
     let unit_ns = match suffix.to_ascii_lowercase().as_str() {
         "" | "s" | "sec" => 1e9,
         "m" | "ms" | "msec" => 1e6,
         "u" | "us" | "usec" => 1e3,
         "n" | "ns" | "nsec" => 1.0,
-        "min" => return Err("no unit \"min\": uperf takes it for milliseconds".to_string()),
-        _ => return Err("no such unit: there are s, ms, us, ns".to_string()),
+        "min" => return Err("no unit \"min\": uperf takes it for milliseconds"),
+        _ => return Err("no such unit: there are s, ms, us, ns"),
     };
-    let value: f64 = number.parse().map_err(|_| expected())?;
+    let value: f64 = number.parse().map_err(|_| expected)?;
     let ns = value * unit_ns;
     if ns < 1.0 {
-        return Err("expected more than 0".to_string());
+        return Err("expected more than 0");
     }
     if ns > MAX.as_nanos() as f64 {
-        return Err("too long: an hour is the most".to_string());
+        return Err("too long: an hour is the most");
     }
     Ok(Duration::from_nanos(ns as u64))
 }

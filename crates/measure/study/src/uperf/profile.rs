@@ -143,7 +143,7 @@ fn element(found: &Element, expected: &str) -> Result<(), ProfileError> {
 }
 
 fn word(kind: WordKind, name: &str, line: usize) -> Result<&'static rows::UperfRow, ProfileError> {
-    rows::find(kind, name).map_err(|what| ProfileError::new(line, name, what))
+    rows::find(kind, name, line, name)
 }
 
 struct Reader<'a> {
@@ -305,57 +305,43 @@ impl Reader<'_> {
             None => (one.text.as_str(), None),
         };
         let row = word(WordKind::Option, key, one.line)?;
-        let wrong = |what: String| ProfileError::new(one.line, row.name, what);
+        let wrong = |what: &str| ProfileError::new(one.line, row.name, what);
         match (row.name, value) {
             ("tcp_nodelay", _) => options.nodelay = true,
             ("busy", _) => options.is_busy = true,
             ("idle" | "non_blocking", _) => {}
             ("canfail", _) => options.can_fail = true,
-            (_, None | Some("")) => return Err(wrong("expected a value after =".to_string())),
+            (_, None | Some("")) => return Err(wrong("expected a value after =")),
             (name, Some(value)) => {
                 let value = self.expanded(value, one.line)?;
-                let count = |what: &str| {
-                    whole(&value.text)
-                        .map_err(|error| wrong(format!("{what}{}: {error}", value.shown)))
-                };
-                let bytes_of = |value: &Value| {
-                    bytes(&value.text).map_err(|what| wrong(format!("{}: {what}", value.shown)))
-                };
                 match name {
-                    "size" => {
-                        options.size = Some(
-                            size(&value.text)
-                                .map_err(|what| wrong(format!("{}: {what}", value.shown)))?,
-                        )
-                    }
-                    "rsize" => options.read_bytes = Some(bytes_of(&value)?),
-                    "nfiles" => options.files = count("")?,
+                    "size" => options.size = Some(value.size(row.name)?),
+                    "rsize" => options.read_bytes = Some(value.bytes(row.name, &value.text)?),
+                    "nfiles" => options.files = value.count(row.name)?,
                     "dir" => options.folder = Some(value),
-                    "count" => options.count = count("")?,
+                    "count" => options.count = value.count(row.name)?,
                     "conn" => {
-                        options.conn = count("")?;
+                        options.conn = value.count(row.name)?;
                         if options.conn == 0 {
-                            return Err(wrong("expected a number from 1".to_string()));
+                            return Err(wrong("expected a number from 1"));
                         }
                     }
                     "remotehost" => options.host = Some(value),
                     "protocol" => {
                         let name = format!("protocol {}", value.shown);
-                        rows::find(WordKind::Protocol, &value.text)
-                            .map_err(|what| ProfileError::new(one.line, &name, what))?;
+                        rows::find(WordKind::Protocol, &value.text, one.line, &name)?;
                     }
                     "wndsz" => {
-                        let window = bytes_of(&value)?;
+                        let window = value.bytes(row.name, &value.text)?;
                         if !WINDOWS.contains(&window) {
-                            let shown = value.shown;
-                            return Err(wrong(format!("{shown}: expected 2k to 1g")));
+                            return Err(value.wrong(row.name, "expected 2k to 1g"));
                         }
                         options.window = Some(window);
                     }
                     "cc" => {
                         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
                         if !value.text.chars().all(is_word) || value.text.len() > 15 {
-                            return Err(wrong("expected a name such as cubic".to_string()));
+                            return Err(wrong("expected a name such as cubic"));
                         }
                         options.congestion_control = Some(value.text);
                     }
@@ -410,15 +396,12 @@ impl Reader<'_> {
     }
 
     fn number(&self, of: &Attribute) -> Result<u32, ProfileError> {
-        let value = self.value(of)?;
-        let wrong = |what| ProfileError::new(of.line, &of.name, format!("{}: {what}", value.shown));
-        whole(&value.text).map_err(wrong)
+        self.value(of)?.count(&of.name)
     }
 }
 
 fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
-    let row = rows::find(WordKind::Flowop, &value.text);
-    let row = row.map_err(|what| ProfileError::new(value.line, &value.shown, what))?;
+    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
     Ok(match row.name {
         "connect" => Kind::Connect,
         "accept" => Kind::Accept,
@@ -432,28 +415,43 @@ fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
     })
 }
 
-/// Parses a size that a message may have, bytes.
-fn bytes(text: &str) -> Result<u32, String> {
-    let most = Program::MESSAGE_MAX;
-    let bytes = whole(text)?;
-    match bytes {
-        1.. if bytes <= most => Ok(bytes),
-        _ => Err(format!("expected 1 to {most} bytes")),
+impl Value {
+    /// Creates the error that this is no value of the option or attribute `name`.
+    fn wrong(&self, name: &str, what: &str) -> ProfileError {
+        ProfileError::new(self.line, name, format!("{}: {what}", self.shown))
     }
-}
 
-fn size(text: &str) -> Result<MessageSize, String> {
-    let lower = text.to_ascii_lowercase();
-    let Some(two) = lower.strip_prefix("rand(") else {
-        return bytes(text).map(MessageSize::exactly);
-    };
-    let two = two.strip_suffix(')').and_then(|two| two.split_once(','));
-    let (least, most) = two.ok_or("expected rand(least,most), without spaces")?;
-    let (least, most) = (bytes(least.trim())?, bytes(most.trim())?);
-    if least > most {
-        return Err("the first is the smaller one".to_string());
+    fn count(&self, name: &str) -> Result<u32, ProfileError> {
+        whole(&self.text).map_err(|what| self.wrong(name, what))
     }
-    Ok(MessageSize { least, most })
+
+    /// Parses a size that a message may have, bytes. `text`: the value or a part of it.
+    fn bytes(&self, name: &str, text: &str) -> Result<u32, ProfileError> {
+        let most = Program::MESSAGE_MAX;
+        match whole(text) {
+            Ok(bytes @ 1..) if bytes <= most => Ok(bytes),
+            Ok(_) => Err(self.wrong(name, &format!("expected 1 to {most} bytes"))),
+            Err(what) => Err(self.wrong(name, what)),
+        }
+    }
+
+    fn size(&self, name: &str) -> Result<MessageSize, ProfileError> {
+        let lower = self.text.to_ascii_lowercase();
+        let Some(two) = lower.strip_prefix("rand(") else {
+            return self.bytes(name, &self.text).map(MessageSize::exactly);
+        };
+        let two = two.strip_suffix(')').and_then(|two| two.split_once(','));
+        let (least, most) =
+            two.ok_or_else(|| self.wrong(name, "expected rand(least,most), without spaces"))?;
+        let (least, most) = (
+            self.bytes(name, least.trim())?,
+            self.bytes(name, most.trim())?,
+        );
+        if least > most {
+            return Err(self.wrong(name, "the first is the smaller one"));
+        }
+        Ok(MessageSize { least, most })
+    }
 }
 
 /// Range of `wndsz`, bytes: that of the knobs `send_buffer` and `receive_buffer`.

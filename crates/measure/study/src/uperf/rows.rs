@@ -1,6 +1,7 @@
 //! Words of uperf's language, one row each: honoured, without effect, or refused. The reader
 //! refuses a word without a row, and docs/fronts.md contains the table.
 
+use super::element::ProfileError;
 use tcpcost_knobs::nearest;
 
 /// Handling of a word.
@@ -49,25 +50,32 @@ impl UperfRow {
     }
 }
 
-/// Row of a word, in upper or lower case. The error is for an unknown or a refused word.
-pub(super) fn find(kind: WordKind, name: &str) -> Result<&'static UperfRow, String> {
+/// Row of a word, in upper or lower case. The error is for an unknown or a refused word: it has
+/// the place `line` and the name `shown`.
+pub(super) fn find(
+    kind: WordKind,
+    name: &str,
+    line: usize,
+    shown: &str,
+) -> Result<&'static UperfRow, ProfileError> {
+    let wrong = |what: String| Err(ProfileError::new(line, shown, what));
     let lower = name.to_ascii_lowercase();
     let here = ROWS.iter().filter(|row| row.kind == kind);
     if let Some(row) = here.clone().find(|row| row.name == lower) {
         return match row.handling {
-            UperfHandling::Refused => Err(row.here.to_string()),
+            UperfHandling::Refused => wrong(row.here.to_string()),
             _ => Ok(row),
         };
     }
     let what = match kind {
-        WordKind::Option if lower.starts_with("sctp_") => return Err(SCTP.to_string()),
+        WordKind::Option if lower.starts_with("sctp_") => return wrong(SCTP.to_string()),
         WordKind::Element => "no such element of a profile".to_string(),
         WordKind::Attribute(of) => format!("no such attribute of {of}"),
         WordKind::Flowop => "no such flowop".to_string(),
         WordKind::Option => "no such option".to_string(),
         WordKind::Protocol => "no such protocol: there is tcp".to_string(),
     };
-    Err(match nearest(&lower, here.map(|row| row.name)) {
+    wrong(match nearest(&lower, here.map(|row| row.name)) {
         Some(near) => format!("{what}; nearest is \"{near}\""),
         None => what,
     })

@@ -101,7 +101,7 @@ pub(super) fn study(
             (own, first) => timed = first.or(own),
         }
         let program = Program::new(found.operations)
-            .map_err(|what| ProfileError::new(group.line, "group", what))?;
+            .map_err(|error| ProfileError::new(group.line, "group", error.to_string()))?;
         let largest = program.largest();
         let largest_sent = largest[0].max(largest[1]).max(1);
         study.sends_files |= program.all().any(is_file);

@@ -17,18 +17,18 @@ pub struct Forward {
 }
 
 impl FromStr for Forward {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected LOCAL:PORT=HOST:PORT, e.g. 127.0.0.1:8080=10.9.0.1:80".to_string();
-        let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let wrong = "expected LOCAL:PORT=HOST:PORT, e.g. 127.0.0.1:8080=10.9.0.1:80";
+        let (local, remote) = text.split_once('=').ok_or(wrong)?;
         let local = match local.parse() {
             Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            Err(_) => local.parse().map_err(|_| wrong())?,
+            Err(_) => local.parse().map_err(|_| wrong)?,
         };
-        let (host, port) = remote.rsplit_once(':').ok_or_else(wrong)?;
+        let (host, port) = remote.rsplit_once(':').ok_or(wrong)?;
         if host.is_empty() || !port.parse().is_ok_and(|port: u16| port > 0) {
-            return Err(wrong());
+            return Err(wrong);
         }
         Ok(Self {
             local,

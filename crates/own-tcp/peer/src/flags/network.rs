@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use anyhow::{Context, bail, ensure};
 use tcpcost_console::exit::usage;
 
 /// An address and the length of its network's prefix.
@@ -41,21 +42,18 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected an address with a prefix such as 10.9.0.2/24".to_string();
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if prefix > most {
-            return Err(wrong());
-        }
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let wrong = "expected an address with a prefix such as 10.9.0.2/24";
+        let (address, prefix) = text.split_once('/').context(wrong)?;
+        let address = address.parse::<IpAddr>().context(wrong)?;
+        let prefix = prefix.parse::<u8>().context(wrong)?;
+        ensure!(prefix <= if address.is_ipv4() { 32 } else { 128 }, wrong);
         let network = Self { address, prefix };
         match network.fault() {
             None => Ok(network),
-            Some(fault) => Err(format!("{address} {fault}")),
+            Some(fault) => bail!("{address} {fault}"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use anyhow::bail;
 use tcpcost_knobs::units;
 
 use super::super::service::Service;
@@ -36,39 +37,28 @@ impl Task {
 }
 
 impl FromStr for Task {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Task, String> {
-        let bytes = |size: &str| units::bytes(size).map_err(|error| error.to_string());
-        Ok(
-            match text
-                .split_once(':')
-                .map_or((text, None), |(name, what)| (name, Some(what)))
-            {
-                ("sink", None) => Task::Simple(Service::Sink { check: false }),
-                ("sink", Some("check")) => Task::Simple(Service::Sink { check: true }),
-                ("echo", None) => Task::Simple(Service::Echo),
-                ("source", None) => Task::Simple(Service::Source(None)),
-                ("source", Some(size)) => Task::Simple(Service::Source(Some(bytes(size)?))),
-                ("serve", Some(what)) => match units::bytes(what) {
-                    Ok(bytes) => Task::Simple(Service::Serve(bytes)),
-                    Err(_) if Path::new(what).is_dir() => Task::Files(what.into()),
-                    Err(error) => {
-                        return Err(format!(
-                            "expected an existing directory, or a size: {error}"
-                        ));
-                    }
-                },
-                ("iperf3", None) => Task::Iperf3,
-                ("stdio", None) => Task::Stdio,
-                _ => {
-                    return Err(
-                    "expected sink, sink:check, echo, source, source:SIZE, serve:DIR, serve:SIZE, iperf3 or stdio"
-                        .to_string(),
-                );
-                }
+    fn from_str(text: &str) -> anyhow::Result<Task> {
+        let parts = text.split_once(':');
+        let (name, what) = parts.map_or((text, None), |(name, what)| (name, Some(what)));
+        Ok(match (name, what) {
+            ("sink", None) => Task::Simple(Service::Sink { check: false }),
+            ("sink", Some("check")) => Task::Simple(Service::Sink { check: true }),
+            ("echo", None) => Task::Simple(Service::Echo),
+            ("source", None) => Task::Simple(Service::Source(None)),
+            ("source", Some(size)) => Task::Simple(Service::Source(Some(units::bytes(size)?))),
+            ("serve", Some(what)) => match units::bytes(what) {
+                Ok(bytes) => Task::Simple(Service::Serve(bytes)),
+                Err(_) if Path::new(what).is_dir() => Task::Files(what.into()),
+                Err(error) => bail!("expected an existing directory, or a size: {error}"),
             },
-        )
+            ("iperf3", None) => Task::Iperf3,
+            ("stdio", None) => Task::Stdio,
+            _ => bail!(
+                "expected sink, sink:check, echo, source, source:SIZE, serve:DIR, serve:SIZE, iperf3 or stdio"
+            ),
+        })
     }
 }
 
@@ -86,11 +76,7 @@ mod tests {
             ("serve:.", "serve-files"),
             ("stdio", "stdio"),
         ] {
-            assert_eq!(
-                text.parse::<Task>().map(|task| task.name()),
-                Ok(name),
-                "{text}"
-            );
+            assert_eq!(text.parse::<Task>().unwrap().name(), name, "{text}");
         }
         for wrong in [
             "",

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{ArgAction, Args};
 use tcpcost_console::set::switch;
 use tcpcost_console::values::amount;
@@ -19,22 +20,21 @@ use super::wire::{WireFlags, size};
 pub struct Congestion(pub CongestionControl);
 
 impl FromStr for Congestion {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected cubic, reno or fixed:SIZE".to_string();
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         Ok(Self(match text.split_once(':') {
             None if text == "cubic" => CongestionControl::Cubic,
             None if text == "reno" => CongestionControl::NewReno,
             Some(("fixed", bytes)) => CongestionControl::Fixed(size(bytes)?),
-            _ => return Err(wrong()),
+            _ => bail!("expected cubic, reno or fixed:SIZE"),
         }))
     }
 }
 
 /// Parses the size of a buffer. It holds at least one or two segments, like the kernel's (SOCK_MIN_SNDBUF is 4.5 KiB):
 /// with less each segment waits for the acknowledgement of the one before.
-fn buffer(text: &str) -> Result<u32, String> {
+fn buffer(text: &str) -> anyhow::Result<u32> {
     let fits = |bytes: &u64| (4096..1 << 30).contains(bytes);
     amount(
         text,
@@ -44,7 +44,7 @@ fn buffer(text: &str) -> Result<u32, String> {
     )
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+fn wait(text: &str) -> anyhow::Result<Duration> {
     amount(
         text,
         units::duration,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_buffer_holds_a_few_segments() {
-        assert_eq!(buffer("4KiB"), Ok(4096));
+        assert_eq!(buffer("4KiB").unwrap(), 4096);
         for wrong in ["1B", "0B", "4095B", "1GiB", "x"] {
             assert!(buffer(wrong).is_err(), "{wrong}");
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_fixed_window_has_a_size() {
         let fixed = Congestion(CongestionControl::Fixed(65536));
-        assert_eq!("fixed:64KiB".parse(), Ok(fixed));
+        assert_eq!("fixed:64KiB".parse::<Congestion>().unwrap(), fixed);
         for wrong in ["fixed", "fixed:", "bbr", "fixed:2GiB"] {
             assert!(wrong.parse::<Congestion>().is_err(), "{wrong}");
         }

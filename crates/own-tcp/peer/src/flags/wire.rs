@@ -44,7 +44,7 @@ fn or_none<T, E>(
 }
 
 /// Parses a size below 1 GiB.
-pub fn size(text: &str) -> Result<u32, String> {
+pub fn size(text: &str) -> anyhow::Result<u32> {
     amount(
         text,
         units::bytes,
@@ -53,11 +53,11 @@ pub fn size(text: &str) -> Result<u32, String> {
     )
 }
 
-fn burst_length(text: &str) -> Result<f64, String> {
+fn burst_length(text: &str) -> Result<f64, &'static str> {
     text.parse()
         .ok()
         .filter(|packets: &f64| (1.0..=1e6).contains(packets))
-        .ok_or_else(|| "expected a number from 1".to_string())
+        .ok_or("expected a number from 1")
 }
 
 /// Impairments of the wire: a value for both directions, or SENT,RECEIVED as seen from our TCP.

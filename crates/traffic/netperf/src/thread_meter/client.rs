@@ -22,7 +22,7 @@ use super::{ANSWER_MAX, Answer, Request, answer_from_bytes, path};
 use crate::started::own_program;
 
 /// Connection of this process, made before the process changes its user. `None` if the process has no privilege for eBPF.
-static CONNECTION: OnceLock<Option<Result<Mutex<Connection>, String>>> = OnceLock::new();
+static CONNECTION: OnceLock<Option<io::Result<Mutex<Connection>>>> = OnceLock::new();
 
 /// A connection; `None` after an answer failed.
 struct Connection(Option<OwnedFd>);
@@ -36,35 +36,33 @@ pub(crate) fn connect() {
     });
 }
 
-fn joined_or_started() -> Result<OwnedFd, String> {
-    let folder_is_ours = open_file(&path("lock")?);
-    let lock = folder_is_ours.map_err(|error| error.to_string())?;
+fn joined_or_started() -> io::Result<OwnedFd> {
+    // Makes sure that the folder is this user's.
+    let lock = open_file(&path("lock")?).map_err(io::Error::other)?;
     let socket = path("sock")?;
     joined(&socket).or_else(|_| {
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
+        flock(&lock, FlockOperation::LockExclusive)?;
         // Another instance may have started it meanwhile.
         joined(&socket).or_else(|_| started())
     })
 }
 
-fn joined(path: &Path) -> Result<OwnedFd, String> {
-    let connected = || -> rustix::io::Result<OwnedFd> {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(socket)
-    };
-    greeted(connected().map_err(|error| error.to_string())?)
+fn joined(path: &Path) -> io::Result<OwnedFd> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    greeted(socket)
 }
 
 /// Starts the process with the programs; its standard input is the connection.
-fn started() -> Result<OwnedFd, String> {
-    let failed = |error: io::Error| format!("start the process with the eBPF programs: {error}");
+fn started() -> io::Result<OwnedFd> {
+    let failed = |error: io::Error| {
+        io::Error::other(format!("start the process with the eBPF programs: {error}"))
+    };
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
     let (ours, its) = pair.map_err(|error| failed(error.into()))?;
-    let program = own_program().map_err(|failure| failure.to_string())?;
-    Command::new(program)
+    Command::new(own_program().map_err(io::Error::other)?)
         .arg0("tcpcost")
         .arg("netserver")
         .env(ASKED, "1")
@@ -77,10 +75,9 @@ fn started() -> Result<OwnedFd, String> {
     greeted(ours)
 }
 
-fn greeted(socket: OwnedFd) -> Result<OwnedFd, String> {
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
-        .map_err(|error| error.to_string())?;
-    ask_at(socket.as_fd(), Request::Hello).map_err(|error| error.to_string())??;
+fn greeted(socket: OwnedFd) -> io::Result<OwnedFd> {
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    ask_at(socket.as_fd(), Request::Hello)??;
     Ok(socket)
 }
 
@@ -95,14 +92,14 @@ fn ask_at(socket: impl AsFd, request: Request) -> io::Result<Answer> {
 
 impl Connection {
     fn ask(&mut self, request: Request) -> Answer {
-        let socket = self
-            .0
-            .as_ref()
-            .ok_or("the process with the eBPF programs has ended")?;
+        let ended = || io::Error::other("the process with the eBPF programs has ended");
+        let socket = self.0.as_ref().ok_or_else(ended)?;
         ask_at(socket, request).unwrap_or_else(|error| {
             // A late answer would be read as the answer to the next request.
             self.0 = None;
-            Err(format!("the process with the eBPF programs: {error}"))
+            Err(io::Error::other(format!(
+                "the process with the eBPF programs: {error}"
+            )))
         })
     }
 }
@@ -115,7 +112,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// Measures the calling thread from now on. `None` if this process has no privilege for eBPF, or did not [`connect`].
-    pub(crate) fn this_thread() -> Option<Result<Named, String>> {
+    pub(crate) fn this_thread() -> Option<io::Result<Named>> {
         CONNECTION.get()?.as_ref()?;
         let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         let named = ask(Request::Name(tid)).map(|_| Named { tid });
@@ -127,7 +124,7 @@ impl Named {
     ///
     /// # Errors
     /// The process with the programs is gone.
-    pub(crate) fn ns(&self) -> Result<u64, String> {
+    pub(crate) fn ns(&self) -> io::Result<u64> {
         sleep();
         ask(Request::Read(self.tid))
     }
@@ -145,8 +142,8 @@ fn ask(request: Request) -> Answer {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             connection.ask(request)
         }
-        Some(Some(Err(why))) => Err(why.clone()),
-        _ => Err("not connected".to_string()),
+        Some(Some(Err(why))) => Err(io::Error::other(why.to_string())),
+        _ => Err(io::Error::other("not connected")),
     }
 }
 

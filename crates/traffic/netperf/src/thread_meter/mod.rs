@@ -8,6 +8,7 @@
 mod client;
 mod process;
 
+use std::io;
 use std::path::PathBuf;
 
 pub(crate) use client::{Named, connect};
@@ -26,8 +27,8 @@ enum Request {
     Forget(u32),
 }
 
-/// CPU time in ns, 0 unless the request reads it; or the reason for a failure.
-type Answer = Result<u64, String>;
+/// CPU time in ns, 0 unless the request reads it; or the error, which goes to the client as text.
+type Answer = io::Result<u64>;
 
 impl Request {
     fn to_bytes(self) -> [u8; 5] {
@@ -70,18 +71,19 @@ fn answer_to_bytes(answer: &Answer) -> Vec<u8> {
 }
 
 fn answer_from_bytes(bytes: &[u8]) -> Answer {
-    let strange = || "an answer that makes no sense".to_string();
+    let strange = || io::Error::other("an answer that makes no sense");
     let text = std::str::from_utf8(bytes).map_err(|_| strange())?;
     match text.split_once(' ') {
         Some(("ok", number)) => number.parse().map_err(|_| strange()),
-        Some(("no", why)) => Err(why.to_string()),
+        Some(("no", why)) => Err(io::Error::other(why)),
         _ => Err(strange()),
     }
 }
 
 /// Path of the process' file with this extension, in the journals' folder.
-fn path(extension: &str) -> Result<PathBuf, String> {
-    Ok(tcpcost_host::journal::folder()?.join(format!("netperf-meter.{extension}")))
+fn path(extension: &str) -> io::Result<PathBuf> {
+    let folder = tcpcost_host::journal::folder().map_err(io::Error::other)?;
+    Ok(folder.join(format!("netperf-meter.{extension}")))
 }
 
 #[cfg(test)]
@@ -100,10 +102,12 @@ mod tests {
         }
         assert_eq!(Request::from_bytes(&[9; 5]), None);
         assert_eq!(Request::from_bytes(&[1; 4]), None);
-        for answer in [Ok(0), Ok(u64::MAX), Err("no room".to_string())] {
-            assert_eq!(answer_from_bytes(&answer_to_bytes(&answer)), answer);
+        let text = |answer: &Answer| answer.as_ref().map_err(ToString::to_string).copied();
+        for answer in [Ok(0), Ok(u64::MAX), Err(io::Error::other("no room"))] {
+            let read = answer_from_bytes(&answer_to_bytes(&answer));
+            assert_eq!(text(&read), text(&answer));
         }
-        let long = Err("é".repeat(ANSWER_MAX));
+        let long = Err(io::Error::other("é".repeat(ANSWER_MAX)));
         assert!(answer_to_bytes(&long).len() <= ANSWER_MAX);
         assert!(answer_from_bytes(b"ok x").is_err() && answer_from_bytes(b"").is_err());
     }

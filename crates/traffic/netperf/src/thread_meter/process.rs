@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
 };
+use tcpcost_meter::MeterError;
 use tcpcost_meter::bpf::{Thread, Threads};
 
 use super::{Answer, Request, answer_to_bytes, path};
@@ -34,7 +35,7 @@ pub(crate) fn run() -> Result<u8, Failure> {
     let failed = |error: io::Error| Failure::usage(format!("netperf's meter: {error}"));
     // Ctrl-C of a terminal must end only the instance.
     let _ = rustix::process::setsid();
-    let path = path("sock").map_err(Failure::usage)?;
+    let path = path("sock").map_err(|error| Failure::usage(error.to_string()))?;
     let listener = listener(&path).map_err(failed)?;
     let first = std::io::stdin().as_fd().try_clone_to_owned();
     let mut clients = vec![Client::new(first.map_err(failed)?)];
@@ -97,15 +98,12 @@ struct Programs {
 }
 
 impl Programs {
-    fn name(&mut self, tid: u32) -> Result<Thread, String> {
+    fn name(&mut self, tid: u32) -> Result<Thread, MeterError> {
         let loaded = match &mut self.loaded {
             Some(loaded) => loaded,
-            empty => {
-                let loaded = Threads::load(&tcpcost_host::cpus::online());
-                empty.insert(loaded.map_err(|error| error.to_string())?)
-            }
+            empty => empty.insert(Threads::load(&tcpcost_host::cpus::online())?),
         };
-        let named = loaded.name(tid).map_err(|error| error.to_string());
+        let named = loaded.name(tid);
         self.threads += usize::from(named.is_ok());
         self.rest();
         named
@@ -161,14 +159,16 @@ impl Client {
     }
 
     fn answer(&mut self, request: Request, programs: &mut Programs) -> Answer {
-        let unknown = || "no such thread is measured".to_string();
+        let unknown = || io::Error::other("no such thread is measured");
         match request {
             Request::Hello => Ok(0),
             Request::Name(tid) => {
                 if !self.has_thread(tid) || self.named.contains_key(&tid) {
-                    return Err(format!("{tid} is no thread of the client"));
+                    let wrong = format!("{tid} is no thread of the client");
+                    return Err(io::Error::other(wrong));
                 }
-                self.named.insert(tid, programs.name(tid)?);
+                let named = programs.name(tid).map_err(io::Error::other)?;
+                self.named.insert(tid, named);
                 Ok(0)
             }
             Request::Read(tid) => {
