@@ -2,12 +2,12 @@
 //! script. The page loads nothing and runs only its own scripts; its content security policy
 //! refuses all else.
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
 use crate::graph::{ConnectionGraph, Graph, Points, Step};
 use crate::page_policy::{PLOT_STYLE, policy, source};
-use crate::report::{ConnectionReport, Distribution, Report};
+use crate::report::{ConnectionReport, Distribution, EndReport, Report};
 use crate::text::{connection_text, largest, summary};
 
 // The assets are symbolic links to the files of `report`, which `cargo package` follows: a copy
@@ -26,21 +26,7 @@ pub fn page(report: &Report, graph: &Graph) -> String {
         .iter()
         .filter_map(|connection| Some((connection, graph.of_connection(connection.number)?)))
         .collect();
-    let of_each: Vec<Vec<Option<Value>>> = shown
-        .iter()
-        .map(|(connection, graph)| charts(connection, graph))
-        .collect();
-    let kinds = of_each.first().map_or(0, Vec::len);
-    // A row for each kind of chart, so that charts to compare are next to each other.
-    let rows: Vec<Vec<Value>> = (0..kinds)
-        .map(|kind| of_each.iter().filter_map(|of| of[kind].clone()).collect())
-        .filter(|row: &Vec<Value>| !row.is_empty())
-        .collect();
-    let charts: Vec<&Value> = rows.iter().flatten().collect();
-    // "</" would end the element, and "<!--" would change how it ends, so every "<" is escaped.
-    let data = serde_json::to_string(&charts)
-        .expect("values have no keys but strings")
-        .replace('<', "\\u003c");
+    let rows = rows(&shown);
     let title = format!("{}: what its TCP did", report.file);
     let bundle = format!("/*\n{LICENCES}*/\n{PLOT}");
     let beside = beside(shown.len());
@@ -62,33 +48,61 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                 main {
                     pre.wrapped { (summary(report)) }
                     div.scroll { pre { (largest(report)) } }
-                    @if !charts.is_empty() {
-                        p { "Drag across a chart of time to look at a part of it; a double click shows all." }
-                    }
-                    @if shown.len() > 1 {
-                        @let mut places = 0..;
-                        @for row in &rows {
-                            div.beside {
-                                @for (place, chart) in places.by_ref().take(row.len()).zip(row) { (figure(place, chart)) }
-                            }
-                        }
-                    } @else {
-                        div.charts {
-                            @for (place, chart) in charts.iter().enumerate() { (figure(place, chart)) }
-                        }
-                    }
+                    (figures(&rows, shown.len() > 1))
                     @for (connection, graph) in &shown {
                         h2 { "Connection " (connection.number) }
                         div.scroll { pre { (connection_text(report, connection, Some(graph))) } }
                     }
                 }
-                script type="application/json" id="charts" { (PreEscaped(data)) }
+                script type="application/json" id="charts" { (PreEscaped(data(&rows))) }
                 script { (PreEscaped(&bundle)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     }
     .into_string()
+}
+
+/// Charts of the connections: a row for each kind of chart, so that charts to compare are next to
+/// each other.
+fn rows(shown: &[(&ConnectionReport, &ConnectionGraph)]) -> Vec<Vec<Value>> {
+    let of_each = shown
+        .iter()
+        .map(|(connection, graph)| charts(connection, graph));
+    let of_each: Vec<Vec<Option<Value>>> = of_each.collect();
+    let kinds = of_each.first().map_or(0, Vec::len);
+    (0..kinds)
+        .map(|kind| of_each.iter().filter_map(|of| of[kind].clone()).collect())
+        .filter(|row: &Vec<Value>| !row.is_empty())
+        .collect()
+}
+
+/// Charts as JSON within a `script` element.
+fn data(rows: &[Vec<Value>]) -> String {
+    let charts: Vec<&Value> = rows.iter().flatten().collect();
+    // "</" would end the element, and "<!--" would change how it ends, so every "<" is escaped.
+    serde_json::to_string(&charts)
+        .expect("values have no keys but strings")
+        .replace('<', "\\u003c")
+}
+
+/// Places of the charts on the page. `are_beside`: charts of a row are next to each other.
+fn figures(rows: &[Vec<Value>], are_beside: bool) -> Markup {
+    let mut charts = rows.iter().flatten().enumerate();
+    html! {
+        @if !rows.is_empty() {
+            p { "Drag across a chart of time to look at a part of it; a double click shows all." }
+        }
+        @if are_beside {
+            @for row in rows {
+                div.beside {
+                    @for (place, chart) in charts.by_ref().take(row.len()) { (figure(place, chart)) }
+                }
+            }
+        } @else {
+            div.charts { @for (place, chart) in charts { (figure(place, chart)) } }
+        }
+    }
 }
 
 /// Style of charts in `columns` columns, and in fewer columns if each would be too narrow to read.
@@ -99,7 +113,7 @@ fn beside(columns: usize) -> String {
     )
 }
 
-fn figure(place: usize, chart: &Value) -> maud::Markup {
+fn figure(place: usize, chart: &Value) -> Markup {
     html! {
         figure data-chart=(place) {
             figcaption { (chart["title"].as_str().unwrap_or_default()) }
@@ -108,110 +122,134 @@ fn figure(place: usize, chart: &Value) -> maud::Markup {
     }
 }
 
-/// Number of charts over time for each end.
-const OVER_TIME: usize = 4;
-
 /// Charts of a connection, in the same order for each connection. `None` if a chart would be empty.
 fn charts(connection: &ConnectionReport, graph: &ConnectionGraph) -> Vec<Option<Value>> {
-    let mut charts = Vec::new();
-    let start_ns = connection.first_ns.unwrap_or(0);
-    let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e6;
-    let x = "ms since the first packet";
-    for (end, curves) in graph.curves.iter().enumerate() {
-        let points = |points: &Points| -> Vec<(f64, u64)> {
-            let of = points.points().iter();
-            of.map(|(at, place)| (ms(*at), *place)).collect()
-        };
+    let charts = Charts { connection, graph };
+    let over_time = (0..graph.curves.len()).flat_map(|end| charts.over_time(end));
+    let of_sizes = connection.ends.iter().flat_map(|end| charts.of_sizes(end));
+    over_time.chain(of_sizes).collect()
+}
+
+/// Axis of all charts over time.
+const TIME: &str = "ms since the first packet";
+
+/// Source of the charts of a connection.
+struct Charts<'a> {
+    connection: &'a ConnectionReport,
+    graph: &'a ConnectionGraph,
+}
+
+impl Charts<'_> {
+    /// Charts over time of one end. `None` if the end sent no data.
+    fn over_time(&self, end: usize) -> [Option<Value>; 4] {
+        let curves = &self.graph.curves[end];
         if curves.data.points().is_empty() {
-            charts.extend([const { None }; OVER_TIME]);
-            continue;
+            return [const { None }; 4];
         }
-        let address = &connection.ends[end].address;
-        let of_end = graph.stalls.iter().filter(|stall| stall.0 == end);
-        charts.push(Some(json!({
-            "form": "sequence",
-            "title": format!("Connection {}, time and sequence: what {address} sent (dots), acknowledged (line), the window's edge (upper line), sent again (crosses), SACK (triangles), D-SACK (squares), stalls shaded", connection.number),
-            "x": x, "y": "bytes",
-            "data": points(&curves.data),
-            "again": points(&curves.again),
-            "acked": points(&curves.acked),
-            "edge": points(&curves.edge),
-            "sacked": points(&curves.sacked),
-            "dsacked": points(&curves.dsacked),
-            "stalls": of_end.map(|(_, since, until)| (ms(*since), ms(*until))).collect::<Vec<_>>(),
-        })));
-        let step_ms = graph.steps.step_ns as f64 / 1e6;
-        let rate = |of: &dyn Fn(&Step) -> u64| -> Vec<(f64, f64)> {
-            // The last step is repeated at its end, because one point makes no line.
-            let steps = graph.steps.steps.iter();
-            let last = graph.steps.steps.last();
-            steps
-                .chain(last)
-                .enumerate()
-                .map(|(at, step)| {
-                    (
-                        at as f64 * step_ms,
-                        of(step) as f64 / 1024.0 / step_ms * 1e3,
-                    )
-                })
-                .collect()
-        };
         let line = |name: &str, points: Value| json!({"name": name, "points": points});
-        let mut over_time = |title: &str, y: &str, lines: Vec<Value>| {
-            charts.push(Some(json!({
-                "form": "lines", "x": x, "y": y, "lines": lines,
-                "title": format!("Connection {}, {title} of {address}", connection.number),
-            })));
-        };
-        over_time(
-            "throughput and goodput",
-            "KiB/s",
-            vec![
-                line("sent", json!(rate(&|step| step.sent_bytes[end]))),
-                line("acknowledged", json!(rate(&|step| step.acked_bytes[end]))),
-            ],
-        );
-        over_time(
-            "data in flight and window offered",
-            "bytes",
-            vec![
-                line("in flight", json!(points(&curves.in_flight))),
-                line("window", json!(points(&curves.window))),
-            ],
-        );
-        over_time(
-            "round trips",
-            "µs",
-            vec![line("RTT", json!(points(&curves.rtt_us)))],
-        );
+        let throughput = vec![
+            line("sent", json!(self.rate(|step| step.sent_bytes[end]))),
+            line(
+                "acknowledged",
+                json!(self.rate(|step| step.acked_bytes[end])),
+            ),
+        ];
+        let in_flight = vec![
+            line("in flight", json!(self.points(&curves.in_flight))),
+            line("window", json!(self.points(&curves.window))),
+        ];
+        let round_trips = vec![line("RTT", json!(self.points(&curves.rtt_us)))];
+        [
+            self.sequence(end),
+            self.lines(end, "throughput and goodput", "KiB/s", throughput),
+            self.lines(end, "data in flight and window offered", "bytes", in_flight),
+            self.lines(end, "round trips", "µs", round_trips),
+        ]
+        .map(Some)
     }
-    for end in &connection.ends {
-        let mut add = |form: &str, title: String, x: &str, of: &Distribution| {
-            charts.push((of.n > 0).then(
+
+    /// Time-sequence chart of one end.
+    fn sequence(&self, end: usize) -> Value {
+        let curves = &self.graph.curves[end];
+        let address = &self.connection.ends[end].address;
+        let of_end = self.graph.stalls.iter().filter(|stall| stall.0 == end);
+        let stalls = of_end.map(|(_, since, until)| (self.ms(*since), self.ms(*until)));
+        json!({
+            "form": "sequence",
+            "title": format!("Connection {}, time and sequence: what {address} sent (dots), acknowledged (line), the window's edge (upper line), sent again (crosses), SACK (triangles), D-SACK (squares), stalls shaded", self.connection.number),
+            "x": TIME, "y": "bytes",
+            "data": self.points(&curves.data),
+            "again": self.points(&curves.again),
+            "acked": self.points(&curves.acked),
+            "edge": self.points(&curves.edge),
+            "sacked": self.points(&curves.sacked),
+            "dsacked": self.points(&curves.dsacked),
+            "stalls": stalls.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Chart of lines over time of one end.
+    fn lines(&self, end: usize, title: &str, y: &str, lines: Vec<Value>) -> Value {
+        let address = &self.connection.ends[end].address;
+        json!({
+            "form": "lines", "x": TIME, "y": y, "lines": lines,
+            "title": format!("Connection {}, {title} of {address}", self.connection.number),
+        })
+    }
+
+    /// Charts of the sizes of one end's packets, ACKs and bursts. `None` if there are none.
+    fn of_sizes(&self, end: &EndReport) -> [Option<Value>; 3] {
+        let chart = |form: &str, title: String, x: &str, of: &Distribution| {
+            let title = format!("Connection {}: {title}", self.connection.number);
+            (of.n > 0).then(
                 || json!({"form": form, "title": title, "x": x, "n": of.n, "steps": of.steps}),
-            ));
+            )
         };
-        let (number, address) = (connection.number, &end.address);
-        add(
-            "cdf",
-            format!("Connection {number}: captured packets that {address} sent, by size"),
-            "payload bytes",
-            &end.packet_bytes,
-        );
-        add(
-            "bars",
-            format!("Connection {number}: ACKs of {address}, by what they cover"),
-            "bytes per pure ACK",
-            &end.bytes_per_ack,
-        );
-        add(
-            "cdf",
-            format!("Connection {number}: data bursts of {address}"),
-            "wire segments in a row",
-            &end.data_burst_wire_segments,
-        );
+        let address = &end.address;
+        [
+            chart(
+                "cdf",
+                format!("captured packets that {address} sent, by size"),
+                "payload bytes",
+                &end.packet_bytes,
+            ),
+            chart(
+                "bars",
+                format!("ACKs of {address}, by what they cover"),
+                "bytes per pure ACK",
+                &end.bytes_per_ack,
+            ),
+            chart(
+                "cdf",
+                format!("data bursts of {address}"),
+                "wire segments in a row",
+                &end.data_burst_wire_segments,
+            ),
+        ]
     }
-    charts
+
+    /// Time since the first packet, ms.
+    fn ms(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.connection.first_ns.unwrap_or(0)) as f64 / 1e6
+    }
+
+    fn points(&self, points: &Points) -> Vec<(f64, u64)> {
+        let points = points.points().iter();
+        points.map(|(at, place)| (self.ms(*at), *place)).collect()
+    }
+
+    /// Bytes of each step as KiB/s. The last step is repeated at its end, because one point makes
+    /// no line.
+    fn rate(&self, bytes: impl Fn(&Step) -> u64) -> Vec<(f64, f64)> {
+        let steps = &self.graph.steps;
+        let step_ms = steps.step_ns as f64 / 1e6;
+        let repeated = steps.steps.iter().chain(steps.steps.last());
+        let point = |(place, step): (usize, &Step)| {
+            let per_ms = bytes(step) as f64 / 1024.0 / step_ms;
+            (place as f64 * step_ms, per_ms * 1e3)
+        };
+        repeated.enumerate().map(point).collect()
+    }
 }
 
 #[cfg(test)]

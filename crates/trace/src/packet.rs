@@ -238,43 +238,15 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
         0 => ip_wire,
         length => u32::from(length) + 40,
     };
-    let mut next = head[6];
-    let mut at = 40;
-    let mut is_fragment = false;
-    while next != PROTOCOL_TCP {
-        let length = match next {
-            // Hop-by-hop, routing, destination options, mobility: length in units of 8, without the
-            // first 8.
-            0 | 43 | 60 | 135 => ip.get(at + 1).map(|units| usize::from(*units) * 8 + 8),
-            // Authentication header: length in units of 4, minus 2.
-            51 => ip.get(at + 1).map(|units| usize::from(*units) * 4 + 8),
-            44 => {
-                // An atomic fragment (RFC 6946) is a whole datagram; a first fragment may be a
-                // tunnel's.
-                match be16(ip, at + 2) {
-                    Some(offset) if offset & 0xfff8 != 0 => {
-                        skipped.fragments += 1;
-                        return None;
-                    }
-                    Some(more) => {
-                        is_fragment |= more & 1 != 0;
-                        Some(8)
-                    }
-                    None => None,
-                }
-            }
-            _ => {
-                let rest = ip.get(at..).unwrap_or_default();
-                let wire = ip_wire.saturating_sub(at as u32);
-                return within(next, rest, wire, at_ns, depth, skipped);
-            }
-        };
-        let (Some(length), Some(&following)) = (length, ip.get(at)) else {
-            skipped.headers_cut += 1;
-            return None;
-        };
-        next = following;
-        at += length;
+    let Upper {
+        protocol,
+        at,
+        is_fragment,
+    } = after_extensions(ip, head[6], skipped)?;
+    if protocol != PROTOCOL_TCP {
+        let rest = ip.get(at..).unwrap_or_default();
+        let wire = ip_wire.saturating_sub(at as u32);
+        return within(protocol, rest, wire, at_ns, depth, skipped);
     }
     if is_fragment {
         skipped.fragments += 1;
@@ -295,6 +267,57 @@ fn ipv6(ip: &[u8], ip_wire: u32, at_ns: u64, depth: u8, skipped: &mut Skipped) -
         at_ns,
         skipped,
     )
+}
+
+/// Header after the extension headers of IPv6.
+struct Upper {
+    protocol: u8,
+    at: usize,
+    /// True for the first of several fragments.
+    is_fragment: bool,
+}
+
+/// Finds the header after the extension headers, of which the first has the number `protocol`.
+/// `None` for a later fragment, or if a header is cut.
+#[inline(always)]
+fn after_extensions(ip: &[u8], mut protocol: u8, skipped: &mut Skipped) -> Option<Upper> {
+    let mut at = 40;
+    let mut is_fragment = false;
+    loop {
+        let length = match protocol {
+            // Hop-by-hop, routing, destination options, mobility: length in units of 8, without the
+            // first 8.
+            0 | 43 | 60 | 135 => ip.get(at + 1).map(|units| usize::from(*units) * 8 + 8),
+            // Authentication header: length in units of 4, minus 2.
+            51 => ip.get(at + 1).map(|units| usize::from(*units) * 4 + 8),
+            // An atomic fragment (RFC 6946) is a whole datagram; a first fragment may be a
+            // tunnel's.
+            44 => match be16(ip, at + 2) {
+                Some(offset) if offset & 0xfff8 != 0 => {
+                    skipped.fragments += 1;
+                    return None;
+                }
+                Some(more) => {
+                    is_fragment |= more & 1 != 0;
+                    Some(8)
+                }
+                None => None,
+            },
+            _ => {
+                return Some(Upper {
+                    protocol,
+                    at,
+                    is_fragment,
+                });
+            }
+        };
+        let (Some(length), Some(&following)) = (length, ip.get(at)) else {
+            skipped.headers_cut += 1;
+            return None;
+        };
+        protocol = following;
+        at += length;
+    }
 }
 
 #[inline(always)]

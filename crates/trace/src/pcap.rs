@@ -111,12 +111,7 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
         let before = rest.len();
         want = HEADER;
         while let Some(header) = rest.first_chunk::<HEADER>() {
-            let mut lengths = (u32_at::<BIG>(header, 8), u32_at::<BIG>(header, 12));
-            // The captured length is never the larger one.
-            if order.is_old && lengths.0 > lengths.1 {
-                lengths = (lengths.1, lengths.0);
-            }
-            let (captured, wire_len) = (lengths.0 as usize, lengths.1);
+            let (captured, wire_len) = lengths::<BIG>(header, order);
             if captured > LONGEST - HEADER {
                 let consumed = before - rest.len();
                 bytes.consume(consumed);
@@ -148,6 +143,18 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
         }
         let consumed = before - rest.len();
         bytes.consume(consumed);
+    }
+}
+
+/// Captured length and wire length of a packet. Old files may have them in either order, but the
+/// captured length is never the larger one.
+#[inline(always)]
+fn lengths<const BIG: bool>(header: &[u8], order: Order) -> (usize, u32) {
+    let (captured, wire) = (u32_at::<BIG>(header, 8), u32_at::<BIG>(header, 12));
+    if order.is_old && captured > wire {
+        (wire as usize, captured)
+    } else {
+        (captured as usize, wire)
     }
 }
 

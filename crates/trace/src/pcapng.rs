@@ -67,112 +67,141 @@ pub(crate) fn read<R: Read>(
     sink: &mut impl Sink,
     reading: &mut Reading,
 ) -> Result<(), ReadFailure> {
-    let mut big = false;
-    let mut interfaces: Vec<Interface> = Vec::new();
-    loop {
+    let mut section = Section::default();
+    while let Some((kind, length)) = section.next_block(bytes, sink, reading)? {
+        let block = &bytes.held()[..length];
+        let body = Fields {
+            bytes: &block[8..length - 4],
+            big: section.big,
+        };
+        let offset = bytes.offset();
+        section
+            .on_block(kind, body, sink, reading)
+            .map_err(|what| ReadFailure::new(offset, what))?;
+        bytes.consume(length);
+    }
+    Ok(())
+}
+
+/// State of the current section.
+#[derive(Debug, Default)]
+struct Section {
+    /// True if the section is big-endian.
+    big: bool,
+    interfaces: Vec<Interface>,
+}
+
+impl Section {
+    /// Reads the next block whole, and returns its kind and length. A section header sets the byte
+    /// order. `None` at the end of the file.
+    #[inline]
+    fn next_block<R: Read>(
+        &mut self,
+        bytes: &mut Bytes<R>,
+        sink: &mut impl Sink,
+        reading: &mut Reading,
+    ) -> Result<Option<(u32, usize)>, ReadFailure> {
         let offset = bytes.offset();
         let broken = |what: &str| Err(ReadFailure::new(offset, what));
-        let held = bytes
-            .fill(12, sink, reading)
-            .map_err(|error| ReadFailure::io(offset, &error))?;
+        let mut fill = |bytes: &mut Bytes<R>, length| {
+            let held = bytes.fill(length, sink, reading);
+            held.map_err(|error| ReadFailure::io(offset, &error))
+        };
+        let held = fill(bytes, 12)?;
         let head = match bytes.held().first_chunk::<12>() {
             Some(head) => *head,
-            None if held == 0 => return Ok(()),
+            None if held == 0 => return Ok(None),
             None => return broken("ends within a block"),
         };
         if head[..4] == SECTION.to_be_bytes() {
-            big = match &head[8..12] {
+            self.big = match &head[8..12] {
                 [0x1a, 0x2b, 0x3c, 0x4d] => true,
                 [0x4d, 0x3c, 0x2b, 0x1a] => false,
                 _ => return broken("a section header without byte order"),
             };
         }
-        let fields = Fields { bytes: &head, big };
-        let (kind, length) = (
-            fields.u32(0).unwrap_or(0),
-            fields.u32(4).unwrap_or(0) as usize,
-        );
+        let fields = Fields {
+            bytes: &head,
+            big: self.big,
+        };
+        let kind = fields.u32(0).unwrap_or(0);
+        let length = fields.u32(4).unwrap_or(0) as usize;
         if length < 12 || length % 4 != 0 || length > LONGEST {
-            return Err(ReadFailure::new(
-                offset,
-                format!("a block of {length} bytes"),
-            ));
+            return broken(&format!("a block of {length} bytes"));
         }
-        if bytes
-            .fill(length, sink, reading)
-            .map_err(|error| ReadFailure::io(offset, &error))?
-            < length
-        {
+        if fill(bytes, length)? < length {
             return broken("ends within a block");
         }
-        let block = &bytes.held()[..length];
-        let body = Fields {
-            bytes: &block[8..length - 4],
-            big,
-        };
+        Ok(Some((kind, length)))
+    }
+
+    /// Handles a block. The error says what is wrong with it.
+    #[inline]
+    fn on_block(
+        &mut self,
+        kind: u32,
+        body: Fields<'_>,
+        sink: &mut impl Sink,
+        reading: &mut Reading,
+    ) -> Result<(), &'static str> {
         match kind {
-            SECTION => interfaces.clear(),
-            INTERFACE => match interface(body) {
-                Some(interface) => interfaces.push(interface),
-                None => return broken("a short description of an interface"),
-            },
+            SECTION => self.interfaces.clear(),
+            INTERFACE => self
+                .interfaces
+                .push(interface(body).ok_or("a short description of an interface")?),
             ENHANCED_PACKET | OLD_PACKET | SIMPLE_PACKET => {
-                let Some(packet) = packet(kind, body, &interfaces) else {
-                    return broken("a packet block of lengths that cannot be, or of no interface");
-                };
-                reading.packets += 1;
-                let PacketBlock {
-                    link,
-                    frame,
-                    wire_len,
-                    at_ns,
-                    interface,
-                } = packet;
-                if let Link::Unknown(number) = link {
-                    *reading.links_unread.entry(number).or_default() += 1;
-                }
-                let mut found = segment(
-                    link,
-                    frame,
-                    wire_len,
-                    at_ns.unwrap_or(0),
-                    &mut reading.skipped,
-                );
-                if let Some(segment) = &mut found {
-                    segment.at_ns = at_ns;
-                    segment.frame = reading.packets;
-                    // On the interface `any`, which is all of a host's, the packet itself names its
-                    // interface.
-                    segment.interface |= interface << 16;
-                    sink.segment(segment);
-                }
+                let packet = packet(kind, body, &self.interfaces)
+                    .ok_or("a packet block of lengths that cannot be, or of no interface")?;
+                on_packet(packet, sink, reading);
             }
-            STATISTICS => {
-                let of = body
-                    .u32(0)
-                    .and_then(|index| interfaces.get_mut(index as usize));
-                if let Some(of) = of {
-                    let dropped = [5, 7].map(|code| body.option(12, code).and_then(|o| o.u64(0)));
-                    if dropped.iter().any(Option::is_some) {
-                        // The counts are totals of the interface: a later block replaces an earlier
-                        // one.
-                        let now = dropped
-                            .iter()
-                            .flatten()
-                            .fold(0u64, |sum, n| sum.saturating_add(*n));
-                        let total = reading.dropped_by_capture.unwrap_or(0);
-                        reading.dropped_by_capture = Some(
-                            total
-                                .saturating_sub(of.dropped.unwrap_or(0))
-                                .saturating_add(now),
-                        );
-                        of.dropped = Some(now);
-                    }
-                }
-            }
+            STATISTICS => self.on_statistics(body, reading),
             _ => {}
         }
-        bytes.consume(length);
+        Ok(())
+    }
+
+    /// Counts the packets that an interface dropped. The counts are totals of the interface: a
+    /// later block replaces an earlier one.
+    fn on_statistics(&mut self, body: Fields<'_>, reading: &mut Reading) {
+        let index = body.u32(0);
+        let Some(of) = index.and_then(|index| self.interfaces.get_mut(index as usize)) else {
+            return;
+        };
+        let dropped = [5, 7].map(|code| body.option(12, code).and_then(|option| option.u64(0)));
+        if dropped.iter().all(Option::is_none) {
+            return;
+        }
+        let now = dropped.iter().flatten();
+        let now = now.fold(0u64, |sum, n| sum.saturating_add(*n));
+        let total = reading.dropped_by_capture.unwrap_or(0);
+        let others = total.saturating_sub(of.dropped.unwrap_or(0));
+        reading.dropped_by_capture = Some(others.saturating_add(now));
+        of.dropped = Some(now);
+    }
+}
+
+/// Counts a packet, and passes its segment on.
+#[inline]
+fn on_packet(packet: PacketBlock<'_>, sink: &mut impl Sink, reading: &mut Reading) {
+    let PacketBlock {
+        link,
+        frame,
+        wire_len,
+        at_ns,
+        interface,
+    } = packet;
+    reading.packets += 1;
+    if let Link::Unknown(number) = link {
+        *reading.links_unread.entry(number).or_default() += 1;
+    }
+    let stamp_ns = at_ns.unwrap_or(0);
+    let mut found = segment(link, frame, wire_len, stamp_ns, &mut reading.skipped);
+    if let Some(segment) = &mut found {
+        segment.at_ns = at_ns;
+        segment.frame = reading.packets;
+        // On the interface `any`, which is all of a host's, the packet itself names its interface.
+        segment.interface |= interface << 16;
+        sink.segment(segment);
     }
 }
 

@@ -137,17 +137,8 @@ impl Undisturbed {
         }
         let most = |count: u64| count as f64 >= MOST * n as f64;
         let of = |count: u64| format!("{count} of {n} pure ACKs");
-        let ramp = self.growth.ramp;
-        // Short ascents come by chance if the sizes of reads and segments differ.
-        let stays = mode == max || (mode == ramp && ramp >= 5);
-        if ramp >= 3 && (stays || self.growth.by_one * 2 >= n - 1) {
-            let most = if stays { mode } else { max };
-            return PolicyGuess::sure(
-                Policy::GrowingAvoidance { most },
-                format!(
-                    "the first {ramp} pure ACKs cover 1 to {ramp} wire segments, each one more than before; most then {most}"
-                ),
-            );
+        if let Some(guess) = self.grows(mode, max) {
+            return guess;
         }
         if let Some(guess) = self.reads(of_mode) {
             return guess;
@@ -173,11 +164,36 @@ impl Undisturbed {
             let text = format!("{} cover {about} {mode} wire segments", of(of_mode));
             return self.or_on_read(Policy::EverySegments { segments: mode }, text, mode);
         }
+        self.mixed(mode, of_mode, max)
+    }
+
+    /// Guesses a growing limit if the first ACKs ascend one by one.
+    fn grows(&self, mode: u64, max: u64) -> Option<PolicyGuess> {
+        let ramp = self.growth.ramp;
+        // Short ascents come by chance if the sizes of reads and segments differ.
+        let stays = mode == max || (mode == ramp && ramp >= 5);
+        let by_one = self.growth.by_one * 2 >= self.wire_segments.n() - 1;
+        (ramp >= 3 && (stays || by_one)).then(|| {
+            let most = if stays { mode } else { max };
+            PolicyGuess::sure(
+                Policy::GrowingAvoidance { most },
+                format!(
+                    "the first {ramp} pure ACKs cover 1 to {ramp} wire segments, each one more than before; most then {most}"
+                ),
+            )
+        })
+    }
+
+    /// Guess if no single policy fits.
+    fn mixed(&self, mode: u64, of_mode: u64, max: u64) -> PolicyGuess {
+        let n = self.wire_segments.n();
+        let of = |count: u64| format!("{count} of {n} pure ACKs");
         let varies = format!("coverage varies up to {max} wire segments");
-        if most(self.window.of_reads) && !self.window.refutes_reads() {
+        let of_reads = self.window.of_reads;
+        if of_reads as f64 >= MOST * n as f64 && !self.window.refutes_reads() {
             let evidence = format!(
                 "{varies}, and {} leave the window as a read would: by batches that the receiver made and this capture does not show, or on read; undecided here",
-                of(self.window.of_reads)
+                of(of_reads)
             );
             return PolicyGuess {
                 or: vec![Policy::PerBatch, Policy::OnRead],

@@ -2,19 +2,25 @@
 //! depth.
 
 mod connection;
-mod wrap;
 
 use std::fmt::Write as _;
 
+use tcpcost_counts::table::{ABSENT, Table, WIDTH, wrap_after};
+
 pub use self::connection::connection_text;
-pub(crate) use self::wrap::wrapped;
 use crate::connection::{ConnectionEnd, ConnectionStart, Handshake};
 use crate::findings::Finding;
 use crate::policy::{Policy, PolicyGuess};
-use crate::report::{ConnectionReport, Report};
+use crate::report::{ConnectionReport, EndReport, Report};
 
 /// Limit of connections in the table: those with the most payload. `--connection` shows any.
 const ROWS: usize = 10;
+
+/// Appends `first` and `text`, broken between words. Further lines begin with `indent` spaces.
+pub(crate) fn wrapped(out: &mut String, first: &str, indent: usize, text: &str) {
+    *out += &wrap_after(first, text, WIDTH, &" ".repeat(indent));
+    *out += "\n";
+}
 
 /// Renders a capture: its contents, what costs most, and its largest connections.
 pub fn text(report: &Report) -> String {
@@ -46,7 +52,8 @@ pub(crate) fn summary(report: &Report) -> String {
             per.tail_splits,
             per.pure_acks
         );
-        wrapped(&mut out, "\n", 0, &events);
+        out += "\n";
+        wrapped(&mut out, "", 0, &events);
         lines(&mut out, &report.costs);
     }
     out
@@ -88,25 +95,59 @@ pub(crate) fn largest(report: &Report) -> String {
     out
 }
 
+/// Renders the file, what was omitted from it, and what it lacks.
 fn head(report: &Report) -> String {
+    let mut lines = vec![contents(report)];
+    let gone = report.connections_begun - report.connections.len();
+    if gone > 0 {
+        lines.push(format!(
+            "{gone} of them are in totals and findings, but no longer listed"
+        ));
+    }
+    lines.extend(omitted(report));
+    lines.extend(lost(report));
+    let gaps = report.total.gaps_not_followed;
+    if gaps > 0 {
+        lines.push(format!(
+            "{gaps} gaps in sequence numbers were not followed, because too many were open at once: retransmitted, late and missing data are estimates"
+        ));
+    }
+    let twice = report.total.captured_twice;
+    if twice > 0 {
+        lines.push(format!("{twice} packets are in it twice and counted once"));
+    }
+    lines.extend(report.links_unread.iter().map(|(link, packets)| {
+        format!(
+            "{packets} packets of link type {link} are not read (tcpdump.org/linktypes.html has its name)"
+        )
+    }));
+    if let Some(broken) = &report.broken {
+        lines.push(format!(
+            "broken {broken}; what was read until there follows"
+        ));
+    }
     let mut out = String::new();
-    let mut put = |text: String| wrapped(&mut out, "", 2, &text);
+    for line in lines {
+        wrapped(&mut out, "", 2, &line);
+    }
+    out
+}
+
+fn contents(report: &Report) -> String {
     let form = report.form.map_or("unknown form", |form| match form {
         crate::CaptureFormat::Pcap => "pcap",
         crate::CaptureFormat::Pcapng => "pcapng",
         crate::CaptureFormat::TcpdumpText => "tcpdump's text",
         crate::CaptureFormat::Live => "live",
     });
-    put(format!(
+    format!(
         "{}: {form}, {} packets, {} connections",
         report.file, report.packets, report.connections_begun
-    ));
-    let gone = report.connections_begun - report.connections.len();
-    if gone > 0 {
-        put(format!(
-            "{gone} of them are in totals and findings, but no longer listed"
-        ));
-    }
+    )
+}
+
+/// Packets that are not analysed, by reason. `None` if there are none.
+fn omitted(report: &Report) -> Option<String> {
     let skipped = &report.skipped;
     let parts = [
         (skipped.not_ip, "not IP"),
@@ -116,120 +157,85 @@ fn head(report: &Report) -> String {
         (skipped.malformed, "malformed"),
         (skipped.link_unknown, "of an unknown link type"),
     ];
+    let parts = parts.iter().filter(|part| part.0 > 0);
     let parts: Vec<String> = parts
-        .iter()
-        .filter(|part| part.0 > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
-    if !parts.is_empty() {
-        put(format!("omitted: {}", parts.join(", ")));
-    }
-    let lost = report.total.bytes_missing_from_capture;
-    if report.form == Some(crate::CaptureFormat::Live)
-        && report.dropped_by_capture == Some(0)
-        && lost == 0
-    {
-        put("the kernel dropped no packet of the capture".to_string());
-    }
-    if report.dropped_by_capture.is_some_and(|dropped| dropped > 0) || lost > 0 {
-        let dropped = report
-            .dropped_by_capture
-            .map_or("an unknown number of".to_string(), |n| n.to_string());
-        put(format!(
-            "the capture lost {dropped} packets; {lost} acknowledged bytes are not in it: its counts are too small"
-        ));
-    }
-    let gaps = report.total.gaps_not_followed;
-    if gaps > 0 {
-        put(format!(
-            "{gaps} gaps in sequence numbers were not followed, because too many were open at once: retransmitted, late and missing data are estimates"
-        ));
-    }
-    if report.total.captured_twice > 0 {
-        put(format!(
-            "{} packets are in it twice and counted once",
-            report.total.captured_twice
-        ));
-    }
-    for (link, packets) in &report.links_unread {
-        put(format!(
-            "{packets} packets of link type {link} are not read (tcpdump.org/linktypes.html has its name)"
-        ));
-    }
-    if let Some(broken) = &report.broken {
-        put(format!(
-            "broken {broken}; what was read until there follows"
-        ));
-    }
-    out
+    (!parts.is_empty()).then(|| format!("omitted: {}", parts.join(", ")))
 }
 
-/// Renders two lines for each direction, because addresses and numbers in one line are wider than a
-/// terminal.
+/// Packets that the capture lost. `None` if there is no sign of it.
+fn lost(report: &Report) -> Option<String> {
+    let bytes = report.total.bytes_missing_from_capture;
+    let dropped = report.dropped_by_capture;
+    if bytes == 0 && dropped.unwrap_or(0) == 0 {
+        let is_complete = report.form == Some(crate::CaptureFormat::Live) && dropped == Some(0);
+        return is_complete.then(|| "the kernel dropped no packet of the capture".to_string());
+    }
+    let dropped = dropped.map_or("an unknown number of".to_string(), |n| n.to_string());
+    Some(format!(
+        "the capture lost {dropped} packets; {bytes} acknowledged bytes are not in it: its counts are too small"
+    ))
+}
+
+/// Renders the directions of connections: the sender's data, then the receiver's ACKs, then
+/// retransmissions and stalls. Addresses and numbers in one line are wider than a terminal, so each
+/// has its own.
 fn table(connections: &[&ConnectionReport]) -> String {
-    let mut out = String::from("#  sender > receiver: the receiver's ACK policy, guessed\n");
-    let numbers = |cells: [&str; COLUMNS.len()]| {
-        let cells = cells.iter().zip(COLUMNS);
-        let cells = cells.map(|(cell, (_, width))| format!("  {cell:>width$}"));
-        " ".to_string() + &cells.collect::<String>() + "\n"
-    };
-    out += &numbers(COLUMNS.map(|(name, _)| name));
+    let mut table = Table::new(&[
+        "#  sender > receiver: the receiver's ACK policy, guessed",
+        "KiB",
+        "wire segs",
+        "per packet",
+        "pure ACKs",
+        "segs/ACK",
+        "stretch",
+        "tails",
+        "resent",
+        "stalls ms",
+    ]);
     for connection in connections {
         let [client, server] = &connection.ends;
-        for (place, (sender, receiver)) in
-            [(client, server), (server, client)].into_iter().enumerate()
-        {
-            if place == 1 && sender.sent.payload_bytes == 0 {
-                continue;
-            }
-            let sent = &sender.sent;
-            let number = if place == 0 {
-                connection.number.to_string()
-            } else {
-                String::new()
-            };
-            // Nothing is known of an end that was not captured.
-            let of_receiver = |count: u64| match receiver.sent.captured_packets {
-                0 => ABSENT.to_string(),
-                _ => count.to_string(),
-            };
-            let stalls = connection
-                .duration_ns
-                .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
-            let (from, to) = (&sender.address, &receiver.address);
-            let ends = format!("{from} > {to}: {}", policy(&receiver.ack_policy));
-            wrapped(&mut out, &format!("{number:<3}"), 5, &ends);
-            out += &numbers([
-                &format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
-                &sent.data_wire_segments.to_string(),
-                &decimal(sender.wire_segments_per_packet.mean),
-                &of_receiver(receiver.sent.pure_acks),
-                &decimal(receiver.captured_wire_segments_per_pure_ack_sent),
-                &of_receiver(receiver.stretch_acks),
-                &sent.tail_splits.to_string(),
-                &sent.retransmitted_packets.to_string(),
-                &stalls.unwrap_or_else(|| ABSENT.to_string()),
-            ]);
+        let number = connection.number.to_string();
+        table.row(direction(&number, connection, client, server));
+        if server.sent.payload_bytes > 0 {
+            table.row(direction("", connection, server, client));
         }
     }
-    out
+    table.text(0, WIDTH)
 }
 
-/// Columns of the second line, with widths: sent data, then the receiver's ACKs, then
-/// retransmissions and stalls.
-const COLUMNS: [(&str, usize); 9] = [
-    ("KiB", 10),
-    ("wire segs", 10),
-    ("per packet", 10),
-    ("pure ACKs", 9),
-    ("segs/ACK", 8),
-    ("stretch", 7),
-    ("tails", 7),
-    ("resent", 7),
-    ("stalls ms", 9),
-];
-
-const ABSENT: &str = "–";
+/// Cells of one direction.
+fn direction(
+    number: &str,
+    connection: &ConnectionReport,
+    sender: &EndReport,
+    receiver: &EndReport,
+) -> Vec<String> {
+    let (from, to) = (&sender.address, &receiver.address);
+    let ends = format!("{from} > {to}: {}", policy(&receiver.ack_policy));
+    // Nothing is known of an end that was not captured.
+    let of_receiver = |count: u64| match receiver.sent.captured_packets {
+        0 => ABSENT.to_string(),
+        _ => count.to_string(),
+    };
+    let sent = &sender.sent;
+    let stalls = connection
+        .duration_ns
+        .map(|_| format!("{:.1}", sent.delayed_ack_stall_ns as f64 / 1e6));
+    vec![
+        wrap_after(&format!("{number:<3}"), &ends, WIDTH, "     "),
+        format!("{:.1}", sent.payload_bytes as f64 / 1024.0),
+        sent.data_wire_segments.to_string(),
+        decimal(sender.wire_segments_per_packet.mean),
+        of_receiver(receiver.sent.pure_acks),
+        decimal(receiver.captured_wire_segments_per_pure_ack_sent),
+        of_receiver(receiver.stretch_acks),
+        sent.tail_splits.to_string(),
+        sent.retransmitted_packets.to_string(),
+        stalls.unwrap_or_else(|| ABSENT.to_string()),
+    ]
+}
 
 fn decimal(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_string(), |value| {

@@ -66,27 +66,33 @@ fn everywhere(kinds: &'static [&'static str]) -> Expected {
 /// Name, play, and findings that may come first.
 type Scene = (&'static str, Play, Expected);
 
-fn plays() -> Vec<Scene> {
-    let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
-    let download = |bytes| {
-        [
-            vec![Op::Send(200), Op::Receive(bytes)],
-            vec![Op::Receive(200), Op::Send(bytes)],
-        ]
-    };
-    let slowly = |bytes, chunk, every| Op::SendSlowly {
-        bytes,
-        chunk,
-        every: millis(every),
-    };
-    let reads = |bytes, chunk, every| Op::ReceiveSlowly {
-        bytes,
-        chunk,
-        every: millis(every),
-    };
-    let mut plays = Vec::new();
-    let mut add = |name, play: Play, expected| plays.push((name, play, expected));
+fn upload(bytes: usize) -> [Vec<Op>; 2] {
+    [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]]
+}
 
+fn download(bytes: usize) -> [Vec<Op>; 2] {
+    [
+        vec![Op::Send(200), Op::Receive(bytes)],
+        vec![Op::Receive(200), Op::Send(bytes)],
+    ]
+}
+
+fn plays() -> Vec<Scene> {
+    let all = [
+        clean(),
+        slow_applications(),
+        receivers(),
+        losses(),
+        senders(),
+        paths::scenes(),
+        applications::scenes(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn clean() -> Vec<Scene> {
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     add(
         "clean upload",
         Play::new(path(500, 1000), upload(8 * MB)).send_buffer(160_000),
@@ -109,7 +115,17 @@ fn plays() -> Vec<Scene> {
         Play::new(path(60_000, 100), far),
         everywhere(&["round_trips"]),
     );
+    scenes
+}
 
+fn slow_applications() -> Vec<Scene> {
+    let slowly = |bytes, chunk, every| Op::SendSlowly {
+        bytes,
+        chunk,
+        every: millis(every),
+    };
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let server: &[&str] = &["server_application"];
     let slow = exchanges(10, &[Op::Wait(millis(400))], Op::Send(20_000), None);
     add(
@@ -142,7 +158,17 @@ fn plays() -> Vec<Scene> {
         Play::new(path(5000, 100), produces),
         everywhere(client),
     );
+    scenes
+}
 
+fn receivers() -> Vec<Scene> {
+    let reads = |bytes, chunk, every| Op::ReceiveSlowly {
+        bytes,
+        chunk,
+        every: millis(every),
+    };
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let receiver: &[&str] = &["receiver_window"];
     let slow_server = [vec![Op::Send(2 * MB)], vec![reads(2 * MB, 8192, 20)]];
     add(
@@ -170,7 +196,12 @@ fn plays() -> Vec<Scene> {
         Play::new(path(2000, 200), busy).fixed_buffers(131_072),
         everywhere(receiver),
     );
+    scenes
+}
 
+fn losses() -> Vec<Scene> {
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let loss: &[&str] = &["loss"];
     let lossy = |loss| Impairment {
         loss,
@@ -208,7 +239,12 @@ fn plays() -> Vec<Scene> {
         ),
         everywhere(loss),
     );
+    scenes
+}
 
+fn senders() -> Vec<Scene> {
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let mut nagle = [Vec::new(), Vec::new()];
     for _ in 0..20 {
         nagle[0].extend([
@@ -273,9 +309,7 @@ fn plays() -> Vec<Scene> {
         exchanges(6, &[], Op::Send(120_000), None),
     );
     add("short answers on a long path", short, everywhere(WINDOW));
-    plays.extend(paths::scenes());
-    plays.extend(applications::scenes());
-    plays
+    scenes
 }
 
 #[test]

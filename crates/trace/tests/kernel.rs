@@ -82,11 +82,7 @@ const LOSS: &[&str] = &["loss"];
 const QUEUEING: &[&str] = &["queueing"];
 const DELAYED_ACK: &[&str] = &["delayed_ack_stalls"];
 
-#[test]
-fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
-    if !can_make_namespaces() {
-        return;
-    }
+fn scenes() -> [Scene; 12] {
     let plain = Buffers::default();
     let upload = |bytes| [vec![Op::Send(bytes)], vec![Op::Receive(bytes)]];
     let mut nagle = [Vec::new(), Vec::new()];
@@ -95,7 +91,7 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
         nagle[0].extend([Op::Send(100), Op::Send(100), Op::Receive(100)]);
         nagle[1].extend([Op::Receive(200), Op::Send(100)]);
     }
-    let scenes: [Scene; 12] = [
+    [
         (
             "clean upload",
             path(10, 200),
@@ -187,9 +183,16 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
             true,
             DELAYED_ACK,
         ),
-    ];
+    ]
+}
+
+#[test]
+fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
+    if !can_make_namespaces() {
+        return;
+    }
     let mut told = Told::default();
-    for (name, path, buffers, programs, nagle, expected) in scenes {
+    for (name, path, buffers, programs, nagle, expected) in scenes() {
         let sockets = Sockets {
             buffers,
             programs: &programs,

@@ -31,6 +31,7 @@ mod printable;
 mod quantity;
 mod reading;
 mod source;
+pub mod table;
 
 pub use by_connection::{ByConnection, Spread};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};

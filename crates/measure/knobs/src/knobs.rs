@@ -2,12 +2,13 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
-    WindowGrowth, WorkloadKind,
+    Carrier, Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
+    WorkloadKind,
 };
 use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
 use crate::program::{Operation, Program};
+use crate::relay_mode::KNOB_WORDS;
 use crate::row::{
     AppliesTo, CheckedEnds, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
     UserSupport, ValueKind, bed, is, is_not, link, requires, tcp, wire, workload,
@@ -350,9 +351,9 @@ pub const KNOBS: &[Knob] = &[
         .needs(&[Need::any_of(&[is("topology", &["star"])])]),
     bed(
         "relay_mode",
-        ValueKind::Choice(RelayMode::WORDS),
+        ValueKind::Choice(&KNOB_WORDS),
         "forward",
-        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`; `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay --mode` does by the same word (docs/relay.md); `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
     )
     .needs(&[Need::any_of(&[is("topology", &["chain"])])]),
     bed("ip", ValueKind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),

@@ -10,12 +10,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ack_policies::AckKind;
-use crate::choices::{Carrier, RelayMode};
+use crate::choices::Carrier;
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
+use crate::relay_mode::RelayMode;
 use crate::row::{
     AppliesTo, CheckedEnds, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
     UserSupport, ValueKind, WIRES,
@@ -252,10 +253,15 @@ impl Knobs {
         })
     }
 
+    /// Mode of the relay in the middle of a chain. `None`: the host there forwards packets.
+    pub fn relay_mode(&self) -> Option<RelayMode> {
+        RelayMode::from_word(&self.word("relay_mode")?)
+    }
+
     /// True if this host uses our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
         match host {
-            HostName::RELAY => self.word("relay_mode").as_deref() == Some(RelayMode::User.word()),
+            HostName::RELAY => self.relay_mode() == Some(RelayMode::User),
             _ => self.value_at(host, "stack") == Some(Value::Word("user".to_string())),
         }
     }

@@ -1,10 +1,12 @@
 //! `[[statement]]`: a statement of a publication, in our words. The `[[conclusion]]`s that name it
 //! test it.
 
+use serde::Serialize;
+
 use crate::parse::{Section, StudyError, any};
 
 /// Published statement that the study's conclusions test.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Statement {
     /// Id by which conclusions name it.
     pub id: String,

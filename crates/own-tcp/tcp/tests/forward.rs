@@ -157,6 +157,23 @@ fn connect(endpoint: &mut Endpoint, local: &str, remote: &str, now: Instant) -> 
         .unwrap()
 }
 
+/// Connections of an exchange, as far as they are open.
+struct Exchange {
+    client: Speaker,
+    server: Option<Speaker>,
+    /// Connections of the relay: from the client, and to the server.
+    pair: Option<[ConnId; 2]>,
+    /// True if the client aborted.
+    broken: bool,
+}
+
+impl Exchange {
+    fn is_over(&self) -> bool {
+        let has_ended = |speaker: &Speaker| speaker.ended.is_some();
+        self.server.as_ref().is_some_and(has_ended) && (has_ended(&self.client) || self.broken)
+    }
+}
+
 impl Relayed {
     fn exchange(&mut self, scene: &Scene) -> [Speaker; 2] {
         let id = connect(
@@ -165,105 +182,125 @@ impl Relayed {
             "10.0.0.2:80",
             self.now,
         );
-        let mut client = Speaker::new(id, scene.bytes[0]);
-        let mut server: Option<Speaker> = None;
-        let mut pair: Option<[ConnId; 2]> = None;
-        let mut broken = false;
+        let mut exchange = Exchange {
+            client: Speaker::new(id, scene.bytes[0]),
+            server: None,
+            pair: None,
+            broken: false,
+        };
         loop {
-            if pair.is_none() {
-                pair = self.relay.endpoint.accept(80).map(|from| {
-                    let to = connect(
-                        &mut self.relay.endpoint,
-                        "10.0.1.1:0",
-                        "10.0.1.2:80",
-                        self.now,
-                    );
-                    [from, to]
-                });
-            }
-            if server.is_none() {
-                let accepted = self.server.endpoint.accept(80);
-                server = accepted.map(|id| Speaker::new(id, scene.bytes[1]));
-            }
-            let (now, reads) = (self.now, scene.reads);
-            let is_time = scene.breaks_off_at.is_some_and(|at| client.written >= at);
-            let breaks_off = is_time && server.is_some();
-            let endpoint = &mut self.client.endpoint;
-            if breaks_off && !broken {
-                broken = true;
-                endpoint.apply(client.id, Connection::abort);
-                endpoint.release(client.id, now);
-            } else {
-                let id = client.id;
-                endpoint.apply(id, |connection| {
-                    client.turn(connection, 0, BACK, reads, now)
-                });
-            }
-            if let Some(server) = &mut server {
-                let id = server.id;
-                let endpoint = &mut self.server.endpoint;
-                endpoint.apply(id, |connection| {
-                    server.turn(connection, BACK, 0, reads, now)
-                });
-            }
-            if let Some([a, b]) = pair {
+            self.accept(&mut exchange, scene);
+            self.turn(&mut exchange, scene);
+            if let Some([a, b]) = exchange.pair {
                 self.forward(a, b, scene);
                 self.forward(b, a, scene);
             }
-            for _ in 0..2 {
-                self.client.transmit(self.now);
-                self.relay.transmit(self.now);
-                self.server.transmit(self.now);
-            }
-            let any = self.client.receive(self.now)
-                | self.relay.receive(self.now)
-                | self.server.receive(self.now);
-            let more = |speaker: &Speaker, host: &Host<Bad>| {
-                let connection = host.endpoint.connection(speaker.id);
-                connection.is_some_and(|connection| connection.readable() > 0)
-            };
-            let busy = any
-                || more(&client, &self.client)
-                || server
-                    .as_ref()
-                    .is_some_and(|server| more(server, &self.server));
-            if busy {
+            if self.carry() || self.has_unread(&exchange) {
                 continue;
             }
-            let is_over = server.as_ref().is_some_and(|server| server.ended.is_some())
-                && (client.ended.is_some() || broken);
-            if is_over {
+            if exchange.is_over() {
                 self.acks = self.relay.endpoint.counters().pure_acks_sent;
-                return [client, server.expect("it has ended")];
+                return [exchange.client, exchange.server.expect("it has ended")];
             }
-            let hosts = [
-                self.client.next_event(),
-                self.relay.next_event(),
-                self.server.next_event(),
-            ];
-            let next = hosts.into_iter().flatten().min();
-            let next = next.unwrap_or_else(|| {
-                let state =
-                    |host: &Endpoint, id| host.connection(id).map(|one| (one.state(), one.ended()));
-                let relay = pair.map(|pair| pair.map(|id| state(&self.relay.endpoint, id)));
-                let server = server
-                    .as_ref()
-                    .map(|one| (state(&self.server.endpoint, one.id), one.ended));
-                let client = (state(&self.client.endpoint, client.id), client.ended);
-                panic!("nothing will ever happen again: {client:?}, {relay:?}, {server:?}")
-            });
-            self.now = self.now.max(next);
-            assert!(
-                self.now < ms(100_000_000),
-                "it stalls at {} of {}",
-                client.written,
-                client.to_write
-            );
-            for host in [&mut self.client, &mut self.server] {
-                host.endpoint.on_timeout(self.now);
-            }
-            self.relay.endpoint.on_timeout(self.now);
+            self.wait(&exchange);
         }
+    }
+
+    /// Accepts what waits at the relay and the server.
+    fn accept(&mut self, exchange: &mut Exchange, scene: &Scene) {
+        if exchange.pair.is_none() {
+            exchange.pair = self.relay.endpoint.accept(80).map(|from| {
+                let to = connect(
+                    &mut self.relay.endpoint,
+                    "10.0.1.1:0",
+                    "10.0.1.2:80",
+                    self.now,
+                );
+                [from, to]
+            });
+        }
+        if exchange.server.is_none() {
+            let accepted = self.server.endpoint.accept(80);
+            exchange.server = accepted.map(|id| Speaker::new(id, scene.bytes[1]));
+        }
+    }
+
+    /// Lets both ends write and read, or the client abort.
+    fn turn(&mut self, exchange: &mut Exchange, scene: &Scene) {
+        let (now, reads) = (self.now, scene.reads);
+        let client = &mut exchange.client;
+        let is_time = scene.breaks_off_at.is_some_and(|at| client.written >= at);
+        let endpoint = &mut self.client.endpoint;
+        let id = client.id;
+        if is_time && exchange.server.is_some() && !exchange.broken {
+            exchange.broken = true;
+            endpoint.apply(id, Connection::abort);
+            endpoint.release(id, now);
+        } else {
+            endpoint.apply(id, |connection| {
+                client.turn(connection, 0, BACK, reads, now)
+            });
+        }
+        if let Some(server) = &mut exchange.server {
+            let id = server.id;
+            let endpoint = &mut self.server.endpoint;
+            endpoint.apply(id, |connection| {
+                server.turn(connection, BACK, 0, reads, now)
+            });
+        }
+    }
+
+    /// Carries packets between the hosts. True if any arrived.
+    fn carry(&mut self) -> bool {
+        for _ in 0..2 {
+            self.client.transmit(self.now);
+            self.relay.transmit(self.now);
+            self.server.transmit(self.now);
+        }
+        self.client.receive(self.now) | self.relay.receive(self.now) | self.server.receive(self.now)
+    }
+
+    fn has_unread(&self, exchange: &Exchange) -> bool {
+        let unread = |speaker: &Speaker, host: &Host<Bad>| {
+            let connection = host.endpoint.connection(speaker.id);
+            connection.is_some_and(|connection| connection.readable() > 0)
+        };
+        let server = exchange.server.as_ref();
+        unread(&exchange.client, &self.client)
+            || server.is_some_and(|server| unread(server, &self.server))
+    }
+
+    /// Advances the time to the next event, and lets timers expire.
+    fn wait(&mut self, exchange: &Exchange) {
+        let client = &exchange.client;
+        let hosts = [
+            self.client.next_event(),
+            self.relay.next_event(),
+            self.server.next_event(),
+        ];
+        let next = hosts.into_iter().flatten().min();
+        let next = next.unwrap_or_else(|| {
+            let state =
+                |host: &Endpoint, id| host.connection(id).map(|one| (one.state(), one.ended()));
+            let relay = exchange
+                .pair
+                .map(|pair| pair.map(|id| state(&self.relay.endpoint, id)));
+            let server = exchange.server.as_ref();
+            let server = server.map(|one| (state(&self.server.endpoint, one.id), one.ended));
+            let client = (state(&self.client.endpoint, client.id), client.ended);
+            panic!("nothing will ever happen again: {client:?}, {relay:?}, {server:?}")
+        });
+        self.now = self.now.max(next);
+        assert!(
+            self.now < ms(100_000_000),
+            "it stalls at {} of {}",
+            client.written,
+            client.to_write
+        );
+        for host in [&mut self.client, &mut self.server] {
+            host.endpoint.on_timeout(self.now);
+        }
+        self.relay.endpoint.on_timeout(self.now);
     }
 
     /// Forwards as a relay does, until no more can be moved.

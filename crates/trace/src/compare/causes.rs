@@ -1,9 +1,8 @@
 //! Comparison of two captures, before and after a change: time and packets for each MiB of payload,
 //! cause by cause.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
+use tcpcost_counts::table::{ABSENT, Table, WIDTH};
 
 use crate::report::Report;
 use crate::text::wrapped;
@@ -96,31 +95,27 @@ impl Causes {
             wrapped(&mut out, "", 2, &format!("{file}: {headline}"));
         }
         let number = |value: Option<f64>, scale: f64| {
-            value.map_or("–".to_string(), |value| format!("{:.3}", value / scale))
+            value.map_or(ABSENT.to_string(), |value| format!("{:.3}", value / scale))
         };
         for (title, rows, scale) in [
             ("ms for each MiB of payload", &self.time, 1e6),
             ("for each MiB of payload", &self.packets, 1.0),
         ] {
-            let _ = writeln!(
-                out,
-                "\n{title:<40}{:>14}{:>14}{:>14}",
-                "before", "after", "difference"
-            );
+            let mut table = Table::new(&[title, "before", "after", "difference"]);
             for row in rows {
                 let cause = row
                     .cause
                     .trim_end_matches("_per_mib")
                     .trim_end_matches("_ns");
-                let _ = writeln!(
-                    out,
-                    "{:<40}{:>14}{:>14}{:>+14.3}",
+                table.row(vec![
                     cause.replace('_', " "),
                     number(row.before, scale),
                     number(row.after, scale),
-                    row.difference() / scale
-                );
+                    format!("{:+.3}", row.difference() / scale),
+                ]);
             }
+            out += "\n";
+            out += &table.text(0, WIDTH);
         }
         out
     }

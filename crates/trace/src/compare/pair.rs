@@ -174,47 +174,9 @@ impl Pair {
                     "  the second clock is {ms:+.3} ms from the first, if both ways take equally long"
                 );
             }
-            for (from, direction) in connection.directions.iter().enumerate() {
-                if direction.packets_first + direction.pure_acks[0] == 0 {
-                    continue;
-                }
-                let [first, second] = direction.pure_acks;
-                let (end, file) = (&connection.ends[from], &self.files[direction.first]);
-                if direction.bytes_first > 0 {
-                    let lost = direction.bytes_lost as f64 / direction.bytes_first as f64 * 100.0;
-                    let sent = format!(
-                        "{end}: {lost:.2} % of its data were lost between, {} of {} bytes; {} packets in {file}, then {}",
-                        direction.bytes_lost,
-                        direction.bytes_first,
-                        direction.packets_first,
-                        direction.packets_second,
-                    );
-                    wrapped(&mut out, "  ", 4, &sent);
-                    let _ = writeln!(out, "    pure ACKs: {first}, then {second}");
-                    if direction.not_followed > 0 {
-                        let _ = writeln!(
-                            out,
-                            "    {} packets were not followed: too many hold the same bytes, so losses are estimates",
-                            direction.not_followed
-                        );
-                    }
-                } else {
-                    let _ = writeln!(out, "  {end}: pure ACKs alone, {first}, then {second}");
-                }
-                let delay = &direction.delay_above_min_us;
-                if let (Some(p50), Some(p99), Some(max)) = (delay.p50, delay.p99, delay.max) {
-                    let _ = writeln!(
-                        out,
-                        "    delay above the shortest: median {p50} µs, p99 {p99}, most {max} ({} packets)",
-                        delay.n
-                    );
-                }
-                if let Some(frame) = direction.frames_lost.first() {
-                    let _ = writeln!(
-                        out,
-                        "    first lost: tshark -r {} -Y frame.number=={frame}",
-                        self.files[direction.first]
-                    );
+            for (end, direction) in connection.ends.iter().zip(&connection.directions) {
+                if direction.packets_first + direction.pure_acks[0] > 0 {
+                    direction.write(&mut out, end, &self.files[direction.first]);
                 }
             }
             for changed in &connection.changed {
@@ -222,6 +184,46 @@ impl Pair {
             }
         }
         out
+    }
+}
+
+impl PairedDirection {
+    /// Appends what `end` sent: losses and delays between the two places. `file`: the capture that
+    /// the packets passed first.
+    fn write(&self, out: &mut String, end: &str, file: &str) {
+        let [first, second] = self.pure_acks;
+        if self.bytes_first == 0 {
+            let _ = writeln!(out, "  {end}: pure ACKs alone, {first}, then {second}");
+        } else {
+            let lost = self.bytes_lost as f64 / self.bytes_first as f64 * 100.0;
+            let sent = format!(
+                "{end}: {lost:.2} % of its data were lost between, {} of {} bytes; {} packets in {file}, then {}",
+                self.bytes_lost, self.bytes_first, self.packets_first, self.packets_second,
+            );
+            wrapped(out, "  ", 4, &sent);
+            let _ = writeln!(out, "    pure ACKs: {first}, then {second}");
+            if self.not_followed > 0 {
+                let _ = writeln!(
+                    out,
+                    "    {} packets were not followed: too many hold the same bytes, so losses are estimates",
+                    self.not_followed
+                );
+            }
+        }
+        let delay = &self.delay_above_min_us;
+        if let (Some(p50), Some(p99), Some(max)) = (delay.p50, delay.p99, delay.max) {
+            let _ = writeln!(
+                out,
+                "    delay above the shortest: median {p50} µs, p99 {p99}, most {max} ({} packets)",
+                delay.n
+            );
+        }
+        if let Some(frame) = self.frames_lost.first() {
+            let _ = writeln!(
+                out,
+                "    first lost: tshark -r {file} -Y frame.number=={frame}"
+            );
+        }
     }
 }
 

@@ -33,11 +33,11 @@ impl Connection {
         let syns = self.directions.each_ref().map(|direction| direction.syn);
         let told = match syns.map(|syn| syn.and_then(|syn| syn.mss)) {
             // If the options of the SYNs differ, payload sizes decide, too.
-            [Some(client), Some(server)] => client == server || held.data >= HELD_DATA / 4,
+            [Some(client), Some(server)] => client == server || held.data >= HELD_DATA_FEW,
             _ => false,
         };
         let after_syn = !segment.any(flag::SYN);
-        let sure = held.data == HELD_DATA / 4 && {
+        let sure = held.data == HELD_DATA_FEW && {
             let sizes = held.segments.iter().map(|segment| segment.payload);
             let headers = header_bytes(self.ipv6, self.timestamps);
             is_of_ethernet(&sizes.collect::<Vec<_>>(), headers)
@@ -55,66 +55,76 @@ impl Connection {
     /// Decides the MSS and analyses the packets that were held.
     pub(super) fn release<W: Watch>(&mut self, watch: &mut W) {
         let Some(held) = self.held.take() else { return };
-        let syns = self.directions.each_ref().map(|direction| direction.syn);
-        if let [Some(a), Some(b)] = syns {
-            self.timestamps = a.timestamps && b.timestamps;
-            // RFC 7323: windows are scaled only if both SYNs have the option.
-            let scales = a.window_scale.zip(b.window_scale);
-            self.directions[0].window_shift = Some(scales.map_or(0, |scales| scales.0));
-            self.directions[1].window_shift = Some(scales.map_or(0, |scales| scales.1));
-        }
-        let headers = header_bytes(self.ipv6, self.timestamps);
-        let sizes = |end: usize| -> Vec<u32> {
-            let of_end =
-                |segment: &&Segment| segment.payload > 0 && self.end_of(&segment.source) == end;
-            held.segments
-                .iter()
-                .filter(of_end)
-                .map(|segment| segment.payload)
-                .collect()
-        };
-        let sizes = [sizes(0), sizes(1)];
-        let given = self.settings.mss.map(|bytes| Mss {
-            bytes: bytes.max(1),
-            source: MssSource::Given,
-        });
-        // An end's segments are limited by the other end's MSS option, less the option bytes that
-        // the sender itself uses.
-        let option_bytes = [0, 1].map(|end| {
-            let used = held.segments.iter().find(|segment| {
-                !segment.any(flag::SYN | flag::RST) && self.end_of(&segment.source) == end
-            });
-            let timestamps = used.map_or(self.timestamps, |segment| {
-                segment.options.timestamps.is_some() || !segment.options.complete && self.timestamps
-            });
-            if timestamps { 12 } else { 0 }
-        });
-        let told = [0, 1].map(|end| {
-            let option = |of: usize| {
-                let mss = u32::from(syns[of]?.mss?);
-                (mss > option_bytes[end] + 8).then(|| mss - option_bytes[end])
-            };
-            by_syns(option(1 - end), option(end), &sizes[end])
-        });
-        let by_size = [infer(&sizes[0], headers), infer(&sizes[1], headers)];
-        for end in [0, 1] {
-            // A direction of small messages shows no MSS; the other direction may.
-            let own = by_size[end].filter(|mss| mss.bytes >= 500);
-            let other = by_size[1 - end].filter(|mss| mss.bytes >= 500);
-            self.directions[end].mss = given
-                .or(told[end])
-                .or(own)
-                .or(other)
-                .unwrap_or_else(|| assume(headers, self.loopback));
-        }
+        self.read_both_syns();
+        self.decide_mss(&held);
         let doubled = is_doubled(&held.segments);
         for direction in &mut self.directions {
             direction.copies.doubled = doubled;
         }
         for segment in &held.segments {
             let from = self.end_of(&segment.source);
-            self.take(segment, from, watch);
+            self.analyse(segment, from, watch);
         }
+    }
+
+    /// Enables what both SYNs allow: timestamps and window scales.
+    fn read_both_syns(&mut self) {
+        let [Some(a), Some(b)] = self.directions.each_ref().map(|direction| direction.syn) else {
+            return;
+        };
+        self.timestamps = a.timestamps && b.timestamps;
+        // RFC 7323: windows are scaled only if both SYNs have the option.
+        let scales = a.window_scale.zip(b.window_scale);
+        self.directions[0].window_shift = Some(scales.map_or(0, |scales| scales.0));
+        self.directions[1].window_shift = Some(scales.map_or(0, |scales| scales.1));
+    }
+
+    /// Sets the MSS of both directions: as given, by the SYNs, by payload sizes, or assumed.
+    fn decide_mss(&mut self, held: &Held) {
+        let headers = header_bytes(self.ipv6, self.timestamps);
+        let given = self.settings.mss.map(|bytes| Mss {
+            bytes: bytes.max(1),
+            source: MssSource::Given,
+        });
+        let sizes = [0, 1].map(|end| self.payload_sizes(held, end));
+        let by_size = [infer(&sizes[0], headers), infer(&sizes[1], headers)];
+        for end in [0, 1] {
+            let by_syns = self.mss_by_syns(held, end, &sizes[end]);
+            // A direction of small messages shows no MSS; the other direction may.
+            let is_large = |mss: &Mss| mss.bytes >= LEAST_INFERRED;
+            let by_size = by_size[end]
+                .filter(is_large)
+                .or(by_size[1 - end].filter(is_large));
+            self.directions[end].mss = given
+                .or(by_syns)
+                .or(by_size)
+                .unwrap_or_else(|| assume(headers, self.loopback));
+        }
+    }
+
+    /// Payload sizes of the held data packets that `end` sent.
+    fn payload_sizes(&self, held: &Held, end: usize) -> Vec<u32> {
+        let has_data =
+            |segment: &&Segment| segment.payload > 0 && self.end_of(&segment.source) == end;
+        let data = held.segments.iter().filter(has_data);
+        data.map(|segment| segment.payload).collect()
+    }
+
+    /// MSS of the data that `end` sends, by the options of the SYNs. An end's segments are limited
+    /// by the other end's MSS option, less the option bytes that the sender itself uses.
+    fn mss_by_syns(&self, held: &Held, end: usize, sizes: &[u32]) -> Option<Mss> {
+        let used = held.segments.iter().find(|segment| {
+            !segment.any(flag::SYN | flag::RST) && self.end_of(&segment.source) == end
+        });
+        let timestamps = used.map_or(self.timestamps, |segment| {
+            segment.options.timestamps.is_some() || !segment.options.complete && self.timestamps
+        });
+        let option_bytes = if timestamps { TIMESTAMP_BYTES } else { 0 };
+        let option = |of: usize| {
+            let mss = u32::from(self.directions[of].syn?.mss?);
+            (mss > option_bytes + 8).then(|| mss - option_bytes)
+        };
+        by_syns(option(1 - end), option(end), sizes)
     }
 }
 
@@ -156,10 +166,17 @@ fn is_doubled(held: &[Segment]) -> bool {
 
 fn header_bytes(ipv6: bool, timestamps: bool) -> u32 {
     let ip_and_tcp = if ipv6 { 60 } else { 40 };
-    ip_and_tcp + if timestamps { 12 } else { 0 }
+    ip_and_tcp + if timestamps { TIMESTAMP_BYTES } else { 0 }
 }
 
-/// Limits of what is held for each connection: data packets for inferring an MSS (a quarter of them
-/// if their sizes are Ethernet's), and packets of any kind (8 KiB).
+/// Bytes that timestamps take in each segment, padding included (RFC 7323 appendix A).
+const TIMESTAMP_BYTES: u32 = 12;
+
+/// Smallest MSS that payload sizes show, bytes. Smaller sizes are those of messages.
+const LEAST_INFERRED: u32 = 500;
+
+/// Limits of what is held for each connection: data packets for inferring an MSS, fewer if their
+/// sizes are Ethernet's or the SYNs have MSS options, and packets of any kind (8 KiB).
 const HELD_DATA: usize = 32;
+const HELD_DATA_FEW: usize = HELD_DATA / 4;
 const HELD_MOST: usize = 64;

@@ -4,20 +4,21 @@ mod burst;
 mod held;
 mod pace;
 mod stall;
+mod steps;
 mod time;
 mod view;
 
 use serde::Serialize;
 
-use self::burst::{Burst, Kind};
+use self::burst::Burst;
 use self::held::Held;
 use self::stall::Pending;
-use self::time::{Ending, Time};
+use self::time::Time;
 use crate::counts::DirectionCounts;
-use crate::direction::{Acking, Data, Direction, Limit, is_dsack};
+use crate::direction::Direction;
 use crate::segment::{Endpoint, Host, Segment, flag};
 use crate::tunnels::Tunnel;
-use crate::watch::{AckEvent, PacketEvent, Watch};
+use crate::watch::Watch;
 
 /// Start of a connection, as far as the capture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -281,7 +282,7 @@ impl Connection {
         if self.held.is_some() {
             self.hold(segment, from, watch);
         } else {
-            self.take(segment, from, watch);
+            self.analyse(segment, from, watch);
         }
     }
 
@@ -290,236 +291,6 @@ impl Connection {
         self.release(watch);
         self.end_burst(watch);
         self.end_span();
-    }
-
-    /// Analyses a segment after the MSS is known.
-    fn take<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
-        // `from` is 0 or 1; the mask tells the compiler, so that indexing needs no bounds checks.
-        let from = from & 1;
-        let at_ns = segment.at_ns.unwrap_or(self.now_ns);
-        let (here, there) = sides(&mut self.directions, from);
-        let seq = here.sequence(segment.seq);
-        let ack = there.acknowledged_by(segment);
-        let control = u64::from(segment.any(flag::SYN)) + u64::from(segment.any(flag::FIN));
-        // Data without a sequence number have no known place.
-        let length = match segment.seq {
-            Some(_) => u64::from(segment.payload) + control,
-            None => 0,
-        };
-        let nothing_new = here.brings_nothing_new(seq, length, ack.unwrap_or(0), there.una);
-        if self.is_second_view(segment, from, nothing_new) {
-            self.directions[from].sent.captured_twice += 1;
-            return;
-        }
-        let (here, _) = sides(&mut self.directions, from);
-        if nothing_new && here.is_copy(segment, seq, length, at_ns) {
-            here.sent.captured_twice += 1;
-            return;
-        }
-        if length == 0 && (segment.options.sack_blocks > 0 || here.copies.doubled) {
-            here.remember_ack(segment);
-        }
-        let silence_ns = self.pass(segment.at_ns, at_ns);
-        let follows = self.follows(from, silence_ns);
-        let directly = follows && self.burst.data;
-
-        // Kind and size of the packet.
-        let (here, _) = sides(&mut self.directions, from);
-        let payload = segment.payload;
-        if payload > here.mss.bytes && !segment.any(flag::PSH) {
-            here.on_oversized(payload);
-        }
-        let mss = here.mss.bytes;
-        let wire_segments = match payload {
-            0 => 0,
-            payload if payload <= mss => 1,
-            payload => payload.div_ceil(mss),
-        };
-        here.on_packet(segment, wire_segments);
-        here.copies
-            .on_taken(segment.ip_id, wire_segments, seq, length, at_ns);
-        let mut tail_split = false;
-        if payload > 0 {
-            tail_split = here.on_tail(seq, payload, segment.any(flag::PSH), directly);
-        }
-        if segment.any(flag::SYN | flag::FIN | flag::RST) {
-            self.on_control(segment, from);
-        }
-        let mut outcome = Data::New;
-        let (here, there) = sides(&mut self.directions, from);
-        let nxt_before = here.nxt;
-        if length > 0 && !segment.any(flag::RST) {
-            outcome = here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns);
-        }
-
-        // Data that it acknowledges, and the window that it offers.
-        let pure = segment.is_pure_ack();
-        let one_outstanding = there.has_one_segment_outstanding();
-        let window_changed = here.on_window(segment);
-        let duplicates = here.sent.duplicate_acks;
-        let mut coverage = None;
-        if let Some(ack) = ack.filter(|_| !segment.any(flag::RST)) {
-            let acking = Acking {
-                seq,
-                ack,
-                at_ns,
-                silence_ns,
-                timed: self.clock,
-                window_changed,
-                new: length > 0 && outcome == Data::New,
-            };
-            coverage = here.on_ack(there, segment, acking);
-            if from == 0 && coverage.is_some_and(|coverage| coverage.of_syn) {
-                let since_first = segment.at_ns.zip(self.first_ns);
-                let handshake_ns = since_first.map(|(at, first)| at.saturating_sub(first));
-                self.handshake_ns = self.handshake_ns.or(handshake_ns);
-            }
-        }
-
-        // Check whether an end waited for this packet.
-        let gained = coverage.is_some();
-        // Without SACK only a duplicate ACK shows a gap.
-        let is_duplicate = here.sent.duplicate_acks > duplicates && here.sent.sack_segments == 0;
-        let tells_of_gap = segment.options.sack_blocks > 0 && !is_dsack(segment) || is_duplicate;
-        if tells_of_gap {
-            there.told_of_gap_ns = self.now_ns;
-        }
-        if tells_of_gap || (gained && self.time.is_recovering()) {
-            self.on_recovery(from, tells_of_gap);
-        }
-        let (_, there) = sides(&mut self.directions, from);
-        let alone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
-        let mut stalled_ns = None;
-        if let Some(stall) = self.stall {
-            self.stall = None;
-            let rtt_ns = self.directions[1 - stall.from].rtt.min_ns.unwrap_or(0);
-            if stall.ends_with(from, payload, self.now_ns, rtt_ns) {
-                stall.count(&mut self.directions[from]);
-                stalled_ns = Some(stall.lost_ns);
-                watch.on_stall(self.place, &stall.event());
-            } else if payload == 0 && from != stall.from {
-                self.stall = Some(stall);
-            }
-        }
-        let (_, there) = sides(&mut self.directions, from);
-        if alone && self.last_from == Some(1 - from) {
-            let since_ns = self.last_data_ns;
-            self.stall =
-                Pending::of(1 - from, since_ns, self.now_ns, there, segment.frame).or(self.stall);
-        }
-
-        if (length > 0 && !matches!(outcome, Data::Doubtful)) || segment.any(flag::RST) {
-            self.on_span_end(Ending {
-                from,
-                nxt_before,
-                seq,
-                end: seq + length,
-                outcome,
-                is_syn: segment.any(flag::SYN),
-                is_reset: segment.any(flag::RST),
-                ran_out: segment.any(flag::PSH) && !payload.is_multiple_of(mss),
-                is_message: segment.any(flag::PSH) && payload <= mss,
-                stalled_ns,
-            });
-        }
-
-        // Limits that now keep each end from sending.
-        let (here, there) = sides(&mut self.directions, from);
-        let windows_known = [here.window_shift.is_some(), there.window_shift.is_some()];
-        here.limit = here.limit_now(windows_known[1], there.window_closed());
-        there.limit = there.limit_now(windows_known[0], here.window_closed());
-        if here.reset || there.reset {
-            (here.limit, there.limit) = (Limit::Application, Limit::Application);
-        }
-
-        let ack = segment.any(flag::ACK).then(|| ack.unwrap_or(0));
-        let packet = PacketEvent {
-            from,
-            at_ns: segment.at_ns,
-            seq: seq as u32,
-            offset: seq.saturating_sub(here.base),
-            payload_bytes: payload,
-            wire_segments,
-            full_segments: payload / mss,
-            ack: ack.map(|ack| (ack as u32, ack.saturating_sub(there.base))),
-            push: segment.any(flag::PSH),
-            retransmission: outcome == Data::Retransmitted,
-            tail_split,
-            frame: segment.frame,
-            in_flight_bytes: here.in_flight(),
-            newly_acked_bytes: coverage.map_or(0, |coverage| coverage.bytes),
-            window_bytes: ack
-                .and(here.window_shift)
-                .map(|shift| {
-                    u64::from(segment.window) << if segment.any(flag::SYN) { 0 } else { shift }
-                })
-                .filter(|_| !segment.any(flag::RST)),
-            rtt_ns: coverage.and_then(|coverage| coverage.rtt_ns),
-            sacked: (segment.options.sack_blocks > 0)
-                .then(|| there.place_of(segment.options.sack[0].1)),
-            dsack: is_dsack(segment),
-            reset: segment.any(flag::RST),
-        };
-        self.last_from = Some(from);
-        self.last_data_ns = (payload > 0 && self.clock).then_some(self.now_ns);
-        let kind = match (payload > 0, pure) {
-            (true, _) => Kind::Data,
-            (false, true) => Kind::PureAck,
-            (false, false) => Kind::Other,
-        };
-        self.on_burst(from, kind, wire_segments, follows, watch);
-        if let Some(coverage) = coverage.filter(|coverage| coverage.bytes > 0) {
-            let event = AckEvent {
-                from,
-                previous: coverage.from as u32,
-                ack: coverage.to as u32,
-                bytes: coverage.bytes,
-                wire_segments: coverage.wire_segments,
-                full_segments: coverage.full_segments,
-                pure,
-            };
-            watch.on_ack(self.place, &event);
-        }
-        watch.on_packet(self.place, &packet);
-        debug_assert!(self.directions.iter().all(Direction::is_bounded));
-    }
-
-    /// Handles a SYN, FIN or RST.
-    #[cold]
-    fn on_control(&mut self, segment: &Segment, from: usize) {
-        let here = &mut self.directions[from];
-        here.syn_seen |= segment.any(flag::SYN);
-        here.fin_seen |= segment.any(flag::FIN);
-        here.reset |= segment.any(flag::RST);
-        if segment.any(flag::FIN) {
-            self.first_fin.get_or_insert(from);
-        }
-        if segment.any(flag::RST) {
-            self.reset_by.get_or_insert(from);
-        }
-    }
-
-    /// Accounts the time until a packet with this timestamp to the limits in force. Returns that
-    /// time, ns.
-    #[inline]
-    fn pass(&mut self, stamp: Option<u64>, at_ns: u64) -> u64 {
-        let silence_ns = at_ns.saturating_sub(self.now_ns);
-        self.clock_went_back += u64::from(at_ns < self.now_ns);
-        self.now_ns = self.now_ns.max(at_ns);
-        if stamp.is_some() && self.clock {
-            self.last_ns = Some(self.now_ns);
-        } else {
-            self.clock = false;
-            (self.first_ns, self.last_ns) = (None, None);
-        }
-        let [client, server] = &mut self.directions;
-        client.pass(silence_ns);
-        server.pass(silence_ns);
-        self.longest_silence_ns = self.longest_silence_ns.max(silence_ns);
-        if client.in_flight() == 0 && server.in_flight() == 0 {
-            self.idle_ns += silence_ns;
-        }
-        silence_ns
     }
 
     /// Counts of both directions together.

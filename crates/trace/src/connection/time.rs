@@ -5,6 +5,9 @@
 //! what its sender knew when it sent: the ACKs that passed the point of capture at least as long
 //! ago as the way from there to the sender and back takes.
 
+mod causes;
+
+use self::causes::Parts;
 use super::Connection;
 use super::pace::{Pace, Rate};
 use crate::direction::{Data, Direction};
@@ -275,23 +278,15 @@ impl Connection {
             self.on_loss(ending, span_ns, is_again);
         }
         let parts = if probes {
-            [
-                (Wait::ReceiverWindow, span_ns),
-                (Wait::Network, 0),
-                (Wait::Network, 0),
-            ]
+            Parts::all(Wait::ReceiverWindow, span_ns)
         } else if is_again && !ending.is_syn {
             // The span before a retransmission is part of the recovery, whatever its cause would be
             // otherwise.
-            [
-                (Wait::CongestionWindow, span_ns),
-                (Wait::Network, 0),
-                (Wait::Network, 0),
-            ]
+            Parts::all(Wait::CongestionWindow, span_ns)
         } else {
             self.parts(ending, span_ns)
         };
-        for (wait, ns) in parts {
+        for (wait, ns) in parts.0 {
             self.spend(wait, ns);
         }
         if !is_again {
@@ -300,7 +295,7 @@ impl Connection {
         if span_ns >= BURST_NS || self.time.was_syn {
             self.time.rate[ending.from].begin = ending.seq;
         }
-        self.time.last = Some(parts[0].0);
+        self.time.last = Some(parts.first());
         true
     }
 
@@ -396,127 +391,6 @@ impl Connection {
         }
     }
 
-    /// Causes of a span without a loss, the longest part first. The parts sum to `span_ns`.
-    fn parts(&mut self, ending: &Ending, span_ns: u64) -> [(Wait, u64); 3] {
-        let all = |wait| [(wait, span_ns), (Wait::Network, 0), (Wait::Network, 0)];
-        let x = ending.from;
-        let time = &self.time;
-        if ending.is_syn {
-            return all(match ending.outcome {
-                Data::Retransmitted => Wait::SynTimeout,
-                _ => Wait::Network,
-            });
-        }
-        let here = &self.directions[x];
-        let way_ns = self.way_to(x).unwrap_or(0);
-        let is_idle = time.keepalive || span_ns > IDLE_NS;
-        // A client that sent a whole request and then resets the connection has waited for the
-        // answer.
-        if ending.is_reset && x == 0 && time.from == 0 && time.ran_out[0] && !is_idle {
-            let rtt_ns = here.rtt.min_ns.unwrap_or(0).saturating_add(way_ns);
-            let network_ns = span_ns.min(rtt_ns);
-            return [
-                (Wait::ServerApplication, span_ns - network_ns),
-                (Wait::Network, network_ns),
-                (Wait::Network, 0),
-            ];
-        }
-        let answers = time.from != x && ending.nxt_before <= here.una.max(1);
-        if answers || time.was_syn {
-            let way_ns = if time.from == x {
-                here.rtt.min_ns.unwrap_or(0)
-            } else {
-                way_ns
-            };
-            let application = match x {
-                1 if !time.keepalive => Wait::ServerApplication,
-                // A client connects in order to send a request.
-                0 if time.was_syn && !is_idle => Wait::ClientApplication,
-                // A client that has its answer keeps no other end waiting.
-                _ => Wait::Idle,
-            };
-            // A partial ACK of the request was sent before the rest of the request arrived. That
-            // rest waited for the path, because its sender had already sent it.
-            let arriving_ns = self.directions[1 - x]
-                .part_acked_ns
-                .saturating_sub(time.since_ns);
-            let network_ns = span_ns.min(way_ns);
-            let queued_ns = span_ns.min(arriving_ns).saturating_sub(network_ns);
-            let mut parts = [
-                (Wait::Network, network_ns),
-                (Wait::CongestionWindow, queued_ns),
-                (application, span_ns - network_ns - queued_ns),
-            ];
-            parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-            return parts;
-        }
-        if let Some(lost_ns) = ending.stalled_ns {
-            let lost_ns = lost_ns.min(span_ns);
-            return [
-                (Wait::DelayedAck, lost_ns),
-                (Wait::Network, span_ns - lost_ns),
-                (Wait::Network, 0),
-            ];
-        }
-        // All data were sent and read, and the window had opened again: then nothing waited for the
-        // window.
-        let is_rest = is_idle
-            && time.ran_out[x]
-            && ending.nxt_before <= here.una
-            && here.allowed > ending.nxt_before;
-        if time.bound[x] && !is_rest || span_ns > 0 && self.closed_ns() >= span_ns / 2 {
-            return all(Wait::ReceiverWindow);
-        }
-        if span_ns < BURST_NS {
-            return all(self.of_burst());
-        }
-        let (learned, _) = here.knew_of_ack(self.now_ns, way_ns, tolerance(way_ns));
-        let knew_ns = self.now_ns.saturating_sub(way_ns);
-        let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
-        let had_in_flight = ending.nxt_before > learned.una;
-        // Near the sender: if the sender did not answer an ACK for most of the span, it did not
-        // wait for that ACK.
-        let is_answer =
-            since_ack_ns <= tolerance(way_ns) && (way_ns >= NEAR_NS || since_ack_ns <= span_ns / 2);
-        if learned.at_ns > 0 && is_answer {
-            // RFC 896 (Nagle): a short segment waits until nothing is in flight.
-            return all(if !had_in_flight && time.ran_out[x] {
-                Wait::Network
-            } else {
-                self.of_sender(x, Wait::CongestionWindow)
-            });
-        }
-        // A full segment is not the end of a stream: there was more to send, though nothing was in
-        // flight.
-        if time.ran_out[x] || !had_in_flight && time.messages[x] {
-            return all(match x {
-                _ if is_idle => Wait::Idle,
-                0 => Wait::ClientApplication,
-                _ => Wait::ServerApplication,
-            });
-        }
-        let was_told = learned.at_ns.saturating_add(way_ns) > time.since_ns;
-        if was_told && time.pace[x].is_faster(span_ns, since_ack_ns) {
-            return all(self.of_sender(x, Wait::CongestionWindow));
-        }
-        if self.time.rate[x].keeps(span_ns, ending.nxt_before) {
-            return all(self.of_sender(x, Wait::Paced));
-        }
-        // Until the last ACK the sender may have waited for that ACK.
-        let late_ns = if was_told {
-            since_ack_ns.min(span_ns)
-        } else {
-            span_ns
-        };
-        let mut parts = [
-            (self.of_sender(x, Wait::HeldUp), late_ns),
-            (self.of_sender(x, Wait::CongestionWindow), span_ns - late_ns),
-            (Wait::Network, 0),
-        ];
-        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-        parts
-    }
-
     /// Updates the pace of an end that sent again with no ACK in between and had more to send.
     fn learn_pace(&mut self, ending: &Ending, span_ns: u64) {
         let x = ending.from;
@@ -525,23 +399,6 @@ impl Connection {
         let time = &mut self.time;
         if time.from == x && !time.ran_out[x] && told_ns.saturating_add(way_ns) <= time.since_ns {
             time.pace[x].add(span_ns);
-        }
-    }
-
-    /// Returns `wait` if the capture is near the sender and the sender's window is known; else
-    /// `Unclear`.
-    fn of_sender(&self, x: usize, wait: Wait) -> Wait {
-        let is_known = self.directions[1 - x].window_shift.is_some();
-        let is_near = match self.captured_at() {
-            CapturedAt::Both => true,
-            CapturedAt::Client => x == 0,
-            CapturedAt::Server => x == 1,
-            CapturedAt::Between | CapturedAt::Unknown => false,
-        };
-        if is_known && is_near {
-            wait
-        } else {
-            Wait::Unclear
         }
     }
 

@@ -1,6 +1,6 @@
 //! Progress of the other end's ACKs, and the data that each ACK covers.
 
-use super::{Coverage, Direction, Early};
+use super::{Coverage, Direction, Early, Outstanding};
 use crate::segment::{Segment, flag};
 use crate::sequence::{extend, first};
 
@@ -33,6 +33,31 @@ impl Direction {
         if ack <= self.una {
             return None;
         }
+        let (mut coverage, newest_certain) = self.cover(ack);
+        if let Some(at) = newest_certain {
+            let rtt_ns = at_ns.saturating_sub(at);
+            self.rtt.on_ack(rtt_ns);
+            coverage.rtt_ns = Some(rtt_ns);
+        }
+        coverage.bytes = ack - self.una;
+        if !self.holes.is_empty() || ack > self.nxt {
+            coverage.wire_segments += self.on_missing(ack, at_ns, echo);
+        }
+        // SYN and FIN take one sequence number each.
+        coverage.of_syn = self.syn_seen && coverage.from == self.base;
+        let of_fin = self.fin_seen && ack == self.nxt;
+        coverage.bytes = coverage
+            .bytes
+            .saturating_sub(u64::from(coverage.of_syn) + u64::from(of_fin));
+        self.initial_over |= coverage.bytes > 0;
+        self.una = ack;
+        Some(coverage)
+    }
+
+    /// Removes the outstanding packets before `ack`. Returns what the ACK covers of them, and the
+    /// time of the newest that gives an RTT sample.
+    #[inline(always)]
+    fn cover(&mut self, ack: u64) -> (Coverage, Option<u64>) {
         let mut coverage = Coverage {
             from: self.una,
             to: ack,
@@ -55,45 +80,19 @@ impl Direction {
             }
             coverage.oldest_at_ns.get_or_insert(front.at_ns);
             coverage.newest_at_ns = Some(front.at_ns);
-            if front.end <= ack {
-                coverage.wire_segments += u64::from(front.wire_segments);
-                coverage.full_segments += (front.end - front.start) / mss;
-                coverage.packets += 1;
-                if !front.vague {
-                    newest_certain = Some(front.at_ns);
-                }
-                self.outstanding.pop_front();
-            } else {
-                let bytes = ack - front.start;
-                let covered =
-                    (bytes.div_ceil(mss) as u32).min(front.wire_segments.saturating_sub(1));
-                coverage.wire_segments += u64::from(covered);
-                coverage.full_segments += bytes / mss;
-                coverage.on_boundary = false;
-                front.start = ack;
-                front.wire_segments -= covered;
-                front.vague = true;
+            if front.end > ack {
+                coverage.add_part(front, ack, mss);
                 break;
             }
+            coverage.wire_segments += u64::from(front.wire_segments);
+            coverage.full_segments += (front.end - front.start) / mss;
+            coverage.packets += 1;
+            if !front.vague {
+                newest_certain = Some(front.at_ns);
+            }
+            self.outstanding.pop_front();
         }
-        if let Some(at) = newest_certain {
-            let rtt_ns = at_ns.saturating_sub(at);
-            self.rtt.on_ack(rtt_ns);
-            coverage.rtt_ns = Some(rtt_ns);
-        }
-        coverage.bytes = ack - self.una;
-        if !self.holes.is_empty() || ack > self.nxt {
-            coverage.wire_segments += self.on_missing(ack, at_ns, echo);
-        }
-        // SYN and FIN take one sequence number each.
-        coverage.of_syn = self.syn_seen && coverage.from == self.base;
-        let of_fin = self.fin_seen && ack == self.nxt;
-        coverage.bytes = coverage
-            .bytes
-            .saturating_sub(u64::from(coverage.of_syn) + u64::from(of_fin));
-        self.initial_over |= coverage.bytes > 0;
-        self.una = ack;
-        Some(coverage)
+        (coverage, newest_certain)
     }
 
     /// Handles acknowledged gaps: the capture lost the data, or holds them after their ACK. Returns
@@ -125,5 +124,20 @@ impl Direction {
         }
         self.nxt = self.nxt.max(ack);
         behind.div_ceil(u64::from(self.mss.bytes))
+    }
+}
+
+impl Coverage {
+    /// Adds the bytes of a packet before `ack`. The rest of the packet stays outstanding.
+    #[inline]
+    fn add_part(&mut self, packet: &mut Outstanding, ack: u64, mss: u64) {
+        let bytes = ack - packet.start;
+        let covered = (bytes.div_ceil(mss) as u32).min(packet.wire_segments.saturating_sub(1));
+        self.wire_segments += u64::from(covered);
+        self.full_segments += bytes / mss;
+        self.on_boundary = false;
+        packet.start = ack;
+        packet.wire_segments -= covered;
+        packet.vague = true;
     }
 }

@@ -19,6 +19,28 @@ pub(crate) struct Acking {
     pub(crate) new: bool,
 }
 
+/// State of both directions before an ACK.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    /// Lowest unacknowledged number of the data.
+    una: u64,
+    was_in_flight: bool,
+    /// Right edge of the window that the data's sender had.
+    edge: u64,
+    /// Largest window that the ACK's sender had offered, bytes.
+    window_most: u32,
+    /// True if the ACK may answer a gap, or a duplicate ACK was the last.
+    disturbed: bool,
+}
+
+/// Window that a segment offers.
+#[derive(Debug, Clone, Copy)]
+struct Offered {
+    bytes: u64,
+    /// Bytes that one unit of the window field stands for.
+    unit_bytes: u64,
+}
+
 impl Direction {
     /// Handles an ACK that this end sends for data of `there`. Returns what it covers for the first
     /// time; `None` if nothing.
@@ -29,87 +51,40 @@ impl Direction {
         segment: &Segment,
         acking: Acking,
     ) -> Option<Coverage> {
-        let Acking {
-            seq, ack, at_ns, ..
-        } = acking;
-        let shift = if segment.any(flag::SYN) {
-            0
-        } else {
-            self.window_shift.unwrap_or(0)
-        };
+        let Acking { ack, at_ns, .. } = acking;
         let pure = segment.is_pure_ack();
         if ack > there.nxt && there.is_doubtful(ack) {
             self.sent.doubtful_segments += 1;
             self.sent.pure_acks += u64::from(pure);
             return None;
         }
-        let window_bytes = u64::from(segment.window) << shift;
-        let allowed = ack + window_bytes;
-        let (allowed_before, most_before) = (there.allowed, self.window_most);
+        let before = Before {
+            una: there.una,
+            was_in_flight: there.in_flight() > 0,
+            edge: there.allowed,
+            window_most: self.window_most,
+            disturbed: self.answers_disturbed || there.has_gap(),
+        };
+        let window = self.offered_window(segment);
         if !segment.any(flag::SYN) {
-            self.window_most = self.window_most.max(window_bytes as u32);
+            self.window_most = self.window_most.max(window.bytes as u32);
         }
-        let was_in_flight = there.in_flight();
-        let was_gap = there.has_gap();
-        let una = there.una;
         let echo = segment.options.timestamps.map(|(_, echo)| echo);
         let coverage = there.on_acked(ack, at_ns, echo);
         // The window of an older ACK is out of date.
         if ack >= there.una {
-            there.allowed = allowed;
-            there.offered = window_bytes;
+            there.allowed = ack + window.bytes;
+            there.offered = window.bytes;
         }
         there.learn(at_ns, coverage.is_some(), self.rtt.min_ns.unwrap_or(0));
-        let disturbed = self.answers_disturbed || segment.options.sack_blocks > 0 || was_gap;
         if coverage.is_some() {
             self.answers_disturbed = segment.options.sack_blocks > 0;
         }
         if pure {
-            let repeats = coverage.is_none();
-            let sent = &mut self.sent;
-            if repeats && seq + 1 == self.nxt && self.una == self.nxt {
-                sent.keepalives += 1;
-            } else {
-                sent.pure_acks += 1;
-                // In a capture of one direction ACKs advance but cover no data.
-                if repeats && una > 0 && ack == una {
-                    sent.window_updates += u64::from(acking.window_changed);
-                    // A closed window is repeated for each probe: nothing was lost.
-                    let duplicate =
-                        !acking.window_changed && was_in_flight > 0 && segment.window > 0;
-                    sent.duplicate_acks += u64::from(duplicate);
-                    self.answers_disturbed |= duplicate;
-                }
-            }
+            self.count_pure_ack(segment, &acking, &before, coverage.is_none());
         }
         if let Some(coverage) = coverage.filter(|coverage| coverage.bytes > 0) {
-            let unit_bytes = 1 << shift;
-            let window = Window {
-                edge_bytes: self
-                    .window_shift
-                    .map(|_| allowed.saturating_sub(allowed_before)),
-                unit_bytes,
-                is_full: window_bytes + unit_bytes.max(u64::from(there.mss.bytes))
-                    > u64::from(most_before),
-            };
-            let rtt_min_ns = there.rtt.min_ns.unwrap_or(0);
-            let newest_at_ns = coverage.newest_at_ns.filter(|_| acking.timed);
-            let covered = Covered {
-                pure,
-                bytes: coverage.bytes,
-                wire_segments: coverage.wire_segments,
-                packets: coverage.packets,
-                on_boundary: coverage.on_boundary,
-                window,
-                between_arrivals: acking.timed
-                    && rtt_min_ns.saturating_mul(NEAR) < self.rtt.min_ns.unwrap_or(0)
-                    && coverage.is_between_arrivals(at_ns),
-                late_ns: newest_at_ns.map(|newest| {
-                    let age_ns = at_ns.saturating_sub(newest).min(acking.silence_ns);
-                    age_ns.saturating_sub(rtt_min_ns)
-                }),
-                disturbed,
-            };
+            let covered = self.covered(there, segment, &acking, &before, &window, &coverage);
             self.acks.add(covered, there.mss.bytes);
         }
         if is_dsack(segment) {
@@ -124,6 +99,83 @@ impl Direction {
             }
         }
         coverage
+    }
+
+    /// Window that a segment of this end offers.
+    #[inline(always)]
+    fn offered_window(&self, segment: &Segment) -> Offered {
+        let shift = if segment.any(flag::SYN) {
+            0
+        } else {
+            self.window_shift.unwrap_or(0)
+        };
+        Offered {
+            bytes: u64::from(segment.window) << shift,
+            unit_bytes: 1 << shift,
+        }
+    }
+
+    /// Counts a pure ACK by its kind: keepalive, window update, duplicate or none of these.
+    #[inline(always)]
+    fn count_pure_ack(
+        &mut self,
+        segment: &Segment,
+        acking: &Acking,
+        before: &Before,
+        covers_nothing: bool,
+    ) {
+        let sent = &mut self.sent;
+        if covers_nothing && acking.seq + 1 == self.nxt && self.una == self.nxt {
+            sent.keepalives += 1;
+            return;
+        }
+        sent.pure_acks += 1;
+        // In a capture of one direction ACKs advance but cover no data.
+        if covers_nothing && before.una > 0 && acking.ack == before.una {
+            sent.window_updates += u64::from(acking.window_changed);
+            // A closed window is repeated for each probe: nothing was lost.
+            let duplicate = !acking.window_changed && before.was_in_flight && segment.window > 0;
+            sent.duplicate_acks += u64::from(duplicate);
+            self.answers_disturbed |= duplicate;
+        }
+    }
+
+    /// Facts about an ACK that covers payload, for guessing the ACK policy.
+    #[inline(always)]
+    fn covered(
+        &self,
+        there: &Direction,
+        segment: &Segment,
+        acking: &Acking,
+        before: &Before,
+        window: &Offered,
+        coverage: &Coverage,
+    ) -> Covered {
+        let edge = acking.ack + window.bytes;
+        let least_full = window.unit_bytes.max(u64::from(there.mss.bytes));
+        let rtt_min_ns = there.rtt.min_ns.unwrap_or(0);
+        let is_near_here = rtt_min_ns.saturating_mul(NEAR) < self.rtt.min_ns.unwrap_or(0);
+        let newest_at_ns = coverage.newest_at_ns.filter(|_| acking.timed);
+        Covered {
+            pure: segment.is_pure_ack(),
+            bytes: coverage.bytes,
+            wire_segments: coverage.wire_segments,
+            packets: coverage.packets,
+            on_boundary: coverage.on_boundary,
+            window: Window {
+                edge_bytes: self.window_shift.map(|_| edge.saturating_sub(before.edge)),
+                unit_bytes: window.unit_bytes,
+                is_full: window.bytes + least_full > u64::from(before.window_most),
+            },
+            between_arrivals: acking.timed
+                && is_near_here
+                && coverage.is_between_arrivals(acking.at_ns),
+            late_ns: newest_at_ns.map(|newest| {
+                let age_ns = acking.at_ns.saturating_sub(newest).min(acking.silence_ns);
+                age_ns.saturating_sub(rtt_min_ns)
+            }),
+            disturbed: before.disturbed || segment.options.sack_blocks > 0,
+        }
     }
 }
 

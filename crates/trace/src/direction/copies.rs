@@ -8,6 +8,8 @@
 //! Time alone does not decide: a copy that waited in a queue comes late, and RACK retransmits
 //! sooner than some captures hold the copy.
 
+use std::ops::Range;
+
 use super::acking::is_dsack;
 use super::{Direction, Stamp};
 use crate::segment::Segment;
@@ -141,54 +143,54 @@ impl Direction {
     /// True if this packet, which has no new data, was captured before.
     #[cold]
     pub(crate) fn is_copy(&mut self, segment: &Segment, seq: u64, length: u64, at_ns: u64) -> bool {
-        let stamp = Stamp::of(segment);
-        let end = seq + length;
         if length == 0 {
-            return match stamp.ip_id {
+            return match segment.ip_id {
                 // Each duplicate is reported once (RFC 2883 §4).
                 0 if is_dsack(segment) && self.copies.last_sack == ack_print(segment) => true,
                 0 => self.copies.doubled && self.repeats_ack(segment),
                 id => self.copies.ids.passed(id),
             };
         }
+        let data = seq..seq + length;
         // Data that the capture does not hold yet are no copy.
-        let fills = |start: u64, stop: u64| seq < stop && end > start;
-        if self.holes.iter().any(|hole| fills(hole.start, hole.end))
-            || self.early.iter().any(|early| fills(early.start, early.end))
+        if self
+            .holes
+            .iter()
+            .any(|hole| overlap(&data, hole.start, hole.end))
+            || self
+                .early
+                .iter()
+                .any(|early| overlap(&data, early.start, early.end))
         {
             return false;
         }
-        if stamp.ip_id != 0 && self.copies.ids.count_on() {
-            return self.copies.ids.passed(stamp.ip_id);
+        let stamp = Stamp::of(segment);
+        if stamp.ip_id == 0 {
+            self.is_copy_by_fields(stamp, &data, at_ns)
+        } else {
+            self.is_copy_by_id(stamp.ip_id, &data)
         }
-        let again = self
-            .resent
-            .iter()
-            .rev()
-            .filter(|resent| fills(resent.start, resent.end));
-        let first = self
-            .outstanding
-            .iter()
-            .find(|other| fills(other.start, other.end));
-        let first_of = first.map(|other| (other.stamp, other.wire_segments));
-        let mut originals = again
-            .map(|resent| (resent.stamp, 1))
-            .chain(first_of)
-            .peekable();
-        if stamp.ip_id != 0 {
-            // Pieces of a super-segment have its id and the following ids.
-            let is_of = |(other, segments): (Stamp, u32)| {
-                other.ip_id != 0
-                    && u32::from(stamp.ip_id.wrapping_sub(other.ip_id)) < segments.max(1)
-            };
-            return originals.any(is_of) || self.copies.ids.passed(stamp.ip_id);
-        }
+    }
+
+    /// True if data with this IP id were captured before.
+    fn is_copy_by_id(&self, id: u16, data: &Range<u64>) -> bool {
+        // Pieces of a super-segment have its id and the following ids.
+        let is_of = |(other, segments): (Stamp, u32)| {
+            other.ip_id != 0 && u32::from(id.wrapping_sub(other.ip_id)) < segments.max(1)
+        };
+        let by_original = !self.copies.ids.count_on() && self.originals(data).any(is_of);
+        by_original || self.copies.ids.passed(id)
+    }
+
+    /// True if data without an IP id were captured before, by time, TSval and hop limit.
+    fn is_copy_by_fields(&mut self, stamp: Stamp, data: &Range<u64>, at_ns: u64) -> bool {
         // A retransmission waits for a later packet, or for a timer.
         let (last_seq, last_length, last_ns) = self.copies.last;
-        let is_last = (last_seq, last_length) == (seq, length);
+        let is_last = (last_seq, last_length) == (data.start, data.end - data.start);
         if is_last && at_ns.saturating_sub(last_ns) < DIRECTLY_NS {
             return true;
         }
+        let mut originals = self.originals(data).peekable();
         if originals.peek().is_none() {
             return self.copies.doubled;
         }
@@ -204,6 +206,17 @@ impl Direction {
             self.sent.repeats_unclear += 1;
         }
         is_unclear && (is_lower || self.copies.doubled)
+    }
+
+    /// Packets that may be the original of these data, with their wire segments: retransmissions,
+    /// the newest first, then what is outstanding.
+    fn originals(&self, data: &Range<u64>) -> impl Iterator<Item = (Stamp, u32)> {
+        let again = self.resent.iter().rev();
+        let again = again.filter(move |resent| overlap(data, resent.start, resent.end));
+        let mut first = self.outstanding.iter();
+        let first = first.find(|other| overlap(data, other.start, other.end));
+        let again = again.map(|resent| (resent.stamp, 1));
+        again.chain(first.map(|other| (other.stamp, other.wire_segments)))
     }
 
     /// True if an equal ACK was remembered. That ACK is forgotten, because each has one copy.
@@ -230,6 +243,10 @@ impl Direction {
         }
         self.acks_seen.push_back(ack_print(segment));
     }
+}
+
+fn overlap(data: &Range<u64>, start: u64, end: u64) -> bool {
+    data.start < end && data.end > start
 }
 
 /// Limit of the time between a packet and its copy: shorter than a tail loss probe, which waits 2

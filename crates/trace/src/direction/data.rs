@@ -40,20 +40,21 @@ impl Direction {
         if self.una == 0 {
             self.una = seq;
         }
+        let packet = Outstanding {
+            start: seq,
+            end: seq + length,
+            at_ns,
+            wire_segments,
+            stamp: Stamp::of(segment),
+            vague: false,
+        };
         if seq == self.nxt {
-            self.nxt = seq + length;
+            self.nxt = packet.end;
             self.count_initial(segment);
-            self.push(Outstanding {
-                start: seq,
-                end: seq + length,
-                at_ns,
-                wire_segments,
-                stamp: Stamp::of(segment),
-                vague: false,
-            });
+            self.push(packet);
             return Data::New;
         }
-        self.on_out_of_order(segment, seq, length, wire_segments, at_ns, silence_ns)
+        self.on_out_of_order(segment, packet, silence_ns)
     }
 
     #[inline]
@@ -64,17 +65,8 @@ impl Direction {
     }
 
     #[cold]
-    fn on_out_of_order(
-        &mut self,
-        segment: &Segment,
-        seq: u64,
-        length: u64,
-        wire_segments: u32,
-        at_ns: u64,
-        silence_ns: u64,
-    ) -> Data {
-        let stamp = Stamp::of(segment);
-        let outcome = self.on_data_out_of_order(seq, seq + length, wire_segments, at_ns, stamp);
+    fn on_out_of_order(&mut self, segment: &Segment, packet: Outstanding, silence_ns: u64) -> Data {
+        let outcome = self.on_data_out_of_order(packet);
         if outcome == Data::New {
             self.count_initial(segment);
         }
@@ -92,106 +84,103 @@ impl Direction {
                 self.sent.keepalives += 1;
                 return outcome;
             }
-            Data::Keepalive => self.remember_resent(seq, seq + length, stamp, None),
+            Data::Keepalive => self.remember_resent(packet.start, packet.end, packet.stamp, None),
             Data::Retransmitted => {}
         }
         self.syns_retransmitted += u64::from(segment.any(flag::SYN));
         let sent = &mut self.sent;
         sent.retransmitted_packets += 1;
-        sent.retransmitted_wire_segments += u64::from(wire_segments.max(1));
+        sent.retransmitted_wire_segments += u64::from(packet.wire_segments.max(1));
         sent.retransmitted_bytes += u64::from(segment.payload);
-        sent.retransmitted_after_ack += u64::from(seq + length <= self.una);
+        sent.retransmitted_after_ack += u64::from(packet.end <= self.una);
         sent.silence_before_retransmission_ns += silence_ns;
         Data::Retransmitted
     }
 
     /// Handles payload, SYN or FIN that does not begin where the last ended.
-    fn on_data_out_of_order(
-        &mut self,
-        seq: u64,
-        end: u64,
-        wire_segments: u32,
-        at_ns: u64,
-        stamp: Stamp,
-    ) -> Data {
-        if seq > self.nxt {
-            if self.is_doubtful(end) {
-                return Data::Doubtful;
-            }
-            self.holes.push(Hole {
-                start: self.nxt,
-                end: seq,
-                at_ns,
-                stamp,
-            });
-            self.bound_holes();
-            self.push(Outstanding {
-                start: seq,
-                end,
-                at_ns,
-                wire_segments,
-                stamp,
-                vague: false,
-            });
-            self.nxt = end;
-            return Data::New;
+    fn on_data_out_of_order(&mut self, packet: Outstanding) -> Data {
+        let Outstanding {
+            start,
+            end,
+            at_ns,
+            stamp,
+            ..
+        } = packet;
+        if start > self.nxt {
+            return self.open_hole(packet);
         }
-        if !self.early.is_empty() && self.is_behind_its_ack(seq, end, at_ns, stamp) {
+        if !self.early.is_empty() && self.is_behind_its_ack(start, end, at_ns, stamp) {
             if end <= self.nxt {
                 return Data::Behind;
             }
             // An acknowledged part of a super-segment: its rest is new.
-            self.push_rest(end, at_ns, wire_segments, stamp);
+            self.push_rest(packet);
             return Data::New;
         }
-        if end <= self.nxt && seq + 1 == self.nxt && self.una == self.nxt {
+        if end <= self.nxt && start + 1 == self.nxt && self.una == self.nxt {
             return Data::Keepalive;
         }
-        let hole = self
-            .holes
-            .iter()
-            .position(|hole| seq < hole.end && end > hole.start);
-        if let Some(at) = hole {
-            let hole = self.holes[at];
-            let pieces = [Hole { end: seq, ..hole }, Hole { start: end, ..hole }];
-            let open = pieces.into_iter().filter(|piece| piece.start < piece.end);
-            self.holes.splice(at..=at, open);
-            self.bound_holes();
-            let place = self.outstanding.iter().position(|other| other.start >= end);
-            if let Some(place) = place
-                && self.outstanding.len() < OUTSTANDING_MOST
-            {
-                let filler = Outstanding {
-                    start: seq,
-                    end,
-                    at_ns,
-                    wire_segments,
-                    stamp,
-                    vague: true,
-                };
-                self.outstanding.insert(place, filler);
-            }
-            let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
-            let by_time = || at_ns.saturating_sub(hole.at_ns) > late_ns;
-            return if stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
-                self.remember_resent(seq, end, stamp, Some(hole.stamp));
-                Data::Retransmitted
-            } else {
-                Data::Late
-            };
+        let is_in = |hole: &Hole| start < hole.end && end > hole.start;
+        if let Some(place) = self.holes.iter().position(is_in) {
+            return self.fill_hole(place, packet);
         }
-        if self.was_overtaken(seq, end, stamp) {
+        if self.was_overtaken(start, end, stamp) {
             return Data::Late;
         }
         for outstanding in &mut self.outstanding {
-            outstanding.vague |= outstanding.start < end && outstanding.end > seq;
+            outstanding.vague |= outstanding.start < end && outstanding.end > start;
         }
         if end > self.nxt {
             // Old and new data in one packet.
-            self.push_rest(end, at_ns, wire_segments, stamp);
+            self.push_rest(packet);
         }
-        self.remember_resent(seq, end, stamp, None);
+        self.remember_resent(start, end, stamp, None);
         Data::Retransmitted
+    }
+
+    /// Handles data beyond the next number: the data in between are late, lost or not captured.
+    fn open_hole(&mut self, packet: Outstanding) -> Data {
+        if self.is_doubtful(packet.end) {
+            return Data::Doubtful;
+        }
+        self.holes.push(Hole {
+            start: self.nxt,
+            end: packet.start,
+            at_ns: packet.at_ns,
+            stamp: packet.stamp,
+        });
+        self.bound_holes();
+        self.push(packet);
+        self.nxt = packet.end;
+        Data::New
+    }
+
+    /// Handles data in the gap at `place`. They are late, or sent again.
+    fn fill_hole(&mut self, place: usize, packet: Outstanding) -> Data {
+        let Outstanding { start, end, .. } = packet;
+        let hole = self.holes[place];
+        let pieces = [Hole { end: start, ..hole }, Hole { start: end, ..hole }];
+        let open = pieces.into_iter().filter(|piece| piece.start < piece.end);
+        self.holes.splice(place..=place, open);
+        self.bound_holes();
+        let next = self.outstanding.iter().position(|other| other.start >= end);
+        if let Some(next) = next
+            && self.outstanding.len() < OUTSTANDING_MOST
+        {
+            let filler = Outstanding {
+                vague: true,
+                ..packet
+            };
+            self.outstanding.insert(next, filler);
+        }
+        let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
+        let by_time = || packet.at_ns.saturating_sub(hole.at_ns) > late_ns;
+        if packet.stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
+            self.remember_resent(start, end, packet.stamp, Some(hole.stamp));
+            Data::Retransmitted
+        } else {
+            Data::Late
+        }
     }
 
     /// Forgets the lowest gap if there are too many.
@@ -282,16 +271,13 @@ impl Direction {
     }
 
     /// Appends the new bytes of a packet that holds old data as well.
-    fn push_rest(&mut self, end: u64, at_ns: u64, wire_segments: u32, stamp: Stamp) {
+    fn push_rest(&mut self, packet: Outstanding) {
         self.push(Outstanding {
             start: self.nxt,
-            end,
-            at_ns,
-            wire_segments,
-            stamp,
             vague: true,
+            ..packet
         });
-        self.nxt = end;
+        self.nxt = packet.end;
     }
 
     #[inline]

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{ABSENT, began, decimal, ended, head, ms, policy, wrapped};
+use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH};
+
+use super::{began, decimal, ended, head, ms, policy, wrapped};
+use crate::direction::SynOptions;
 use crate::graph::{ConnectionGraph, EventKind};
 use crate::mss::MssSource;
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
@@ -28,42 +31,39 @@ const STEPS_SHOWN: usize = 60;
 
 /// Renders what each end that sent payload did, step by step.
 fn over_time(out: &mut String, connection: &ConnectionReport, graph: &ConnectionGraph) {
+    use Align::Right;
     let steps = &graph.steps;
     let seconds = steps.step_ns as f64 / 1e9;
+    let kib_per_s = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0 / seconds);
     for (from, end) in connection.ends.iter().enumerate() {
         if end.sent.payload_bytes == 0 || steps.steps.is_empty() {
             continue;
         }
-        let _ = writeln!(
-            out,
-            "\n{} over time\n  {:>8}{:>14}{:>14}{:>8}{:>14}{:>14}{:>12}",
-            end.address,
-            "s",
-            "sent KiB/s",
-            "goodput KiB/s",
-            "again",
-            "in flight",
-            "least window",
-            "RTT ms"
-        );
+        let mut table = Table::aligned(&[
+            ("s", Right),
+            ("sent KiB/s", Right),
+            ("goodput KiB/s", Right),
+            ("again", Right),
+            ("in flight", Right),
+            ("least window", Right),
+            ("RTT ms", Right),
+        ]);
         for (place, step) in steps.steps.iter().enumerate().take(STEPS_SHOWN) {
-            let kib = |bytes: u64| bytes as f64 / 1024.0 / seconds;
-            let _ = writeln!(
-                out,
-                "  {:>8.0}{:>14.1}{:>14.1}{:>8}{:>14}{:>14}{:>12.3}",
-                place as f64 * seconds,
-                kib(step.sent_bytes[from]),
-                kib(step.acked_bytes[from]),
-                step.again[from],
-                step.in_flight_most[from],
-                step.window_least[from]
-                    .map_or(super::ABSENT.to_string(), |window| window.to_string()),
-                step.rtt_us_most[from] as f64 / 1000.0
-            );
+            let window = step.window_least[from].map(|window| window.to_string());
+            table.row(vec![
+                format!("{:.0}", place as f64 * seconds),
+                kib_per_s(step.sent_bytes[from]),
+                kib_per_s(step.acked_bytes[from]),
+                step.again[from].to_string(),
+                step.in_flight_most[from].to_string(),
+                window.unwrap_or_else(|| ABSENT.to_string()),
+                format!("{:.3}", step.rtt_us_most[from] as f64 / 1000.0),
+            ]);
         }
         if steps.steps.len() > STEPS_SHOWN {
-            let _ = writeln!(out, "  {} more", steps.steps.len() - STEPS_SHOWN);
+            table.heading(&format!("{} more", steps.steps.len() - STEPS_SHOWN));
         }
+        let _ = write!(out, "\n{} over time\n{}", end.address, table.text(2, WIDTH));
     }
 }
 
@@ -85,6 +85,11 @@ fn events(
         "\nevents; to look at one:\n  tshark -r {} -Y frame.number=={}",
         report.file, first.frame
     );
+    let mut table = Table::aligned(&[
+        ("ms", Align::Right),
+        ("frame", Align::Left),
+        ("event", Align::Left),
+    ]);
     for event in graph.events.iter().take(EVENTS_SHOWN) {
         let what = match event.kind {
             EventKind::Retransmission => "sent again",
@@ -93,293 +98,255 @@ fn events(
             EventKind::DelayedAck => "sent an ACK that was delayed and waited for",
             EventKind::Reset => "reset the connection",
         };
-        let _ = writeln!(
-            out,
-            "  {:>12.3} ms  frame {:<9} {} {what}",
-            event.at_ns.saturating_sub(start_ns) as f64 / 1e6,
-            event.frame,
-            connection.ends[event.from].address
-        );
+        let address = &connection.ends[event.from].address;
+        table.row(vec![
+            format!("{:.3}", event.at_ns.saturating_sub(start_ns) as f64 / 1e6),
+            event.frame.to_string(),
+            format!("{address} {what}"),
+        ]);
     }
     if graph.events.len() > EVENTS_SHOWN {
-        let _ = writeln!(
-            out,
-            "  {} more are in the page's data",
-            graph.events.len() - EVENTS_SHOWN
-        );
+        let more = graph.events.len() - EVENTS_SHOWN;
+        table.heading(&format!("{more} more are in the page's data"));
     }
+    *out += &table.text(2, WIDTH);
 }
 
 pub(crate) fn depth(connection: &ConnectionReport) -> String {
-    let mut out = String::new();
     let [client, server] = &connection.ends;
-    let _ = writeln!(
-        out,
-        "connection {}: {} and {}\n  {}, {}",
+    let mut out = Facts(format!(
+        "connection {}: {} and {}\n  {}, {}\n",
         connection.number,
         client.address,
         server.address,
         began(connection.began),
         ended(connection)
-    );
-    let mut times = vec![
-        ("duration", connection.duration_ns),
-        ("idle (nothing outstanding)", connection.idle_ns),
-        ("longest silence", connection.longest_silence_ns),
-        ("handshake", connection.handshake_ns),
-    ];
-    times.retain(|(_, ns)| ns.is_some());
-    for (name, ns) in times {
-        line(&mut out, name, ns.map(ms).unwrap_or_default());
+    ));
+    out.times(connection);
+    if let Some(tunnel) = connection.tunnel {
+        out.line("carried in", tunnel.name());
     }
-    if connection.duration_ns.is_some() {
+    if connection.one_sided {
+        out.line("capture", "one direction only: what needs both is unknown");
+    }
+    let is_timed = connection.duration_ns.is_some();
+    for end in [client, server] {
+        let _ = writeln!(out.0, "\n{} sent", end.address);
+        out.opening(end);
+        out.data(end);
+        out.acks(end);
+        out.losses(end);
+        out.limits(end, is_timed);
+    }
+    out.0
+}
+
+/// Lines of a name and a value each.
+struct Facts(String);
+
+impl Facts {
+    fn line(&mut self, name: &str, value: impl AsRef<str>) {
+        wrapped(&mut self.0, &format!("  {name:<35} "), 38, value.as_ref());
+    }
+
+    fn distribution(&mut self, name: &str, of: &Distribution) {
+        if of.n > 0 {
+            let number =
+                |value: Option<u64>| value.map_or(ABSENT.to_string(), |value| value.to_string());
+            self.line(
+                name,
+                format!(
+                    "mean {}, median {}, p90 {}, p99 {}, max {} (n {})",
+                    decimal(of.mean),
+                    number(of.p50),
+                    number(of.p90),
+                    number(of.p99),
+                    number(of.max),
+                    of.n
+                ),
+            );
+        }
+    }
+
+    /// Adds the most frequent values, each with a bar.
+    fn bars(&mut self, of: &Distribution) {
+        let mut steps = of.steps.clone();
+        steps.sort_by_key(|step| std::cmp::Reverse(step.1));
+        steps.truncate(8);
+        steps.sort_unstable();
+        let mut table =
+            Table::aligned(&[("", Align::Right), ("", Align::Right), ("", Align::Left)]);
+        for (value, count) in steps {
+            let share = count as f64 / of.n.max(1) as f64;
+            let mark = if value > 2 { " stretch" } else { "" };
+            let bar = "#".repeat((share * 40.0).ceil() as usize);
+            table.row(vec![
+                value.to_string(),
+                format!("{:.1} %", share * 100.0),
+                format!("{bar}{mark}"),
+            ]);
+        }
+        self.0 += &table.text(4, WIDTH);
+    }
+
+    /// Adds the times of a connection, and what was waited for.
+    fn times(&mut self, connection: &ConnectionReport) {
+        let times = [
+            ("duration", connection.duration_ns),
+            ("idle (nothing outstanding)", connection.idle_ns),
+            ("longest silence", connection.longest_silence_ns),
+            ("handshake", connection.handshake_ns),
+        ];
+        for (name, ns) in times {
+            if let Some(ns) = ns {
+                self.line(name, ms(ns));
+            }
+        }
+        if connection.duration_ns.is_none() {
+            self.line("times", "unknown: not in the capture");
+            return;
+        }
         let mut waits = Wait::ALL.map(|wait| (wait, connection.waits.of(wait)));
         waits.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
         for (wait, ns) in waits.into_iter().filter(|(_, ns)| *ns > 0) {
-            line(&mut out, &format!("waited for: {}", wait.label()), ms(ns));
+            self.line(&format!("waited for: {}", wait.label()), ms(ns));
         }
-        line(&mut out, "captured", captured_at(connection.captured_at));
+        self.line("captured", captured_at(connection.captured_at));
     }
-    if connection.duration_ns.is_none() {
-        line(&mut out, "times", "unknown: not in the capture");
-    }
-    if let Some(tunnel) = connection.tunnel {
-        line(&mut out, "carried in", tunnel.name());
-    }
-    if connection.one_sided {
-        line(
-            &mut out,
-            "capture",
-            "one direction only: what needs both is unknown",
-        );
-    }
-    for end in [client, server] {
-        let _ = writeln!(out, "\n{} sent", end.address);
-        end_lines(&mut out, end, connection.duration_ns.is_some());
-    }
-    out
-}
 
-fn end_lines(out: &mut String, end: &EndReport, timed: bool) {
-    let sent = &end.sent;
-    match &end.syn {
-        Some(syn) => {
-            let mut options = vec![
-                syn.mss
-                    .map_or("no MSS".to_string(), |mss| format!("MSS {mss}")),
-            ];
-            options.extend(
-                syn.window_scale
-                    .map(|scale| format!("window scale {scale}")),
-            );
-            let flags = [
-                (syn.sack_permitted, "SACK"),
-                (syn.timestamps, "timestamps"),
-                (syn.ecn, "ECN"),
-            ];
-            options.extend(
-                flags
-                    .iter()
-                    .filter(|flag| flag.0)
-                    .map(|flag| flag.1.to_string()),
-            );
-            line(out, "SYN options", options.join(", "));
+    /// Adds what an end negotiated, and what it sent first.
+    fn opening(&mut self, end: &EndReport) {
+        let options = end
+            .syn
+            .as_ref()
+            .map_or("not captured".to_string(), syn_options);
+        self.line("SYN options", options);
+        let mss = format!("{} bytes, {}", end.mss.bytes, source(end.mss.source));
+        self.line("MSS", mss);
+        self.line("payload", format!("{} bytes", end.sent.payload_bytes));
+        if let Some(bytes) = end.initial_window_bytes {
+            let window = format!("{bytes} bytes (initial window)");
+            self.line("before the first ACK of it", window);
         }
-        None => line(out, "SYN options", "not captured"),
     }
-    line(
-        out,
-        "MSS",
-        format!("{} bytes, {}", end.mss.bytes, source(end.mss.source)),
-    );
-    line(out, "payload", format!("{} bytes", sent.payload_bytes));
-    if let Some(bytes) = end.initial_window_bytes {
-        line(
-            out,
-            "before the first ACK of it",
-            format!("{bytes} bytes (initial window)"),
-        );
-    }
-    line(
-        out,
-        "captured packets",
-        format!(
+
+    /// Adds the packets of an end, and the segments that they stand for.
+    fn data(&mut self, end: &EndReport) {
+        let sent = &end.sent;
+        let packets = format!(
             "{}, {} with payload, {} of them super-segments",
             sent.captured_packets, sent.captured_data_packets, sent.super_segments
-        ),
-    );
-    line(
-        out,
-        "wire segments",
-        format!(
+        );
+        self.line("captured packets", packets);
+        let segments = format!(
             "{}, {} with payload",
             sent.wire_segments, sent.data_wire_segments
-        ),
-    );
-    distribution(
-        out,
-        "wire segments per data packet",
-        &end.wire_segments_per_packet,
-    );
-    distribution(out, "payload bytes per data packet", &end.packet_bytes);
-    line(
-        out,
-        "IP bytes per datagram",
-        decimal(end.captured_octets_per_datagram),
-    );
-    line(
-        out,
-        "sub-MSS tail splits",
-        format!(
+        );
+        self.line("wire segments", segments);
+        let per_packet = &end.wire_segments_per_packet;
+        self.distribution("wire segments per data packet", per_packet);
+        self.distribution("payload bytes per data packet", &end.packet_bytes);
+        let per_datagram = decimal(end.captured_octets_per_datagram);
+        self.line("IP bytes per datagram", per_datagram);
+        let splits = format!(
             "{} ({} % of data packets)",
             sent.tail_splits,
             decimal(end.captured_tail_ratio.map(|share| share * 100.0))
-        ),
-    );
-    line(
-        out,
-        "small packets",
-        format!("{}, {} joinable", sent.small_packets, sent.joinable_packets),
-    );
-    distribution(
-        out,
-        "data burst, wire segments",
-        &end.data_burst_wire_segments,
-    );
-    line(
-        out,
-        "pure ACKs",
-        format!(
+        );
+        self.line("sub-MSS tail splits", splits);
+        let small = format!("{}, {} joinable", sent.small_packets, sent.joinable_packets);
+        self.line("small packets", small);
+        let bursts = &end.data_burst_wire_segments;
+        self.distribution("data burst, wire segments", bursts);
+    }
+
+    /// Adds the ACKs of an end.
+    fn acks(&mut self, end: &EndReport) {
+        let sent = &end.sent;
+        let acks = format!(
             "{}, {} of them window updates, {} duplicates; {} ACKs came with data",
             sent.pure_acks, sent.window_updates, sent.duplicate_acks, end.piggybacked_acks
-        ),
-    );
-    line(
-        out,
-        "other's wire segments per pure ACK",
-        decimal(end.captured_wire_segments_per_pure_ack_sent),
-    );
-    distribution(
-        out,
-        "wire segments that an ACK covers",
-        &end.wire_segments_covered,
-    );
-    distribution(out, "bytes that an ACK covers", &end.bytes_per_ack);
-    bars(out, &end.wire_segments_covered);
-    line(
-        out,
-        "stretch ACKs (more than 2 segments)",
-        end.stretch_acks.to_string(),
-    );
-    line(
-        out,
-        "ACK policy, guessed",
-        format!("{}: {}", policy(&end.ack_policy), end.ack_policy.evidence),
-    );
-    distribution(out, "pure ACKs in a row", &end.ack_burst);
-    let resent = format!(
-        "{} packets, {} bytes; {} after their ACK, {} spurious by DSACK",
-        sent.retransmitted_packets,
-        sent.retransmitted_bytes,
-        sent.retransmitted_after_ack,
-        sent.spurious_by_dsack
-    );
-    line(out, "retransmitted", resent);
-    line(
-        out,
-        "late packets (reordered)",
-        sent.reordered_packets.to_string(),
-    );
-    if sent.doubtful_segments > 0 {
-        line(
-            out,
-            "doubtful segments",
-            format!(
-                "{} (no window offered their numbers)",
-                sent.doubtful_segments
-            ),
         );
+        self.line("pure ACKs", acks);
+        let per_ack = decimal(end.captured_wire_segments_per_pure_ack_sent);
+        self.line("other's wire segments per pure ACK", per_ack);
+        let covered = &end.wire_segments_covered;
+        self.distribution("wire segments that an ACK covers", covered);
+        self.distribution("bytes that an ACK covers", &end.bytes_per_ack);
+        self.bars(covered);
+        let stretch = end.stretch_acks.to_string();
+        self.line("stretch ACKs (more than 2 segments)", stretch);
+        let guess = format!("{}: {}", policy(&end.ack_policy), end.ack_policy.evidence);
+        self.line("ACK policy, guessed", guess);
+        self.distribution("pure ACKs in a row", &end.ack_burst);
     }
-    line(
-        out,
-        "segments with SACK blocks",
-        sent.sack_segments.to_string(),
-    );
-    line(
-        out,
-        "zero windows",
-        format!(
-            "{}{}",
-            sent.zero_windows,
-            if timed {
-                format!(", {} in all", ms(sent.zero_window_ns))
-            } else {
-                String::new()
-            }
-        ),
-    );
-    if timed {
-        line(
-            out,
-            "delayed-ACK stalls",
-            format!(
-                "{}, {} in all",
-                sent.delayed_ack_stalls,
-                ms(sent.delayed_ack_stall_ns)
-            ),
+
+    /// Adds what an end sent again, and what came late or damaged.
+    fn losses(&mut self, end: &EndReport) {
+        let sent = &end.sent;
+        let resent = format!(
+            "{} packets, {} bytes; {} after their ACK, {} spurious by DSACK",
+            sent.retransmitted_packets,
+            sent.retransmitted_bytes,
+            sent.retransmitted_after_ack,
+            sent.spurious_by_dsack
         );
-        line(
-            out,
-            "limited by",
-            format!(
-                "window {}, receiver {}, application {}, unknown {}",
-                ms(sent.window_limited_ns),
-                ms(sent.receiver_limited_ns),
-                ms(sent.application_limited_ns),
-                ms(sent.limit_unknown_ns)
-            ),
+        self.line("retransmitted", resent);
+        let late = sent.reordered_packets.to_string();
+        self.line("late packets (reordered)", late);
+        if sent.doubtful_segments > 0 {
+            let doubtful = sent.doubtful_segments;
+            let text = format!("{doubtful} (no window offered their numbers)");
+            self.line("doubtful segments", text);
+        }
+        let with_sack = sent.sack_segments.to_string();
+        self.line("segments with SACK blocks", with_sack);
+    }
+
+    /// Adds the closed windows of an end, and with times its stalls, limits and round trips.
+    fn limits(&mut self, end: &EndReport, is_timed: bool) {
+        let sent = &end.sent;
+        if !is_timed {
+            self.line("zero windows", sent.zero_windows.to_string());
+            return;
+        }
+        let zero = format!("{}, {} in all", sent.zero_windows, ms(sent.zero_window_ns));
+        self.line("zero windows", zero);
+        let stalls = format!(
+            "{}, {} in all",
+            sent.delayed_ack_stalls,
+            ms(sent.delayed_ack_stall_ns)
         );
-        distribution(out, "RTT to the other end by ACK, µs", &end.rtt_by_ack_us);
-        distribution(out, "RTT by timestamps, µs", &end.rtt_by_timestamp_us);
+        self.line("delayed-ACK stalls", stalls);
+        let limits = format!(
+            "window {}, receiver {}, application {}, unknown {}",
+            ms(sent.window_limited_ns),
+            ms(sent.receiver_limited_ns),
+            ms(sent.application_limited_ns),
+            ms(sent.limit_unknown_ns)
+        );
+        self.line("limited by", limits);
+        self.distribution("RTT to the other end by ACK, µs", &end.rtt_by_ack_us);
+        self.distribution("RTT by timestamps, µs", &end.rtt_by_timestamp_us);
     }
 }
 
-fn line(out: &mut String, name: &str, value: impl AsRef<str>) {
-    wrapped(out, &format!("  {name:<35} "), 38, value.as_ref());
-}
-
-fn distribution(out: &mut String, name: &str, of: &Distribution) {
-    if of.n > 0 {
-        let number =
-            |value: Option<u64>| value.map_or(ABSENT.to_string(), |value| value.to_string());
-        line(
-            out,
-            name,
-            format!(
-                "mean {}, median {}, p90 {}, p99 {}, max {} (n {})",
-                decimal(of.mean),
-                number(of.p50),
-                number(of.p90),
-                number(of.p99),
-                number(of.max),
-                of.n
-            ),
-        );
-    }
-}
-
-/// Renders the most frequent values, each with a bar.
-fn bars(out: &mut String, of: &Distribution) {
-    let mut steps = of.steps.clone();
-    steps.sort_by_key(|step| std::cmp::Reverse(step.1));
-    steps.truncate(8);
-    steps.sort_unstable();
-    for (value, count) in steps {
-        let share = count as f64 / of.n.max(1) as f64;
-        let mark = if value > 2 { " stretch" } else { "" };
-        let bar = "#".repeat((share * 40.0).ceil() as usize);
-        let _ = writeln!(out, "    {value:>6} {:>5.1} % {bar}{mark}", share * 100.0);
-    }
+fn syn_options(syn: &SynOptions) -> String {
+    let flags = [
+        (syn.sack_permitted, "SACK"),
+        (syn.timestamps, "timestamps"),
+        (syn.ecn, "ECN"),
+    ];
+    let mss = syn
+        .mss
+        .map_or("no MSS".to_string(), |mss| format!("MSS {mss}"));
+    let scale = syn
+        .window_scale
+        .map(|scale| format!("window scale {scale}"));
+    let flags = flags.iter().filter(|flag| flag.0);
+    let flags = flags.map(|flag| flag.1.to_string());
+    let options = std::iter::once(mss).chain(scale).chain(flags);
+    options.collect::<Vec<_>>().join(", ")
 }
 
 fn source(source: MssSource) -> &'static str {

@@ -8,6 +8,11 @@ use super::programs::{Op, Play};
 use super::{CLEAN, MB, Scene, everywhere, exchanges, millis, path};
 
 pub fn scenes() -> Vec<Scene> {
+    let all = [waits(), exchanges_in_parts(), resets()];
+    all.into_iter().flatten().collect()
+}
+
+fn waits() -> Vec<Scene> {
     let mut scenes = Vec::new();
     let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
 
@@ -65,6 +70,13 @@ pub fn scenes() -> Vec<Scene> {
         Play::new(path(5000, 100), body),
         everywhere(&["client_application"]),
     );
+    scenes
+}
+
+/// Requests and answers in parts, or in one direction after the other.
+fn exchanges_in_parts() -> Vec<Scene> {
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let mut header = [Vec::new(), Vec::new()];
     for _ in 0..20 {
         header[0].extend([Op::Send(100), Op::Receive(400)]);
@@ -117,6 +129,12 @@ pub fn scenes() -> Vec<Scene> {
         Play::new(path(10_000, 100), [both.clone(), both]).send_buffer(200_000),
         everywhere(CLEAN),
     );
+    scenes
+}
+
+fn resets() -> Vec<Scene> {
+    let mut scenes = Vec::new();
+    let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let gives_up = [
         vec![Op::Send(200), Op::Wait(millis(2000)), Op::Abort],
         vec![Op::ReceiveUntilReset],

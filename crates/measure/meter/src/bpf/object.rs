@@ -17,6 +17,7 @@ use libbpf_rs::libbpf_sys::{
 };
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
+    OpenMapMut, OpenObject,
 };
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, openat};
@@ -488,6 +489,17 @@ fn load_with(
         .name(meter.name())
         .and_then(|builder| builder.open_memory(object))
         .map_err(|error| failed("open", error))?;
+    choose_programs(&mut open, &btf, rooms);
+    for mut map in open.maps_mut() {
+        prepare_map(&mut map, targ, rooms, shared)
+            .map_err(|(doing, error)| failed(doing, error))?;
+    }
+    open.load().map_err(|error| failed("load", error))
+}
+
+/// Chooses the programs to load: not those without room, nor those whose tracepoint this kernel does not have
+/// or has a better program for.
+fn choose_programs(open: &mut OpenObject, btf: &Btf<'_>, rooms: &[Room]) {
     for mut program in open.progs_mut() {
         let section = program.section().to_string_lossy().into_owned();
         let name = program.name().to_string_lossy().into_owned();
@@ -503,29 +515,34 @@ fn load_with(
             program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
         }
     }
-    for mut map in open.maps_mut() {
-        if let Some(shared) = shared.filter(|shared| shared.name() == map.name()) {
-            map.reuse_fd(shared.as_fd())
-                .map_err(|error| failed("share a map", error))?;
-        }
-        match rooms.iter().find(|room| map.name() == room.map) {
-            None => {}
-            Some(Room {
-                entries: Some(most),
-                ..
-            }) => map
-                .set_max_entries(*most)
-                .map_err(|error| failed("size a map", error))?,
-            Some(_) => map
+}
+
+/// Sets the size and the first contents of a map. The error says what failed.
+fn prepare_map(
+    map: &mut OpenMapMut<'_>,
+    targ: &[u8],
+    rooms: &[Room],
+    shared: Option<&MapHandle>,
+) -> Result<(), (&'static str, libbpf_rs::Error)> {
+    if let Some(shared) = shared.filter(|shared| shared.name() == map.name()) {
+        map.reuse_fd(shared.as_fd())
+            .map_err(|error| ("share a map", error))?;
+    }
+    if let Some(room) = rooms.iter().find(|room| map.name() == room.map) {
+        match room.entries {
+            Some(most) => map
+                .set_max_entries(most)
+                .map_err(|error| ("size a map", error))?,
+            None => map
                 .set_autocreate(false)
-                .map_err(|error| failed("leave a map out", error))?,
-        }
-        if map.name().to_string_lossy().ends_with(".rodata") {
-            map.set_initial_value(targ)
-                .map_err(|error| failed("set the filters", error))?;
+                .map_err(|error| ("leave a map out", error))?,
         }
     }
-    open.load().map_err(|error| failed("load", error))
+    if map.name().to_string_lossy().ends_with(".rodata") {
+        map.set_initial_value(targ)
+            .map_err(|error| ("set the filters", error))?;
+    }
+    Ok(())
 }
 
 /// An error of libbpf as ours.

@@ -154,10 +154,12 @@ impl Profile {
     /// # Errors
     /// The kernel's maps cannot be read, or were full before the interval's end.
     pub fn chains(&self) -> Result<CallChains, MeterError> {
-        let failed = |error| object::failure(METER, "read the samples", &error);
-        let (samples, stacks) = (self.map("samples"), self.map("stacks"));
-        let mut names = Names::default();
-        let mut chains: BTreeMap<(String, TaskClass, Vec<u32>, Vec<u32>), u64> = BTreeMap::new();
+        let samples = self.map("samples");
+        let mut stacks = Stacks {
+            map: self.map("stacks"),
+            names: Names::default(),
+        };
+        let mut chains: BTreeMap<Chain, u64> = BTreeMap::new();
         let keys: Vec<Vec<u8>> = samples.keys().collect();
         if keys.len() >= samples.max_entries() as usize {
             let doing = "keep every chain, which takes a shorter duration or a lower profile_hz";
@@ -165,7 +167,7 @@ impl Profile {
             return Err(object::failure(METER, doing, &full));
         }
         for key in keys {
-            let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(failed)? else {
+            let Some(count) = samples.lookup(&key, MapFlags::ANY).map_err(unreadable)? else {
                 continue;
             };
             if key.len() != size_of::<Key>() {
@@ -173,43 +175,7 @@ impl Profile {
             }
             // SAFETY: so many bytes are there, and any are a key.
             let key: Key = unsafe { key.as_ptr().cast::<Key>().read_unaligned() };
-            let process = key.tgid;
-            let mut frames = |stack: u64, process: Option<u32>| -> Result<Vec<u32>, MeterError> {
-                if stack == NO_STACK {
-                    return Ok(Vec::new());
-                }
-                let Some(addresses) = stacks
-                    .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(failed)?
-                else {
-                    // It could not be kept: the map was full, or another CPU held its lock.
-                    return Ok(vec![names.place(UNKNOWN)]);
-                };
-                let mut frames: Vec<u32> = words(&addresses)
-                    .take_while(|&address| address != 0)
-                    .map(|address| names.of(process, address))
-                    .collect();
-                frames.reverse();
-                // A chain without frame pointers ends in addresses of nothing: they tell no more than one.
-                let unknown = names.place(UNKNOWN);
-                frames.dedup_by(|a, b| *a == unknown && *b == unknown);
-                Ok(frames)
-            };
-            let comm = String::from_utf8_lossy(&key.comm);
-            let task = comm.split('\0').next().unwrap_or_default().to_string();
-            let whose = class_of(process, &task, &self.scope);
-            // Others' programs may be large, and are not what this is about.
-            let user = match whose {
-                TaskClass::Own => frames(key.user_stack, Some(process))?,
-                _ => Vec::new(),
-            };
-            let kernel = frames(key.kernel_stack, None)?;
-            // Tasks of others may have any number of names, some of them private.
-            let task = match whose {
-                TaskClass::Others => "others".to_string(),
-                _ => task,
-            };
-            *chains.entry((task, whose, user, kernel)).or_default() +=
+            *chains.entry(self.chain(&key, &mut stacks)?).or_default() +=
                 words(&count).next().unwrap_or(0);
         }
         let chain = |((task, whose, user, kernel), samples)| CallChain {
@@ -224,11 +190,30 @@ impl Profile {
             period: self.period,
             cpus: self.scope.cpus.clone(),
             duration_ns: self.duration_ns,
-            functions: names.names,
+            functions: stacks.names.names,
             chains: chains.into_iter().map(chain).collect(),
             samples_left_out: 0,
         };
         Ok(found.bound(CallChains::MAX))
+    }
+
+    fn chain(&self, key: &Key, stacks: &mut Stacks<'_>) -> Result<Chain, MeterError> {
+        let process = key.tgid;
+        let comm = String::from_utf8_lossy(&key.comm);
+        let task = comm.split('\0').next().unwrap_or_default().to_string();
+        let whose = class_of(process, &task, &self.scope);
+        // Others' programs may be large, and are not what this is about.
+        let user = match whose {
+            TaskClass::Own => stacks.frames(key.user_stack, Some(process))?,
+            _ => Vec::new(),
+        };
+        let kernel = stacks.frames(key.kernel_stack, None)?;
+        // Tasks of others may have any number of names, some of them private.
+        let task = match whose {
+            TaskClass::Others => "others".to_string(),
+            _ => task,
+        };
+        Ok((task, whose, user, kernel))
     }
 
     fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
@@ -242,6 +227,43 @@ impl fmt::Debug for Profile {
         f.debug_struct("Profile")
             .field("source", &self.source())
             .finish_non_exhaustive()
+    }
+}
+
+/// Name and class of a task, then its functions in user mode and in the kernel.
+type Chain = (String, TaskClass, Vec<u32>, Vec<u32>);
+
+fn unreadable(error: libbpf_rs::Error) -> MeterError {
+    object::failure(METER, "read the samples", &error)
+}
+
+/// Call stacks of the samples, by number.
+struct Stacks<'a> {
+    map: libbpf_rs::Map<'a>,
+    names: Names,
+}
+
+impl Stacks<'_> {
+    /// Numbers of the functions of a stack, of a process or of the kernel, from the outermost in.
+    fn frames(&mut self, stack: u64, process: Option<u32>) -> Result<Vec<u32>, MeterError> {
+        if stack == NO_STACK {
+            return Ok(Vec::new());
+        }
+        let key = stack.to_ne_bytes();
+        let addresses = self.map.lookup(&key, MapFlags::ANY).map_err(unreadable)?;
+        let unknown = self.names.place(UNKNOWN);
+        let Some(addresses) = addresses else {
+            // It could not be kept: the map was full, or another CPU held its lock.
+            return Ok(vec![unknown]);
+        };
+        let mut frames: Vec<u32> = words(&addresses)
+            .take_while(|&address| address != 0)
+            .map(|address| self.names.of(process, address))
+            .collect();
+        frames.reverse();
+        // A chain without frame pointers ends in addresses of nothing: they tell no more than one.
+        frames.dedup_by(|a, b| *a == unknown && *b == unknown);
+        Ok(frames)
     }
 }
 

@@ -13,7 +13,6 @@ use super::acceptability::ChallengeLimit;
 use super::ack::AckScheduler;
 use super::info::Chronograph;
 use super::recovery::Phase;
-use super::send_queue::SendQueue;
 use super::sequence_space::{EcnState, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{
@@ -177,34 +176,23 @@ impl Dormant {
         self.keepalive.instant(self.base)
     }
 
-    /// Restores the connection.
-    pub(crate) fn wake(&self) -> Connection {
-        let snd = SendSpace {
+    fn send_space(&self) -> SendSpace {
+        SendSpace {
             iss: self.iss,
-            una: self.snd_nxt,
-            nxt: self.snd_nxt,
             wnd: self.snd_wnd,
             wl1: self.wl1,
             wl2: self.wl2,
             wnd_max: self.snd_wnd_max,
             shift: self.snd_shift,
-            mss: self.mss,
             mss_peer: self.mss_peer,
             mss_path: self.mss_path,
-            small_end: self.snd_nxt,
-            queue: SendQueue::new(self.snd_nxt),
-            closed: false,
-            fin_sent: false,
-            more: false,
-            more_over: false,
             cork: self.cork,
-            wanted: false,
-            flush: false,
-            up: self.snd_nxt,
-            urgent: false,
-            pace_late_ns: 0,
-        };
-        let rcv = ReceiveSpace {
+            ..SendSpace::new(self.snd_nxt, self.snd_nxt, self.mss)
+        }
+    }
+
+    fn receive_space(&self) -> ReceiveSpace {
+        ReceiveSpace {
             irs: self.irs,
             nxt: self.rcv_nxt,
             edge: self.edge,
@@ -217,7 +205,11 @@ impl Dormant {
             tuning_bytes: self.tuning_bytes,
             tuning_ns: self.tuning_ns,
             ..ReceiveSpace::new(self.buffer)
-        };
+        }
+    }
+
+    /// Restores the connection.
+    pub(crate) fn wake(&self) -> Connection {
         let (counters, sums_ns) = self.counts.told();
         let mut timers = Timers::new(self.base);
         if let Some(due) = self.next_timeout() {
@@ -225,8 +217,8 @@ impl Dormant {
         }
         Connection {
             state: State::Established,
-            snd,
-            rcv,
+            snd: self.send_space(),
+            rcv: self.receive_space(),
             sack: self.sack,
             timestamps: self.timestamps,
             clock_offset: self.clock_offset,

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use super::acceptability::ChallengeLimit;
 use super::congestion::Congestion;
-use super::send_queue::SendQueue;
-use super::sequence_space::{EcnState, ReceiveSpace, SendSpace};
+use super::sequence_space::{EcnState, MSS_DEFAULT, ReceiveSpace, SendSpace};
 use super::timers::{Timer, Timers};
 use super::{Clock, Connection, Ended, Owed, Recovery, RttEstimator, State};
 use crate::wire::{AckRate, Flags, Options, Segment, Timestamps};
@@ -60,31 +59,7 @@ impl Connection {
     fn new(config: Arc<Config>, pool: Pool, iss: SeqNum, clock: Clock, now: Instant) -> Self {
         let mss = u32::from(config.mss.max(MSS_MIN));
         let data = iss + 1;
-        let snd = SendSpace {
-            iss,
-            una: iss,
-            nxt: iss,
-            wnd: 0,
-            wl1: SeqNum::default(),
-            wl2: SeqNum::default(),
-            wnd_max: 0,
-            shift: 0,
-            mss,
-            mss_peer: u32::from(MSS_DEFAULT),
-            mss_path: mss,
-            small_end: iss,
-            queue: SendQueue::new(data),
-            closed: false,
-            fin_sent: false,
-            more: false,
-            more_over: false,
-            cork: false,
-            flush: false,
-            wanted: false,
-            up: iss,
-            urgent: false,
-            pace_late_ns: 0,
-        };
+        let snd = SendSpace::new(iss, data, mss);
         let mut rcv = ReceiveSpace::new(config.receive_buffer.max(MSS_MIN.into()));
         if config.window_scaling {
             rcv.shift = config.window_shift();
@@ -323,8 +298,5 @@ impl Connection {
     }
 }
 
-/// Assumed MSS of a peer without the option (RFC 9293 §3.7.1, MUST-15). The value is for IPv4; for
-/// IPv6 it is smaller than needed.
-const MSS_DEFAULT: u16 = 536;
 /// Smallest accepted MSS. A smaller one would cause unlimited work per byte.
 const MSS_MIN: u16 = 64;

@@ -1,5 +1,7 @@
 //! Reassembly of payload that arrived after a gap.
 
+use std::ops;
+
 use crate::wire::SackBlocks;
 use crate::{Chain, Piece, SeqNum};
 
@@ -78,6 +80,13 @@ impl Reassembly {
             );
             return Inserted::New;
         }
+        self.merge(first..last, start, chain)
+    }
+
+    /// Merges `chain`, which begins at `start`, with the ranges that it touches.
+    fn merge(&mut self, touched: ops::Range<usize>, start: SeqNum, chain: &Chain) -> Inserted {
+        let end = start + chain.len() as u32;
+        let stamp = self.stamp;
         let part = |from: SeqNum, to: SeqNum, into: &mut Vec<Piece>| {
             let part = chain.slice(from.since(start) as usize..to.since(start) as usize);
             part.into_pieces()
@@ -91,7 +100,7 @@ impl Reassembly {
             stamp,
         };
         let mut new = false;
-        for (index, range) in self.ranges.drain(first..last).enumerate() {
+        for (index, range) in self.ranges.drain(touched.clone()).enumerate() {
             if index == 0 && range.start.at_or_before(start) {
                 merged = Range { stamp, ..range };
                 continue;
@@ -111,7 +120,7 @@ impl Reassembly {
             part(merged.end, end, &mut merged.pieces);
             merged.end = end;
         }
-        self.ranges.insert(first, merged);
+        self.ranges.insert(touched.start, merged);
         if new {
             Inserted::New
         } else {

@@ -57,13 +57,7 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         if self.rcv.abandoned {
-            // RFC 9293 §3.6.1 (SHLD-3): data that no application will read is lost, and the peer
-            // must know.
-            self.counters.dropped_payload += 1;
-            self.end(Some(Ended::Aborted));
-            // The reset has the sequence number that the peer expects. A later one would only be
-            // challenged (RFC 5961 §3).
-            self.owed.reset = Some((segment.ack, false));
+            self.abort_for_text(segment.ack);
             return ControlFlow::Break(());
         }
         // `heard_ns` was set for this segment.
@@ -81,14 +75,7 @@ impl Connection {
             self.note_unacceptable(Unacceptable::BeyondWindow);
             return ControlFlow::Continue(());
         }
-        if start.before(self.rcv.nxt) {
-            self.report_duplicate(start, self.rcv.nxt);
-            if self.sack {
-                self.owe_ack();
-            }
-        } else if let Some((start, end)) = self.rcv.queue.reassembly.overlap(from, to) {
-            self.report_duplicate(start, end);
-        }
+        self.report_overlap(start, from, to);
         let unit = Unit {
             wire_segments: segment.wire_segments(),
             segment_bytes: segment_bytes(segment, bytes),
@@ -104,6 +91,29 @@ impl Connection {
             self.take_ahead(from, text, &unit, now);
         }
         ControlFlow::Continue(())
+    }
+
+    /// Ends the connection because of data that no application will read: it is lost, and the peer
+    /// must know (RFC 9293 §3.6.1, SHLD-3).
+    fn abort_for_text(&mut self, expected: SeqNum) {
+        self.counters.dropped_payload += 1;
+        self.end(Some(Ended::Aborted));
+        // The reset has the sequence number that the peer expects. A later one would only be
+        // challenged (RFC 5961 §3).
+        self.owed.reset = Some((expected, false));
+    }
+
+    /// Reports the part of a segment that was received before. `from..to`: its part in the window.
+    #[inline]
+    fn report_overlap(&mut self, start: SeqNum, from: SeqNum, to: SeqNum) {
+        if start.before(self.rcv.nxt) {
+            self.report_duplicate(start, self.rcv.nxt);
+            if self.sack {
+                self.owe_ack();
+            }
+        } else if let Some((start, end)) = self.rcv.queue.reassembly.overlap(from, to) {
+            self.report_duplicate(start, end);
+        }
     }
 
     fn take_in_order(&mut self, text: &mut Chain, unit: Unit, now: Instant) {

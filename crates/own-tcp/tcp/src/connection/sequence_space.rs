@@ -160,8 +160,42 @@ impl Clock {
 }
 
 impl SendSpace {
+    /// State of an end that has sent all before `nxt` and got it acknowledged. `data`: number of the
+    /// first byte that the application will write.
+    pub(super) fn new(nxt: SeqNum, data: SeqNum, mss: u32) -> Self {
+        Self {
+            iss: nxt,
+            una: nxt,
+            nxt,
+            wnd: 0,
+            wl1: SeqNum::default(),
+            wl2: SeqNum::default(),
+            wnd_max: 0,
+            shift: 0,
+            mss,
+            mss_peer: u32::from(MSS_DEFAULT),
+            mss_path: mss,
+            small_end: nxt,
+            queue: SendQueue::new(data),
+            closed: false,
+            fin_sent: false,
+            more: false,
+            more_over: false,
+            cork: false,
+            wanted: false,
+            flush: false,
+            up: nxt,
+            urgent: false,
+            pace_late_ns: 0,
+        }
+    }
+
     /// True if everything written, and any FIN, is acknowledged.
     pub(super) fn queue_is_quiet(&self) -> bool {
         self.queue.len() == 0 && self.una == self.nxt
     }
 }
+
+/// Assumed MSS of a peer without the option (RFC 9293 §3.7.1, MUST-15). The value is for IPv4; for
+/// IPv6 it is smaller than needed.
+pub(super) const MSS_DEFAULT: u16 = 536;

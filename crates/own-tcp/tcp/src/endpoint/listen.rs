@@ -228,61 +228,73 @@ impl Endpoint {
         if flags.contains(Flags::RST) {
             return;
         }
-        let Some(listener) = self.listeners.at_mut(path.local) else {
+        let Some(listener) = self.listeners.at(path.local) else {
             self.counters.refused += 1;
             self.reset(&path, segment);
             return;
         };
         // Second, an ACK gets a reset, unless it returns a cookie.
         if flags.contains(Flags::ACK) {
-            let recent = listener
-                .cookies_sent
-                .is_some_and(|sent| now - sent < COOKIE_LIFE);
-            let full = listener.pending.len() >= listener.backlog;
-            let clock = self.clock_for(&path);
-            let syn = (recent && !flags.contains(Flags::SYN))
-                .then(|| cookie::recover(&self.secret, &clock, &path, segment, now))
-                .flatten();
-            match syn {
-                Some(_) if full => self.counters.dropped_backlog += 1,
-                Some(syn) => self.open_from_cookie(path, key, &syn, segment, now),
-                None => self.reset(&path, segment),
-            }
+            self.on_ack_for_none(path, key, segment, now);
             return;
         }
         // Third, a SYN begins a connection.
         if !flags.contains(Flags::SYN) || flags.contains(Flags::FIN) {
             self.counters.dropped_no_connection += 1;
-            return;
-        }
-        if listener.pending.len() >= listener.backlog {
+        } else if listener.pending.len() >= listener.backlog {
             self.counters.dropped_backlog += 1;
-            return;
-        }
-        if listener.half_open >= listener.backlog {
+        } else if listener.half_open >= listener.backlog {
             self.answer_with_cookie(path, segment, now);
-            return;
+        } else {
+            self.open_from_syn(path, key, segment, above, now);
         }
-        let verdict = self.judge_fast_open(&path, segment);
-        let (iss, clock) = (
-            self.initial_sequence(&path, above, now),
-            self.clock_for(&path),
-        );
+    }
+
+    /// Processes an ACK without a connection, at a port with a listener.
+    fn on_ack_for_none(&mut self, path: FourTuple, key: u64, segment: &mut Segment, now: Instant) {
+        let Some(listener) = self.listeners.at(path.local) else {
+            return;
+        };
+        let recent = listener
+            .cookies_sent
+            .is_some_and(|sent| now - sent < COOKIE_LIFE);
+        let full = listener.pending.len() >= listener.backlog;
+        let clock = self.clock_for(&path);
+        let syn = (recent && !segment.flags.contains(Flags::SYN))
+            .then(|| cookie::recover(&self.secret, &clock, &path, segment, now))
+            .flatten();
+        match syn {
+            Some(_) if full => self.counters.dropped_backlog += 1,
+            Some(syn) => self.open_from_cookie(path, key, &syn, segment, now),
+            None => self.reset(&path, segment),
+        }
+    }
+
+    /// Opens a connection in SYN-RECEIVED, with the data of the SYN if Fast Open allows it.
+    fn open_from_syn(
+        &mut self,
+        path: FourTuple,
+        key: u64,
+        syn: &mut Segment,
+        above: Option<SeqNum>,
+        now: Instant,
+    ) {
+        let (early, cookie) = match self.judge_fast_open(&path, syn) {
+            FastOpenVerdict::Ordinary(cookie) => (false, cookie),
+            FastOpenVerdict::Take(cookie) => (true, cookie),
+        };
+        let iss = self.initial_sequence(&path, above, now);
+        let clock = self.clock_for(&path);
         let Some(listener) = self.listeners.at_mut(path.local) else {
             return;
         };
         listener.half_open += 1;
         let config = listener.configs.for_address(path.remote.ip());
-        let mut connection =
-            Connection::accept(config, self.pool.clone(), iss, clock, segment, now);
-        let (early, cookie) = match verdict {
-            FastOpenVerdict::Ordinary(cookie) => (false, cookie),
-            FastOpenVerdict::Take(cookie) => (true, cookie),
-        };
+        let mut connection = Connection::accept(config, self.pool.clone(), iss, clock, syn, now);
         connection.answer_fast(cookie);
         if early {
             listener.fast_open += 1;
-            connection.take_early(segment, now);
+            connection.take_early(syn, now);
         }
         let id = self.add(
             Slot {

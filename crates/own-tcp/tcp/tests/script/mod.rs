@@ -19,8 +19,8 @@ use tcpcost_tcp::wire::{
     Checksum, Ecn, Flags, FourTuple, Options, Packet, SackBlocks, Segment, Sum, Timestamps,
 };
 use tcpcost_tcp::{
-    AckPolicy, Config, CongestionControl, ConnId, Connection, Endpoint, KeepAlive, ListenError,
-    MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
+    AckPolicy, Config, CongestionControl, ConnId, Connection, Ended, Endpoint, KeepAlive,
+    ListenError, MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
     WindowGrowth,
 };
 
@@ -434,123 +434,121 @@ impl Runner {
 
     /// Executes a call of a script. Returns the result in packetdrill's notation.
     fn call(&mut self, call: &Call) -> Result<String, String> {
-        let ok = || Ok("0".into());
-        let argument = |n: usize| {
-            call.arguments
-                .get(n)
-                .map(String::as_str)
-                .ok_or("an argument is missing".to_string())
-        };
-        let number = |n: usize| {
-            argument(n)?
-                .parse::<i64>()
-                .map_err(|_| format!("argument {n}"))
-        };
         match call.name.as_str() {
             "socket" => Ok("3".into()),
             "bind" | "fcntl" => Ok(call.result.clone()),
-            "setsockopt" if argument(2)? == "TCP_NODELAY" => {
-                self.nodelay = argument(3)? != "[0]";
+            "setsockopt" => self.set_option(call),
+            "listen" => self.listen(call),
+            "accept" => self.accept(call),
+            "connect" => self.connect(call),
+            "write" | "send" => self.write(call),
+            "read" | "recv" => self.read(call),
+            "shutdown" => {
+                let id = self.connection(call.number(0)?)?;
+                self.apply(id, Connection::close);
+                Ok("0".into())
+            }
+            "close" => {
+                let (id, at) = (self.connection(call.number(0)?)?, self.at());
+                self.endpoint.release(id, at);
+                Ok("0".into())
+            }
+            name => Err(format!("no such call: {name}")),
+        }
+    }
+
+    fn set_option(&mut self, call: &Call) -> Result<String, String> {
+        match call.argument(2)? {
+            "TCP_NODELAY" => {
+                self.nodelay = call.argument(3)? != "[0]";
                 let nagle = if self.nodelay {
                     Nagle::Off
                 } else {
                     Nagle::Minshall
                 };
-                match self.connection(number(0)?) {
+                match self.connection(call.number(0)?) {
                     Ok(id) => self.apply(id, |connection| {
                         connection.configure(|config| config.segmentation.nagle = nagle)
                     }),
                     Err(_) => self.config.segmentation.nagle = nagle,
                 }
-                ok()
             }
-            "setsockopt" if argument(2)? == "TCP_CORK" => {
-                let (id, cork) = (self.connection(number(0)?)?, argument(3)? != "[0]");
+            "TCP_CORK" => {
+                let id = self.connection(call.number(0)?)?;
+                let cork = call.argument(3)? != "[0]";
                 self.apply(id, |connection| connection.cork(cork));
-                ok()
             }
-            "setsockopt" => ok(),
-            "listen" => {
-                let backlog = number(1)?.max(1) as usize;
-                match self
-                    .endpoint
-                    .listen(self.path.local.port(), backlog, self.config.clone())
-                {
-                    // `others` may have added the listener already.
-                    Ok(()) | Err(ListenError::InUse) => ok(),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-            "accept" => {
-                let id = self
-                    .endpoint
-                    .accept(self.path.local.port())
-                    .ok_or("nothing to accept")?;
-                let descriptor = call.result.parse().map_err(|_| "accept gives a number")?;
-                self.connections.push((descriptor, id));
-                Ok(call.result.clone())
-            }
-            "connect" => {
-                let at = self.at();
-                let mut local = self.path.local;
-                local.set_port(0);
-                let id = self
-                    .endpoint
-                    .connect(local, self.path.remote, at)
-                    .map_err(|error| error.to_string())?;
-                self.connections.push((number(0)?, id));
-                // Data written now leaves with the SYN.
-                if let Some(bytes) = call.arguments.get(3).and_then(|bytes| bytes.parse().ok()) {
-                    self.apply(id, |connection| connection.write(&vec![7; bytes]))
-                        .map_err(|error| error.to_string())?;
-                }
-                Ok(call.result.clone())
-            }
-            "write" | "send" => {
-                let (id, bytes) = (self.connection(number(0)?)?, vec![7; number(2)? as usize]);
-                let flags = call.arguments.get(3).map_or("", String::as_str);
-                let has = |flag| flags.split('|').any(|other| other == flag);
-                let (more, ends) = (has("MSG_MORE"), has("MSG_EOR"));
-                let write = |connection: &mut Connection| {
-                    let written = connection.write_more(&bytes, more);
-                    if ends {
-                        connection.end_record();
-                    }
-                    written
-                };
-                Ok(match self.apply(id, write) {
-                    Ok(n) => n.to_string(),
-                    Err(_) => "-1 EPIPE".into(),
-                })
-            }
-            "read" | "recv" => {
-                let (id, at) = (self.connection(number(0)?)?, self.at());
-                let mut buffer = vec![0; number(2)? as usize];
-                Ok(
-                    match self.apply(id, |connection| connection.read(&mut buffer, at)) {
-                        Ok(n) => n.to_string(),
-                        Err(ReadError::Finished) => "0".into(),
-                        Err(ReadError::Empty) => "-1 EAGAIN".into(),
-                        Err(ReadError::Ended(reason)) => match reason {
-                            tcpcost_tcp::Ended::TimedOut => "-1 ETIMEDOUT".into(),
-                            tcpcost_tcp::Ended::Refused => "-1 ECONNREFUSED".into(),
-                            _ => "-1 ECONNRESET".into(),
-                        },
-                    },
-                )
-            }
-            "shutdown" => {
-                let id = self.connection(number(0)?)?;
-                self.apply(id, Connection::close);
-                ok()
-            }
-            "close" => {
-                let (id, at) = (self.connection(number(0)?)?, self.at());
-                self.endpoint.release(id, at);
-                ok()
-            }
-            name => Err(format!("no such call: {name}")),
+            _ => {}
         }
+        Ok("0".into())
+    }
+
+    fn listen(&mut self, call: &Call) -> Result<String, String> {
+        let backlog = call.number(1)?.max(1) as usize;
+        let port = self.path.local.port();
+        match self.endpoint.listen(port, backlog, self.config.clone()) {
+            // `others` may have added the listener already.
+            Ok(()) | Err(ListenError::InUse) => Ok("0".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn accept(&mut self, call: &Call) -> Result<String, String> {
+        let id = self.endpoint.accept(self.path.local.port());
+        let id = id.ok_or("nothing to accept")?;
+        let descriptor = call.result.parse().map_err(|_| "accept gives a number")?;
+        self.connections.push((descriptor, id));
+        Ok(call.result.clone())
+    }
+
+    fn connect(&mut self, call: &Call) -> Result<String, String> {
+        let at = self.at();
+        let mut local = self.path.local;
+        local.set_port(0);
+        let id = self
+            .endpoint
+            .connect(local, self.path.remote, at)
+            .map_err(|error| error.to_string())?;
+        self.connections.push((call.number(0)?, id));
+        // Data written now leaves with the SYN.
+        if let Some(bytes) = call.arguments.get(3).and_then(|bytes| bytes.parse().ok()) {
+            self.apply(id, |connection| connection.write(&vec![7; bytes]))
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(call.result.clone())
+    }
+
+    fn write(&mut self, call: &Call) -> Result<String, String> {
+        let id = self.connection(call.number(0)?)?;
+        let bytes = vec![7; call.number(2)? as usize];
+        let flags = call.arguments.get(3).map_or("", String::as_str);
+        let has = |flag| flags.split('|').any(|other| other == flag);
+        let (more, ends) = (has("MSG_MORE"), has("MSG_EOR"));
+        let write = |connection: &mut Connection| {
+            let written = connection.write_more(&bytes, more);
+            if ends {
+                connection.end_record();
+            }
+            written
+        };
+        Ok(match self.apply(id, write) {
+            Ok(n) => n.to_string(),
+            Err(_) => "-1 EPIPE".into(),
+        })
+    }
+
+    fn read(&mut self, call: &Call) -> Result<String, String> {
+        let (id, at) = (self.connection(call.number(0)?)?, self.at());
+        let mut buffer = vec![0; call.number(2)? as usize];
+        let read = self.apply(id, |connection| connection.read(&mut buffer, at));
+        Ok(match read {
+            Ok(n) => n.to_string(),
+            Err(ReadError::Finished) => "0".into(),
+            Err(ReadError::Empty) => "-1 EAGAIN".into(),
+            Err(ReadError::Ended(Ended::TimedOut)) => "-1 ETIMEDOUT".into(),
+            Err(ReadError::Ended(Ended::Refused)) => "-1 ECONNREFUSED".into(),
+            Err(ReadError::Ended(_)) => "-1 ECONNRESET".into(),
+        })
     }
 
     fn connection(&self, descriptor: i64) -> Result<ConnId, String> {

@@ -45,6 +45,18 @@ pub struct Call {
     pub result: String,
 }
 
+impl Call {
+    pub fn argument(&self, n: usize) -> Result<&str, String> {
+        let argument = self.arguments.get(n).map(String::as_str);
+        argument.ok_or("an argument is missing".to_string())
+    }
+
+    pub fn number(&self, n: usize) -> Result<i64, String> {
+        let number = self.argument(n)?.parse();
+        number.map_err(|_| format!("argument {n}"))
+    }
+}
+
 pub fn lines(text: &str) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
