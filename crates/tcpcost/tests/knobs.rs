@@ -128,7 +128,7 @@ fn cells(stand: &Stand) -> Vec<Tried> {
             for value in examples(row) {
                 let mut knobs = BTreeMap::new();
                 knobs.insert(format!("{prefix}{}", row.name), value.clone());
-                if row.name == "cpus" {
+                if row.name == "cpus" || value == "visits" {
                     knobs.insert("placement".to_string(), "two-cpus".to_string());
                 }
                 satisfy(&mut knobs, row, &value, prefix, stand.is_user(prefix));
