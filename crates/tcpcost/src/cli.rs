@@ -1,21 +1,18 @@
 //! The command line.
 
-mod compare;
-mod observe;
-mod prepare;
-mod run;
-mod screen;
-mod values;
-
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use tcpcost_conduct::RunArgs;
+use tcpcost_console::values::interval;
+use tcpcost_observe::{DoctorArgs, StatArgs, WatchArgs};
 
-pub use compare::{Bisect, Compare, Kernels, KernelsCommand};
-pub use observe::{Stat, Trace, Watch, WatchBy};
-pub use prepare::{Doctor, Report, Show, Study, Uperf};
-pub use run::{HostArgs, RunArgs, Telling};
-pub use screen::command;
+use crate::compare::CompareArgs;
+use crate::kernels::KernelsArgs;
+use crate::report::ReportArgs;
+use crate::study::StudyCommand;
+use crate::trace::TraceArgs;
+use crate::uperf::UperfArgs;
 
 /// Measures how much CPU each kilobyte of TCP costs, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
@@ -59,15 +56,15 @@ pub enum Command {
     /// Run a study: make its bed, drive traffic, measure, report.
     Run(Box<RunArgs>),
     /// Compare two cells, settings, builds, commands or stored runs: which costs more?
-    Compare(Box<Compare>),
+    Compare(Box<CompareArgs>),
     /// Measure what a command costs in CPU, softirqs included, and what its TCP did.
-    Stat(Stat),
+    Stat(StatArgs),
     /// Show what TCP costs on this host as it runs: any application, no benchmark.
-    Watch(Box<Watch>),
+    Watch(Box<WatchArgs>),
     /// Analyse captures: ACKs, bursts, splits and stalls.
-    Trace(Trace),
+    Trace(TraceArgs),
     /// Run our own TCP on a TAP or TUN of this host; any client can talk to it.
-    Peer(Box<crate::peer::Flags>),
+    Peer(Box<tcpcost_peer::Flags>),
     /// Relay TCP connections by copy, splice, io_uring or our own TCP, and count both.
     Relay(Box<crate::relay::Flags>),
     /// Benchmarks with the command lines of netperf and uperf; also by link name.
@@ -93,16 +90,16 @@ pub enum Command {
         args: Vec<String>,
     },
     /// Run a profile of uperf (XML), both ends, as a study.
-    Uperf(Uperf),
+    Uperf(UperfArgs),
     /// Built-in studies and their knobs: list, show, knobs, convert.
     #[command(subcommand)]
-    Study(Study),
+    Study(StudyCommand),
     /// Print stored runs again, and rewrite their pages.
-    Report(Report),
+    Report(ReportArgs),
     /// Compare two kernels by instructions, in guests, on any machine, busy or not.
-    Kernels(Box<Kernels>),
+    Kernels(Box<KernelsArgs>),
     /// Say what can be measured on this host, and what to do for the rest; restore it.
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// A wire with delay and loss between two namespaces; an agent starts it.
     #[command(hide = true)]
     Carry {
@@ -126,7 +123,7 @@ pub enum Command {
         #[arg(long)]
         one_thread: bool,
         /// End and restore the host if the command is silent for this time.
-        #[arg(long, value_name = "TIME", value_parser = values::interval)]
+        #[arg(long, value_name = "TIME", value_parser = interval)]
         lease: Option<Duration>,
         /// Wait without limit for a command to attach, and end with code 75 when that command has gone, to be started again.
         #[arg(long, conflicts_with_all = ["isolate", "memory", "one_thread"])]

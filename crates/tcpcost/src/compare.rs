@@ -7,21 +7,79 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::slice::from_ref;
 
+use clap::Args;
+use tcpcost_conduct::{
+    self as conduct, Baseline, Directory, HostArgs, Lab, Launchers, Overrides, Telling, results,
+    studies,
+};
+use tcpcost_console::exit::usage;
+use tcpcost_observe::{End, StatArgs};
 use tcpcost_report::{Incomparable, is_per_transaction, transactions_differ};
 use tcpcost_study::{Sides, Study, units};
 
-use crate::exit::usage;
-use crate::hosts_file::Lab;
-use crate::run::{self, Baseline, Directory, Launchers, Overrides};
-use crate::{cli, stat, uperf};
+/// `tcpcost compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Examples:\n  tcpcost compare before/ after/                          runs that are stored: two, or two folders of runs\n  tcpcost compare B1 B2 B3 --versus A1 A2 A3              the same, each run named\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+)]
+pub struct CompareArgs {
+    /// Runs before and after a change: two directories, or several before --versus. Or a study, by name or file, whose cells run in turn.
+    #[arg(value_name = "DIR|STUDY", num_args = 1.., required_unless_present = "command")]
+    pub of: Vec<String>,
+    /// Runs after the change.
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub versus: Vec<String>,
+    /// Two cells of the study, by name.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cell", "a", "b", "with"])]
+    pub cells: Option<Vec<String>>,
+    /// Cell of the study that is compared with itself [default: each].
+    #[arg(long, value_name = "NAME")]
+    pub cell: Option<String>,
+    /// Set a knob in the first of each pair; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub a: Vec<String>,
+    /// Set a knob in the second of each pair; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub b: Vec<String>,
+    /// Run the second of each pair with agents of another build.
+    #[arg(long, value_name = "tcpcost=PATH")]
+    pub with: Option<String>,
+    /// Set a knob in both of a pair; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub set: Vec<String>,
+    /// Least difference that matters, in percent; below it they are equivalent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub min_effect: f64,
+    /// Measuring time after which an undecided comparison ends.
+    #[arg(long, value_name = "TIME", default_value = "2min")]
+    pub time: String,
+    /// Length of the measured interval of each trial, e.g. 500ms [default: the study's].
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Seed of the order [default: the study's; of commands by the clock].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Directory for records and report [default: tcpcost-out/compare-STUDY-TIME].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How hosts of other machines are reached.
+    #[command(flatten)]
+    pub hosts: HostArgs,
+    /// Formats of the results.
+    #[command(flatten)]
+    pub telling: Telling,
+    /// Two commands: COMMAND… --versus -- COMMAND…
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "of")]
+    pub command: Vec<String>,
+}
 
 /// Runs `tcpcost compare`.
-pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
-    let min_effect = run::percentage("--min-effect", Some(args.min_effect))?;
+pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let min_effect = conduct::percentage("--min-effect", Some(args.min_effect))?;
     if !args.command.is_empty() {
         return commands(args);
     }
-    let is_stored = |path: &PathBuf| run::runs_at(path).is_ok_and(|runs| !runs.is_empty());
+    let is_stored = |path: &PathBuf| conduct::runs_at(path).is_ok_and(|runs| !runs.is_empty());
     let paths = |names: &[String]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (of, versus) = (paths(&args.of), paths(&args.versus));
     let any_is_stored = of.iter().chain(&versus).any(is_stored);
@@ -53,19 +111,19 @@ pub fn compare(args: &cli::Compare) -> anyhow::Result<ExitCode> {
 
 /// Compares the stored runs after a change with the stored runs before it.
 fn stored(
-    args: &cli::Compare,
+    args: &CompareArgs,
     before: &[PathBuf],
     after: &[PathBuf],
     min_effect: Option<f64>,
 ) -> anyhow::Result<ExitCode> {
     // Refuses a run that is on both sides: it would be equal to itself.
-    run::directories(&[before, after].concat())?;
+    conduct::directories(&[before, after].concat())?;
     let baseline = Baseline::load(before)?;
-    Ok(run::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
+    Ok(conduct::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }
 
 /// Runs a study's cells in turn, and compares them.
-fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Result<ExitCode> {
+fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Result<ExitCode> {
     let sides = match (&args.cells, sides(args)?) {
         (Some(cells), _) => Sides::Cells(cells[0].clone(), cells[1].clone()),
         (None, Some(sides)) => sides,
@@ -75,9 +133,9 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
             ));
         }
     };
-    let (study_name, text, file) = uperf::find(named)?;
+    let (study_name, text, file) = studies::find(named)?;
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
-    set.extend(run::pairs("--set", &args.set)?);
+    set.extend(conduct::pairs("--set", &args.set)?);
     let overrides = Overrides {
         study: study_name,
         set,
@@ -102,9 +160,9 @@ fn live(args: &cli::Compare, named: &str, min_effect: Option<f64>) -> anyhow::Re
     let path = args
         .out
         .clone()
-        .unwrap_or_else(|| run::default_directory(&format!("compare-{}", study.name)));
+        .unwrap_or_else(|| conduct::default_directory(&format!("compare-{}", study.name)));
     let mut store = Directory::create(&path, &text, &overrides)?;
-    let exit = run::conduct(
+    let exit = conduct::conduct(
         &mut store,
         &study,
         Vec::new(),
@@ -142,26 +200,26 @@ fn check_comparable(study: &Study) -> anyhow::Result<()> {
 }
 
 /// Settings of the first and the second of a pair; `None` without `--a`, `--b` and `--with`.
-fn sides(args: &cli::Compare) -> anyhow::Result<Option<Sides>> {
-    let program = args.with.as_deref().map(run::build).transpose()?;
+fn sides(args: &CompareArgs) -> anyhow::Result<Option<Sides>> {
+    let program = args.with.as_deref().map(conduct::build).transpose()?;
     if args.a.is_empty() && args.b.is_empty() && program.is_none() {
         return Ok(None);
     }
     Ok(Some(Sides::Set {
         cell: args.cell.clone(),
-        a: run::pairs("--a", &args.a)?,
-        b: run::pairs("--b", &args.b)?,
+        a: conduct::pairs("--a", &args.a)?,
+        b: conduct::pairs("--b", &args.b)?,
         program,
     }))
 }
 
 /// Compares two commands.
-fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
+fn commands(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let time = units::duration(&args.time)
         .map_err(|error| usage(format!("--time {}: expected {error}", args.time)))?;
     let output = args.telling.output.clone().into_formats_of();
     let output = output.map_err(|error| usage(format!("two commands: {error}")))?;
-    let stat = cli::Stat {
+    let stat = StatArgs {
         syscalls: false,
         repetitions: u32::MAX,
         per: None,
@@ -174,5 +232,13 @@ fn commands(args: &cli::Compare) -> anyhow::Result<ExitCode> {
         output,
         command: args.command.clone(),
     };
-    stat::compare(&stat, time)
+    tcpcost_observe::compare(&stat, time).map(exit_code)
+}
+
+/// Returns the exit code of `stat`, or of a comparison of two commands.
+pub fn exit_code(end: End) -> ExitCode {
+    match end {
+        End::Code(code) => code.into(),
+        End::Decided(decision) => results::exit_of(decision).into(),
+    }
 }

@@ -8,9 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use tcpcost_console::output::say;
 use tcpcost_signals::Interrupt;
-
-use crate::output::say;
 
 /// A front end to run, and its arguments.
 pub struct Front {

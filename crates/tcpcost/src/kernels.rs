@@ -1,13 +1,98 @@
 //! `tcpcost kernels` compares two kernels by instructions. `tcpcost kernels bisect` judges one kernel for `git bisect run`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
+use tcpcost_conduct::{
+    self as conduct, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
+    default_directory, results, studies,
+};
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::output;
+use tcpcost_console::values::at_least_one;
 use tcpcost_guest::Kernel;
 use tcpcost_report::{Decision, Earlier, Summary};
 
-use crate::exit::{Exit, usage};
-use crate::run::{ByFunction, Consent, ExactInstructions, Overrides, StoredRun, default_directory};
-use crate::{cli, output, run, uperf};
+/// Options of `kernels` that `kernels bisect` has, too.
+const OF_BOTH: [&str; 7] = [
+    "repetitions",
+    "jobs",
+    "allow_exec",
+    "min_effect",
+    "out",
+    "format",
+    "output",
+];
+
+/// `tcpcost kernels`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    mut_args(|arg| if OF_BOTH.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }),
+    after_long_help = "A kernel is a package (.deb), a directory with boot/vmlinuz-*, a build tree, or an image.\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+)]
+pub struct KernelsArgs {
+    /// The kernel that B is compared with.
+    #[arg(required = true)]
+    pub a: Option<PathBuf>,
+    /// The other kernel.
+    #[arg(required = true)]
+    pub b: Option<PathBuf>,
+    /// Studies, by name or file.
+    #[arg(value_name = "STUDY", default_value = "cost-of-tcp")]
+    pub studies: Vec<String>,
+    /// Boots of each kernel; from four on there is an interval [default: 6, of bisect 4].
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: Option<u32>,
+    /// Guests at the same time [default: one for each CPU].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+    /// Let commands of the study run in the guests: `exec:…`, `attach:…`.
+    #[arg(long)]
+    pub allow_exec: bool,
+    /// Least difference that matters, in percent [default: 0.2, of bisect the baseline's].
+    #[arg(long, value_name = "PERCENT")]
+    pub min_effect: Option<f64>,
+    /// Set a knob in every cell; may be repeated.
+    #[arg(long, value_name = "KNOB=VALUE")]
+    pub set: Vec<String>,
+    /// Seed of the boots [default: the study's].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Directory for the records; boots that are there are not repeated [default: tcpcost-out/kernels-TIME, of bisect none].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Formats of the results.
+    #[command(flatten)]
+    pub telling: Telling,
+    /// Another question about kernels.
+    #[command(subcommand)]
+    pub command: Option<KernelsCommand>,
+}
+
+/// Commands of `tcpcost kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsCommand {
+    /// Judge the kernel built in a tree, for `git bisect run`: exits with 0 if it is as good as an earlier run, 1 if it costs more, 125 if undecided.
+    Bisect(Box<BisectArgs>),
+}
+
+/// `tcpcost kernels bisect`.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Example, in a kernel tree, v6.12 being good and HEAD bad:\n  make bzImage modules && tcpcost run cost-of-tcp --guest=. --out /tmp/good    at v6.12\n  git bisect start HEAD v6.12\n  git bisect run sh -c 'make -s olddefconfig bzImage modules || exit 125; tcpcost kernels bisect . --baseline /tmp/good'\n\nExit codes: 0 as good, 1 costs more, 125 undecided (no boot, no verdict), 2 usage, 130 interrupted."
+)]
+pub struct BisectArgs {
+    /// The kernel: its build tree, or another form that `kernels` takes.
+    pub tree: PathBuf,
+    /// Directory of the run of a good kernel, with --guest.
+    #[arg(long, value_name = "DIR")]
+    pub baseline: PathBuf,
+    /// Judge by this cell alone.
+    #[arg(long, value_name = "NAME")]
+    pub cell: Option<String>,
+}
 
 /// Exit code that tells `git bisect run` to skip a commit.
 const SKIP_COMMIT: u8 = 125;
@@ -19,24 +104,24 @@ const BISECT_REPETITIONS: u32 = 4;
 const MIN_EFFECT: f64 = 0.2;
 
 /// Runs `tcpcost kernels A B [STUDY…]`.
-pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
+pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
-    let min_effect = run::percentage("--min-effect", Some(min_effect))?;
+    let min_effect = conduct::percentage("--min-effect", Some(min_effect))?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_directory("kernels"),
     };
-    let interrupt = run::requests_to_stop()?;
+    let interrupt = conduct::requests_to_stop()?;
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
     for named in &args.studies {
-        let (name, text, file) = uperf::find(named)?;
+        let (name, text, file) = studies::find(named)?;
         let mut pair = Vec::new();
         for (letter, kernel) in [("a", &args.a), ("b", &args.b)] {
             let kernel = kernel.as_ref().expect("clap asks for both");
             let overrides = Overrides {
                 study: name.clone(),
-                set: run::pairs("--set", &args.set)?,
+                set: conduct::pairs("--set", &args.set)?,
                 repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
                 seed: args.seed,
                 min_effect,
@@ -44,12 +129,12 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
                 ..Overrides::default()
             };
             let path = out.join(format!("{name}-{letter}"));
-            let source = run::Source {
+            let source = conduct::Source {
                 text: &text,
                 file: &file,
             };
             let consent = Consent::new(args.allow_exec).with_typed(&overrides);
-            let ran = run::in_guests(
+            let ran = conduct::in_guests(
                 &path,
                 &source,
                 &overrides,
@@ -72,13 +157,13 @@ pub fn kernels(args: &cli::Kernels) -> anyhow::Result<Exit> {
         }
         summaries.push(judged(second, &first));
     }
-    output::print(&summaries, &args.telling.output)?;
+    results::print(&summaries, &args.telling.output)?;
     if args.telling.output.is_text() {
         let shown = differences.iter().filter(|text| !text.is_empty());
         let shown: Vec<String> = shown.map(|text| format!("\n{text}")).collect();
         output::write(&shown.concat())?;
     }
-    let exits: Vec<Exit> = summaries.iter().map(output::exit).collect();
+    let exits: Vec<Exit> = summaries.iter().map(results::exit).collect();
     let worst = [
         Exit::Failed,
         Exit::Unavailable,
@@ -105,8 +190,8 @@ fn judged(mut second: Summary, first: &Summary) -> Summary {
 
 /// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
 /// boot, or no verdict.
-pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
-    let min_effect = run::percentage("--min-effect", args.min_effect)?;
+pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
+    let min_effect = conduct::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
     if before.overrides.exact_instructions.is_none() {
         return Err(usage(format!(
@@ -144,7 +229,7 @@ pub fn bisect(args: &cli::Kernels, asked: &cli::Bisect) -> anyhow::Result<u8> {
         let of_cell = format!("{cell}, before");
         now.comparisons.retain(|one| one.from == of_cell);
     }
-    output::print(std::slice::from_ref(&now), &args.telling.output)?;
+    results::print(std::slice::from_ref(&now), &args.telling.output)?;
     Ok(judge(
         now.comparisons.iter().map(|one| one.final_decision()),
     ))
@@ -154,21 +239,21 @@ fn measured(
     path: &Path,
     before: &StoredRun,
     overrides: &Overrides,
-    args: &cli::Kernels,
-    asked: &cli::Bisect,
+    args: &KernelsArgs,
+    asked: &BisectArgs,
 ) -> anyhow::Result<Option<Summary>> {
     let file = asked.baseline.display().to_string();
-    let source = run::Source {
+    let source = conduct::Source {
         text: &before.text,
         file: &file,
     };
-    let interrupt = run::requests_to_stop()?;
+    let interrupt = conduct::requests_to_stop()?;
     let typed = Overrides {
         exact_instructions: overrides.exact_instructions.clone(),
         ..Overrides::default()
     };
     let consent = Consent::new(args.allow_exec).with_typed(&typed);
-    run::in_guests(
+    conduct::in_guests(
         path,
         &source,
         overrides,

@@ -1,32 +1,21 @@
 //! Command `tcpcost`: measures what each kilobyte of TCP costs in CPU time, why, and which knob
 //! lowers the cost.
 //!
-//! Each subcommand has one file or folder. `run` conducts a study and sends requests to `agent`,
-//! which acts on each host.
+//! Each subcommand has one file or folder here, or is a function of another crate: `run` of `conduct`;
+//! `stat`, `watch` and `doctor` of `observe`; `peer` of `peer`.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod cli;
 mod compare;
-mod doctor;
-mod exit;
-mod format;
 mod fronts;
-mod hosts_file;
 mod kernels;
 mod manifest;
-mod metrics_address;
-mod output;
-mod peer;
 mod privileges;
 mod relay;
 mod report;
-mod run;
-mod set;
-mod slurm;
-mod soak;
-mod stat;
-mod studies;
+mod screen;
+mod study;
 mod trace;
 mod uperf;
 
@@ -35,10 +24,11 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use tcpcost_console::exit::{self, Exit, usage};
+use tcpcost_console::output;
 
-use crate::cli::{Cli, Command, KernelsCommand};
-use crate::exit::{Exit, usage};
-use crate::format::Format;
+use crate::cli::{Cli, Command};
+use crate::kernels::KernelsCommand;
 
 fn main() -> ExitCode {
     if tcpcost_guest::init::is_asked() {
@@ -70,7 +60,7 @@ fn main() -> ExitCode {
 /// # Errors
 /// The command line is wrong: one line, exit code 2.
 fn parse(words: Vec<OsString>) -> anyhow::Result<Cli> {
-    let matches = cli::command().try_get_matches_from(&words);
+    let matches = screen::command().try_get_matches_from(&words);
     let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     cli.map_err(|error| {
         if matches!(
@@ -98,7 +88,7 @@ fn parse(words: Vec<OsString>) -> anyhow::Result<Cli> {
 
 /// Returns the names of the subcommands on the command line, even if other words are wrong.
 fn subcommand(words: &[OsString]) -> Option<String> {
-    let mut known = &cli::command();
+    let mut known = &screen::command();
     let mut names = Vec::new();
     for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
         match known.find_subcommand(word) {
@@ -130,26 +120,20 @@ fn log(verbose: u8) {
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     let print = |text: String| output::write(&text).map(|_| Exit::Ok.into());
     match command {
-        Command::Run(args) => Ok(run::run(&args)?.into()),
+        Command::Run(args) => Ok(tcpcost_conduct::run(&args)?.into()),
         Command::Compare(args) => compare::compare(&args),
-        Command::Study(study) => print(study_output(&study)?),
+        Command::Study(command) => print(study::study(&command)?),
         Command::Uperf(args) => dispatch(parse(uperf::run_words(&args))?.into_command()),
         Command::Kernels(args) => match &args.command {
             Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked)?.into()),
             None => Ok(kernels::kernels(&args)?.into()),
         },
         Command::Report(args) => Ok(report::report(&args)?.into()),
-        Command::Doctor(args) if args.restore => restore(),
-        Command::Doctor(args) => {
-            let (text, exit) = doctor::doctor(args.output.has(Format::Json));
-            output::write(&text)?;
-            Ok(exit.into())
-        }
+        Command::Doctor(args) => Ok(tcpcost_observe::doctor(&args, &privileges::NEEDS)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
-        Command::Watch(args) if args.soak.is_some() => Ok(soak::soak(&args)?.into()),
-        Command::Watch(args) => tcpcost_watch::watch(&args.options()).map(|()| Exit::Ok.into()),
-        Command::Stat(args) => stat::stat(&args),
-        Command::Peer(flags) => Ok(peer::run(&flags)?.into()),
+        Command::Watch(args) => Ok(tcpcost_observe::watch(&args)?.into()),
+        Command::Stat(args) => tcpcost_observe::stat(&args).map(compare::exit_code),
+        Command::Peer(flags) => Ok(tcpcost_peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
         Command::Netserver { args } => Ok(fronts::Front::netserver(args, false).run()),
@@ -187,34 +171,4 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             match tcpcost_agent::main(how, lease, &hosts)? {}
         }
     }
-}
-
-/// Returns the output of `tcpcost study`.
-fn study_output(command: &cli::Study) -> anyhow::Result<String> {
-    match command {
-        cli::Study::List(output) => studies::list(output),
-        cli::Study::Show(args) if args.output.has(Format::Manifest) => manifest::manifest(args),
-        cli::Study::Show(args) if args.pod.is_empty() => studies::show(&args.name),
-        cli::Study::Show(_) => Err(usage("--pod needs --format manifest")),
-        cli::Study::Knobs { name: None } => Ok(studies::knobs()),
-        cli::Study::Knobs { name: Some(name) } => studies::one_knob(name),
-        cli::Study::Convert { profile } => uperf::convert(profile),
-    }
-}
-
-/// Runs `tcpcost doctor --restore`: restores settings of the host that a killed run left changed.
-fn restore() -> anyhow::Result<ExitCode> {
-    let folder = tcpcost_host::journal::folder().map_err(anyhow::Error::msg)?;
-    let restored = tcpcost_host::journal::restore(&folder)?;
-    if restored == tcpcost_host::journal::Restored::default() {
-        output::write("nothing to restore\n")?;
-    } else {
-        output::write(&restored.to_string())?;
-    }
-    Ok(if restored.failed.is_empty() {
-        Exit::Ok
-    } else {
-        Exit::Failed
-    }
-    .into())
 }

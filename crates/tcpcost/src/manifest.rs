@@ -8,13 +8,12 @@
 //! An agent ends with its command, and the next command or bed needs a new agent. A Job restarts a container in its pod, and so
 //! on its node, only after an exit code other than 0 (`restartPolicy: OnFailure`), so a standing agent ends with such a code.
 //! Kubernetes counts these restarts (`backoffLimit`), and delays them: the first by nothing, the next by 10 s, then twice as long
-//! each time up to five minutes, until a container has run for ten minutes. The command tries again meanwhile (`run/nodes.rs`).
+//! each time up to five minutes, until a container has run for ten minutes. The command tries again meanwhile (`conduct/src/nodes.rs`).
 
 use serde_json::{Value, json};
+use tcpcost_conduct::studies;
+use tcpcost_console::exit::usage;
 use tcpcost_study::HostName;
-
-use crate::exit::usage;
-use crate::{cli, uperf};
 
 /// Properties of the pods: `--pod KEY=VALUE`.
 struct Pods {
@@ -96,12 +95,12 @@ const LEASE: &str = "90s";
 ///
 /// # Errors
 /// No study has this name, cells have different hosts, or a capability or taint is wrong.
-pub fn manifest(args: &cli::Show) -> anyhow::Result<String> {
-    of_study(&args.name, &Pods::parse(&args.pod)?)
+pub fn manifest(named: &str, pod: &[String]) -> anyhow::Result<String> {
+    of_study(named, &Pods::parse(pod)?)
 }
 
 fn of_study(named: &str, args: &Pods) -> anyhow::Result<String> {
-    let (name, text, file) = uperf::find(named)?;
+    let (name, text, file) = studies::find(named)?;
     let study =
         tcpcost_study::Study::parse(&name, &text, &file).map_err(|e| usage(e.to_string()))?;
     let hosts = study.only_hosts().map_err(usage)?;

@@ -4,97 +4,96 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_host::privileges::{self, CapabilitySet};
-use tcpcost_relay::{Address, Mode};
+use tcpcost_observe::{By, CommandNeed, WatchArgs};
+use tcpcost_relay::{Address, RelayMode};
 
-use crate::cli::{self, Command};
-use crate::format::Format;
-use crate::{output, peer, relay};
+use crate::cli::Command;
+use crate::relay;
+use crate::trace::TraceArgs;
 
-/// Capabilities that a command needs, and when.
-pub struct Need {
-    pub command: &'static str,
-    /// Option or feature that needs the capabilities; empty: always.
-    pub when: &'static str,
-    pub capabilities: CapabilitySet,
-}
-
-const fn need(command: &'static str, when: &'static str, capabilities: CapabilitySet) -> Need {
-    Need {
+const fn need(
+    command: &'static str,
+    when: &'static str,
+    capabilities: CapabilitySet,
+) -> CommandNeed {
+    CommandNeed {
         command,
         when,
         capabilities,
     }
 }
 
-const METERS: Need = need(
+const METERS: CommandNeed = need(
     "watch",
     "",
     CapabilitySet::BPF.union(CapabilitySet::PERFMON),
 );
-const COST: Need = need(
+const COST: CommandNeed = need(
     "watch",
     "what its own programs cost: self%, --self-max",
     CapabilitySet::SYS_ADMIN,
 );
-const OWNERS: Need = need(
+const OWNERS: CommandNeed = need(
     "watch",
     "the screen, --by connection, --by process: processes of other users",
     CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH),
 );
-const HOLDERS: Need = need(
+const HOLDERS: CommandNeed = need(
     "watch",
     "the screen, --by but connection: whose CPU time it is",
     CapabilitySet::NET_ADMIN,
 );
-const NETNS: Need = need(
+const NETNS: CommandNeed = need(
     "watch",
     "--netns",
     CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_PTRACE),
 );
-const LIVE: Need = need("trace", "-i", CapabilitySet::NET_RAW);
-const CAPTURES: Need = need(
+const LIVE: CommandNeed = need("trace", "-i", CapabilitySet::NET_RAW);
+const CAPTURES: CommandNeed = need(
     "trace",
     "files: captures of other users",
     CapabilitySet::DAC_READ_SEARCH,
 );
-const PAGE: Need = need(
+const PAGE: CommandNeed = need(
     "trace",
     "-o FILE: folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
-const LIMITS: Need = need(
+const LIMITS: CommandNeed = need(
     "relay",
     "more open files and pipes than a user may have",
     CapabilitySet::SYS_RESOURCE,
 );
-const UNIX: Need = need(
+const UNIX: CommandNeed = need(
     "relay",
     "unix:/PATH: sockets and folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
 /// Capabilities for a TAP or TUN: an interface with several queues steers by an eBPF program.
 const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
-const RELAY_INTERFACE: Need = need("relay", "--mode user", INTERFACE);
-const PEER_INTERFACE: Need = need("peer", "", INTERFACE);
-const SERVED: Need = need(
+const RELAY_INTERFACE: CommandNeed = need("relay", "--mode user", INTERFACE);
+const PEER_INTERFACE: CommandNeed = need("peer", "", INTERFACE);
+const SERVED: CommandNeed = need(
     "peer",
     "--service serve:DIR: files of other users",
     CapabilitySet::DAC_READ_SEARCH,
 );
-const CAPTURE: Need = need(
+const CAPTURE: CommandNeed = need(
     "peer",
     "--pcap: folders of other users",
     CapabilitySet::DAC_OVERRIDE,
 );
-const PORTS: Need = need(
+const PORTS: CommandNeed = need(
     "watch, relay, peer",
     "ports below 1024",
     CapabilitySet::NET_BIND_SERVICE,
 );
 
 /// Needs of all commands.
-pub const NEEDS: [Need; 15] = [
+pub const NEEDS: [CommandNeed; 15] = [
     METERS,
     COST,
     OWNERS,
@@ -136,10 +135,10 @@ pub fn give_up(command: &Command) {
     }
 }
 
-fn watch_needs(args: &cli::Watch) -> Vec<(Need, bool)> {
+fn watch_needs(args: &WatchArgs) -> Vec<(CommandNeed, bool)> {
     let has_screen = args.output.has(Format::Screen);
-    let is_one = |of: cli::WatchBy| args.by.contains(&of);
-    let shows_owners = is_one(cli::WatchBy::Connection) || is_one(cli::WatchBy::Process);
+    let is_one = |of: By| args.by.contains(&of);
+    let shows_owners = is_one(By::Connection) || is_one(By::Process);
     vec![
         (METERS, true),
         (COST, true),
@@ -150,13 +149,13 @@ fn watch_needs(args: &cli::Watch) -> Vec<(Need, bool)> {
     ]
 }
 
-fn shows_holders(args: &cli::Watch) -> bool {
+fn shows_holders(args: &WatchArgs) -> bool {
     let has_screen = args.output.has(Format::Screen);
     let mut by = args.by.iter();
-    has_screen || by.any(|by| *by != cli::WatchBy::Connection)
+    has_screen || by.any(|by| *by != By::Connection)
 }
 
-fn trace_needs(args: &cli::Trace) -> Vec<(Need, bool)> {
+fn trace_needs(args: &TraceArgs) -> Vec<(CommandNeed, bool)> {
     vec![
         (LIVE, args.interface.is_some()),
         (
@@ -167,19 +166,19 @@ fn trace_needs(args: &cli::Trace) -> Vec<(Need, bool)> {
     ]
 }
 
-fn relay_needs(flags: &relay::Flags) -> Vec<(Need, bool)> {
+fn relay_needs(flags: &relay::Flags) -> Vec<(CommandNeed, bool)> {
     let is_low_one = |address: &Address| matches!(address, Address::Tcp(at) if is_low(*at));
     let is_unix = |address: &Address| matches!(address, Address::Unix(_));
     let listens_low = flags.listen.iter().any(is_low_one) || flags.metrics.is_some_and(is_low);
     vec![
         (LIMITS, true),
         (UNIX, flags.listen.iter().chain(&flags.to).any(is_unix)),
-        (RELAY_INTERFACE, flags.mode == Mode::User),
+        (RELAY_INTERFACE, flags.mode == RelayMode::User),
         (PORTS, listens_low),
     ]
 }
 
-fn peer_needs(flags: &peer::Flags) -> Vec<(Need, bool)> {
+fn peer_needs(flags: &tcpcost_peer::Flags) -> Vec<(CommandNeed, bool)> {
     let forwards_low = flags.forward.iter().any(|forward| is_low(forward.local));
     vec![
         (PEER_INTERFACE, true),

@@ -2,19 +2,33 @@
 //! pages; or draws a flame graph.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::Args;
+use tcpcost_conduct::{StoredRun, results};
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::{Format, Output, ReportFormats};
+use tcpcost_console::output;
 use tcpcost_counts::TextForm;
 use tcpcost_report::{CellSummary, Summary, flame, flame_difference, html};
 
-use crate::cli;
-use crate::exit::{Exit, usage};
-use crate::format::Format;
-use crate::output;
-use crate::run::StoredRun;
+/// `tcpcost report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Directories of earlier runs.
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+    /// Cell of --format flame, by its name or by its number in --dry-run. Two cells: the difference of the second to the first.
+    #[arg(long, value_name = "CELL")]
+    pub cell: Vec<String>,
+    /// Formats of the results.
+    #[command(flatten)]
+    pub output: Output<ReportFormats>,
+}
 
 /// Runs `tcpcost report`.
-pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
+pub fn report(args: &ReportArgs) -> anyhow::Result<Exit> {
     let mut summaries = Vec::new();
     let mut pages = Ok(());
     let mut not_writable = Vec::new();
@@ -25,11 +39,11 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
         let summary = Summary::new(&run.study, &run.records);
         let written = folder
             .owned()
-            .and_then(|folder| folder.replace(output::PAGE, html(&summary).as_bytes()));
+            .and_then(|folder| folder.replace(results::PAGE, html(&summary).as_bytes()));
         match written {
             Err(error) if is_not_writable(&error) => not_writable.push((directory, error)),
             written => {
-                let page = directory.join(output::PAGE);
+                let page = directory.join(results::PAGE);
                 let tried = || format!("write {}", page.display());
                 pages = pages.and(written.with_context(tried));
             }
@@ -42,7 +56,7 @@ pub fn report(args: &cli::Report) -> anyhow::Result<Exit> {
             output::put(&svg, TextForm::Lines, file)?;
         }
     } else if args.cell.is_empty() {
-        output::print(&summaries, &args.output)?;
+        results::print(&summaries, &args.output)?;
     } else {
         return Err(usage("--cell needs --format flame"));
     }

@@ -90,6 +90,7 @@ fn satisfy(
         };
         let other = find(knob).expect("rows name rows");
         let text = match required {
+            Required::OneOf(words) if words.contains(&other.default) => continue,
             Required::OneOf(words) => words[0].to_string(),
             Required::Satisfies(is_so) => match other.kind {
                 ValueKind::Choice(words) => {
@@ -99,7 +100,7 @@ fn satisfy(
             },
             Required::Set => examples(&other)[0].clone(),
             Required::AtLeast => value.to_string(),
-            Required::NoneOf(_) | Required::Unset => continue,
+            Required::NoneOf(_) | Required::Unset | Required::ValueSatisfies(..) => continue,
         };
         let prefix = if other.per_end { prefix } else { "" };
         knobs.entry(format!("{prefix}{knob}")).or_insert(text);
@@ -188,7 +189,7 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
     let qdisc = environment["qdisc"].as_str().unwrap_or_default();
     let route = environment["route"].as_str().unwrap_or_default();
     match (row.name, kernel) {
-        (_, KernelSupport::Device | KernelSupport::Offload) => of_device,
+        (_, KernelSupport::Device(_)) => of_device,
         (_, KernelSupport::Sysctl(name, _)) => text(&environment["sysctls"][name]),
         (_, KernelSupport::SocketOption(_)) => of_connection,
         (_, KernelSupport::Fixed(word, _)) => Some(word.to_string()),

@@ -17,7 +17,7 @@ use tcpcost_stack::{
 };
 use tcpcost_study::{
     BufferSizes, CountOwner, Counts, DeviceSettings, Environment, FlowGroup, Knob, MeterName,
-    Quantity, SeriesSample, Side, Snapshot, Totals,
+    Quantity, SeriesSample, Side, Snapshot, Totals, Value,
 };
 use tcpcost_tcp::{Config, CongestionControl, Connection, Ports};
 use tcpcost_workload::Worker;
@@ -82,7 +82,7 @@ impl Backend {
 /// Limit on packets in flight each way between two ends in memory: a window of super-segments.
 const MEMORY_PACKETS: usize = 256;
 /// Ethernet's MTU, and a TAP's initial one.
-const MTU: u32 = 1500;
+const MTU: u64 = 1500;
 
 /// Makes the wires of our TCP in memory. Returns the state of each device that our TCP uses.
 pub fn prepare(
@@ -97,9 +97,10 @@ pub fn prepare(
         }
         wires.make(prepare.instances).map_err(crate::failed)?;
     }
+    let mtu = device.values.get("mtu").and_then(Value::whole);
     let environment = |device_name: &String| Environment {
         device: device_name.clone(),
-        mtu: u64::from(device.mtu.unwrap_or(MTU)),
+        mtu: mtu.unwrap_or(MTU),
         segmentation: "tso".to_string(),
         ..Environment::default()
     };

@@ -9,7 +9,7 @@ use tcpcost_stack::{
     set_socket_knob, uring_refusal,
 };
 use tcpcost_study::{
-    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, Unavailable, Value, WaitsBy, units,
+    AppliesTo, FlowGroup, KNOBS, KernelSupport, Knob, Unavailable, Value, WaitsBy, find, units,
 };
 use tcpcost_tcp::Config;
 use tcpcost_workload::socket_options;
@@ -24,33 +24,44 @@ pub fn check(prepare: &Prepare, groups: &[FlowGroup]) -> Result<(), PrepareError
     available.map_err(|Unavailable { knob, reason }| PrepareError::Unsupported { knob, reason })?;
     let is_user = knobs.is_user(end);
     check_options(&options(prepare, groups), is_user)?;
-    if knobs.value_at(end, "ktls") == Some(Value::Switch(true))
-        && !is_user
-        && let Some(reason) = ktls_refusal()
-    {
-        let knob = "ktls".to_string();
-        return Err(PrepareError::Unsupported { knob, reason });
+    if is_user {
+        return Ok(());
     }
-    if groups
-        .iter()
-        .any(|group| group.settings.io == WaitsBy::IoUring)
-        && let Some(reason) = uring_refusal()
-    {
-        let knob = "io".to_string();
-        return Err(PrepareError::Unsupported { knob, reason });
+    for (knob, refusal) in OF_KERNEL {
+        let value = knobs.value_at(end, knob);
+        if let Some(reason) = value.as_ref().and_then(refusal) {
+            let is_of_end = find(knob).is_some_and(|row| row.per_end);
+            let knob = if is_of_end {
+                format!("{end}.{knob}")
+            } else {
+                knob.to_string()
+            };
+            return Err(PrepareError::Unsupported { knob, reason });
+        }
     }
-    let delay = knobs
-        .value_at(end, "ack_delay")
-        .as_ref()
-        .and_then(Value::time);
-    match delay {
-        Some(delay) if !is_user => check_delay(delay).map_err(|reason| PrepareError::Unsupported {
-            knob: format!("{end}.ack_delay"),
-            reason: format!("TCP_DELACK_MAX_US: {reason}"),
-        }),
-        _ => Ok(()),
-    }
+    Ok(())
 }
+
+/// Reason why this host's kernel does not support a value. `None` if it does.
+type Refusal = fn(&Value) -> Option<String>;
+
+/// Knobs that the kernel's TCP has on some hosts only.
+const OF_KERNEL: &[(&str, Refusal)] = &[
+    (
+        "ktls",
+        |value| {
+            if value.is_on()? { ktls_refusal() } else { None }
+        },
+    ),
+    ("io", |value| {
+        let is_ring = value.word() == Some(WaitsBy::IoUring.word());
+        if is_ring { uring_refusal() } else { None }
+    }),
+    ("ack_delay", |value| {
+        let refused = check_delay(value.time()?).err()?;
+        Some(format!("TCP_DELACK_MAX_US: {refused}"))
+    }),
+];
 
 /// Options of all sockets. Zero-copy is set if any group uses it; the other options are equal in all groups.
 pub fn options(prepare: &Prepare, groups: &[FlowGroup]) -> SocketOptions {

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_relay::{Address, Config, Counters, Mode, Relay, StartError, bind};
+use tcpcost_relay::{Address, Config, Counters, Relay, RelayMode, StartError, bind};
 use tcpcost_study::{CountOwner, Counts, FlowGroup, MeterName, Quantity, Snapshot, Totals};
 
 use crate::backend::{self, Backend};
@@ -29,9 +29,7 @@ impl Relays {
         address: IpAddr,
         targets: &[SocketAddr],
     ) -> Result<Relays, PrepareError> {
-        let word = prepare.knobs.word("relay_mode").unwrap_or_default();
-        // `forward` is no mode of a relay: the kernel forwards packets.
-        let Ok(mode) = word.parse::<Mode>() else {
+        let Some(mode) = prepare.knobs.relay_mode() else {
             return Ok(Relays::default());
         };
         let settings = &groups[0].settings;
@@ -57,7 +55,7 @@ impl Relays {
                 Backend::Tap(_) => over_ours(prepare, groups, backend, index, any, config)?,
                 _ => over_the_kernels(any, config)?,
             };
-            if mode == Mode::User {
+            if mode == RelayMode::User {
                 relays.counters.push(relay.counters());
             }
             relays.all.push((local, Some(relay)));
@@ -163,20 +161,5 @@ impl Meter for UserTcpMeter {
                 counts,
             }],
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tcpcost_study::RelayMode;
-
-    use super::*;
-
-    #[test]
-    fn every_word_of_a_study_is_a_mode_of_the_relay_except_forward() {
-        for word in RelayMode::WORDS {
-            let is_mode = word.parse::<Mode>().is_ok();
-            assert_eq!(is_mode, *word != RelayMode::Forward.word(), "{word}");
-        }
     }
 }

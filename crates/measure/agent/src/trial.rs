@@ -575,10 +575,8 @@ fn read_ports(
     for port in &prepare.ports {
         let name = &port.device().map_err(failed)?;
         let mut read = environment::of_port(name, port.peer, &sysctls).map_err(failed)?;
-        if prepare.owner == DeviceOwner::Host
-            || !device.ethtool.is_empty()
-            || device.irq_cpus.is_some()
-        {
+        let is_shown = device.values.keys().any(|knob| nic::shows(knob));
+        if prepare.owner == DeviceOwner::Host || is_shown {
             read.nic = Some(nic::read(Path::new("/sys"), name));
         }
         ports.insert(port.device.clone(), read);

@@ -8,17 +8,12 @@
 //! namespace of our own needs only a journal in memory; the host's devices need one on disk.
 
 use std::net::IpAddr;
-use std::path::Path;
 
-use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Segmentation};
+use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, KernelNameError, Value, find};
 
-use crate::channels::{Channels, Rss};
+use crate::device_knobs::in_order;
 use crate::error::SystemError;
-use crate::ethtool::OFFLOADS;
-use crate::irq;
 use crate::journal::Journal;
-use crate::link;
-use crate::qdisc::Tbf;
 use crate::setting::Setting;
 use crate::sysctl;
 
@@ -68,23 +63,32 @@ pub fn apply(
     owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
-    let mut wanted = wanted(settings, device, peer)?;
-    if let Some(refused) = wanted.iter().find_map(|setting| refuse(setting, owner)) {
-        return Err(refused);
+    for &knob in settings.values.keys() {
+        let refused = find(knob).and_then(|row| row.refused_by(owner));
+        if let Some(reason) = refused {
+            let (knob, reason) = (knob.to_string(), reason.to_string());
+            return Err(ApplyError::Unsupported { knob, reason });
+        }
     }
-    for setting in &wanted {
-        make(setting, journal)?;
-    }
-    if let Some(cpus) = &settings.irq_cpus {
-        // Not earlier: a device's interrupts change with its channels.
-        let setting = interrupts(device, cpus)?;
+    let mut made = Vec::new();
+    for (knob, setting) in in_order(device, peer, settings) {
+        let setting = Setting::Device(setting.map_err(unsupported(knob))?);
         make(&setting, journal)?;
-        wanted.push(setting);
+        made.push(setting);
     }
-    for setting in &wanted {
-        check(setting)?;
+    for (name, value) in &settings.sysctls {
+        let unsupported = |error: KernelNameError| ApplyError::Unsupported {
+            knob: format!("sysctl.{name}"),
+            reason: error.to_string(),
+        };
+        let setting = Setting::Sysctl {
+            name: name.parse().map_err(unsupported)?,
+            value: sysctl::normal(value),
+        };
+        make(&setting, journal)?;
+        made.push(setting);
     }
-    Ok(())
+    made.iter().try_for_each(check)
 }
 
 /// Steers the receive work of `device` to these CPUs; an empty list turns steering off. The change
@@ -98,26 +102,15 @@ pub fn steer(
     owner: DeviceOwner,
     journal: &mut Journal,
 ) -> Result<(), ApplyError> {
-    let mut cpus = cpus.to_vec();
-    cpus.sort_unstable();
-    cpus.dedup();
-    let device = device.clone();
-    let setting = Setting::Steering { device, cpus };
-    if let Some(refused) = refuse(&setting, owner) {
-        return Err(refused);
-    }
-    make(&setting, journal)
+    let settings = DeviceSettings {
+        values: [("steering", Value::Cpus(cpus.to_vec()))].into(),
+        ..DeviceSettings::default()
+    };
+    let no_peer = IpAddr::from([0, 0, 0, 0]);
+    apply(&settings, device, no_peer, owner, journal)
 }
 
-fn interrupts(device: &DeviceName, cpus: &[usize]) -> Result<Setting, ApplyError> {
-    let irqs = irq::of_device(Path::new("/sys"), device).map_err(unsupported("irq_cpus"))?;
-    Ok(Setting::Interrupts {
-        device: device.clone(),
-        placement: irq::in_turn(&irqs, cpus),
-    })
-}
-
-/// Converts an error of a knob that happened before its setting was made.
+/// Converts an error of a knob's setting.
 fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
     move |error| match error.is_unsupported() {
         true => ApplyError::Unsupported {
@@ -129,19 +122,12 @@ fn unsupported(knob: &str) -> impl FnOnce(SystemError) -> ApplyError {
 }
 
 fn make(setting: &Setting, journal: &mut Journal) -> Result<(), ApplyError> {
-    let refused = |error: SystemError| {
-        if error.is_unsupported() {
-            let knob = setting.knob();
-            let reason = match setting {
-                Setting::Sysctl { name, value } => {
-                    sysctl::refusal(sysctl::root(), name, value, &error)
-                }
-                _ => error.to_string(),
-            };
-            ApplyError::Unsupported { knob, reason }
-        } else {
-            ApplyError::System(error)
-        }
+    let refused = |error: SystemError| match setting {
+        Setting::Sysctl { name, value } if error.is_unsupported() => ApplyError::Unsupported {
+            knob: setting.knob(),
+            reason: sysctl::refusal(sysctl::root(), name, value, &error),
+        },
+        _ => unsupported(&setting.knob())(error),
     };
     let former = setting.now().map_err(refused)?;
     if former.is_same(setting) {
@@ -163,179 +149,6 @@ fn check(setting: &Setting) -> Result<(), ApplyError> {
     })
 }
 
-/// Error if a device of this owner cannot have the setting.
-fn refuse(setting: &Setting, owner: DeviceOwner) -> Option<ApplyError> {
-    // Settings that affect all traffic of the host.
-    let is_of_bed = matches!(
-        setting,
-        Setting::Bottleneck { .. } | Setting::Quickack { .. } | Setting::Qdisc { .. }
-    );
-    let is_of_device = matches!(
-        setting,
-        Setting::Steering { .. }
-            | Setting::ThreadedNapi { .. }
-            | Setting::Ethtool { .. }
-            | Setting::Channels { .. }
-            | Setting::Rss { .. }
-            | Setting::Interrupts { .. }
-    );
-    let reason = match owner {
-        DeviceOwner::Loopback if is_of_bed || is_of_device => {
-            "only in the netns bed: other programs use the host's loopback, too"
-        }
-        DeviceOwner::Host if is_of_bed => {
-            "only in the netns bed: other programs use the host's device, too"
-        }
-        _ => return None,
-    };
-    Some(ApplyError::Unsupported {
-        knob: setting.knob(),
-        reason: reason.to_string(),
-    })
-}
-
-/// Settings to make, in their order. Each is there once: a single offload or gso_max_segs overrides
-/// what the segmentation regime sets.
-fn wanted(
-    settings: &DeviceSettings,
-    device: &DeviceName,
-    peer: IpAddr,
-) -> Result<Vec<Setting>, ApplyError> {
-    let DeviceSettings {
-        mtu,
-        segmentation,
-        offloads,
-        gso_max_segs,
-        gso_max_bytes,
-        gro_max_bytes,
-        threaded_napi,
-        ethtool,
-        irq_cpus: _, // Not known before the others are set.
-        qdisc,
-        bottleneck_bits_per_s,
-        bottleneck_queue_bytes,
-        quickack,
-        ack_filter: _, // No setting of the host: a program of the trial.
-        sysctls,
-    } = settings;
-    let device = || device.clone();
-    let mut wanted = Vec::new();
-    if let &Some(bytes) = mtu {
-        let device = device();
-        wanted.push(Setting::Mtu { device, bytes });
-    }
-
-    let mut switches = regime(*segmentation).to_vec();
-    for (&name, &on) in offloads {
-        switches.retain(|&(other, _)| other != name);
-        switches.push((name, on));
-    }
-    switches.sort_by_key(|&(name, _)| OFFLOADS.iter().position(|&other| other == name));
-    wanted.extend(switches.into_iter().map(|(name, on)| Setting::Offload {
-        device: device(),
-        name: name.to_string(),
-        on,
-    }));
-
-    let per_mss = (*segmentation == Some(Segmentation::PerMss)).then_some(1);
-    if let Some(segments) = gso_max_segs.or(per_mss) {
-        let device = device();
-        wanted.push(Setting::GsoMaxSegs { device, segments });
-    }
-    if let &Some(bytes) = gso_max_bytes {
-        let has_own_ipv4_limit = link::read(&device())?.gso_ipv4_max_size.is_some();
-        if bytes > GSO_LEGACY_MAX_SIZE && !has_own_ipv4_limit {
-            return Err(ApplyError::Unsupported {
-                knob: "gso_max_size".into(),
-                reason: "beyond 65536 bytes IPv4 needs gso_ipv4_max_size, of Linux 6.3".into(),
-            });
-        }
-        wanted.push(Setting::GsoMaxSize {
-            device: device(),
-            bytes,
-            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
-        });
-    }
-    if let &Some(bytes) = gro_max_bytes {
-        let has_own_ipv4_limit = link::read(&device())?.gro_ipv4_max_size.is_some();
-        wanted.push(Setting::GroMaxSize {
-            device: device(),
-            bytes,
-            ipv4_bytes: has_own_ipv4_limit.then_some(bytes),
-        });
-    }
-    if let &Some(on) = threaded_napi {
-        let device = device();
-        wanted.push(Setting::ThreadedNapi { device, on });
-    }
-    // adaptive_rx is turned off first, because the driver chooses rx_usecs while it is on. Channels
-    // come before RSS, which names their queues. The order of the names gives both.
-    for (&name, &number) in ethtool {
-        let device = device();
-        wanted.push(match name {
-            "channels" => Setting::Channels {
-                channels: Channels::for_device(&device, number).map_err(unsupported(name))?,
-                device,
-            },
-            "rss_queues" => Setting::Rss {
-                device,
-                table: Rss::Even(number),
-            },
-            _ => Setting::Ethtool {
-                device,
-                name: name.to_string(),
-                number,
-            },
-        });
-    }
-    if qdisc.is_some() {
-        let (device, kind) = (device(), qdisc.clone());
-        wanted.push(Setting::Qdisc { device, kind });
-    }
-    for (name, value) in sysctls {
-        let unsupported = |error: KernelNameError| ApplyError::Unsupported {
-            knob: format!("sysctl.{name}"),
-            reason: error.to_string(),
-        };
-        wanted.push(Setting::Sysctl {
-            name: name.parse().map_err(unsupported)?,
-            value: sysctl::normal(value),
-        });
-    }
-    if let &Some(on) = quickack {
-        let device = device();
-        wanted.push(Setting::Quickack { device, peer, on });
-    }
-    if let &Some(rate) = bottleneck_bits_per_s {
-        let gso_max_size = match gso_max_bytes {
-            Some(bytes) => *bytes,
-            None => link::read(&device())?.gso_max_size,
-        };
-        let tbf = Some(Tbf::new(rate, *bottleneck_queue_bytes, gso_max_size));
-        let device = device();
-        wanted.push(Setting::Bottleneck { device, tbf });
-    }
-    Ok(wanted)
-}
-
-/// Offloads of a segmentation regime. `per-mss` has none: gso_max_segs 1 suffices, whichever
-/// component would split.
-fn regime(segmentation: Option<Segmentation>) -> &'static [(&'static str, bool)] {
-    match segmentation {
-        None | Some(Segmentation::PerMss) => &[],
-        Some(Segmentation::SoftwareGso) => &[("tso", false), ("gso", true)],
-        Some(Segmentation::Tso) => &[
-            ("tx_checksum", true),
-            ("sg", true),
-            ("tso", true),
-            ("gso", true),
-        ],
-    }
-}
-
-/// Limit for IPv4 on kernels without a limit of its own (linux/netdevice.h).
-const GSO_LEGACY_MAX_SIZE: u32 = 65536;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,60 +157,24 @@ mod tests {
         "lo".parse().unwrap()
     }
 
-    fn words(settings: &DeviceSettings) -> Vec<String> {
-        let peer = IpAddr::from([10, 0, 0, 2]);
-        let wanted = wanted(settings, &lo(), peer).unwrap();
-        wanted.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn offloads_are_set_in_the_order_that_tso_needs_and_override_the_regime() {
-        let settings = DeviceSettings {
-            segmentation: Some(Segmentation::Tso),
-            offloads: [("gro", true), ("sg", false)].into(),
-            ..DeviceSettings::default()
-        };
-        let expected = ["tx_checksum on", "sg off", "tso on", "gso on", "gro on"];
-        assert_eq!(
-            words(&settings),
-            expected.map(|word| format!("{word} of lo"))
-        );
-    }
-
-    #[test]
-    fn per_mss_is_gso_max_segs_unless_that_is_given() {
-        let mut settings = DeviceSettings {
-            segmentation: Some(Segmentation::PerMss),
-            ..DeviceSettings::default()
-        };
-        assert_eq!(words(&settings), ["gso_max_segs 1 of lo"]);
-        settings.gso_max_segs = Some(2);
-        assert_eq!(words(&settings), ["gso_max_segs 2 of lo"]);
-    }
-
     #[test]
     fn the_hosts_loopback_gets_no_bottleneck_quickack_or_steering() {
         let peer = IpAddr::from([127, 0, 0, 1]);
         let mut journal = Journal::in_memory();
-        let bottleneck = DeviceSettings {
-            bottleneck_bits_per_s: Some(1 << 30),
-            ..DeviceSettings::default()
-        };
-        let quickack = DeviceSettings {
-            quickack: Some(true),
-            ..DeviceSettings::default()
-        };
-        for (settings, name) in [(bottleneck, "bottleneck"), (quickack, "quickack")] {
+        for (name, value) in [
+            ("bottleneck", Value::BitsPerS(1 << 30)),
+            ("quickack", Value::Switch(true)),
+        ] {
+            let values = [(name, value)].into();
+            let settings = DeviceSettings {
+                values,
+                ..DeviceSettings::default()
+            };
             let error =
                 apply(&settings, &lo(), peer, DeviceOwner::Loopback, &mut journal).unwrap_err();
             assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == name));
         }
         let error = steer(&[0], &lo(), DeviceOwner::Loopback, &mut journal).unwrap_err();
         assert!(matches!(error, ApplyError::Unsupported { knob, .. } if knob == "steering"));
-    }
-
-    #[test]
-    fn asking_for_nothing_does_nothing() {
-        assert_eq!(words(&DeviceSettings::default()), [""; 0]);
     }
 }

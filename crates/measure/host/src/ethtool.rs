@@ -75,13 +75,14 @@ fn call(device: &str, command: u32, data: u32) -> io::Result<u32> {
 }
 
 /// Numbers of rings and coalescing, by the names of their knobs.
+/// `adaptive_rx` is turned off first, because the driver chooses `rx_usecs` while it is on.
 pub const NUMBERS: [&str; 6] = [
+    "adaptive_rx",
     "rx_ring",
     "tx_ring",
     "rx_usecs",
     "rx_frames",
     "tx_usecs",
-    "adaptive_rx",
 ];
 
 /// Commands ETHTOOL_G… and ETHTOOL_S… of a number, and its index among those that the commands

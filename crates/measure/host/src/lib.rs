@@ -14,6 +14,7 @@ pub mod address;
 pub mod apply;
 pub mod channels;
 pub mod cpus;
+pub mod device_knobs;
 pub mod environment;
 pub mod error;
 pub mod ethtool;

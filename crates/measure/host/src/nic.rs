@@ -53,6 +53,11 @@ pub fn read(root: &Path, device: &DeviceName) -> Nic {
     }
 }
 
+/// True if [`read`] has the state of a knob.
+pub fn shows(knob: &str) -> bool {
+    ethtool::NUMBERS.contains(&knob) || ["channels", "rss_queues", "irq_cpus"].contains(&knob)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

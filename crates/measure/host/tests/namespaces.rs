@@ -6,21 +6,23 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
-use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, Segmentation};
+use tcpcost_counts::Environment;
+use tcpcost_knobs::{DeviceName, DeviceOwner, DeviceSettings, HostName, Knobs, Value};
 
 use tcpcost_host::apply::{ApplyError, apply, steer};
+use tcpcost_host::device_knobs::{DeviceSetting, State};
 use tcpcost_host::journal::{Journal, restore};
 use tcpcost_host::setting::Setting;
 use tcpcost_host::{environment, ethtool, link, namespace, sysctl};
 use tcpcost_testbed::{CLIENT, SERVER, in_namespace, with_bed};
 
-fn settings(change: impl Fn(&mut DeviceSettings)) -> DeviceSettings {
-    let mut settings = DeviceSettings {
-        bottleneck_queue_bytes: 1 << 20,
-        ..DeviceSettings::default()
-    };
-    change(&mut settings);
-    settings
+/// Settings of the client's device by these knobs.
+fn settings(pairs: &[(&str, &str)]) -> DeviceSettings {
+    let mut knobs = Knobs::default();
+    for (name, text) in pairs {
+        knobs.set(name, text).unwrap();
+    }
+    DeviceSettings::from_knobs(&knobs, HostName::CLIENT)
 }
 
 fn device(name: &str) -> DeviceName {
@@ -38,85 +40,58 @@ fn every_knob_is_set_read_back_and_taken_back() {
         let created = read();
         assert_eq!(created.segmentation, "tso");
         let mut journal = Journal::in_memory();
-        let mut check =
-            |change: &dyn Fn(&mut DeviceSettings),
-             seen: &dyn Fn(&tcpcost_counts::Environment) -> bool| {
-                let settings = settings(change);
-                apply(
-                    &settings,
-                    &device("c"),
-                    peer,
-                    DeviceOwner::Bed,
-                    &mut journal,
-                )
-                .unwrap();
-                let now = read();
-                assert!(seen(&now), "{settings:?}\n{now:?}");
-                // Applied once more: nothing to do, and nothing is noted twice.
-                apply(
-                    &settings,
-                    &device("c"),
-                    peer,
-                    DeviceOwner::Bed,
-                    &mut journal,
-                )
-                .unwrap();
-                journal.put_back().unwrap();
-                assert_eq!(read(), created, "after {settings:?}");
+        let mut check = |pairs: &[(&str, &str)], seen: &dyn Fn(&Environment) -> bool| {
+            let settings = settings(pairs);
+            let mut apply = || {
+                let device = device("c");
+                apply(&settings, &device, peer, DeviceOwner::Bed, &mut journal).unwrap();
             };
-        check(&|s| s.mtu = Some(9000), &|e| e.mtu == 9000);
-        check(&|s| s.segmentation = Some(Segmentation::PerMss), &|e| {
+            apply();
+            let now = read();
+            assert!(seen(&now), "{settings:?}\n{now:?}");
+            // Applied once more: nothing to do, and nothing is noted twice.
+            apply();
+            journal.put_back().unwrap();
+            assert_eq!(read(), created, "after {settings:?}");
+        };
+        check(&[("mtu", "9000B")], &|e| e.mtu == 9000);
+        check(&[("segmentation", "per-mss")], &|e| {
             e.segmentation == "per-mss" && e.gso_max_segs == 1
         });
-        check(
-            &|s| s.segmentation = Some(Segmentation::SoftwareGso),
-            &|e| e.segmentation == "software-gso" && !e.offloads["tso"] && e.offloads["gso"],
-        );
-        check(&|s| s.segmentation = Some(Segmentation::Tso), &|e| {
-            e.segmentation == "tso"
+        check(&[("segmentation", "software-gso")], &|e| {
+            e.segmentation == "software-gso" && !e.offloads["tso"] && e.offloads["gso"]
         });
+        check(&[("segmentation", "tso")], &|e| e.segmentation == "tso");
         for name in ["tx_checksum", "sg", "tso", "gso"] {
-            check(&|s| s.offloads = [(name, false)].into(), &|e| {
-                !e.offloads[name]
-            });
+            check(&[(name, "off")], &|e| !e.offloads[name]);
         }
-        check(
-            &|s| s.offloads = [("gro", true)].into(),
-            &|e| e.offloads["gro"],
-        );
-        check(&|s| s.gso_max_segs = Some(2), &|e| e.gso_max_segs == 2);
-        check(&|s| s.gso_max_bytes = Some(16384), &|e| {
-            e.gso_max_size == 16384
-        });
-        check(&|s| s.gso_max_bytes = Some(131_072), &|e| {
+        check(&[("gro", "on")], &|e| e.offloads["gro"]);
+        check(&[("gso_max_segs", "2")], &|e| e.gso_max_segs == 2);
+        check(&[("gso_max_size", "16KiB")], &|e| e.gso_max_size == 16384);
+        check(&[("gso_max_size", "128KiB")], &|e| {
             e.gso_max_size == 131_072
         });
-        check(&|s| s.quickack = Some(true), &|e| {
-            e.route.ends_with("quickack 1")
-        });
-        check(&|s| s.bottleneck_bits_per_s = Some(941_000_000), &|e| {
+        check(&[("quickack", "on")], &|e| e.route.ends_with("quickack 1"));
+        check(&[("bottleneck", "941Mbit")], &|e| {
             // The kernel rounds the burst to its ticks of 64 ns, 7.5 bytes here.
             e.qdisc.starts_with("tbf rate 941000000bit burst 1310")
                 && e.qdisc.ends_with("b limit 1048576b")
         });
-        check(
-            &|s| {
-                s.sysctls = [("net.ipv4.tcp_keepalive_intvl".into(), "33".into())].into();
-            },
-            &|e| e.sysctls["net.ipv4.tcp_keepalive_intvl"] == "33",
-        );
-        check(
-            &|s| {
-                s.mtu = Some(4000);
-                s.segmentation = Some(Segmentation::SoftwareGso);
-                s.offloads = [("gro", true)].into();
-                s.gso_max_bytes = Some(32768);
-                s.bottleneck_bits_per_s = Some(40_000_000_000);
-                s.quickack = Some(true);
-                s.sysctls = [("net.ipv4.tcp_rmem".into(), "4096 65536 1000000".into())].into();
-            },
-            &|e| e.mtu == 4000 && e.sysctls["net.ipv4.tcp_rmem"] == "4096 65536 1000000",
-        );
+        check(&[("sysctl.net.ipv4.tcp_keepalive_intvl", "33")], &|e| {
+            e.sysctls["net.ipv4.tcp_keepalive_intvl"] == "33"
+        });
+        let many = [
+            ("mtu", "4000B"),
+            ("segmentation", "software-gso"),
+            ("gro", "on"),
+            ("gso_max_size", "32KiB"),
+            ("bottleneck", "40Gbit"),
+            ("quickack", "on"),
+            ("sysctl.net.ipv4.tcp_rmem", "4096 65536 1000000"),
+        ];
+        check(&many, &|e| {
+            e.mtu == 4000 && e.sysctls["net.ipv4.tcp_rmem"] == "4096 65536 1000000"
+        });
         steer(&[0], &device("c"), DeviceOwner::Bed, &mut journal).unwrap();
         assert_eq!(read().rps_cpus.as_deref(), Some("1"));
         journal.put_back().unwrap();
@@ -129,12 +104,12 @@ fn every_knob_is_set_read_back_and_taken_back() {
 fn what_the_kernel_does_not_take_is_unsupported_and_says_so() {
     let client = || {
         let mut journal = Journal::in_memory();
-        let mut refused = |change: &dyn Fn(&mut DeviceSettings)| {
-            let settings = settings(change);
+        let mut refused = |settings: DeviceSettings| {
+            let peer = IpAddr::V4(SERVER);
             let error = apply(
                 &settings,
                 &device("c"),
-                IpAddr::V4(SERVER),
+                peer,
                 DeviceOwner::Bed,
                 &mut journal,
             )
@@ -149,27 +124,24 @@ fn what_the_kernel_does_not_take_is_unsupported_and_says_so() {
             }
         };
         assert_eq!(
-            refused(&|s| s.offloads = [("sg", false), ("tso", true)].into()),
+            refused(settings(&[("sg", "off"), ("tso", "on")])),
             "tso",
             "the kernel takes the order and does not follow it"
         );
         assert_eq!(
-            refused(&|s| {
-                s.segmentation = Some(Segmentation::SoftwareGso);
-                s.offloads = [("sg", false)].into();
-            }),
+            refused(settings(&[("segmentation", "software-gso"), ("sg", "off")])),
             "gso",
             "which the kernel takes away with sg"
         );
-        assert_eq!(
-            refused(&|s| s.sysctls = [("net.ipv4.nonesuch".into(), "1".into())].into()),
-            "sysctl.net.ipv4.nonesuch"
-        );
-        assert_eq!(
-            refused(&|s| s.sysctls = [("net.ipv4.tcp_sack".into(), "many".into())].into()),
-            "sysctl.net.ipv4.tcp_sack"
-        );
-        assert_eq!(refused(&|s| s.mtu = Some(70_000)), "mtu");
+        for (sysctl, value) in [
+            ("sysctl.net.ipv4.nonesuch", "1"),
+            ("sysctl.net.ipv4.tcp_sack", "many"),
+        ] {
+            assert_eq!(refused(settings(&[(sysctl, value)])), sysctl);
+        }
+        let mut too_large = DeviceSettings::default();
+        too_large.values.insert("mtu", Value::Bytes(70_000));
+        assert_eq!(refused(too_large), "mtu");
     };
     with_bed(client, || ());
 }
@@ -252,11 +224,11 @@ fn what_a_killed_process_changed_is_put_back() {
     const FOLDER: &str = "TCPCOST_TEST_JOURNAL";
     if let Some(folder) = std::env::var_os(FOLDER) {
         let mut journal = Journal::open(folder.as_ref()).unwrap();
-        let settings = settings(|s| {
-            s.segmentation = Some(Segmentation::PerMss);
-            s.offloads = [("tso", false)].into();
-            s.sysctls = [("net.ipv4.tcp_sack".into(), "0".into())].into();
-        });
+        let settings = settings(&[
+            ("segmentation", "per-mss"),
+            ("tso", "off"),
+            ("sysctl.net.ipv4.tcp_sack", "0"),
+        ]);
         let peer = IpAddr::from([127, 0, 0, 1]);
         apply(
             &settings,
@@ -314,10 +286,11 @@ fn a_journal_that_goes_out_of_scope_puts_back() {
         let before = link::read("lo").unwrap();
         let mut journal = Journal::open(folder.path()).unwrap();
         journal
-            .note(Setting::Mtu {
+            .note(Setting::Device(DeviceSetting {
+                knob: "mtu".to_string(),
                 device: device("lo"),
-                bytes: before.mtu,
-            })
+                state: State::Number(before.mtu),
+            }))
             .unwrap();
         link::set_mtu("lo", 9000).unwrap();
         drop(journal);

@@ -189,37 +189,6 @@ words! {
 }
 
 words! {
-    /// Work of the host in the middle of a chain.
-    RelayMode {
-        /// Forwards packets.
-        Forward = "forward",
-        /// Terminates connections and makes its own: recv(2) and send(2) through a buffer.
-        Copy = "copy",
-        /// Terminates connections; data move by splice(2) through pipes.
-        Splice = "splice",
-        /// Terminates connections; data move by io_uring.
-        IoUring = "io-uring",
-        /// Terminates connections in our own TCP, over a TAP to each side; data move by reference
-        /// from queue to queue.
-        User = "user",
-        /// Copy or splice, chosen for each connection and direction as bytes come.
-        Auto = "auto",
-    }
-}
-
-impl RelayMode {
-    /// Number of times that a byte is copied.
-    pub fn copies(self) -> u32 {
-        match self {
-            RelayMode::Copy | RelayMode::IoUring => 2,
-            RelayMode::User => 1,
-            // `auto` uses splice where it can.
-            RelayMode::Forward | RelayMode::Splice | RelayMode::Auto => 0,
-        }
-    }
-}
-
-words! {
     /// Published expectation of a change.
     Expects {
         /// Less.

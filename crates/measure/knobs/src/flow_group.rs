@@ -86,7 +86,7 @@ impl Knobs {
             // Each group takes from the knobs of all groups only those that apply to it.
             while let Some(unmet) = knobs.unmet().into_iter().next() {
                 let own = format!("{name}.{}", unmet.knob);
-                if self.get(&own).is_some() {
+                if self.get(&own).is_some() || unmet.is_refused {
                     return Err(SettingsError(format!("{own}: {}", unmet.reason)));
                 }
                 knobs.remove(&unmet.knob);
@@ -211,15 +211,6 @@ impl Knobs {
         let mut kinds = self.each_group(&of);
         let first = kinds.next()??;
         kinds.all(|kind| kind == Some(first)).then_some(first)
-    }
-
-    /// Word of a group's workload that is no stream, if there is one, else `stream`: only if all
-    /// are streams do rules for streams apply.
-    pub fn least_stream(&self) -> &'static str {
-        let of = |knobs: &Knobs| WorkloadKind::from_word(&knobs.word("workload")?);
-        let mut kinds = self.each_group(&of).flatten();
-        let other = kinds.find(|kind| kind.has_transactions());
-        other.unwrap_or(WorkloadKind::Stream).word()
     }
 
     /// True if the work of all groups is counted in transactions: each has responses.

@@ -2,15 +2,18 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Carrier, Cork, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
-    WindowGrowth, WorkloadKind,
+    Carrier, Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
+    WorkloadKind,
 };
 use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
+use crate::program::{Operation, Program};
+use crate::relay_mode::KNOB_WORDS;
 use crate::row::{
     AppliesTo, CheckedEnds, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
     UserSupport, ValueKind, bed, is, is_not, link, requires, tcp, wire, workload,
 };
+use crate::value::Value;
 
 /// Row of a sysctl. Sysctls have none in [`KNOBS`], because only the kernel has a list of them.
 pub(crate) const SYSCTL: Knob = Knob {
@@ -44,6 +47,10 @@ const FROM_FILES: &[&str] = &[
     "splice",
     "uring-splice",
 ];
+/// Values of `io` that have their own calls.
+const OWN_CALLS: &[&str] = &["io-uring", "blocking-threads"];
+const ONE_CALL: &str =
+    "its threads send by send and receive by read: leave send_with and receive_with out";
 const LINUX_LIKE: &[Need] =
     &[Need::any_of(&[is("ack_policy", &["linux-like"])]).at(CheckedEnds::User)];
 const AVOIDANCE: &[Need] = &[Need::any_of(&[requires(
@@ -130,9 +137,20 @@ pub const KNOBS: &[Knob] = &[
         Need::any_of(&[]).at(CheckedEnds::User).when(&["blocking-threads"]).because("our TCP has a thread an instance, which polls it"),
         Need::any_of(&[is("threads", &["0"])]).when(&["blocking-threads"]).because("it has a thread for each connection"),
         Need::any_of(&[]).at(CheckedEnds::User).when(&["visits"]).because("our TCP has no calls that find nothing: the thread is its stack"),
-        Need::any_of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"]), is_not("placement", &["same-cpu"]), is_not("send_with", COMPLETED)])
-            .when(&["visits"])
-            .because("connections stay open, the other end needs a CPU, and epoll reports when lent buffers are free"),
+        Need::any_of(&[is("workload", &["stream", "maerts", "bidirectional", "rr"])]).when(&["visits"]).because("connections stay open"),
+        Need::any_of(&[is_not("placement", &["same-cpu"])]).when(&["visits"]).because("the other end needs a CPU"),
+        Need::any_of(&[is_not("send_with", COMPLETED)]).when(&["visits"]).because("epoll reports when lent buffers are free"),
+        Need::strict(OWN_CALLS, &[is("send_with", &["send"])]).because(ONE_CALL),
+        Need::strict(OWN_CALLS, &[is("receive_with", &["read"])]).because(ONE_CALL),
+        Need::strict(OWN_CALLS, &[requires("program", Required::ValueSatisfies(has_no_calls, "without with"))]),
+        Need::strict(&["io-uring"], &[is_not("cork", &["on"])])
+            .because("sends are handed over later than TCP_CORK would be set and cleared: use cork = \"msg-more\""),
+        Need::strict(&["blocking-threads"], &[is("cork", &["off"])]).because("threads do not cork"),
+        Need::strict(&["blocking-threads"], &[is_not("workload", &["bidirectional"])])
+            .because("a thread cannot send and receive at a time: use rr, or two groups"),
+        Need::strict(&["blocking-threads"], &[is("in_flight", &["1"])]).because("threads wait for each response"),
+        Need::strict(&["blocking-threads"], &[is_not("workload", &["maerts"]), requires("rate", Required::Unset)])
+            .because("the side that connects keeps the rate"),
     ]),
     workload(
         "write_size",
@@ -300,6 +318,8 @@ pub const KNOBS: &[Knob] = &[
     )
     .needs(&[Need::any_of(&[is("receive_with", &["read"])])
             .when(&["on"])
+            .because("it compares what was read"),
+        Need::strict(&["on"], &[requires("program", Required::ValueSatisfies(only_reads, "that receives by read"))])
             .because("it compares what was read")])
     .of_group(),
     workload(
@@ -331,9 +351,9 @@ pub const KNOBS: &[Knob] = &[
         .needs(&[Need::any_of(&[is("topology", &["star"])])]),
     bed(
         "relay_mode",
-        ValueKind::Choice(RelayMode::WORDS),
+        ValueKind::Choice(&KNOB_WORDS),
         "forward",
-        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay` does: `copy`, `splice`, `io-uring`, `auto`; `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
+        "What the host in the middle of a `chain` does: `forward` packets, or end the client's connections and make its own to the server, as `tcpcost relay --mode` does by the same word (docs/relay.md); `user`: by our own TCP, over a TAP to each side, with the knobs of our TCP as those of `relay` (`relay.ack_policy`).",
     )
     .needs(&[Need::any_of(&[is("topology", &["chain"])])]),
     bed("ip", ValueKind::Choice(&["v4", "v6"]), "v4", "IPv4 or IPv6."),
@@ -407,38 +427,38 @@ pub const KNOBS: &[Knob] = &[
         )
     },
     Knob {
-        applies_to: AppliesTo::Link(KernelSupport::Device, UserSupport::Supported(UserKnob::Mtu)),
+        applies_to: AppliesTo::Link(KernelSupport::Device("device"), UserSupport::Supported(UserKnob::Mtu)),
         ..link(
             "mtu",
             ValueKind::Bytes(576, 65535),
-            KernelSupport::Device,
+            KernelSupport::Device("device"),
             "MTU of the device in bytes; veth starts at 1500, loopback at 65536. Of our TCP, the MTU less 40 is its MSS.",
         )
     },
     link(
         "segmentation",
         ValueKind::Choice(Segmentation::WORDS),
-        KernelSupport::Device,
+        KernelSupport::Device("device"),
         "Place of segmentation: `per-mss` (gso_max_segs 1: one skb per MSS through TCP's output path, as in 2005), `software-gso` (tso off, gso on: TCP builds super-segments, the kernel cuts them before the device), `tso` (the device gets super-segments).",
     ),
     link(
         "tso",
         ValueKind::Switch,
-        KernelSupport::Offload,
+        KernelSupport::Device("ethtool"),
         "TCP segmentation offload (ethtool tso).",
     )
     .needs(REGIME),
     link(
         "gso",
         ValueKind::Switch,
-        KernelSupport::Offload,
+        KernelSupport::Device("ethtool"),
         "Generic segmentation offload (ethtool gso).",
     )
     .needs(REGIME),
     link(
         "gro",
         ValueKind::Switch,
-        KernelSupport::Offload,
+        KernelSupport::Device("ethtool"),
         "Generic receive offload (ethtool gro). veth starts with it off.",
     )
     .needs(&[Need::any_of(&[NOT_EVERY])
@@ -448,32 +468,32 @@ pub const KNOBS: &[Knob] = &[
     link(
         "sg",
         ValueKind::Switch,
-        KernelSupport::Offload,
+        KernelSupport::Device("ethtool"),
         "Scatter-gather (ethtool sg); off also takes tso away, as the kernel has it.",
     ),
     link(
         "tx_checksum",
         ValueKind::Switch,
-        KernelSupport::Offload,
+        KernelSupport::Device("ethtool"),
         "Transmit checksum offload (ethtool tx-checksumming); off also takes sg and tso away.",
     ),
     link(
         "gso_max_segs",
         ValueKind::Count(1, 65535),
-        KernelSupport::Device,
+        KernelSupport::Device("device"),
         "Most segments in one super-segment (ip link gso_max_segs).",
     )
     .needs(&[Need::any_of(&[is_not("segmentation", &["per-mss"])]).because("that is gso_max_segs 1")]),
     link(
         "gso_max_size",
         ValueKind::Bytes(1500, 524_280),
-        KernelSupport::Device,
+        KernelSupport::Device("device"),
         "Most bytes in one super-segment, IPv4's limit included (ip link gso_max_size, gso_ipv4_max_size).",
     ),
     link(
         "gro_max_size",
         ValueKind::Bytes(1500, 524_280),
-        KernelSupport::Device,
+        KernelSupport::Device("device"),
         "Most bytes that GRO merges, IPv4's limit included (ip link gro_max_size, gro_ipv4_max_size); more than 64 KiB, with `gso_max_size`, is BIG TCP.",
     ),
     link(
@@ -931,6 +951,26 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
+/// True if a value is no program, or a program that does not set the calls by which it sends and
+/// receives.
+fn has_no_calls(value: &Value) -> bool {
+    let mut operations = value.program().into_iter().flat_map(Program::all);
+    !operations.any(|operation| {
+        matches!(
+            operation,
+            Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
+        )
+    })
+}
+
+/// True if a value is no program, or a program that receives by no call but read.
+fn only_reads(value: &Value) -> bool {
+    let mut operations = value.program().into_iter().flat_map(Program::all);
+    !operations.any(|operation| {
+        matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
+    })
+}
+
 /// Row of the knob of this name, without the host before it. `None` if there is no such knob. All
 /// sysctls share one row.
 pub fn find(name: &str) -> Option<Knob> {
@@ -944,7 +984,6 @@ pub fn find(name: &str) -> Option<Knob> {
 mod tests {
     use super::*;
     use crate::raw::Raw;
-    use crate::value::Value;
 
     #[test]
     fn every_default_is_a_value_of_its_knob_and_names_are_unique() {

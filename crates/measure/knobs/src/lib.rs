@@ -30,6 +30,7 @@ mod pattern;
 mod program;
 mod raw;
 mod reach;
+mod relay_mode;
 mod rounds;
 mod row;
 mod settings;
@@ -46,8 +47,8 @@ mod words;
 pub use ack_policies::{AckKind, AckPolicyRow};
 pub use bed::Bed;
 pub use choices::{
-    Carrier, Cork, Expects, ReceiveWith, RelayMode, Segmentation, SendWith, TailSplit, WaitsBy,
-    WindowGrowth, WorkloadKind,
+    Carrier, Cork, Expects, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
+    WorkloadKind,
 };
 pub use flow_group::{FlowGroup, group_of};
 pub use host_name::{HostName, HostNameError};
@@ -61,6 +62,7 @@ pub use pattern::{Arranged, Pattern};
 pub use program::{CloseBy, MessageSize, Operation, PauseAt, Program, Times};
 pub use raw::Raw;
 pub use reach::{DeviceOwner, Unavailable, Unmet};
+pub use relay_mode::{RelayMode, RelayModeRow, RelayNeeds};
 pub use rounds::{repetitions, round, rounds};
 pub use row::{
     AppliesTo, CheckedEnds, FileTable, KernelSupport, Knob, KnobCondition, Need, Required,

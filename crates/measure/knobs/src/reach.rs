@@ -10,12 +10,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ack_policies::AckKind;
-use crate::choices::{Carrier, RelayMode};
+use crate::choices::Carrier;
 use crate::flow_group::group_of;
 use crate::host_name::HostName;
 use crate::knob::{Knobs, split_host};
 use crate::knobs::{KNOBS, find};
 use crate::program::{Operation, Program};
+use crate::relay_mode::RelayMode;
 use crate::row::{
     AppliesTo, CheckedEnds, KernelSupport, Knob, KnobCondition, Need, Required, UserKnob,
     UserSupport, ValueKind, WIRES,
@@ -101,6 +102,7 @@ impl KnobCondition {
             Required::OneOf(words) => words.contains(&word.as_str()),
             Required::NoneOf(words) => !words.contains(&word.as_str()),
             Required::Satisfies(is_so) => is_so(&word),
+            Required::ValueSatisfies(is_so, _) => is_so(&value),
             Required::Set => !row.leaves_alone(&value),
             Required::Unset => row.leaves_alone(&value),
             Required::AtLeast => value.number() >= of.number(),
@@ -126,6 +128,7 @@ impl fmt::Display for KnobCondition {
                 let so: Vec<&str> = words.iter().copied().filter(|word| is_so(word)).collect();
                 write!(f, "{name} = {}", list(&so))
             }
+            Required::ValueSatisfies(_, what) => write!(f, "{name} {what}"),
             Required::Set => write!(f, "{name}"),
             Required::Unset => write!(f, "no {name}"),
             Required::AtLeast => write!(f, "at least as many {name}"),
@@ -134,22 +137,25 @@ impl fmt::Display for KnobCondition {
 }
 
 impl KernelSupport {
+    /// Reason why a device of this owner cannot have the property. `None` if it can.
+    fn refused_by(&self, owner: DeviceOwner) -> Option<&'static str> {
+        match (self, owner) {
+            (KernelSupport::OwnDevice(_) | KernelSupport::RealDevice(_), DeviceOwner::Loopback) => {
+                Some(OWN_DEVICE)
+            }
+            (KernelSupport::OwnDevice(_), DeviceOwner::Host) => Some(OTHERS_DEVICE),
+            _ => None,
+        }
+    }
+
     /// Reason why an end of the kernel's TCP cannot have this value. `None` if it can. `owner`:
     /// owner of its device.
     fn refuses(&self, knobs: &Knobs, value: &Value, owner: DeviceOwner) -> Option<String> {
         match self {
-            KernelSupport::Device
-            | KernelSupport::Offload
-            | KernelSupport::Sysctl(..)
-            | KernelSupport::AnySysctl => None,
-            KernelSupport::OwnDevice(_) => match owner {
-                DeviceOwner::Bed => None,
-                DeviceOwner::Loopback => Some(OWN_DEVICE.to_string()),
-                DeviceOwner::Host => Some(OTHERS_DEVICE.to_string()),
-            },
-            KernelSupport::RealDevice(_) => {
-                (owner == DeviceOwner::Loopback).then(|| OWN_DEVICE.to_string())
-            }
+            KernelSupport::Sysctl(..) | KernelSupport::AnySysctl => None,
+            KernelSupport::Device(_)
+            | KernelSupport::OwnDevice(_)
+            | KernelSupport::RealDevice(_) => self.refused_by(owner).map(str::to_string),
             KernelSupport::Wire if owner != DeviceOwner::Bed || !knobs.can_have_wires() => {
                 Some(WIRES.to_string())
             }
@@ -201,8 +207,9 @@ pub struct Unmet {
     pub knob: String,
     /// Description of what it needs.
     pub reason: String,
-    /// True if another end, for which it is set as well, has what it needs.
-    pub elsewhere: bool,
+    /// True if it must not be left out of the cell instead: the need is strict, or another end,
+    /// for which the knob is set as well, has what it needs.
+    pub is_refused: bool,
 }
 
 /// Knob that is set, with the hosts that it applies to.
@@ -246,10 +253,15 @@ impl Knobs {
         })
     }
 
+    /// Mode of the relay in the middle of a chain. `None`: the host there forwards packets.
+    pub fn relay_mode(&self) -> Option<RelayMode> {
+        RelayMode::from_word(&self.word("relay_mode")?)
+    }
+
     /// True if this host uses our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
         match host {
-            HostName::RELAY => self.word("relay_mode").as_deref() == Some(RelayMode::User.word()),
+            HostName::RELAY => self.relay_mode() == Some(RelayMode::User),
             _ => self.value_at(host, "stack") == Some(Value::Word("user".to_string())),
         }
     }
@@ -269,18 +281,19 @@ impl Knobs {
         side.is_some_and(|side| self.sends_from(if is_peer { side.peer() } else { side }))
     }
 
-    /// Knobs against which the needs of a knob are checked: all knobs; for a knob of the workload,
-    /// those of each group that it is for.
+    /// Knobs against which the needs of a knob are checked: those of each group that it is for.
     fn views(&self, setting: &Setting<'_>) -> Vec<Cow<'_, Knobs>> {
         let groups = self.group_names();
         if groups.is_empty() {
             return vec![Cow::Borrowed(self)];
         }
         if !setting.row.per_group {
-            let mut together = self.clone();
-            together.insert("flows", Value::Count(self.flows()));
-            together.insert("workload", Value::Word(self.least_stream().to_string()));
-            return vec![Cow::Owned(together)];
+            let view = |group| {
+                let mut knobs = self.at_group(group);
+                knobs.insert("flows", Value::Count(self.flows()));
+                Cow::Owned(knobs)
+            };
+            return groups.into_iter().map(view).collect();
         }
         let rest = split_host(setting.name).1;
         let is_for = |group: &HostName| match setting.group {
@@ -297,18 +310,29 @@ impl Knobs {
         let mut all = Vec::new();
         for setting in self.settings() {
             let needs = setting.row.needs.iter();
+            let mut needs = needs
+                .filter(|need| need.ends == CheckedEnds::Every)
+                .peekable();
+            if needs.peek().is_none() {
+                continue;
+            }
             let views = self.views(&setting);
-            for need in needs.filter(|need| need.ends == CheckedEnds::Every) {
+            for need in needs {
                 let is_met = |host: &&HostName| {
-                    let mut views = views.iter();
-                    views.any(|knobs| need.is_met(knobs, **host, setting.value))
+                    let met = |knobs: &Cow<'_, Knobs>| need.is_met(knobs, **host, setting.value);
+                    // A knob that the groups share is for each of them.
+                    if setting.row.per_group {
+                        views.iter().any(met)
+                    } else {
+                        views.iter().all(met)
+                    }
                 };
                 let (with, without): (Vec<&HostName>, Vec<&HostName>) =
                     setting.hosts.iter().partition(is_met);
                 let Some(host) = without.first() else {
                     continue;
                 };
-                let elsewhere = !with.is_empty();
+                let is_refused = need.is_strict || !with.is_empty();
                 let mut reason = need.to_string();
                 if let Some(other) = with.first() {
                     let name = split_host(setting.name).1;
@@ -319,7 +343,7 @@ impl Knobs {
                 all.push(Unmet {
                     knob: setting.name.to_string(),
                     reason,
-                    elsewhere,
+                    is_refused,
                 });
                 break;
             }
@@ -423,6 +447,14 @@ impl Knobs {
 }
 
 impl Knob {
+    /// Reason why a device of this owner cannot have the knob. `None` if it can.
+    pub fn refused_by(&self, owner: DeviceOwner) -> Option<&'static str> {
+        match self.applies_to {
+            AppliesTo::Link(kernel, _) => kernel.refused_by(owner),
+            _ => None,
+        }
+    }
+
     /// Text of the knob's needs for a table.
     pub fn needs_text(&self) -> String {
         let texts: Vec<String> = self.needs.iter().map(Need::in_table).collect();

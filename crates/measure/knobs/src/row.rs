@@ -406,10 +406,9 @@ pub enum AppliesTo {
 /// Support of a knob at an end of the kernel's TCP.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelSupport {
-    /// Property of its device, which the host's own loopback has, too.
-    Device,
-    /// Offload of its device, by this knob's name.
-    Offload,
+    /// Property of its device, which the host's own loopback has, too. The text of this and of the
+    /// next two says how it is set.
+    Device(&'static str),
     /// Property that only a device of the bed's own has, because the loopback's serves others: a
     /// route's metric, a qdisc, steering, an eBPF program.
     OwnDevice(&'static str),
@@ -454,6 +453,9 @@ pub struct Need {
     pub any_of: &'static [KnobCondition],
     /// Reason, if the conditions alone do not show it.
     pub why: &'static str,
+    /// True if a cell without it is refused, although the knob is common to all cells: with the
+    /// default it would measure something else.
+    pub is_strict: bool,
 }
 
 /// Ends for which a [`Need`] is checked.
@@ -489,6 +491,8 @@ pub enum Required {
     NoneOf(&'static [&'static str]),
     /// Word for which the function returns true.
     Satisfies(fn(&str) -> bool),
+    /// Value for which the function returns true. The text describes such a value.
+    ValueSatisfies(fn(&Value) -> bool, &'static str),
     /// Value that changes something.
     Set,
     /// Value that changes nothing, or none.
@@ -505,6 +509,19 @@ impl Need {
             when: &[],
             any_of,
             why: "",
+            is_strict: false,
+        }
+    }
+
+    /// Creates a need of these values, without which a cell is refused.
+    pub(crate) const fn strict(
+        when: &'static [&'static str],
+        any_of: &'static [KnobCondition],
+    ) -> Need {
+        Need {
+            when,
+            is_strict: true,
+            ..Need::any_of(any_of)
         }
     }
 
@@ -552,6 +569,20 @@ impl Knob {
         }
     }
 
+    /// True if it is a setting of an end's device.
+    pub fn is_of_device(&self) -> bool {
+        let is_device = matches!(
+            self.applies_to,
+            AppliesTo::Link(
+                KernelSupport::Device(_)
+                    | KernelSupport::OwnDevice(_)
+                    | KernelSupport::RealDevice(_),
+                _
+            )
+        );
+        is_device && self.per_end
+    }
+
     /// True if a value changes nothing.
     pub fn leaves_alone(&self, value: &Value) -> bool {
         self.or_word.is_some_and(|word| value.to_string() == word)
@@ -561,8 +592,7 @@ impl Knob {
 impl fmt::Display for KernelSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KernelSupport::Device => f.write_str("device"),
-            KernelSupport::Offload => f.write_str("ethtool"),
+            KernelSupport::Device(what) => f.write_str(what),
             KernelSupport::OwnDevice(what) => write!(f, "{what} (`netns`, `tap`)"),
             KernelSupport::RealDevice(what) => write!(f, "{what} (`netns`, `tap`, `hosts`)"),
             KernelSupport::Wire => f.write_str("a wire of ours (`netns`, `tap`)"),

@@ -7,8 +7,7 @@ use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, Workloa
 use crate::host_name::HostName;
 use crate::knob::Knobs;
 use crate::knobs::KNOBS;
-use crate::program::{Operation, Program};
-use crate::row::{AppliesTo, KernelSupport};
+use crate::program::Program;
 use crate::side::Side;
 use crate::value::Value;
 use crate::wire::WireSettings;
@@ -139,24 +138,6 @@ impl WorkloadSettings {
                 .and_then(|value| value.program().cloned()),
             on: host("on")?,
         };
-        if let Some(program) = &settings.program
-            && settings.check
-            && program.all().any(hides_bytes)
-        {
-            let reason =
-                "check: it compares what was read, and the program receives by another call";
-            return Err(SettingsError(reason.to_string()));
-        }
-        if settings.io == WaitsBy::BlockingThreads
-            && let Some(reason) = settings.no_blocking_threads()
-        {
-            return Err(SettingsError(format!("io: blocking-threads {reason}")));
-        }
-        if settings.io == WaitsBy::IoUring
-            && let Some(reason) = settings.no_ring()
-        {
-            return Err(SettingsError(format!("io: io-uring {reason}")));
-        }
         match knobs.unmet().into_iter().next() {
             Some(unmet) => Err(SettingsError(unmet.to_string())),
             None => Ok(settings),
@@ -182,56 +163,6 @@ impl WorkloadSettings {
         self.flows * self.connections_each()
     }
 
-    /// True if a program sets the calls by which it sends or receives.
-    fn has_calls(&self) -> bool {
-        let mut operations = self.program.iter().flat_map(Program::all);
-        operations.any(|operation| {
-            matches!(
-                operation,
-                Operation::Send { with: Some(_), .. } | Operation::Receive { with: Some(_), .. }
-            )
-        })
-    }
-
-    /// Reason why a ring does not support these settings. `None` if it does.
-    fn no_ring(&self) -> Option<&'static str> {
-        match self {
-            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
-                Some(
-                    "sends by send and receives into its own buffers: leave send_with and receive_with out",
-                )
-            }
-            _ if self.has_calls() => {
-                Some("sends by send and receives into its own buffers: leave with out")
-            }
-            _ if self.cork == Cork::On => Some(
-                "hands sends over later than TCP_CORK would be set and cleared: use cork = \"msg-more\"",
-            ),
-            _ => None,
-        }
-    }
-
-    /// Reason why a blocking thread does not support these settings. `None` if it does.
-    fn no_blocking_threads(&self) -> Option<&'static str> {
-        let is_paced_from_afar =
-            self.kind == WorkloadKind::Maerts && self.rate_bits_per_s.is_some();
-        match self {
-            _ if self.kind == WorkloadKind::Bidirectional => {
-                Some("cannot send and receive at a time: use rr, or two groups")
-            }
-            _ if self.in_flight > 1 => Some("wait for each response: leave in_flight out"),
-            _ if self.send_with != SendWith::Send || self.receive_with != ReceiveWith::Read => {
-                Some("send by send and receive by read: leave send_with and receive_with out")
-            }
-            _ if self.has_calls() => Some("send by send and receive by read: leave with out"),
-            _ if self.cork != Cork::Off => Some("do not cork: leave cork out"),
-            _ if is_paced_from_afar => {
-                Some("have no rate for maerts: the side that connects keeps it")
-            }
-            _ => None,
-        }
-    }
-
     /// True if the connections are made before the traffic and stay open.
     pub fn stands(&self) -> bool {
         match &self.program {
@@ -253,40 +184,11 @@ impl WorkloadSettings {
     }
 }
 
-fn hides_bytes(operation: &Operation) -> bool {
-    matches!(operation, Operation::Receive { with: Some(with), .. } if *with != ReceiveWith::Read)
-}
-
-/// Settings of one end's device, route and sysctls. `None` and absent ones are left as they are.
+/// Settings of one end's device, route and sysctls. What is absent is left as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// MTU, bytes.
-    pub mtu: Option<u32>,
-    /// Segmentation regime, applied before the single offloads.
-    pub segmentation: Option<Segmentation>,
-    /// Offloads by the names of their knobs: `tso`, `gso`, `gro`, `sg`, `tx_checksum`.
-    pub offloads: BTreeMap<&'static str, bool>,
-    /// Limit of segments in a super-segment (gso_max_segs).
-    pub gso_max_segs: Option<u32>,
-    /// Limit of bytes in a super-segment (gso_max_size).
-    pub gso_max_bytes: Option<u32>,
-    /// Limit of bytes that GRO merges (gro_max_size).
-    pub gro_max_bytes: Option<u32>,
-    /// True turns threaded NAPI on.
-    pub threaded_napi: Option<bool>,
-    /// Values of rings, coalescing, channels and RSS by the names of their knobs: `rx_ring`,
-    /// `rx_usecs`, `channels`.
-    pub ethtool: BTreeMap<&'static str, u32>,
-    /// CPUs for the device's interrupts.
-    pub irq_cpus: Option<Vec<usize>>,
-    /// Kind of the root qdisc.
-    pub qdisc: Option<String>,
-    /// Rate of the bottleneck, bits per second.
-    pub bottleneck_bits_per_s: Option<u64>,
-    /// Limit of bytes in the bottleneck's queue.
-    pub bottleneck_queue_bytes: u32,
-    /// True sets quickack on the route to the peer.
-    pub quickack: Option<bool>,
+    /// Values by the names of their knobs. In place of `segmentation`, the knobs that it sets.
+    pub values: BTreeMap<&'static str, Value>,
     /// Rule for the pure ACKs that may leave the device.
     pub ack_filter: Option<AckFilterRule>,
     /// Sysctls by their dotted names.
@@ -296,77 +198,66 @@ pub struct DeviceSettings {
 impl DeviceSettings {
     /// Makes one end's settings from a cell's knobs.
     pub fn from_knobs(knobs: &Knobs, end: HostName) -> DeviceSettings {
-        let small = |value: u64| u32::try_from(value).expect("the registry's ranges fit 32 bits");
-        let number = |name: &str| match knobs.value_at(end, name) {
-            Some(Value::Bytes(n) | Value::Count(n)) => Some(small(n)),
-            _ => None,
+        let small = |value: &Value| {
+            let number = value.whole()?;
+            Some(u32::try_from(number).expect("the registry's ranges fit 32 bits"))
         };
-        let switch = |name: &str| match knobs.value_at(end, name) {
-            Some(Value::Switch(on)) => Some(on),
-            _ => None,
-        };
+        let rows = KNOBS.iter().filter(|row| row.is_of_device());
+        let set = rows.filter_map(|row| {
+            let value = knobs.value_at(end, row.name)?;
+            (!row.leaves_alone(&value)).then_some((row.name, value))
+        });
+        let mut values: BTreeMap<_, _> = set.collect();
+        if !values.contains_key("bottleneck") {
+            values.remove("bottleneck_queue");
+        }
+        let ack_filter = values.remove("ack_filter");
+        let regime = values.remove("segmentation");
+        let mut regime = regime.and_then(|value| Segmentation::from_word(value.word()?));
         let mut settings = DeviceSettings {
-            mtu: number("mtu"),
-            segmentation: match knobs.value_at(end, "segmentation") {
-                Some(Value::Word(word)) => Segmentation::from_word(&word),
-                _ => None,
-            },
-            offloads: KNOBS
-                .iter()
-                .filter(|row| matches!(row.applies_to, AppliesTo::Link(KernelSupport::Offload, _)))
-                .filter_map(|row| Some((row.name, switch(row.name)?)))
-                .collect(),
-            gso_max_segs: number("gso_max_segs"),
-            gso_max_bytes: number("gso_max_size"),
-            gro_max_bytes: number("gro_max_size"),
-            threaded_napi: switch("threaded_napi"),
-            ethtool: KNOBS
-                .iter()
-                .filter(|row| {
-                    matches!(
-                        row.applies_to,
-                        AppliesTo::Link(KernelSupport::RealDevice("ethtool"), _)
-                    )
-                })
-                .filter_map(|row| Some((row.name, number(row.name)?)))
-                .collect(),
-            irq_cpus: match knobs.value_at(end, "irq_cpus") {
-                Some(Value::Cpus(cpus)) => Some(cpus),
-                _ => None,
-            },
-            qdisc: match knobs.value_at(end, "qdisc") {
-                Some(Value::Word(kind)) if kind != "leave" => Some(kind),
-                _ => None,
-            },
-            bottleneck_bits_per_s: match knobs.value_at(end, "bottleneck") {
-                Some(Value::BitsPerS(rate)) => Some(rate),
-                _ => None,
-            },
-            bottleneck_queue_bytes: number("bottleneck_queue").expect("a size has a default"),
-            quickack: switch("quickack"),
-            ack_filter: number("ack_filter").map(AckFilterRule::Acks),
+            values,
+            ack_filter: ack_filter.as_ref().and_then(small).map(AckFilterRule::Acks),
             sysctls: BTreeMap::new(),
         };
         if knobs.is_user(end) {
             return settings;
         }
-        let is_cut = settings.segmentation.is_some() || settings.offloads.contains_key("tso");
+        let is_cut = regime.is_some() || settings.values.contains_key("tso");
         if WireSettings::of(knobs, end).is_by_packet() && !is_cut {
             // The kernel cuts super-segments before the wire, so that a loss affects one packet and
             // not forty-five.
-            settings.segmentation = Some(Segmentation::SoftwareGso);
+            regime = Some(Segmentation::SoftwareGso);
+        }
+        for (name, value) in regime.into_iter().flat_map(set_by) {
+            settings.values.entry(name).or_insert(value);
         }
         settings.sysctls = knobs.kernel_sysctls(end);
         let every = Value::Word(AckKind::Every.word().to_string());
         if knobs.value_at(end, "ack_policy") == Some(every) {
             // The route's quickack makes an ACK for each segment, and the filter lets one of
             // `segments` pass.
-            let segments = number("ack_segments").or(AckKind::Every.row().segments);
-            settings.quickack = Some(true);
-            settings.offloads.insert("gro", false);
+            let segments = knobs.value_at(end, "ack_segments");
+            let segments = segments.as_ref().and_then(small);
+            let segments = segments.or(AckKind::Every.row().segments);
+            let own = [
+                ("quickack", Value::Switch(true)),
+                ("gro", Value::Switch(false)),
+            ];
+            settings.values.extend(own);
             settings.ack_filter = segments.filter(|&n| n > 1).map(AckFilterRule::Segments);
         }
         settings
+    }
+}
+
+/// Knobs that a segmentation regime sets where they are not set. `per-mss` sets no offload:
+/// gso_max_segs 1 suffices, whichever component would split.
+fn set_by(regime: Segmentation) -> Vec<(&'static str, Value)> {
+    let on = |name| (name, Value::Switch(true));
+    match regime {
+        Segmentation::PerMss => vec![("gso_max_segs", Value::Count(1))],
+        Segmentation::SoftwareGso => vec![("tso", Value::Switch(false)), on("gso")],
+        Segmentation::Tso => ["tx_checksum", "sg", "tso", "gso"].map(on).to_vec(),
     }
 }
 
@@ -389,13 +280,34 @@ mod tests {
         assert_eq!((settings.flows, settings.write_bytes), (1, 65536));
         assert_eq!(settings.rate_bits_per_s, None);
         let device = DeviceSettings::from_knobs(&Knobs::default(), HostName::CLIENT);
-        assert_eq!(
-            device,
-            DeviceSettings {
-                bottleneck_queue_bytes: 1 << 20,
-                ..DeviceSettings::default()
-            }
-        );
+        assert_eq!(device, DeviceSettings::default());
+    }
+
+    /// Values of the client's device, as text.
+    fn values(pairs: &[(&str, &str)]) -> Vec<String> {
+        let settings = DeviceSettings::from_knobs(&knobs(pairs), HostName::CLIENT);
+        let values = settings.values.iter();
+        values
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect()
+    }
+
+    #[test]
+    fn a_single_knob_overrides_the_segmentation_regime() {
+        let all = [("segmentation", "tso"), ("gro", "on"), ("sg", "off")];
+        let expected = ["gro on", "gso on", "sg off", "tso on", "tx_checksum on"];
+        assert_eq!(values(&all), expected);
+        let mut per_mss = vec![("segmentation", "per-mss")];
+        assert_eq!(values(&per_mss), ["gso_max_segs 1"]);
+        per_mss.push(("gso_max_segs", "2"));
+        assert_eq!(values(&per_mss), ["gso_max_segs 2"]);
+    }
+
+    #[test]
+    fn a_bottleneck_has_a_queue() {
+        let expected = ["bottleneck 1Gbit", "bottleneck_queue 1MiB"];
+        assert_eq!(values(&[("bottleneck", "1Gbit")]), expected);
+        assert_eq!(values(&[("bottleneck_queue", "2MiB")]), [""; 0]);
     }
 
     #[test]
@@ -433,16 +345,15 @@ mod tests {
             ("server.gro", "off"),
             ("client.gso_max_segs", "1"),
         ]);
-        assert!(DeviceSettings::from_knobs(&knobs, HostName::CLIENT).offloads["gro"]);
-        assert!(!DeviceSettings::from_knobs(&knobs, HostName::SERVER).offloads["gro"]);
-        assert_eq!(
-            DeviceSettings::from_knobs(&knobs, HostName::CLIENT).gso_max_segs,
-            Some(1)
-        );
-        assert_eq!(
-            DeviceSettings::from_knobs(&knobs, HostName::SERVER).gso_max_segs,
-            None
-        );
+        let at = |end, name: &str| {
+            let settings = DeviceSettings::from_knobs(&knobs, end);
+            settings.values.get(name).map(Value::to_string)
+        };
+        let (on, off, one) = ("on".to_string(), "off".to_string(), "1".to_string());
+        assert_eq!(at(HostName::CLIENT, "gro"), Some(on));
+        assert_eq!(at(HostName::SERVER, "gro"), Some(off));
+        assert_eq!(at(HostName::CLIENT, "gso_max_segs"), Some(one));
+        assert_eq!(at(HostName::SERVER, "gso_max_segs"), None);
     }
 
     #[test]
@@ -456,17 +367,15 @@ mod tests {
         };
         let server = DeviceSettings::from_knobs(&knobs("8"), HostName::SERVER);
         assert_eq!(server.ack_filter, Some(AckFilterRule::Segments(8)));
-        assert_eq!(
-            (server.quickack, server.offloads["gro"]),
-            (Some(true), false)
-        );
+        let switches = [
+            ("gro", Value::Switch(false)),
+            ("quickack", Value::Switch(true)),
+        ];
+        assert_eq!(server.values, switches.into());
         let client = DeviceSettings::from_knobs(&knobs("8"), HostName::CLIENT);
-        assert_eq!(
-            (client.ack_filter, client.quickack, client.offloads.len()),
-            (None, None, 0)
-        );
+        assert_eq!(client, DeviceSettings::default());
         let each = DeviceSettings::from_knobs(&knobs("1"), HostName::SERVER);
-        assert_eq!((each.ack_filter, each.quickack), (None, Some(true)));
+        assert_eq!((each.ack_filter, each.values), (None, server.values));
     }
 
     #[test]

@@ -103,6 +103,14 @@ impl Value {
         }
     }
 
+    /// CPU numbers. `None` for other values.
+    pub fn cpus(&self) -> Option<&[usize]> {
+        match self {
+            Value::Cpus(cpus) => Some(cpus),
+            _ => None,
+        }
+    }
+
     /// Program. `None` for other values.
     pub fn program(&self) -> Option<&Program> {
         match self {

@@ -7,6 +7,9 @@ macro_rules! words {
         pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
 
         impl $name {
+            /// All variants.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
             /// Words of all variants, as a knob's row lists them.
             pub const WORDS: &'static [&'static str] = &[$($word,)+];
 

@@ -117,7 +117,12 @@ fn cells_of_other_work_are_not_compared() {
     let summary = sizes("[\"1B\", \"64KiB\"]");
     let knobs: Vec<&str> = summary.effects.iter().map(|one| &one.knob[..]).collect();
     assert_eq!(knobs, ["flows"]);
-    assert_eq!(summary.headlines.len(), 2, "{:?}", summary.headlines);
+    assert_eq!(
+        summary.main_contrasts.len(),
+        2,
+        "{:?}",
+        summary.main_contrasts
+    );
     let settings: Vec<&str> = summary.effects[0]
         .at
         .iter()

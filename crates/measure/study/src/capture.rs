@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::Opening;
 use toml::de::DeValue;
 
-use crate::parse::{Section, StudyError, matching, required};
-use crate::raw::Raw;
-use crate::raw::raw;
+use crate::parse::{Section, StudyError, any, list, matching, whole};
 use tcpcost_knobs::{Knobs, units};
 
 /// Settings of `[measure.capture]`.
@@ -45,23 +43,28 @@ impl CaptureSettings {
             trials: 1,
             ..CaptureSettings::default()
         };
-        let count = |value: &DeValue<'_>| match raw(value) {
-            Raw::Integer(n) => u32::try_from(n).ok(),
-            _ => None,
-        };
-        if let Some(n) = section.read("trials", "a whole number from 0", count)? {
-            capture.trials = n;
-        }
-        let snap_len = section.text("snaplen", |text| match units::bytes(text) {
-            Ok(bytes) if bytes == 0 || (64..=262_144).contains(&bytes) => Ok(bytes as u32),
-            _ => Err("a size from 64B to 256KiB, or 0B for whole packets"),
-        })?;
-        capture.snap_len = snap_len.unwrap_or(capture.snap_len);
-        let duration = section.text("duration", |text| match units::duration(text) {
-            Ok(time) if !time.is_zero() => Ok(time),
-            _ => Err("a time such as \"100ms\", more than 0"),
-        })?;
-        capture.duration = duration.unwrap_or(capture.duration);
+        section.set(
+            &mut capture.trials,
+            "trials",
+            "a whole number from 0",
+            whole,
+        )?;
+        section.set_text(
+            &mut capture.snap_len,
+            "snaplen",
+            |text| match units::bytes(text) {
+                Ok(bytes) if bytes == 0 || (64..=262_144).contains(&bytes) => Ok(bytes as u32),
+                _ => Err("a size from 64B to 256KiB, or 0B for whole packets"),
+            },
+        )?;
+        section.set_text(
+            &mut capture.duration,
+            "duration",
+            |text| match units::duration(text) {
+                Ok(time) if !time.is_zero() => Ok(time),
+                _ => Err("a time such as \"100ms\", more than 0"),
+            },
+        )?;
         capture.matching = matching(&mut section)?;
         section.end()?;
         Ok(capture)
@@ -136,17 +139,10 @@ pub struct PublishedOpening {
 
 impl PublishedOpening {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedOpening, StudyError> {
-        let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;
-        let source = required(&section, "source", source)?;
-        let mut lists = |key: &str| {
-            let read = section.read(
-                key,
-                "a list of whole numbers for each transaction",
-                sequences,
-            );
-            read.and_then(|read| required(&section, key, read))
-        };
-        let (pure_acks, data_bursts) = (lists("pure_acks")?, lists("data_bursts")?);
+        let source = section.required_text("source", any)?;
+        let expected = "a list of whole numbers for each transaction";
+        let pure_acks = section.required("pure_acks", expected, sequences)?;
+        let data_bursts = section.required("data_bursts", expected, sequences)?;
         if pure_acks.len() != data_bursts.len() {
             let expected = format!("expected {} lists, as pure_acks has", pure_acks.len());
             return Err(section.error(section.start(), "data_bursts", expected));
@@ -163,16 +159,5 @@ impl PublishedOpening {
 }
 
 fn sequences(value: &DeValue<'_>) -> Option<Vec<Vec<u64>>> {
-    let number = |item: &Raw| match item {
-        Raw::Integer(n) => u64::try_from(*n).ok(),
-        _ => None,
-    };
-    let list = |item: &Raw| match item {
-        Raw::List(items) => items.iter().map(number).collect::<Option<Vec<u64>>>(),
-        _ => None,
-    };
-    match raw(value) {
-        Raw::List(lists) if !lists.is_empty() => lists.iter().map(list).collect(),
-        _ => None,
-    }
+    list(value, |numbers| list(numbers, whole)).filter(|lists| !lists.is_empty())
 }

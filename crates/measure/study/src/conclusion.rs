@@ -1,10 +1,13 @@
 //! Conclusions of a study: `[[conclusion]]` and `[[fit]]`. Their arithmetic and sentences are in
 //! `report`.
 
+use toml::de::DeValue;
+
 use crate::derived::Derived;
-use crate::parse::{Section, StudyError, matching, matching_in, number, quantity, required};
-use crate::raw::Raw;
-use crate::raw::raw;
+use crate::parse::{
+    Section, StudyError, any, knob_name, list, matching, matching_in, number, quantity,
+};
+use crate::raw::{Raw, raw};
 use crate::statement::Statement;
 use tcpcost_knobs::{Expects, Knob, Knobs, Value, find_full};
 
@@ -67,12 +70,8 @@ pub struct Fit {
     pub published: Option<f64>,
 }
 
-fn any(text: &str) -> Result<String, String> {
-    Ok(text.to_string())
-}
-
 fn continues(section: &mut Section<'_>) -> Result<bool, StudyError> {
-    let read = |value: &toml::de::DeValue<'_>| value.as_bool();
+    let read = |value: &DeValue<'_>| value.as_bool();
     Ok(section
         .read("continues", "true or false", read)?
         .unwrap_or(false))
@@ -83,8 +82,7 @@ impl Conclusion {
         mut section: Section<'_>,
         statements: &[Statement],
     ) -> Result<Conclusion, StudyError> {
-        let text = section.text("text", any)?;
-        let text = required(&section, "text", text)?;
+        let text = section.required_text("text", any)?;
         let continues = continues(&mut section)?;
         let quantity = section.text("quantity", quantity)?;
         let matching = matching(&mut section)?;
@@ -100,10 +98,7 @@ impl Conclusion {
             None => None,
         };
         let over = match change {
-            Some(_) => section.text("over", |text| match find_full(text) {
-                Some(_) => Ok(text.to_string()),
-                None => Err("the name of a knob"),
-            })?,
+            Some(_) => section.text("over", knob_name)?,
             None => None,
         };
         let than = match (&change, &over) {
@@ -145,25 +140,17 @@ impl Conclusion {
 }
 
 pub(crate) fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyError> {
-    let knob = section.text("knob", |text| match find_full(text) {
-        Some(knob) => Ok((text.to_string(), knob)),
-        None => Err("the name of a knob"),
-    })?;
-    let Some((name, knob)) = knob else {
+    let Some(name) = section.text("knob", knob_name)? else {
         return Ok(None);
     };
-    let from = section.read("from", &knob.expected(), |value| knob.read(&raw(value)))?;
-    let from = required(section, "from", from)?;
+    let knob = find_full(&name).expect("just found");
+    let read = |value: &DeValue<'_>| knob.read(&raw(value));
+    let from = section.required("from", &knob.expected(), read)?;
     let expected = format!("a list of values, each {}", knob.expected());
-    let to = section.read("to", &expected, |value| values(&knob, &raw(value)))?;
-    let to = required(section, "to", to)?;
+    let to = section.required("to", &expected, |value| values(&knob, &raw(value)))?;
     let expected = format!("{} numbers, the changes in percent", to.len());
     let published = section.read("published_percent", &expected, |value| {
-        let toml::de::DeValue::Array(items) = value else {
-            return None;
-        };
-        let numbers: Option<Vec<f64>> = items.iter().map(|item| number(item.get_ref())).collect();
-        numbers.filter(|numbers| numbers.len() == to.len())
+        list(value, number).filter(|numbers| numbers.len() == to.len())
     })?;
     Ok(Some(Change {
         knob: name,
@@ -183,12 +170,10 @@ pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
 
 impl Fit {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
-        let text = section.text("text", any)?;
-        let text = required(&section, "text", text)?;
+        let text = section.required_text("text", any)?;
         let continues = continues(&mut section)?;
         let of = section.text("quantity", quantity)?;
-        let over = section.text("over", quantity)?;
-        let over = required(&section, "over", over)?;
+        let over = section.required_text("over", quantity)?;
         let matching = matching(&mut section)?;
         let published = section.read("published", "a number", number)?;
         section.end()?;

@@ -26,7 +26,7 @@ pub struct Measure {
     /// cell has converged. `None` runs exactly `repetitions`.
     pub target: Option<f64>,
     /// Half-width of a contrast's interval at which it is decided, as a fraction of the first cell
-    /// (of the second, if that is larger). Repetitions go on until the headline contrasts are
+    /// (of the second, if that is larger). Repetitions go on until the main contrasts are
     /// decided, or the time is over.
     pub contrast_target: Option<f64>,
     /// Limit of the run's time, with preparation, waits and repeats: no trial begins that would

@@ -102,6 +102,25 @@ pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
+/// Parses a whole number that fits the type. `None` for another value.
+pub(crate) fn whole<T: TryFrom<i64>>(value: &DeValue<'_>) -> Option<T> {
+    match raw(value) {
+        Raw::Integer(n) => T::try_from(n).ok(),
+        _ => None,
+    }
+}
+
+/// Parses a list. `None` for another kind of value, or if an item is wrong.
+pub(crate) fn list<T>(
+    value: &DeValue<'_>,
+    read: impl Fn(&DeValue<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let DeValue::Array(items) = value else {
+        return None;
+    };
+    items.iter().map(|item| read(item.get_ref())).collect()
+}
+
 /// Table of the file. Keys are taken out one by one; a key that is left at the end is unknown.
 pub(crate) struct Section<'a> {
     source: &'a Source<'a>,
@@ -200,6 +219,59 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Takes a key and parses it as [`Section::read`] does, in place of the default.
+    pub fn set<T>(
+        &mut self,
+        field: &mut T,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Result<(), StudyError> {
+        if let Some(value) = self.read(key, expected, read)? {
+            *field = value;
+        }
+        Ok(())
+    }
+
+    /// Takes a key and parses it as [`Section::text`] does, in place of the default.
+    pub fn set_text<T, E: std::fmt::Display>(
+        &mut self,
+        field: &mut T,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<(), StudyError> {
+        if let Some(value) = self.text(key, parse)? {
+            *field = value;
+        }
+        Ok(())
+    }
+
+    /// Takes a key that must not be missing, and parses it as [`Section::read`] does.
+    pub fn required<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Result<T, StudyError> {
+        let value = self.read(key, expected, read)?;
+        value.ok_or_else(|| self.missing(key))
+    }
+
+    /// Takes a key that must not be missing, and parses it as [`Section::text`] does.
+    pub fn required_text<T, E: std::fmt::Display>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, StudyError> {
+        let value = self.text(key, parse)?;
+        value.ok_or_else(|| self.missing(key))
+    }
+
+    /// Error: a key is missing.
+    pub fn missing(&self, key: &str) -> StudyError {
+        self.error(self.start(), key, "is missing")
+    }
+
     /// Takes a key whose value is a table. `None` if the key is missing.
     pub fn section(&mut self, key: &str) -> Result<Option<Section<'a>>, StudyError> {
         let Some(value) = self.take(key) else {
@@ -248,6 +320,15 @@ impl<'a> Section<'a> {
             .collect()
     }
 
+    /// Takes a key whose value is a list of tables, and parses each. Empty if the key is missing.
+    pub fn each<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnMut(Section<'a>) -> Result<T, StudyError>,
+    ) -> Result<Vec<T>, StudyError> {
+        self.sections(key)?.into_iter().map(parse).collect()
+    }
+
     /// Refuses keys that are left.
     pub fn end(self) -> Result<(), StudyError> {
         let Some((key, span, _)) = self.entries.first() else {
@@ -274,6 +355,19 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Accepts any text.
+pub(crate) fn any(text: &str) -> Result<String, String> {
+    Ok(text.to_string())
+}
+
+/// Accepts the name of a knob.
+pub(crate) fn knob_name(text: &str) -> Result<String, &'static str> {
+    match find_full(text) {
+        Some(_) => Ok(text.to_string()),
+        None => Err("the name of a knob"),
+    }
+}
+
 /// Parses the name of a figure with its scope.
 pub(crate) fn quantity(text: &str) -> Result<crate::Derived, String> {
     text.parse().map_err(|error| format!("a quantity: {error}"))
@@ -297,15 +391,6 @@ pub(crate) fn matching_in(
         set(&inner, &mut knobs, &key, &key, value, span)?;
     }
     Ok(Some(knobs))
-}
-
-/// Returns a value, or the error that its key is missing.
-pub(crate) fn required<T>(
-    section: &Section<'_>,
-    key: &str,
-    value: Option<T>,
-) -> Result<T, StudyError> {
-    value.ok_or_else(|| section.error(section.start(), key, "is missing"))
 }
 
 /// Sets one knob from a file's value.

@@ -1,54 +1,36 @@
 //! Parser of published figures and thresholds: `[published]`, `[published_functions]` and
 //! `[[threshold]]`.
 
-use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::conclusion::change;
 use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
-use crate::parse::{Section, StudyError, matching, number, quantity, required};
-use crate::raw::Raw;
-use crate::raw::raw;
-use tcpcost_knobs::{HostName, Value, find_full};
+use crate::parse::{Section, StudyError, any, knob_name, list, matching, number, quantity};
+use crate::raw::{Raw, raw};
+use tcpcost_knobs::{HostName, find_full};
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
-    let source = section.text("source", |text| Ok::<_, String>(text.to_string()))?;
-    let source = required(&section, "source", source)?;
-    let of = section.text("quantity", quantity)?;
-    let of = required(&section, "quantity", of)?;
-    let knob = section.text("knob", |text| match find_full(text) {
-        Some(_) => Ok(text.to_string()),
-        None => Err("the name of a knob"),
-    })?;
-    let knob = required(&section, "knob", knob)?;
+    let source = section.required_text("source", any)?;
+    let of = section.required_text("quantity", quantity)?;
+    let knob = section.required_text("knob", knob_name)?;
     let row = find_full(&knob).expect("just found");
     let mut series = Vec::new();
     for mut one in section.sections("series")? {
-        let name = one
-            .text("name", |text| Ok::<_, String>(text.to_string()))?
-            .unwrap_or_default();
+        let name = one.text("name", any)?.unwrap_or_default();
         let matching = matching(&mut one)?;
         let expected = format!(
             "a list of [{knob}, figure] pairs, {knob} being {}",
             row.expected()
         );
-        let points = one.read("points", &expected, |value| {
-            let DeValue::Array(pairs) = value else {
-                return None;
-            };
-            pairs
-                .iter()
-                .map(|pair| match pair.get_ref() {
-                    DeValue::Array(pair) if pair.len() == 2 => Some((
-                        row.read(&raw(pair[0].get_ref()))?,
-                        number(pair[1].get_ref())?,
-                    )),
-                    _ => None,
-                })
-                .collect::<Option<Vec<(Value, f64)>>>()
-        })?;
-        let points = required(&one, "points", points)?;
+        let pair = |pair: &DeValue<'_>| match pair {
+            DeValue::Array(pair) if pair.len() == 2 => {
+                let value = row.read(&raw(pair[0].get_ref()))?;
+                Some((value, number(pair[1].get_ref())?))
+            }
+            _ => None,
+        };
+        let points = one.required("points", &expected, |value| list(value, pair))?;
         one.end()?;
         series.push(Series {
             name,
@@ -70,39 +52,30 @@ pub(crate) fn functions(
     mut section: Section<'_>,
     cells: &[Cell],
 ) -> Result<PublishedFunctions, StudyError> {
-    let any = |text: &str| Ok::<_, String>(text.to_string());
-    let source = section.text("source", any)?;
-    let source = required(&section, "source", source)?;
-    let cell = section.text("cell", |text| {
+    let source = section.required_text("source", any)?;
+    let cell = section.required_text("cell", |text| {
         let known = cells.iter().any(|cell| cell.name == text);
         known.then(|| text.to_string()).ok_or("the name of a cell")
     })?;
-    let cell = required(&section, "cell", cell)?;
     let mut host = section.text("host", str::parse::<HostName>)?;
     if host.is_none() {
         // Old name of the key.
         host = section.text("end", str::parse::<HostName>)?;
     }
-    let host = required(&section, "host", host)?;
+    let host = host.ok_or_else(|| section.missing("host"))?;
     let expected = "a list of [their function, ours, ratio]";
-    let ratios = section.read("ratios", expected, |value| {
-        let DeValue::Array(rows) = value else {
-            return None;
-        };
-        let row = |row: &Spanned<DeValue<'_>>| match row.get_ref() {
-            DeValue::Array(row) if row.len() == 3 => {
-                match (raw(row[0].get_ref()), raw(row[1].get_ref())) {
-                    (Raw::Text(theirs), Raw::Text(ours)) => {
-                        Some((theirs, ours, number(row[2].get_ref())?))
-                    }
-                    _ => None,
+    let ratio = |row: &DeValue<'_>| match row {
+        DeValue::Array(row) if row.len() == 3 => {
+            match (raw(row[0].get_ref()), raw(row[1].get_ref())) {
+                (Raw::Text(theirs), Raw::Text(ours)) => {
+                    Some((theirs, ours, number(row[2].get_ref())?))
                 }
+                _ => None,
             }
-            _ => None,
-        };
-        rows.iter().map(row).collect::<Option<Vec<_>>>()
-    })?;
-    let ratios = required(&section, "ratios", ratios)?;
+        }
+        _ => None,
+    };
+    let ratios = section.required("ratios", expected, |value| list(value, ratio))?;
     section.end()?;
     Ok(PublishedFunctions {
         source,
@@ -113,8 +86,7 @@ pub(crate) fn functions(
 }
 
 pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
-    let of = section.text("quantity", quantity)?;
-    let of = required(&section, "quantity", of)?;
+    let of = section.required_text("quantity", quantity)?;
     let change = change(&mut section)?;
     let expected = "a number (not nan or inf), or a change such as \"+3 %\"";
     let at_most = section.read("at_most", expected, limit)?;

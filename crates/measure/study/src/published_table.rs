@@ -1,10 +1,11 @@
 //! `[published_table]`: a published table, with a row for each setting of some knobs, shown row by
 //! row next to ours.
 
+use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::derived::Derived;
-use crate::parse::{Section, StudyError, matching, number, quantity, required};
+use crate::parse::{Section, StudyError, any, knob_name, list, matching, number, quantity};
 use crate::raw::{Raw, raw};
 use tcpcost_knobs::{Knobs, Value, find_full};
 
@@ -25,69 +26,42 @@ pub struct PublishedTable {
 
 impl PublishedTable {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedTable, StudyError> {
-        let any = |text: &str| Ok::<_, String>(text.to_string());
-        let source = section.text("source", any)?;
-        let source = required(&section, "source", source)?;
-        let knobs = section.read("knobs", "a list of names of knobs", |value| {
-            let Raw::List(items) = raw(value) else {
-                return None;
-            };
-            let name = |item: &Raw| match item {
-                Raw::Text(name) => find_full(name).map(|_| name.clone()),
-                _ => None,
-            };
-            items.iter().map(name).collect::<Option<Vec<_>>>()
+        let source = section.required_text("source", any)?;
+        let knob = |item: &DeValue<'_>| knob_name(item.as_str()?).ok();
+        let knobs = section.required("knobs", "a list of names of knobs", |value| {
+            list(value, knob)
         })?;
-        let knobs = required(&section, "knobs", knobs)?;
         let expected = "a list of [\"heading\", \"quantity\"] pairs";
-        let columns = section.read("columns", expected, |value| {
-            let Raw::List(items) = raw(value) else {
-                return None;
-            };
-            let column = |item: &Raw| match item {
-                Raw::List(pair) => match pair.as_slice() {
-                    [Raw::Text(heading), Raw::Text(of)] => {
-                        Some((heading.clone(), quantity(of).ok()?))
-                    }
-                    _ => None,
-                },
+        let column = |pair: &DeValue<'_>| match raw(pair) {
+            Raw::List(pair) => match pair.as_slice() {
+                [Raw::Text(heading), Raw::Text(of)] => Some((heading.clone(), quantity(of).ok()?)),
                 _ => None,
-            };
-            items.iter().map(column).collect::<Option<Vec<_>>>()
-        })?;
-        let columns = required(&section, "columns", columns)?;
+            },
+            _ => None,
+        };
+        let columns = section.required("columns", expected, |value| list(value, column))?;
         let matching = matching(&mut section)?;
         let expected = format!(
             "rows of {} values of knobs and {} figures",
             knobs.len(),
             columns.len()
         );
-        let rows = section.read("rows", &expected, |value| {
-            let DeValue::Array(rows) = value else {
-                return None;
+        let row = |row: &DeValue<'_>| {
+            let row = row
+                .as_array()
+                .filter(|row| row.len() == knobs.len() + columns.len())?;
+            let (values, figures) = row.split_at(knobs.len());
+            let value = |(knob, value): (&String, &Spanned<DeValue<'_>>)| {
+                find_full(knob)?.read(&raw(value.get_ref()))
             };
-            let row = |row: &DeValue<'_>| {
-                let DeValue::Array(row) = row else {
-                    return None;
-                };
-                if row.len() != knobs.len() + columns.len() {
-                    return None;
-                }
-                let (values, figures) = row.split_at(knobs.len());
-                let values = knobs.iter().zip(values).map(|(knob, value)| {
-                    find_full(knob).and_then(|row| row.read(&raw(value.get_ref())))
-                });
-                let figures = figures.iter().map(|figure| number(figure.get_ref()));
-                Some((
-                    values.collect::<Option<_>>()?,
-                    figures.collect::<Option<_>>()?,
-                ))
-            };
-            rows.iter()
-                .map(|one| row(one.get_ref()))
-                .collect::<Option<Vec<_>>>()
-        })?;
-        let rows = required(&section, "rows", rows)?;
+            let values = knobs.iter().zip(values).map(value);
+            let figures = figures.iter().map(|figure| number(figure.get_ref()));
+            Some((
+                values.collect::<Option<_>>()?,
+                figures.collect::<Option<_>>()?,
+            ))
+        };
+        let rows = section.required("rows", &expected, |value| list(value, row))?;
         section.end()?;
         Ok(PublishedTable {
             source,

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::conclusion::values;
-use crate::parse::{Section, StudyError};
-use crate::raw::Raw;
+use crate::parse::{Section, StudyError, whole};
 use crate::raw::raw;
 use tcpcost_knobs::{Value, find_full, units};
 
@@ -25,14 +24,9 @@ pub struct Quick {
 impl Quick {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Quick, StudyError> {
         let mut quick = Quick {
-            repetitions: section.read(
-                "repetitions",
-                "a whole number from 1",
-                |value| match raw(value) {
-                    Raw::Integer(n) => u32::try_from(n).ok().filter(|&n| n >= 1),
-                    _ => None,
-                },
-            )?,
+            repetitions: section.read("repetitions", "a whole number from 1", |value| {
+                whole(value).filter(|&n| n >= 1)
+            })?,
             warm_up: section.text("warm_up", units::duration)?,
             duration: section.text("duration", |text| match units::duration(text) {
                 Ok(time) if !time.is_zero() => Ok(time),

@@ -8,7 +8,7 @@ use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
-use crate::parse::{Section, Source, StudyError, set_knob};
+use crate::parse::{Section, Source, StudyError, any, set_knob};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
@@ -71,7 +71,6 @@ impl Study {
         let source = Source { file, text };
         let root = source.root()?;
         let mut top = Section::new(&source, "", root.get_ref());
-        let any = |text: &str| Ok::<_, String>(text.to_string());
         // The title becomes one line, whatever it was in the file.
         let title = top.text("title", any)?.unwrap_or_else(|| name.to_string());
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -96,30 +95,20 @@ impl Study {
             .section("measure")?
             .map_or_else(|| Ok(Measure::default()), measure)?;
         let published = top.section("published")?.map(published).transpose()?;
-        let published_functions = top.section("published_functions")?;
-        let published_functions = published_functions
+        let published_functions = top
+            .section("published_functions")?
             .map(|section| functions(section, &cells))
             .transpose()?;
         let published_table = top.section("published_table")?;
         let published_table = published_table.map(PublishedTable::parse).transpose()?;
         let published_opening = top.section("published_opening")?;
         let published_opening = published_opening.map(PublishedOpening::parse).transpose()?;
-        let thresholds = top
-            .sections("threshold")?
-            .into_iter()
-            .map(threshold)
-            .collect::<Result<_, _>>()?;
+        let thresholds = top.each("threshold", threshold)?;
         let statements = Statement::parse_all(top.sections("statement")?)?;
-        let conclusions = top
-            .sections("conclusion")?
-            .into_iter()
-            .map(|section| Conclusion::parse(section, &statements))
-            .collect::<Result<_, _>>()?;
-        let fits = top
-            .sections("fit")?
-            .into_iter()
-            .map(Fit::parse)
-            .collect::<Result<_, _>>()?;
+        let conclusions = top.each("conclusion", |section| {
+            Conclusion::parse(section, &statements)
+        })?;
+        let fits = top.each("fit", Fit::parse)?;
         let quick = top
             .section("quick")?
             .map_or_else(|| Ok(Quick::default()), Quick::parse)?;

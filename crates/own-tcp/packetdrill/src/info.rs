@@ -1,6 +1,6 @@
 //! A connection as Linux's `struct tcp_info`.
 
-use tcpcost_tcp::{Connection, LossState, State};
+use tcpcost_tcp::{Agreed, Connection, LossState, State};
 
 /// Fields that scripts look at, in the kernel's order (include/uapi/linux/tcp.h).
 pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
@@ -8,107 +8,119 @@ pub fn tcp_info(connection: &Connection, now: std::time::Instant) -> Vec<u8> {
     let counters = connection.counters();
     let segments = |bytes: u32| bytes.div_ceil(info.mss.max(1));
     let us = |time: Option<std::time::Duration>| time.map_or(0, |time| time.as_micros() as u32);
-    let agreed = &info.agreed;
-    let shifts = agreed.window_shifts;
-    let options = u8::from(agreed.timestamps)
-        | u8::from(agreed.sack) << 1
-        | u8::from(shifts.is_some()) << 2
-        | u8::from(agreed.ecn) << 3
-        | u8::from(agreed.data_in_syn) << 5;
-    let (sent, received) = shifts.unwrap_or_default();
+    let (sent, received) = info.agreed.window_shifts.unwrap_or_default();
     let mut bytes = vec![
         state(connection.state()),
-        match info.loss {
-            LossState::Open => 0,
-            LossState::Disorder => 1,
-            LossState::Reduced => 2,
-            LossState::Recovery => 3,
-            LossState::Loss => 4,
-        },
+        loss(info.loss),
         info.timeouts_in_a_row,
         info.probes_unanswered,
         info.timeouts_in_a_row,
-        options,
+        options(&info.agreed),
         sent | received << 4,
         0,
     ];
     let unlimited = 0x7fff_ffff;
-    let words = [
-        info.rto.as_micros() as u32,
-        0,
-        info.mss,
-        info.mss_received,
-        segments(info.unacked_bytes),
-        segments(info.sacked_bytes),
-        // Linux still counts retransmitted segments as lost.
-        segments(info.lost_bytes + info.retransmitted_bytes),
-        segments(info.retransmitted_bytes),
-        0,
-        0,
-        0,
-        ms(info.since_data_received),
-        ms(info.since_received),
-        info.mss + 40,
-        info.receive_window_bytes,
-        us(info.srtt),
-        us(info.rttvar),
-        info.ssthresh_bytes
-            .map_or(unlimited, |bytes| bytes / info.mss.max(1)),
-        info.cwnd_bytes / info.mss.max(1),
-        info.mss_announced,
-        segments(info.reordering_bytes).max(3),
-        0,
-        info.receive_buffer_bytes,
-        counters.segments_retransmitted as u32,
-    ];
-    words
-        .iter()
-        .for_each(|word| bytes.extend(word.to_ne_bytes()));
+    words(
+        &mut bytes,
+        &[
+            info.rto.as_micros() as u32,
+            0,
+            info.mss,
+            info.mss_received,
+            segments(info.unacked_bytes),
+            segments(info.sacked_bytes),
+            // Linux still counts retransmitted segments as lost.
+            segments(info.lost_bytes + info.retransmitted_bytes),
+            segments(info.retransmitted_bytes),
+            0,
+            0,
+            0,
+            ms(info.since_data_received),
+            ms(info.since_received),
+            info.mss + 40,
+            info.receive_window_bytes,
+            us(info.srtt),
+            us(info.rttvar),
+            info.ssthresh_bytes
+                .map_or(unlimited, |bytes| bytes / info.mss.max(1)),
+            info.cwnd_bytes / info.mss.max(1),
+            info.mss_announced,
+            segments(info.reordering_bytes).max(3),
+            0,
+            info.receive_buffer_bytes,
+            counters.segments_retransmitted as u32,
+        ],
+    );
     let acked = counters.payload_bytes_sent - counters.payload_bytes_retransmitted;
-    let longs = [
-        u64::MAX,
-        u64::MAX,
-        acked.saturating_sub(u64::from(info.unacked_bytes)),
-        counters.payload_bytes_received,
-    ];
-    longs
-        .iter()
-        .for_each(|long| bytes.extend(long.to_ne_bytes()));
-    let words = [
-        counters.segments_sent as u32,
-        counters.segments_received as u32,
-        info.unsent_bytes,
-        us(info.rtt_min),
-        (counters.segments_received - counters.pure_acks_received) as u32,
-        (counters.segments_sent - counters.pure_acks_sent) as u32,
-    ];
-    words
-        .iter()
-        .for_each(|word| bytes.extend(word.to_ne_bytes()));
+    longs(
+        &mut bytes,
+        &[
+            u64::MAX,
+            u64::MAX,
+            acked.saturating_sub(u64::from(info.unacked_bytes)),
+            counters.payload_bytes_received,
+        ],
+    );
+    words(
+        &mut bytes,
+        &[
+            counters.segments_sent as u32,
+            counters.segments_received as u32,
+            info.unsent_bytes,
+            us(info.rtt_min),
+            (counters.segments_received - counters.pure_acks_received) as u32,
+            (counters.segments_sent - counters.pure_acks_sent) as u32,
+        ],
+    );
     let limits = info.limits;
     let us = |time: std::time::Duration| time.as_micros() as u64;
-    let longs = [
-        0,
-        us(limits.busy),
-        us(limits.by_window),
-        us(limits.by_buffer),
-    ];
-    longs
-        .iter()
-        .for_each(|long| bytes.extend(long.to_ne_bytes()));
-    let words = [counters.segments_delivered as u32, 0];
-    words
-        .iter()
-        .for_each(|word| bytes.extend(word.to_ne_bytes()));
-    let longs = [
-        counters.payload_bytes_sent,
-        counters.payload_bytes_retransmitted,
-    ];
-    longs
-        .iter()
-        .for_each(|long| bytes.extend(long.to_ne_bytes()));
+    longs(
+        &mut bytes,
+        &[
+            0,
+            us(limits.busy),
+            us(limits.by_window),
+            us(limits.by_buffer),
+        ],
+    );
+    words(&mut bytes, &[counters.segments_delivered as u32, 0]);
+    longs(
+        &mut bytes,
+        &[
+            counters.payload_bytes_sent,
+            counters.payload_bytes_retransmitted,
+        ],
+    );
     bytes.resize(BYTES, 0);
     bytes
+}
+
+fn words(bytes: &mut Vec<u8>, words: &[u32]) {
+    bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+}
+
+fn longs(bytes: &mut Vec<u8>, longs: &[u64]) {
+    bytes.extend(longs.iter().flat_map(|long| long.to_ne_bytes()));
+}
+
+/// The TCPI_OPT flags.
+fn options(agreed: &Agreed) -> u8 {
+    u8::from(agreed.timestamps)
+        | u8::from(agreed.sack) << 1
+        | u8::from(agreed.window_shifts.is_some()) << 2
+        | u8::from(agreed.ecn) << 3
+        | u8::from(agreed.data_in_syn) << 5
+}
+
+/// The kernel's number of the state (enum tcp_ca_state).
+fn loss(loss: LossState) -> u8 {
+    match loss {
+        LossState::Open => 0,
+        LossState::Disorder => 1,
+        LossState::Reduced => 2,
+        LossState::Recovery => 3,
+        LossState::Loss => 4,
+    }
 }
 
 fn ms(time: Option<std::time::Duration>) -> u32 {

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use tcpcost_console::exit::usage;
+use tcpcost_console::format::{Format, Output, TextOrJson};
+use tcpcost_console::set::{Set, switch};
 use tcpcost_host::cpus;
-use tcpcost_relay::{Address, Balance, Config, Mode, Network, ProxyVersion};
+use tcpcost_relay::{Address, Balance, Config, Network, ProxyVersion, RelayMode};
 use tcpcost_study::units;
 
-use crate::exit::usage;
-use crate::format::{Format, Output, TextOrJson};
-use crate::peer::PolicyFlags;
-use crate::set::{Set, switch};
+use tcpcost_console::values::{YEAR, amount};
+use tcpcost_peer::PolicyFlags;
 use user::UserFlags;
 
 /// `tcpcost relay`.
@@ -25,9 +26,9 @@ pub struct Flags {
     /// Address of the upstream: as --listen, or NAME:PORT; several upstreams share the connections.
     #[arg(long, value_name = "ADDR", value_parser = address, required = true, num_args = 1..)]
     pub to: Vec<Address>,
-    /// How bytes are moved: copy, splice, io-uring, user (our own TCP), or auto, which chooses copy or splice for each direction of each connection (docs/relay.md).
-    #[arg(long, default_value = "auto")]
-    pub mode: Mode,
+    // The help is made of the rows of the modes.
+    #[arg(long, default_value = "auto", help = modes())]
+    pub mode: RelayMode,
     /// Which upstream the next connection gets.
     #[arg(long, value_name = "HOW", default_value = "round-robin")]
     pub balance: BalanceFlag,
@@ -50,7 +51,7 @@ pub struct Flags {
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
     /// Serve counters to Prometheus at http://ADDR/metrics; a port alone is on 127.0.0.1.
-    #[arg(long, value_name = "ADDR", value_parser = crate::metrics_address::listen_address)]
+    #[arg(long, value_name = "ADDR", value_parser = tcpcost_console::values::listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Answer requests for metrics under this host name, too; may be repeated. Addresses and the host's own name need no option.
     #[arg(long, value_name = "NAME", requires = "metrics")]
@@ -205,35 +206,35 @@ impl Flags {
     }
 }
 
+/// Help of `--mode`.
+fn modes() -> String {
+    let modes = RelayMode::ALL.iter().filter(|mode| !mode.is_refused());
+    let modes: Vec<String> = modes
+        .map(|mode| format!("{}: {}", mode.word(), mode.row().doc))
+        .collect();
+    format!("How bytes are moved (docs/relay.md). {}.", modes.join("; "))
+}
+
 fn address(text: &str) -> Result<Address, String> {
     text.parse()
         .map_err(|error: tcpcost_relay::AddressError| error.to_string())
 }
 
-/// Parses a time from 1 ms to a year. More than a year is as good as never, and would not fit every
-/// clock.
+/// Parses a time from 1 ms to a year.
 fn time(text: &str) -> Result<Duration, String> {
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
-    let time = units::duration(text).map_err(|error| error.to_string())?;
-    (Duration::from_millis(1)..=YEAR)
-        .contains(&time)
-        .then_some(time)
-        .ok_or_else(|| "expected 1ms to a year".to_string())
+    let fits = |time: &Duration| (Duration::from_millis(1)..=YEAR).contains(time);
+    amount(text, units::duration, fits, "1ms to a year")
 }
 
 /// Parses a time in whole seconds, 0 to 32767 s: the kernel's limit (MAX_TCP_KEEPIDLE).
 fn keepalive(text: &str) -> Result<Duration, String> {
-    let time = units::duration(text).map_err(|error| error.to_string())?;
-    (time.subsec_nanos() == 0 && time.as_secs() <= 32_767)
-        .then_some(time)
-        .ok_or_else(|| "expected whole seconds, at most 32767s; 0s for none".to_string())
+    let fits = |time: &Duration| time.subsec_nanos() == 0 && time.as_secs() <= 32_767;
+    let expected = "whole seconds, at most 32767s; 0s for none";
+    amount(text, units::duration, fits, expected)
 }
 
 /// Parses the size of a buffer or pipe: 4 KiB (a page) to 1 GiB.
 fn size(text: &str) -> Result<usize, String> {
-    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
-    (4096..=1 << 30)
-        .contains(&bytes)
-        .then_some(bytes as usize)
-        .ok_or_else(|| "expected a size from 4KiB to 1GiB".to_string())
+    let fits = |bytes: &u64| (4096..=1 << 30).contains(bytes);
+    amount(text, units::bytes, fits, "a size from 4KiB to 1GiB")
 }

@@ -5,10 +5,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tcpcost_relay::{Address, Bytes, ConnectionReport, Counters, Direction, Ending, Mode, Totals};
+use tcpcost_console::output;
+use tcpcost_relay::{
+    Address, Bytes, ConnectionReport, Counters, Direction, Ending, RelayMode, Totals,
+};
 
 use super::{CHECK_INTERVAL, sentence};
-use crate::output;
 
 /// Printer of the lines about connections and totals.
 pub struct Lines {
@@ -66,7 +68,11 @@ impl Lines {
         let mut text = if self.is_json {
             format!("{}\n", totals_line("totals", &totals))
         } else {
-            format!("{} open, {}\n", totals.open, sentence(&totals, Mode::Copy))
+            format!(
+                "{} open, {}\n",
+                totals.open,
+                sentence(&totals, RelayMode::Copy)
+            )
         };
         if self.each && self.is_json {
             for report in counters.connections() {
@@ -78,7 +84,7 @@ impl Lines {
     }
 
     /// Prints the last line: the totals.
-    pub fn end(&self, totals: &Totals, mode: Mode) -> anyhow::Result<()> {
+    pub fn end(&self, totals: &Totals, mode: RelayMode) -> anyhow::Result<()> {
         let text = if self.is_json {
             totals_line("end", totals).to_string()
         } else {

@@ -21,7 +21,7 @@ impl Metrics {
 
     /// Returns the text that Prometheus reads (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
-        tcpcost_watch::metrics_text(self.clone())
+        tcpcost_observe::metrics_text(self.clone())
     }
 }
 

@@ -13,13 +13,14 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output::say;
 use tcpcost_host::address;
-use tcpcost_relay::{Config, Ending, Listener, Mode, Relay, StartError, Totals, bind, systemd};
+use tcpcost_relay::{
+    Config, Ending, Listener, Relay, RelayMode, StartError, Totals, bind, systemd,
+};
 use tcpcost_signals::Interrupt;
-
-use crate::exit::{Exit, Stop, usage};
-use crate::format::Format;
-use crate::output::say;
 
 pub use flags::Flags;
 use lines::Lines;
@@ -34,7 +35,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     flags.user.check(flags, !handed.is_empty())?;
     let is_json = flags.output.has(Format::Json);
     let workers = flags.workers();
-    if flags.max_connections.is_none() && flags.mode != Mode::User {
+    if flags.max_connections.is_none() && flags.mode != RelayMode::User {
         config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
     let most = config.connections_max;
@@ -44,7 +45,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     }
     // Sockets are bound and metrics are served before the relay accepts connections.
     let listeners = match flags.mode {
-        Mode::User => Vec::new(),
+        RelayMode::User => Vec::new(),
         _ => listen(flags, handed, workers, &config)?,
     };
     let server = flags.metrics.map(TcpListener::bind).transpose();
@@ -52,7 +53,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let (mode, upstreams) = (config.mode, config.to.clone());
     // The guard of the interface's kernel side restores its settings when it is dropped.
     let (relay, local, _kernel_side) = match flags.mode {
-        Mode::User => {
+        RelayMode::User => {
             let (relay, local, kernel_side) = flags.user.start(flags, config)?;
             (relay, local, Some(kernel_side))
         }
@@ -67,7 +68,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         let at = server.local_addr()?;
         let metrics = Metrics::new(counters.clone());
         let names = flags.metrics_host.clone();
-        tcpcost_watch::serve_metrics(server, names, move || metrics.text())
+        tcpcost_observe::serve_metrics(server, names, move || metrics.text())
             .context("serve metrics")?;
         say!("tcpcost: metrics: http://{at}/metrics");
     }
@@ -76,7 +77,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     let (local, to) = (local.join(", "), to.join(", "));
     say!(
         "tcpcost: relay on {local} to {to}, mode {}, at most {most} connections; Ctrl-C ends it",
-        mode.name()
+        mode.word()
     );
     say!("tcpcost: ready");
     systemd::notify("READY=1");
@@ -164,7 +165,7 @@ fn not_started(error: StartError) -> anyhow::Error {
 }
 
 /// Returns the totals as a sentence, with the shares of copied, spliced and redirected bytes.
-fn sentence(totals: &Totals, mode: Mode) -> String {
+fn sentence(totals: &Totals, mode: RelayMode) -> String {
     let all: u64 = totals.bytes.iter().map(|bytes| bytes.relayed()).sum();
     let share = |part: u64| match all {
         0 => 0.0,
@@ -183,7 +184,7 @@ fn sentence(totals: &Totals, mode: Mode) -> String {
         .collect();
     let chosen = match (mode, parts.is_empty()) {
         (_, true) => String::new(),
-        (Mode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
+        (RelayMode::Auto, _) => format!(": auto chose {}", parts.join(", ")),
         _ => format!(": {}", parts.join(", ")),
     };
     let reset = match totals.ended_by(Ending::Stopped) {

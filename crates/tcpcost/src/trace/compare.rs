@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_trace::{Causes, Pair, Passed, Report, Segment, Sink, read};
 
-use super::{Options, open};
-use crate::cli;
-use crate::exit::{Exit, usage};
-use crate::format::Format;
-use crate::output;
+use super::{Options, TraceArgs, open};
 
 /// Compares two captures of one transfer at two places if a connection is in both. Otherwise
 /// compares two transfers, and shows the causes of their difference.
-pub fn trace(args: &cli::Trace, options: &Options) -> anyhow::Result<Exit> {
+pub fn trace(args: &TraceArgs, options: &Options) -> anyhow::Result<Exit> {
     let [a, b] = &args.files[..] else {
         return Err(usage("--compare: wants two captures"));
     };

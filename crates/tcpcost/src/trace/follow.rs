@@ -9,20 +9,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_trace::{
     Analysis, Graph, Link, ReadFailure, Reading, Report, Segment, Sink, connection_text, follow,
     json_line, parse, text,
 };
 
-use super::Options;
 use super::growing::{FileEnd, Growing};
-use crate::cli;
-use crate::exit::{Exit, Stop, usage};
-use crate::format::Format;
-use crate::output;
+use super::{Options, TraceArgs};
 use tcpcost_host::libpcap::{CaptureError, Live};
+use tcpcost_observe::ticker::Clock;
 use tcpcost_signals::Interrupt;
-use tcpcost_watch::ticker::Clock;
 
 /// Signal that ends the process at once. The first one ends the capture with a report.
 const ENDS_AT_ONCE: u32 = 2;
@@ -42,7 +41,7 @@ const RING_BYTES: usize = 12 << 20;
 const CONNECTIONS_MOST: usize = 4096;
 
 /// Follows a file or an interface; prints the final report at the end.
-pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
+pub fn trace(args: &TraceArgs) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let options = Options::new(args)?;
     let mut follower = Follower::new(args, &options, interrupt);
@@ -140,7 +139,7 @@ fn interface_to(follower: &mut Follower<'_>, interface: &str) -> anyhow::Result<
 /// The analysis of the packets, and the state of the periodic reports.
 struct Follower<'a> {
     analysis: Analysis<Graph>,
-    args: &'a cli::Trace,
+    args: &'a TraceArgs,
     name: String,
     clock: Clock,
     started: Instant,
@@ -153,7 +152,7 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(args: &'a cli::Trace, options: &Options, interrupt: Interrupt) -> Follower<'a> {
+    fn new(args: &'a TraceArgs, options: &Options, interrupt: Interrupt) -> Follower<'a> {
         let name = match (&args.interface, args.files.first()) {
             (Some(interface), _) => interface.clone(),
             (None, file) => file.map_or(String::new(), |file| file.display().to_string()),

@@ -1,5 +1,6 @@
 //! `tcpcost trace`: analyses captures, and prints findings, tables, JSON or CSV.
 
+mod args;
 mod compare;
 mod follow;
 mod growing;
@@ -11,6 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::format::Format;
+use tcpcost_console::output;
 use tcpcost_counts::TextForm;
 use tcpcost_study::units;
 use tcpcost_trace::{
@@ -18,14 +22,11 @@ use tcpcost_trace::{
     write_csv, write_json,
 };
 
-use crate::cli;
-use crate::exit::{Exit, usage};
-use crate::format::Format;
-use crate::output;
+pub use args::TraceArgs;
 
 /// Analyses the captures and prints their reports. A broken capture is a line on standard error and
 /// exit code 1; its packets before the break are reported like those of other captures.
-pub fn trace(args: &cli::Trace) -> anyhow::Result<Exit> {
+pub fn trace(args: &TraceArgs) -> anyhow::Result<Exit> {
     if args.follow || args.interface.is_some() {
         return follow::trace(args);
     }
@@ -79,7 +80,7 @@ struct Options {
 }
 
 impl Options {
-    fn new(args: &cli::Trace) -> anyhow::Result<Options> {
+    fn new(args: &TraceArgs) -> anyhow::Result<Options> {
         let ns = |name: &str, text: &str| -> anyhow::Result<u64> {
             let time: Duration = units::duration(text)
                 .map_err(|error| usage(format!("--{name} {text}: {error}")))?;
@@ -203,7 +204,7 @@ fn on_all_cpus<T: Sync, R: Send>(work: &[T], run: impl Fn(&T) -> R + Sync) -> Ve
 
 /// Prints the reports, and writes formats with a file. `json` makes a document of the reports.
 fn print(
-    args: &cli::Trace,
+    args: &TraceArgs,
     reports: &[Report],
     graph: &Graph,
     json: fn(&[Report], &mut dyn Write) -> io::Result<()>,
@@ -225,7 +226,7 @@ fn print(
 }
 
 /// Returns the reports as text; with `--connection` these connections in depth.
-fn shown(args: &cli::Trace, reports: &[Report], graph: &Graph) -> anyhow::Result<String> {
+fn shown(args: &TraceArgs, reports: &[Report], graph: &Graph) -> anyhow::Result<String> {
     if args.connection.is_empty() {
         return Ok(reports.iter().map(text).collect::<Vec<_>>().join("\n"));
     }

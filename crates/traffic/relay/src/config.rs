@@ -1,69 +1,15 @@
 //! Configuration of a relay: every number that a user may change, with its default and the reason.
 
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+
+use tcpcost_knobs::RelayMode;
 
 use crate::address::Address;
 use crate::allow::Network;
 use crate::counters::ConnectionReport;
 use crate::proxy::ProxyVersion;
-
-/// Method by which bytes go from one socket to the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// recv(2) and send(2) through one buffer of the worker.
-    Copy,
-    /// splice(2) through pipes; a flow holds a pipe only while bytes are in it.
-    Splice,
-    /// Redirection by eBPF in the kernel: refused, with the reason
-    /// ([`crate::StartError::Unavailable`]).
-    Sockmap,
-    /// io_uring, with provided buffers: the kernel takes a buffer when bytes arrive.
-    IoUring,
-    /// Our own TCP on both sides, by reference from queue to queue ([`crate::Relay::start_user`]).
-    User,
-    /// Copy or splice, chosen for each direction of each connection by the sizes of its reads.
-    #[default]
-    Auto,
-}
-
-impl Mode {
-    /// All modes.
-    pub const ALL: [Mode; 6] = [
-        Mode::Copy,
-        Mode::Splice,
-        Mode::Sockmap,
-        Mode::IoUring,
-        Mode::User,
-        Mode::Auto,
-    ];
-
-    /// Name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Copy => "copy",
-            Mode::Splice => "splice",
-            Mode::Sockmap => "sockmap",
-            Mode::IoUring => "io-uring",
-            Mode::User => "user",
-            Mode::Auto => "auto",
-        }
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mode, String> {
-        let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
-        found.ok_or_else(|| {
-            let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-            format!("one of {}", names.join(", "))
-        })
-    }
-}
 
 /// Choice of the upstream for the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,8 +26,8 @@ pub enum Balance {
 pub struct Config {
     /// Upstreams to connect to; at least one.
     pub to: Vec<Address>,
-    /// Method of moving bytes.
-    pub mode: Mode,
+    /// Method of moving bytes. Default `auto`.
+    pub mode: RelayMode,
     /// Choice of the next upstream.
     pub balance: Balance,
     /// CPUs to pin workers to: worker N runs on CPU number N modulo the length of this list. Empty:
@@ -141,7 +87,7 @@ impl Config {
     pub fn new(to: Address) -> Config {
         Config {
             to: vec![to],
-            mode: Mode::default(),
+            mode: RelayMode::Auto,
             balance: Balance::default(),
             cpus: Vec::new(),
             connections_max: CONNECTIONS_MAX,

@@ -39,19 +39,17 @@
 mod address;
 mod allow;
 mod config;
-mod connection;
 mod connection_limit;
 mod counters;
+mod kernel;
 mod listener;
 mod mover;
 mod pipes;
 mod proxy;
-mod ring;
 mod shared;
 mod side;
 pub mod systemd;
 mod upstreams;
-mod uring;
 mod user;
 mod worker;
 
@@ -63,22 +61,25 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tcpcost_knobs::RelayNeeds;
 use tcpcost_link::{Bell, Device};
-use tcpcost_stack::{UserStack, Wire};
+use tcpcost_stack::{UserStack, Wire, uring_refusal};
 
 pub use address::{Address, AddressError};
 pub use allow::{Network, NetworkError};
-pub use config::{Balance, CONNECTIONS_MAX, Config, Mode};
+pub use config::{Balance, CONNECTIONS_MAX, Config};
 pub use counters::{Bytes, ConnectionReport, Counters, Direction, Ending, TcpTotals, Totals};
 pub use listener::{Listener, bind};
 pub use proxy::{Ends, Parsed, ProxyVersion, header as proxy_header, parse as parse_proxy_header};
+pub use tcpcost_knobs::RelayMode;
 
 use connection_limit::ConnectionLimit;
 use counters::WorkerCounters;
+use kernel::Kernel;
 use shared::{DRAINING, ENDING, RUNNING, Shared};
 use upstreams::Upstreams;
-use user::UserWorker;
-use worker::Worker;
+use user::User;
+use worker::{Net, Worker};
 
 /// Reason why a relay did not start.
 #[derive(Debug, thiserror::Error)]
@@ -98,14 +99,14 @@ pub enum StartError {
         fit: usize,
     },
     /// The mode does not work on this host, or not in this way of starting.
-    #[error("mode {}: {why}: --mode {} works here", mode.name(), instead.name())]
+    #[error("mode {}: {why}: --mode {} works here", mode.word(), instead.word())]
     Unavailable {
         /// Mode that the configuration asks for.
-        mode: Mode,
+        mode: RelayMode,
         /// Reason, with the kernel's error if there is one.
         why: String,
         /// A mode that works.
-        instead: Mode,
+        instead: RelayMode,
     },
     /// A worker could not be made.
     #[error("start a worker: {0}")]
@@ -150,10 +151,10 @@ impl Relay {
             for listener in &listeners {
                 listener.set_options(&relay.shared.config)?;
             }
-            let own = Arc::clone(&relay.counters.0[index]);
+            let shared = &relay.shared;
             // If this fails, dropping `relay` ends the workers that were started before.
-            let worker = Worker::new(index, Arc::clone(&relay.shared), own, listeners)?;
-            relay.spawn(index, move || worker.run())?;
+            let kernel = Kernel::new(listeners, &shared.bells[index], &shared.config)?;
+            relay.spawn(index, kernel)?;
         }
         Ok(relay)
     }
@@ -172,18 +173,16 @@ impl Relay {
         config: Config,
     ) -> Result<(Relay, Vec<Vec<SocketAddr>>), StartError> {
         user::check(&config).map_err(|why| StartError::Unavailable {
-            mode: Mode::User,
+            mode: RelayMode::User,
             why,
-            instead: Mode::Auto,
+            instead: RelayMode::Auto,
         })?;
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
         for (index, (stack, listen)) in workers.into_iter().enumerate() {
-            let own = Arc::clone(&relay.counters.0[index]);
-            let shared = Arc::clone(&relay.shared);
-            let (worker, listens) = UserWorker::new(index, shared, own, stack, &listen)?;
+            let (user, listens) = User::new(stack, &listen, &relay.shared.bells[index])?;
             local.push(listens);
-            relay.spawn(index, move || worker.run())?;
+            relay.spawn(index, user)?;
         }
         Ok((relay, local))
     }
@@ -205,18 +204,25 @@ impl Relay {
         })
     }
 
+    fn worker<N: Net>(&self, index: usize, net: N) -> io::Result<Worker<N>> {
+        let counters = Arc::clone(&self.counters.0[index]);
+        Worker::new(index, Arc::clone(&self.shared), counters, net)
+    }
+
     /// Runs a worker on a thread of its own, pinned to its CPU. If the worker fails, all workers
     /// end.
-    fn spawn(
-        &mut self,
-        index: usize,
-        work: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
+    fn spawn<N>(&mut self, index: usize, net: N) -> io::Result<()>
+    where
+        N: Net + Send + 'static,
+        N::Side: Send,
+        N::Flows: Send,
+    {
+        let worker = self.worker(index, net)?;
         let all = Arc::clone(&self.shared);
         let cpus = &all.config.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
         let run = move || {
-            let outcome = cpu.map_or(Ok(()), pin).and_then(|()| work());
+            let outcome = cpu.map_or(Ok(()), pin).and_then(|()| worker.run());
             if outcome.is_err() {
                 all.set_state(ENDING);
             }
@@ -270,26 +276,17 @@ fn check_mode(config: &Config) -> Result<(), StartError> {
     let unavailable = |why: String| StartError::Unavailable {
         mode: config.mode,
         why,
-        instead: Mode::Auto,
+        instead: RelayMode::Auto,
     };
-    match config.mode {
-        Mode::IoUring => match ring::Ring::new(2, 4096) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(unavailable(format!("io_uring: {error}"))),
-        },
-        Mode::Sockmap => Err(unavailable(NO_SOCKMAP.to_string())),
-        Mode::User => Err(unavailable(NO_INTERFACE.to_string())),
-        Mode::Copy | Mode::Splice | Mode::Auto => Ok(()),
+    match config.mode.row().needs {
+        RelayNeeds::Sockets => Ok(()),
+        RelayNeeds::IoUring => uring_refusal().map_or(Ok(()), |why| Err(unavailable(why))),
+        RelayNeeds::OwnTcp => Err(unavailable(NO_INTERFACE.to_string())),
+        RelayNeeds::Refused(why) => Err(unavailable(why.to_string())),
     }
 }
 
-/// Reason to refuse `sockmap`. A program that redirects (sk_skb) takes bytes out of the receive
-/// queue at once, so the sender's window opens again, and queues them for the receiver without a
-/// limit (sk_psock_verdict_apply, net/core/skmsg.c; docs/relay.md).
-const NO_SOCKMAP: &str =
-    "eBPF redirection has no back-pressure: a receiver that stalls is queued for without end";
-
-/// Reason to refuse `user` in [`Relay::start`], whose listeners are the kernel's.
+/// Reason to refuse our own TCP in [`Relay::start`], whose listeners are the kernel's.
 const NO_INTERFACE: &str = "our own TCP needs an interface and an address of its own";
 
 fn pin(cpu: usize) -> io::Result<()> {

@@ -9,8 +9,9 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{SpliceFlags, splice};
+use tcpcost_knobs::RelayMode;
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::counters::{ByteCounters, WorkerCounters};
 use crate::pipes::{Pipe, Pipes};
 use crate::side::Side;
@@ -20,7 +21,7 @@ pub(crate) struct Mover {
     buffer: Vec<u8>,
     pub(crate) pipes: Pipes,
     pipe_bytes: usize,
-    mode: Mode,
+    mode: RelayMode,
     /// Bytes in buffers of flows, and the limit of them.
     held: usize,
     held_max: usize,
@@ -116,7 +117,7 @@ impl Mover {
             state: FlowState::Open,
             pending: Pending::None,
             method: match self.mode {
-                Mode::Splice => Method::Splice,
+                RelayMode::Splice => Method::Splice,
                 _ => Method::Copy,
             },
             streak: 0,
@@ -378,7 +379,7 @@ impl Mover {
     /// Changes the method (mode `auto`) after [`STREAK`] successive reads that would have cost less
     /// with the other method.
     fn learn(&mut self, flow: &mut Flow, from: &Side, taken: usize, counters: &WorkerCounters) {
-        if self.mode != Mode::Auto || from.has_urgent {
+        if self.mode != RelayMode::Auto || from.has_urgent {
             return;
         }
         let speaks_for_other = match flow.method {

@@ -1,5 +1,6 @@
 //! One of the two sockets of a connection, and its known state.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
@@ -24,7 +25,7 @@ pub(crate) struct Side {
     /// or 0 after the end has arrived (tcp_read_sock, net/ipv4/tcp.c).
     pub(crate) has_urgent: bool,
     /// Error of a call that showed that the peer is gone.
-    pub(crate) gone: Option<Errno>,
+    pub(crate) gone: Option<ErrorKind>,
 }
 
 impl Side {
@@ -76,10 +77,13 @@ impl Side {
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// Bytes in the send queue that the peer has not acknowledged (TCP) or its reader has not read
-    /// (unix socket).
+    /// Bytes in the send queue that the peer has not acknowledged. A unix socket has none: its
+    /// peer's queue has them.
     pub(crate) fn unacknowledged(&self) -> usize {
-        outq(self.socket.as_fd())
+        match self.is_tcp {
+            true => outq(self.socket.as_fd()),
+            false => 0,
+        }
     }
 
     /// Bytes in the receive queue that were not read.

@@ -1,91 +1,73 @@
-//! The loop of a worker: one thread with an epoll instance, listeners and connections.
+//! The loop of a worker: one thread with listeners and connections, over the kernel's TCP or ours.
 //!
 //! The loop never sleeps while bytes can be moved. Moving a byte touches no state that workers
 //! share.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
 use slab::Slab;
 
-use crate::config::Mode;
-use crate::connection::{Connection, Phase, Step};
-use crate::counters::{Direction, WorkerCounters};
-use crate::listener::Listener;
-use crate::mover::Mover;
-use crate::ring::Completion;
+use crate::counters::WorkerCounters;
 use crate::shared::{ENDING, RUNNING, Shared};
-use crate::side::Side;
-use crate::uring::{Closing, Event, Uring};
 
 mod accept;
 mod end;
+mod net;
 mod open;
 
+pub(crate) use net::{ConnectError, Connection, Net, Phase, Progress, Step};
+
 /// A worker before and while it runs.
-pub(crate) struct Worker {
-    index: usize,
-    shared: Arc<Shared>,
-    counters: Arc<WorkerCounters>,
-    epoll: OwnedFd,
-    listeners: Vec<Listener>,
+pub(crate) struct Worker<N: Net> {
+    pub(crate) net: N,
+    pub(crate) index: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Arc<WorkerCounters>,
+    /// Connections. `None`: the connection has ended, and its index is freed after the current
+    /// batch of events.
+    pub(crate) connections: Slab<Option<Box<Connection<N>>>>,
+    /// Time that the last wait ended.
+    pub(crate) now: Instant,
     is_accepting: bool,
     /// Time to try accepting again.
     accept_at: Option<Instant>,
-    /// Connections. `None`: the connection has ended, and its index is freed after the current
-    /// batch of events.
-    connections: Slab<Option<Box<Connection>>>,
-    mover: Mover,
-    /// Ring, where io_uring moves bytes; made by the thread that uses it.
-    uring: Option<Uring>,
     /// Connections that used up their turn, in the order of their next one.
     again: VecDeque<usize>,
     /// Indices of connections that ended.
-    over: Vec<usize>,
+    pub(crate) over: Vec<usize>,
     /// Sides to reset as soon as the bytes sent to them are acknowledged, with a deadline.
-    resetting: Vec<(Side, Instant)>,
+    resetting: Vec<(N::Side, Instant)>,
     next_scan: Instant,
+    is_draining: bool,
     drain_until: Option<Instant>,
 }
 
-impl Worker {
+impl<N: Net> Worker<N> {
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
         counters: Arc<WorkerCounters>,
-        listeners: Vec<Listener>,
-    ) -> io::Result<Worker> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            &shared.bells[index],
-            EventData::new_u64(BELL),
-            EventFlags::IN,
-        )?;
+        net: N,
+    ) -> io::Result<Self> {
         let now = Instant::now();
         let mut worker = Worker {
+            net,
             index,
-            mover: Mover::new(&shared.config, now),
             shared,
             counters,
-            epoll,
-            listeners,
+            connections: Slab::new(),
+            now,
             is_accepting: false,
             accept_at: None,
-            connections: Slab::new(),
-            uring: None,
             again: VecDeque::new(),
             over: Vec::new(),
             resetting: Vec::new(),
             next_scan: now,
+            is_draining: false,
             drain_until: None,
         };
         worker.accept_again()?;
@@ -94,32 +76,21 @@ impl Worker {
 
     /// Runs until the relay was asked to stop and nothing is left.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
-        self.make_ring()?;
+        let mut events = N::Events::default();
         loop {
             let timeout = self.timeout();
-            match self.uring.is_some() {
-                true => self.wait_for_ring(timeout, &mut events)?,
-                false => self.wait_for_events(timeout, &mut events)?,
-            }
-            self.serve_queued(events.len());
+            let count = N::wait(&mut self, timeout, &mut events)?;
+            self.serve_queued(count);
             self.scan();
             for index in self.over.drain(..) {
                 self.connections.remove(index);
             }
-            if self.should_end()? {
+            let ends = self.should_end()?;
+            self.net.publish(&self.counters);
+            if ends {
                 return Ok(());
             }
         }
-    }
-
-    fn make_ring(&mut self) -> io::Result<()> {
-        if self.shared.config.mode == Mode::IoUring {
-            let mut uring = Uring::new(&self.shared.config)?;
-            uring.poll(&self.epoll);
-            self.uring = Some(uring);
-        }
-        Ok(())
     }
 
     /// Serves as many queued connections as there were events, so that neither kind waits for all
@@ -137,112 +108,12 @@ impl Worker {
         }
     }
 
-    fn wait_for_events(
-        &mut self,
-        timeout: Option<Duration>,
-        events: &mut Vec<epoll::Event>,
-    ) -> io::Result<()> {
-        events.clear();
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
-        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        self.mover.now = Instant::now();
-        for event in &*events {
-            let flags = event.flags;
-            match event.data.u64() {
-                BELL => self.shared.bells[self.index].hear(),
-                token if token >= LISTENERS => {
-                    self.accept((token - LISTENERS) as usize);
-                }
-                token => self.on_event(token, flags),
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for completions of the ring, which moves the bytes. All other events come by epoll,
-    /// whose descriptor the ring polls, too.
-    fn wait_for_ring(
-        &mut self,
-        timeout: Option<Duration>,
-        events: &mut Vec<epoll::Event>,
-    ) -> io::Result<()> {
-        let Some(uring) = &mut self.uring else {
-            return Ok(());
-        };
-        let completions = uring.wait(timeout)?;
-        self.mover.now = Instant::now();
-        for &completion in &completions {
-            match self
-                .uring
-                .as_mut()
-                .and_then(|uring| uring.event(completion))
-            {
-                None => {}
-                Some(Event::Readable) => {
-                    self.wait_for_events(Some(Duration::ZERO), events)?;
-                    if let Some(uring) = &mut self.uring {
-                        uring.poll(&self.epoll);
-                    }
-                }
-                Some(Event::Direction(index, direction, completion)) => {
-                    self.on_completion(index, direction, completion);
-                }
-                Some(Event::Closed(index, closing)) => {
-                    let Closing {
-                        client,
-                        server,
-                        ending,
-                        ..
-                    } = closing;
-                    server.into_iter().for_each(|one| self.close(one, ending));
-                    self.close(client, ending);
-                    self.over.push(index);
-                }
-            }
-        }
-        if let Some(uring) = &mut self.uring {
-            uring.reuse(completions);
-            // Only flows for which a buffer is free. Asking for all starved flows at each turn was
-            // 48 failed operations for each that received.
-            for (index, direction) in uring.fed() {
-                if let Some(Some(connection)) = self.connections.get_mut(index) {
-                    uring.ask(index, direction, connection, false);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn on_completion(&mut self, index: usize, direction: Direction, completion: Completion) {
-        let (Some(Some(connection)), Some(uring)) =
-            (self.connections.get_mut(index), &mut self.uring)
-        else {
-            return;
-        };
-        if completion.result > 0 {
-            connection.since = self.mover.now;
-        }
-        if let Step::Over(ending) =
-            uring.advance(index, direction, completion, connection, &self.counters)
-        {
-            self.end(index, ending);
-        }
-    }
-
     fn timeout(&self) -> Option<Duration> {
-        let now = self.mover.now;
-        let until = |at: Instant| at.saturating_duration_since(now);
-        let can_feed = self.uring.as_ref().is_some_and(Uring::can_feed);
-        if !self.again.is_empty() || can_feed {
+        let until = |at: Instant| at.saturating_duration_since(self.now);
+        if !self.again.is_empty() || self.net.has_work() {
             return Some(Duration::ZERO);
         }
-        let busy = !self.connections.is_empty() || !self.resetting.is_empty();
+        let busy = !self.connections.is_empty() || !self.resetting.is_empty() || self.is_draining;
         let deadlines = [
             busy.then(|| until(self.next_scan)),
             self.accept_at.map(until),
@@ -255,79 +126,34 @@ impl Worker {
 
     /// Follows the state of the relay: accepts, drains or ends. True if nothing is left.
     fn should_end(&mut self) -> io::Result<bool> {
-        match self.shared.state.load(Ordering::SeqCst) {
-            RUNNING => {
-                let is_due = self.accept_at.is_some_and(|at| at <= self.mover.now);
-                if !self.is_accepting && (is_due || self.accept_at.is_none()) {
-                    self.accept_again()?;
-                }
-                return Ok(false);
+        let state = self.shared.state.load(Ordering::SeqCst);
+        if state == RUNNING {
+            let is_due = self.accept_at.is_none_or(|at| at <= self.now);
+            if !self.is_accepting && is_due {
+                self.accept_again()?;
             }
-            ENDING => self.end_all(),
-            _ => {
-                if !self.listeners.is_empty() {
-                    // Clients in the listen queue have seen the handshake complete already.
-                    for index in 0..self.listeners.len() {
-                        let _ = (0..DRAIN_ACCEPTS).find(|_| !self.accept(index));
-                    }
-                    self.listeners.clear();
-                    self.accept_at = None;
-                    let within = self.shared.config.drain_timeout;
-                    self.drain_until = within.map(|within| self.mover.now + within);
-                }
-                if self.drain_until.is_some_and(|at| at <= self.mover.now) {
-                    self.end_all();
-                }
-            }
+            return Ok(false);
         }
-        Ok(self.connections.is_empty() && self.resetting.is_empty())
+        if state != ENDING && !self.is_draining {
+            self.drain();
+        }
+        if state == ENDING || self.drain_until.is_some_and(|at| at <= self.now) {
+            self.end_all();
+            return Ok(self.connections.is_empty());
+        }
+        let is_empty = self.connections.is_empty() && self.resetting.is_empty();
+        Ok(is_empty && self.net.is_idle())
     }
 
-    /// Adds a side to epoll.
-    fn watch(&self, index: usize, side: u64) -> Result<(), Errno> {
-        let Some(connection) = &self.connections[index] else {
-            return Ok(());
-        };
-        let socket = match side {
-            CLIENT => connection.client.socket.as_fd(),
-            _ => match &connection.server {
-                Some(server) => server.socket.as_fd(),
-                None => return Ok(()),
-            },
-        };
-        let data = EventData::new_u64((index as u64) << 1 | side);
-        epoll::add(&self.epoll, socket, data, Side::interest())
-    }
-
-    fn on_event(&mut self, token: u64, flags: EventFlags) {
-        let index = (token >> 1) as usize;
+    pub(crate) fn serve(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else {
             return;
         };
-        match token & 1 {
-            CLIENT => connection.client.on_event(flags),
-            _ => {
-                if let Some(server) = &mut connection.server {
-                    server.on_event(flags);
-                }
-            }
-        }
-        self.serve(index);
-    }
-
-    fn serve(&mut self, index: usize) {
-        let Some(connection) = &mut self.connections[index] else {
-            return;
-        };
-        let is_rings = self.uring.is_some() && matches!(connection.phase, Phase::Open);
-        if connection.is_queued || is_rings {
-            return;
-        }
         match connection.phase {
-            Phase::Header(None) => self.read_header(index),
-            Phase::Header(Some(left)) => self.pass_over_header(index, left),
+            Phase::Header(left) => N::read_header(self, index, left),
             Phase::Connecting => self.finish_connecting(index),
-            Phase::Open => match connection.exchange(&mut self.mover, &self.counters) {
+            Phase::Open if connection.is_queued => {}
+            Phase::Open => match self.net.exchange(connection, &self.counters, self.now) {
                 Step::Wait => {}
                 Step::Again => {
                     connection.is_queued = true;
@@ -339,13 +165,10 @@ impl Worker {
     }
 }
 
-const BELL: u64 = u64::MAX;
-/// First token of listeners; tokens of connections are below.
-const LISTENERS: u64 = 1 << 48;
-const CLIENT: u64 = 0;
-const SERVER: u64 = 1;
-/// Limit of events that one call of epoll_wait returns.
-const EVENTS: usize = 256;
+/// The client's side of a connection, in tokens.
+pub(crate) const CLIENT: usize = 0;
+/// The upstream's side of a connection, in tokens.
+pub(crate) const SERVER: usize = 1;
 /// Queued connections that are served at least before events are looked for again: 1 MiB if all
 /// copy, 0.3 ms.
 const QUEUED: usize = 16;
@@ -359,18 +182,22 @@ mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    use tcpcost_knobs::RelayMode;
+
     use super::*;
+    use crate::kernel::Kernel;
+    use crate::side::Side;
     use crate::{Address, Config, Relay};
 
     /// A worker without a thread, whose steps the test calls, and a server behind it.
     struct Bench {
-        worker: Worker,
+        worker: Worker<Kernel>,
         server: UnixListener,
         _place: tempfile::TempDir,
     }
 
     impl Bench {
-        fn new(mode: Mode) -> Bench {
+        fn new(mode: RelayMode) -> Bench {
             let place = tempfile::tempdir().unwrap();
             let path = place.path().join("server");
             let server = UnixListener::bind(&path).unwrap();
@@ -379,10 +206,10 @@ mod tests {
                 ..Config::new(Address::Unix(path))
             };
             let relay = Relay::without_workers(config, 1).unwrap();
-            let counters = Arc::clone(&relay.counters.0[0]);
-            let worker = Worker::new(0, Arc::clone(&relay.shared), counters, Vec::new());
+            let shared = &relay.shared;
+            let kernel = Kernel::new(Vec::new(), &shared.bells[0], &shared.config).unwrap();
             Bench {
-                worker: worker.unwrap(),
+                worker: relay.worker(0, kernel).unwrap(),
                 server,
                 _place: place,
             }
@@ -393,7 +220,12 @@ mod tests {
             let (client, near) = UnixStream::pair().unwrap();
             near.set_nonblocking(true).unwrap();
             assert!(self.worker.shared.limit.enter());
-            self.worker.take_in(Side::new(near.into(), false), None);
+            let (side, index) = (
+                Side::new(near.into(), false),
+                self.worker.connections.vacant_key(),
+            );
+            self.worker.net.watch(&side, index, CLIENT).unwrap();
+            self.worker.take_in(side, None);
             [client, self.server.accept().unwrap().0]
         }
 
@@ -424,19 +256,19 @@ mod tests {
     fn a_way_copies_its_share_of_a_turn_and_small_ones_are_served_between() {
         const FLOWS: usize = QUEUED + 4;
         const SHARE: usize = 64 << 10;
-        let mut bench = Bench::new(Mode::Copy);
+        let mut bench = Bench::new(RelayMode::Copy);
         let flows: Vec<_> = (0..FLOWS).map(|_| bench.connect()).collect();
         let mut small = bench.connect();
-        let mut events = Vec::with_capacity(EVENTS);
+        let mut events = Vec::new();
         for [client, _] in &flows {
             assert!(fill(client) > 2 * SHARE);
         }
         let now = Some(Duration::ZERO);
-        bench.worker.wait_for_events(now, &mut events).unwrap();
+        Kernel::wait(&mut bench.worker, now, &mut events).unwrap();
         assert_eq!(bench.moved(), [&[SHARE; FLOWS][..], &[0]].concat());
 
         small[0].write_all(&[1; 4096]).unwrap();
-        bench.worker.wait_for_events(now, &mut events).unwrap();
+        Kernel::wait(&mut bench.worker, now, &mut events).unwrap();
         assert_eq!(bench.moved()[FLOWS], 4096, "it has not waited for them");
         assert_eq!(bench.moved()[..FLOWS], [SHARE; FLOWS]);
         small[1].read_exact(&mut [0; 4096]).unwrap();
@@ -453,21 +285,21 @@ mod tests {
     #[test]
     fn io_uring_asks_in_vain_for_few_though_many_have_bytes() {
         const FLOWS: usize = 200;
-        let mut bench = Bench::new(Mode::IoUring);
-        if let Err(error) = bench.worker.make_ring() {
-            return tcpcost_testbed::skip(&format!("io_uring: {error}"));
+        if let Some(why) = tcpcost_stack::uring_refusal() {
+            return tcpcost_testbed::skip(&why);
         }
+        let mut bench = Bench::new(RelayMode::IoUring);
         let flows: Vec<_> = (0..FLOWS).map(|_| bench.connect()).collect();
         let sent: usize = flows.iter().map(|[client, _]| fill(client)).sum();
         // No server reads, so traffic stops.
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut moved = (usize::MAX, 0);
+        let mut events = Vec::new();
+        let mut moved = (u64::MAX, 0);
         loop {
             let timeout = Some(Duration::from_millis(10));
-            bench.worker.wait_for_ring(timeout, &mut events).unwrap();
-            let operations = bench.worker.uring.as_ref().unwrap().ring.operations;
+            Kernel::wait(&mut bench.worker, timeout, &mut events).unwrap();
+            let operations = bench.worker.net.operations();
             let now = (operations, bench.moved().iter().sum());
-            if now == moved && !bench.worker.uring.as_ref().unwrap().can_feed() {
+            if now == moved && !bench.worker.net.has_work() {
                 break;
             }
             moved = now;
@@ -478,7 +310,7 @@ mod tests {
         // each flow.
         let pieces = sent / (64 << 10) + FLOWS;
         assert!(
-            operations < 4 * pieces,
+            operations < 4 * pieces as u64,
             "{operations} operations, {pieces} pieces"
         );
     }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rustix::net::sockopt;
 use tcpcost_host::link;
+use tcpcost_knobs::RelayNeeds;
 use tcpcost_link::{Layer, Offloads, Tap};
 use tcpcost_relay::{
-    Address, Config, Direction, Ending, Ends, Mode, ProxyVersion, Relay, StartError, Totals, bind,
-    proxy_header,
+    Address, Config, Direction, Ending, Ends, ProxyVersion, Relay, RelayMode, StartError, Totals,
+    bind, proxy_header,
 };
 use tcpcost_stack::{SocketOptions, UserStack};
 use tcpcost_testbed::{in_namespace, until};
@@ -125,29 +126,33 @@ fn start(config: Config) -> (Relay, SocketAddr) {
     try_start(config).expect("a mode that is always there")
 }
 
-/// Modes that relay the kernel's sockets; `sockmap` is refused.
-const KERNEL_MODES: [Mode; 4] = [Mode::Copy, Mode::Splice, Mode::IoUring, Mode::Auto];
+/// Modes that relay the kernel's sockets.
+fn kernel_modes() -> impl Iterator<Item = RelayMode> {
+    let is_kernels = |needs| matches!(needs, RelayNeeds::Sockets | RelayNeeds::IoUring);
+    let all = RelayMode::ALL.iter().copied();
+    all.filter(move |mode| is_kernels(mode.row().needs))
+}
 
 /// Addresses of the kernel's ends and, in mode `user`, of our own TCP: on a TAP in a namespace of
 /// the test.
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
-fn each_mode(work: impl Fn(Mode) + Sync) {
-    KERNEL_MODES.into_iter().for_each(&work);
-    in_namespace(|| work(Mode::User));
+fn each_mode(work: impl Fn(RelayMode) + Sync) {
+    kernel_modes().for_each(&work);
+    in_namespace(|| work(RelayMode::User));
 }
 
 /// Runs the test with one mode for the loop that all kernel modes share, and with mode `user`.
-fn each_loop(work: impl Fn(Mode) + Sync) {
-    work(Mode::Auto);
-    in_namespace(|| work(Mode::User));
+fn each_loop(work: impl Fn(RelayMode) + Sync) {
+    work(RelayMode::Auto);
+    in_namespace(|| work(RelayMode::User));
 }
 
 /// Makes a server that a relay of this mode can reach.
-fn server_for(mode: Mode) -> TcpListener {
+fn server_for(mode: RelayMode) -> TcpListener {
     let address = match mode {
-        Mode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made later, with the relay.
+        RelayMode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made later, with the relay.
         _ => Ipv4Addr::LOCALHOST,
     };
     TcpListener::bind((address, 0)).unwrap()
@@ -172,19 +177,19 @@ fn start_user(config: Config) -> Result<(Relay, SocketAddr), StartError> {
 }
 
 /// Address by which a relay of this mode reaches the server.
-fn address_of(server: &TcpListener, mode: Mode) -> Address {
+fn address_of(server: &TcpListener, mode: RelayMode) -> Address {
     let mut address = server.local_addr().unwrap();
-    if mode == Mode::User {
+    if mode == RelayMode::User {
         address.set_ip(KERNEL);
     }
     Address::Tcp(address)
 }
 
-fn nobody(mode: Mode) -> Address {
+fn nobody(mode: RelayMode) -> Address {
     address_of(&server_for(mode), mode)
 }
 
-fn to(server: &TcpListener, mode: Mode) -> Config {
+fn to(server: &TcpListener, mode: RelayMode) -> Config {
     Config {
         mode,
         connections_max: 64,
@@ -195,7 +200,7 @@ fn to(server: &TcpListener, mode: Mode) -> Config {
 /// Runs all connections at once through one relay. Returns the observations of each end, and the
 /// totals at the end.
 fn relayed(
-    mode: Mode,
+    mode: RelayMode,
     config: impl FnOnce(&TcpListener) -> Config,
     pairs: &[(End, End)],
 ) -> Option<(Vec<[Seen; 2]>, Totals)> {
@@ -227,7 +232,7 @@ fn relayed(
     Some((seen, relay.wait().unwrap()))
 }
 
-fn check(mode: Mode, pipes: usize, held: usize, pairs: &[(End, End)]) {
+fn check(mode: RelayMode, pipes: usize, held: usize, pairs: &[(End, End)]) {
     let config = |server: &TcpListener| Config {
         pipes_max: pipes,
         held_bytes: held,
@@ -371,11 +376,13 @@ fn each_mode_moves_bytes_as_it_is_called() {
         for bytes in totals.bytes {
             assert_eq!(bytes.relayed(), 4 << 20, "{mode:?}");
             match mode {
-                Mode::Copy | Mode::IoUring => assert_eq!(bytes.copied, 4 << 20, "{mode:?}"),
-                Mode::Splice => assert_eq!(bytes.spliced, 4 << 20),
-                Mode::User => assert_eq!(bytes.redirected + bytes.copied, 4 << 20),
-                Mode::Auto => assert!(bytes.abandoned == 0),
-                Mode::Sockmap => unreachable!("it is refused"),
+                RelayMode::Copy | RelayMode::IoUring => {
+                    assert_eq!(bytes.copied, 4 << 20, "{mode:?}")
+                }
+                RelayMode::Splice => assert_eq!(bytes.spliced, 4 << 20),
+                RelayMode::User => assert_eq!(bytes.redirected + bytes.copied, 4 << 20),
+                RelayMode::Auto => assert!(bytes.abandoned == 0),
+                RelayMode::Sockmap => unreachable!("it is refused"),
             }
         }
     });
@@ -386,9 +393,9 @@ fn without_a_pipe_it_goes_on_by_copy() {
     let pairs = [(plain(100_000), plain(100_000))];
     let none = |server: &TcpListener| Config {
         pipes_max: 0,
-        ..to(server, Mode::Splice)
+        ..to(server, RelayMode::Splice)
     };
-    let (_, totals) = relayed(Mode::Splice, none, &pairs).unwrap();
+    let (_, totals) = relayed(RelayMode::Splice, none, &pairs).unwrap();
     assert!(totals.pipe_shortages > 0);
     assert_eq!(totals.bytes.map(|bytes| bytes.copied), [100_000; 2]);
 }
@@ -560,7 +567,7 @@ const ENOUGH: usize = 64 << 20;
 /// Starts a relay. `Err` if the mode is not available.
 fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
     let started = match config.mode {
-        Mode::User => start_user(config),
+        RelayMode::User => start_user(config),
         _ => {
             let local = ["127.0.0.1:0".parse().unwrap()];
             let listeners = bind(&local, 1, &config).unwrap();
@@ -571,7 +578,7 @@ fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
     match started {
         Ok(started) => Ok(started),
         Err(StartError::Unavailable { mode, why, .. }) => {
-            tcpcost_testbed::skip(&format!("mode {}: {why}", mode.name()));
+            tcpcost_testbed::skip(&format!("mode {}: {why}", mode.word()));
             Err(())
         }
         Err(error) => panic!("{error}"),
@@ -627,7 +634,7 @@ fn an_upstream_that_refuses_is_left_out() {
 
 /// Makes a server that accepts no connection until its queue is emptied: SYNs are dropped there.
 /// The stream that fills the queue is returned, too.
-fn silent_server(mode: Mode) -> (TcpListener, TcpStream) {
+fn silent_server(mode: RelayMode) -> (TcpListener, TcpStream) {
     let server = server_for(mode);
     rustix::net::listen(&server, 0).unwrap();
     let port = server.local_addr().unwrap().port();
@@ -754,7 +761,7 @@ fn who_sends_no_proxy_header_is_reset_in_time() {
     let (relay, address) = start(Config {
         connect_timeout: Duration::from_millis(50),
         proxy_in: true,
-        ..to(&server, Mode::Copy)
+        ..to(&server, RelayMode::Copy)
     });
     let mut client = dial(address, None);
     client.write_all(b"PROXY ").unwrap();
@@ -769,7 +776,7 @@ fn a_proxy_header_goes_in_and_out_and_not_a_byte_behind_it_is_lost() {
         source: "192.0.2.7:1234".parse().unwrap(),
         destination: "198.51.100.1:443".parse().unwrap(),
     };
-    for mode in KERNEL_MODES {
+    for mode in kernel_modes() {
         for (taken, given) in [
             (ProxyVersion::V1, ProxyVersion::V2),
             (ProxyVersion::V2, ProxyVersion::V1),
@@ -816,7 +823,7 @@ fn a_proxy_header_may_have_64_kib_also_where_the_receive_queue_is_smaller() {
     // The largest value of the 16-bit field.
     header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
     header.resize(16 + usize::from(u16::MAX), 7);
-    for mode in KERNEL_MODES {
+    for mode in kernel_modes() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = Config {
             proxy_in: true,
@@ -867,7 +874,7 @@ fn unix_sockets_are_relayed_too_and_their_files_go() {
     use std::os::unix::net::{UnixListener, UnixStream};
     let place = tempfile::tempdir().unwrap();
     let [front, back] = ["front", "back"].map(|name| place.path().join(name));
-    for mode in KERNEL_MODES {
+    for mode in kernel_modes() {
         let server = UnixListener::bind(&back).unwrap();
         let config = Config {
             mode,
@@ -976,7 +983,7 @@ fn a_listener_knows_who_would_come_back_to_it() {
 #[test]
 fn sockmap_is_refused_with_the_reason_and_the_mode_that_works() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = to(&server, Mode::Sockmap);
+    let config = to(&server, RelayMode::Sockmap);
     let listeners = bind(&["127.0.0.1:0".parse().unwrap()], 1, &config).unwrap();
     let error = Relay::start(listeners, config).unwrap_err().to_string();
     assert!(error.contains("no back-pressure"), "{error}");

@@ -18,7 +18,7 @@ use memmap2::MmapMut;
 
 /// Buffers of one size, by number, for one ring.
 #[derive(Debug)]
-pub struct BufferRing {
+pub(crate) struct BufferRing {
     /// Entries that the kernel reads: address, size and number of each buffer that it may use.
     entries: MmapMut,
     memory: MmapMut,
@@ -39,7 +39,7 @@ impl BufferRing {
     ///
     /// # Errors
     /// Errors of mmap.
-    pub fn new(count: u16, size: usize) -> io::Result<BufferRing> {
+    pub(crate) fn new(count: u16, size: usize) -> io::Result<BufferRing> {
         let mut own = BufferRing {
             entries: MmapMut::map_anon(usize::from(count) * size_of::<BufRingEntry>())?,
             memory: MmapMut::map_anon(usize::from(count) * size)?,
@@ -62,7 +62,7 @@ impl BufferRing {
     ///
     /// # Errors
     /// The kernel is older than 5.19.
-    pub unsafe fn register(&self, submitter: &Submitter<'_>, group: u16) -> io::Result<()> {
+    pub(crate) unsafe fn register(&self, submitter: &Submitter<'_>, group: u16) -> io::Result<()> {
         let base = self.entries.as_ptr() as u64;
         // SAFETY: the entries are mapped, page-aligned, and stay until after the ring is gone, as
         // the caller promises.
@@ -70,13 +70,13 @@ impl BufferRing {
     }
 
     /// Buffers that the kernel may use.
-    pub fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.free.into()
     }
 
     /// Bytes of a buffer.
     #[inline]
-    pub fn bytes(&self, buffer: u16, range: Range<usize>) -> &[u8] {
+    pub(crate) fn bytes(&self, buffer: u16, range: Range<usize>) -> &[u8] {
         let start = usize::from(buffer) * self.size;
         &self.memory[start..start + self.size][range]
     }
@@ -84,7 +84,7 @@ impl BufferRing {
     /// Notes that the kernel put `bytes` bytes into a buffer. The caller owns it until
     /// [`BufferRing::give_back`].
     #[inline]
-    pub fn taken(&mut self, bytes: usize) {
+    pub(crate) fn taken(&mut self, bytes: usize) {
         self.free -= 1;
         self.received_mean = (15 * self.received_mean + bytes) / 16;
     }
@@ -92,7 +92,7 @@ impl BufferRing {
     /// Takes a buffer back from the caller. The kernel may then use it, or another that was used
     /// more recently.
     #[inline]
-    pub fn give_back(&mut self, buffer: u16) {
+    pub(crate) fn give_back(&mut self, buffer: u16) {
         self.spare.push(buffer);
         self.lend_spare();
     }

@@ -29,21 +29,21 @@ mod files;
 mod kernel;
 pub mod limits;
 mod reader;
+mod ring;
 mod stack;
 mod uring;
 mod user;
 
 pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
-pub use buffer_ring::BufferRing;
 pub use error::StackError;
 pub use kernel::acks::ack_delay_max_here;
 pub use kernel::options::{options_here, set_socket_knob, socket_buffers, socket_knob};
 pub use kernel::tls::ktls_refusal;
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
-pub use stack::{
-    Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack, Stopped,
-};
+pub use ring::{Ring, RingCompletion};
+pub use stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
 pub use uring::{RingConn, RingListener, RingSink, RingSource, RingStack, uring_refusal};
 pub use user::{
-    Slabs, UserConn, UserListener, UserSettings, UserSink, UserSource, UserStack, Wire, config_for,
+    Forwarded, Slabs, Stopped, UserConn, UserListener, UserSettings, UserSink, UserSource,
+    UserStack, Wire, config_for,
 };

@@ -56,34 +56,6 @@ pub struct Moved {
     pub again: bool,
 }
 
-/// Result of [`Stack::forward`].
-#[derive(Debug)]
-pub struct Forwarded {
-    /// Bytes that were added to the other connection's send queue.
-    pub bytes: usize,
-    /// Bytes among them that had to be copied.
-    pub copied: usize,
-    /// Reason for stopping.
-    pub stopped: Stopped,
-}
-
-/// Reason why a forward stopped.
-#[derive(Debug)]
-pub enum Stopped {
-    /// The limit was reached, and there is more.
-    Most,
-    /// The source has no more bytes: its readiness will be reported.
-    Empty,
-    /// The sink's send queue is full: its readiness will be reported.
-    Full,
-    /// The source's peer has closed its direction, and all its bytes were moved.
-    Finished,
-    /// The source has failed, and all its readable bytes were moved.
-    SourceGone(io::Error),
-    /// The sink can no longer be written to. Bytes that were not moved remain with the source.
-    SinkGone(io::Error),
-}
-
 /// Totals of a stack that no call's result shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Completions {
@@ -260,14 +232,6 @@ pub trait Stack {
 
     /// Bytes of the last receive; `None` if the sink never sees them.
     fn received<'a>(&'a self, sink: &'a Self::Sink, bytes: usize) -> Option<&'a [u8]>;
-
-    /// Moves received bytes of a connection to the send queue of another, by reference: at most
-    /// `most`, and no more than the queue has room for. To the source connection this is a read. An
-    /// end is not passed on.
-    ///
-    /// # Errors
-    /// `Unsupported` if the stack cannot move bytes by reference.
-    fn forward(&mut self, from: Self::Conn, to: Self::Conn, most: usize) -> io::Result<Forwarded>;
 
     /// Ends the sending direction with a FIN; receiving continues. `close` must still be called.
     fn finish(&mut self, conn: Self::Conn);

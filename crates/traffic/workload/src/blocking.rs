@@ -105,21 +105,15 @@ impl Threads {
     ) -> std::io::Result<()> {
         let counts = Arc::new(ThreadCounts::default());
         self.counts[group].push(Arc::clone(&counts));
-        let thread = Thread {
-            shared: Arc::clone(&self.shared),
-            group: Arc::clone(&self.groups[group]),
-            counts,
-            strand,
-            way,
-        };
+        let (shared, group) = (Arc::clone(&self.shared), Arc::clone(&self.groups[group]));
         let (place, on_start) = (self.handles.len(), Arc::clone(on_start));
         let handle = std::thread::Builder::new()
             .name("connection".to_string())
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 on_start(place);
-                thread.shared.wait_to_begin();
-                thread.run()
+                shared.wait_to_begin();
+                Thread::new(shared, group, counts, strand, way).run()
             })?;
         self.handles.push(handle);
         Ok(())

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 
 use crate::histogram::{SharedHistogram, operation_times};
-use crate::program::Timed;
 
 /// Times of each timed operation, in the order of the program.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl OperationTimes {
         self.0[usize::from(operation)].times.record(time_ns);
     }
 
-    pub(crate) fn fail(&self, operation: Timed) {
+    pub(crate) fn fail(&self, operation: Option<u16>) {
         if let Some(operation) = operation {
             let one = &self.0[usize::from(operation)];
             one.failed.fetch_add(1, Ordering::Relaxed);

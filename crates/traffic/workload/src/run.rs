@@ -281,7 +281,7 @@ impl<S: Stack> Worker<S> {
             Role::RrClient => self.start_request(index, at_ns),
             Role::CrrClient => self.start_transaction(index, at_ns),
             Role::Program => {
-                self.start_round(index, at_ns);
+                self.running[index].start_round(at_ns);
                 Ok(())
             }
             Role::RrServer | Role::CrrServer => Ok(()),

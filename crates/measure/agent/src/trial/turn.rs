@@ -8,7 +8,7 @@ use tcpcost_host::apply::{ApplyError, apply, steer};
 use tcpcost_host::journal::Journal;
 use tcpcost_meter::affinity::pin;
 use tcpcost_stack::limits::{self, TcpLimits};
-use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, RelayMode, Side};
+use tcpcost_study::{AckFilterRule, DeviceName, DeviceOwner, DeviceSettings, Side};
 use tcpcost_workload::CONNECTS_OUTSTANDING;
 
 use crate::ack_filter::AckFilter;
@@ -25,8 +25,7 @@ pub(super) fn filter_acks(
         knob: format!("{}.ack_filter", prepare.host),
         reason,
     };
-    let relay_mode = prepare.knobs.word("relay_mode");
-    if prepare.side.is_none() && relay_mode.as_deref() == Some(RelayMode::Forward.word()) {
+    if prepare.side.is_none() && prepare.knobs.relay_mode().is_none() {
         return Err(refuse(
             "a host that forwards packets acknowledges nothing".to_string(),
         ));
@@ -43,15 +42,11 @@ pub(super) fn turn(
     device: &DeviceSettings,
     journal: &mut Option<Journal>,
 ) -> Result<(), PrepareError> {
-    let untouched = DeviceSettings {
-        bottleneck_queue_bytes: device.bottleneck_queue_bytes,
-        ..DeviceSettings::default()
-    };
     let owned = prepare.owner == DeviceOwner::Bed;
     // On a host's own device, steering is a setting like others. On a bed's device, it gives each end its own
     // CPU time.
     let steers = prepare.steering && (owned || prepare.knobs.get("steering").is_some());
-    if !owned && *device == untouched && !steers {
+    if !owned && *device == DeviceSettings::default() && !steers {
         return Ok(()); // No journal for a host that is not changed, so that no folder for it is needed.
     }
     let journal = match journal {

@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::device_knobs::{DeviceSetting, State};
 
 fn former(value: &str) -> Setting {
     // A setting that cannot be read: restoring it fails, so that entries stay visible.
@@ -87,6 +88,27 @@ fn what_cannot_be_put_back_is_said_and_stays() {
 }
 
 #[test]
+fn a_knob_that_is_none_and_a_state_of_another_knob_are_said_and_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    for (knob, expected) in [
+        ("nonesuch", "no such knob"),
+        ("gro", "a state of another knob"),
+    ] {
+        let forged = |entry: &mut Entry| {
+            entry.former = Setting::Device(DeviceSetting {
+                knob: knob.to_string(),
+                device: "lo".parse().unwrap(),
+                state: State::Cpus(vec![0]),
+            });
+        };
+        dead_entry(folder.path(), forged, "");
+        let restored = restore_alone(folder.path());
+        assert!(restored.failed[0].contains(expected), "{restored}");
+        assert_eq!(files(folder.path()), 1);
+    }
+}
+
+#[test]
 fn a_torn_last_line_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     dead_entry(folder.path(), |_| {}, "{\"netns\":12,\"boo\u{fffd}");
@@ -113,8 +135,11 @@ fn a_whole_line_that_is_not_understood_is_said_and_stays() {
 fn a_device_that_has_gone_needs_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gone = |entry: &mut Entry| {
-        let (device, bytes) = ("nonesuch0".parse().unwrap(), 1500);
-        entry.former = Setting::Mtu { device, bytes };
+        entry.former = Setting::Device(DeviceSetting {
+            knob: "mtu".to_string(),
+            device: "nonesuch0".parse().unwrap(),
+            state: State::Number(1500),
+        });
     };
     dead_entry(folder.path(), gone, "");
     let restored = restore_alone(folder.path());
@@ -166,6 +191,10 @@ fn forged(former: &str) -> String {
     format!("{entry}\n")
 }
 
+fn device_knob(knob: &str, device: &str, state: &str) -> String {
+    format!(r#"{{"setting":"device","knob":"{knob}","device":"{device}","state":{state}}}"#)
+}
+
 #[test]
 fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,8 +207,8 @@ fn what_no_study_can_set_is_said_and_stays_and_nothing_is_set() {
     let attacks = [
         r#"{"setting":"sysctl","name":"kernel.core_pattern","value":"|/bin/false %p"}"#.to_string(),
         r#"{"setting":"sysctl","name":"net/../kernel/core_pattern","value":"x"}"#.to_string(),
-        format!(r#"{{"setting":"threaded_napi","device":"{device}","on":true}}"#),
-        format!(r#"{{"setting":"steering","device":"{device}","cpus":[0]}}"#),
+        device_knob("threaded_napi", &device, r#"{"switch":true}"#),
+        device_knob("steering", &device, r#"{"cpus":[0]}"#),
         r#"{"setting":"port","device":"lo","port":{"is_here":true,"is_up":true,"addresses":[],"borrower":{"pid":1,"netns":1,"held":"/etc/passwd"}}}"#.to_string(),
     ];
     let lines: String = attacks.iter().map(|attack| forged(attack)).collect();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
-use crate::parse::{Section, StudyError, set};
+use crate::parse::{Section, StudyError, any, set};
 use tcpcost_knobs::{FileTable, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
@@ -49,7 +49,7 @@ impl UnusedKnobs {
     pub(super) fn fit(&mut self, mut knobs: Knobs, common: &Knobs) -> Result<Knobs, Unmet> {
         // A knob that is removed may be what another needs, so the check is repeated.
         while let Some(unmet) = knobs.unmet().into_iter().next() {
-            if unmet.elsewhere || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
+            if unmet.is_refused || common.get(&unmet.knob) != knobs.get(&unmet.knob) {
                 return Err(unmet);
             }
             knobs.remove(&unmet.knob);
@@ -176,7 +176,7 @@ impl CellKnobs {
     /// Takes `[[cells]]`. Without them there is one cell, without a name.
     fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
         for mut section in top.sections("cells")? {
-            let name = section.text("name", |text| Ok::<_, String>(text.to_string()))?;
+            let name = section.text("name", any)?;
             let mut own = Knobs::default();
             for (key, span, value) in section.rest() {
                 set(&section, &mut own, &key, &key, value, span.clone())?;

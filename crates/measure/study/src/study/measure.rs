@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use crate::capture::CaptureSettings;
 use crate::measure::{FixedWork, Measure};
-use crate::parse::{Section, StudyError, quantity};
+use crate::parse::{Section, StudyError, quantity, whole};
 use crate::raw::{Raw, raw};
 
 /// Limit of repetitions in a study that runs until its contrasts are decided; `time_max` ends it
@@ -27,31 +27,14 @@ pub(super) fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
         measure.meters = meters;
     }
     repetitions(&mut section, &mut measure)?;
-    measure.quantity = section
-        .text("quantity", |text| {
-            if text == "auto" {
-                Ok(None)
-            } else {
-                quantity(text).map(Some)
-            }
-        })?
-        .flatten();
+    section.set_text(&mut measure.quantity, "quantity", |text| match text {
+        "auto" => Ok(None),
+        named => quantity(named).map(Some),
+    })?;
     interval(&mut section, &mut measure)?;
-    set(
-        &mut measure.seed,
-        section.read("seed", "a whole number from 0", |value| match raw(value) {
-            Raw::Integer(n) => u64::try_from(n).ok(),
-            _ => None,
-        })?,
-    );
-    set(
-        &mut measure.others_max,
-        section.text("others_max", units::ratio)?,
-    );
-    set(
-        &mut measure.retries,
-        section.read("retries", "a whole number from 0", count)?,
-    );
+    section.set(&mut measure.seed, "seed", FROM_0, whole)?;
+    section.set_text(&mut measure.others_max, "others_max", units::ratio)?;
+    section.set(&mut measure.retries, "retries", FROM_0, whole)?;
     extra_meters(&mut section, &mut measure)?;
     if let Some(inner) = section.section("capture")? {
         measure.capture = CaptureSettings::parse(inner)?;
@@ -60,29 +43,10 @@ pub(super) fn measure(mut section: Section<'_>) -> Result<Measure, StudyError> {
     Ok(measure)
 }
 
-/// Replaces a default by a key's value.
-fn set<T>(field: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *field = value;
-    }
-}
-
-fn count(value: &DeValue<'_>) -> Option<u32> {
-    match raw(value) {
-        Raw::Integer(n) => u32::try_from(n).ok(),
-        _ => None,
-    }
-}
+const FROM_0: &str = "a whole number from 0";
 
 fn one_or_more(value: &DeValue<'_>) -> Option<u32> {
-    count(value).filter(|&n| n >= 1)
-}
-
-fn switch(value: &DeValue<'_>) -> Option<bool> {
-    match raw(value) {
-        Raw::Boolean(on) => Some(on),
-        _ => None,
-    }
+    whole(value).filter(|&n| n >= 1)
 }
 
 /// Takes the meters, each once, in the order of the file. `None` if there is no such key.
@@ -121,23 +85,16 @@ fn meters(section: &mut Section<'_>) -> Result<Option<Vec<MeterName>>, StudyErro
 
 /// Takes the keys that say how often a cell is repeated, and when a run ends.
 fn repetitions(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
-    set(
-        &mut measure.repetitions,
-        section.read("repetitions", "a whole number from 1", one_or_more)?,
-    );
+    let from_1 = "a whole number from 1";
+    section.set(&mut measure.repetitions, "repetitions", from_1, one_or_more)?;
     let target = |section: &mut Section<'_>, key| -> Result<Option<f64>, StudyError> {
         let target = section.text(key, units::ratio)?;
         Ok(target.filter(|target| *target > 0.0))
     };
     measure.target = target(section, "target")?;
     measure.contrast_target = target(section, "contrast_target")?;
-    if let Some(time) = section.text("time_max", units::duration)? {
-        measure.time_max = Some(time);
-    }
-    set(
-        &mut measure.min_effect,
-        section.text("min_effect", units::ratio)?,
-    );
+    measure.time_max = section.text("time_max", units::duration)?;
+    section.set_text(&mut measure.min_effect, "min_effect", units::ratio)?;
     measure.repetitions_max = match (measure.contrast_target, measure.target) {
         (Some(_), _) => measure.repetitions.max(REPETITIONS_MAX),
         (None, Some(_)) => measure.repetitions.max(30),
@@ -157,24 +114,12 @@ fn repetitions(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), S
 
 /// Takes the keys of one trial's interval: its time, or its work.
 fn interval(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
-    set(
-        &mut measure.warm_up,
-        section.text("warm_up", units::duration)?,
-    );
-    if let Some(value) = section.take("duration") {
-        measure.duration = match raw(value.get_ref()) {
-            Raw::Text(text) => units::duration(&text).ok(),
-            _ => None,
-        }
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| {
-            section.error(
-                value.span(),
-                "duration",
-                "expected a time such as \"2s\" (ns, us, ms, s, min), more than 0",
-            )
-        })?;
-    }
+    section.set_text(&mut measure.warm_up, "warm_up", units::duration)?;
+    let expected = "a time such as \"2s\" (ns, us, ms, s, min), more than 0";
+    let time = |value: &DeValue<'_>| units::duration(value.as_str()?).ok();
+    section.set(&mut measure.duration, "duration", expected, |value| {
+        time(value).filter(|time| !time.is_zero())
+    })?;
     let bytes = section.text("bytes", |text| match units::bytes(text) {
         Ok(bytes) if bytes > 0 => Ok(bytes),
         _ => Err("a size such as \"32MiB\", more than 0"),
@@ -195,15 +140,16 @@ fn interval(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), Stud
 /// Takes the keys of what is measured beside the meters' totals.
 fn extra_meters(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
     let hz =
-        |value: &DeValue<'_>| count(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
-    set(
-        &mut measure.profile_hz,
-        section.read("profile_hz", "a whole number from 1 to 10000", hz)?,
-    );
-    set(
+        |value: &DeValue<'_>| whole(value).filter(|n| (1..=Measure::PROFILE_HZ_MAX).contains(n));
+    let expected = "a whole number from 1 to 10000";
+    section.set(&mut measure.profile_hz, "profile_hz", expected, hz)?;
+    let switch = |value: &DeValue<'_>| value.as_bool();
+    section.set(
         &mut measure.meter_cost,
-        section.read("meter_cost", "true or false", switch)?,
-    );
+        "meter_cost",
+        "true or false",
+        switch,
+    )?;
     measure.series = section.text("series", |text| match units::duration(text) {
         Ok(time) if (SERIES_MIN..=SERIES_MAX).contains(&time) => Ok(time),
         _ => Err("a time such as \"2ms\", 100us to 1s"),

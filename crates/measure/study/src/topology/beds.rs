@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Host, Link, LinkKind, Port, StackKind, Topology};
-use tcpcost_knobs::{HostName, Knobs, Reach, RelayMode, Traffic, Value, WireSettings};
+use tcpcost_knobs::{HostName, Knobs, Reach, Traffic, Value, WireSettings};
 
 impl Topology {
     /// Two hosts in namespaces of their own.
@@ -38,7 +38,7 @@ impl Topology {
         };
         topology.join(kind, HostName::CLIENT, HostName::RELAY, knobs);
         topology.join(kind, HostName::RELAY, HostName::SERVER, knobs);
-        if knobs.word("relay_mode").as_deref() != Some(RelayMode::Forward.word()) {
+        if knobs.relay_mode().is_some() {
             topology.relays.push(HostName::RELAY);
         }
         topology

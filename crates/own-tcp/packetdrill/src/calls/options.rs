@@ -9,100 +9,17 @@ use crate::{info, sysctl};
 
 impl Sockets {
     pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: i32) -> Result<i64> {
-        let descriptor = self.get(fd)?;
-        let config = &mut descriptor.config;
-        match (level, name) {
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
-                config.segmentation.nagle = if value != 0 {
-                    Nagle::Off
-                } else {
-                    Nagle::Minshall
-                };
+        let is_of_connections = match level {
+            libc::SOL_SOCKET => {
+                self.set_socket_option(fd, name, value)?;
+                false
             }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                let bytes = (value.max(0) as u32 * 2).max(SEND_BUFFER_MIN);
-                (descriptor.buffer.limit, descriptor.buffer.locked) = (bytes, true);
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT) => {
-                descriptor.buffer.low_water = value as u32;
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, TCP_INQ) => {
-                descriptor.tells_left = value != 0;
-                return Ok(0);
-            }
-            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => {
-                descriptor.reports.zerocopy = value != 0;
-                return Ok(0);
-            }
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
-                let id = self.connection(fd)?;
-                let una = self.apply(id, |connection| connection.sequence().0)?;
-                self.get(fd)?.reports.stamp(value as u32, una);
-                return Ok(0);
-            }
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
-                config.receive_buffer = value.max(0) as u32;
-                config.receive_buffer_max = 0;
-            }
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-                let timeout = std::time::Duration::from_millis(value.max(0) as u64);
-                config.user_timeout = (value > 0).then_some(timeout);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => config.syn_retries_max = value as u8,
-            (libc::IPPROTO_TCP, libc::TCP_CORK) => {
-                let id = self.connection(fd)?;
-                self.apply(id, |connection| connection.cork(value != 0))?;
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-                let keepalive = config.keepalive.get_or_insert_default();
-                keepalive.idle = std::time::Duration::from_secs(value as u64);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => {
-                let max = if sysctl::fast_open().server {
-                    value.max(0) as u16
-                } else {
-                    0
-                };
-                config.fast_open.accept_max = max;
-                if let Socket::Listener(address) = descriptor.socket {
-                    let change = |config: &mut Config| config.fast_open.accept_max = max;
-                    self.host
-                        .endpoint
-                        .configure_listener(address.port(), change);
-                }
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => {
-                if !sysctl::fast_open().client {
-                    return Err(Errno(libc::EOPNOTSUPP));
-                }
-                descriptor.deferred = (value != 0).then_some(None);
-                return Ok(0);
-            }
-            (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => {
-                config.fast_open.connect_without_cookie = value != 0;
-            }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                config.mss = value as u16;
-                if let Socket::Listener(address) = descriptor.socket {
-                    let change = |config: &mut Config| config.mss = value as u16;
-                    let endpoint = &mut self.host.endpoint;
-                    endpoint.configure_listener(address.port(), change);
-                    return Ok(0);
-                }
-            }
-            // The two bits below the DSCP belong to TCP, for ECN.
-            (libc::SOL_IP, libc::IP_TOS) => config.dscp = (value as u8) >> 2,
-            // Options without effect on the segments of a script.
-            (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE)
-            | (libc::SOL_IP, libc::IP_MTU_DISCOVER | libc::IP_FREEBIND) => return Ok(0),
+            libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value)?,
+            libc::SOL_IP => self.set_ip_option(fd, name, value)?,
             _ => return Err(Errno(ENOPROTOOPT)),
-        }
-        let chosen = config.clone();
-        if let Ok(id) = self.connection(fd) {
+        };
+        if let (true, Ok(id)) = (is_of_connections, self.connection(fd)) {
+            let chosen = self.get(fd)?.config.clone();
             let pushes = (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) && value != 0;
             self.apply(id, |connection| {
                 if pushes {
@@ -117,6 +34,104 @@ impl Sockets {
             })?;
         }
         Ok(0)
+    }
+
+    /// Sets an option of SOL_SOCKET.
+    fn set_socket_option(&mut self, fd: i32, name: i32, value: i32) -> Result<()> {
+        let descriptor = self.get(fd)?;
+        match name {
+            libc::SO_SNDBUF => {
+                let bytes = (value.max(0) as u32 * 2).max(SEND_BUFFER_MIN);
+                (descriptor.buffer.limit, descriptor.buffer.locked) = (bytes, true);
+            }
+            libc::SO_RCVBUF => {
+                descriptor.config.receive_buffer = value.max(0) as u32;
+                descriptor.config.receive_buffer_max = 0;
+            }
+            libc::SO_ZEROCOPY => descriptor.reports.zerocopy = value != 0,
+            libc::SO_TIMESTAMPING => {
+                let id = self.connection(fd)?;
+                let una = self.apply(id, |connection| connection.sequence().0)?;
+                self.get(fd)?.reports.stamp(value as u32, una);
+            }
+            // Without effect on the segments of a script.
+            libc::SO_REUSEADDR | libc::SO_MARK | libc::SO_KEEPALIVE => {}
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        Ok(())
+    }
+
+    /// Sets an option of IPPROTO_TCP. True if an open connection must have it, too.
+    fn set_tcp_option(&mut self, fd: i32, name: i32, value: i32) -> Result<bool> {
+        let descriptor = self.get(fd)?;
+        let config = &mut descriptor.config;
+        match name {
+            libc::TCP_NODELAY => {
+                config.segmentation.nagle = match value {
+                    0 => Nagle::Minshall,
+                    _ => Nagle::Off,
+                };
+                return Ok(true);
+            }
+            libc::TCP_USER_TIMEOUT => {
+                let timeout = std::time::Duration::from_millis(value.max(0) as u64);
+                config.user_timeout = (value > 0).then_some(timeout);
+                return Ok(true);
+            }
+            libc::TCP_SYNCNT => {
+                config.syn_retries_max = value as u8;
+                return Ok(true);
+            }
+            libc::TCP_KEEPIDLE => {
+                let keepalive = config.keepalive.get_or_insert_default();
+                keepalive.idle = std::time::Duration::from_secs(value as u64);
+            }
+            libc::TCP_MAXSEG => self.configure(fd, |config| config.mss = value as u16)?,
+            TCP_NOTSENT_LOWAT => descriptor.buffer.low_water = value as u32,
+            TCP_INQ => descriptor.tells_left = value != 0,
+            libc::TCP_CORK => {
+                let id = self.connection(fd)?;
+                self.apply(id, |connection| connection.cork(value != 0))?;
+            }
+            libc::TCP_FASTOPEN => {
+                let max = match sysctl::fast_open().server {
+                    true => value.max(0) as u16,
+                    false => 0,
+                };
+                self.configure(fd, |config| config.fast_open.accept_max = max)?;
+            }
+            libc::TCP_FASTOPEN_CONNECT if !sysctl::fast_open().client => {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
+            libc::TCP_FASTOPEN_CONNECT => descriptor.deferred = (value != 0).then_some(None),
+            TCP_FASTOPEN_NO_COOKIE => config.fast_open.connect_without_cookie = value != 0,
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        Ok(false)
+    }
+
+    /// Sets an option of SOL_IP. True if an open connection must have it, too.
+    fn set_ip_option(&mut self, fd: i32, name: i32, value: i32) -> Result<bool> {
+        let descriptor = self.get(fd)?;
+        match name {
+            // The two bits below the DSCP belong to TCP, for ECN.
+            libc::IP_TOS => descriptor.config.dscp = (value as u8) >> 2,
+            // Without effect on the segments of a script.
+            libc::IP_MTU_DISCOVER | libc::IP_FREEBIND => return Ok(false),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        Ok(true)
+    }
+
+    /// Changes the configuration of a descriptor, and of its listener if it is one.
+    fn configure(&mut self, fd: i32, change: impl Fn(&mut Config)) -> Result<()> {
+        let descriptor = self.get(fd)?;
+        change(&mut descriptor.config);
+        if let Socket::Listener(address) = descriptor.socket {
+            let endpoint = &mut self.host.endpoint;
+            endpoint.configure_listener(address.port(), change);
+        }
+        Ok(())
     }
 
     /// Value of an option, as bytes.

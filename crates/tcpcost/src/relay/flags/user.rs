@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use tcpcost_console::exit::usage;
 use tcpcost_link::{Layer, Offloads, Tap};
-use tcpcost_relay::{Address, Config, Mode, Relay};
+use tcpcost_relay::{Address, Config, Relay, RelayMode};
 use tcpcost_stack::{SocketOptions, UserSettings, UserStack};
 use tcpcost_tcp::{Config as Tcp, KeepAlive};
 
 use super::super::not_started;
 use super::Flags;
-use crate::exit::usage;
-use crate::peer::{KernelSide, Network, check_networks, check_remote, interface_name};
+use tcpcost_peer::{KernelSide, Network, check_networks, check_remote, interface_name};
 
 /// The flags of mode `user`.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ impl UserFlags {
     pub fn check(&self, flags: &Flags, is_handed: bool) -> anyhow::Result<()> {
         let has_interface = self.tap.is_some() || self.tun.is_some();
         let has_address = !self.local.is_empty() || !self.host_address.is_empty();
-        if flags.mode != Mode::User {
+        if flags.mode != RelayMode::User {
             let is_any =
                 has_interface || has_address || flags.set.policies.choices().next().is_some();
             return if is_any {

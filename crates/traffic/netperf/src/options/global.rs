@@ -175,86 +175,17 @@ impl Global {
         let option = option.as_str();
         match letter {
             't' => self.test = argument.to_ascii_uppercase(),
-            'H' => {
-                if let Some(host) = started(argument)? {
-                    self.host = host;
-                    return Ok(());
-                }
-                let (host, of) = pair(argument);
-                if let Some(host) = host {
-                    self.host = Host::At(host);
-                }
-                if let Some(of) = of {
-                    self.family = family(option, &of)?;
-                }
-            }
-            'L' => {
-                let (host, of) = pair(argument);
-                self.local_host = host.or_else(|| self.local_host.take());
-                if let Some(of) = of {
-                    let of = family(option, &of)?;
-                    self.family = self.family.or(of);
-                }
-            }
-            'p' => {
-                let (remote, local) = pair(argument);
-                if let Some(remote) = remote {
-                    self.port = port(option, &remote)?;
-                }
-                if let Some(local) = local {
-                    self.local_port = port(option, &local)?;
-                }
-            }
+            'H' => self.set_host(option, argument)?,
+            'L' => self.set_local_host(option, argument)?,
+            'p' => self.set_ports(option, argument)?,
             'l' => self.length = length(option, argument)?,
             'D' => self.interim = Some(interim(argument)?),
             'f' => self.unit = Some(Unit::parse(argument)?),
-            'F' => {
-                let (local, remote) = pair(argument);
-                self.fill = local.map(PathBuf::from).or_else(|| self.fill.take());
-                if let Some(remote) = remote {
-                    if remote.len() > 31 {
-                        return Err(Failure::usage(format!(
-                            "-F …,{remote}: a name for netserver has at most 31 bytes"
-                        )));
-                    }
-                    self.remote_fill = remote;
-                }
-            }
-            'i' => {
-                let (most, least) = sizes(option, both(argument))?;
-                let most = most.unwrap_or(self.confidence.most.cast_signed());
-                let least = least.unwrap_or(self.confidence.least.cast_signed());
-                // Limits of netperf.
-                self.confidence.least = least.clamp(3, 30).cast_unsigned();
-                self.confidence.most = most.max(least).clamp(3, 30).cast_unsigned();
-                self.confidence.complete();
-            }
-            'I' => {
-                let (level, width) = both(argument);
-                let level = level.as_deref().map(|level| level.parse()).transpose();
-                self.confidence.level = match level {
-                    Ok(Some(level @ (95 | 99))) => level,
-                    _ => {
-                        return Err(Failure::usage(format!(
-                            "-I {argument}: expected a level of 95 or 99 percent"
-                        )));
-                    }
-                };
-                // One value alone would be level and width, 99 %: netperf takes it so, nobody means it.
-                if let (Some(width), true) = (width, argument.contains(',')) {
-                    let percent: f64 = width
-                        .parse()
-                        .ok()
-                        .filter(|percent| (0.001..=1000.0).contains(percent))
-                        .ok_or_else(|| {
-                            Failure::usage(format!(
-                                "-I {argument}: expected a width in percent, 0.001 to 1000"
-                            ))
-                        })?;
-                    self.confidence.width = percent / 100.0;
-                }
-                self.confidence.complete();
-            }
+            'F' => self.set_fill(argument)?,
+            'i' => self
+                .confidence
+                .set_repetitions(sizes(option, both(argument))?),
+            'I' => self.confidence.set_level(argument)?,
             'P' => self.with_headers = size(option, argument)? != 0,
             'v' => self.verbosity = size(option, argument)?,
             'B' => self.brand = Some(argument.to_string()),
@@ -284,9 +215,96 @@ impl Global {
         }
         Ok(())
     }
+
+    fn set_host(&mut self, option: &str, argument: &str) -> Result<(), Failure> {
+        if let Some(host) = started(argument)? {
+            self.host = host;
+            return Ok(());
+        }
+        let (host, of) = pair(argument);
+        if let Some(host) = host {
+            self.host = Host::At(host);
+        }
+        if let Some(of) = of {
+            self.family = family(option, &of)?;
+        }
+        Ok(())
+    }
+
+    fn set_local_host(&mut self, option: &str, argument: &str) -> Result<(), Failure> {
+        let (host, of) = pair(argument);
+        self.local_host = host.or_else(|| self.local_host.take());
+        if let Some(of) = of {
+            let of = family(option, &of)?;
+            self.family = self.family.or(of);
+        }
+        Ok(())
+    }
+
+    fn set_ports(&mut self, option: &str, argument: &str) -> Result<(), Failure> {
+        let (remote, local) = pair(argument);
+        if let Some(remote) = remote {
+            self.port = port(option, &remote)?;
+        }
+        if let Some(local) = local {
+            self.local_port = port(option, &local)?;
+        }
+        Ok(())
+    }
+
+    fn set_fill(&mut self, argument: &str) -> Result<(), Failure> {
+        let (local, remote) = pair(argument);
+        self.fill = local.map(PathBuf::from).or_else(|| self.fill.take());
+        if let Some(remote) = remote {
+            if remote.len() > 31 {
+                return Err(Failure::usage(format!(
+                    "-F …,{remote}: a name for netserver has at most 31 bytes"
+                )));
+            }
+            self.remote_fill = remote;
+        }
+        Ok(())
+    }
 }
 
 impl Confidence {
+    fn set_repetitions(&mut self, (most, least): (Option<i32>, Option<i32>)) {
+        let most = most.unwrap_or(self.most.cast_signed());
+        let least = least.unwrap_or(self.least.cast_signed());
+        // Limits of netperf.
+        self.least = least.clamp(3, 30).cast_unsigned();
+        self.most = most.max(least).clamp(3, 30).cast_unsigned();
+        self.complete();
+    }
+
+    fn set_level(&mut self, argument: &str) -> Result<(), Failure> {
+        let (level, width) = both(argument);
+        let level = level.as_deref().map(|level| level.parse()).transpose();
+        self.level = match level {
+            Ok(Some(level @ (95 | 99))) => level,
+            _ => {
+                return Err(Failure::usage(format!(
+                    "-I {argument}: expected a level of 95 or 99 percent"
+                )));
+            }
+        };
+        // One value alone would be level and width, 99 %: netperf takes it so, nobody means it.
+        if let (Some(width), true) = (width, argument.contains(',')) {
+            let percent: f64 = width
+                .parse()
+                .ok()
+                .filter(|percent| (0.001..=1000.0).contains(percent))
+                .ok_or_else(|| {
+                    Failure::usage(format!(
+                        "-I {argument}: expected a width in percent, 0.001 to 1000"
+                    ))
+                })?;
+            self.width = percent / 100.0;
+        }
+        self.complete();
+        Ok(())
+    }
+
     /// Completes `-i` and `-I`: the defaults of netperf where only one of them is given.
     fn complete(&mut self) {
         if self.level == 0 {

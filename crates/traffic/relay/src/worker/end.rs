@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::{SECOND, Worker};
-use crate::connection::Phase;
-use crate::counters::Ending;
-use crate::side::Side;
+use super::{Connection, Net, Phase, SECOND, Worker};
+use crate::counters::{Direction, Ending};
 
-impl Worker {
+impl<N: Net> Worker<N> {
     pub(super) fn end_all(&mut self) {
-        self.listeners.clear();
+        self.net.close_listeners();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.end(index, Ending::Stopped);
@@ -21,94 +19,86 @@ impl Worker {
             self.connections.remove(index);
         }
         self.again.clear();
-        self.resetting.drain(..).for_each(|(side, _)| side.reset());
+        for (side, _) in self.resetting.drain(..) {
+            self.net.reset(side);
+        }
     }
 
     /// Ends a connection: counts and reports it, and closes or resets its sockets.
-    pub(super) fn end(&mut self, index: usize, ending: Ending) {
+    pub(crate) fn end(&mut self, index: usize, ending: Ending) {
         let Some(mut connection) = self.connections[index].take() else {
             return;
         };
-        for (flow, moved) in connection.flows.iter_mut().zip(&connection.counters.moved) {
-            self.mover.abandon(flow, moved);
-        }
+        self.net.abandon(&mut connection);
         if ending == Ending::Stopped {
-            connection.count_discarded();
+            self.count_discarded(&connection);
         }
         if let Some(upstream) = connection.upstream {
             self.shared.upstreams.end(upstream);
         }
-        self.shared
-            .tell_end(&connection.counters, ending, self.mover.now);
+        self.shared.tell_end(&connection.counters, ending, self.now);
         self.counters.end(index, ending);
         self.leave_gate();
-        if let Some(uring) = &mut self.uring {
-            match uring.close(index, connection, ending) {
-                Ok(()) => return,
-                Err(back) => connection = back,
+        if let Some(connection) = self.net.release(index, connection, ending) {
+            let Connection { client, server, .. } = *connection;
+            self.close(index, client, server, ending);
+        }
+    }
+
+    /// Closes or resets the sockets of an ended connection, and frees its index.
+    pub(crate) fn close(
+        &mut self,
+        index: usize,
+        client: N::Side,
+        server: Option<N::Side>,
+        ending: Ending,
+    ) {
+        for side in server.into_iter().chain([client]) {
+            if ending == Ending::Finished || N::gone(&side).is_some() {
+                self.net.close(side);
+            } else if ending == Ending::Stopped || self.net.unacknowledged(&side) == 0 {
+                self.net.reset(side);
+            } else {
+                // A reset discards bytes that were not sent yet. Bytes that came before the other
+                // side's reset must be sent first.
+                self.resetting.push((side, self.now + RESET_MAX));
+                self.next_scan = self.next_scan.min(self.now + RESET_SCAN);
             }
         }
-        let connection = *connection;
-        if let Some(server) = connection.server {
-            self.close(server, ending);
-        }
-        self.close(connection.client, ending);
         self.over.push(index);
     }
 
-    pub(super) fn close(&mut self, side: Side, ending: Ending) {
-        if ending == Ending::Finished || side.gone.is_some() {
-            return; // Dropping the side closes it.
-        }
-        // A reset discards bytes that the kernel has not sent yet. Bytes that came before the other
-        // side's reset must be sent first.
-        let is_prompt = ending == Ending::Stopped || side.unacknowledged() == 0;
-        if is_prompt {
-            side.reset();
-        } else {
-            self.resetting.push((side, self.mover.now + RESET_MAX));
-            self.next_scan = self.next_scan.min(self.mover.now + RESET_SCAN);
+    /// Counts the bytes that a reset of both sides discards: unread bytes, and sent bytes that are
+    /// not acknowledged.
+    fn count_discarded(&self, connection: &Connection<N>) {
+        let Some(server) = &connection.server else {
+            return;
+        };
+        for (direction, from, to) in [
+            (Direction::ToServer, &connection.client, server),
+            (Direction::ToClient, server, &connection.client),
+        ] {
+            let bytes = self.net.unread(from) + self.net.unacknowledged(to);
+            let moved = &connection.counters.moved[direction as usize];
+            moved.abandoned.add(bytes as u64);
         }
     }
 
     /// Ends connections whose timeouts are over, and resets sides that waited for acknowledgements.
     pub(super) fn scan(&mut self) {
-        let now = self.mover.now;
+        let now = self.now;
         if now < self.next_scan {
             return;
         }
-        let mut kept = Vec::new();
         for (side, until) in std::mem::take(&mut self.resetting) {
-            match side.unacknowledged() == 0 || until <= now {
-                true => side.reset(),
-                false => kept.push((side, until)),
+            match self.net.unacknowledged(&side) == 0 || until <= now {
+                true => self.net.reset(side),
+                false => self.resetting.push((side, until)),
             }
         }
-        self.resetting = kept;
-        let config = &self.shared.config;
-        let (connect_timeout, idle_timeout) = (config.connect_timeout, config.idle_timeout);
-        let mut late = Vec::new();
-        for (index, connection) in &self.connections {
-            let Some(connection) = connection else {
-                continue;
-            };
-            let quiet = now.saturating_duration_since(connection.since);
-            match connection.phase {
-                Phase::Header(_) if quiet >= connect_timeout => {
-                    late.push((index, Ending::BadHeader))
-                }
-                Phase::Connecting if quiet >= connect_timeout => {
-                    late.push((index, Ending::ConnectTimeout));
-                }
-                Phase::Open if idle_timeout.is_some_and(|most| quiet >= most) => {
-                    late.push((index, Ending::Idle));
-                }
-                _ => {}
-            }
-        }
-        for (index, ending) in late {
+        for (index, ending) in self.late() {
             if ending == Ending::ConnectTimeout {
-                self.on_refusal(index, Errno::TIMEDOUT);
+                self.on_refusal(index, &Errno::TIMEDOUT);
                 let tried = self.connections[index].as_ref().map(|one| one.tried.len());
                 if tried.is_some_and(|tried| tried < self.shared.upstreams.len()) {
                     self.connect(index);
@@ -117,15 +107,38 @@ impl Worker {
             }
             self.end(index, ending);
         }
-        self.counters.pipes.set(self.mover.pipes.there() as u64);
-        let shortest = idle_timeout.map_or(connect_timeout, |idle| idle.min(connect_timeout));
-        let pause = (shortest / 8).clamp(RESET_SCAN, SECOND);
-        let pause = if self.resetting.is_empty() {
-            pause
-        } else {
-            RESET_SCAN
+        // Connections that were closed may still have bytes to send, of which no event reports.
+        let waits_for_rest = self.is_draining && self.connections.is_empty();
+        let pause = match self.resetting.is_empty() && !waits_for_rest {
+            true => (self.timeout_min() / 8).clamp(RESET_SCAN, SECOND),
+            false => RESET_SCAN,
         };
         self.next_scan = now + pause;
+    }
+
+    /// Connections whose timeouts are over, each with its ending.
+    fn late(&self) -> Vec<(usize, Ending)> {
+        let config = &self.shared.config;
+        let late = |connection: &Connection<N>| {
+            let quiet = self.now.saturating_duration_since(connection.since);
+            let (ending, limit) = match connection.phase {
+                Phase::Header(_) => (Ending::BadHeader, Some(config.connect_timeout)),
+                Phase::Connecting => (Ending::ConnectTimeout, Some(config.connect_timeout)),
+                Phase::Open => (Ending::Idle, config.idle_timeout),
+            };
+            limit.is_some_and(|limit| quiet >= limit).then_some(ending)
+        };
+        let all = self.connections.iter();
+        all.filter_map(|(index, one)| Some((index, late(one.as_ref()?)?)))
+            .collect()
+    }
+
+    fn timeout_min(&self) -> Duration {
+        let config = &self.shared.config;
+        let connect = config.connect_timeout;
+        config
+            .idle_timeout
+            .map_or(connect, |idle| idle.min(connect))
     }
 }
 

@@ -14,7 +14,7 @@ use tcpcost_knobs::{ReceiveWith, SendWith};
 
 use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, SocketOptions, Stack};
+use crate::stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
 
 pub(crate) mod acks;
 mod epoll;
@@ -261,12 +261,6 @@ impl Stack for KernelStack {
     #[inline(always)]
     fn received<'a>(&'a self, sink: &'a KernelSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
-    }
-
-    /// The kernel's sockets share no queue. Bytes go between them through a pipe that must be kept
-    /// together with its content, as tcpcost-relay does.
-    fn forward(&mut self, _: KernelConn, _: KernelConn, _: usize) -> io::Result<Forwarded> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn finish(&mut self, conn: KernelConn) {

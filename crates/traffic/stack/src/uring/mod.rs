@@ -24,12 +24,53 @@ use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use crate::error::{StackError, call};
 use crate::kernel::options::Prepared;
 use crate::kernel::slab::Slab;
+use crate::ring::{Piece, Ring, RingCompletion, accepted};
 use crate::stack::{Moved, Ready, SocketOptions};
 
-mod ring;
 mod stack;
 
-use ring::{Completion, Kind, Piece, Ring};
+/// Kind of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Accepts connections of a listener (multishot).
+    Accept,
+    Connect,
+    /// Receives bytes of a connection (multishot).
+    Receive,
+    /// Completes once when a connection is readable.
+    Poll,
+    /// Sends as much as there is room for; a complete send has no completion.
+    Send,
+    /// Sends the rest of a [`Kind::Send`], waiting for room.
+    SendRest,
+    Cancel,
+}
+
+impl Kind {
+    /// Token of the operation of a connection or listener.
+    #[inline]
+    fn token(self, index: u32) -> u64 {
+        u64::from(index) << 8 | self as u64
+    }
+
+    /// Cancels the operation of a connection or listener.
+    fn cancel(self, ring: &mut Ring, index: u32) {
+        ring.cancel(self.token(index), Kind::Cancel.token(index));
+    }
+}
+
+fn kind_and_index(token: u64) -> (Kind, u32) {
+    const KINDS: [Kind; 7] = [
+        Kind::Accept,
+        Kind::Connect,
+        Kind::Receive,
+        Kind::Poll,
+        Kind::Send,
+        Kind::SendRest,
+        Kind::Cancel,
+    ];
+    (KINDS[(token & 0xff) as usize], (token >> 8) as u32)
+}
 
 /// A connection of a [`RingStack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +171,7 @@ pub struct RingStack {
     ready: Vec<Ready>,
     /// Readiness that the next poll reports.
     untold: Vec<Ready>,
-    completions: Vec<Completion>,
+    completions: Vec<RingCompletion>,
     options: Prepared,
     /// Receives for which the ring had no buffer.
     reads: u64,
@@ -231,14 +272,14 @@ impl RingStack {
         let Some(socket) = self.sockets.get_mut(index) else {
             return;
         };
-        let kind = match self.ring.has_buffers() {
+        let kind = match self.ring.free() > 0 {
             true => Kind::Receive,
             false => Kind::Poll,
         };
         socket.receiving = Some(kind);
         match kind {
-            Kind::Receive => self.ring.receive(socket.fd.as_fd(), index),
-            _ => self.ring.poll(socket.fd.as_fd(), index),
+            Kind::Receive => self.ring.receive_all(&socket.fd, kind.token(index)),
+            _ => self.ring.poll(&socket.fd, kind.token(index)),
         }
     }
 
@@ -367,12 +408,12 @@ impl RingStack {
         self.untold.push(ready);
     }
 
-    fn on_completion(&mut self, completion: Completion) {
-        let Completion { kind, index, .. } = completion;
+    fn on_completion(&mut self, completion: RingCompletion) {
+        let (kind, index) = kind_and_index(completion.token);
         match kind {
-            Kind::Accept => self.on_accept(completion),
-            Kind::Connect => self.on_connect(completion),
-            Kind::Receive => self.on_receive(completion),
+            Kind::Accept => self.on_accept(index, completion),
+            Kind::Connect => self.on_connect(index, completion.result),
+            Kind::Receive => self.on_receive(index, completion),
             Kind::Poll => {
                 if let Some(socket) = self.sockets.get_mut(index) {
                     socket.receiving = None;
@@ -380,14 +421,14 @@ impl RingStack {
                 self.tell(index, |ready| ready.readable = true);
                 self.settle(index);
             }
-            Kind::Send | Kind::SendRest => self.on_send(completion),
+            Kind::Send | Kind::SendRest => self.on_send(index, completion.result),
             Kind::Cancel => {}
         }
     }
 
-    fn on_accept(&mut self, completion: Completion) {
-        let came = ring::accepted(completion.result);
-        let Some(listening) = self.listeners.get_mut(completion.index) else {
+    fn on_accept(&mut self, index: u32, completion: RingCompletion) {
+        let came = accepted(completion.result);
+        let Some(listening) = self.listeners.get_mut(index) else {
             return;
         };
         listening.accepting = completion.goes_on;
@@ -397,12 +438,11 @@ impl RingStack {
             Err(error) => listening.error = Some(Errno::from_raw_os_error(error)),
         }
         if listening.closing && !listening.accepting {
-            self.listeners.remove(completion.index);
+            self.listeners.remove(index);
         }
     }
 
-    fn on_connect(&mut self, completion: Completion) {
-        let index = completion.index;
+    fn on_connect(&mut self, index: u32, result: i32) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return;
         };
@@ -410,7 +450,7 @@ impl RingStack {
         if socket.closing {
             return self.settle(index);
         }
-        match completion.result {
+        match result {
             0 => {
                 self.ask(index);
                 self.tell(index, |ready| ready.writable = true);
@@ -428,8 +468,7 @@ impl RingStack {
         });
     }
 
-    fn on_receive(&mut self, completion: Completion) {
-        let index = completion.index;
+    fn on_receive(&mut self, index: u32, completion: RingCompletion) {
         let Some(socket) = self.sockets.get_mut(index) else {
             if let Some(buffer) = completion.buffer {
                 self.ring.give_back(buffer);
@@ -473,26 +512,25 @@ impl RingStack {
         }
     }
 
-    fn on_send(&mut self, completion: Completion) {
-        let index = completion.index;
+    fn on_send(&mut self, index: u32, result: i32) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return;
         };
         let (Sending::Queued { piece, .. } | Sending::Rest(piece)) = socket.sending else {
             return;
         };
-        let taken = u32::try_from(completion.result).unwrap_or(0);
-        let has_failed =
-            completion.result < 0 && !matches!(-completion.result, libc::EAGAIN | libc::EINTR);
+        let taken = u32::try_from(result).unwrap_or(0);
+        let has_failed = result < 0 && !matches!(-result, libc::EAGAIN | libc::EINTR);
         match piece.after(taken) {
             Some(rest) if !has_failed => {
                 socket.sending = Sending::Rest(rest);
-                self.ring.send_rest(socket.fd.as_fd(), rest, index);
+                let token = Kind::SendRest.token(index);
+                self.ring.send_rest(&socket.fd, rest, token);
             }
             _ => {
                 socket.sending = Sending::No;
                 if has_failed {
-                    self.fail(index, completion.result);
+                    self.fail(index, result);
                 } else {
                     self.tell(index, |ready| ready.writable = true);
                 }
@@ -508,13 +546,13 @@ impl RingStack {
         let mut came = socket.oldest.take();
         socket.closing = true;
         if let Some(kind) = socket.receiving {
-            self.ring.cancel(kind, conn.0);
+            kind.cancel(&mut self.ring, conn.0);
         }
         if socket.connecting {
-            self.ring.cancel(Kind::Connect, conn.0);
+            Kind::Connect.cancel(&mut self.ring, conn.0);
         }
         match socket.sending {
-            Sending::Rest(_) if is_abort => self.ring.cancel(Kind::SendRest, conn.0),
+            Sending::Rest(_) if is_abort => Kind::SendRest.cancel(&mut self.ring, conn.0),
             // Otherwise a peer that waits for the FIN would wait until the next event.
             Sending::Queued { .. } => self.hurries = true,
             _ => {}
@@ -545,7 +583,7 @@ impl RingStack {
             };
             if !listening.accepting && !listening.closing && listening.error.is_none() {
                 listening.accepting = true;
-                self.ring.accept(listening.fd.as_fd(), index);
+                self.ring.accept(&listening.fd, Kind::Accept.token(index));
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +10,14 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 use tcpcost_knobs::{ReceiveWith, SendWith};
 
-use super::ring::{Kind, Ring};
-use super::{Listening, Place, RingConn, RingListener, RingSink, RingSource, RingStack, Sending};
+use super::{
+    Kind, Listening, Place, RingConn, RingListener, RingSink, RingSource, RingStack, Sending,
+};
 use crate::error::{StackError, call};
 use crate::kernel::options;
 use crate::kernel::source::memory;
-use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, Stack};
+use crate::ring::Ring;
+use crate::stack::{Completions, Content, Moved, Pages, Ready, Stack};
 
 impl Stack for RingStack {
     type Listener = RingListener;
@@ -66,7 +67,7 @@ impl Stack for RingStack {
         if listening.accepting {
             listening.closing = true;
             listening.came.clear();
-            self.ring.cancel(Kind::Accept, listener.0);
+            Kind::Accept.cancel(&mut self.ring, listener.0);
         } else {
             self.listeners.remove(listener.0);
         }
@@ -93,7 +94,8 @@ impl Stack for RingStack {
         let index = self.keep(fd, token);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.connecting = true;
-            self.ring.connect(socket.fd.as_fd(), &remote, index);
+            let token = Kind::Connect.token(index);
+            self.ring.connect(&socket.fd, &remote, token);
         }
         Ok(RingConn(index))
     }
@@ -156,7 +158,8 @@ impl Stack for RingStack {
                 },
                 moved,
             )) => {
-                buffer[..moved.bytes].copy_from_slice(self.ring.bytes(from, at, moved.bytes));
+                let bytes = self.ring.bytes(from, at..at + moved.bytes);
+                buffer[..moved.bytes].copy_from_slice(bytes);
                 Ok(moved.bytes)
             }
             Some((Place::Own, moved)) => Ok(moved.bytes),
@@ -217,7 +220,8 @@ impl Stack for RingStack {
             piece,
             has_more: false,
         };
-        self.ring.send(socket.fd.as_fd(), piece, conn.0);
+        let token = Kind::Send.token(conn.0);
+        self.ring.send(&socket.fd, piece, token);
         self.queued.push(conn.0);
         // Another send may follow after this one is submitted; a caller that has one gets
         // `ResourceBusy`, which notes that.
@@ -262,13 +266,8 @@ impl Stack for RingStack {
     fn received<'a>(&'a self, sink: &'a RingSink, bytes: usize) -> Option<&'a [u8]> {
         match sink.last {
             Place::Own => sink.own.get(..bytes),
-            Place::Ring { buffer, from } => Some(self.ring.bytes(buffer, from, bytes)),
+            Place::Ring { buffer, from } => Some(self.ring.bytes(buffer, from..from + bytes)),
         }
-    }
-
-    /// Not supported, as in `KernelStack`.
-    fn forward(&mut self, _: RingConn, _: RingConn, _: usize) -> io::Result<Forwarded> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn finish(&mut self, conn: RingConn) {

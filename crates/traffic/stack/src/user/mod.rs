@@ -31,6 +31,7 @@ use tcpcost_tcp::{Config, ConnId, Connection, Endpoint, Pool, Ports};
 use crate::error::{StackError, call};
 use crate::stack::{Completions, Ready, SocketOptions};
 
+mod forward;
 mod options;
 mod payload;
 mod policy;
@@ -40,6 +41,7 @@ mod wire;
 
 use sockets::readiness;
 
+pub use forward::{Forwarded, Stopped};
 pub use options::config_for;
 pub use payload::{UserSink, UserSource};
 pub use policy::UserSettings;

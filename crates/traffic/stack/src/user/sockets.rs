@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_link::Device;
-use tcpcost_tcp::{self as tcp, ConnectError, Connection, ListenError, State};
+use tcpcost_tcp::{ConnectError, Connection, ListenError, State};
 
 use super::payload::{ended, read_result, write_error};
 use super::{Listening, UserConn, UserListener, UserSink, UserSource, UserStack, Wire};
 use crate::error::{StackError, call};
-use crate::stack::{Completions, Content, Forwarded, Moved, Pages, Ready, Stack, Stopped};
+use crate::stack::{Completions, Content, Moved, Pages, Ready, Stack};
 
 impl<D: Device<Wire>> Stack for UserStack<D> {
     type Listener = UserListener;
@@ -227,32 +227,6 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
     #[inline]
     fn received<'a>(&'a self, sink: &'a UserSink, bytes: usize) -> Option<&'a [u8]> {
         sink.received(bytes)
-    }
-
-    fn forward(&mut self, from: UserConn, to: UserConn, most: usize) -> io::Result<Forwarded> {
-        let tcp::Forwarded {
-            bytes,
-            copied,
-            stopped,
-        } = self.endpoint.forward(from.0, to.0, most, self.now);
-        let gone = || io::Error::from_raw_os_error(libc::EBADF);
-        let stopped = match stopped {
-            tcp::Stopped::Most => Stopped::Most,
-            tcp::Stopped::Empty => Stopped::Empty,
-            tcp::Stopped::Full => Stopped::Full,
-            tcp::Stopped::Finished => Stopped::Finished,
-            tcp::Stopped::SourceEnded(reason) => {
-                Stopped::SourceGone(reason.map_or_else(gone, ended))
-            }
-            tcp::Stopped::SinkEnded(error) => {
-                Stopped::SinkGone(error.map_or_else(gone, write_error))
-            }
-        };
-        Ok(Forwarded {
-            bytes,
-            copied,
-            stopped,
-        })
     }
 
     fn finish(&mut self, conn: UserConn) {

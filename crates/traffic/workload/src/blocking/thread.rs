@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tcpcost_knobs::MessageSize;
 use tcpcost_knobs::units::nanos;
 use tcpcost_stack::{BlockingConnector, BlockingListener, BlockingSocket, Stack};
 
@@ -17,7 +18,7 @@ use crate::histogram::SharedHistogram;
 use crate::operation_times::OperationTimes;
 use crate::pattern::Checker;
 use crate::plan::Plan;
-use crate::program::{Code, Instruction, Running, Timed};
+use crate::program::{Code, Executor, Running, Step};
 
 /// State that the threads of a group share; only the histograms change.
 pub(crate) struct OfGroup {
@@ -106,15 +107,17 @@ impl Stream {
 }
 
 pub(super) struct Thread {
-    pub(super) shared: Arc<Shared>,
-    pub(super) group: Arc<OfGroup>,
-    pub(super) counts: Arc<ThreadCounts>,
-    pub(super) strand: Strand,
-    pub(super) way: Way,
+    shared: Arc<Shared>,
+    group: Arc<OfGroup>,
+    counts: Arc<ThreadCounts>,
+    strand: Strand,
+    way: Way,
+    buffer: Vec<u8>,
+    rounds: Rounds,
 }
 
 /// Reason to leave the program.
-enum Leave {
+pub(super) enum Leave {
     /// The thread must stop.
     Stopped,
     /// The peer has ended the connection.
@@ -123,19 +126,34 @@ enum Leave {
 }
 
 impl Thread {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        group: Arc<OfGroup>,
+        counts: Arc<ThreadCounts>,
+        strand: Strand,
+        way: Way,
+    ) -> Thread {
+        Thread {
+            buffer: vec![0; group.read_bytes],
+            rounds: Rounds::new(group.period, strand.streams[0].index),
+            shared,
+            group,
+            counts,
+            strand,
+            way,
+        }
+    }
+
     /// Executes the program until the thread must stop, or fails. Returns the connections open, so
     /// that the peer, which stops by a clock of its own, does not see their end.
     pub(super) fn run(mut self) -> Strand {
-        let mut buffer = vec![0; self.group.read_bytes];
-        let first = self.strand.streams[0].index;
-        let mut clock = Rounds::new(self.group.period, first);
         let takes = matches!(self.way, Way::Accepts(..));
         loop {
-            if takes && let Err(leave) = self.take(&clock) {
+            if takes && let Err(leave) = self.take() {
                 self.fail(leave);
                 return self.strand;
             }
-            match self.program(&mut buffer, &mut clock) {
+            match self.program() {
                 // The next connection is accepted.
                 Ok(()) | Err(Leave::Ended) if takes => {}
                 Ok(()) => {}
@@ -162,14 +180,14 @@ impl Thread {
     }
 
     /// Accepts the next connection, for which the program begins again.
-    fn take(&mut self, clock: &Rounds) -> Result<(), Leave> {
+    fn take(&mut self) -> Result<(), Leave> {
         let Way::Accepts(listener, peers) = &self.way else {
             return Ok(());
         };
-        let begun_ns = clock.now_ns();
+        let begun_ns = self.rounds.now_ns();
         let socket = self.accept(listener, peers)?;
         if let Some(operation) = self.group.code.accepts() {
-            let took_ns = clock.now_ns().saturating_sub(begun_ns);
+            let took_ns = self.rounds.now_ns().saturating_sub(begun_ns);
             self.group.operations.record(operation, took_ns);
         }
         let index = self.strand.streams[0].index;
@@ -206,219 +224,29 @@ impl Thread {
 
     /// Executes until the connection ends. `Ok` if this side closed an accepted connection, or if
     /// the program begins again.
-    fn program(&mut self, buffer: &mut [u8], rounds: &mut Rounds) -> Result<(), Leave> {
+    fn program(&mut self) -> Result<(), Leave> {
         let group = Arc::clone(&self.group);
-        // One clock read serves as the end of an operation and the start of the next one.
         let mut now_ns = None;
         loop {
             if self.is_stopped() {
                 return Err(Leave::Stopped);
             }
-            let running = &mut self.strand.running;
-            let instruction = group.code.at(running.at);
-            running.at += 1;
-            match instruction {
-                Instruction::Send {
-                    size, conn, timed, ..
-                } => {
-                    let bytes = running.size(size);
-                    let begun = rounds.begin(timed, &mut now_ns);
-                    let done = self.send(usize::from(conn), bytes);
-                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
-                        return Ok(());
-                    }
-                }
-                Instruction::Receive {
-                    size, conn, timed, ..
-                } => {
-                    let bytes = running.size(size);
-                    let begun = rounds.begin(timed, &mut now_ns);
-                    let done = self.receive(usize::from(conn), bytes, buffer);
-                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
-                        return Ok(());
-                    }
-                }
-                Instruction::Connect { timed } => {
-                    let begun = rounds.begin(timed, &mut now_ns);
-                    let done = self.connect();
-                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
-                        return Ok(());
-                    }
-                }
-                Instruction::Close { timed } | Instruction::AwaitEnd { timed } => {
-                    let begun = rounds.begin(timed, &mut now_ns);
-                    let done = match instruction {
-                        Instruction::AwaitEnd { .. } => self.await_end(buffer),
-                        _ => Ok(()),
-                    };
-                    self.strand.streams[0].socket = None;
-                    if !self.end(timed, begun, done, rounds, &mut now_ns)? {
-                        return Ok(());
-                    }
-                    if let Way::Accepts(..) = self.way {
-                        return Ok(());
-                    }
-                }
-                Instruction::Think(time_ns) => {
-                    now_ns = None;
-                    let begun = Instant::now();
-                    let time = Duration::from_nanos(time_ns);
-                    while begun.elapsed() < time && !self.is_stopped() {
-                        std::hint::spin_loop();
-                    }
-                    self.strand.running.idle_ns += nanos(begun.elapsed());
-                }
-                Instruction::Sleep(time_ns) => {
-                    now_ns = None;
-                    let until = Instant::now() + Duration::from_nanos(time_ns);
-                    self.sleep_until(until)?;
-                }
-                Instruction::Pace { slot, period_ns } => {
-                    now_ns = None;
-                    let slot = usize::from(slot);
-                    let due_ns = match running.due_ns[slot] {
-                        0 => rounds.now_ns(),
-                        due_ns => due_ns,
-                    };
-                    running.due_ns[slot] = due_ns.saturating_add(period_ns);
-                    self.sleep_until(rounds.zero + Duration::from_nanos(due_ns))?;
-                }
-                Instruction::Round => {
-                    if let Some(due) = rounds.next() {
-                        now_ns = None;
-                        self.sleep_until(due)?;
-                        self.strand.running.started_ns =
-                            nanos(due.saturating_duration_since(rounds.zero));
-                    } else {
-                        running.started_ns = *now_ns.get_or_insert_with(|| rounds.now_ns());
-                    }
-                    self.strand.running.idle_ns = 0;
-                }
-                Instruction::Done => {
-                    if let Some(responses) = &group.responses {
-                        let at_ns = *now_ns.get_or_insert_with(|| rounds.now_ns());
-                        let took_ns = at_ns.saturating_sub(running.started_ns);
-                        responses.record(took_ns.saturating_sub(running.idle_ns));
-                    }
-                    self.counts.transactions.add(1);
-                }
-                Instruction::Begin { slot, passes } => {
-                    running.passes[usize::from(slot)] = passes;
-                    running.due_ns[usize::from(slot)] = 0;
-                }
-                Instruction::BeginFor(time_ns) => {
-                    running.until_ns = rounds.now_ns().saturating_add(time_ns);
-                }
-                Instruction::Again { slot, to } => {
-                    let left = &mut running.passes[usize::from(slot)];
-                    *left -= 1;
-                    if *left > 0 {
-                        running.at = to;
-                    }
-                }
-                Instruction::AgainFor { to } => {
-                    if rounds.now_ns() < running.until_ns {
-                        running.at = to;
-                    }
-                }
-                Instruction::Jump { to } => running.at = to,
+            let at = self.strand.running.at;
+            match self.step(group.code.at(at), &mut now_ns)? {
+                Step::Next => self.strand.running.go_to(at + 1),
+                Step::To(at) => self.strand.running.go_to(at),
+                Step::Waits | Step::Yields => {}
+                Step::Ended | Step::BeginsAgain => return Ok(()),
             }
         }
-    }
-
-    /// Handles the end of an operation. False if it failed and is allowed to: then the program
-    /// begins again.
-    fn end(
-        &mut self,
-        timed: Timed,
-        begun_ns: u64,
-        done: Result<(), Leave>,
-        rounds: &Rounds,
-        now_ns: &mut Option<u64>,
-    ) -> Result<bool, Leave> {
-        match done {
-            Ok(()) => {
-                if let Some(operation) = timed {
-                    let at_ns = rounds.now_ns();
-                    let took_ns = at_ns.saturating_sub(begun_ns);
-                    self.group.operations.record(operation, took_ns);
-                    *now_ns = Some(at_ns);
-                }
-                Ok(true)
-            }
-            Err(
-                Leave::Ended
-                | Leave::Failed(
-                    WorkloadError::Connection { .. }
-                    | WorkloadError::Connect { .. }
-                    | WorkloadError::PeerClosed { .. },
-                ),
-            ) if self.group.plan.can_fail => {
-                self.group.operations.fail(timed);
-                if let Some(socket) = self.strand.streams[0].socket.take() {
-                    socket.abort();
-                }
-                self.strand.running = Running::default();
-                Ok(false)
-            }
-            Err(leave) => Err(leave),
-        }
-    }
-
-    fn connect(&mut self) -> Result<(), Leave> {
-        let Way::Connects(connector, target) = &self.way else {
-            return Ok(());
-        };
-        let connection = self.strand.streams[0].index;
-        let socket = connector
-            .connect(*target)
-            .map_err(|error| Leave::Failed(WorkloadError::Connect { connection, error }))?;
-        self.strand.streams[0] = Stream::new(connection, Some(socket));
-        self.counts.connections_opened.add(1);
-        Ok(())
-    }
-
-    fn send(&mut self, conn: usize, bytes: u32) -> Result<(), Leave> {
-        let group = Arc::clone(&self.group);
-        let plan = &group.plan;
-        let (mut left, mut send_at) = (bytes, self.strand.streams[conn].send_at);
-        while left > 0 {
-            let (at, len) = plan.place(send_at, left);
-            self.counts.send_calls.add(1);
-            let source = &group.source[at as usize..at as usize + len];
-            match self.strand.streams[conn].socket()?.send(source) {
-                Ok(sent) => {
-                    left -= sent as u32;
-                    if plan.advances {
-                        send_at = plan.wrap(send_at) + sent as u64;
-                    }
-                    self.counts.bytes_sent.add(sent as u64);
-                }
-                Err(error) => self.waited(conn, error, "send")?,
-            }
-        }
-        self.strand.streams[conn].send_at = send_at;
-        Ok(())
-    }
-
-    fn receive(&mut self, conn: usize, bytes: u32, buffer: &mut [u8]) -> Result<(), Leave> {
-        let mut left = bytes;
-        self.strand.streams[conn].take(&mut left, 0);
-        while left > 0 {
-            let received = self.receive_once(conn, buffer)?;
-            if received == 0 {
-                return Err(Leave::Ended);
-            }
-            self.strand.streams[conn].take(&mut left, received as u64);
-        }
-        Ok(())
     }
 
     /// Bytes received by one call; 0 at the end of the stream.
-    fn receive_once(&mut self, conn: usize, buffer: &mut [u8]) -> Result<usize, Leave> {
+    fn receive_once(&mut self, conn: usize) -> Result<usize, Leave> {
         loop {
             self.counts.receive_calls.add(1);
-            let received = match self.strand.streams[conn].socket()?.receive(buffer) {
+            let socket = self.strand.streams[conn].socket()?;
+            let received = match socket.receive(&mut self.buffer) {
                 Ok(received) => received,
                 Err(error) => {
                     self.waited(conn, error, "receive")?;
@@ -429,7 +257,7 @@ impl Thread {
             if let Some(checker) = &self.group.checker {
                 let phase = u64::from(self.group.plan.receive_phase(stream.index));
                 checker
-                    .compare(phase + stream.received, &buffer[..received])
+                    .compare(phase + stream.received, &self.buffer[..received])
                     .map_err(|mismatch: Mismatch| {
                         Leave::Failed(WorkloadError::Mismatch {
                             connection: stream.index,
@@ -443,15 +271,6 @@ impl Thread {
             stream.received += received as u64;
             self.counts.bytes_received.add(received as u64);
             return Ok(received);
-        }
-    }
-
-    fn await_end(&mut self, buffer: &mut [u8]) -> Result<(), Leave> {
-        match self.receive_once(0, buffer)? {
-            0 => Ok(()),
-            _ => Err(Leave::Failed(WorkloadError::Unasked {
-                connection: self.strand.streams[0].index,
-            })),
         }
     }
 
@@ -493,6 +312,145 @@ impl Thread {
     }
 }
 
+impl Executor for Thread {
+    type Error = Leave;
+
+    #[inline]
+    fn running(&mut self) -> &mut Running {
+        &mut self.strand.running
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.rounds.now_ns()
+    }
+
+    #[inline]
+    fn operations(&self) -> &OperationTimes {
+        &self.group.operations
+    }
+
+    /// An operation that is allowed to fail begins the program again.
+    fn failed(&mut self, leave: Leave) -> Result<Step, Leave> {
+        let may_fail = matches!(
+            leave,
+            Leave::Ended
+                | Leave::Failed(
+                    WorkloadError::Connection { .. }
+                        | WorkloadError::Connect { .. }
+                        | WorkloadError::PeerClosed { .. },
+                )
+        );
+        if !(may_fail && self.group.plan.can_fail) {
+            return Err(leave);
+        }
+        if let Some(socket) = self.strand.streams[0].socket.take() {
+            socket.abort();
+        }
+        self.strand.running = Running::default();
+        Ok(Step::BeginsAgain)
+    }
+
+    fn send(&mut self, size: MessageSize, _: u8, conn: u8) -> Result<Step, Leave> {
+        let conn = usize::from(conn);
+        let bytes = self.strand.running.size(size);
+        let group = Arc::clone(&self.group);
+        let plan = &group.plan;
+        let (mut left, mut send_at) = (bytes, self.strand.streams[conn].send_at);
+        while left > 0 {
+            let (at, len) = plan.place(send_at, left);
+            self.counts.send_calls.add(1);
+            let source = &group.source[at as usize..at as usize + len];
+            match self.strand.streams[conn].socket()?.send(source) {
+                Ok(sent) => {
+                    left -= sent as u32;
+                    if plan.advances {
+                        send_at = plan.wrap(send_at) + sent as u64;
+                    }
+                    self.counts.bytes_sent.add(sent as u64);
+                }
+                Err(error) => self.waited(conn, error, "send")?,
+            }
+        }
+        self.strand.streams[conn].send_at = send_at;
+        Ok(Step::Next)
+    }
+
+    fn receive(&mut self, size: MessageSize, _: u8, conn: u8) -> Result<Step, Leave> {
+        let conn = usize::from(conn);
+        let mut left = self.strand.running.size(size);
+        self.strand.streams[conn].take(&mut left, 0);
+        while left > 0 {
+            let received = self.receive_once(conn)?;
+            if received == 0 {
+                return Err(Leave::Ended);
+            }
+            self.strand.streams[conn].take(&mut left, received as u64);
+        }
+        Ok(Step::Next)
+    }
+
+    fn connect(&mut self) -> Result<Step, Leave> {
+        let Way::Connects(connector, target) = &self.way else {
+            return Ok(Step::Next);
+        };
+        let connection = self.strand.streams[0].index;
+        let socket = connector
+            .connect(*target)
+            .map_err(|error| Leave::Failed(WorkloadError::Connect { connection, error }))?;
+        self.strand.streams[0] = Stream::new(connection, Some(socket));
+        self.counts.connections_opened.add(1);
+        Ok(Step::Next)
+    }
+
+    /// Closes. A thread that accepts is then done with this connection.
+    fn close(&mut self) -> Result<Step, Leave> {
+        self.strand.streams[0].socket = None;
+        Ok(match self.way {
+            Way::Accepts(..) => Step::Ended,
+            Way::Stands | Way::Connects(..) => Step::Next,
+        })
+    }
+
+    fn await_end(&mut self) -> Result<Step, Leave> {
+        match self.receive_once(0)? {
+            0 => self.close(),
+            _ => Err(Leave::Failed(WorkloadError::Unasked {
+                connection: self.strand.streams[0].index,
+            })),
+        }
+    }
+
+    fn think(&mut self, time_ns: u64) -> Result<Step, Leave> {
+        let (is_done, _) = self.strand.running.think(time_ns);
+        Ok(if is_done { Step::Next } else { Step::Yields })
+    }
+
+    fn wait_until(&mut self, until_ns: u64, _: u64) -> Result<Step, Leave> {
+        self.sleep_until(self.rounds.zero + Duration::from_nanos(until_ns))?;
+        Ok(Step::Next)
+    }
+
+    fn has_schedule(&self) -> bool {
+        self.rounds.period.is_some()
+    }
+
+    fn wait_for_round(&mut self) -> Result<Step, Leave> {
+        let due = self.rounds.next();
+        self.sleep_until(due)?;
+        let due_ns = nanos(due.saturating_duration_since(self.rounds.zero));
+        self.strand.running.start_round(due_ns);
+        Ok(Step::Next)
+    }
+
+    fn end_round(&mut self, took_ns: u64) {
+        if let Some(responses) = &self.group.responses {
+            responses.record(took_ns);
+        }
+        self.counts.transactions.add(1);
+    }
+}
+
 /// Times at which rounds begin.
 struct Rounds {
     zero: Instant,
@@ -515,20 +473,11 @@ impl Rounds {
         nanos(self.zero.elapsed())
     }
 
-    /// Time at which an operation begins; 0 if the operation is not timed.
-    fn begin(&self, timed: Timed, now_ns: &mut Option<u64>) -> u64 {
-        let at_ns = now_ns.take();
-        match timed {
-            Some(_) => at_ns.unwrap_or_else(|| self.now_ns()),
-            None => 0,
-        }
-    }
-
-    /// Due time of the next round; `None` if it begins at once.
-    fn next(&mut self) -> Option<Instant> {
+    /// Due time of the next round.
+    fn next(&mut self) -> Instant {
         let due = self.due;
-        self.due += self.period?;
-        Some(due)
+        self.due += self.period.unwrap_or_default();
+        due
     }
 }
 

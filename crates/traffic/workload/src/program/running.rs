@@ -52,6 +52,19 @@ impl Running {
         }
     }
 
+    #[inline]
+    pub(crate) fn go_to(&mut self, at: u32) {
+        self.at = at;
+        self.begun = false;
+    }
+
+    /// Starts a round, at this time.
+    pub(crate) fn start_round(&mut self, at_ns: u64) {
+        self.started_ns = at_ns;
+        self.idle_ns = 0;
+        self.begun = true;
+    }
+
     /// Index of one of the flow's connections; call this on the first one's state.
     #[inline]
     pub(crate) fn place(&self, conn: u8) -> usize {

@@ -1,0 +1,586 @@
+//! A run's directory: the study, its overrides, the records with one line each, and the report.
+//!
+//! If several runs share a study's repetitions, each has a directory of its own in the folder `shares` of the study's directory.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use tcpcost_console::exit::usage;
+use tcpcost_console::output;
+use tcpcost_report::Distances;
+use tcpcost_study::{
+    HostName, Reach, Record, RecordError, Share, Sides, Study, UnknownKnob, repetitions, units,
+};
+
+use super::exact_instructions::ExactInstructions;
+use super::studies::STUDY_BYTES_MAX;
+use tcpcost_counts::printable_json;
+use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
+use tcpcost_host::lock::holders;
+
+/// Changes that the command line makes to a study.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overrides {
+    /// Name of the study.
+    pub study: String,
+    /// `--set`, in order: knob, value.
+    #[serde(default)]
+    pub set: Vec<(String, String)>,
+    /// `--repetitions`.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
+    /// `--share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
+    /// `--slurm`: the hosts of a study that names none are nodes of a job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slurm: bool,
+    /// Nodes of the job as hosts, if the study asks for all nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<HostName>,
+    /// `--duration`.
+    #[serde(default)]
+    pub duration: Option<String>,
+    /// `--seed`.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// `--meter-cost`.
+    #[serde(default)]
+    pub meter_cost: bool,
+    /// `--capture`.
+    #[serde(default)]
+    pub capture: Option<u32>,
+    /// `--quick`.
+    #[serde(default)]
+    pub quick: bool,
+    /// The two sides of `tcpcost compare`.
+    #[serde(default)]
+    pub compare: Option<Sides>,
+    /// `--min-effect`, as a fraction of the first side's value.
+    #[serde(default)]
+    pub min_effect: Option<f64>,
+    /// `--time`.
+    #[serde(default)]
+    pub time_max: Option<String>,
+    /// `--guest`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_instructions: Option<ExactInstructions>,
+}
+
+impl Overrides {
+    /// Parses a study and makes these changes.
+    pub fn apply(&self, text: &str, file: &str) -> anyhow::Result<Study> {
+        let mut study = Study::parse(&self.study, text, file).map_err(|e| usage(e.to_string()))?;
+        let wrong = |error: UnknownKnob| usage(error.to_string());
+        if self.slurm && !study.cells.iter().any(|cell| cell.knobs.names_hosts()) {
+            study.reach_hosts(&Reach::Slurm(None)).map_err(wrong)?;
+        }
+        if !self.nodes.is_empty() {
+            study.expand_nodes(&self.nodes).map_err(wrong)?;
+        }
+        study
+            .set(&self.set)
+            .map_err(|error| usage(format!("--set {error}")))?;
+        // First, so that more specific options take precedence.
+        if self.quick {
+            study.make_quick();
+        }
+        if let Some(sides) = &self.compare {
+            study.compare(sides).map_err(usage)?;
+        }
+        if let Some(min_effect) = self.min_effect {
+            study.measure.min_effect = min_effect;
+        }
+        if let Some(text) = &self.time_max {
+            let time = units::duration(text)
+                .map_err(|error| usage(format!("--time {text}: expected {error}")))?;
+            study.measure.time_max = Some(time);
+        }
+        if let Some(repetitions) = self.repetitions {
+            if repetitions == 0 {
+                return Err(usage("--repetitions: expected a whole number from 1"));
+            }
+            let converging = study.measure.target.is_some() || study.stops_early();
+            study.measure.repetitions = repetitions;
+            study.measure.repetitions_max = if converging {
+                study.measure.repetitions_max.max(repetitions)
+            } else {
+                repetitions
+            };
+        }
+        if self.repetitions.is_none() && study.cells.iter().any(|cell| cell.knobs.go_round()) {
+            let hosts = study.only_hosts().map_err(usage)?;
+            let least =
+                u32::try_from(repetitions(hosts.len())).expect("hosts are some thousand at most");
+            let measure = &mut study.measure;
+            measure.repetitions = measure.repetitions.max(least);
+            measure.repetitions_max = measure.repetitions_max.max(measure.repetitions);
+        }
+        if let Some(share) = self.share {
+            let measure = &mut study.measure;
+            if share.count(measure.repetitions) == 0 {
+                return Err(usage(format!(
+                    "--share {share}: it has none of the {} repetitions: raise --repetitions",
+                    measure.repetitions
+                )));
+            }
+            measure.share = share;
+            // The records of one share do not show if all contrasts are decided.
+            measure.repetitions_max = measure.repetitions;
+        }
+        if let Some(text) = &self.duration {
+            let wrong =
+                |e: &dyn std::fmt::Display| usage(format!("--duration {text}: expected {e}"));
+            study.measure.duration = units::duration(text).map_err(|e| wrong(&e))?;
+            if study.measure.duration.is_zero() {
+                return Err(wrong(&"more than 0"));
+            }
+        }
+        if let Some(seed) = self.seed {
+            study.measure.seed = seed;
+        }
+        if self.meter_cost {
+            study.ask_meter_cost();
+        }
+        if let Some(trials) = self.capture {
+            study.measure.capture.trials = trials;
+            study.ask_captures();
+        }
+        if self.exact_instructions.is_some() {
+            ExactInstructions::apply(&mut study);
+        }
+        Ok(study)
+    }
+}
+
+/// A run's directory, open for more records.
+pub struct Directory {
+    folder: Arc<Folder>,
+    records: File,
+    /// Lock on the directory while it is open, so that no other run writes here.
+    _lock: File,
+    /// Folder and files that this run created.
+    pub created: CreatedFiles,
+}
+
+/// Folder and files that a run created.
+#[derive(Default)]
+pub struct CreatedFiles {
+    folder: Option<Arc<Folder>>,
+    is_folder_new: bool,
+    files: Vec<&'static str>,
+}
+
+impl CreatedFiles {
+    /// Creates a file with this text. Keeps an existing file with the same text.
+    fn add(&mut self, folder: &Folder, name: &'static str, text: &str) -> anyhow::Result<()> {
+        let path = folder.path().join(name);
+        let tried = || format!("create {}", path.display());
+        match folder.create(name, file_mode()) {
+            Ok(mut file) => {
+                self.files.push(name);
+                file.write_all(text.as_bytes()).with_context(tried)
+            }
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(error).with_context(tried)
+            }
+            Err(_)
+                if folder
+                    .read(name, TEXT_BYTES_MAX)
+                    .is_ok_and(|there| there == text.as_bytes()) =>
+            {
+                Ok(())
+            }
+            Err(_) => Err(usage(format!(
+                "{} exists already and differs from what this run would write: choose another --out",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Removes the files and the folder of a run that did not begin.
+    pub fn remove(&self) {
+        let Some(folder) = &self.folder else {
+            return;
+        };
+        for name in &self.files {
+            let _ = folder.remove(name);
+        }
+        if self.is_folder_new {
+            let _ = remove_folder(folder.path());
+        }
+    }
+}
+
+/// File with the study as it was read.
+pub const STUDY: &str = "study.toml";
+/// File with the overrides.
+pub const OVERRIDES: &str = "run.json";
+/// File with the records, a line each.
+pub const RECORDS: &str = "records.jsonl";
+/// Folder of the shares' directories.
+const SHARES: &str = "shares";
+/// Folder of the captures.
+pub const CAPTURES: &str = "captures";
+
+/// Size limit of a study and of `run.json`.
+const TEXT_BYTES_MAX: u64 = STUDY_BYTES_MAX;
+/// Size limit of a records file. A record of two hosts has some 10 KiB, a record of a hundred hosts some 500 KiB.
+const RECORDS_BYTES_MAX: u64 = 1 << 30;
+/// Size limit of a record.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Limit on the ignored lines of a records file that have a message each.
+const ODDITIES_MAX: usize = 10;
+
+impl Directory {
+    /// Makes a run's directory. Refuses a directory that already holds records or another study.
+    pub fn create(
+        path: &Path,
+        study_text: &str,
+        overrides: &Overrides,
+    ) -> anyhow::Result<Directory> {
+        let folder = Folder::make(path, folder_mode());
+        let (folder, is_new) = folder.with_context(|| format!("create {}", path.display()))?;
+        Directory::begin(folder, is_new, study_text, overrides)
+    }
+
+    /// Begins a run in a folder.
+    fn begin(
+        folder: Folder,
+        is_new: bool,
+        study_text: &str,
+        overrides: &Overrides,
+    ) -> anyhow::Result<Directory> {
+        let path = folder.path().display().to_string();
+        let tried = || format!("create {path}");
+        let lock = lock(&folder)?;
+        if folder.has(RECORDS) {
+            return Err(usage(format!(
+                "{path} already holds records: choose another --out, or continue with --resume {path}"
+            )));
+        }
+        let mut created = CreatedFiles {
+            is_folder_new: is_new,
+            ..CreatedFiles::default()
+        };
+        created.add(&folder, STUDY, study_text)?;
+        let changes = serde_json::to_string_pretty(overrides)? + "\n";
+        created.add(&folder, OVERRIDES, &changes)?;
+        let records = folder.create(RECORDS, file_mode()).with_context(tried)?;
+        created.files.push(RECORDS);
+        // Directory entries must survive a crash, too: without them the first record is lost.
+        lock.sync_all().with_context(tried)?;
+        let folder = Arc::new(folder);
+        created.folder = Some(Arc::clone(&folder));
+        Ok(Directory {
+            folder,
+            records,
+            _lock: lock,
+            created,
+        })
+    }
+
+    /// Opens the directory of an earlier run to continue it. Removes a last line without an end, which a crash left: its trial is repeated.
+    pub fn open(path: &Path) -> anyhow::Result<(Directory, StoredRun)> {
+        let folder = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
+        Directory::resume(folder)
+    }
+
+    /// Continues the run in a folder.
+    fn resume(folder: Folder) -> anyhow::Result<(Directory, StoredRun)> {
+        // Locked first, so that no other run adds records after they are read.
+        let lock = lock(&folder)?;
+        let run = StoredRun::read(&folder)?;
+        run.print_oddities();
+        let tried = || format!("open {}", folder.path().join(RECORDS).display());
+        let records = folder.append(RECORDS).with_context(tried)?;
+        records.set_len(run.sound_bytes).with_context(tried)?;
+        Ok((
+            Directory {
+                folder: Arc::new(folder),
+                records,
+                _lock: lock,
+                created: CreatedFiles::default(),
+            },
+            run,
+        ))
+    }
+
+    /// Opens the directory of a share, to begin or continue its run: a folder within the study's directory.
+    pub fn open_share(path: &Path, share: Share) -> anyhow::Result<(Directory, StoredRun)> {
+        let whole = Folder::own(path).map_err(|error| not_of_a_run(path, &error))?;
+        let text = read_text(&whole, STUDY)?;
+        let overrides = Overrides {
+            share: Some(share),
+            ..read_overrides(&whole)?
+        };
+        let study = overrides.apply(&text, &path.join(STUDY).to_string_lossy())?;
+        let number = share.number().to_string();
+        let tried = || {
+            let own = path.join(SHARES).join(&number);
+            format!("create {}", own.display())
+        };
+        let begin = || whole.make_folder(SHARES)?.0.make_folder(&number);
+        let (own, is_new) = begin().with_context(tried)?;
+        if own.has(RECORDS) {
+            let begun = read_overrides(&own)?.share;
+            if begun != Some(share) {
+                let begun =
+                    begun.map_or("a whole run".to_string(), |share| format!("share {share}"));
+                let own = own.path().display();
+                return Err(usage(format!(
+                    "--share {share}: {own} was started as {begun}"
+                )));
+            }
+            return Directory::resume(own);
+        }
+        let store = Directory::begin(own, is_new, &text, &overrides)?;
+        Ok((store, StoredRun::new(study, text, overrides)))
+    }
+
+    /// Appends a record and waits until it is on the disk.
+    pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
+        let mut line = record.to_line();
+        line.push('\n');
+        let whole = self.records.metadata().map(|metadata| metadata.len());
+        whole
+            .and_then(|whole| {
+                self.records
+                    .write_all(line.as_bytes())
+                    .and_then(|()| self.records.sync_data())
+                    // Removes a partial line. If that fails, the next run removes it.
+                    .inspect_err(|_| drop(self.records.set_len(whole)))
+            })
+            .with_context(|| format!("append to {}", self.path().join(RECORDS).display()))
+    }
+
+    /// Stores the nodes of a job as the hosts of a study that asks for all nodes. Returns the study with these hosts.
+    pub fn set_nodes(&self, nodes: Vec<HostName>) -> anyhow::Result<Study> {
+        let overrides = Overrides {
+            nodes,
+            ..read_overrides(&self.folder)?
+        };
+        let file = self.path().join(STUDY);
+        let text = read_text(&self.folder, STUDY)?;
+        let study = overrides.apply(&text, &file.to_string_lossy())?;
+        let text = serde_json::to_string_pretty(&overrides)? + "\n";
+        self.replace(OVERRIDES, &text)?;
+        Ok(study)
+    }
+
+    /// Replaces a file atomically.
+    pub fn replace(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let tried = || format!("write {}", self.path().join(name).display());
+        self.folder
+            .replace(name, text.as_bytes())
+            .with_context(tried)
+    }
+
+    /// Opens the folder of the captures, and makes it if it is missing.
+    pub fn captures(&self) -> anyhow::Result<Folder> {
+        let tried = || format!("create {}", self.path().join(CAPTURES).display());
+        let (folder, _) = self.folder.make_folder(CAPTURES).with_context(tried)?;
+        Ok(folder)
+    }
+
+    /// Path of the directory.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Locks a run's directory as long as the returned file is open, because two writers would run each trial twice.
+fn lock(folder: &Folder) -> anyhow::Result<File> {
+    let path = folder.path().display();
+    let handle = folder.handle().with_context(|| format!("open {path}"))?;
+    match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(handle),
+        Err(Errno::WOULDBLOCK) => Err(usage(format!(
+            "{path} is being written by {}: wait for its end, or choose another directory",
+            holders(&handle)
+        ))),
+        Err(error) => Err(error).with_context(|| format!("lock {path}")),
+    }
+}
+
+fn not_of_a_run(path: &Path, error: &io::Error) -> anyhow::Error {
+    usage(format!(
+        "read {}: {error} (expected the directory of a run)",
+        path.display()
+    ))
+}
+
+fn read_text(folder: &Folder, name: &str) -> anyhow::Result<String> {
+    let read = folder.read(name, TEXT_BYTES_MAX);
+    let text = read.and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8"))
+    });
+    text.map_err(|error| not_of_a_run(&folder.path().join(name), &error))
+}
+
+fn read_overrides(folder: &Folder) -> anyhow::Result<Overrides> {
+    let file = folder.path().join(OVERRIDES);
+    let text = read_text(folder, OVERRIDES)?;
+    serde_json::from_str(&printable_json(&text)).with_context(|| format!("read {}", file.display()))
+}
+
+/// Directories of the shares that hold records, in the order of their numbers.
+fn shares(folder: &Folder) -> io::Result<Vec<Folder>> {
+    let shares = match folder.folder(SHARES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let names = shares.names()?;
+    let numbers = names.iter().filter_map(|name| name.to_str()?.parse().ok());
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    let mut folders = Vec::new();
+    for number in numbers {
+        folders.push(shares.folder(&number.to_string())?);
+    }
+    folders.retain(|folder| folder.has(RECORDS));
+    Ok(folders)
+}
+
+/// A run as it is on disk.
+pub struct StoredRun {
+    /// Study with its overrides.
+    pub study: Study,
+    /// Text of the study's file.
+    pub text: String,
+    /// Changes that the command line made.
+    pub overrides: Overrides,
+    /// Records of the run and of its shares, in order, each trial once.
+    pub records: Vec<Record>,
+    /// Messages about records that were ignored, a line each.
+    pub oddities: Vec<String>,
+    /// Bytes of the records file up to the end of the last whole line.
+    sound_bytes: u64,
+}
+
+impl StoredRun {
+    /// Makes a run without records.
+    pub fn new(study: Study, text: String, overrides: Overrides) -> StoredRun {
+        StoredRun {
+            study,
+            text,
+            overrides,
+            records: Vec::new(),
+            oddities: Vec::new(),
+            sound_bytes: 0,
+        }
+    }
+
+    /// Reads a run's directory.
+    pub fn load(path: &Path) -> anyhow::Result<StoredRun> {
+        StoredRun::read(&StoredRun::folder(path)?)
+    }
+
+    /// Opens a run's directory to read it.
+    pub fn folder(path: &Path) -> anyhow::Result<Folder> {
+        Folder::open(path).map_err(|error| not_of_a_run(path, &error))
+    }
+
+    /// Reads the run in a folder.
+    pub fn read(folder: &Folder) -> anyhow::Result<StoredRun> {
+        let text = read_text(folder, STUDY)?;
+        let overrides = read_overrides(folder)?;
+        let study_file = folder.path().join(STUDY);
+        let study = overrides.apply(&text, &study_file.to_string_lossy())?;
+        let mut run = StoredRun::new(study, text, overrides);
+        let mut known = HashSet::new();
+        run.sound_bytes = run.add(folder, &mut known)?;
+        let shares = shares(folder).map_err(|error| not_of_a_run(folder.path(), &error))?;
+        for share in &shares {
+            run.add(share, &mut known)?;
+        }
+        // Again, because later trials may show that an earlier one had distant CPUs.
+        Distances::default().mark(&mut run.records);
+        Ok(run)
+    }
+
+    /// Adds the records of a folder, without trials that are known already. Returns the bytes up to the end of the last whole line.
+    fn add(
+        &mut self,
+        folder: &Folder,
+        known: &mut HashSet<(String, u32, u32)>,
+    ) -> anyhow::Result<u64> {
+        let path = folder.path().join(RECORDS);
+        let file = path.display();
+        let failed = |error: &io::Error| not_of_a_run(&path, error);
+        let opened = folder.open_file(RECORDS).map_err(|error| failed(&error))?;
+        let bytes = opened.metadata().map_err(|error| failed(&error))?.len();
+        let too_long =
+            |what: String, bytes: u64| usage(format!("{what}: longer than {} MiB", bytes >> 20));
+        if bytes > RECORDS_BYTES_MAX {
+            return Err(too_long(format!("read {file}"), RECORDS_BYTES_MAX));
+        }
+        let mut lines = BufReader::new(opened);
+        let mut line = Vec::new();
+        let (mut taken, mut duplicates, mut lost) = (0, 0, 0);
+        let mut sound_bytes = 0;
+        for number in 1.. {
+            line.clear();
+            let mut one = (&mut lines).take(RECORD_BYTES_MAX + 1);
+            let length = one.read_until(b'\n', &mut line);
+            let length = length.map_err(|error| failed(&error))? as u64;
+            if length > RECORD_BYTES_MAX {
+                return Err(too_long(format!("{file}:{number}"), RECORD_BYTES_MAX));
+            }
+            let is_whole = line.ends_with(b"\n");
+            // A line that a crash cut may not be UTF-8.
+            match Record::from_line(String::from_utf8_lossy(&line).trim_end()) {
+                _ if length == 0 => break,
+                Ok(record) if is_whole => {
+                    let trial = (record.cell.clone(), record.repetition, record.attempt);
+                    if known.insert(trial) {
+                        self.records.push(record);
+                        taken += 1;
+                    } else {
+                        duplicates += 1;
+                    }
+                }
+                // A line without an end, from a crash. It is always the last one, because each line is synced before the next.
+                Ok(_) | Err(RecordError::Syntax(_)) if !is_whole => break,
+                Err(error @ RecordError::Syntax(_)) => {
+                    lost += 1;
+                    if lost <= ODDITIES_MAX {
+                        self.oddities.push(format!(
+                            "{file}:{number}: {error}: ignored, so its trial is lost; --resume repeats it"
+                        ));
+                    }
+                }
+                Err(error) => bail!("{file}:{number}: {error}"),
+                Ok(_) => unreachable!("a whole line that parses was taken above"),
+            }
+            sound_bytes += length;
+        }
+        if lost > ODDITIES_MAX {
+            let more = lost - ODDITIES_MAX;
+            self.oddities
+                .push(format!("{file}: {more} more lines are ignored"));
+        }
+        if duplicates > 0 {
+            self.oddities.push(format!(
+                "{file}: {duplicates} of its {} records are duplicates, which are ignored",
+                duplicates + taken
+            ));
+        }
+        Ok(sound_bytes)
+    }
+
+    /// Prints the messages about ignored records.
+    pub fn print_oddities(&self) {
+        for oddity in &self.oddities {
+            output::say!("tcpcost: {oddity}");
+        }
+    }
+}

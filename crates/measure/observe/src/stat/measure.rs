@@ -1,0 +1,573 @@
+//! One run of a command between two snapshots of all meters.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use regex::Regex;
+use tcpcost_console::exit::usage;
+use tcpcost_console::output::say;
+use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source};
+use tcpcost_host::cpus;
+use tcpcost_host::namespace::{self, NetworkOf};
+use tcpcost_meter::bpf::{self, Follower};
+use tcpcost_meter::descendants::Descendants;
+use tcpcost_meter::rusage::Children;
+use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope};
+use tcpcost_signals::Interrupt;
+
+use super::StatArgs;
+use crate::watch::Sample;
+
+/// Result of one run.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// Exit code of the command, as a shell has it in `$?`.
+    pub code: u8,
+    /// True if the program could be started.
+    pub was_started: bool,
+    /// Time from just before the start of the command to its end.
+    pub duration_ns: u64,
+    /// Growth of the counts by meter; readings of single CPUs are omitted.
+    pub counts: BTreeMap<MeterName, Counts>,
+    /// Number that `--per` found in the command's output.
+    pub units: Option<f64>,
+}
+
+impl Run {
+    fn interval(&self) -> Interval<'_> {
+        Interval {
+            counts: &self.counts,
+            duration_ns: self.duration_ns,
+        }
+    }
+}
+
+impl Source for Run {
+    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        self.interval().count(by, of)
+    }
+
+    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
+        self.interval().per_s(by, of)
+    }
+
+    fn time_ns(&self, by: MeterName) -> Option<f64> {
+        self.interval().time_ns(by)
+    }
+
+    fn work(&self, of: Quantity) -> Option<f64> {
+        match of {
+            Quantity::Transactions => self.units,
+            _ => None,
+        }
+    }
+}
+
+/// Pattern of a number in a command's output (`--per`).
+pub struct Per(Regex);
+
+impl Per {
+    /// Parses a regular expression whose first group, or else whole match, is a number.
+    ///
+    /// # Errors
+    /// `text` is not a regular expression.
+    pub fn parse(text: &str) -> anyhow::Result<Per> {
+        let why = |error: regex::Error| {
+            let text = error.to_string();
+            let line = text.lines().last().unwrap_or_default();
+            usage(format!("--per: {}", line.trim_start_matches("error: ")))
+        };
+        let regex = Regex::new(text).map_err(why)?;
+        Ok(Per(regex))
+    }
+
+    /// Finds the last number in an output, because programs print sums at the end. `1,234.5` and `12.3k` are numbers.
+    fn find(&self, output: &str) -> Option<f64> {
+        let found = self.0.captures_iter(output).last()?;
+        number(found.get(1).or_else(|| found.get(0))?.as_str())
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim().replace([',', '_'], "");
+    let (digits, factor) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1e3),
+        (at, 'M') => (&text[..at], 1e6),
+        (at, 'G') => (&text[..at], 1e9),
+        _ => (&text[..], 1.0),
+    };
+    let value: f64 = digits.trim().parse().ok()?;
+    Some(value * factor).filter(|value| value.is_finite())
+}
+
+/// Meters of the runs. They are opened and read on the thread that runs the commands.
+pub struct Bench<'a> {
+    meters: Vec<Box<dyn Meter + Send>>,
+    /// Marks the command's tasks for the meter `exact`; `None` without that meter.
+    follower: Option<Follower>,
+    refused: Vec<String>,
+    /// True if some meters need capabilities that this process does not have.
+    lacks_privileges: bool,
+    /// True if softirqs and hard interrupts are counted by owner.
+    has_owners: bool,
+    per: Option<&'a Per>,
+    cpus: usize,
+    /// True if processes are measured that ran before `stat`.
+    is_attached: bool,
+    /// Network namespace of the attached processes; `None` if it is that of `stat`.
+    network: Option<NetworkOf>,
+    /// True if standard output has the results, so that the commands' own output goes to standard error.
+    pub answer_on_stdout: bool,
+}
+
+/// Drops the meters in reverse order. If two programs are attached to a tracepoint, and the first one is detached before the
+/// second, the kernel waits for a grace period (some 20 ms).
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        while self.meters.pop().is_some() {}
+    }
+}
+
+impl<'a> Bench<'a> {
+    /// Opens all meters that are available here.
+    ///
+    /// # Errors
+    /// A process or cgroup to attach to does not exist, or the processes are in several network namespaces.
+    pub fn open(per: Option<&'a Per>, args: &StatArgs) -> anyhow::Result<Bench<'a>> {
+        let mut attached = args.pid.clone();
+        if let Some(cgroup) = &args.cgroup {
+            attached.extend(members(cgroup)?);
+        }
+        let mut network = None;
+        if let Some(name) = &args.netns {
+            let (namespace, inhabitants) = inhabited(name)?;
+            attached.extend(inhabitants);
+            network = namespace;
+        }
+        if let Some(pid) = attached.iter().find(|pid| !is_there(**pid)) {
+            return Err(usage(format!("--pid {pid}: there is no such process")));
+        }
+        let cpus = cpus::online();
+        let scope = Scope {
+            cpus: cpus.clone(),
+            ..Scope::default()
+        };
+        let mut bench = Bench {
+            meters: Vec::new(),
+            follower: None,
+            refused: Vec::new(),
+            lacks_privileges: false,
+            has_owners: false,
+            per,
+            cpus: cpus.len(),
+            answer_on_stdout: false,
+            is_attached: !attached.is_empty() || args.netns.is_some(),
+            network: match args.netns {
+                Some(_) => network,
+                None => common_network(&attached)?,
+            },
+        };
+        if let Some((meter, follower)) = bench.exact(scope.clone()) {
+            for pid in with_children(&attached) {
+                follower.follow(pid, true)?;
+            }
+            if bench.is_attached {
+                follower.adopt_open_sockets()?;
+            }
+            bench.meters.push(meter);
+            if args.syscalls {
+                bench.add(follower.count_calls());
+            }
+            bench.follower = Some(follower);
+        }
+        let open = || {
+            [MeterName::Segments, MeterName::Netstat, MeterName::Proc]
+                .map(|name| tcpcost_meter::open(name, &scope).expect("it has a row"))
+        };
+        for opened in bench.within(open)? {
+            bench.add(opened);
+        }
+        // Attached processes do not inherit counters from this thread, and it does not wait for them.
+        if !bench.is_attached {
+            bench.meters.push(Box::new(Children));
+            let mut opened = Descendants::open();
+            if let (Ok(meter), true) = (&mut opened, args.syscalls)
+                && let Err(error) = meter.count_system_calls()
+            {
+                bench.refuse(&error);
+            }
+            bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
+        }
+        Ok(bench)
+    }
+
+    /// Loads the meter `exact` with owners of softirqs, else without owners.
+    fn exact(&mut self, scope: Scope) -> Option<(Box<dyn Meter + Send>, Follower)> {
+        for owners in [Owners::Command, Owners::None] {
+            let scope = Scope {
+                owners,
+                ..scope.clone()
+            };
+            match bpf::load_following(&scope) {
+                Ok(loaded) => {
+                    self.has_owners = owners == Owners::Command;
+                    for line in &mut self.refused {
+                        line.insert_str(0, "owners of softirqs are not known: ");
+                    }
+                    self.refused.extend(loaded.0.misses());
+                    return Some(loaded);
+                }
+                Err(error) => {
+                    self.refused.clear();
+                    self.refuse(&error);
+                }
+            }
+        }
+        None
+    }
+
+    fn add(&mut self, opened: Result<Box<dyn Meter + Send>, MeterError>) {
+        match opened {
+            Ok(meter) => self.meters.push(meter),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// Notes that a meter is not available.
+    fn refuse(&mut self, error: &MeterError) {
+        self.lacks_privileges |= matches!(error.needs(), Some(Needs::Capabilities(_)));
+        self.refused.push(error.to_string());
+    }
+
+    /// Runs a command to its end; without one, until it is interrupted.
+    ///
+    /// # Errors
+    /// A meter can no longer be read.
+    pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
+        let before = self.snapshots()?;
+        let begin = Instant::now();
+        let (status, output) = match command {
+            [] => {
+                interrupt.wait(1, Duration::MAX);
+                (Ok(ExitStatus::default()), String::new())
+            }
+            [program, arguments @ ..] => self.spawn_and_wait(program, arguments, interrupt)?,
+        };
+        let duration = begin.elapsed();
+        let after = self.snapshots()?;
+        let (code, was_started) = match &status {
+            Ok(status) => {
+                let signal = status.signal().map(|signal| 128 + signal);
+                (status.code().or(signal).unwrap_or(1), true)
+            }
+            Err(error) => {
+                let program = &command[0];
+                let hint = if program.contains(' ') {
+                    " (give the command and its arguments as separate words; for a shell's line: sh -c 'LINE')"
+                } else {
+                    ""
+                };
+                say!("tcpcost: stat: run {program}: {error}{hint}");
+                let code = match error.kind() {
+                    io::ErrorKind::NotFound => 127,
+                    _ => 126,
+                };
+                (code, false)
+            }
+        };
+        let run = Run {
+            code: u8::try_from(code).unwrap_or(u8::MAX),
+            was_started,
+            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            counts: Sample::between(&before, &after).counts,
+            units: self.per.and_then(|per| per.find(&output)),
+        };
+        let lost = self.meters.iter_mut().filter_map(|meter| meter.overflow());
+        self.refused.extend(lost);
+        Ok(run)
+    }
+
+    fn snapshots(&mut self) -> anyhow::Result<Vec<Snapshot>> {
+        let meters = &mut self.meters;
+        let mut read = || meters.iter_mut().map(|meter| meter.snapshot()).collect();
+        let read: Result<_, MeterError> = match &self.network {
+            Some(network) => network.within(read)?,
+            None => read(),
+        };
+        Ok(read?)
+    }
+
+    /// Calls `work` in the network namespace of the attached processes.
+    fn within<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+        match &self.network {
+            Some(network) => Ok(network.within(work)?),
+            None => Ok(work()),
+        }
+    }
+
+    /// Runs a command to its end. Returns its status, or why it could not be started, and its output if `--per` needs that.
+    fn spawn_and_wait(
+        &self,
+        program: &str,
+        arguments: &[String],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<(io::Result<ExitStatus>, String)> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if self.per.is_some() {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        } else if self.answer_on_stdout {
+            command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+        }
+        // A process that a followed process starts is followed from its first instruction.
+        let follower = self.follower.as_ref().filter(|_| !self.is_attached);
+        let own = std::process::id();
+        if let Some(follower) = follower {
+            follower.follow(own, true)?;
+        }
+        let child = tcpcost_signals::unblocked(&mut command).spawn();
+        if let Some(follower) = follower {
+            follower.follow(own, false)?;
+            // Searching the files of all processes takes CPU, so only if the command inherits sockets.
+            if inherits_sockets() {
+                follower.adopt_open_sockets()?;
+            }
+        }
+        match child {
+            Ok(child) => {
+                let (status, output) = wait(child, self.answer_on_stdout, interrupt);
+                Ok((status, output))
+            }
+            Err(error) => Ok((Err(error), String::new())),
+        }
+    }
+
+    /// Returns how the runs were measured.
+    pub fn about(&self, args: &StatArgs) -> About {
+        let has = |name| self.meters.iter().any(|meter| meter.name() == name);
+        About {
+            cpus: self.cpus,
+            has_exact: has(MeterName::Exact),
+            has_owners: self.has_owners,
+            is_fresh: args.fresh_netns,
+            is_attached: self.is_attached,
+            is_elsewhere: self.network.is_some(),
+            refused: self.refused.clone(),
+            lacks_privileges: self.lacks_privileges,
+            per: args.per.clone(),
+        }
+    }
+}
+
+/// How the runs were measured.
+#[derive(Debug)]
+pub struct About {
+    /// CPUs online.
+    pub cpus: usize,
+    /// True if CPU time is exact, by eBPF.
+    pub has_exact: bool,
+    /// True if softirqs and hard interrupts are counted by owner.
+    pub has_owners: bool,
+    /// True if the command has a network namespace of its own.
+    pub is_fresh: bool,
+    /// True if processes were measured that ran before `stat`.
+    pub is_attached: bool,
+    /// True if these processes are in another network namespace than `stat`.
+    pub is_elsewhere: bool,
+    /// Meters that are not available, a line each.
+    pub refused: Vec<String>,
+    /// True if some meters need capabilities that this process does not have.
+    pub lacks_privileges: bool,
+    /// Regular expression of `--per`, which counts units.
+    pub per: Option<String>,
+}
+
+/// Waits for a command. Copies its piped output to the output of this process, and keeps it.
+fn wait(
+    mut child: Child,
+    to_stderr: bool,
+    interrupt: &Interrupt,
+) -> (io::Result<ExitStatus>, String) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let status = thread::scope(|scope| {
+        if let Some(stdout) = stdout {
+            scope.spawn(|| {
+                if to_stderr {
+                    pass_on(stdout, io::stderr(), &kept)
+                } else {
+                    pass_on(stdout, io::stdout(), &kept)
+                }
+            });
+        }
+        if let Some(stderr) = stderr {
+            scope.spawn(|| pass_on(stderr, io::stderr(), &kept));
+        }
+        interrupt.wait_for(&mut child)
+    });
+    let kept = kept
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    (status, String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// Bytes that are kept of the end of an output, where the number for `--per` is.
+const KEPT_MAX: usize = 1 << 20;
+
+fn pass_on(mut from: impl Read, mut to: impl Write, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        // A reader that has closed our output may still read the results.
+        let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
+        let mut kept = kept
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..length]);
+        if kept.len() > 2 * KEPT_MAX {
+            let gone = kept.len() - KEPT_MAX;
+            kept.drain(..gone);
+        }
+    }
+}
+
+/// Finds a network namespace by its name (ip-netns), process id or path, and the processes in it. The namespace is `None` if
+/// it is this thread's.
+fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
+    let path = namespace::path(name);
+    let wrong = |error: &io::Error| {
+        usage(format!(
+            "--netns {name}: {path}: {error}: expected a name of ip netns, a process or a path"
+        ))
+    };
+    let file = fs::File::open(&path).map_err(|error| wrong(&error))?;
+    let inode = file.metadata()?.ino();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_in = |pid: &u32| {
+        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == inode)
+    };
+    let inhabitants = pids.filter(is_in).filter(|pid| *pid != std::process::id());
+    let inhabitants = inhabitants.collect();
+    if namespace::inode()? == inode {
+        return Ok((None, inhabitants));
+    }
+    let network = NetworkOf::namespace(file);
+    network
+        .within(|| ())
+        .with_context(|| format!("--netns {name}"))?;
+    Ok((Some(network), inhabitants))
+}
+
+/// Finds the network namespace of all these processes; `None` if it is this thread's.
+fn common_network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
+    let mut inodes = pids.iter().map(|pid| {
+        let inode = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
+        (pid, inode.ok())
+    });
+    let Some((first, of_first)) = inodes.next() else {
+        return Ok(None);
+    };
+    // A process that has ended is in no namespace.
+    if let Some((other, _)) = inodes.find(|(_, of)| of.is_some() && *of != of_first) {
+        return Err(usage(format!(
+            "processes {first} and {other} are in different network namespaces: attach to processes of one namespace"
+        )));
+    }
+    Ok(NetworkOf::process(*first)?)
+}
+
+/// True if a process that this process starts inherits a socket, as from inetd.
+fn inherits_sockets() -> bool {
+    let files = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    files.flatten().any(|file| {
+        let target = fs::read_link(file.path()).unwrap_or_default();
+        // Most files here are eBPF's, and the kernel writes long texts about those.
+        if !target.to_string_lossy().starts_with("socket:") {
+            return false;
+        }
+        let info = Path::new("/proc/self/fdinfo").join(file.file_name());
+        let flags = fs::read_to_string(info).unwrap_or_default();
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)
+    })
+}
+
+/// O_CLOEXEC as /proc/PID/fdinfo has it (proc_pid_fdinfo(5)).
+const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Processes of a cgroup and of the cgroups below it.
+fn members(cgroup: &Path) -> anyhow::Result<Vec<u32>> {
+    let path = cgroup.join("cgroup.procs");
+    let text = fs::read_to_string(&path)
+        .map_err(|error| usage(format!("--cgroup: read {}: {error}", path.display())))?;
+    let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in fs::read_dir(cgroup)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(members(&entry.path())?);
+        }
+    }
+    Ok(found)
+}
+
+/// These processes and their descendants.
+fn with_children(pids: &[u32]) -> Vec<u32> {
+    let mut found: Vec<u32> = Vec::new();
+    let mut left = pids.to_vec();
+    while let Some(pid) = left.pop() {
+        if found.contains(&pid) {
+            continue;
+        }
+        found.push(pid);
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten();
+        for task in tasks.flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            left.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+    }
+    found
+}
+
+/// Seed from the clock, so that each call of the command has another order.
+pub fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_that_fits_is_the_commands_count() {
+        let per = |regex, output| Per::parse(regex).unwrap().find(output);
+        assert_eq!(
+            per(r"(\d+) requests", "5 requests\n120 requests in 2 s"),
+            Some(120.0)
+        );
+        assert_eq!(per(r"[\d,.]+k?", "sent 1,234.5k"), Some(1_234_500.0));
+        assert_eq!(per(r"(\d+) requests", "none"), None);
+        assert_eq!(per(r"(\w+) requests", "many requests"), None);
+        assert!(Per::parse("(").is_err());
+    }
+}

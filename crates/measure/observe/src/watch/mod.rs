@@ -1,0 +1,191 @@
+//! `tcpcost watch`: what TCP costs on this host, whatever runs on it.
+//!
+//! `sources` has the meters. A `sampler` keeps the eBPF meters cheap, and its `estimate`s cover the time that
+//! it did not see. At each event of [`ticker`](crate::ticker), `driver` reads the meters and passes the growth, a `sample`,
+//! to a view: `lines`, `json` or the `screen`. `connections` are read on request, with their `owners`. `http`
+//! serves totals as `metrics`.
+
+mod args;
+mod budget;
+mod causes;
+mod column;
+mod connections;
+mod costs;
+mod driver;
+mod duty_cycle;
+mod estimate;
+mod events;
+mod exposition;
+mod holder_totals;
+mod http;
+mod json;
+mod lines;
+mod metrics;
+mod owners;
+mod places;
+mod rows;
+mod sample;
+mod sampler;
+mod screen;
+mod sources;
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod testing;
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use std::net::TcpListener;
+use std::rc::Rc;
+
+use anyhow::Context;
+use tcpcost_console::format::Format;
+use tcpcost_counts::{Guard, TextForm};
+use tcpcost_host::namespace::NetworkOf;
+use tcpcost_signals::Interrupt;
+
+pub use args::WatchArgs;
+pub use exposition::metrics_text;
+pub use http::serve as serve_metrics;
+pub use rows::By;
+pub(crate) use sample::Sample;
+
+use crate::ticker::Clock;
+use connections::Wanted;
+use costs::Costs;
+use driver::{Moment, View};
+use metrics::Metrics;
+use owners::Owners;
+use screen::state::State;
+use screen::terminal::{Keys, Screen};
+use sources::{About, Sources};
+
+/// Watches until Ctrl-C, or for the given number of intervals.
+///
+/// # Errors
+/// The address for Prometheus cannot be bound, or standard output cannot be written. A pipe without a reader
+/// is no error.
+pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
+    let has_screen = args.output.has(Format::Screen) && io::stdout().is_terminal();
+    let wanted = &args.wanted();
+    let by_connection = has_screen || !wanted.rows.is_empty();
+    let has_costs = has_screen || wanted.has_costs();
+    // The endpoint is of the caller's namespace, not of the one to watch.
+    let listener = args.metrics.map(|address| {
+        let failed = || format!("serve metrics at {address}");
+        TcpListener::bind(address).with_context(failed)
+    });
+    let listener = listener.transpose()?;
+    if let Some(netns) = &args.netns {
+        let network = NetworkOf::named(netns).and_then(|network| network.enter());
+        network.with_context(|| format!("--netns {netns}"))?;
+    }
+    let (sources, mut about) = Sources::open(
+        args.self_max / 100.0,
+        args.interval,
+        by_connection,
+        has_costs,
+    );
+    let metrics = listener.map(|listener| serve_totals(listener, args, &mut about));
+    let reader = Reader {
+        sources,
+        owners: Owners::default(),
+        metrics: metrics.transpose()?,
+        wanted: wanted.clone(),
+        visible: has_screen.then(Rc::default),
+    };
+    let clock = Clock::new(args.interval, interrupt);
+    match show(args, &about, reader, clock) {
+        // `tcpcost watch | head` is no error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("watch"),
+    }
+}
+
+/// Serves totals to Prometheus.
+fn serve_totals(
+    listener: TcpListener,
+    args: &WatchArgs,
+    about: &mut About,
+) -> anyhow::Result<Metrics> {
+    let address = listener.local_addr()?;
+    about.metrics = Some(address);
+    let metrics = Metrics::of(&args.wanted());
+    let served = metrics.clone();
+    let failed = || format!("serve metrics at {address}");
+    http::serve(listener, args.metrics_host.clone(), move || served.text()).with_context(failed)?;
+    Ok(metrics)
+}
+
+/// Shows the intervals in the wanted form, until the watch ends.
+fn show(args: &WatchArgs, about: &About, mut reader: Reader, clock: Clock) -> io::Result<()> {
+    let visible = reader.visible.clone();
+    let mut look = || reader.look();
+    if let Some(visible) = &visible {
+        let mut screen = Screen::new(State::new(about), visible)?;
+        let mut keys = Keys::new(clock)?;
+        return driver::watch(&mut look, &mut keys, &mut screen, args.count);
+    }
+    let (out, mut clock, wanted) = (io::stdout(), clock, args.wanted());
+    let out = |form| Guard::new(out.lock(), form);
+    let mut view: Box<dyn View> = if args.output.has(Format::Json) {
+        Box::new(json::Json::new(out(TextForm::Json), about, &wanted))
+    } else {
+        Box::new(lines::Lines::new(out(TextForm::Lines), about, &wanted)?)
+    };
+    driver::watch(&mut look, &mut clock, view.as_mut(), args.count)
+}
+
+/// Reader of the meters, and of the connections that are shown.
+struct Reader {
+    sources: Sources,
+    owners: Owners,
+    metrics: Option<Metrics>,
+    /// Views and filter of connections.
+    wanted: Wanted,
+    /// View that the screen shows: rows that are not visible are not read. `None` without a screen.
+    visible: Option<Rc<Cell<Option<By>>>>,
+}
+
+impl Reader {
+    fn look(&mut self) -> Moment {
+        let mut moment = Moment::default();
+        if let Some(visible) = &self.visible {
+            let visible = visible.get().map(|by| (by, usize::MAX));
+            self.wanted.rows = visible.into_iter().collect();
+        }
+        let has_rows = !self.wanted.rows.is_empty();
+        self.sources.look(&mut moment, has_rows);
+        if let Some(totals) = self.sources.by_holder() {
+            let costs = Costs::look(totals, &mut self.owners);
+            moment.here = costs.here();
+            moment.costs = Some(costs);
+        }
+        if has_rows {
+            match connections::look(&self.wanted, &mut self.owners) {
+                Ok(seen) => {
+                    moment.connections = Some(seen);
+                    moment.warnings.extend(not_known_yet(self.owners.unknown()));
+                }
+                Err(error) => moment.warnings.push(error.to_string()),
+            }
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.set(&moment);
+        }
+        moment
+    }
+}
+
+/// A line about sockets whose owners will be looked up later.
+fn not_known_yet(sockets: usize) -> Option<String> {
+    (sockets > 0).then(|| {
+        format!("processes of {sockets} new sockets are not known yet: looking them up takes at most 1 % of a CPU")
+    })
+}
+
+/// The first signal ends the watch. If it cannot, because no process reads the lines, the second one ends the
+/// process.
+const ENDS_AT_ONCE: u32 = 2;

@@ -1,0 +1,84 @@
+//! Pairs the trials of two cells: trials of the same repetition, which ran next to each other in a random
+//! order, with the machine in the same state.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tcpcost_study::Derived;
+
+use crate::derive::cell::{CellSummary, TrialValues};
+use crate::derive::contrast::Contrast;
+use crate::judge::comparable::Incomparable;
+
+impl Contrast {
+    /// Ratio of `to` to `from`. `None` without a common repetition, and for cells that are not comparable.
+    pub fn new(from: &CellSummary, to: &CellSummary, of: Derived) -> Option<Contrast> {
+        if Incomparable::of(from, to, of).is_some() {
+            return None;
+        }
+        let pairs = pairs(from, to, of).into_values();
+        Contrast::of_pairs(pairs, from.stops_early)
+    }
+
+    /// Ratio of the second pair's ratio to the first pair's, from trials of the same repetition.
+    pub fn of_contrasts(
+        first: [&CellSummary; 2],
+        second: [&CellSummary; 2],
+        of: Derived,
+    ) -> Option<Contrast> {
+        let refuses = |[from, to]: [&CellSummary; 2]| Incomparable::of(from, to, of).is_some();
+        if refuses(first) || refuses(second) {
+            return None;
+        }
+        let ratios = |[from, to]: [&CellSummary; 2]| {
+            let pairs = pairs(from, to, of).into_iter();
+            let held = pairs.filter(|(_, (from, _))| *from != 0.0);
+            held.map(|(repetition, (from, to))| (repetition, to / from))
+                .collect::<Vec<_>>()
+        };
+        Contrast::by_repetition(&ratios(first), &ratios(second), first[0].stops_early)
+    }
+}
+
+/// Values of a quantity in both cells, for each repetition that both have. Pairs whose trials had the machine
+/// in different states, for example with distant CPUs, are omitted. If these are the majority, they are used:
+/// a state that always comes with a cell is a property of the cell.
+fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f64, f64)> {
+    let (mut like, mut unlike) = (BTreeMap::new(), BTreeMap::new());
+    let repetitions: BTreeSet<u32> = trials(from).map(|trial| trial.repetition).collect();
+    for repetition in repetitions {
+        let values = |cell: &CellSummary| -> Vec<(BTreeSet<_>, f64)> {
+            let of_it = trials(cell).filter(|trial| trial.repetition == repetition);
+            of_it
+                .filter_map(|trial| Some((trial.state.clone(), *trial.values.get(&of)?)))
+                .collect()
+        };
+        let (froms, tos) = (values(from), values(to));
+        // Quiet states are preferred. Of several tries in one state, the last one counts.
+        let both = froms
+            .iter()
+            .flat_map(|from| tos.iter().map(move |to| (from, to)))
+            .filter(|((from, _), (to, _))| from == to)
+            .max_by_key(|((state, _), _)| Reverse(state.len()));
+        match both {
+            Some(((_, from), (_, to))) => {
+                like.insert(repetition, (*from, *to));
+            }
+            None => unlike.extend(
+                froms
+                    .last()
+                    .zip(tos.last())
+                    .map(|(from, to)| (repetition, (from.1, to.1))),
+            ),
+        }
+    }
+    if unlike.len() > like.len() {
+        like.extend(unlike);
+    }
+    like
+}
+
+/// All trials, marked or not, also those that the cell's own estimates omit.
+fn trials(cell: &CellSummary) -> impl Iterator<Item = &TrialValues> {
+    cell.trials.iter().chain(&cell.captured_trials)
+}
