@@ -103,41 +103,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         Part::Submit => return job::submit(args),
         Part::Run(allocation) => launchers.job = allocation,
     }
-    let (mut store, run) = match (&args.resume, args.share) {
-        (Some(path), share) => {
-            let (store, run) = match share {
-                Some(share) => Directory::open_share(path, share)?,
-                None => Directory::open(path)?,
-            };
-            let checked = launchers.consent.check(&run.study, &run.overrides);
-            checked.inspect_err(|_| store.created.remove())?;
-            (store, run)
-        }
-        (None, _) => {
-            let named = args
-                .study
-                .as_deref()
-                .expect("clap asks for a study unless --resume is given");
-            let (name, text, file) = studies::find(named)?;
-            let overrides = overrides(args, name)?;
-            let study = overrides.apply(&text, &file)?;
-            if args.dry_run {
-                output::write(&dry_run(&study, &overrides, &launchers))?;
-                return Ok(Exit::Ok);
-            }
-            launchers.consent = launchers.consent.with_typed(&overrides);
-            launchers.consent.check(&study, &overrides)?;
-            if args.guest.is_some() {
-                // Checked first, so that no empty directory is left if guests are not available.
-                tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
-            }
-            let path = args
-                .out
-                .clone()
-                .unwrap_or_else(|| default_directory(&study.name));
-            let store = Directory::create(&path, &text, &overrides)?;
-            (store, StoredRun::new(study, text, overrides))
-        }
+    let Some((mut store, run)) = opened(args, &mut launchers)? else {
+        return Ok(Exit::Ok);
     };
     let StoredRun {
         mut study,
@@ -180,6 +147,44 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         baseline.as_ref(),
         &args.telling,
     )
+}
+
+/// The run to continue, or a new one in a directory of its own. `None` after a dry run.
+fn opened(
+    args: &RunArgs,
+    launchers: &mut Launchers,
+) -> anyhow::Result<Option<(Directory, StoredRun)>> {
+    if let Some(path) = &args.resume {
+        let (store, run) = match args.share {
+            Some(share) => Directory::open_share(path, share)?,
+            None => Directory::open(path)?,
+        };
+        let checked = launchers.consent.check(&run.study, &run.overrides);
+        checked.inspect_err(|_| store.created.remove())?;
+        return Ok(Some((store, run)));
+    }
+    let named = args
+        .study
+        .as_deref()
+        .expect("clap asks for a study unless --resume is given");
+    let (name, text, file) = studies::find(named)?;
+    let overrides = overrides(args, name)?;
+    let study = overrides.apply(&text, &file)?;
+    if args.dry_run {
+        output::write(&dry_run(&study, &overrides, launchers))?;
+        return Ok(None);
+    }
+    let consent = std::mem::take(&mut launchers.consent);
+    launchers.consent = consent.with_typed(&overrides);
+    launchers.consent.check(&study, &overrides)?;
+    if args.guest.is_some() {
+        // Checked first, so that no empty directory is left if guests are not available.
+        tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
+    }
+    let default = || default_directory(&study.name);
+    let path = args.out.clone().unwrap_or_else(default);
+    let store = Directory::create(&path, &text, &overrides)?;
+    Ok(Some((store, StoredRun::new(study, text, overrides))))
 }
 
 /// Returns the output of `--dry-run`.

@@ -158,21 +158,44 @@ impl<'a> Runner<'a> {
         events: &mut Events,
         progress: &Progress,
     ) -> anyhow::Result<Option<Record>> {
-        let knobs = &trial.cell.knobs;
-        let skipped = |kind, topology: &Topology, reason: String| {
-            let mut record = trial.record(kind, topology, BTreeMap::new());
-            record.outcome = Outcome::Skipped { reason };
-            Ok(Some(record))
+        let (kind, topology) = match self.topology(trial)? {
+            Ok(found) => found,
+            Err(skipped) => return Ok(Some(*skipped)),
         };
+        let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
+        if !self.bed.as_ref().is_some_and(serves) {
+            self.leave_bed()?; // Before the new bed is made.
+            if kind == Kind::Loopback {
+                let needed = host::lock_needed(self.on_loopback(), &HostName::PAIR);
+                match host::hold(needed, &events.interrupt, progress)? {
+                    Some(lock) => self.settings_lock = Some(lock),
+                    None => return Ok(None),
+                }
+            }
+            if let Err(error) = self.make_bed(trial, kind, &topology, events) {
+                return self.without_bed(trial, kind, &topology, error, progress);
+            }
+        }
+        self.drive(trial, topology, events, progress)
+    }
+
+    /// Kind of bed and topology of a trial, without hosts that are lost; or the record of a trial that is skipped.
+    fn topology(
+        &mut self,
+        trial: &Trial<'_>,
+    ) -> anyhow::Result<Result<(Kind, Topology), Box<Record>>> {
+        let skipped = |kind, topology: &Topology, reason| {
+            Ok(Err(Box::new(skipped(trial, kind, topology, reason))))
+        };
+        let none = Topology::default();
         let kind = match bed_of(trial.cell, self.access.no_netns.as_deref()) {
             Ok(kind) => kind,
-            Err((kind, reason)) => {
-                return skipped(kind, &Topology::default(), format!("bed: {reason}"));
-            }
+            Err((kind, reason)) => return skipped(kind, &none, format!("bed: {reason}")),
         };
+        let knobs = &trial.cell.knobs;
         let mut topology = match Topology::in_repetition(kind, knobs, trial.repetition) {
             Ok(topology) => topology,
-            Err(error) => return skipped(kind, &Topology::default(), error.to_string()),
+            Err(error) => return skipped(kind, &none, error.to_string()),
         };
         self.launchers.place(&mut topology)?;
         if !self.lost.is_empty() {
@@ -186,74 +209,96 @@ impl<'a> Runner<'a> {
                 return skipped(kind, &topology, reason);
             }
         }
-        let serves = |bed: &Bed| bed.serves(kind, &topology, trial.cell);
-        if !self.bed.as_ref().is_some_and(serves) {
-            self.leave_bed()?; // Before the new bed is made.
-            if kind == Kind::Loopback {
-                let needed = host::lock_needed(self.on_loopback(), &HostName::PAIR);
-                match host::hold(needed, &events.interrupt, progress)? {
-                    Some(lock) => self.settings_lock = Some(lock),
-                    None => return Ok(None),
-                }
-            }
-            let changes = kind == Kind::Hosts && self.changes_hosts(&topology);
-            let launchers = &self.launchers;
-            // An agent that was stopped holds its settings until it continues, so it gets the same time once more.
-            let held_max = match self.was_silent {
-                true => launchers.silence_max.max(ENDING_MAX),
-                false => ENDING_MAX,
-            };
-            let made = Bed::make(
-                kind, &topology, trial.cell, launchers, changes, held_max, events,
-            );
-            match made {
-                Ok(mut bed) => {
-                    // A machine's measured values (the rate of its time-stamp counter) are those of the first bed, so that all beds of a
-                    // run show the same machine.
-                    for (id, machine) in &mut bed.machines {
-                        *machine = self
-                            .machines
-                            .entry(id.clone())
-                            .or_insert(machine.clone())
-                            .clone();
-                    }
-                    self.bed = Some(bed);
-                    self.was_silent = false;
-                    self.bed_failed = false;
-                }
-                Err(AskError::Interrupted) => return Ok(None),
-                Err(AskError::Unsupported(error)) => {
-                    return skipped(kind, &topology, error.to_string());
-                }
-                // If one of many nodes is dead, the run continues with the others.
-                Err(AskError::Gone(host, reason) | AskError::Unfit(host, reason))
-                    if knobs.go_round() && topology.hosts.len() > 2 =>
-                {
-                    self.leave_bed()?;
-                    let mut record = trial.record(kind, &topology, BTreeMap::new());
-                    let reason = format!("{host} agent: {reason}");
-                    progress.say(&format!(
-                        "tcpcost: {host} is left out from now on: {reason}"
-                    ));
-                    record.outcome = Outcome::Failed {
-                        reason: format!("make the {} bed: {reason}", kind.word()),
-                    };
-                    self.lost.insert(host.half_of().unwrap_or(host), reason);
-                    return Ok(Some(record));
-                }
-                // The agent may have been killed, so the trial is tried again. After two beds in a row that could not be made, the run ends,
-                // because a third would fail, too.
-                Err(error @ AskError::Gone(..)) if !self.bed_failed => {
-                    self.bed_failed = true;
-                    self.leave_bed()?;
-                    let mut record = trial.record(kind, &topology, BTreeMap::new());
-                    let reason = format!("make the {} bed: {error}", kind.word());
-                    record.outcome = Outcome::Failed { reason };
-                    return Ok(Some(record));
-                }
-                Err(error) => anyhow::bail!("make the {} bed: {error}", kind.word()),
-            }
+        Ok(Ok((kind, topology)))
+    }
+
+    /// Makes the bed of a trial.
+    fn make_bed(
+        &mut self,
+        trial: &Trial<'_>,
+        kind: Kind,
+        topology: &Topology,
+        events: &mut Events,
+    ) -> Result<(), AskError> {
+        let changes = kind == Kind::Hosts && self.changes_hosts(topology);
+        let launchers = &self.launchers;
+        // An agent that was stopped holds its settings until it continues, so it gets the same time once more.
+        let held_max = if self.was_silent {
+            launchers.silence_max.max(ENDING_MAX)
+        } else {
+            ENDING_MAX
+        };
+        let mut bed = Bed::make(
+            kind, topology, trial.cell, launchers, changes, held_max, events,
+        )?;
+        // A machine's measured values (the rate of its time-stamp counter) are those of the first bed, so that all beds of a
+        // run show the same machine.
+        for (id, machine) in &mut bed.machines {
+            let first = self.machines.entry(id.clone());
+            *machine = first.or_insert(machine.clone()).clone();
         }
+        self.bed = Some(bed);
+        self.was_silent = false;
+        self.bed_failed = false;
+        Ok(())
+    }
+
+    /// Record of a trial whose bed could not be made. `None` if interrupted.
+    ///
+    /// # Errors
+    /// The run cannot continue.
+    fn without_bed(
+        &mut self,
+        trial: &Trial<'_>,
+        kind: Kind,
+        topology: &Topology,
+        error: AskError,
+        progress: &Progress,
+    ) -> anyhow::Result<Option<Record>> {
+        let failed = |reason: String| {
+            let mut record = trial.record(kind, topology, BTreeMap::new());
+            let reason = format!("make the {} bed: {reason}", kind.word());
+            record.outcome = Outcome::Failed { reason };
+            Ok(Some(record))
+        };
+        match error {
+            AskError::Interrupted => Ok(None),
+            AskError::Unsupported(error) => {
+                Ok(Some(skipped(trial, kind, topology, error.to_string())))
+            }
+            // If one of many nodes is dead, the run continues with the others.
+            AskError::Gone(host, reason) | AskError::Unfit(host, reason)
+                if trial.cell.knobs.go_round() && topology.hosts.len() > 2 =>
+            {
+                self.leave_bed()?;
+                let reason = format!("{host} agent: {reason}");
+                progress.say(&format!(
+                    "tcpcost: {host} is left out from now on: {reason}"
+                ));
+                let record = failed(reason.clone());
+                self.lost.insert(host.half_of().unwrap_or(host), reason);
+                record
+            }
+            // The agent may have been killed, so the trial is tried again. After two beds in a row that could not be made, the run ends,
+            // because a third would fail, too.
+            error @ AskError::Gone(..) if !self.bed_failed => {
+                self.bed_failed = true;
+                self.leave_bed()?;
+                failed(error.to_string())
+            }
+            error => anyhow::bail!("make the {} bed: {error}", kind.word()),
+        }
+    }
+
+    /// Runs the trial on the bed that is there, once its CPUs are near each other. `None` if interrupted.
+    fn drive(
+        &mut self,
+        trial: &Trial<'_>,
+        topology: Topology,
+        events: &mut Events,
+        progress: &Progress,
+    ) -> anyhow::Result<Option<Record>> {
+        let knobs = &trial.cell.knobs;
         let bed = self.bed.as_mut().expect("just made");
         let topology = bed.with_ports(topology.without_resting(knobs));
         let spent = Plan::spent(self.study, &self.records) + self.since.elapsed();
@@ -336,3 +381,10 @@ impl<'a> Runner<'a> {
 
 /// Limit on the wait for settings that another run holds. An agent whose command was just killed restores its settings within milliseconds.
 const ENDING_MAX: Duration = Duration::from_secs(5);
+
+/// Record of a trial that cannot run here.
+fn skipped(trial: &Trial<'_>, kind: Kind, topology: &Topology, reason: String) -> Record {
+    let mut record = trial.record(kind, topology, BTreeMap::new());
+    record.outcome = Outcome::Skipped { reason };
+    record
+}

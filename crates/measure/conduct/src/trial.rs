@@ -294,19 +294,16 @@ impl Trial<'_> {
                 }),
                 netem: bed.by_netem(),
                 steering: bed.steers(name, knobs),
-                // If several hosts share CPUs, the first host's meters count for all, because each further meter costs CPU time. When two
-                // hundred hosts read all tasks of their machine at the start, traffic began seconds late.
                 meters: meters
                     .iter()
                     .copied()
-                    .filter(|&meter| !(meter == MeterName::Netstat && bed.disturbs_other(name)))
-                    .filter(|meter| {
-                        let of_cpus = matches!(
-                            meter,
-                            MeterName::Exact | MeterName::Perf | MeterName::Others
-                        );
-                        let by_owner = *meter == MeterName::Exact && cpu_owners.contains_key(&name);
-                        !(of_cpus && sampled.is_empty()) || by_owner
+                    .filter(|meter| match meter {
+                        MeterName::Netstat => !bed.disturbs_other(name),
+                        MeterName::Exact => !sampled.is_empty() || cpu_owners.contains_key(&name),
+                        // If several hosts share CPUs, the first host's meters count for all: when two hundred hosts
+                        // read all tasks of their machine at the start, traffic began seconds late.
+                        MeterName::Perf | MeterName::Others => !sampled.is_empty(),
+                        _ => true,
                     })
                     .collect(),
                 by_connection: self.study.measure.by_connection,

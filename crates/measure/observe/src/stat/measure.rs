@@ -41,6 +41,8 @@ pub struct Run {
     pub counts: BTreeMap<MeterName, Counts>,
     /// Number that `--per` found in the command's output.
     pub units: Option<f64>,
+    /// True if the command has a network namespace of its own.
+    pub is_fresh: bool,
 }
 
 impl Run {
@@ -124,6 +126,8 @@ pub struct Bench<'a> {
     cpus: usize,
     /// True if processes are measured that ran before `stat`.
     is_attached: bool,
+    /// True if the commands have a network namespace of their own.
+    is_fresh: bool,
     /// Network namespace of the attached processes; `None` if it is that of `stat`.
     network: Option<NetworkOf>,
     /// True if standard output has the results, so that the commands' own output goes to standard error.
@@ -172,6 +176,7 @@ impl<'a> Bench<'a> {
             cpus: cpus.len(),
             answer_on_stdout: false,
             is_attached: !attached.is_empty() || args.netns.is_some(),
+            is_fresh: args.fresh_netns,
             network: match args.netns {
                 Some(_) => network,
                 None => common_network(&attached)?,
@@ -291,6 +296,7 @@ impl<'a> Bench<'a> {
             duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
             counts: Sample::between(&before, &after).counts,
             units: self.per.and_then(|per| per.find(&output)),
+            is_fresh: self.is_fresh,
         };
         let lost = self.meters.iter_mut().filter_map(|meter| meter.overflow());
         self.refused.extend(lost);
@@ -359,7 +365,7 @@ impl<'a> Bench<'a> {
             cpus: self.cpus,
             has_exact: has(MeterName::Exact),
             has_owners: self.has_owners,
-            is_fresh: args.fresh_netns,
+            is_fresh: self.is_fresh,
             is_attached: self.is_attached,
             is_elsewhere: self.network.is_some(),
             refused: self.refused.clone(),

@@ -624,8 +624,9 @@ impl Traffic {
     }
 }
 
+/// True if sockets of neighbours may be in the network namespace of a run.
 fn has_neighbours(runs: &[Run]) -> bool {
-    runs.iter().any(|run| {
+    runs.iter().filter(|run| !run.is_fresh).any(|run| {
         let owned = Q::EXACT_OWNED.as_flattened().iter();
         let all: Option<f64> = owned.map(|&of| run.count(M::Exact, of)).sum();
         let neighbours = row("exact_neighbour_softirq_ns").value(run);
@@ -646,6 +647,20 @@ mod tests {
     fn keys_are_unique() {
         let keys: BTreeSet<&str> = ROWS.iter().map(|row| row.key).collect();
         assert_eq!(keys.len(), ROWS.len());
+    }
+
+    #[test]
+    fn neighbours_of_a_fresh_namespace_are_outside_of_it() {
+        let owned = Q::EXACT_OWNED.as_flattened().iter();
+        let counts = owned.map(|&quantity| (quantity, 1000));
+        for is_fresh in [false, true] {
+            let run = Run {
+                counts: BTreeMap::from([(M::Exact, counts.clone().collect())]),
+                is_fresh,
+                ..Run::default()
+            };
+            assert_eq!(has_neighbours(&[run]), !is_fresh);
+        }
     }
 
     #[test]
