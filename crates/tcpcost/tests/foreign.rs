@@ -148,11 +148,9 @@ fn records_of_others_are_shown_and_not_obeyed_in_any_form() {
             "--format=markdown" => {
                 let (table, _) = ran.stdout.split_once("<details>").unwrap();
                 let rows = table.lines().filter(|line| line.starts_with('|'));
-                assert!(
-                    rows.into_iter()
-                        .all(|row| row.replace("\\|", "").matches('|').count() == 6),
-                    "{table}"
-                );
+                let bars = rows.map(|row| row.replace("\\|", "").matches('|').count());
+                // The columns are the cell and its number of trials, since none was measured.
+                assert!(bars.into_iter().all(|bars| bars == 3), "{table}");
             }
             _ => {}
         }

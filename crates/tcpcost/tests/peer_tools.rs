@@ -370,7 +370,7 @@ fn what_cannot_be_asked_for_is_refused_in_one_line() {
             (&["--listen", "80"], "need --service"),
             (
                 &["--listen", "80", "--service=serve:nowhere"],
-                "a directory that is there",
+                "a directory that exists",
             ),
             (
                 &["--listen", "80", "--service=sink", "--set", "loss=1%,2%,3%"],

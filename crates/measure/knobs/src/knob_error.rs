@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct KnobError {
     /// Name as given, with that of the end if it is for one end.
     pub knob: String,
-    /// What is wrong, or what was expected, in one line.
+    /// Reason for the refusal, or the value that was expected, in one line.
     pub reason: String,
 }
 

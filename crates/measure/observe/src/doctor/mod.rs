@@ -235,6 +235,7 @@ fn fake_root(files: &[(&str, &str)]) -> tempfile::TempDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tcpcost_host::privileges::CapabilitySet;
 
     #[test]
     fn only_what_every_study_needs_ends_with_77() {
@@ -267,7 +268,12 @@ mod tests {
     #[test]
     fn an_empty_root_is_said_to_be_empty_and_nothing_panics() {
         let root = fake_root(&[]);
-        let checks = checks(root.path(), &[]);
+        let command = CommandNeed {
+            command: "watch",
+            when: "",
+            capabilities: CapabilitySet::BPF,
+        };
+        let checks = checks(root.path(), &[command]);
         let names: std::collections::BTreeSet<_> = checks.iter().map(|check| check.name).collect();
         assert_eq!(names.len(), checks.len(), "{checks:?}");
         assert!(REQUIRED.iter().all(|name| names.contains(name)));

@@ -51,7 +51,7 @@ impl FromStr for Task {
             ("serve", Some(what)) => match units::bytes(what) {
                 Ok(bytes) => Task::Simple(Service::Serve(bytes)),
                 Err(_) if Path::new(what).is_dir() => Task::Files(what.into()),
-                Err(error) => bail!("expected an existing directory, or a size: {error}"),
+                Err(_) => bail!("expected a directory that exists, or a size such as 64KiB"),
             },
             ("iperf3", None) => Task::Iperf3,
             ("stdio", None) => Task::Stdio,
