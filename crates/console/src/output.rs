@@ -114,7 +114,7 @@ pub fn write_with(
 }
 
 /// Standard output or error, for a reader that may read nothing (a full pipe, a stopped terminal).
-/// A write waits for the reader. After a request to stop it waits [`GRACE`] more, then fails with
+/// A write waits for the reader. After a request to stop it waits `GRACE` more, then fails with
 /// [`io::ErrorKind::BrokenPipe`].
 pub struct WaitingWriter<F: AsFd>(pub F);
 

@@ -595,7 +595,7 @@ fn open_sockets_of_a_namespace_are_its_own() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let script = format!(
-            "exec 3<>/dev/tcp/127.0.0.1/{port}; while [ ! -e started ]; do sleep 0.01; done; \
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; for i in {{1..6000}}; do [ -e started ] && break; sleep 0.01; done; \
              for i in {{1..300}}; do echo x >&3; done; touch done"
         );
         let mut process = std::process::Command::new("bash")
@@ -612,6 +612,7 @@ fn open_sockets_of_a_namespace_are_its_own() {
     let pid = pid_there.recv().unwrap().to_string();
     let waits = "touch started; while [ ! -e done ]; do sleep 0.01; done";
     let ran = place.run(&["stat", "--format=json", "--netns", &pid, "sh", "-c", waits]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
     of_namespace.join().unwrap();
     let found = document(&ran);
     assert_eq!(found["network_namespace"], "attached");
@@ -729,10 +730,11 @@ fn owners_in_a_container_are_said_to_be_those_of_the_container() {
     let place = Place::new();
     let mount = place.path("cgroup");
     std::fs::create_dir(&mount).unwrap();
+    std::fs::create_dir(place.path("cgroup-inside")).unwrap();
     // The shell leaves its cgroup at the end, so that it can be removed.
     let script = r#"
         mount -t cgroup2 none "$0" && mkdir "$0/tcpcost-$$" && echo $$ > "$0/tcpcost-$$/cgroup.procs" || exit 77
-        unshare --cgroup --mount sh -c 'mount -t cgroup2 none "$0" && exec "$@"' "$0" "$@"
+        unshare --cgroup --mount sh -c 'mount -t cgroup2 none "$0-inside" && exec "$@"' "$0" "$@"
         status=$?
         echo $$ > "$0/cgroup.procs" && rmdir "$0/tcpcost-$$"
         exit $status"#;

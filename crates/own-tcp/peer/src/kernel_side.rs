@@ -34,7 +34,7 @@ const QUEUE: u32 = 8192;
 
 impl KernelSide {
     /// Sets MTU and addresses of interface `name`, and sets it up if there are addresses. A queue of the kernel's default length
-    /// gets [`QUEUE`].
+    /// gets `QUEUE`.
     ///
     /// # Errors
     /// A setting failed. The settings before it are undone.
