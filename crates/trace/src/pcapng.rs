@@ -126,7 +126,7 @@ impl Section {
         };
         let kind = fields.u32(0).unwrap_or(0);
         let length = fields.u32(4).unwrap_or(0) as usize;
-        if length < 12 || length % 4 != 0 || length > LONGEST {
+        if length < 12 || !length.is_multiple_of(4) || length > LONGEST {
             return broken(&format!("a block of {length} bytes"));
         }
         if fill(bytes, length)? < length {

@@ -83,7 +83,7 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
             at,
             steps,
         } => {
-            let first = (!of.is_empty()).then(|| (knob.as_str(), from));
+            let first = (!of.is_empty()).then_some((knob.as_str(), from));
             which(at) + &change(found.quantity, first, steps)
         }
         FindingKind::Crossover {

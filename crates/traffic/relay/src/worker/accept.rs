@@ -68,15 +68,14 @@ impl<N: Net> Worker<N> {
                     if error.kind() == ErrorKind::WouldBlock {
                         return false;
                     }
-                    match Errno::from_io_error(&error) {
-                        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                            self.counters.accept_failures.add(1);
-                            tracing::warn!("accept: {error}: accepting pauses");
-                            self.pause_accepting(Some(self.now + SECOND / 10));
-                            return false;
-                        }
-                        // The client left before it was accepted (accept(2)).
-                        _ => {}
+                    // By any other error the client left before it was accepted (accept(2)).
+                    if let Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) =
+                        Errno::from_io_error(&error)
+                    {
+                        self.counters.accept_failures.add(1);
+                        tracing::warn!("accept: {error}: accepting pauses");
+                        self.pause_accepting(Some(self.now + SECOND / 10));
+                        return false;
                     }
                 }
             }
