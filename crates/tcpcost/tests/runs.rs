@@ -377,7 +377,8 @@ fn a_directory_that_is_written_to_is_not_resumed() {
 fn a_record_that_stands_twice_counts_once_and_a_lost_one_is_done_again() {
     let place = Place::new();
     let study = place.write("short.toml", STUDY);
-    assert_eq!(place.run(&["run", &study, "--out", "out"]).code, Some(0));
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
     let file = place.path("out/records.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
