@@ -140,9 +140,13 @@ fn contents(report: &Report) -> String {
         crate::CaptureFormat::TcpdumpText => "tcpdump's text",
         crate::CaptureFormat::Live => "live",
     });
+    let connections = match report.connections_begun {
+        1 => "1 connection".to_string(),
+        count => format!("{count} connections"),
+    };
     format!(
-        "{}: {form}, {} packets, {} connections",
-        report.file, report.packets, report.connections_begun
+        "{}: {form}, {} packets, {connections}",
+        report.file, report.packets
     )
 }
 

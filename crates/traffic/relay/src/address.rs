@@ -23,11 +23,11 @@ pub enum Address {
     Abstract(Vec<u8>),
 }
 
-/// Error for a text that is no address.
+/// Reason why a text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The form is unknown.
-    #[error("{0:?} is no address: 127.0.0.1:80, [::1]:80, NAME:80 or unix:/PATH are")]
+    #[error("{0:?} is not an address such as 127.0.0.1:80, [::1]:80, NAME:80 or unix:/PATH")]
     Form(String),
     /// The name has no address.
     #[error("{name:?} has no address ({cause})")]
