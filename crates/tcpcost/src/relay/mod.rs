@@ -191,9 +191,12 @@ fn sentence(totals: &Totals, mode: RelayMode) -> String {
         0 => String::new(),
         count => format!(", {count} connections reset"),
     };
+    let accepted = match totals.accepted {
+        1 => "1 connection".to_string(),
+        count => format!("{count} connections"),
+    };
     format!(
-        "{} connections, {all} bytes{chosen}, {} abandoned{reset}",
-        totals.accepted,
+        "{accepted}, {all} bytes{chosen}, {} abandoned{reset}",
         sum(|bytes| bytes.abandoned)
     )
 }

@@ -32,6 +32,14 @@ fn digits(value: f64, decimals: usize) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Number of trials, such as `1 trial` or `3 trials`.
+pub(crate) fn trials(count: usize) -> String {
+    match count {
+        1 => "1 trial".to_string(),
+        _ => format!("{count} trials"),
+    }
+}
+
 /// Text with `decimals` decimals, for a sentence.
 pub(crate) fn precise(value: f64, decimals: usize) -> String {
     let shown = format!("{value:.decimals$}");

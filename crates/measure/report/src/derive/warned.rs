@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{HostName, Warning, WarningCode};
 
-use crate::derive::number::show;
+use crate::derive::number::{show, trials};
 
 /// Warnings of one code. Warnings of the code `other` are grouped only if they differ in nothing but numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,8 +139,7 @@ impl Warned {
 
     /// Sentence such as `7 trials, 60.9 to 96.4 % of the rate; the worst: only 60.9 of …`.
     pub fn sentence(&self) -> String {
-        let trials = if self.count == 1 { "trial" } else { "trials" };
-        let mut line = format!("{} {trials}", self.count);
+        let mut line = trials(self.count);
         if self.hosts.len() > 1 {
             line += &format!(" ({})", self.hosts_by_count());
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use inferno::flamegraph::{self, Options};
 
 use crate::derive::cell::CellSummary;
+use crate::derive::number::trials;
 use crate::derive::scope::whose;
 
 /// Flame graph of one cell, as SVG. `None` if the cell has no call chains.
@@ -82,8 +83,7 @@ pub fn flame_difference(first: &CellSummary, cell: &CellSummary) -> Result<Strin
 
 fn told(cell: &CellSummary) -> String {
     let samples: u64 = cell.profiles.iter().map(|profile| profile.samples).sum();
-    let trials = if cell.n == 1 { "trial" } else { "trials" };
-    format!("{samples} samples of {} {trials}", cell.n)
+    format!("{samples} samples of {}", trials(cell.n))
 }
 
 /// Cost of each call chain of a cell. A key is a folded chain with the host's name in front.

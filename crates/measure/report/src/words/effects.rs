@@ -3,7 +3,7 @@
 use tcpcost_study::{Derived, Figure, Scope, Value};
 
 use crate::derive::estimate::Estimate;
-use crate::derive::number::{percent_decimals, precise, signed};
+use crate::derive::number::{percent_decimals, precise, signed, trials};
 use crate::judge::conclusions::Sign;
 use crate::judge::effects::{Effect, EffectAt, LayerShare, Moved, is_established, row};
 use crate::words::labels;
@@ -91,9 +91,9 @@ fn change(what: &str, percent: &Estimate) -> String {
         Sign::Above => format!("raises {what} by {}", size(percent)),
         Sign::Open => format!("has no established effect on {what}: {}", signed(percent)),
         Sign::Unknown => format!(
-            "changed {what} by {} ({} trials: too few for an interval)",
+            "changed {what} by {} ({}: too few for an interval)",
             signed(percent),
-            percent.n
+            trials(percent.n)
         ),
     }
 }

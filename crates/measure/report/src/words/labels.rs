@@ -6,7 +6,7 @@ use tcpcost_counts::SocketBuffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::derive::cell::{CellSummary, Load};
-use crate::derive::number::show;
+use crate::derive::number::{show, trials};
 use crate::derive::scope::whose;
 use crate::derive::values::asked_buffer;
 use crate::judge::comparable;
@@ -303,25 +303,25 @@ pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
     let most = |kind| {
         let of = Derived::total(kind);
         let mut cells = Vec::new();
-        let (mut trials, mut most) = (0, 0.0_f64);
+        let (mut found, mut most) = (0, 0.0_f64);
         for cell in &summary.cells {
             let values = cell.trials.iter().filter_map(|trial| trial.values.get(&of));
             let above: Vec<f64> = values.copied().filter(|value| *value > 0.0).collect();
             if !above.is_empty() {
                 cells.push(cell.name.as_str());
-                trials += above.len();
+                found += above.len();
                 most = above.into_iter().fold(most, f64::max);
             }
         }
-        (trials > 0).then(|| {
+        (found > 0).then(|| {
             let what = quantity(Derived {
                 kind,
                 scope: Scope::All,
             });
             let what = what.strip_suffix(", all hosts together").unwrap_or(&what);
-            let trials_word = if trials == 1 { "trial" } else { "trials" };
             format!(
-                "{what}: more than none in {trials} {trials_word}, at most {} ({}).",
+                "{what}: more than none in {}, at most {} ({}).",
+                trials(found),
                 show(most),
                 cells.join("; ")
             )
@@ -618,7 +618,8 @@ fn notes_on_marks(summary: &Summary) -> Vec<String> {
         .sum();
     if aside > 0 {
         notes.push(format!(
-            "{aside} trials are marked by a warning and not used here; the records have them."
+            "Marked by a warning and not used here: {}; the records have them.",
+            trials(aside)
         ));
     }
     notes

@@ -2,7 +2,7 @@
 
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
-use crate::derive::number::show;
+use crate::derive::number::{show, trials};
 use crate::derive::warned::Warned;
 use crate::summary::Summary;
 
@@ -36,8 +36,7 @@ pub(crate) fn trust(summary: &Summary) -> String {
         disturbed.push(format!("trials with warnings: {}", list(&others)));
     }
     if failed > 0 {
-        let trials = if failed == 1 { "trial" } else { "trials" };
-        disturbed.push(format!("{failed} {trials} failed"));
+        disturbed.push(format!("{} failed", trials(failed)));
     }
     let mut line = match disturbed.is_empty() {
         true => "A quiet run: no trial has a warning about the machine".to_string(),
