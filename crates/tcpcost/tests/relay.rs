@@ -140,7 +140,7 @@ fn bytes_of_a_connection_that_goes_on_are_in_the_metrics() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(
         ran.stdout,
-        "1 connections, 5000 bytes: 100.0 % spliced, 0 abandoned\n"
+        "1 connection, 5000 bytes: 100.0 % spliced, 0 abandoned\n"
     );
 }
 
