@@ -182,7 +182,7 @@ mod tests {
     fn of_a_row() -> Vec<Column> {
         let is_new = |column: &&Column| {
             let mut known = CONNECTION_COLUMNS.iter();
-            !known.any(|known| known.head == column.head)
+            !known.any(|known| known.figures == column.figures)
         };
         let more = OWNER_COLUMNS.iter().filter(is_new);
         CONNECTION_COLUMNS.iter().chain(more).copied().collect()
