@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run install uninstall dist dist-twice test-dist test check package licences build static static-try deps deps-test bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check oldest-rust package licences build static static-try deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -42,10 +42,14 @@ test: deps deps-test  ## every test; ends with those that were skipped, and why 
 
 check:                ## what CI checks besides the tests
 	@./scripts/links
+	@./scripts/workflows
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) fmt --all --check
+
+oldest-rust:          ## whether the oldest Rust that Cargo.toml promises builds everything; rustup fetches it
+	rustup run --install $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) cargo check --workspace --locked
 
 package:              ## whether every crate can be published, from its package alone
 	@./scripts/package
@@ -76,6 +80,9 @@ deps-test:
 	@./scripts/need --optional bison bison "scripts/packetdrill builds packetdrill with it, whose scripts judge our TCP; without them that test is skipped"
 	@./scripts/need --optional flex flex "the same"
 	@./scripts/need --optional ethtool ethtool "scripts of packetdrill call it; without it that test is skipped"
+	@./scripts/need --optional man man-db "a test shows the manual pages with it; without it they are only made"
+	@./scripts/need --optional fish fish "a test completes a command with it; without it that test is skipped"
+	@./scripts/need --optional zsh zsh "the same"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmctld slurmctld "tests run studies on a Slurm of namespaces; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmd slurmd "as slurmctld"
