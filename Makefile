@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run test check oldest-rust package licences build static static-try deps deps-test bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check oldest-rust package licences build static static-try deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -15,6 +15,21 @@ run: build            ## build, then run the built-in study `tour` (STUDY=NAME f
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
 	@./scripts/split-debug $${CARGO_TARGET_DIR:-target}/release/tcpcost
+
+install:              ## what `make build` built, with manual pages, completions, units and examples, into $DESTDIR$PREFIX (/usr/local)
+	@./scripts/install
+
+uninstall:            ## removes what `make install` installs there
+	@./scripts/install --remove
+
+dist:                 ## archives, packages, an image and checksums for each of ARCH, in dist/
+	@./scripts/dist $(ARCH)
+
+dist-twice:           ## whether `make dist` gives the same bytes from two folders
+	@./scripts/dist-twice $(ARCH)
+
+test-dist:            ## installs what is in dist/ in clean roots, tries it there, and removes it
+	@./scripts/test-dist
 
 static:               ## one file for each of ARCH, without libraries: runs on any Linux, and can be pushed to other hosts
 	@./scripts/static $(ARCH)
