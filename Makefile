@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run install uninstall dist dist-twice test-dist test check oldest-rust package licences build static static-try deps deps-test bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -50,6 +50,11 @@ check:                ## what CI checks besides the tests
 
 oldest-rust:          ## whether the oldest Rust that Cargo.toml promises builds everything; rustup fetches it
 	rustup run --install $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) cargo check --workspace --locked
+
+book:                 ## the pages as a site in target/book, after a check of their links
+	@./scripts/links
+	@command -v mdbook >/dev/null || { echo 'make book: needs mdBook: cargo install mdbook --version 0.5.4 --locked' >&2; exit 1; }
+	mdbook build
 
 package:              ## whether every crate can be published, from its package alone
 	@./scripts/package

@@ -12,6 +12,8 @@ mod fronts;
 mod generate;
 mod kernels;
 mod manifest;
+#[cfg(test)]
+mod pages;
 mod privileges;
 mod reference;
 mod relay;
