@@ -11,6 +11,8 @@ mod compare;
 mod fronts;
 mod kernels;
 mod manifest;
+#[cfg(test)]
+mod pages;
 mod privileges;
 mod relay;
 mod report;
