@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run test check package licences build static static-try deps deps-test bench clean
+.PHONY: run test check book package licences build static static-try deps deps-test bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -31,6 +31,11 @@ check:                ## what CI checks besides the tests
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) fmt --all --check
+
+book:                 ## the pages as a site in target/book, after a check of their links
+	@./scripts/links
+	@command -v mdbook >/dev/null || { echo 'make book: needs mdBook: cargo install mdbook --version 0.5.4 --locked' >&2; exit 1; }
+	mdbook build
 
 package:              ## whether every crate can be published, from its package alone
 	@./scripts/package

@@ -83,8 +83,17 @@ const ROWS: &[Row] = &[
         &[],
     ),
     (
-        "tcpcost run STUDY --baseline DIR",
-        Ok(&["run", "./mine.toml", "--out=third", "--baseline=first"]),
+        "tcpcost compare --min-effect 3 -- ./old --versus -- ./new",
+        Ok(&[
+            "compare",
+            "--min-effect=3",
+            "--time=1s",
+            "--",
+            "true",
+            "--versus",
+            "--",
+            "true",
+        ]),
         VERDICTS,
     ),
     (
