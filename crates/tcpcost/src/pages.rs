@@ -79,7 +79,14 @@ fn refused(words: &[String], is_whole: bool) -> Option<String> {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     );
     let is_right = is_answered || !is_whole && lacks.contains(&error.kind());
-    (!is_right).then(|| error.to_string().lines().next().unwrap_or_default().to_string())
+    (!is_right).then(|| {
+        error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_string()
+    })
 }
 
 #[test]

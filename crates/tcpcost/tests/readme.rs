@@ -9,7 +9,11 @@ use common::Place;
 
 /// Command as README.md has it, the words with which it is run here, and the exit codes that it may have.
 /// Without words it is only parsed (`pages.rs` of the command), for the reason given.
-type Row = (&'static str, Result<&'static [&'static str], &'static str>, &'static [i32]);
+type Row = (
+    &'static str,
+    Result<&'static [&'static str], &'static str>,
+    &'static [i32],
+);
 
 /// Codes of a comparison, whatever the machine does.
 const VERDICTS: &[i32] = &[0, 3, 4];
@@ -39,7 +43,13 @@ const ROWS: &[Row] = &[
     (
         "tcpcost compare -- ./a --versus -- ./b",
         Ok(&[
-            "compare", "--time=1s", "--", "true", "--versus", "--", "true",
+            "compare",
+            "--time=1s",
+            "--",
+            "true",
+            "--versus",
+            "--",
+            "true",
         ]),
         VERDICTS,
     ),
