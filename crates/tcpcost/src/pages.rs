@@ -40,15 +40,39 @@ fn command(line: &str) -> Option<Vec<String>> {
     let is_before = |word: &String| word == "sudo" || word.contains('=') && !word.contains('/');
     let before = words.iter().take_while(|word| is_before(word)).count();
     words.drain(..before);
-    (words.first()? == "tcpcost").then_some(words)
+    let is_placeholder = words.get(1).is_some_and(|word| word == "COMMAND");
+    (words.first()? == "tcpcost" && !is_placeholder).then_some(words)
 }
 
-/// Commands of a page: lines of its blocks, and what is in backquotes, of which words may be missing.
+/// A page in which each command is one line, with the values of the variables that it sets, and 1 for the
+/// output of a command.
+fn expanded(page: &str) -> String {
+    let mut page = page.replace("\\\n", " ");
+    let set = page
+        .lines()
+        .filter_map(|line| line.strip_suffix('"')?.split_once("=\""));
+    let set: Vec<(String, String)> = set
+        .filter(|(name, _)| name.chars().all(|letter| letter.is_ascii_lowercase()))
+        .map(|(name, value)| (format!("${name}"), value.to_string()))
+        .collect();
+    for (name, value) in set {
+        page = page.replace(&name, &value);
+    }
+    while let Some(begin) = page.find("$(") {
+        let end = page[begin..]
+            .find(')')
+            .map_or(page.len(), |end| begin + end + 1);
+        page.replace_range(begin..end, "1");
+    }
+    page
+}
+
+/// Commands of a page: lines of its blocks, and what is in backquotes, in which words may be missing or
+/// stand for others.
 fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
     let mut found = Vec::new();
     let mut is_fenced = false;
-    let joined = page.replace("\\\n", " ");
-    for line in joined.lines() {
+    for line in expanded(page).lines() {
         if line.starts_with("```") {
             is_fenced = !is_fenced;
         } else if is_fenced || line.starts_with("    ") {
@@ -73,6 +97,8 @@ fn refused(words: &[String], is_whole: bool) -> Option<String> {
         ErrorKind::MissingRequiredArgument,
         ErrorKind::MissingSubcommand,
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+        ErrorKind::InvalidValue,
+        ErrorKind::ValueValidation,
     ];
     let is_answered = matches!(
         error.kind(),
