@@ -168,3 +168,20 @@ fn every_command_of_the_readme_runs() {
         }
     }
 }
+
+#[test]
+fn the_makefile_has_every_target_of_the_readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("README.md")).unwrap();
+    let makefile = fs::read_to_string(root.join("Makefile")).unwrap();
+    // In a sentence `make` is a word of English.
+    let commands = ["\nmake ", "`make "];
+    let after = commands.iter().flat_map(|begin| page.split(begin).skip(1));
+    let targets: Vec<&str> = after
+        .filter_map(|text| text.split([' ', '\n', '`']).next())
+        .collect();
+    assert!(targets.contains(&"build"), "{targets:?}");
+    for target in targets {
+        assert!(makefile.contains(&format!("\n{target}:")), "{target}");
+    }
+}
