@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::Place;
+use common::{Place, Ran};
 
 /// Command as README.md has it, the words with which it is run here, and the exit codes that it may have.
 /// Without words it is only parsed (`pages.rs` of the command), for the reason given.
@@ -28,7 +28,7 @@ const ROWS: &[Row] = &[
             "stream 64 KiB, CPU-bound",
             "sendfile 64 KiB, CPU-bound",
             "--set=bed=loopback",
-            "--duration=20ms",
+            "--duration=100ms",
             "--time=2s",
         ]),
         VERDICTS,
@@ -66,7 +66,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "tcpcost run STUDY --format details",
-        Ok(&["run", "./mine.toml", "--out=first", "--format=details"]),
+        Ok(&["run", "./mine.toml", "--format=details"]),
         &[0],
     ),
     (
@@ -82,11 +82,7 @@ const ROWS: &[Row] = &[
         &[0, 77],
     ),
     ("tcpcost study list", Ok(&["study", "list"]), &[0]),
-    (
-        "tcpcost run STUDY",
-        Ok(&["run", "./mine.toml", "--out=second"]),
-        &[0],
-    ),
+    ("tcpcost run STUDY", Ok(&["run", "./mine.toml"]), &[0]),
     (
         "tcpcost kernels OLD NEW STUDY",
         Err("takes QEMU and two kernels"),
@@ -140,6 +136,18 @@ fn commands(page: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Runs a command, again if a trial failed: on a machine with dozens of other programs for each CPU a host
+/// may have no CPU for the whole interval.
+fn run(place: &Place, words: &[&str]) -> Ran {
+    for _ in 0..5 {
+        let ran = place.run(words);
+        if ran.code != Some(1) || !ran.stderr.contains(": failed: ") {
+            return ran;
+        }
+    }
+    place.run(words)
+}
+
 #[test]
 fn every_command_of_the_readme_runs() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -160,7 +168,7 @@ fn every_command_of_the_readme_runs() {
         assert!(commands.contains(command), "not in README.md: {command}");
         match words {
             Ok(words) => {
-                let ran = place.run(words);
+                let ran = run(&place, words);
                 let code = ran.code.unwrap_or(-1);
                 assert!(codes.contains(&code), "{command}: {ran:#?}");
             }
