@@ -9,8 +9,9 @@ ARCH ?= x86_64 aarch64
 
 .PHONY: run test check package licences build static static-try deps deps-test bench clean
 
-run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
-	./target/release/tcpcost run $(STUDY)
+run: deps             ## build quickly, then run the built-in study `tour` (STUDY=NAME for another)
+	$(CARGO) build --profile fast-build --locked --package tcpcost
+	$(or $(CARGO_TARGET_DIR),./target)/fast-build/tcpcost run $(STUDY)
 
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
