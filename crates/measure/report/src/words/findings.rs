@@ -5,7 +5,7 @@
 use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
-use crate::derive::number::{precise, unit_in_tables};
+use crate::derive::number::precise;
 use crate::judge::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::judge::held::Held;
 use crate::summary::Summary;
@@ -147,7 +147,9 @@ fn which(at: &str) -> String {
 fn of(found: &Finding) -> String {
     let quantity = labels::quantity(found.quantity);
     match &found.kind {
-        FindingKind::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
+        FindingKind::Value { .. } => {
+            format!("{quantity} ({}) ", found.quantity.kind.shown_unit().0)
+        }
         FindingKind::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
         FindingKind::Crossover {
             knob,
@@ -169,7 +171,7 @@ fn of(found: &Finding) -> String {
 }
 
 fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
-    let (_, scale) = unit_in_tables(of);
+    let (_, scale) = of.kind.shown_unit();
     let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
     let common = common(&names);
     // An ending that all names share distinguishes none.
@@ -327,7 +329,7 @@ fn line(
     };
     let rest = match intercept {
         Some(intercept) if Sign::of(slope) != Sign::Open => {
-            let (unit, scale) = unit_in_tables(of);
+            let (unit, scale) = of.kind.shown_unit();
             format!(
                 " and {} {unit} without any",
                 with_interval(intercept, scale)
