@@ -9,8 +9,10 @@ ARCH ?= x86_64 aarch64
 
 .PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test bench clean
 
-run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
-	./target/release/tcpcost run $(STUDY)
+run: deps             ## build quickly, then run the built-in study `tour` (STUDY=NAME for another)
+	TCPCOST_PROFILE=fast-build $(CARGO) build --profile fast-build --locked --package tcpcost
+	@echo "tcpcost was built quickly, without link-time optimisation; its reports say (fast-build). For figures to keep: make build"
+	$(or $(CARGO_TARGET_DIR),./target)/fast-build/tcpcost run $(STUDY)
 
 build: deps
 	$(CARGO) build --release --locked --package tcpcost

@@ -45,7 +45,7 @@ pub struct Machine {
     /// Sysctls that affect TCP's cost and exist only in the host's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
-    /// Version of tcpcost.
+    /// Version of tcpcost, with the profile that it was built by if that is not a release's: `0.1.0 (fast-build)`.
     pub tcpcost: String,
     /// True if tcpcost ran as root in the host's own user namespace.
     pub privileged: bool,

@@ -16,7 +16,7 @@ use crate::privileges::is_in_hosts_user_namespace;
 pub fn host() -> Machine {
     let mut host = from_root(Path::new("/"));
     host.machine = std::env::consts::ARCH.to_string();
-    host.tcpcost = env!("CARGO_PKG_VERSION").to_string();
+    host.tcpcost = version();
     host.privileged = is_privileged();
     if host.hypervisor.as_deref() == Some(UNNAMED) {
         host.hypervisor = hypervisor_signature().or(host.hypervisor);
@@ -25,6 +25,16 @@ pub fn host() -> Machine {
         host.cpus = host.cpus.max(topology.cpus.len());
     }
     host
+}
+
+/// This program's version, with the profile that it was built by if that is not a release's (`make run`), so that
+/// records of both are seen to differ.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("TCPCOST_PROFILE") {
+        Some(profile) => format!("{version} ({profile})"),
+        None => version.to_string(),
+    }
 }
 
 /// Boot id of the kernel, which identifies the machine until it reboots. `unknown` if it cannot be
