@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run test check package licences build static static-try deps deps-test bench clean
+.PHONY: run test check package licences build static static-try deps deps-test kernels bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -37,6 +37,11 @@ package:              ## whether every crate can be published, from its package 
 
 licences:             ## whether all that is linked may be (deny.toml)
 	@./scripts/licences
+
+kernels: build        ## what works on which kernel: doctor and tour in guests of old and new ones (ARGS=--write: docs/kernels.md)
+	$(CARGO) build --release --locked --package tcpcost-guest --example program
+	@./scripts/need qemu-system-x86_64 qemu-system-x86 "guests run in it"
+	@./scripts/kernel-matrix $(ARGS)
 
 bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
 	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core
