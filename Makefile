@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run test check package licences build static static-try deps deps-test kernels bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test kernels bench clean
 
 run: build            ## build, then run the built-in study `tour` (STUDY=NAME for another)
 	./target/release/tcpcost run $(STUDY)
@@ -15,6 +15,21 @@ run: build            ## build, then run the built-in study `tour` (STUDY=NAME f
 build: deps
 	$(CARGO) build --release --locked --package tcpcost
 	@./scripts/split-debug $${CARGO_TARGET_DIR:-target}/release/tcpcost
+
+install:              ## what `make build` built, with manual pages, completions, units and examples, into $DESTDIR$PREFIX (/usr/local)
+	@./scripts/install
+
+uninstall:            ## removes what `make install` installs there
+	@./scripts/install --remove
+
+dist:                 ## archives, packages, an image and checksums for each of ARCH, in dist/
+	@./scripts/dist $(ARCH)
+
+dist-twice:           ## whether `make dist` gives the same bytes from two folders
+	@./scripts/dist-twice $(ARCH)
+
+test-dist:            ## installs what is in dist/ in clean roots, tries it there, and removes it
+	@./scripts/test-dist
 
 static:               ## one file for each of ARCH, without libraries: runs on any Linux, and can be pushed to other hosts
 	@./scripts/static $(ARCH)
@@ -27,10 +42,19 @@ test: deps deps-test  ## every test; ends with those that were skipped, and why 
 
 check:                ## what CI checks besides the tests
 	@./scripts/links
+	@./scripts/workflows
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tcpcost --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) fmt --all --check
+
+oldest-rust:          ## whether the oldest Rust that Cargo.toml promises builds everything; rustup fetches it
+	rustup run --install $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) cargo check --workspace --locked
+
+book:                 ## the pages as a site in target/book, after a check of their links
+	@./scripts/links
+	@command -v mdbook >/dev/null || { echo 'make book: needs mdBook: cargo install mdbook --version 0.5.4 --locked' >&2; exit 1; }
+	mdbook build
 
 package:              ## whether every crate can be published, from its package alone
 	@./scripts/package
@@ -66,6 +90,9 @@ deps-test:
 	@./scripts/need --optional bison bison "scripts/packetdrill builds packetdrill with it, whose scripts judge our TCP; without them that test is skipped"
 	@./scripts/need --optional flex flex "the same"
 	@./scripts/need --optional ethtool ethtool "scripts of packetdrill call it; without it that test is skipped"
+	@./scripts/need --optional man man-db "a test shows the manual pages with it; without it they are only made"
+	@./scripts/need --optional fish fish "a test completes a command with it; without it that test is skipped"
+	@./scripts/need --optional zsh zsh "the same"
 	@./scripts/need --optional tcpdump tcpdump "tests capture with it, and with libpcap, which it brings; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmctld slurmctld "tests run studies on a Slurm of namespaces; without it they are skipped"
 	@./scripts/need --optional /usr/sbin/slurmd slurmd "as slurmctld"

@@ -22,6 +22,32 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// All exit codes, in the order of their numbers.
+    pub const ALL: [Exit; 7] = [
+        Exit::Ok,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::Missed,
+        Exit::Inconclusive,
+        Exit::Unavailable,
+        Exit::Interrupted,
+    ];
+
+    /// Returns the meaning in words, for help and manuals.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Exit::Ok => "done",
+            Exit::Failed => "failed",
+            Exit::Usage => "wrong command line or study file",
+            Exit::Missed => "a threshold is missed",
+            Exit::Inconclusive => "inconclusive",
+            Exit::Unavailable => "this host or user lacks a capability",
+            Exit::Interrupted => "interrupted",
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)

@@ -347,4 +347,37 @@ mod tests {
             assert_eq!(format.name(), *name);
         }
     }
+
+    /// Commands with their formats, in the order of the page.
+    const COMMANDS: &[(&str, &[Format])] = &[
+        ("run, compare, kernels", RunFormats::FORMATS),
+        ("report", ReportFormats::FORMATS),
+        ("stat", StatFormats::FORMATS),
+        ("trace", TraceFormats::FORMATS),
+        ("watch", WatchFormats::FORMATS),
+        ("study list", ListFormats::FORMATS),
+        ("study show", ShowFormats::FORMATS),
+        ("doctor, peer, relay", TextOrJson::FORMATS),
+    ];
+
+    #[test]
+    fn the_page_has_every_format_and_the_commands_that_have_it() {
+        let mut table = String::from("| `--format` | form | commands |\n|---|---|---|\n");
+        for (format, name, form) in TABLE {
+            let have = |row: &&(&str, &[Format])| row.1.contains(format);
+            let commands: Vec<&str> = COMMANDS.iter().filter(have).map(|row| row.0).collect();
+            table += &format!("| `{name}` | {form} | {} |\n", commands.join(", "));
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/records.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let begin = "<!-- formats: made by TCPCOST_REWRITE=1 cargo test -p tcpcost-console -->\n";
+        let (before, rest) = page.split_once(begin).expect("the page has the marker");
+        let (_, after) = rest.split_once("<!-- end -->").expect("the table ends");
+        let made = format!("{before}{begin}{table}<!-- end -->{after}");
+        if std::env::var_os("TCPCOST_REWRITE").is_some() {
+            std::fs::write(path, made).unwrap();
+        } else {
+            assert!(made == page, "docs/records.md needs this:\n{table}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -16,12 +17,7 @@ use crate::uperf::UperfArgs;
 
 /// Measures how much CPU each kilobyte of TCP costs, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
-#[command(
-    name = "tcpcost",
-    version,
-    max_term_width = 100,
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage or study file, 3 a threshold missed, 4 inconclusive,\n77 a capability is missing on this host, 130 interrupted."
-)]
+#[command(name = "tcpcost", version, max_term_width = 100)]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
@@ -100,6 +96,9 @@ pub enum Command {
     Kernels(Box<KernelsArgs>),
     /// Say what can be measured on this host, and what to do for the rest; restore it.
     Doctor(DoctorArgs),
+    /// Man pages, completions and docs/commands.md, for who packages this program.
+    #[command(subcommand, hide = true)]
+    Generate(GenerateCommand),
     /// A wire with delay and loss between two namespaces; an agent starts it.
     #[command(hide = true)]
     Carry {
@@ -135,4 +134,22 @@ pub enum Command {
         #[arg(required = true)]
         hosts: Vec<tcpcost_study::HostName>,
     },
+}
+
+/// Commands of `tcpcost generate`.
+#[derive(Debug, Subcommand)]
+pub enum GenerateCommand {
+    /// Write a manual page for each command into a directory, which is made if it is missing.
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Print completions for bash.
+    Bash,
+    /// Print completions for zsh.
+    Zsh,
+    /// Print completions for fish.
+    Fish,
+    /// Print docs/commands.md.
+    Commands,
 }

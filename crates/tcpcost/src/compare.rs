@@ -20,7 +20,7 @@ use tcpcost_study::{Sides, Study, units};
 /// `tcpcost compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  tcpcost compare before/ after/                          runs that are stored: two, or two folders of runs\n  tcpcost compare B1 B2 B3 --versus A1 A2 A3              the same, each run named\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+    after_long_help = "Examples:\n  tcpcost compare before/ after/                          runs that are stored: two, or two folders of runs\n  tcpcost compare B1 B2 B3 --versus A1 A2 A3              the same, each run named\n  tcpcost compare tour --cells \"CELL\" \"CELL\"             two cells of a study, in turn\n  tcpcost compare tour --cell \"CELL\" --b mtu=9000        a cell against itself with a knob set otherwise\n  tcpcost compare tour --with tcpcost=./target/release/tcpcost   this program against another build\n  tcpcost compare -- ./old --versus -- ./new             two commands"
 )]
 pub struct CompareArgs {
     /// Runs before and after a change: two directories, or several before --versus. Or a study, by name or file, whose cells run in turn.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tcpcost_console::output::say;
+use tcpcost_netperf::Usage;
 use tcpcost_signals::Interrupt;
 
 /// A front end to run, and its arguments.
@@ -76,6 +77,15 @@ impl Front {
                 failure.code.into()
             }
         }
+    }
+}
+
+/// Returns the usage text and the exit codes of a command that parses its own options. `None` for other commands.
+pub fn usage(command: &str) -> Option<Usage> {
+    match command {
+        "netperf" => Some(tcpcost_netperf::netperf_usage()),
+        "netserver" => Some(tcpcost_netperf::netserver_usage()),
+        _ => None,
     }
 }
 

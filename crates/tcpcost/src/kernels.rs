@@ -30,7 +30,7 @@ const OF_BOTH: [&str; 7] = [
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     mut_args(|arg| if OF_BOTH.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }),
-    after_long_help = "A kernel is a package (.deb), a directory with boot/vmlinuz-*, a build tree, or an image.\n\nExit codes: 0 improves or equivalent, 3 regresses, 4 inconclusive; else as of run."
+    after_long_help = "A kernel is a package (.deb), a directory with boot/vmlinuz-*, a build tree, or an image."
 )]
 pub struct KernelsArgs {
     /// The kernel that B is compared with.
@@ -81,7 +81,7 @@ pub enum KernelsCommand {
 /// `tcpcost kernels bisect`.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example, in a kernel tree, v6.12 being good and HEAD bad:\n  make bzImage modules && tcpcost run cost-of-tcp --guest=. --out /tmp/good    at v6.12\n  git bisect start HEAD v6.12\n  git bisect run sh -c 'make -s olddefconfig bzImage modules || exit 125; tcpcost kernels bisect . --baseline /tmp/good'\n\nExit codes: 0 as good, 1 costs more, 125 undecided (no boot, no verdict), 2 usage, 130 interrupted."
+    after_long_help = "Example, in a kernel tree, v6.12 being good and HEAD bad:\n  make bzImage modules && tcpcost run cost-of-tcp --guest=. --out /tmp/good    at v6.12\n  git bisect start HEAD v6.12\n  git bisect run sh -c 'make -s olddefconfig bzImage modules || exit 125; tcpcost kernels bisect . --baseline /tmp/good'"
 )]
 pub struct BisectArgs {
     /// The kernel: its build tree, or another form that `kernels` takes.

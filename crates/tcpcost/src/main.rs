@@ -9,9 +9,13 @@
 mod cli;
 mod compare;
 mod fronts;
+mod generate;
 mod kernels;
 mod manifest;
+#[cfg(test)]
+mod pages;
 mod privileges;
+mod reference;
 mod relay;
 mod report;
 mod screen;
@@ -137,6 +141,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
         Command::Netserver { args } => Ok(fronts::Front::netserver(args, false).run()),
+        Command::Generate(command) => print(generate::generate(&command)?),
         Command::Carry {
             device,
             peer_device,

@@ -3,6 +3,7 @@
 use clap::{Arg, Command, CommandFactory};
 
 use crate::cli::Cli;
+use crate::reference;
 
 /// Groups of commands. Names in one row share its line, and the first one describes them.
 const GROUPS: [(&str, &[&[&str]]); 3] = [
@@ -36,9 +37,30 @@ pub fn command() -> Command {
             }
         }
     }
-    shortened(command).help_template(format!(
+    with_exit_codes(shortened(command), "").help_template(format!(
         "{{about}}\n\nUsage: tcpcost COMMAND …      tcpcost COMMAND -h; --help has all\n{rows}\nOptions:\n{{options}}{{after-help}}"
     ))
+}
+
+/// Adds the exit codes to the help of `tcpcost` and to `--help` of each command. `words`: the words that call the command.
+fn with_exit_codes(command: Command, words: &str) -> Command {
+    let below = if words.is_empty() {
+        String::new()
+    } else {
+        format!("{words} ")
+    };
+    let command = command.mut_subcommands(|one| {
+        let words = format!("{below}{}", one.get_name());
+        with_exit_codes(one, &words)
+    });
+    let codes = reference::exit_codes_line(words);
+    if words.is_empty() {
+        return command.after_help(codes);
+    }
+    let text = command
+        .get_after_long_help()
+        .map(|text| format!("{text}\n\n"));
+    command.after_long_help(text.unwrap_or_default() + &codes)
 }
 
 /// Makes `-h` of a command and of its subcommands short: the first clause of each option's help.

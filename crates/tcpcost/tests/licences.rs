@@ -2,63 +2,35 @@
 //! licences are allowed (`make licences`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
-
-use serde_json::Value;
 
 const MARK: &str = "<!-- made by cargo test -p tcpcost --test licences -->\n";
 
-/// Names of packages by the licence that they state.
+/// Names of packages by the licence that they state, as `scripts/copyright` lists them.
 fn linked() -> BTreeMap<String, BTreeSet<String>> {
-    let cargo = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--locked", "--offline"])
-        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let list = Command::new(root.join("scripts/copyright"))
+        .arg("--list")
+        .env("CARGO", env!("CARGO"))
+        .env("CARGO_NET_OFFLINE", "true")
         .output()
         .unwrap();
     assert!(
-        cargo.status.success(),
+        list.status.success(),
         "{}",
-        String::from_utf8_lossy(&cargo.stderr)
+        String::from_utf8_lossy(&list.stderr)
     );
-    let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
-    let by_id = |list: &Value| -> BTreeMap<String, Value> {
-        let each = list.as_array().unwrap().iter();
-        each.map(|one| (one["id"].as_str().unwrap().to_string(), one.clone()))
-            .collect()
-    };
-    let packages = by_id(&metadata["packages"]);
-    let nodes = by_id(&metadata["resolve"]["nodes"]);
-    let root = packages
-        .iter()
-        .find(|(_, package)| package["name"] == "tcpcost");
-    let mut to_see = vec![root.unwrap().0.clone()];
-    let mut seen = BTreeSet::new();
-    while let Some(id) = to_see.pop() {
-        // Dependencies of a procedural macro run in the compiler only.
-        let targets = packages[&id]["targets"].as_array().unwrap();
-        let is_macro = |target: &Value| target["kind"][0] == "proc-macro";
-        if targets.iter().any(is_macro) || !seen.insert(id.clone()) {
-            continue;
-        }
-        for dependency in nodes[&id]["deps"].as_array().unwrap() {
-            let kinds = dependency["dep_kinds"].as_array().unwrap();
-            if kinds.iter().any(|kind| kind["kind"].is_null()) {
-                to_see.push(dependency["pkg"].as_str().unwrap().to_string());
-            }
-        }
-    }
     let mut by_licence: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in seen.iter().map(|id| &packages[id]) {
-        if package["source"].is_null() {
-            continue; // Ours.
-        }
+    for line in String::from_utf8(list.stdout).unwrap().lines() {
+        let (name, rest) = line.split_once(' ').unwrap();
+        let (_version, licence) = rest.split_once(' ').unwrap();
         // The slash was the notation before SPDX.
-        let licence = package["license"].as_str().unwrap().replace(" / ", "/");
-        let name = package["name"].as_str().unwrap().to_string();
-        let licence = licence.replace('/', " OR ");
-        by_licence.entry(licence).or_default().insert(name);
+        let licence = licence.replace(" / ", "/").replace('/', " OR ");
+        by_licence
+            .entry(licence)
+            .or_default()
+            .insert(name.to_string());
     }
     by_licence
 }

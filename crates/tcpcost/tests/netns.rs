@@ -42,7 +42,7 @@ others_max = "100%"
 retries = 0
 "#;
     let study = place.write("knobs.toml", text);
-    let ran = place.run(&["run", &study, "--out", "out"]);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let records = place.records_of_work("out");
     assert_eq!(records.len(), 6);

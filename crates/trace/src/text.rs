@@ -5,6 +5,7 @@ mod connection;
 
 use std::fmt::Write as _;
 
+use tcpcost_counts::Figure;
 use tcpcost_counts::table::{ABSENT, Table, WIDTH, wrap_after};
 
 pub use self::connection::connection_text;
@@ -192,7 +193,7 @@ fn table(connections: &[&ConnectionReport]) -> String {
         "wire segs",
         "per packet",
         "pure ACKs",
-        "segs/ACK",
+        Figure::CapturedSegmentsPerAckSent.heading(),
         "stretch",
         "tails",
         "resent",

@@ -104,17 +104,15 @@ fn outcome(study: &Study, record: &Record) -> String {
             // The main quantity, chosen as in the report: the one that the study names, else the one of the meter that counts only
             // the trial's own work.
             let costs = &COSTS[if has_transactions { 0 } else { COSTS.len() / 2 }..];
-            let total = |(kind, what)| (Derived::total(kind), what);
-            let asked = study
-                .measure
-                .quantity
-                .map(|figure| (figure, figure.kind.unit()));
+            let asked = study.measure.quantity;
             let asked = asked.filter(|_| record.instructions_per_ns().is_none());
             let cost = asked
                 .into_iter()
-                .chain(costs.iter().copied().map(total))
-                .find_map(|(figure, what)| Some((derived.get(&figure)?, what)))
-                .map_or(String::new(), |(cost, what)| format!(", {cost:.3} {what}"));
+                .chain(costs.iter().copied().map(Derived::total))
+                .find_map(|of| Some((of.kind, derived.get(&of)?)))
+                .map_or(String::new(), |(kind, cost)| {
+                    format!(", {} {cost:.3} {}", kind.words(), kind.unit())
+                });
             let marked = if record.is_marked() { " (marked)" } else { "" };
             format!("{work}{cost}{marked}")
         }
@@ -122,20 +120,11 @@ fn outcome(study: &Study, record: &Record) -> String {
 }
 
 /// Costs that a line may show: the first half by transaction, for trials with transactions; the second half by KiB.
-const COSTS: [(Figure, &str); 6] = [
-    (Figure::ExactUsPerTransaction, "\u{b5}s CPU per transaction"),
-    (
-        Figure::CpuUsPerTransaction,
-        "\u{b5}s CPU per transaction, other tasks included",
-    ),
-    (
-        Figure::InstructionsPerTransaction,
-        "instructions per transaction",
-    ),
-    (Figure::ExactUsPerKib, "\u{b5}s CPU per KiB"),
-    (
-        Figure::CpuUsPerKib,
-        "\u{b5}s CPU per KiB, other tasks included",
-    ),
-    (Figure::InstructionsPerKib, "instructions per KiB"),
+const COSTS: [Figure; 6] = [
+    Figure::ExactUsPerTransaction,
+    Figure::CpuUsPerTransaction,
+    Figure::InstructionsPerTransaction,
+    Figure::ExactUsPerKib,
+    Figure::CpuUsPerKib,
+    Figure::InstructionsPerKib,
 ];

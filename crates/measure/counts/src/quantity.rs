@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 macro_rules! quantities {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal $(, $words:literal)?,)+) => {
         /// A count that a meter can report. The name ends in the unit: `_ns`, `_bytes`, or a
         /// plural.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,8 +21,14 @@ macro_rules! quantities {
             pub const ALL: &[Quantity] = &[$(Quantity::$variant,)+];
 
             /// Name in records, e.g. `cpu_softirq_ns`.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self { $(Quantity::$variant => $name,)+ }
+            }
+
+            /// Name in a list for people; the name itself if no list shows the count.
+            pub const fn words(self) -> &'static str {
+                let own: &[&str] = match self { $(Quantity::$variant => &[$($words)?],)+ };
+                if own.is_empty() { self.name() } else { own[0] }
             }
 
             /// Definition, as in the documentation.
@@ -51,75 +57,75 @@ quantities! {
     /// Idle CPU time while a task waited for a disk. /proc/stat `iowait`; idle, not busy.
     CpuIowaitNs = "cpu_iowait_ns",
     /// Time that the hypervisor gave to other guests. /proc/stat `steal`; not busy.
-    CpuStealNs = "cpu_steal_ns",
+    CpuStealNs = "cpu_steal_ns", "stolen by the hypervisor (/proc/stat)",
     /// CPU time of guests of this host. /proc/stat `guest` + `guest_nice`.
     CpuGuestNs = "cpu_guest_ns",
     /// User CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_utime`.
-    TaskUserNs = "task_user_ns",
+    TaskUserNs = "task_user_ns", "CPU time in user mode",
     /// Kernel CPU time of the workload's own threads. getrusage(RUSAGE_THREAD) `ru_stime`: it lacks
     /// softirqs that ran on idle, on ksoftirqd or on other tasks, and includes softirqs that
     /// interrupted these threads.
-    TaskSystemNs = "task_system_ns",
+    TaskSystemNs = "task_system_ns", "CPU time in the kernel",
     /// Time of an end's turns in the thread that both ends share (`placement = "one-thread"`), with
     /// the interrupts and softirqs that hit them. Meter `workload`.
     TurnsNs = "turns_ns",
     /// Times that the workload's threads gave up the CPU to wait. getrusage `ru_nvcsw`.
-    VoluntarySwitches = "voluntary_switches",
+    VoluntarySwitches = "voluntary_switches", "voluntary context switches",
     /// Times that the workload's threads were preempted. getrusage `ru_nivcsw`.
-    InvoluntarySwitches = "involuntary_switches",
+    InvoluntarySwitches = "involuntary_switches", "involuntary context switches",
     /// CPU time of a command and of all processes that it starts, interrupts that hit them
     /// included. PERF_COUNT_SW_TASK_CLOCK, inherited.
-    TaskClockNs = "task_clock_ns",
+    TaskClockNs = "task_clock_ns", "CPU time",
     /// Switches away from the command's threads. PERF_COUNT_SW_CONTEXT_SWITCHES.
-    ContextSwitches = "context_switches",
+    ContextSwitches = "context_switches", "context switches",
     /// Moves of the command's threads, or of the workload's, to another CPU.
     /// PERF_COUNT_SW_CPU_MIGRATIONS for a command. `se.nr_migrations` of /proc/thread-self/sched
     /// for a workload; absent with a thread for each connection (`io`).
-    CpuMigrations = "cpu_migrations",
+    CpuMigrations = "cpu_migrations", "migrations",
     /// Page faults of the command's threads, minor and major. PERF_COUNT_SW_PAGE_FAULTS.
-    PageFaults = "page_faults",
+    PageFaults = "page_faults", "page faults",
     /// Page faults of the workload's threads, or of the whole host, that needed no disk, e.g. when
     /// memory is touched for the first time. getrusage `ru_minflt`; /proc/vmstat `pgfault` -
     /// `pgmajfault`.
-    MinorFaults = "minor_page_faults",
+    MinorFaults = "minor_page_faults", "minor page faults",
     /// Page faults of the workload's threads, or of the whole host, that waited for a disk.
     /// getrusage `ru_majflt`; /proc/vmstat `pgmajfault`.
-    MajorFaults = "major_page_faults",
+    MajorFaults = "major_page_faults", "major page faults",
     /// System calls of the command's threads that send: sendto, sendmsg, sendmmsg (not write, which
     /// is used for files, too). Tracepoints of system calls, inherited.
-    SendSystemCalls = "send_system_calls",
+    SendSystemCalls = "send_system_calls", "sendto, sendmsg, sendmmsg",
     /// System calls of the command's threads that receive: recvfrom, recvmsg, recvmmsg (not read).
-    ReceiveSystemCalls = "receive_system_calls",
+    ReceiveSystemCalls = "receive_system_calls", "recvfrom, recvmsg, recvmmsg",
     /// System calls of the command's threads that move pages without copying: sendfile, splice.
-    SendfileSystemCalls = "sendfile_system_calls",
+    SendfileSystemCalls = "sendfile_system_calls", "sendfile, splice",
     /// Calls of connect by the command's threads.
-    ConnectSystemCalls = "connect_system_calls",
+    ConnectSystemCalls = "connect_system_calls", "connect",
     /// Calls of accept and accept4 by the command's threads.
-    AcceptSystemCalls = "accept_system_calls",
+    AcceptSystemCalls = "accept_system_calls", "accept, accept4",
     /// Waits for readiness by the command's threads: all variants of epoll_wait, poll and select.
-    PollSystemCalls = "poll_system_calls",
+    PollSystemCalls = "poll_system_calls", "epoll_wait, poll, select",
     /// Calls of io_uring_enter by the command's threads, each of which may stand for many sends and
     /// receives. For a workload with `io = "io-uring"`, by its own count.
-    IoUringSystemCalls = "io_uring_enter_system_calls",
+    IoUringSystemCalls = "io_uring_enter_system_calls", "io_uring_enter",
     /// Sends on internet sockets, by any system call: includes write, sendfile and io_uring, and
     /// calls that sent nothing. eBPF at sock_send_length.
-    SocketSends = "socket_sends",
+    SocketSends = "socket_sends", "sends on internet sockets",
     /// Bytes that sends on internet sockets took. eBPF at sock_send_length.
-    SocketBytesSent = "socket_bytes_sent",
+    SocketBytesSent = "socket_bytes_sent", "bytes sent on internet sockets",
     /// Receives on internet sockets, by any system call but splice: includes read, and calls that
     /// found nothing. eBPF at sock_recv_length.
-    SocketReceives = "socket_receives",
+    SocketReceives = "socket_receives", "receives on internet sockets",
     /// Bytes that receives on internet sockets returned. eBPF at sock_recv_length.
-    SocketBytesReceived = "socket_bytes_received",
+    SocketBytesReceived = "socket_bytes_received", "bytes received on internet sockets",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not
     /// core cycles.
     TscCycles = "tsc_cycles",
     /// Core cycles in user and kernel mode of everything that ran, interrupts included.
     /// perf_event_open PERF_COUNT_HW_CPU_CYCLES; absent without a PMU. The count is scaled up for
     /// the time in which the PMU counted other events.
-    CoreCycles = "core_cycles",
+    CoreCycles = "core_cycles", "core cycles",
     /// Instructions retired, counted like `core_cycles`. PERF_COUNT_HW_INSTRUCTIONS.
-    Instructions = "instructions",
+    Instructions = "instructions", "instructions",
     /// Accesses that missed the last-level cache, counted like `core_cycles`; the CPU model defines
     /// the event. PERF_COUNT_HW_CACHE_MISSES.
     CacheMisses = "cache_misses",
@@ -165,7 +171,7 @@ quantities! {
     SelfProgramsIdleNs = "self_programs_idle_ns",
     /// Run time of the trial's own processes, without interrupts and softirqs. eBPF on
     /// sched_switch, like all `exact` times; each ns of a CPU is in one of them.
-    ExactTaskOwnNs = "exact_task_own_ns",
+    ExactTaskOwnNs = "exact_task_own_ns", "own tasks",
     /// Run time of the soaker's spinners: tasks of the trial's own processes at SCHED_IDLE. No
     /// cost: spinners take only idle time.
     ExactSoakerNs = "exact_soaker_ns",
@@ -173,7 +179,7 @@ quantities! {
     /// either end.
     ExactWireNs = "exact_wire_ns",
     /// Run time of other tasks, including kernel threads that have no row of their own.
-    ExactTaskOthersNs = "exact_task_others_ns",
+    ExactTaskOthersNs = "exact_task_others_ns", "tasks of others",
     /// Run time of ksoftirqd outside softirqs; the softirqs that it runs count by their vector.
     ExactKsoftirqdNs = "exact_ksoftirqd_ns",
     /// Run time of kworkers: the kernel's deferred work, for the network and for other subsystems.
@@ -182,18 +188,18 @@ quantities! {
     ExactNapiNs = "exact_napi_ns",
     /// Time in hard interrupts: irq_handler_entry to irq_handler_exit, and x86's own vectors
     /// (timer, reschedule, function calls, irq_work).
-    ExactHardirqNs = "exact_hardirq_ns",
+    ExactHardirqNs = "exact_hardirq_ns", "hard interrupts",
     /// Time in softirq NET_RX, without the hard interrupts in it (like all softirq times): packets
     /// received, and data that an ACK lets TCP send.
-    ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns",
+    ExactSoftirqNetRxNs = "exact_softirq_net_rx_ns", "softirq NET_RX, of all sockets",
     /// Time in softirq NET_TX: deferred queueing disciplines, freed skbs.
-    ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns",
+    ExactSoftirqNetTxNs = "exact_softirq_net_tx_ns", "softirq NET_TX",
     /// Time in softirq TIMER, e.g. retransmission and delayed-ACK timers.
     ExactSoftirqTimerNs = "exact_softirq_timer_ns",
     /// Time in softirq HRTIMER, e.g. TCP's pacing.
     ExactSoftirqHrtimerNs = "exact_softirq_hrtimer_ns",
     /// Time in softirqs TASKLET and HI: TCP small queues, work queues in softirq context.
-    ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns",
+    ExactSoftirqTaskletNs = "exact_softirq_tasklet_ns", "softirq TASKLET",
     /// Time in softirq SCHED: the scheduler's load balancing.
     ExactSoftirqSchedNs = "exact_softirq_sched_ns",
     /// Time in softirq RCU.
@@ -206,15 +212,15 @@ quantities! {
     /// Time in softirqs for the sockets of the command that is measured: packets that they
     /// received, and packets that timers, pacing and queues sent for them. Part of the softirq
     /// times above, which cover all sockets.
-    ExactOwnSoftirqNs = "exact_own_softirq_ns",
+    ExactOwnSoftirqNs = "exact_own_softirq_ns", "softirqs for its sockets",
     /// Time in the hard interrupts that raised the softirqs of `exact_own_softirq_ns`.
-    ExactOwnHardirqNs = "exact_own_hardirq_ns",
+    ExactOwnHardirqNs = "exact_own_hardirq_ns", "hard interrupts for its sockets",
     /// Time in softirqs for the other ends of the command's connections, if these are on this host.
-    ExactPeerSoftirqNs = "exact_peer_softirq_ns",
+    ExactPeerSoftirqNs = "exact_peer_softirq_ns", "softirqs for the other ends on this host",
     /// Time in the hard interrupts that raised the softirqs of `exact_peer_softirq_ns`.
     ExactPeerHardirqNs = "exact_peer_hardirq_ns",
     /// Time in softirqs for all other sockets of this host.
-    ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns",
+    ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns", "softirqs for neighbours' sockets",
     /// Time in the hard interrupts that raised the softirqs of `exact_neighbour_softirq_ns`.
     ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
     /// Run time of the tasks of a process that has sockets, without interrupts and softirqs; in a trial,
@@ -232,14 +238,14 @@ quantities! {
     /// `segments`; IPv4 options and IPv6 extension headers are not parsed.
     DataSkbsSent = "data_skbs_sent",
     /// Payload bytes in the skbs of `data_skbs_sent`.
-    DataSkbBytesSent = "data_skb_bytes_sent",
+    DataSkbBytesSent = "data_skb_bytes_sent", "payload sent",
     /// Wire segments that the skbs of `data_skbs_sent` are or become.
     DataWireSegmentsSent = "data_wire_segments_sent",
     /// Sum of the squared payload sizes of `data_skbs_sent`, in squared bytes. Divided by
     /// `data_skb_bytes_sent`, it is the byte-weighted mean.
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
     /// Segments sent without payload, SYN, FIN or RST.
-    PureAcksSent = "pure_acks_sent",
+    PureAcksSent = "pure_acks_sent", "pure ACKs sent",
     /// Pure ACKs, sent by a socket of this namespace, that moved the right edge of the receive
     /// window beyond that of the connection's previous pure ACK: after a read by the application.
     /// Our own TCP counts them itself, against the edge of any earlier segment. Connections that
@@ -255,13 +261,13 @@ quantities! {
     /// the meter `segments`.
     DataSkbsReceived = "data_skbs_received",
     /// Payload bytes in the skbs of `data_skbs_received`.
-    DataSkbBytesReceived = "data_skb_bytes_received",
+    DataSkbBytesReceived = "data_skb_bytes_received", "payload received",
     /// Wire segments that the skbs of `data_skbs_received` consist of.
     DataWireSegmentsReceived = "data_wire_segments_received",
     /// Sum of the squared payload sizes of `data_skbs_received`, in squared bytes.
     DataSkbSquaredBytesReceived = "data_skb_squared_bytes_received",
     /// Segments received without payload, SYN, FIN or RST.
-    PureAcksReceived = "pure_acks_received",
+    PureAcksReceived = "pure_acks_received", "pure ACKs received",
     /// Runs of data skbs sent without another packet of the connection between them; connections
     /// that share one of 4096 slots cut each other's bursts. Meaningless on a loopback device,
     /// where each packet sent is received.
@@ -400,22 +406,22 @@ quantities! {
     IpPacketsReceived = "ip_packets_received",
     /// Bytes of IP packets sent, IP headers included, a super-segment having one header.
     /// IpExtOutOctets + Ip6OutOctets.
-    IpOctetsSent = "ip_octets_sent",
+    IpOctetsSent = "ip_octets_sent", "IP bytes sent",
     /// Bytes of IP packets received. IpExtInOctets + Ip6InOctets.
-    IpOctetsReceived = "ip_octets_received",
+    IpOctetsReceived = "ip_octets_received", "IP bytes received",
     /// TCP segments sent as on the wire, pure ACKs included, without retransmissions, which are in
     /// `segments_retransmitted`. TcpOutSegs.
-    SegmentsSent = "segments_sent",
+    SegmentsSent = "segments_sent", "segments sent",
     /// TCP segments sent with new data: no retransmissions, no pure ACKs. TcpExtTCPOrigDataSent.
     NewDataSegmentsSent = "new_data_segments_sent",
     /// TCP segments received, a GRO super-segment counting as one. TcpInSegs.
-    SuperSegmentsReceived = "super_segments_received",
+    SuperSegmentsReceived = "super_segments_received", "segments received, after GRO",
     /// Segments retransmitted. TcpRetransSegs.
-    SegmentsRetransmitted = "segments_retransmitted",
+    SegmentsRetransmitted = "segments_retransmitted", "segments retransmitted",
     /// Incoming super-segments merged while the reader held the socket. TcpExtTCPBacklogCoalesce.
     BacklogCoalesced = "backlog_coalesced",
     /// ACKs that the delayed-ACK timer sent. TcpExtDelayedACKs.
-    DelayedAcksSent = "delayed_acks_sent",
+    DelayedAcksSent = "delayed_acks_sent", "delayed ACKs by the timer, ≥ 40 ms each",
     /// Incoming skbs with data that took TCP's fast path: in order, nothing new in the header.
     /// TcpExtTCPHPHits.
     HeaderPredictedData = "header_predicted_data",
@@ -446,13 +452,13 @@ quantities! {
     /// Retransmission timeouts that F-RTO found spurious. TcpExtTCPSpuriousRTOs.
     SpuriousTimeouts = "spurious_timeouts",
     /// Retransmission timeouts. TcpExtTCPTimeouts.
-    Timeouts = "timeouts",
+    Timeouts = "timeouts", "timeouts",
     /// Connections that this namespace began to open. TcpActiveOpens.
-    ActiveOpens = "active_opens",
+    ActiveOpens = "active_opens", "connections opened",
     /// Connections that peers opened to this namespace. TcpPassiveOpens.
-    PassiveOpens = "passive_opens",
+    PassiveOpens = "passive_opens", "connections accepted",
     /// Connection requests dropped because a listen queue was full. TcpExtListenDrops.
-    ListenDrops = "listen_drops",
+    ListenDrops = "listen_drops", "requests dropped, full listen queue",
     /// Wire segments sent, summed over the trial's connections. tcp_info `tcpi_segs_out`.
     ConnSegmentsSent = "conn_segments_sent",
     /// Wire segments received, before GRO merged them, summed over the trial's connections.

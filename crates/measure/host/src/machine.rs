@@ -50,8 +50,14 @@ const SIGNATURES: [(&str, &str); 6] = [
 /// Name of the hypervisor by its signature in CPUID leaf 0x4000_0000, 12 bytes. A signature that is not
 /// known is its own name.
 #[cfg(target_arch = "x86_64")]
+#[allow(
+    unsafe_code,
+    unused_unsafe,
+    reason = "unsafe until Rust 1.88, and safe in newer releases"
+)]
 fn hypervisor_signature() -> Option<String> {
-    let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
+    // SAFETY: every x86-64 CPU has CPUID; a leaf that it does not have reads as another one.
+    let leaf = unsafe { std::arch::x86_64::__cpuid(0x4000_0000) };
     let bytes = [leaf.ebx, leaf.ecx, leaf.edx]
         .map(u32::to_le_bytes)
         .concat();

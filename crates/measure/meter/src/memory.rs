@@ -98,16 +98,17 @@ mod tests {
         assert_eq!(read.since(MemoryUse::default()), MemoryUse::default());
     }
 
+    /// The other tests of this process free memory meanwhile, so it may need several tries.
     #[test]
     fn what_is_taken_and_touched_shows() {
-        give_back_freed();
-        let before = MemoryUse::read(Path::new("/proc"));
-        let taken = vec![1u8; 32 << 20];
-        let after = MemoryUse::read(Path::new("/proc")).since(before);
-        assert!(
-            after.process_bytes.unwrap() > 16 << 20,
-            "{after:?} {}",
-            taken.len()
-        );
+        let grown = || {
+            give_back_freed();
+            let before = MemoryUse::read(Path::new("/proc"));
+            let taken = vec![1u8; 32 << 20];
+            let after = MemoryUse::read(Path::new("/proc")).since(before);
+            assert_eq!(std::hint::black_box(taken).len(), 32 << 20);
+            after.process_bytes.unwrap()
+        };
+        assert!((0..20).any(|_| grown() > 16 << 20));
     }
 }

@@ -1,8 +1,9 @@
-//! Compares docs/records.md with the actual formats.
+//! Compares docs/records.md with the actual formats, and makes its tables of fields from the schemas.
 
 mod common;
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use common::{all_measured, records};
 use serde_json::Value;
@@ -101,4 +102,64 @@ fn every_field_of_records_and_summaries_is_described() {
         .collect();
     assert!(found.len() > 80, "{found:?}");
     assert!(missing.is_empty(), "not in docs/records.md: {missing:?}");
+}
+
+/// Renders the fields of an object as a Markdown table, from the properties of its schema.
+fn field_table(properties: &Value) -> String {
+    let mut table = String::from("| field | meaning |\n|---|---|\n");
+    for (name, field) in properties.as_object().expect("an object has properties") {
+        let meaning = meaning(field).replace('|', "\\|");
+        assert!(!meaning.is_empty(), "{name} has no description");
+        writeln!(table, "| `{name}` | {meaning} |").expect("a String takes all");
+    }
+    table
+}
+
+/// Description of a field, then its choices if it has some that the description does not name.
+fn meaning(field: &Value) -> String {
+    let described = field["description"].as_str().unwrap_or_default();
+    let choices = field["enum"].as_array().into_iter().flatten();
+    let choices: Vec<String> = choices
+        .filter_map(Value::as_str)
+        .map(|choice| format!("`{choice}`"))
+        .collect();
+    let named = choices.iter().all(|choice| described.contains(choice));
+    match (described, named) {
+        (_, true) => described.to_string(),
+        ("", false) => choices.join(", "),
+        (_, false) => format!("{described}: {}", choices.join(", ")),
+    }
+}
+
+#[test]
+fn the_page_has_the_fields_as_the_schemas_say() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs");
+    let path = format!("{docs}/records.md");
+    let committed = std::fs::read_to_string(&path).unwrap();
+    let marker = "<!-- fields of ";
+    let mut parts = committed.split(marker);
+    let mut page = parts.next().expect("a first part").to_string();
+    let mut tables = 0;
+    for part in parts {
+        let (place, rest) = part.split_once(": ").expect("a place and how it is made");
+        let (file, pointer) = place.split_once('#').expect("a file and a pointer");
+        let (how, rest) = rest.split_once("-->\n").expect("the marker is a comment");
+        let (_, after) = rest.split_once("<!-- end -->").expect("and ends");
+        let schema = std::fs::read_to_string(format!("{docs}/schema/{file}")).unwrap();
+        let schema: Value = serde_json::from_str(&schema).unwrap();
+        let properties = schema.pointer(pointer);
+        let properties = properties.unwrap_or_else(|| panic!("{file} has no {pointer}"));
+        let table = field_table(properties);
+        page += &format!("{marker}{place}: {how}-->\n{table}<!-- end -->{after}");
+        tables += 1;
+    }
+    assert!(tables > 15, "{tables}");
+    if std::env::var_os("TCPCOST_REWRITE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    } else {
+        assert!(
+            page == committed,
+            "docs/records.md is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-report"
+        );
+    }
 }

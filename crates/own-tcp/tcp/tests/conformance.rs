@@ -1,4 +1,4 @@
-//! Test that all files, scripts and tests named in docs/conformance.md exist.
+//! Test that all files, scripts and tests named in docs/dev/clauses.md exist.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_file_and_test_that_the_table_names_exists() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = fs::read_to_string(here.join("../../../docs/conformance.md")).unwrap();
+    let table = fs::read_to_string(here.join("../../../docs/dev/clauses.md")).unwrap();
     let mut sources = String::new();
     read_all(here, &mut sources);
     let mut missing = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tcpcost_counts::Figure;
 use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH};
 
 use super::{began, decimal, ended, head, ms, policy, wrapped};
@@ -247,7 +248,7 @@ impl Facts {
         self.distribution("wire segments per data packet", per_packet);
         self.distribution("payload bytes per data packet", &end.packet_bytes);
         let per_datagram = decimal(end.captured_octets_per_datagram);
-        self.line("IP bytes per datagram", per_datagram);
+        self.line(Figure::CapturedOctetsPerDatagram.words(), per_datagram);
         let splits = format!(
             "{} ({} % of data packets)",
             sent.tail_splits,
@@ -269,7 +270,7 @@ impl Facts {
         );
         self.line("pure ACKs", acks);
         let per_ack = decimal(end.captured_wire_segments_per_pure_ack_sent);
-        self.line("other's wire segments per pure ACK", per_ack);
+        self.line(Figure::CapturedSegmentsPerAckSent.words(), per_ack);
         let covered = &end.wire_segments_covered;
         self.distribution("wire segments that an ACK covers", covered);
         self.distribution("bytes that an ACK covers", &end.bytes_per_ack);

@@ -41,7 +41,28 @@ mod traffic;
 mod units;
 
 pub use client::netperf;
-pub use server::{answer, serve};
+pub use options::usage as netperf_usage;
+pub use server::{answer, serve, usage as netserver_usage};
+
+/// Text about a command line, for help and manuals.
+#[derive(Debug, Clone)]
+pub struct Usage {
+    /// The usage line, and the options. Many lines.
+    pub text: String,
+    /// Exit codes and their meanings.
+    pub exit_codes: &'static [(u8, &'static str)],
+}
+
+impl Usage {
+    /// Returns the text of `-h`.
+    fn help(&self) -> String {
+        let codes = self.exit_codes.iter();
+        let codes: Vec<String> = codes
+            .map(|(code, meaning)| format!("{code} {meaning}"))
+            .collect();
+        format!("{}Exit codes: {}.\n", self.text, codes.join("; "))
+    }
+}
 
 /// Reason for the end: a line, and netperf's exit code for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,6 +9,8 @@ fn no_name_is_defined_twice_and_none_is_a_counts() {
             "{figure:?}"
         );
         assert!(Q::ALL.iter().all(|count| count.name() != figure.name()));
+        let words = |other: &Figure| other.words() != figure.words();
+        assert!(earlier.iter().all(words), "{figure:?}");
         assert!(figure.definition().ends_with('.'), "{figure:?}");
     }
 }

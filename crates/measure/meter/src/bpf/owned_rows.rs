@@ -6,7 +6,7 @@ use std::ptr;
 
 use memmap2::MmapMut;
 
-use super::layout::exact::{MAX_CPUS, Owned};
+use super::layout::exact::{MAX_CPUS, OWNED_CONTEXTS, Owned};
 use super::object::Attached;
 use crate::MeterError;
 
@@ -37,7 +37,9 @@ impl OwnedRows {
     /// Sum of an owner's rows on these CPUs, ns by context.
     pub(super) fn sum(&self, owner: usize, cpus: &[usize]) -> Owned {
         let rows = self.rows.as_ptr().cast::<Owned>();
-        let mut sum = Owned { ns: [0; _] };
+        let mut sum = Owned {
+            ns: [0; OWNED_CONTEXTS],
+        };
         for &cpu in cpus {
             let row = cpu * self.owners + owner;
             assert!(owner < self.owners && row < self.room, "owner {owner}");

@@ -9,11 +9,23 @@ use tcpcost_testbed::{SERVER, with_bed};
 
 use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, child, owned, server, softirqs};
 
-/// Checks that at most 1 % of NET_RX has no owner, drops and packets without a socket excepted.
-fn check_resolved(counts: &Counts) {
-    let net_rx = counts[&Q::ExactSoftirqNetRxNs];
-    assert!(owned(counts) as f64 > 0.99 * net_rx as f64, "{counts:?}");
+/// Whether at most 1 % of NET_RX has no owner.
+fn is_resolved(counts: &Counts) -> bool {
     assert!(owned(counts) <= softirqs(counts), "{counts:?}");
+    owned(counts) as f64 > 0.99 * counts[&Q::ExactSoftirqNetRxNs] as f64
+}
+
+/// Checks that at most 1 % of NET_RX has no owner.
+fn check_resolved(counts: &Counts) {
+    assert!(is_resolved(counts), "{counts:?}");
+}
+
+/// Counts of a command with at most 1 % of NET_RX without an owner. It has three tries: packets of
+/// other programs that are dropped or have no socket have no owner, either.
+fn resolved(mut run: impl FnMut() -> Counts) -> Counts {
+    let mut tries = std::iter::repeat_with(|| run()).take(3);
+    let found = tries.find(is_resolved);
+    found.expect("three commands had more than 1 % of NET_RX without an owner")
 }
 
 #[test]
@@ -47,8 +59,7 @@ fn each_end_of_a_loopback_connection_has_its_share() {
         ("connections", ROUNDS / 10, 1),
     ] {
         for ip in ["127.0.0.1", "::1"] {
-            let counts = owners.command(what, server(ip, connections, bytes));
-            check_resolved(&counts);
+            let counts = resolved(|| owners.command(what, server(ip, connections, bytes)));
             let [own, peer] = both_ends(&counts).map(|ns| ns as f64);
             // Each end gets as many packets as the other, or more by its ACKs; two CPUs may differ by a factor of three.
             assert!(
@@ -65,17 +76,19 @@ fn datagrams_have_owners() {
         return;
     };
     for ip in ["127.0.0.1", "::1"] {
-        let socket = UdpSocket::bind((ip, 0)).unwrap();
-        let address = socket.local_addr().unwrap();
-        let echo = thread::spawn(move || {
-            for _ in 0..ROUNDS {
-                let (_, from) = socket.recv_from(&mut [0; 2]).unwrap();
-                socket.send_to(b"x", from).unwrap();
-            }
+        let counts = resolved(|| {
+            let socket = UdpSocket::bind((ip, 0)).unwrap();
+            let address = socket.local_addr().unwrap();
+            let echo = thread::spawn(move || {
+                for _ in 0..ROUNDS {
+                    let (_, from) = socket.recv_from(&mut [0; 2]).unwrap();
+                    socket.send_to(b"x", from).unwrap();
+                }
+            });
+            let counts = owners.command("datagrams", address);
+            echo.join().unwrap();
+            counts
         });
-        let counts = owners.command("datagrams", address);
-        echo.join().unwrap();
-        check_resolved(&counts);
         // An unconnected socket of another process is a neighbour's.
         assert!(counts[&Q::ExactOwnSoftirqNs] > 0, "{counts:?}");
         assert!(counts[&Q::ExactNeighbourSoftirqNs] > 0, "{counts:?}");

@@ -272,7 +272,7 @@ impl Document<'_> {
                 let estimate = row.estimate(&measured.runs)?;
                 let meters: Vec<&str> = row.meters().into_iter().map(MeterName::name).collect();
                 let value = json!({
-                    "unit": row.unit,
+                    "unit": row.unit(),
                     "meters": meters,
                     "median": estimate.median,
                     "lo": estimate.lo,
@@ -312,7 +312,7 @@ impl Document<'_> {
                     "{},{},{},{},{},{},{}",
                     quoted(&csv_field(&printable(&measured.command.join(" ")))),
                     row.key,
-                    row.unit,
+                    row.unit(),
                     estimate.median,
                     end(estimate.lo),
                     end(estimate.hi),
@@ -360,7 +360,7 @@ fn percent(ratio: &Estimate) -> String {
 
 /// Formats a value with its unit.
 fn number(row: &Row, value: f64) -> String {
-    match row.unit {
+    match row.unit() {
         "ns" => time(value),
         "bytes" => bytes(value),
         "ratio" => format!("{:.1} %", 100.0 * value),
@@ -371,7 +371,7 @@ fn number(row: &Row, value: f64) -> String {
 
 /// Formats an end of an interval: like [`number`], without a unit that both ends share.
 fn bare(row: &Row, value: f64) -> String {
-    match row.unit {
+    match row.unit() {
         "ns" | "bytes" | "ratio" => number(row, value),
         "" | "instructions" | "cycles" | "segments" | "ACKs" => short(value),
         _ => digits(value),

@@ -7,27 +7,27 @@ use tcpcost_counts::Figure;
 
 /// Causes that every host has, in the order of the screen.
 pub const ORDINARY: &[Column] = &[
-    column("seg/gro", 1.0, 1, &[Figure::WireSegmentsPerDataSkbReceived]),
-    column("fast%", 100.0, 1, &[Figure::HeaderPredictedRatio]),
-    column("wnd ack%", 100.0, 1, &[Figure::WindowAdvancingRatio]),
-    column("dlyack/s", 1.0, 0, &[Figure::DelayedAcksPerS]),
-    column("cork/s", 1.0, 0, &[Figure::AutocorkedPerS]),
-    column("fault/s", 1.0, 0, &[Figure::MinorFaultsPerS]),
-    column("brmiss/s", 1.0, 0, &[Figure::BranchMissesPerS]),
+    column(1, &[Figure::WireSegmentsPerDataSkbReceived]),
+    column(1, &[Figure::HeaderPredictedRatio]),
+    column(1, &[Figure::WindowAdvancingRatio]),
+    column(0, &[Figure::DelayedAcksPerS]),
+    column(0, &[Figure::AutocorkedPerS]),
+    column(0, &[Figure::MinorFaultsPerS]),
+    column(0, &[Figure::BranchMissesPerS]),
 ];
 
-/// Causes that a quiet host does not have. Lines show these heads, too.
+/// Causes that a quiet host does not have. Lines show these headings, too.
 pub const RARE: &[Column] = &[
-    column("dup acks", 1.0, 0, &[Figure::DuplicateAcksPerS]),
-    column("reorder", 1.0, 0, &[Figure::OutOfOrderPerS]),
-    column("dsacks", 1.0, 0, &[Figure::DsacksPerS]),
-    column("compress", 1.0, 0, &[Figure::CompressedAcksPerS]),
-    column("collapse", 1.0, 0, &[Figure::CollapsedPerS]),
-    column("prune", 1.0, 0, &[Figure::PrunesPerS]),
-    column("zero wnd", 1.0, 0, &[Figure::ZeroWindowsPerS]),
-    column("timeout", 1.0, 0, &[Figure::TimeoutsPerS]),
-    column("lst drop", 1.0, 0, &[Figure::ListenDropsPerS]),
-    column("majfault", 1.0, 0, &[Figure::MajorFaultsPerS]),
+    column(0, &[Figure::DuplicateAcksPerS]),
+    column(0, &[Figure::OutOfOrderPerS]),
+    column(0, &[Figure::DsacksPerS]),
+    column(0, &[Figure::CompressedAcksPerS]),
+    column(0, &[Figure::CollapsedPerS]),
+    column(0, &[Figure::PrunesPerS]),
+    column(0, &[Figure::ZeroWindowsPerS]),
+    column(0, &[Figure::TimeoutsPerS]),
+    column(0, &[Figure::ListenDropsPerS]),
+    column(0, &[Figure::MajorFaultsPerS]),
 ];
 
 /// Text such as `also, per s: reorder 12, dsacks 3`. `None` if no cause of [`RARE`] grew.
@@ -39,7 +39,7 @@ pub fn told(sample: &Sample) -> Option<String> {
             true => "<1".to_string(),
             false => column.text(Some(value)),
         };
-        Some(format!("{} {shown}", column.head))
+        Some(format!("{} {shown}", column.heading()))
     };
     let grown: Vec<String> = RARE.iter().filter_map(grew).collect();
     (!grown.is_empty()).then(|| format!("also, per s: {}", grown.join(", ")))

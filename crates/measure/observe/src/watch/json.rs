@@ -182,27 +182,33 @@ mod tests {
     fn of_a_row() -> Vec<Column> {
         let is_new = |column: &&Column| {
             let mut known = CONNECTION_COLUMNS.iter();
-            !known.any(|known| known.head == column.head)
+            !known.any(|known| known.figures == column.figures)
         };
         let more = OWNER_COLUMNS.iter().filter(is_new);
         CONNECTION_COLUMNS.iter().chain(more).copied().collect()
     }
 
-    /// Checks that docs/records.md has the tables of figures as they are defined.
+    /// Checks that docs/records.md has the tables of figures and counters as they are defined.
     #[test]
     fn the_page_has_the_figures_as_they_are_defined() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/records.md");
         let committed = std::fs::read_to_string(path).unwrap();
         let mut page = committed.clone();
-        for (of, columns) in [("an interval", INTERVAL.concat()), ("a row", of_a_row())] {
-            let begin = format!("<!-- figures of {of}: ");
-            let (before, rest) = page.split_once(&begin).expect("the marker is there");
-            let (made, rest) = rest.split_once("-->\n").expect("the marker is a comment");
-            let (_, after) = rest.split_once("<!-- end -->").expect("and ends");
+        let figures = |columns: Vec<Column>| {
             let figures = columns
                 .iter()
                 .flat_map(|column| column.figures.iter().copied());
-            let table = tcpcost_counts::figure_table(figures);
+            tcpcost_counts::figure_table(figures)
+        };
+        for (of, table) in [
+            ("figures of an interval", figures(INTERVAL.concat())),
+            ("figures of a row", figures(of_a_row())),
+            ("counters", super::super::metrics::tests::counter_table()),
+        ] {
+            let begin = format!("<!-- {of}: ");
+            let (before, rest) = page.split_once(&begin).expect("the marker is there");
+            let (made, rest) = rest.split_once("-->\n").expect("the marker is a comment");
+            let (_, after) = rest.split_once("<!-- end -->").expect("and ends");
             page = format!("{before}{begin}{made}-->\n{table}<!-- end -->{after}");
         }
         if std::env::var_os("TCPCOST_REWRITE").is_some() {

@@ -37,7 +37,7 @@ impl<W: Write> Lines<W> {
 impl<W: Write> View for Lines<W> {
     fn show(&mut self, _: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>> {
         if self.shown.is_multiple_of(HEADER_EVERY) {
-            writeln!(self.out, "{}", cells(|column| column.head.to_string()))?;
+            writeln!(self.out, "{}", cells(|column| column.heading().to_string()))?;
         }
         self.shown += 1;
         for warning in &sample.warnings {
@@ -70,7 +70,9 @@ fn cells(cell: impl Fn(&Column) -> String) -> String {
 /// Rows of one view below their interval's line, no wider than necessary.
 fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
     let columns = by.columns();
-    let heads = columns.iter().map(|column| (column.head, Align::Right));
+    let heads = columns
+        .iter()
+        .map(|column| (column.heading(), Align::Right));
     let heads: Vec<_> = heads.chain([(by.name(), Align::Left)]).collect();
     let mut table = Table::aligned(&heads).with_gap(1);
     for row in rows {
@@ -82,7 +84,10 @@ fn table(by: By, rows: &[Row], duration_ns: u64) -> String {
 
 /// Width of a column: that of its head, of `65535` or of `100.0`.
 pub fn width(column: &Column) -> usize {
-    column.head.len().max(4 + usize::from(column.decimals > 0))
+    column
+        .heading()
+        .len()
+        .max(4 + usize::from(column.decimals > 0))
 }
 
 /// Same as vmstat on a terminal of 24 rows.

@@ -375,7 +375,7 @@ const COUNTERS: &[Counter] = &[
 ];
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use tcpcost_counts::Totals;
 
@@ -471,6 +471,30 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
 # EOF
 "
         );
+    }
+
+    /// Row of the page for a counter: its name as served, the values of its label, its help.
+    fn row(counter: &Counter) -> String {
+        let counts: Vec<(Quantity, u64)> = counter.values.iter().map(|&(_, of)| (of, 1)).collect();
+        let text = text(&[(counter.meter, CountOwner::Namespace, &counts)]);
+        let line = text.lines().find(|line| !line.starts_with('#'));
+        let name = line.and_then(|line| line.split(['{', ' ']).next());
+        let values: Vec<&str> = counter.values.iter().map(|&(value, _)| value).collect();
+        let label = match counter.label {
+            "" => String::new(),
+            label => format!("{label}: {}", values.join(", ")),
+        };
+        format!(
+            "| {} | {label} | {} |\n",
+            name.expect("a counter is served"),
+            counter.help
+        )
+    }
+
+    /// Table of the counters for docs/records.md.
+    pub(in crate::watch) fn counter_table() -> String {
+        let rows: String = COUNTERS.iter().map(row).collect();
+        format!("| metric | label | meaning |\n|---|---|---|\n{rows}")
     }
 
     #[test]

@@ -65,9 +65,9 @@ impl By {
 
     /// Column by which the screen sorts at first: CPU time, or bytes sent.
     pub fn first_sort(self) -> usize {
-        let columns = self.columns().iter();
-        let mut heads = columns.map(|column| column.head);
-        heads.position(|head| head == "cpu%").unwrap_or(0)
+        let mut columns = self.columns().iter();
+        let by_cpu = |column: &Column| column.figures == [Figure::HolderCpuRatio];
+        columns.position(by_cpu).unwrap_or(0)
     }
 
     /// Columns of rows of this kind.
@@ -335,36 +335,36 @@ pub const CONNECTION_COLUMNS: &[Column] = &[
     IN,
     SEGMENTS_SENT,
     SEGMENTS_RECEIVED,
-    column("seg/ack>", 1.0, 1, &[Figure::DataSegmentsPerPureAck]),
-    column("seg/ack<", 1.0, 1, &[Figure::DataSegmentsPerPureAckSent]),
+    column(1, &[Figure::DataSegmentsPerPureAck]),
+    column(1, &[Figure::DataSegmentsPerPureAckSent]),
     RETRANSMITS,
-    column("seg/skb", 1.0, 1, &[Figure::WireSegmentsPerDataSkb]),
-    column("skb B", 1.0, 0, &[Figure::SkbBytesMean]),
-    column("tail%", 100.0, 1, &[Figure::TailRatio]),
-    column("burst>", 1.0, 1, &[Figure::DataBurst]),
-    column("acks<", 1.0, 1, &[Figure::AckBurst]),
+    column(1, &[Figure::WireSegmentsPerDataSkb]),
+    column(0, &[Figure::SkbBytesMean]),
+    column(1, &[Figure::TailRatio]),
+    column(1, &[Figure::DataBurst]),
+    column(1, &[Figure::AckBurst]),
 ];
 
 /// Columns of owners: processes, cgroups, namespaces, ports.
 pub const OWNER_COLUMNS: &[Column] = &[
     OUT,
     IN,
-    column("us/KiB", 1.0, 3, &[Figure::HolderUsPerPayloadKib]),
-    column("cpu%", 100.0, 1, &[Figure::HolderCpuRatio]),
-    column("user%", 100.0, 1, &[Figure::HolderUserRatio]),
-    column("sys%", 100.0, 1, &[Figure::HolderSystemRatio]),
-    column("sirq%", 100.0, 1, &[Figure::HolderSoftirqRatio]),
-    column("irq%", 100.0, 1, &[Figure::HolderHardirqRatio]),
+    column(3, &[Figure::HolderUsPerPayloadKib]),
+    column(1, &[Figure::HolderCpuRatio]),
+    column(1, &[Figure::HolderUserRatio]),
+    column(1, &[Figure::HolderSystemRatio]),
+    column(1, &[Figure::HolderSoftirqRatio]),
+    column(1, &[Figure::HolderHardirqRatio]),
     SEGMENTS_SENT,
     SEGMENTS_RECEIVED,
     RETRANSMITS,
 ];
 
-const OUT: Column = column("out Gb/s", 1e-9, 3, &[Figure::ConnAcked]);
-const IN: Column = column("in Gb/s", 1e-9, 3, &[Figure::ConnReceived]);
-const SEGMENTS_SENT: Column = column("seg/s>", 1.0, 0, &[Figure::ConnSegmentsSent]);
-const SEGMENTS_RECEIVED: Column = column("seg/s<", 1.0, 0, &[Figure::ConnSegmentsReceived]);
-const RETRANSMITS: Column = column("retr/s", 1.0, 0, &[Figure::ConnRetransmitsPerS]);
+const OUT: Column = column(3, &[Figure::ConnAcked]);
+const IN: Column = column(3, &[Figure::ConnReceived]);
+const SEGMENTS_SENT: Column = column(0, &[Figure::ConnSegmentsSent]);
+const SEGMENTS_RECEIVED: Column = column(0, &[Figure::ConnSegmentsReceived]);
+const RETRANSMITS: Column = column(0, &[Figure::ConnRetransmitsPerS]);
 
 #[cfg(test)]
 mod tests {

@@ -98,16 +98,9 @@ impl Source for Sample {
 
 /// All columns, in their order.
 pub const COLUMNS: &[Column] = &[
-    column("out Gb/s", 1e-9, 3, &[Figure::PayloadSent, Figure::IpSent]),
+    column(3, &[Figure::PayloadSent, Figure::IpSent]),
+    column(3, &[Figure::PayloadReceived, Figure::IpReceived]),
     column(
-        "in Gb/s",
-        1e-9,
-        3,
-        &[Figure::PayloadReceived, Figure::IpReceived],
-    ),
-    column(
-        "us/KiB",
-        1.0,
         3,
         &[
             Figure::HostExactUsPerPayloadKib,
@@ -117,30 +110,23 @@ pub const COLUMNS: &[Column] = &[
         ],
     ),
     column(
-        "cyc/KiB",
-        1.0,
         0,
         &[Figure::HostCyclesPerPayloadKib, Figure::HostCyclesPerIpKib],
     ),
-    column("seg/skb", 1.0, 1, &[Figure::WireSegmentsPerDataSkb]),
-    column("skb B", 1.0, 0, &[Figure::SkbBytesMean]),
-    column("tail%", 100.0, 1, &[Figure::TailRatio]),
-    column("seg/ack>", 1.0, 1, &[Figure::WireSegmentsPerAckReceived]),
-    column("seg/ack<", 1.0, 1, &[Figure::WireSegmentsPerAckSent]),
-    column("call%", 100.0, 0, &[Figure::DrainedBySystemCall]),
-    column("ack%", 100.0, 0, &[Figure::DrainedByNetRx]),
-    column("tsq%", 100.0, 0, &[Figure::DrainedByTasklet]),
-    column("tmr%", 100.0, 0, &[Figure::DrainedByTimer]),
-    column(
-        "sirq%",
-        100.0,
-        1,
-        &[Figure::ExactSoftirqRatio, Figure::SoftirqRatio],
-    ),
-    column("retr/s", 1.0, 0, &[Figure::RetransmitsPerS]),
-    column("self%", 100.0, 2, &[Figure::SelfCpuRatio]),
-    column("seen%", 100.0, 1, &[Figure::SeenRatio]),
-    column("+-%", 100.0, 1, &[Figure::SamplingErrorRatio]),
+    column(1, &[Figure::WireSegmentsPerDataSkb]),
+    column(0, &[Figure::SkbBytesMean]),
+    column(1, &[Figure::TailRatio]),
+    column(1, &[Figure::WireSegmentsPerAckReceived]),
+    column(1, &[Figure::WireSegmentsPerAckSent]),
+    column(0, &[Figure::DrainedBySystemCall]),
+    column(0, &[Figure::DrainedByNetRx]),
+    column(0, &[Figure::DrainedByTasklet]),
+    column(0, &[Figure::DrainedByTimer]),
+    column(1, &[Figure::ExactSoftirqRatio, Figure::SoftirqRatio]),
+    column(0, &[Figure::RetransmitsPerS]),
+    column(2, &[Figure::SelfCpuRatio]),
+    column(1, &[Figure::SeenRatio]),
+    column(1, &[Figure::SamplingErrorRatio]),
 ];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Estimator: a median and its distribution-free interval.
 //!
-//! No bootstrap is used: docs/method.md shows the coverage of a percentile bootstrap at six trials.
+//! No bootstrap is used: docs/dev/decisions.md has the coverage of a percentile bootstrap at six trials.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,6 @@
 //! Numbers for people: three significant digits, with a prefix if that helps.
 
 pub(crate) use tcpcost_counts::table::ABSENT;
-use tcpcost_study::{Derived, Figure};
 
 use crate::derive::estimate::Estimate;
 
@@ -48,16 +47,6 @@ pub(crate) fn precise(value: f64, decimals: usize) -> String {
         Some(rest) if rest.chars().all(|digit| "0.".contains(digit)) => rest.to_string(),
         Some(rest) => format!("\u{2212}{rest}"),
         None => shown,
-    }
-}
-
-/// Unit and scale of a quantity in tables: bit/s as Gbit/s, ratios as percent.
-pub(crate) fn unit_in_tables(of: Derived) -> (&'static str, f64) {
-    match of.kind {
-        Figure::Goodput => ("Gbit/s", 1e-9),
-        Figure::TransactionsPerS => ("transactions/s", 1.0),
-        kind if kind.unit() == "ratio" => ("%", 100.0),
-        kind => (kind.unit(), 1.0),
     }
 }
 

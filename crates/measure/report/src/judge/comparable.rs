@@ -27,7 +27,7 @@ impl Incomparable {
         if is_per_transaction(of.kind) && transactions_differ(&from.knobs, &to.knobs) {
             return Some(Incomparable::Transactions);
         }
-        if is_cost(of.kind) && is_unequal(from, to) {
+        if of.kind.is_cost() && is_unequal(from, to) {
             return Some(Incomparable::UnequalWork);
         }
         copy_path::refuses(from, to, of)
@@ -84,13 +84,6 @@ pub fn transactions_differ(from: &Knobs, to: &Knobs) -> bool {
 /// True if a figure is per transaction, so that it grows with a transaction's bytes.
 pub fn is_per_transaction(kind: Figure) -> bool {
     kind.name().ends_with("_per_transaction")
-}
-
-fn is_cost(kind: Figure) -> bool {
-    let name = kind.name();
-    ["cpu_us_per_", "cycles_per_", "instructions_per_"]
-        .iter()
-        .any(|part| name.contains(part))
 }
 
 /// True if both cells have the same fixed rate and one did clearly less work, for example because it did not fill a bottleneck.

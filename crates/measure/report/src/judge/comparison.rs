@@ -9,7 +9,7 @@ use crate::derive::estimate::Estimate;
 use crate::judge::comparable::{Incomparable, is_per_transaction};
 use crate::judge::copy_path;
 use crate::judge::decision::{Decision, pairs_needed};
-use crate::judge::effects::{is_seen, row};
+use crate::judge::effects::{is_seen, price};
 use crate::judge::regime::{self, Regime};
 use crate::judge::stored::{Shift, StoredRuns, holm};
 
@@ -110,48 +110,6 @@ const INSTRUCTIONS: [Figure; 2] = [
     Figure::InstructionsPerTransaction,
 ];
 
-/// Instructions by context, per KiB and per transaction, with their words.
-const CONTEXTS: [(&str, Figure, Figure); 6] = [
-    (
-        "instructions that move memory",
-        Figure::MemoryInstructionsPerKib,
-        Figure::MemoryInstructionsPerTransaction,
-    ),
-    (
-        "instructions in system calls and programs",
-        Figure::TaskInstructionsPerKib,
-        Figure::TaskInstructionsPerTransaction,
-    ),
-    (
-        "instructions in NET_RX",
-        Figure::NetRxInstructionsPerKib,
-        Figure::NetRxInstructionsPerTransaction,
-    ),
-    (
-        "instructions in other softirqs",
-        Figure::DeferredInstructionsPerKib,
-        Figure::DeferredInstructionsPerTransaction,
-    ),
-    (
-        "instructions in hard interrupts",
-        Figure::HardirqInstructionsPerKib,
-        Figure::HardirqInstructionsPerTransaction,
-    ),
-    (
-        "instructions of threads",
-        Figure::ThreadInstructionsPerKib,
-        Figure::ThreadInstructionsPerTransaction,
-    ),
-];
-
-/// Words for instructions of one context. `None` for other figures.
-pub(crate) fn context(kind: Figure) -> Option<&'static str> {
-    let mut contexts = CONTEXTS.iter();
-    let found =
-        contexts.find(|(_, per_kib, per_transaction)| [*per_kib, *per_transaction].contains(&kind));
-    found.map(|(words, ..)| *words)
-}
-
 impl Comparison {
     /// Decision for exit codes and results of tests. A change of one cell counts only if it is significant
     /// among those of all cells.
@@ -230,10 +188,10 @@ impl Comparison {
 /// True if a change of this figure may be a cause of a change of the cost. A cost per byte is none if the cells
 /// have transactions, although requests have bytes.
 fn is_cause(kind: Figure, has_transactions: bool) -> bool {
-    let is_of_its_unit =
-        !kind.name().contains("instructions_per_") || is_per_transaction(kind) == has_transactions;
-    let counts_instructions = INSTRUCTIONS.contains(&kind) || context(kind).is_some();
-    is_of_its_unit && (counts_instructions || row(kind).is_some())
+    match kind.unit().starts_with("instructions") {
+        true => is_per_transaction(kind) == has_transactions,
+        false => price(kind).is_some(),
+    }
 }
 
 /// Compares each cell of a run with the cell of earlier runs with the same name and knobs. Runs that

@@ -224,87 +224,29 @@ fn own_name(name: &str) -> String {
     name.trim_end_matches([',', ':']).to_string()
 }
 
-/// A count that may change with a cost.
-pub(crate) struct Follows {
-    pub(crate) kind: Figure,
-    /// True if a larger count costs more.
-    is_costly: bool,
-    pub(crate) words: &'static str,
-    /// Highest CPU time of one unit of the figure, in the unit of the cost (µs per KiB or per transaction). A
-    /// count that could not make a quarter of the change at this price is no cause. `None` if there is no
-    /// known price.
-    most_us: Option<f64>,
-}
-
-const fn follows(
-    kind: Figure,
-    is_costly: bool,
-    words: &'static str,
-    most_us: Option<f64>,
-) -> Follows {
-    Follows {
-        kind,
-        is_costly,
-        words,
-        most_us,
-    }
-}
-
-/// Counts with their prices. A price is several times that of a current server: an ACK or a packet costs well
-/// below 1 µs, a switch with its wake-up 1 to 3 µs, a cache miss 0.1 µs, a branch miss 0.01 µs. A
-/// retransmitted segment costs as much as a packet. One KiB is at most about one segment.
-pub(crate) const CAUSES: &[Follows] = &[
-    follows(Figure::AcksPerKib, true, "ACKs per KiB", Some(5.0)),
-    follows(
-        Figure::PacketsPerTransaction,
-        true,
-        "packets per transaction",
-        Some(10.0),
-    ),
-    follows(
-        Figure::SwitchesPerMib,
-        true,
-        "context switches per MiB",
-        Some(10.0 / 1024.0),
-    ),
-    follows(
-        Figure::SwitchesPerTransaction,
-        true,
-        "context switches per transaction",
-        Some(10.0),
-    ),
-    follows(Figure::RetransmitRatio, true, "retransmissions", Some(10.0)),
-    follows(
-        Figure::CacheMissesPerKib,
-        true,
-        "cache misses per KiB",
-        Some(0.5),
-    ),
-    follows(
-        Figure::BranchMissesPerKib,
-        true,
-        "branch misses per KiB",
-        Some(0.05),
-    ),
-    follows(Figure::OctetsPerDatagram, false, "bytes per packet", None),
-    follows(Figure::SegmentsPerSkb, false, "segments per skb", None),
-    follows(
-        Figure::BytesPerSend,
-        false,
-        "bytes per call that sends",
-        None,
-    ),
-    follows(
-        Figure::BytesPerReceive,
-        false,
-        "bytes per call that receives",
-        None,
-    ),
+/// Counts that may change with a cost, each with the highest CPU time of one unit of it, in the unit of the cost
+/// (µs per KiB or per transaction). A count that could not make a quarter of the change at this price is no
+/// cause. A size has no price: the larger it is, the less a KiB costs. A price is several times that of a current
+/// server: an ACK or a packet costs well below 1 µs, a switch with its wake-up 1 to 3 µs, a cache miss 0.1 µs, a
+/// branch miss 0.01 µs. A retransmitted segment costs as much as a packet. One KiB is at most about one segment.
+const CAUSES: &[(Figure, Option<f64>)] = &[
+    (Figure::AcksPerKib, Some(5.0)),
+    (Figure::PacketsPerTransaction, Some(10.0)),
+    (Figure::SwitchesPerMib, Some(10.0 / 1024.0)),
+    (Figure::SwitchesPerTransaction, Some(10.0)),
+    (Figure::RetransmitRatio, Some(10.0)),
+    (Figure::CacheMissesPerKib, Some(0.5)),
+    (Figure::BranchMissesPerKib, Some(0.05)),
+    (Figure::OctetsPerDatagram, None),
+    (Figure::SegmentsPerSkb, None),
+    (Figure::BytesPerSend, None),
+    (Figure::BytesPerReceive, None),
 ];
 
-/// The row of a figure.
-pub(crate) fn row(kind: Figure) -> Option<&'static Follows> {
-    CAUSES.iter().find(|row| row.kind == kind)
+/// Price of a count, `Some(None)` for a size. `None` if the figure is no cause.
+pub(crate) fn price(kind: Figure) -> Option<Option<f64>> {
+    let found = CAUSES.iter().find(|(cause, _)| *cause == kind);
+    found.map(|(_, price)| *price)
 }
 
 /// Smallest share of a cost's change that a count must be able to make to be named.
@@ -322,23 +264,14 @@ pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
 }
 
 /// True if a cost is CPU µs per KiB or per transaction.
-fn is_time(kind: Figure) -> bool {
-    matches!(
-        kind,
-        Figure::ExactUsPerKib
-            | Figure::ExactUsPerTransaction
-            | Figure::OwnedUsPerKib
-            | Figure::OwnedUsPerTransaction
-            | Figure::CpuUsPerKib
-            | Figure::CpuUsPerTransaction
-            | Figure::TaskUsPerKib
-    )
+pub(crate) fn is_time(kind: Figure) -> bool {
+    kind.is_cost() && kind.unit().starts_with("µs")
 }
 
 /// True if a count that changed by `moved` could make its share of a change of the cost, at the highest
 /// price.
-fn could_make(most_us: Option<f64>, moved: f64, cost: f64) -> bool {
-    most_us.is_none_or(|most_us| moved * most_us >= SHARE_LEAST * cost)
+fn could_make(price: Option<f64>, moved: f64, cost: f64) -> bool {
+    price.is_none_or(|price| moved * price >= SHARE_LEAST * cost)
 }
 
 /// Smallest share of a change that makes a layer its cause.
@@ -384,13 +317,13 @@ fn moved_with(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<
         Some((medians[1]? - medians[0]?).abs())
     };
     // A cost that is no time has no prices.
-    let could_be = |row: &Follows, quantity: Derived| {
+    let could_be = |price: Option<f64>, quantity: Derived| {
         let moved = moved_by(quantity).zip(moved_by(from.main));
-        let priced = row.most_us.filter(|_| is_time(from.main.kind));
-        moved.is_some_and(|(moved, cost)| could_make(priced, moved, cost))
+        let price = price.filter(|_| is_time(from.main.kind));
+        moved.is_some_and(|(moved, cost)| could_make(price, moved, cost))
     };
     let moved = |quantity: Derived| {
-        let row = row(quantity.kind)?;
+        let price = price(quantity.kind)?;
         let contrast = Contrast::new(from, to, quantity)?;
         let percent = contrast.percent();
         let has_fallen = percent.median < 0.0;
@@ -398,8 +331,8 @@ fn moved_with(from: &CellSummary, to: &CellSummary, is_cheaper: bool) -> Option<
         (is_established(&percent)
             && is_seen(quantity, [from, to])
             && size > MOVED_LEAST
-            && has_fallen == (is_cheaper == row.is_costly)
-            && could_be(row, quantity))
+            && has_fallen == (is_cheaper == price.is_some())
+            && could_be(price, quantity))
         .then_some((size, quantity))
     };
     let (_, quantity) = from
@@ -421,17 +354,14 @@ mod tests {
 
     #[test]
     fn a_handful_of_switches_is_no_cause_of_a_copy() {
-        let switches = row(Figure::SwitchesPerMib).unwrap();
+        let switches = price(Figure::SwitchesPerMib).unwrap();
         // sendfile instead of send: 0.3 µs per KiB less, and 3 switches per MiB less, which take at most 0.03
         // µs per KiB.
-        assert!(!could_make(switches.most_us, 3.2, 0.3));
+        assert!(!could_make(switches, 3.2, 0.3));
         // One-byte writes: a switch for each.
-        assert!(could_make(switches.most_us, 400.0, 4.0));
-        let segments = row(Figure::SegmentsPerSkb).unwrap();
-        assert!(
-            could_make(segments.most_us, 1.0, 5.0),
-            "no price can be put"
-        );
+        assert!(could_make(switches, 400.0, 4.0));
+        let segments = price(Figure::SegmentsPerSkb).unwrap();
+        assert!(could_make(segments, 1.0, 5.0), "no price can be put");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A machine's speed has a level that is common to all cells and lasts for minutes: it made 83 % of the
 //! variance between runs of one study over 40 minutes. Trials of one run share that level, so more trials do
 //! not reduce its effect. Two runs that did not run in turn have two levels. Other cells of the same run have
-//! the same level, so a comparison with them removes it. docs/method.md has the measured error and power
-//! ("Stored runs").
+//! the same level, so a comparison with them removes it. docs/method.md has the rules ("Stored runs"),
+//! docs/dev/decisions.md the measured error and power.
 
 use tcpcost_study::Derived;
 

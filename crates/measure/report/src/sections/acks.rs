@@ -26,10 +26,10 @@ const KNOBS: &[&str] = &[
 /// ACKs and packets of each cell. Empty if the study varies none of [`KNOBS`].
 pub(super) fn acks(summary: &Summary) -> Section<'_> {
     let figures = figures(summary);
-    let columns = figures.iter().map(|&(of, title)| Column::figure(title, of));
+    let columns = figures.iter().copied().map(Column::quantity);
     let mut table = Table::new([Column::name("cell")].into_iter().chain(columns));
     for cell in &summary.cells {
-        let numbers = figures.iter().map(|&(of, _)| of_cell(cell, of));
+        let numbers = figures.iter().map(|&of| of_cell(cell, of));
         table.numbers(Level::Gist, cell.name.as_str(), numbers);
     }
     Section::new(Level::Details, "ACKs and packets").table(table)
@@ -98,8 +98,8 @@ fn opening(
     table
 }
 
-/// Figures with their titles. Empty if the study varies none of [`KNOBS`].
-fn figures(summary: &Summary) -> Vec<(Derived, &'static str)> {
+/// Columns. Empty if the study varies none of [`KNOBS`].
+fn figures(summary: &Summary) -> Vec<Derived> {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_string();
     let varies = |name: &String| KNOBS.contains(&bare(name).as_str());
     if !summary.study.vary.iter().any(varies) {
@@ -120,42 +120,21 @@ fn figures(summary: &Summary) -> Vec<(Derived, &'static str)> {
     let mut cells = summary.cells.iter();
     if cells.next().is_some_and(CellSummary::has_transactions) {
         return vec![
-            (
-                Derived::of(client, Figure::PacketsPerTransaction),
-                "client's packets/trans.",
-            ),
-            (
-                Derived::of(client, Figure::OctetsPerDatagram),
-                "octets/packet",
-            ),
-            (total(Figure::SwitchesPerTransaction), "switches/trans."),
-            (total(Figure::DelayedAcksPerS), "delayed ACKs/s"),
-            (total(Figure::RetransmitRatio), "% retransmitted"),
-            (
-                Derived::of(HostName::SERVER, Figure::CapturedDataBurst),
-                "segments/burst, captured",
-            ),
+            Derived::of(client, Figure::PacketsPerTransaction),
+            Derived::of(client, Figure::OctetsPerDatagram),
+            total(Figure::SwitchesPerTransaction),
+            total(Figure::DelayedAcksPerS),
+            total(Figure::RetransmitRatio),
+            Derived::of(HostName::SERVER, Figure::CapturedDataBurst),
         ];
     }
     vec![
-        (
-            Derived::of(sender, Figure::DataSegmentsPerPureAck),
-            "segments/ACK",
-        ),
-        (Derived::of(sender, Figure::AcksPerKib), "ACKs/KiB"),
-        (
-            Derived::of(receiver, Figure::DelayedAcksPerS),
-            "delayed ACKs/s",
-        ),
-        (total(Figure::BacklogCoalescedPerMib), "coalesced/MiB"),
-        (
-            Derived::of(receiver, Figure::AcksFilteredRatio),
-            "% filtered",
-        ),
-        (total(Figure::RetransmitRatio), "% retransmitted"),
-        (
-            Derived::of(sender, Figure::CapturedSegmentsPerAck),
-            "segments/ACK, captured",
-        ),
+        Derived::of(sender, Figure::DataSegmentsPerPureAck),
+        Derived::of(sender, Figure::AcksPerKib),
+        Derived::of(receiver, Figure::DelayedAcksPerS),
+        total(Figure::BacklogCoalescedPerMib),
+        Derived::of(receiver, Figure::AcksFilteredRatio),
+        total(Figure::RetransmitRatio),
+        Derived::of(sender, Figure::CapturedSegmentsPerAck),
     ]
 }

@@ -8,7 +8,6 @@ use tcpcost_study::{Derived, Figure, Scope, Value};
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
 use crate::derive::levels::Levels;
-use crate::derive::number::unit_in_tables;
 use crate::derive::scope::{scopes, whose};
 use crate::summary::Summary;
 use crate::summary::groups::Group;
@@ -128,7 +127,7 @@ pub(crate) fn point(
     value: &Value,
     series: usize,
 ) -> Option<Point> {
-    let (_, scale) = unit_in_tables(of);
+    let (_, scale) = of.kind.shown_unit();
     let Estimate { median, lo, hi, .. } = *cell.estimates.get(&of)?;
     let values = |used: bool| {
         let trials = cell.trials.iter().filter(|trial| trial.used == used);
@@ -160,7 +159,7 @@ fn by_name(group: &Group<'_>) -> Option<Chart> {
         Some(Point { at: None, ..point })
     };
     let points: Vec<Point> = group.cells.iter().filter_map(named).collect();
-    let title = format!("{}, {load}", labels::quantity(group.main));
+    let title = format!("{}, {load}", labels::heading(group.main));
     (points.len() > 1)
         .then(|| chart(title, "", group.main, vec![String::new()], points))
         .flatten()
@@ -206,7 +205,7 @@ fn against(knob: &str, levels: &Levels<'_>, of: Derived, load: &str) -> Option<C
     }
     let title = format!(
         "{} against {}{load}",
-        labels::quantity(of),
+        labels::heading(of),
         together.join(" and ")
     );
     chart(title, knob, of, series, points)
@@ -247,7 +246,7 @@ pub(crate) fn chart(
     if points.is_empty() {
         return None;
     }
-    let (unit, _) = unit_in_tables(of);
+    let (unit, _) = of.kind.shown_unit();
     let numeric = points.iter().all(|point| point.at.is_some());
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for point in points.iter().filter(|_| numeric) {
@@ -336,13 +335,13 @@ fn spans(values: impl Iterator<Item = f64>) -> bool {
 }
 
 /// Parts of a CPU's time, in the order of the bars.
-pub(crate) const PARTS: [(&str, Figure); 6] = [
-    ("user", Figure::UserRatio),
-    ("system", Figure::SystemRatio),
-    ("softirq", Figure::SoftirqRatio),
-    ("irq", Figure::IrqRatio),
-    ("steal", Figure::StealRatio),
-    ("idle", Figure::IdleRatio),
+pub(crate) const PARTS: [Figure; 6] = [
+    Figure::UserRatio,
+    Figure::SystemRatio,
+    Figure::SoftirqRatio,
+    Figure::IrqRatio,
+    Figure::StealRatio,
+    Figure::IdleRatio,
 ];
 
 /// CPU time by cell: a chart for each host, or one for all hosts if the bed cannot tell them apart.
@@ -359,8 +358,8 @@ fn split(summary: &Summary) -> Vec<Chart> {
                 if scope == Scope::All && cell.hosts().into_iter().any(has) {
                     continue;
                 }
-                points.extend(PARTS.iter().enumerate().filter_map(|(series, (_, kind))| {
-                    let estimate = cell.estimates.get(&Derived { kind: *kind, scope })?;
+                points.extend(PARTS.iter().enumerate().filter_map(|(series, &kind)| {
+                    let estimate = cell.estimates.get(&Derived { kind, scope })?;
                     Some(Point {
                         series,
                         at: None,
@@ -388,7 +387,7 @@ fn split(summary: &Summary) -> Vec<Chart> {
                 ..Axis::default()
             },
             y: Axis::default(),
-            series: PARTS.iter().map(|(name, _)| (*name).to_string()).collect(),
+            series: PARTS.iter().map(|part| part.heading().to_string()).collect(),
             points,
         }
             })

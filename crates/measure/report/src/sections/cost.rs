@@ -4,7 +4,7 @@ use tcpcost_study::{Derived, Figure, FigureOf, Scope};
 
 use super::model::{Cell, Column, Level, Section, Table, Tone};
 use super::numbers::{estimate, of_cell};
-use crate::derive::number::{ABSENT, show, unit_in_tables};
+use crate::derive::number::{ABSENT, show};
 use crate::derive::scope::scopes;
 use crate::summary::Summary;
 use crate::summary::groups::Group;
@@ -18,12 +18,10 @@ pub(super) fn cost<'a>(summary: &'a Summary, group: &Group<'a>) -> Section<'a> {
         let regime = cell.regime();
         regime.is_some() && regime != first_regime
     });
-    let of_figures = figures
-        .iter()
-        .map(|&(of, level)| Column::figure(title(of), of).at(level));
+    let of_figures = figures.iter().map(|&(of, level)| column(of).at(level));
     let mut columns = vec![
         Column::name("cell"),
-        Column::figure(unit_in_tables(group.main).0, group.main),
+        Column::figure(group.main.kind.heading(), group.main),
         Column::name(""),
         Column::number("ratio to first"),
     ];
@@ -60,7 +58,7 @@ pub(super) fn cost<'a>(summary: &'a Summary, group: &Group<'a>) -> Section<'a> {
         true => "at a fixed rate",
         false => "CPU-bound",
     };
-    let heading = format!("{}, {load}", labels::quantity(group.main));
+    let heading = format!("{}, {load}", labels::heading(group.main));
     Section::new(Level::Gist, heading).table(table)
 }
 
@@ -79,28 +77,25 @@ fn figures(group: &Group<'_>) -> Vec<(Derived, Level)> {
         .collect()
 }
 
-/// Title of a column: the unit, after the host if the figure is of one.
-fn title(of: Derived) -> String {
-    let unit = match of.kind {
-        Figure::TransactionsPerS => "trans./s",
-        _ => unit_in_tables(of).0,
-    };
+/// Column of a quantity; one that hosts have, too, says if it is of all of them.
+fn column(of: Derived) -> Column {
     match of.scope {
-        Scope::Host(name) | Scope::Group(name) => format!("{name}, {unit}"),
-        Scope::All if of.kind.whose() == FigureOf::Host => format!("all, {unit}"),
-        Scope::All => unit.to_string(),
+        Scope::All if of.kind.whose() == FigureOf::Host => {
+            Column::figure(format!("all, {}", of.kind.heading()), of)
+        }
+        _ => Column::quantity(of),
     }
 }
 
 /// Instructions by context, and the counts that identify the regime.
 pub(super) fn instructions(summary: &Summary, has_transactions: bool) -> Section<'_> {
     let figures = labels::instructions(has_transactions);
-    let columns = figures.map(|(title, of)| Column::figure(title, of));
+    let columns = figures.map(Column::quantity);
     let mut table = Table::new([Column::name("cell")].into_iter().chain(columns));
     let cells = summary.cells.iter();
     let cells = cells.filter(|cell| cell.counts_instructions && cell.n > 0);
     for cell in cells.filter(|cell| cell.has_transactions() == has_transactions) {
-        let medians = figures.iter().map(|(_, of)| {
+        let medians = figures.iter().map(|of| {
             let estimate = cell.estimates.get(of);
             estimate.map_or(ABSENT.to_string(), |one| show(one.median))
         });

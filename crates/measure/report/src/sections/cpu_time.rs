@@ -12,20 +12,20 @@ use crate::summary::Summary;
 use crate::words::labels;
 
 /// Parts of a CPU's time by ticks; the last one overlaps the others.
-fn parts() -> impl Iterator<Item = (&'static str, Figure)> {
-    PARTS.into_iter().chain([("others", Figure::OthersRatio)])
+fn parts() -> impl Iterator<Item = Figure> {
+    PARTS.into_iter().chain([Figure::OthersRatio])
 }
 
 /// Cost and CPU time by ticks: by host if the bed can distinguish hosts, else all together with each host's own
 /// threads.
 pub(super) fn split(summary: &Summary) -> Section<'_> {
     let mut columns = vec![Column::name("% of the CPUs"), Column::number("cost")];
-    columns.extend(parts().map(|(title, kind)| {
+    columns.extend(parts().map(|kind| {
         let is_rare = matches!(kind, Figure::IrqRatio | Figure::StealRatio);
         let level = if is_rare { Level::Page } else { Level::Gist };
-        Column::figure(title, Derived::total(kind)).at(level)
+        Column::quantity(Derived::total(kind)).at(level)
     }));
-    columns.push(Column::number("threads' µs/KiB"));
+    columns.push(Column::quantity(Derived::total(Figure::TaskUsPerKib)));
     let mut table = Table::new(columns);
     for cell in &summary.cells {
         table.heading(cell.name.as_str());
@@ -59,7 +59,7 @@ fn of_scope(cell: &CellSummary, scope: Scope, is_by_host: bool) -> Vec<String> {
         true => ABSENT.to_string(),
         false => of(Figure::TaskUsPerKib),
     };
-    let parts = parts().map(|(_, kind)| of(kind));
+    let parts = parts().map(of);
     [of(cost)]
         .into_iter()
         .chain(parts)
@@ -71,7 +71,7 @@ fn of_scope(cell: &CellSummary, scope: Scope, is_by_host: bool) -> Vec<String> {
 pub(super) fn exact(summary: &Summary) -> Section<'_> {
     let columns = labels::EXACT
         .iter()
-        .map(|&(title, kind)| Column::figure(title, Derived::total(kind)));
+        .map(|&kind| Column::quantity(Derived::total(kind)));
     let first = Column::name("% of the CPUs, by exact");
     let mut table = Table::new([first].into_iter().chain(columns));
     let cells = summary.cells.iter();
@@ -79,7 +79,7 @@ pub(super) fn exact(summary: &Summary) -> Section<'_> {
         table.heading(cell.name.as_str());
         for scope in scopes(&cell.hosts()) {
             let figures = labels::EXACT.iter();
-            let numbers = figures.map(|&(_, kind)| of_cell(cell, Derived { kind, scope }));
+            let numbers = figures.map(|&kind| of_cell(cell, Derived { kind, scope }));
             table.numbers(Level::Gist, labels::whose_cpus(cell, scope), numbers);
         }
     }

@@ -6,9 +6,9 @@ use super::model::{Cell, Column, Level, Section, Table};
 use super::numbers::{estimate, number};
 use crate::derive::cell::CellSummary;
 use crate::derive::host_rows::HostRow;
-use crate::derive::number::{show, unit_in_tables};
+use crate::derive::number::show;
 use crate::summary::Summary;
-use crate::words::{fleets, labels};
+use crate::words::fleets;
 
 /// Outliers of each cell whose hosts met in rounds of pairs.
 pub(super) fn outliers(summary: &Summary) -> Vec<Section<'_>> {
@@ -29,14 +29,17 @@ pub(super) fn fleets(summary: &Summary) -> Vec<Section<'_>> {
             .keys()
             .map(|&kind| Derived::total(kind))
             .collect();
-        let columns = figures
-            .iter()
-            .map(|&of| Column::figure(labels::figure(of.kind), of));
+        let columns = figures.iter().map(|&of| {
+            Column::figure(
+                format!("{}, {}", of.kind.words(), of.kind.shown_unit().0),
+                of,
+            )
+        });
         let mut table = Table::new([Column::name("host")].into_iter().chain(columns));
         for (host, found) in &fleet.hosts {
             let numbers = figures
                 .iter()
-                .map(|&of| estimate(found.get(&of.kind), unit_in_tables(of).1));
+                .map(|&of| estimate(found.get(&of.kind), of.kind.shown_unit().1));
             table.numbers(Level::Gist, host.to_string().as_str(), numbers);
         }
         let heading = format!("{}, each host", fleets::title(&cell.name));

@@ -5,6 +5,7 @@ use tcpcost_study::Derived;
 use crate::derive::cell::CellSummary;
 use crate::derive::number::ABSENT;
 use crate::sections::charts::Chart;
+use crate::words::labels::owned;
 
 /// Amount that a reader asks for. Each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -206,7 +207,12 @@ impl Column {
         Column::new(Kind::Sentence, title)
     }
 
-    /// Column of a figure.
+    /// Column of a quantity under its own heading.
+    pub(crate) fn quantity(of: Derived) -> Column {
+        Column::figure(owned(of.scope, of.kind.heading()), of)
+    }
+
+    /// Column of a figure under another title.
     pub(crate) fn figure(title: impl Into<String>, of: Derived) -> Column {
         Column {
             definition: of.kind.definition(),

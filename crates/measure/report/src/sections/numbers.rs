@@ -1,20 +1,18 @@
 //! Numbers of cells as a table shows them.
 
-use tcpcost_study::{Derived, Figure};
+use tcpcost_study::Derived;
 
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
-use crate::derive::number::{
-    ABSENT, show, show_count, show_estimate, show_percent, unit_in_tables,
-};
+use crate::derive::number::{ABSENT, show, show_count, show_estimate, show_percent};
 
 /// Text of a cell's estimate in its table's unit.
 pub(super) fn of_cell(cell: &CellSummary, of: Derived) -> String {
     let Some(estimate) = cell.estimates.get(&of) else {
         return ABSENT.to_string();
     };
-    let (unit, scale) = unit_in_tables(of);
-    if CPU_SHARES.contains(&of.kind) {
+    let (unit, scale) = of.kind.shown_unit();
+    if of.kind.is_share_of_cpu() {
         show_percent(estimate)
     } else if unit.starts_with("instructions") {
         show_count(estimate)
@@ -22,22 +20,6 @@ pub(super) fn of_cell(cell: &CellSummary, of: Derived) -> String {
         show_estimate(estimate, scale)
     }
 }
-
-/// Figures that are shares of the CPUs' time.
-const CPU_SHARES: [Figure; 12] = [
-    Figure::UserRatio,
-    Figure::SystemRatio,
-    Figure::SoftirqRatio,
-    Figure::IrqRatio,
-    Figure::StealRatio,
-    Figure::IdleRatio,
-    Figure::OthersRatio,
-    Figure::ExactOwnRatio,
-    Figure::ExactNetRxRatio,
-    Figure::ExactDeferredRatio,
-    Figure::ExactHardirqRatio,
-    Figure::ExactOthersRatio,
-];
 
 /// Text of a number that may be absent.
 pub(super) fn number(value: Option<f64>) -> String {

@@ -2,7 +2,7 @@
 
 use super::model::{Cell, Column, Level, Section, Table, Tone};
 use super::numbers::estimate;
-use crate::derive::number::{ABSENT, show, show_estimate, unit_in_tables};
+use crate::derive::number::{ABSENT, show, show_estimate};
 use crate::judge::held::Held;
 use crate::judge::thresholds::Verdict;
 use crate::summary::Summary;
@@ -13,7 +13,7 @@ use crate::words::labels;
 /// Published figures by the value of a knob, and ours.
 pub(super) fn figures(summary: &Summary) -> Option<Section<'_>> {
     let published = summary.study.published.as_ref()?;
-    let (unit, scale) = unit_in_tables(published.quantity);
+    let (unit, scale) = published.quantity.kind.shown_unit();
     let mut table = Table::new([
         Column::name(published.knob.as_str()),
         Column::number("published"),
@@ -49,7 +49,7 @@ pub(super) fn table(summary: &Summary) -> Option<Section<'_>> {
     let scales: Vec<f64> = published
         .columns
         .iter()
-        .map(|(_, of)| unit_in_tables(*of).1)
+        .map(|(_, of)| of.kind.shown_unit().1)
         .collect();
     // A quick run lacks some cells.
     for row in rows.iter().filter(|row| !row.ours.is_empty()) {

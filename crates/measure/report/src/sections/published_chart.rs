@@ -6,7 +6,6 @@ use super::charts::{Chart, Point, chart, curve_name, point};
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
 use crate::derive::levels::Levels;
-use crate::derive::number::unit_in_tables;
 use crate::summary::Summary;
 use crate::words::labels;
 
@@ -18,7 +17,7 @@ const NORMALISE_FROM: f64 = 3.0;
 pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     let published = summary.study.published.as_ref()?;
     let knob = &published.knob;
-    let (unit, scale) = unit_in_tables(published.quantity);
+    let (unit, scale) = published.quantity.kind.shown_unit();
     let (mut series, mut points) = theirs(published, scale);
     let cells: Vec<&CellSummary> = summary.cells.iter().collect();
     let mut curves: Vec<(String, usize)> = Vec::new();
@@ -45,7 +44,7 @@ pub(crate) fn published_chart(summary: &Summary) -> Option<Chart> {
     // Nothing of ours, nothing to show beside.
     let of = of?;
     let distance = distance(&points);
-    let title = format!("{}: published and ours", labels::quantity(of));
+    let title = format!("{}: published and ours", labels::heading(of));
     let mut note = format!("Published: {}.", published.source);
     if distance > NORMALISE_FROM {
         normalise(&mut points, series.len());

@@ -9,26 +9,29 @@ use crate::derive::operations::{OperationSummary, PERCENTILES};
 use crate::summary::Summary;
 
 /// Percentiles of response times.
-const RESPONSES: [(&str, Figure); 5] = [
-    ("p50", Figure::ResponseP50),
-    ("p90", Figure::ResponseP90),
-    ("p99", Figure::ResponseP99),
-    ("p99.9", Figure::ResponseP999),
-    ("p99.99", Figure::ResponseP9999),
+const RESPONSES: [Figure; 5] = [
+    Figure::ResponseP50,
+    Figure::ResponseP90,
+    Figure::ResponseP99,
+    Figure::ResponseP999,
+    Figure::ResponseP9999,
 ];
 
-/// Columns of response times.
-fn responses() -> impl Iterator<Item = Column> {
-    RESPONSES
-        .iter()
-        .map(|&(title, kind)| Column::figure(title, Derived::total(kind)))
+/// Columns of figures of all connections.
+fn columns(figures: &[Figure]) -> impl Iterator<Item = Column> {
+    let totals = figures.iter().copied().map(Derived::total);
+    totals.map(Column::quantity)
 }
 
 /// Response times of each cell.
 pub(super) fn response_times(summary: &Summary) -> Section<'_> {
-    let mut table = Table::new([Column::name("cell")].into_iter().chain(responses()));
+    let mut table = Table::new(
+        [Column::name("cell")]
+            .into_iter()
+            .chain(columns(&RESPONSES)),
+    );
     for cell in &summary.cells {
-        let times = RESPONSES.map(|(_, kind)| of_cell(cell, Derived::total(kind)));
+        let times = RESPONSES.map(|kind| of_cell(cell, Derived::total(kind)));
         table.numbers(Level::Gist, cell.name.as_str(), times);
     }
     Section::new(Level::Details, "Response time, µs").table(table)
@@ -36,19 +39,16 @@ pub(super) fn response_times(summary: &Summary) -> Section<'_> {
 
 /// Throughput and response times of each group of connections.
 pub(super) fn groups(summary: &Summary) -> Section<'_> {
-    let rates = [
-        ("Gbit/s", Figure::Goodput),
-        ("trans./s", Figure::TransactionsPerS),
-    ];
-    let columns = rates.map(|(title, kind)| Column::figure(title, Derived::total(kind)));
-    let columns = [Column::name("group")].into_iter().chain(columns);
-    let mut table = Table::new(columns.chain(responses()));
+    let rates = [Figure::Goodput, Figure::TransactionsPerS];
+    let figures = [&rates[..], &RESPONSES].concat();
+    let mut table = Table::new([Column::name("group")].into_iter().chain(columns(&figures)));
     for cell in &summary.cells {
         table.heading(cell.name.as_str());
         for group in cell.knobs.group_names() {
             let scope = Scope::Group(group);
-            let figures = rates.iter().chain(&RESPONSES);
-            let numbers = figures.map(|&(_, kind)| of_cell(cell, Derived { kind, scope }));
+            let numbers = figures
+                .iter()
+                .map(|&kind| of_cell(cell, Derived { kind, scope }));
             table.numbers(Level::Gist, group.to_string(), numbers);
         }
     }

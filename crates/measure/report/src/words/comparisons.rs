@@ -1,14 +1,15 @@
 //! Decisions on pairs of cells in words.
 
-use tcpcost_study::{Derived, Figure, Scope};
+use tcpcost_study::Derived;
 
 use crate::derive::contrast::Contrast;
 use crate::derive::number::{precise, show, signed};
 use crate::judge::comparable::Incomparable;
-use crate::judge::comparison::{Basis, Comparison, StoredDecision, context};
+use crate::judge::comparison::{Basis, Comparison, StoredDecision};
 use crate::judge::decision::Decision;
-use crate::judge::effects::{is_established, row};
-use crate::words::effects::{claim, cost};
+use crate::judge::effects::is_established;
+use crate::words::effects::claim;
+use crate::words::labels;
 
 /// Sentence of a decision, such as `IMPROVES: "b" saves 23 % [19, 28] of the CPU per KiB against "a" (12
 /// pairs).`
@@ -35,7 +36,7 @@ pub(crate) fn sentence(one: &Comparison) -> String {
     if let Some(regime) = &one.regime {
         return format!(
             "{verdict}: \"{to}\" and \"{from}\" are of two regimes, which instructions do not compare: {} {} and {} ({}).",
-            name(regime.count),
+            labels::in_sentence(regime.count),
             show(regime.to),
             show(regime.from),
             signed(&change)
@@ -188,18 +189,18 @@ fn level(one: &Comparison, stored: &StoredDecision) -> String {
     };
     let percent = (level.median - 1.0) * 100.0;
     let size = precise(percent.abs(), usize::from(percent.abs() < 10.0));
-    match cost(one.quantity) {
-        None => format!(
+    match one.quantity.kind.is_cost() {
+        false => format!(
             "{cells} moved by {} %",
             precise(percent, usize::from(percent.abs() < 10.0))
         ),
-        Some(_) if percent.abs() < LEVEL_NAMED => {
+        true if percent.abs() < LEVEL_NAMED => {
             format!("{cells} together cost the same to {size} %")
         }
-        Some(_) if percent > 0.0 => {
+        true if percent > 0.0 => {
             format!("{cells} cost {size} % more after, as when a machine is busier")
         }
-        Some(_) => format!("{cells} cost {size} % less after, as when a machine is quieter"),
+        true => format!("{cells} cost {size} % less after, as when a machine is quieter"),
     }
 }
 
@@ -247,30 +248,23 @@ pub(crate) fn causes(one: &Comparison) -> Vec<String> {
         is_first
     });
     let told = moved.into_iter().take(CAUSES_TOLD);
-    told.map(|(of, contrast)| format!("{} {}", name(*of), signed(&contrast.percent())))
-        .collect()
+    told.map(|(of, contrast)| {
+        format!(
+            "{} {}",
+            labels::in_sentence(*of),
+            signed(&contrast.percent())
+        )
+    })
+    .collect()
 }
 
 /// Limit on the causes in a sentence. The JSON document has all.
 const CAUSES_TOLD: usize = 5;
 
-fn name(of: Derived) -> String {
-    let of_row = row(of.kind).map(|row| row.words);
-    let what = of_row.or(context(of.kind)).unwrap_or(match of.kind {
-        Figure::InstructionsPerKib => "instructions per KiB",
-        Figure::InstructionsPerTransaction => "instructions per transaction",
-        kind => kind.name(),
-    });
-    match of.scope {
-        Scope::All => what.to_string(),
-        Scope::Host(host) => format!("{what} of the {host}"),
-        Scope::Group(group) => format!("{what} of {group}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tcpcost_study::Figure;
 
     fn comparison(decision: Decision, ratios: &[f64]) -> Comparison {
         let contrast = |factor: f64| {
@@ -300,7 +294,7 @@ mod tests {
         let one = comparison(Decision::Improves, &saves);
         assert_eq!(
             sentence(&one),
-            "IMPROVES: \"b\" saves 20 % [18, 22] of the CPU per KiB against \"a\" (7 pairs)."
+            "IMPROVES: \"b\" saves 20 % [18, 22] of the exact CPU per KiB against \"a\" (7 pairs)."
         );
         assert_eq!(
             causes(&one),
@@ -313,7 +307,7 @@ mod tests {
         );
         assert_eq!(
             sentence(&open),
-            "INCONCLUSIVE: \"b\" has no established effect on the CPU per KiB: 0.0 % [\u{2212}10.0, 20.0] against \"a\" \
+            "INCONCLUSIVE: \"b\" has no established effect on the exact CPU per KiB: 0.0 % [\u{2212}10.0, 20.0] against \"a\" \
              (7 pairs). About 40 pairs would decide."
         );
     }

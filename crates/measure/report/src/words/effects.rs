@@ -1,18 +1,18 @@
 //! Effects in words: one sentence for each knob, the effect first.
 
-use tcpcost_study::{Derived, Figure, Scope, Value};
+use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
 use crate::derive::number::{percent_decimals, precise, signed, trials};
 use crate::judge::conclusions::Sign;
-use crate::judge::effects::{Effect, EffectAt, LayerShare, Moved, is_established, row};
+use crate::judge::effects::{Effect, EffectAt, LayerShare, Moved, is_established};
 use crate::words::labels;
 
 /// Limit on the settings that are named after the first. Of more, only the number is given.
 const MORE_SETTINGS: usize = 2;
 
-/// Sentence such as `mtu 9000 instead of 1500 saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit:
-/// not established, 3 % [-4, 9]). Also changed: ACKs per KiB, client −88 %.`
+/// Sentence such as `mtu 9000 instead of 1500 saves 23 % [19, 28] of the exact CPU per KiB (CPU-bound; at 1Gbit:
+/// not established, 3 % [-4, 9]). Also changed: client's ACKs per KiB −88 %.`
 pub(crate) fn sentence(effect: &Effect) -> String {
     // Established effects come first, the largest of these first.
     let mut at: Vec<&EffectAt> = effect.at.iter().collect();
@@ -63,22 +63,19 @@ fn value(value: Option<&Value>) -> String {
 
 /// Claim such as `saves 23 % [19, 28] of the CPU per KiB`.
 pub(crate) fn claim(of: Derived, percent: &Estimate) -> String {
-    let cost = cost(of);
-    let what = cost
-        .as_ref()
-        .map_or_else(|| labels::quantity(of), |cost| format!("the {cost}"));
-    match (Sign::of(percent), cost) {
-        (Sign::Below, Some(_)) => format!("saves {} of {what}", size(percent)),
-        (Sign::Above, Some(cost)) => format!("costs {} more {cost}", size(percent)),
-        _ => change(&what, percent),
+    let what = labels::in_sentence(of);
+    match (Sign::of(percent), of.kind.is_cost()) {
+        (Sign::Below, true) => format!("saves {} of the {what}", size(percent)),
+        (Sign::Above, true) => format!("costs {} more {what}", size(percent)),
+        _ => change(&format!("the {what}"), percent),
     }
 }
 
 /// Claim without the name of the quantity, such as `saves 25 % [24, 26]`.
 pub(crate) fn again(of: Derived, percent: &Estimate) -> String {
-    match (Sign::of(percent), cost(of)) {
-        (Sign::Below, Some(_)) => format!("saves {}", size(percent)),
-        (Sign::Above, Some(_)) => format!("costs {} more", size(percent)),
+    match (Sign::of(percent), of.kind.is_cost()) {
+        (Sign::Below, true) => format!("saves {}", size(percent)),
+        (Sign::Above, true) => format!("costs {} more", size(percent)),
         (Sign::Open, _) => format!("has no established effect: {}", signed(percent)),
         _ => change("it", percent),
     }
@@ -96,28 +93,6 @@ fn change(what: &str, percent: &Estimate) -> String {
             trials(percent.n)
         ),
     }
-}
-
-/// Name of a cost, such as `CPU per KiB` or `client's CPU per KiB`. `None` if the quantity is no cost in CPU.
-pub(crate) fn cost(of: Derived) -> Option<String> {
-    let what = match of.kind {
-        Figure::CpuUsPerKib | Figure::ExactUsPerKib | Figure::OwnedUsPerKib => "CPU per KiB",
-        Figure::CpuUsPerTransaction
-        | Figure::ExactUsPerTransaction
-        | Figure::OwnedUsPerTransaction => "CPU per transaction",
-        Figure::TaskUsPerKib => "threads' CPU per KiB",
-        Figure::TscCyclesPerKib => "TSC cycles per KiB",
-        Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
-        Figure::InstructionsPerKib => "instructions per KiB",
-        Figure::InstructionsPerTransaction => "instructions per transaction",
-        Figure::CoreCyclesPerKib => "cycles per KiB",
-        Figure::CoreCyclesPerTransaction => "cycles per transaction",
-        _ => return None,
-    };
-    Some(match of.scope {
-        Scope::All => what.to_string(),
-        Scope::Host(name) | Scope::Group(name) => format!("{name}'s {what}"),
-    })
 }
 
 /// Short form such as `3 % [-4, 9]`, with a note if the interval includes zero.
@@ -150,19 +125,12 @@ fn because(cause: LayerShare) -> String {
     )
 }
 
-/// Text such as ` Also changed: ACKs per KiB, client −88 %.`
+/// Text such as ` Also changed: client's ACKs per KiB −88 %.`
 fn with(moved: Moved) -> String {
-    let Some(row) = row(moved.quantity.kind) else {
-        return String::new();
-    };
-    let whose = match moved.quantity.scope {
-        Scope::All => String::new(),
-        Scope::Host(name) | Scope::Group(name) => format!(", {name}"),
-    };
     let plus = if moved.percent.median > 0.0 { "+" } else { "" };
     format!(
-        " Also changed: {}{whose} {plus}{} %.",
-        row.words,
+        " Also changed: {} {plus}{} %.",
+        labels::in_sentence(moved.quantity),
         precise(moved.percent.median, percent_decimals(moved.percent.median))
     )
 }
@@ -171,7 +139,7 @@ fn with(moved: Moved) -> String {
 mod tests {
     use super::*;
     use crate::derive::profile::Layer;
-    use tcpcost_study::HostName;
+    use tcpcost_study::{Figure, HostName};
 
     fn percent(median: f64, lo: f64, hi: f64) -> Estimate {
         Estimate {
@@ -218,9 +186,9 @@ mod tests {
         let open = at("at 1Gbit", 9000, percent(3.2, -4.1, 9.3));
         assert_eq!(
             sentence(&effect(vec![open, bound])),
-            "mtu 9000B instead of 1500B saves 23 % [19, 28] of the CPU per KiB (CPU-bound; at 1Gbit: not \
+            "mtu 9000B instead of 1500B saves 23 % [19, 28] of the exact CPU per KiB (CPU-bound; at 1Gbit: not \
              established, 3.2 % [\u{2212}4.1, 9.3]), because of TCP input and ACK: 63 % of the difference by call chains. \
-             Also changed: ACKs per KiB, server \u{2212}88 %."
+             Also changed: server's ACKs per KiB \u{2212}88 %."
         );
     }
 
@@ -233,7 +201,7 @@ mod tests {
         all[0].values = 4;
         assert_eq!(
             sentence(&effect(all)),
-            "mtu 9000B instead of 1500B costs 20 % [19, 21] more CPU per KiB, the most of 4 values (a; b: 3000B \
+            "mtu 9000B instead of 1500B costs 20 % [19, 21] more exact CPU per KiB, the most of 4 values (a; b: 3000B \
              12 % [9, 15]; c: 3000B 12 % [9, 15]; and 1 more settings)."
         );
     }
@@ -243,11 +211,11 @@ mod tests {
         let told = |percent| sentence(&effect(vec![at("CPU-bound", 9000, percent)]));
         assert_eq!(
             told(percent(0.4, -3.0, 4.0)),
-            "mtu 9000B instead of 1500B has no established effect on the CPU per KiB: 0.4 % [\u{2212}3.0, 4.0] (CPU-bound)."
+            "mtu 9000B instead of 1500B has no established effect on the exact CPU per KiB: 0.4 % [\u{2212}3.0, 4.0] (CPU-bound)."
         );
         assert_eq!(
             told(Estimate::new([-30.0; 3]).unwrap()),
-            "mtu 9000B instead of 1500B changed the CPU per KiB by \u{2212}30 % (3 trials: too few for an interval) \
+            "mtu 9000B instead of 1500B changed the exact CPU per KiB by \u{2212}30 % (3 trials: too few for an interval) \
              (CPU-bound)."
         );
     }

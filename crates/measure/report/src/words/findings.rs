@@ -5,7 +5,7 @@
 use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
-use crate::derive::number::{precise, unit_in_tables};
+use crate::derive::number::precise;
 use crate::judge::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::judge::held::Held;
 use crate::summary::Summary;
@@ -147,7 +147,9 @@ fn which(at: &str) -> String {
 fn of(found: &Finding) -> String {
     let quantity = labels::quantity(found.quantity);
     match &found.kind {
-        FindingKind::Value { .. } => format!("{quantity} ({}) ", unit_in_tables(found.quantity).0),
+        FindingKind::Value { .. } => {
+            format!("{quantity} ({}) ", found.quantity.kind.shown_unit().0)
+        }
         FindingKind::Change { knob, from, .. } => format!("{quantity}, against {knob} {from}, "),
         FindingKind::Crossover {
             knob,
@@ -169,7 +171,7 @@ fn of(found: &Finding) -> String {
 }
 
 fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
-    let (_, scale) = unit_in_tables(of);
+    let (_, scale) = of.kind.shown_unit();
     let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
     let common = common(&names);
     // An ending that all names share distinguishes none.
@@ -327,7 +329,7 @@ fn line(
     };
     let rest = match intercept {
         Some(intercept) if Sign::of(slope) != Sign::Open => {
-            let (unit, scale) = unit_in_tables(of);
+            let (unit, scale) = of.kind.shown_unit();
             format!(
                 " and {} {unit} without any",
                 with_interval(intercept, scale)
@@ -463,7 +465,7 @@ mod tests {
                 (16, Some(estimate(-25.2, -26.0, -24.5)), Some(-29.4)),
                 (32, Some(estimate(5.0, 2.0, 8.0)), None),
             ],
-            "saves 21 % [19, 24] of the client's CPU per KiB (published \u{2212}23.0 %, in the interval), \
+            "saves 21 % [19, 24] of the client's exact CPU per KiB (published \u{2212}23.0 %, in the interval), \
              16 saves 25 % [24, 26] (published \u{2212}29.4 %, less here), \
              32 costs 5.0 % [2.0, 8.0] more",
         );
@@ -489,8 +491,7 @@ mod tests {
         };
         let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
         let fall = "8 saves 21 % [19, 24]";
-        let named =
-            "server.ack_segments 8 instead of 2 saves 21 % [19, 24] of the client's CPU per KiB";
+        let named = "server.ack_segments 8 instead of 2 saves 21 % [19, 24] of the client's exact CPU per KiB";
         assert_eq!(
             told,
             [
@@ -508,7 +509,7 @@ mod tests {
                 (16, Estimate::new([-12.0; 3]), Some(-29.4)),
                 (32, None, None),
             ],
-            "has no established effect on the client's CPU per KiB: \u{2212}2.0 % [\u{2212}9.0, 4.0] \
+            "has no established effect on the client's exact CPU per KiB: \u{2212}2.0 % [\u{2212}9.0, 4.0] \
              (published \u{2212}23.0 %, less here), \
              16 changed it by \u{2212}12 % (3 trials: too few for an interval) (published \u{2212}29.4 %), \
              32 was not measured",
@@ -534,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_one_costs_and_what_is_left_without() {
-        let through = "through 5 cells of Exact CPU µs per KiB, client over ACKs per KiB, client";
+        let through = "through 5 cells of exact CPU per KiB, client over ACKs per KiB, client";
         check_line(
             Some(estimate(2.0, 1.9, 2.2)),
             &format!(
@@ -567,7 +568,7 @@ mod tests {
         };
         assert_eq!(
             sentence(&found),
-            "The old split: IP packets per transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
+            "The old split: packets per transaction, client (packets) 3.0050 [3.0041, 3.0062] (published 3.0000, the same within 0.5 %)."
         );
     }
 

@@ -1,10 +1,9 @@
 //! Sentences about a fleet.
 
-use tcpcost_study::{Derived, Figure};
+use tcpcost_study::Figure;
 
 use crate::derive::fleet::Fleet;
-use crate::derive::number::{show, show_estimate, unit_in_tables};
-use crate::words::labels;
+use crate::derive::number::{show, show_estimate};
 
 /// Heading of the section.
 pub(crate) fn title(cell: &str) -> String {
@@ -22,14 +21,14 @@ pub(crate) fn lines(fleet: &Fleet, min_effect: f64) -> Vec<String> {
     )];
     for outlier in &fleet.outliers {
         let shown = |figure: Figure, value: f64| {
-            let (unit, scale) = unit_in_tables(Derived::total(figure));
+            let (unit, scale) = figure.shown_unit();
             format!("{} {unit}", show(value * scale))
         };
-        let (unit, scale) = unit_in_tables(Derived::total(outlier.figure));
+        let (unit, scale) = outlier.figure.shown_unit();
         let mut line = format!(
             "{}: {} {} {unit}, {:.2} times all hosts' {}",
             outlier.host,
-            labels::figure(outlier.figure),
+            outlier.figure.words(),
             show_estimate(&outlier.estimate, scale),
             outlier.ratio(),
             shown(outlier.figure, outlier.median),
@@ -37,7 +36,7 @@ pub(crate) fn lines(fleet: &Fleet, min_effect: f64) -> Vec<String> {
         if let Some(because) = &outlier.because {
             line += &format!(
                 "; {} {}, of all hosts {}",
-                labels::figure(because.figure),
+                because.figure.words(),
                 shown(because.figure, because.value),
                 shown(because.figure, because.median)
             );

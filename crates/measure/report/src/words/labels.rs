@@ -178,9 +178,9 @@ fn told_by_end(summary: &Summary) -> bool {
     with_numbers.all(|cell| cell.cpus.keys().all(|&host| has(cell, host)))
 }
 
-/// Name of a quantity, such as `CPU µs per KiB, all hosts together`.
+/// Name of a quantity in a heading or a list, such as `CPU per KiB, all hosts together`.
 pub(crate) fn quantity(of: Derived) -> String {
-    let what = figure(of.kind);
+    let what = of.kind.words();
     if of.kind.whose() == FigureOf::Host || matches!(of.scope, Scope::Group(_)) {
         format!("{what}, {}", whose(of.scope))
     } else {
@@ -188,47 +188,25 @@ pub(crate) fn quantity(of: Derived) -> String {
     }
 }
 
-/// Name of a figure.
-pub(crate) fn figure(kind: Figure) -> &'static str {
-    match kind {
-        Figure::Goodput => "Goodput",
-        Figure::TransactionsPerS => "Transactions per s",
-        Figure::CpuUsPerKib => "CPU µs per KiB",
-        Figure::ExactUsPerKib => "Exact CPU µs per KiB",
-        Figure::ExactUsPerTransaction => "Exact CPU µs per transaction",
-        Figure::OwnedUsPerKib => "CPU µs per KiB by owner",
-        Figure::OwnedUsPerTransaction => "CPU µs per transaction by owner",
-        Figure::UnownedUsPerKib => "CPU µs per KiB without an owner",
-        Figure::UnownedUsPerTransaction => "CPU µs per transaction without an owner",
-        Figure::TaskUsPerKib => "CPU µs per KiB by getrusage",
-        Figure::CpuUsPerTransaction => "CPU µs per transaction",
-        Figure::InstructionsPerKib => "Instructions per KiB",
-        Figure::InstructionsPerTransaction => "Instructions per transaction",
-        Figure::TscCyclesPerKib => "TSC cycles per KiB",
-        Figure::TscCyclesPerTransaction => "TSC cycles per transaction",
-        Figure::SkbBytesMean => "bytes per skb",
-        Figure::DataSkbsPerKib => "skbs per KiB",
-        Figure::FragmentsPerKib => "fragments per KiB",
-        Figure::DrainedBySystemCall => "share of skbs that the writer sent",
-        Figure::DrainedByNetRx => "share of skbs that NET_RX sent",
-        Figure::DrainedByTasklet => "share of skbs that TCP small queues sent",
-        Figure::DataSegmentsPerPureAck => "segments per ACK",
-        Figure::AcksPerKib => "ACKs per KiB",
-        Figure::WindowAdvancingAcksPerMib => "ACKs that moved the window per MiB",
-        Figure::OnlyAcknowledgingAcksPerMib => "ACKs that only acknowledged per MiB",
-        Figure::DuplicateAcksPerMib => "duplicate ACKs per MiB",
-        Figure::OutOfOrderPerMib => "out-of-order skbs per MiB",
-        Figure::OctetsPerDatagram => "bytes per IP packet",
-        Figure::PacketsPerTransaction => "IP packets per transaction",
-        Figure::SwitchesPerTransaction => "context switches per transaction",
-        Figure::SystemCallsPerTransaction => "system calls per transaction",
-        Figure::SetUpConnectionsPerS => "connections per s at set-up",
-        Figure::ProcessBytesPerConnection => "bytes of the process per connection",
-        Figure::SlabBytesPerConnection => "bytes of the kernel's slab per connection",
-        Figure::CapturedDataBurst => "segments per data burst",
-        Figure::ResponseP50 => "median response time",
-        Figure::ResponseP99 => "response time, 99th percentile",
-        other => other.name(),
+/// Name of a quantity at the start of a line.
+pub(crate) fn heading(of: Derived) -> String {
+    let mut name = quantity(of);
+    if let Some(first) = name.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    name
+}
+
+/// Name of a quantity in a sentence, such as `client's CPU per KiB`.
+pub(crate) fn in_sentence(of: Derived) -> String {
+    owned(of.scope, of.kind.words())
+}
+
+/// A figure's text with the host or group that it is of, such as `client's ACKs/KiB`.
+pub(crate) fn owned(scope: Scope, text: &str) -> String {
+    match scope.name() {
+        None => text.to_string(),
+        Some(name) => format!("{name}'s {text}"),
     }
 }
 
@@ -314,13 +292,9 @@ pub(crate) fn not_clean(summary: &Summary) -> Vec<String> {
             }
         }
         (found > 0).then(|| {
-            let what = quantity(Derived {
-                kind,
-                scope: Scope::All,
-            });
-            let what = what.strip_suffix(", all hosts together").unwrap_or(&what);
             format!(
-                "{what}: more than none in {}, at most {} ({}).",
+                "{}: more than none in {}, at most {} ({}).",
+                kind.words(),
                 trials(found),
                 show(most),
                 cells.join("; ")
@@ -362,67 +336,52 @@ pub(crate) fn marks(summary: &Summary, cell: &CellSummary) -> &'static str {
 }
 
 /// Columns of the table of the meter `exact`.
-pub(crate) const EXACT: &[(&str, Figure)] = &[
-    ("µs/KiB", Figure::ExactUsPerKib),
-    ("µs/trans.", Figure::ExactUsPerTransaction),
-    ("by owner, µs/KiB", Figure::OwnedUsPerKib),
-    ("by owner, µs/trans.", Figure::OwnedUsPerTransaction),
-    ("no owner, µs/KiB", Figure::UnownedUsPerKib),
-    ("no owner, µs/trans.", Figure::UnownedUsPerTransaction),
-    ("own tasks", Figure::ExactOwnRatio),
-    ("NET_RX", Figure::ExactNetRxRatio),
-    ("deferred", Figure::ExactDeferredRatio),
-    ("hard irq", Figure::ExactHardirqRatio),
-    ("others", Figure::ExactOthersRatio),
-    ("proc ÷", Figure::ProcToExact),
-    ("rusage ÷", Figure::RusageToExact),
-    ("soak ÷", Figure::SoakToExact),
+pub(crate) const EXACT: &[Figure] = &[
+    Figure::ExactUsPerKib,
+    Figure::ExactUsPerTransaction,
+    Figure::OwnedUsPerKib,
+    Figure::OwnedUsPerTransaction,
+    Figure::UnownedUsPerKib,
+    Figure::UnownedUsPerTransaction,
+    Figure::ExactOwnRatio,
+    Figure::ExactNetRxRatio,
+    Figure::ExactDeferredRatio,
+    Figure::ExactHardirqRatio,
+    Figure::ExactOthersRatio,
+    Figure::ProcToExact,
+    Figure::RusageToExact,
+    Figure::SoakToExact,
 ];
 
 /// Columns of the table of instructions: instructions by context, and the counts that must be equal before
 /// two cells are compared.
-pub(crate) fn instructions(has_transactions: bool) -> [(&'static str, Derived); 10] {
+pub(crate) fn instructions(has_transactions: bool) -> [Derived; 10] {
     let total = |kind| Derived::total(kind);
     let of = |host, kind| Derived::of(host, kind);
     match has_transactions {
         false => [
-            ("memory", total(Figure::MemoryInstructionsPerKib)),
-            ("tasks", total(Figure::TaskInstructionsPerKib)),
-            ("NET_RX", total(Figure::NetRxInstructionsPerKib)),
-            ("deferred", total(Figure::DeferredInstructionsPerKib)),
-            ("hard irq", total(Figure::HardirqInstructionsPerKib)),
-            (
-                "client's threads",
-                of(HostName::CLIENT, Figure::ThreadInstructionsPerKib),
-            ),
-            (
-                "server's",
-                of(HostName::SERVER, Figure::ThreadInstructionsPerKib),
-            ),
-            ("ACKs/KiB", total(Figure::AcksPerKib)),
-            ("switches/MiB", total(Figure::SwitchesPerMib)),
-            ("segments/skb", total(Figure::SegmentsPerSkb)),
+            total(Figure::MemoryInstructionsPerKib),
+            total(Figure::TaskInstructionsPerKib),
+            total(Figure::NetRxInstructionsPerKib),
+            total(Figure::DeferredInstructionsPerKib),
+            total(Figure::HardirqInstructionsPerKib),
+            of(HostName::CLIENT, Figure::ThreadInstructionsPerKib),
+            of(HostName::SERVER, Figure::ThreadInstructionsPerKib),
+            total(Figure::AcksPerKib),
+            total(Figure::SwitchesPerMib),
+            total(Figure::SegmentsPerSkb),
         ],
         true => [
-            ("memory", total(Figure::MemoryInstructionsPerTransaction)),
-            ("tasks", total(Figure::TaskInstructionsPerTransaction)),
-            ("NET_RX", total(Figure::NetRxInstructionsPerTransaction)),
-            (
-                "deferred",
-                total(Figure::DeferredInstructionsPerTransaction),
-            ),
-            ("hard irq", total(Figure::HardirqInstructionsPerTransaction)),
-            (
-                "client's threads",
-                of(HostName::CLIENT, Figure::ThreadInstructionsPerTransaction),
-            ),
-            (
-                "server's",
-                of(HostName::SERVER, Figure::ThreadInstructionsPerTransaction),
-            ),
-            ("system calls", total(Figure::SystemCallsPerTransaction)),
-            ("switches", total(Figure::SwitchesPerTransaction)),
-            ("packets", total(Figure::PacketsPerTransaction)),
+            total(Figure::MemoryInstructionsPerTransaction),
+            total(Figure::TaskInstructionsPerTransaction),
+            total(Figure::NetRxInstructionsPerTransaction),
+            total(Figure::DeferredInstructionsPerTransaction),
+            total(Figure::HardirqInstructionsPerTransaction),
+            of(HostName::CLIENT, Figure::ThreadInstructionsPerTransaction),
+            of(HostName::SERVER, Figure::ThreadInstructionsPerTransaction),
+            total(Figure::SystemCallsPerTransaction),
+            total(Figure::SwitchesPerTransaction),
+            total(Figure::PacketsPerTransaction),
         ],
     }
 }

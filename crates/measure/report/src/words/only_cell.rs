@@ -3,12 +3,12 @@
 use tcpcost_study::{Derived, Figure};
 
 use crate::derive::cell::CellSummary;
-use crate::derive::number::{show_estimate, unit_in_tables};
+use crate::derive::number::show_estimate;
+use crate::judge::effects::is_time;
 use crate::summary::Summary;
-use crate::words::effects::cost;
 use crate::words::labels;
 
-/// Sentence such as `asks: 36205 [34100, 37900] transactions/s for 46.4 [45.1, 47.0] µs of CPU per
+/// Sentence such as `asks: 36205 [34100, 37900] transactions/s for 46.4 [45.1, 47.0] µs of exact CPU per
 /// transaction; half of the responses took 96.3 [95.0, 97.1] µs at most, 99 % 266 [250, 281] µs.`
 pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     let [cell] = summary.cells.as_slice() else {
@@ -20,13 +20,13 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
     });
     let rate = told(cell, work)?;
     let main = told(cell, cell.main).filter(|_| cell.main != work);
-    let main = main.map(|main| match cost(cell.main) {
+    let main = main.map(|main| match is_time(cell.main.kind) {
         // `46.4 µs/KiB` is written as `46.4 µs of CPU per KiB`; cycles are written like other quantities.
-        Some(cost) if cost.contains("CPU") => {
+        true => {
             let amount = main.split('/').next().unwrap_or_default();
-            format!(" for {amount} of {cost}")
+            format!(" for {amount} of {}", labels::in_sentence(cell.main))
         }
-        _ => format!("; {}: {main}", labels::quantity(cell.main)),
+        false => format!("; {}: {main}", labels::quantity(cell.main)),
     });
     let response = |kind| {
         let estimate = cell.estimates.get(&Derived::total(kind))?;
@@ -45,7 +45,7 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
 }
 
 fn told(cell: &CellSummary, of: Derived) -> Option<String> {
-    let (unit, scale) = unit_in_tables(of);
+    let (unit, scale) = of.kind.shown_unit();
     let estimate = cell.estimates.get(&of)?;
     Some(format!("{} {unit}", show_estimate(estimate, scale)))
 }

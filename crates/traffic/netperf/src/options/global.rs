@@ -8,18 +8,26 @@ use super::{Confidence, Ends, Family, Host, Test, family, port, refused, tos};
 use crate::getopt::{Found, Words};
 use crate::number::{both, length, pair, size, sizes};
 use crate::units::Unit;
-use crate::{Failure, VERSION};
+use crate::{Failure, Usage, VERSION};
 
 /// Letters of the options, in the form of getopt(3).
 const LETTERS: &str = "A:a:b:B:CcdD:f:F:H:hi:I:jk:K:l:L:n:NO:o:P:p:rSs:t:T:v:VW:w:y:Y:Z:46";
 
-/// Text of `-h`.
-pub fn help() -> String {
+/// Returns the usage text and the exit codes of netperf.
+pub fn usage() -> Usage {
     let tests = Test::names().replacen(',', " (default),", 1);
-    HELP.replace("{tests}", &tests)
+    Usage {
+        text: TEXT.replace("{tests}", &tests),
+        exit_codes: &[
+            (0, "done"),
+            (1, "the command line or the test failed"),
+            (255, "no netserver, or it refused"),
+            (130, "Ctrl-C before the test"),
+        ],
+    }
 }
 
-const HELP: &str = "\
+const TEXT: &str = "\
 Usage: netperf [global options] -- [test options]
 
 netperf's command line for TCP; docs/fronts.md has every option, and those that are refused with the reason.
@@ -50,7 +58,6 @@ Test options:
   -H, -L HOST[,FAM], -P LOCAL[,REMOTE], -4, -6   where data goes
   -k, -o, -O [LIST|FILE|all|?]   NAME=value, CSV, columns;  -u UUID
 
-Exit codes: 0 done, 1 the command line or the test failed, 255 no netserver, or it refused, 130 Ctrl-C before the test.
 Ctrl-C ends the test and prints what was measured so far.
 ";
 
@@ -124,7 +131,7 @@ pub fn parse(words: &mut Words) -> Result<Asked, Failure> {
     };
     while let Some(found) = words.next(LETTERS) {
         match found {
-            Found::Option('h') => return Ok(Asked::Text(help(), 0)),
+            Found::Option('h') => return Ok(Asked::Text(usage().help(), 0)),
             Found::Option('V') => {
                 let text = format!("Netperf version {VERSION}\n");
                 return Ok(Asked::Text(text, 0));

@@ -13,6 +13,7 @@ use crate::Failure;
 use crate::getopt::Words;
 use crate::units::Unit;
 
+pub use global::usage;
 pub use test::Test;
 
 /// Which way bytes go, as netperf sees it.

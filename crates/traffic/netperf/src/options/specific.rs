@@ -86,7 +86,7 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
     let mut implied = 0;
     while let Some(found) = words.next(LETTERS) {
         match found {
-            Found::Option('h') => return Ok(Asked::Text(super::global::help(), 0)),
+            Found::Option('h') => return Ok(Asked::Text(super::usage().help(), 0)),
             Found::Option(letter @ ('k' | 'o' | 'O')) => {
                 let spec = words.next_if(|next| !next.starts_with('-'));
                 if spec.as_deref() == Some("?") {

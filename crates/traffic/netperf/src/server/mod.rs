@@ -24,13 +24,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::getopt::{Found, Words};
 use crate::number::pair;
 use crate::options::{Family, family, port};
-use crate::{Failure, VERSION, thread_meter};
+use crate::{Failure, Usage, VERSION, thread_meter};
 use connections::Connections;
 
 /// Letters of the options, in getopt(3)'s notation. `e`, `s` and `u` are ours.
 const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
 
-const HELP: &str = "\
+const TEXT: &str = "\
 Usage: netserver [options]
 
 Answers netperf's TCP tests; docs/fronts.md.
@@ -49,8 +49,18 @@ Answers netperf's TCP tests; docs/fronts.md.
 
 At most 1024 control connections and 1 GiB of buffers, half of each for one address (IPv6: /64), a day a test. Where there
 are more, the connection that was idle longest gives way; a running test never does.
-Exit codes: 0 asked to end, 1 the command line, or an address that cannot be had.
 ";
+
+/// Returns the usage text and the exit codes of netserver.
+pub fn usage() -> Usage {
+    Usage {
+        text: TEXT.to_string(),
+        exit_codes: &[
+            (0, "asked to end"),
+            (1, "the command line, or an address that cannot be had"),
+        ],
+    }
+}
 
 /// Parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -79,7 +89,7 @@ fn parse(args: &[String]) -> Result<Asked, Failure> {
             Found::Option('s') => asked.is_for_ssh = true,
             Found::Option('4') => asked.family = Some(Family::V4),
             Found::Option('6') => asked.family = Some(Family::V6),
-            Found::Option('h') => asked.text = Some(HELP.to_string()),
+            Found::Option('h') => asked.text = Some(usage().help()),
             Found::Option('V') => asked.text = Some(format!("Netperf version {VERSION}\n")),
             Found::With('L', argument) => {
                 let (host, of) = pair(&argument);

@@ -72,7 +72,7 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
             true => Style::new().reversed(),
             false => Style::new(),
         };
-        frame.render_widget(Paragraph::new(figure.head).style(style), name);
+        frame.render_widget(Paragraph::new(figure.heading()).style(style), name);
         let text = state.sample.text(figure);
         frame.render_widget(Paragraph::new(text).alignment(Alignment::Right), value);
         let chart = Rect {
@@ -120,7 +120,7 @@ fn rows(frame: &mut Frame<'_>, state: &State, area: Rect) {
             let values = rows
                 .iter()
                 .map(|row| row.text(column, state.sample.duration_ns));
-            std::iter::once(column.head.to_string())
+            std::iter::once(column.heading().to_string())
                 .chain(values)
                 .collect()
         })

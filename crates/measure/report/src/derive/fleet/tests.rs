@@ -126,11 +126,11 @@ fn a_host_that_is_slow_in_all_its_rounds_is_the_only_outlier_and_its_count_is_to
     );
     let told = lines(&fleet, 0.01).join("\n");
     assert!(
-        told.contains("n7: Goodput 0.0104 [0.0104, 0.0105] Gbit/s, 0.65 times all hosts' 0.0160"),
+        told.contains("n7: goodput 0.0104 [0.0104, 0.0105] Gbit/s, 0.65 times all hosts' 0.0160"),
         "{told}"
     );
     assert!(
-        told.contains("; retransmit_ratio 4.00 %, of all hosts 0 %"),
+        told.contains("; retransmissions per data segment 4.00 %, of all hosts 0 %"),
         "{told}"
     );
 }

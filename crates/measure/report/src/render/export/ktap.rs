@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::names;
 use crate::derive::cell::CellSummary;
-use crate::derive::number::{show_estimate, unit_in_tables};
+use crate::derive::number::show_estimate;
 use crate::judge::comparison::Comparison;
 use crate::judge::decision::Decision;
 use crate::judge::thresholds::{Judged, Verdict};
@@ -69,7 +69,7 @@ pub fn ktap(summaries: &[Summary]) -> String {
 }
 
 fn of_cell(run: &str, cell: &CellSummary) -> Test {
-    let (unit, scale) = unit_in_tables(cell.main);
+    let (unit, scale) = cell.main.kind.shown_unit();
     let found = cell.main_estimate().map(|estimate| {
         format!(
             "{} {} {unit}, {} trials",
