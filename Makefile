@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test kernels bench clean
 
 run: deps             ## build quickly, then run the built-in study `tour` (STUDY=NAME for another)
 	TCPCOST_PROFILE=fast-build $(CARGO) build --profile fast-build --locked --package tcpcost
@@ -63,6 +63,11 @@ package:              ## whether every crate can be published, from its package 
 
 licences:             ## whether all that is linked may be (deny.toml)
 	@./scripts/licences
+
+kernels: build        ## what works on which kernel: doctor and tour in guests of old and new ones (ARGS=--write: docs/kernels.md)
+	$(CARGO) build --release --locked --package tcpcost-guest --example program
+	@./scripts/need qemu-system-x86_64 qemu-system-x86 "guests run in it"
+	@./scripts/kernel-matrix $(ARGS)
 
 bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
 	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::NamedTempFile;
 
+use crate::architecture::Architecture;
 use crate::error::GuestError;
 use crate::functions::Symbols;
 use crate::image::{Image, Task};
 use crate::kernel::Kernel;
-use crate::qemu::{Machine, QEMU};
+use crate::qemu::Machine;
 
 /// A kernel and a program that can be booted any number of times, each time with a task and a
 /// machine.
@@ -98,25 +99,33 @@ impl Guest {
     /// # Errors
     /// QEMU is not installed: the text says what to install.
     pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
-        Guest::check_host()?;
+        Guest::check(kernel.architecture)?;
         Ok(Guest { kernel, image })
     }
 
-    /// Checks that this host can run guests.
+    /// Checks that this host can run guests of its own architecture.
     ///
     /// # Errors
     /// What is missing, and what to install.
     pub fn check_host() -> Result<(), GuestError> {
-        let asked = Command::new(QEMU).arg("--version").output();
+        Guest::check(Architecture::HOST)
+    }
+
+    fn check(architecture: Architecture) -> Result<(), GuestError> {
+        let program = architecture.emulator();
+        let asked = Command::new(program).arg("--version").output();
         match asked {
             Ok(told) if told.status.success() => Ok(()),
             Ok(told) => Err(GuestError::Program {
-                program: QEMU,
+                program,
                 said: String::from_utf8_lossy(&told.stderr).trim().to_string(),
             }),
-            Err(_) => Err(GuestError::Missing(format!(
-                "{QEMU} is not here: install it (Debian: apt-get install qemu-system-x86; Fedora: dnf install qemu-system-x86-core)"
-            ))),
+            Err(_) => {
+                let [debian, fedora] = architecture.packages();
+                Err(GuestError::Missing(format!(
+                    "{program} is not here: install it (Debian: apt-get install {debian}; Fedora: dnf install {fedora})"
+                )))
+            }
         }
     }
 
@@ -141,7 +150,7 @@ impl Guest {
         let initramfs = self.image.with(task)?;
         let command = machine.command(&self.kernel, initramfs.path(), console.path());
         let began = Instant::now();
-        let running = Running::start(command)?;
+        let running = Running::start(command, self.kernel.architecture)?;
         let mut boot = Boot {
             release: None,
             lines: Vec::new(),
@@ -216,14 +225,14 @@ impl Running {
         unsafe_code,
         reason = "a child that asks for a signal before it becomes QEMU"
     )]
-    fn start(mut command: Command) -> Result<Running, GuestError> {
+    fn start(mut command: Command, architecture: Architecture) -> Result<Running, GuestError> {
         // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
         unsafe {
             // Otherwise a killed command would leave a guest running.
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
         }
         let mut child = command.spawn().map_err(|error| GuestError::Program {
-            program: QEMU,
+            program: architecture.emulator(),
             said: error.to_string(),
         })?;
         let lines = read(

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use crate::architecture::Architecture;
 use crate::cpio::Archive;
 use crate::error::GuestError;
 use crate::init::{ADDRESSES, ARGUMENTS, MODULES, PROGRAM, RESULTS, SYMBOLS, TASK};
@@ -66,8 +67,20 @@ impl Image {
     /// has.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// A file cannot be read, or the program is of another architecture than the kernel.
     pub fn make(program: &Path, kernel: &Kernel, modules: &[&str]) -> Result<Image, GuestError> {
+        let of = Architecture::of_program(program).map_err(GuestError::file("read", program))?;
+        if let Some(of) = of.filter(|of| *of != kernel.architecture) {
+            return Err(GuestError::NoKernel {
+                path: kernel.image.clone(),
+                reason: format!(
+                    "a kernel for {}, and {} is a program for {}: name a kernel of that architecture",
+                    kernel.architecture.name(),
+                    program.display(),
+                    of.name()
+                ),
+            });
+        }
         let mut archive = Archive::default();
         for folder in ["dev", "proc", "sys", "tmp", "run", TASK, "modules"] {
             archive.directory(folder);

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::architecture::Architecture;
 use crate::functions::encode;
 use crate::port;
 use rustix::mount::{MountFlags, mount};
@@ -34,8 +35,11 @@ pub(crate) const SYMBOLS: &str = "/symbols";
 /// Word on the kernel's command line if its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
 
-/// The port that carries lines out; the first is the kernel's console.
-const PORT: &str = "/dev/ttyS1";
+/// The port that carries lines out; the console is another.
+const PORT: &str = match Architecture::HOST {
+    Architecture::X86_64 => "/dev/ttyS1",
+    Architecture::Aarch64 => "/dev/ttyS0",
+};
 
 /// True if this process is a guest's init: the kernel started it, and [`crate::Image`] packed it.
 pub fn is_asked() -> bool {

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::architecture::Architecture;
 use crate::error::GuestError;
 
 /// Files of a kernel.
@@ -13,8 +14,10 @@ use crate::error::GuestError;
 pub struct Kernel {
     /// Name that the user gave, for messages.
     pub named: String,
-    /// Image (bzImage).
+    /// Image (bzImage, Image).
     pub image: PathBuf,
+    /// Architecture of the image.
+    pub architecture: Architecture,
     /// Tree with the modules; `None` for an image alone, which must have everything built in.
     pub modules: Option<PathBuf>,
     /// Directory that a package was unpacked to.
@@ -36,14 +39,9 @@ impl Kernel {
         if path.extension().is_some_and(|ending| ending == "deb") && path.is_file() {
             let folder = unpack(path)?;
             let (image, modules) = in_root(folder.path(), None).ok_or_else(|| {
-                no_kernel(path, "the package has no boot/vmlinuz-*: expected one of a kernel's image, e.g. linux-image-6.1.0-…-amd64")
+                no_kernel(path, "the package has no image (boot/vmlinuz-*): expected one of a kernel's image, e.g. linux-image-6.1.0-…-amd64; since 6.19 Debian's are in parts: unpack linux-binary-… and linux-modules-… into one directory, and name that")
             })?;
-            return Ok(Kernel {
-                named,
-                image,
-                modules,
-                _unpacked: Some(folder),
-            });
+            return Kernel::of(named, (image, modules), Some(folder));
         }
         let (image, modules) = if path.is_file() {
             (path.to_path_buf(), None)
@@ -54,29 +52,35 @@ impl Kernel {
                 no_kernel(path, "expected a package (.deb), a directory with boot/vmlinuz-*, a build tree with arch/x86/boot/bzImage, or an image")
             })?
         };
+        Kernel::of(named, (image, modules), None)
+    }
+
+    fn of(
+        named: String,
+        (image, modules): (PathBuf, Option<PathBuf>),
+        unpacked: Option<TempDir>,
+    ) -> Result<Kernel, GuestError> {
+        let architecture =
+            Architecture::of_image(&image).map_err(GuestError::file("read", &image))?;
         Ok(Kernel {
             named,
             image,
+            architecture,
             modules,
-            _unpacked: None,
+            _unpacked: unpacked,
         })
     }
 
     fn running() -> Result<Kernel, GuestError> {
         let release = rustix::system::uname();
         let release = release.release().to_string_lossy();
-        let (image, modules) = in_root(Path::new("/"), Some(&release)).ok_or_else(|| {
+        let found = in_root(Path::new("/"), Some(&release)).ok_or_else(|| {
             no_kernel(
                 &PathBuf::from(format!("/boot/vmlinuz-{release}")),
                 "not there or not readable: name a kernel with --guest=KERNEL, e.g. a package that `apt-get download linux-image-cloud-amd64` or its like brings",
             )
         })?;
-        Ok(Kernel {
-            named: format!("this host's {release}"),
-            image,
-            modules,
-            _unpacked: None,
-        })
+        Kernel::of(format!("this host's {release}"), found, None)
     }
 }
 
@@ -85,23 +89,32 @@ const BUILT: &str = "arch/x86/boot/bzImage";
 
 /// Image and modules below a root: of this release, or of the newest one.
 fn in_root(root: &Path, release: Option<&str>) -> Option<(PathBuf, Option<PathBuf>)> {
-    let images = fs::read_dir(root.join("boot")).ok()?;
-    let mut releases: Vec<String> = images
-        .filter_map(|entry| {
-            let name = entry.ok()?.file_name().to_str()?.to_string();
-            Some(name.strip_prefix("vmlinuz-")?.to_string())
-        })
-        .filter(|name| release.is_none_or(|release| release == name))
+    let mut images: Vec<(String, PathBuf)> = names(&root.join("boot"))
+        .filter_map(|(name, path)| Some((name.strip_prefix("vmlinuz-")?.to_string(), path)))
         .collect();
-    releases.sort_by_cached_key(|release| (numbers(release), release.clone()));
-    let release = releases.pop()?;
-    let image = root.join(format!("boot/vmlinuz-{release}"));
-    fs::File::open(&image).ok()?; // Some distributions let only root read it.
-    let modules = ["lib/modules", "usr/lib/modules"]
-        .map(|folder| root.join(folder).join(&release))
-        .into_iter()
-        .find(|folder| folder.is_dir());
-    Some((image, modules))
+    let modules = MODULES.map(|folder| root.join(folder));
+    // Fedora's images are next to their modules, and so are Debian's since 6.19.
+    let beside = modules.iter().flat_map(|folder| names(folder));
+    let beside = beside.map(|(release, folder)| (release, folder.join("vmlinuz")));
+    images.extend(beside.filter(|(_, image)| image.exists()));
+    images.retain(|(name, _)| release.is_none_or(|release| release == name));
+    images.sort_by_cached_key(|(release, _)| (numbers(release), release.clone()));
+    let (release, _) = images.last()?.clone();
+    // Some distributions let only root read it.
+    let is_readable = |image: &PathBuf| fs::File::open(image).is_ok();
+    let mut images = images.into_iter().filter(|(name, _)| *name == release);
+    let image = images.find_map(|(_, image)| Some(image).filter(is_readable))?;
+    let mut modules = modules.into_iter().map(|folder| folder.join(&release));
+    Some((image, modules.find(|folder| folder.is_dir())))
+}
+
+/// Directories of modules below a root; in each a directory for each release.
+const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+
+/// Names and paths in a directory; none if it cannot be read.
+fn names(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
 }
 
 /// Numbers in a release's name, in order: 6.12 is newer than 6.9.
@@ -165,5 +178,17 @@ mod tests {
         assert_eq!(newest.image, root.join("boot/vmlinuz-6.12.0-x"));
         let alone = Kernel::find(Some(&kernel.image)).unwrap();
         assert_eq!(alone.modules, None);
+        assert_eq!(alone.architecture, Architecture::X86_64);
+
+        let beside = root.join("usr/lib/modules/7.3.4-x");
+        fs::create_dir_all(&beside).unwrap();
+        assert_eq!(Kernel::find(Some(root)).unwrap().image, newest.image);
+        let mut image = vec![0; 64];
+        image[56..60].copy_from_slice(b"ARM\x64");
+        fs::write(beside.join("vmlinuz"), image).unwrap();
+        let split = Kernel::find(Some(root)).unwrap();
+        assert_eq!(split.image, beside.join("vmlinuz"));
+        assert_eq!(split.modules, Some(beside));
+        assert_eq!(split.architecture, Architecture::Aarch64);
     }
 }

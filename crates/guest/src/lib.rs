@@ -14,6 +14,7 @@
 
 #![deny(unsafe_code)]
 
+mod architecture;
 mod boot;
 mod cpio;
 mod error;
@@ -26,6 +27,7 @@ mod module;
 mod port;
 mod qemu;
 
+pub use architecture::Architecture;
 pub use boot::{Boot, BootEnd, Guest, Line};
 pub use error::GuestError;
 pub use functions::{Functions, Plugin, Symbols, moves_memory};

@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::Place;
 use serde_json::Value;
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
 use tcpcost_testbed::{has_program, skip};
 
 const STUDY: &str = r#"
@@ -169,5 +172,38 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     for kernel in ["/nowhere", &study] {
         let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "text", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");
+    }
+}
+
+#[test]
+fn each_ebpf_meter_loads_in_a_guest_or_says_which_kernel_it_needs() {
+    if !has_program("qemu-system-x86_64") {
+        return;
+    }
+    let Some(kernel) = kernel() else { return };
+    let kernel = Kernel::find(Some(&kernel)).unwrap();
+    let image = Image::make(env!("CARGO_BIN_EXE_tcpcost").as_ref(), &kernel, &[]).unwrap();
+    let guest = Guest::new(kernel, image).unwrap();
+    let task = Task {
+        arguments: ["doctor", "--format", "json"].map(String::from).to_vec(),
+        addresses: vec![("lo".to_string(), Ipv4Addr::LOCALHOST, 8)],
+        ..Task::default()
+    };
+    // A boot takes about ten seconds.
+    let limit = Duration::from_secs(240);
+    let boot = guest.boot(&Machine::with_time(2), &task, limit, &|| false);
+    let boot = boot.unwrap();
+    assert_eq!(boot.ended, BootEnd::Done(0), "{:?}", boot.failure());
+    let lines = boot.lines.iter().filter_map(|line| match line {
+        Line::Printed(text) => Some(text.as_str()),
+        Line::ResultsFile(..) => None,
+    });
+    let document: Value = serde_json::from_str(&lines.collect::<String>()).unwrap();
+    let checks = document["checks"].as_array().unwrap();
+    for name in ["exact", "owners", "segments", "socket_calls", "profile"] {
+        let name = format!("meter_{name}");
+        let check = checks.iter().find(|check| check["name"] == name).unwrap();
+        let names_kernel = check["found"].as_str().unwrap().contains("(needs Linux ");
+        assert!(check["verdict"] == "ok" || names_kernel, "{check}");
     }
 }

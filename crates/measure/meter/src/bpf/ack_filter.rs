@@ -69,14 +69,7 @@ impl AckFilterProgram {
     /// # Errors
     /// [`MeterError::Unavailable`]: no privilege, no BTF, no clsact, or a kernel older than 5.12.
     pub fn attach(device_index: u32, every: Every) -> Result<AckFilterProgram, MeterError> {
-        let (acks, segments) = match every {
-            Every::Acks(acks) => (acks, 0),
-            Every::Segments(segments) => (0, segments),
-        };
-        let mut targ = [0; 8];
-        targ[..4].copy_from_slice(&acks.to_ne_bytes());
-        targ[4..].copy_from_slice(&segments.to_ne_bytes());
-        let object = load(METER, OBJECT, &targ)?;
+        let object = load(METER, OBJECT, &targ(every))?;
         let variables = variables(METER, &object, size_of::<All>())?;
         let program = object.progs().next().expect("the object has one program");
         let device_index =
@@ -92,6 +85,14 @@ impl AckFilterProgram {
             .attach()
             .map_err(|error| failure(METER, "attach", &error))?;
         Ok(filter)
+    }
+
+    /// Checks that the kernel loads the program; attaches nothing.
+    ///
+    /// # Errors
+    /// As [`AckFilterProgram::attach`], but for clsact.
+    pub fn loads() -> Result<(), MeterError> {
+        load(METER, OBJECT, &targ(Every::Acks(2))).map(drop)
     }
 
     fn all(&self) -> *const All {
@@ -135,6 +136,18 @@ impl AckFilterProgram {
         ]);
         snapshot_of(METER, CountOwner::Namespace, counts)
     }
+}
+
+/// The program's settings.
+fn targ(every: Every) -> [u8; 8] {
+    let (acks, segments) = match every {
+        Every::Acks(acks) => (acks, 0),
+        Every::Segments(segments) => (0, segments),
+    };
+    let mut targ = [0; 8];
+    targ[..4].copy_from_slice(&acks.to_ne_bytes());
+    targ[4..].copy_from_slice(&segments.to_ne_bytes());
+    targ
 }
 
 /// The clsact of a device.

@@ -79,10 +79,16 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static u64 (*bpf_get_current_task)(void) = (void *)35;
 static long (*bpf_get_current_comm)(void *name, u32 size) = (void *)16;
 static long (*bpf_get_stack)(void *ctx, void *to, u32 size, u64 flags) = (void *)67;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
+
+/* Helpers that a kernel may lack. A program asks before it calls one: the verifier does not look at a branch that is never taken. */
+enum bpf_func_id { BPF_FUNC_get_current_task_btf = 158 };
+#define ENUM_VALUE_EXISTS 0
+#define HAS_HELPER(name) __builtin_preserve_enum_value(*(enum bpf_func_id *)BPF_FUNC_##name, ENUM_VALUE_EXISTS)
 
 #define PF_KTHREAD 0x00200000
 #define SCHED_BATCH 3
@@ -93,16 +99,10 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 	| (u64)(e) << 32 | (u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
 
 /* Kernel threads that carry network work, by the first characters of their names. */
-enum kthread { OTHER_THREAD, KSOFTIRQD_THREAD, KWORKER_THREAD, NAPI_THREAD };
+enum kthread { OTHER_THREAD, KSOFTIRQD_THREAD, KWORKER_THREAD, NAPI_THREAD, USER_THREAD };
 
-static inline enum kthread kthread_of(struct task_struct *task)
+static inline enum kthread kthread_named(u64 name)
 {
-	const char *comm = task->comm;
-	u64 name;
-
-	/* Or clang folds the offset of comm into loads that it then forgets to relocate. */
-	asm volatile("" : "+r"(comm));
-	name = *(u64 *)comm;
 	if (name == WORD('k', 's', 'o', 'f', 't', 'i', 'r', 'q'))
 		return KSOFTIRQD_THREAD;
 	if (name == WORD('k', 'w', 'o', 'r', 'k', 'e', 'r', '/'))
@@ -110,6 +110,32 @@ static inline enum kthread kthread_of(struct task_struct *task)
 	if ((name & 0xffffffffffULL) == WORD('n', 'a', 'p', 'i', '/', 0, 0, 0))
 		return NAPI_THREAD;
 	return OTHER_THREAD;
+}
+
+static inline enum kthread kthread_of(struct task_struct *task)
+{
+	const char *comm = task->comm;
+
+	/* Or clang folds the offset of comm into loads that it then forgets to relocate. */
+	asm volatile("" : "+r"(comm));
+	return kthread_named(*(u64 *)comm);
+}
+
+/* The kind of the thread that runs. Linux 5.10 shows programs its address only, so that they copy what they ask. */
+static inline enum kthread running_thread(void)
+{
+	struct task_struct *task;
+	u64 name = 0;
+	u32 flags = 0;
+
+	if (HAS_HELPER(get_current_task_btf)) {
+		task = bpf_get_current_task_btf();
+		return task->flags & PF_KTHREAD ? kthread_of(task) : USER_THREAD;
+	}
+	task = (void *)bpf_get_current_task();
+	bpf_probe_read_kernel(&flags, sizeof(flags), &task->flags);
+	bpf_probe_read_kernel(&name, sizeof(name), &task->comm);
+	return flags & PF_KTHREAD ? kthread_named(name) : USER_THREAD;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -100,51 +100,78 @@ static inline void end(struct Cell *cell)
 }
 
 /* Nothing of ours but the soaker's spinners and the wire runs at these policies. */
-static inline u64 own_class(struct task_struct *task)
+static inline u64 own_class(u32 policy)
 {
-	switch (task->policy) {
+	switch (policy) {
 	case SCHED_IDLE: return SOAKER;
 	case SCHED_BATCH: return WIRE;
 	default: return OWN;
 	}
 }
 
-static inline u64 class_of(struct Cell *cell, struct task_struct *task)
+static inline u64 class_of_kthread(enum kthread kind)
 {
-	u32 tgid;
-
-	if (!task->pid)
-		return IDLE;
-	if (task->flags & PF_KTHREAD) {
-		switch (kthread_of(task)) {
-		case KSOFTIRQD_THREAD: return KSOFTIRQD;
-		case KWORKER_THREAD: return KWORKER;
-		case NAPI_THREAD: return NAPI;
-		default: return OTHERS;
-		}
+	switch (kind) {
+	case KSOFTIRQD_THREAD: return KSOFTIRQD;
+	case KWORKER_THREAD: return KWORKER;
+	case NAPI_THREAD: return NAPI;
+	default: return OTHERS;
 	}
-	tgid = task->tgid;
+}
+
+static inline int is_own(struct Cell *cell, u32 tgid)
+{
 #pragma unroll
 	for (int i = 0; i < OWN_PIDS; i++) {
 		if (!targ.own[i])
 			break;
 		if (targ.own[i] == tgid)
-			return own_class(task);
+			return 1;
 	}
-	if (targ.follows && (!TASKS_HAVE_HOLDERS || targ.hosts) && followed_as(cell, tgid))
-		return own_class(task);
-	return OTHERS;
+	return targ.follows && (!TASKS_HAVE_HOLDERS || targ.hosts) && followed_as(cell, tgid);
+}
+
+static inline u64 class_of(struct Cell *cell, struct task_struct *task)
+{
+	if (!task->pid)
+		return IDLE;
+	if (task->flags & PF_KTHREAD)
+		return class_of_kthread(kthread_of(task));
+	return is_own(cell, task->tgid) ? own_class(task->policy) : OTHERS;
+}
+
+/* Of the task that runs: see running_thread. */
+static inline u64 class_of_running(struct Cell *cell)
+{
+	struct task_struct *task;
+	enum kthread kind;
+	u32 policy = 0;
+	u64 ids;
+
+	if (HAS_HELPER(get_current_task_btf))
+		return class_of(cell, bpf_get_current_task_btf());
+	ids = bpf_get_current_pid_tgid();
+	if (!ids)
+		return IDLE;
+	kind = running_thread();
+	if (kind != USER_THREAD)
+		return class_of_kthread(kind);
+	task = (void *)bpf_get_current_task();
+	bpf_probe_read_kernel(&policy, sizeof(policy), &task->policy);
+	return is_own(cell, ids >> 32) ? own_class(policy) : OTHERS;
 }
 
 /* On the first event after a pause: what has run since is the task, or what now ends in it. */
 static __attribute__((noinline)) void learn(struct Cell *cell, u64 context)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	u64 class = class_of(cell, task);
+	u64 class = class_of_running(cell);
 
 	cell->contexts = context ? class << 8 | context : class;
-	if (TASKS_HAVE_HOLDERS)
+	if (TASKS_HAVE_HOLDERS) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
 		run_holder(cell, task, holder_of(cell, task));
+	}
 }
 
 static inline void know(struct Cell *cell, u64 context)
@@ -190,11 +217,13 @@ static inline int leave(u64 context)
 	/* Kernels of some providers run no programs while a task of theirs is current, so a switch away from it is
 	 * not seen: the next interrupt, a timer's at the latest, looks whose task runs. */
 	if (context == HARDIRQ && cell->contexts < CONTEXTS) {
-		struct task_struct *task = bpf_get_current_task_btf();
+		cell->contexts = class_of_running(cell);
+		if (TASKS_HAVE_HOLDERS) {
+			struct task_struct *task = bpf_get_current_task_btf();
 
-		cell->contexts = class_of(cell, task);
-		if (TASKS_HAVE_HOLDERS && holder_of(cell, task) != cell->holder)
-			run_holder(cell, task, holder_of(cell, task));
+			if (holder_of(cell, task) != cell->holder)
+				run_holder(cell, task, holder_of(cell, task));
+		}
 	}
 	end(cell);
 	return 0;

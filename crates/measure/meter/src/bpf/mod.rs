@@ -1,7 +1,7 @@
 //! Meters that load eBPF programs into the kernel. Each C source is beside its reader.
 //!
-//! They need CAP_BPF and CAP_PERFMON in the first user namespace, and a kernel with BTF: 5.8 or newer, 5.11
-//! for `segments`. A meter that cannot be had is an error of [`load`], one line, and the others go on
+//! They need CAP_BPF and CAP_PERFMON in the first user namespace, and a kernel with BTF: 5.10 or newer, 5.12
+//! for owners and the ACK filter. A meter that cannot be had is an error of [`load`], one line, and the others go on
 //! without it. A loaded copy leaves at once where it has nothing to count (`exact` another's CPU,
 //! `segments` another's namespace), but 20 ns of CPU later: two ends of a trial on one host share a copy. The
 //! second is given the first one's [`Meter::handle`] and reads its own part; nothing is pinned, so programs end with the

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "calls of libbpf")]
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io;
@@ -17,13 +18,13 @@ use libbpf_rs::libbpf_sys::{
 };
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
-    OpenMapMut, OpenObject,
+    OpenMapMut, OpenObject, PrintLevel,
 };
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, openat};
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use tcpcost_counts::MeterName;
+use tcpcost_counts::{MeterName, Printable};
 
 use crate::{MeterError, Needs};
 
@@ -475,7 +476,8 @@ fn load_with(
 ) -> Result<Object, MeterError> {
     let failed = |doing, error| failure(meter, doing, &error);
     // Output of libbpf is for its developers; the error has what a user can act on.
-    libbpf_rs::set_print(None);
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_log)));
+    LOG.take();
     // libbpf's reason is "No such process", whatever is missing.
     let btf = Btf::from_vmlinux().map_err(|_| MeterError::Unavailable {
         meter,
@@ -494,8 +496,66 @@ fn load_with(
         prepare_map(&mut map, targ, rooms, shared)
             .map_err(|(doing, error)| failed(doing, error))?;
     }
-    open.load().map_err(|error| failed("load", error))
+    open.load()
+        .map_err(|error| refusal(failed("load", error), &LOG.take()))
 }
+
+thread_local! {
+    /// The verifier's log of the last program that it refused on this thread.
+    static LOG: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps the verifier's log, of all that libbpf prints.
+fn keep_log(_: PrintLevel, text: String) {
+    if text.contains(LOG_BEGINS) {
+        LOG.set(text);
+    }
+}
+
+const LOG_BEGINS: &str = "-- BEGIN PROG LOAD LOG --";
+
+/// Adds to an error of loading what the kernel lacks or, if that is not known, what its verifier says.
+fn refusal(error: MeterError, log: &str) -> MeterError {
+    let Some(said) = verdict(log) else {
+        return error;
+    };
+    let MeterError::Unavailable {
+        meter,
+        source,
+        needs: None,
+        ..
+    } = error
+    else {
+        return error;
+    };
+    let lack = LACKS.iter().find(|(words, _)| said.contains(words));
+    MeterError::Unavailable {
+        meter,
+        source,
+        tried: match lack {
+            Some(_) => "load".to_string(),
+            None => format!("load (the verifier says \"{said}\")"),
+        },
+        needs: lack.map(|(_, needs)| Needs::Kernel(needs)),
+    }
+}
+
+/// The verifier's last line but for its statistics, shortened: the reason.
+fn verdict(log: &str) -> Option<String> {
+    let (_, log) = log.split_once(LOG_BEGINS)?;
+    let is_said = |line: &&str| {
+        !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("-- END")
+    };
+    let said = log.lines().map(str::trim).rfind(is_said)?;
+    let said: String = said.chars().take(120).collect();
+    Some(Printable::from(said).to_string())
+}
+
+/// What the verifier of an older kernel says, and which kernel is needed.
+const LACKS: [(&str, &str); 1] = [(
+    "uses reserved fields",
+    "Linux 5.12 or newer, with atomic operations that return a value",
+)];
 
 /// Chooses the programs to load: not those without room, nor those whose tracepoint this kernel does not have
 /// or has a better program for.
@@ -643,6 +703,28 @@ mod tests {
                 _ => refused.unwrap(),
             }
         }
+    }
+
+    #[test]
+    fn a_refused_program_says_what_the_kernel_lacks_or_what_its_verifier_says() {
+        let refused = |said: &str| {
+            let log = format!(
+                "libbpf: prog 'x': {LOG_BEGINS}\n0: R1=ctx\n{said}\nprocessed 9 insns (limit 1000000)\n-- END PROG LOAD LOG --\n"
+            );
+            let error = libbpf_rs::Error::from_raw_os_error(libc::EINVAL);
+            refusal(failure(MeterName::Exact, "load", &error), &log).cause()
+        };
+        assert_eq!(
+            refused("BPF_STX uses reserved fields"),
+            "load: Invalid argument (needs Linux 5.12 or newer, with atomic operations that return a value)"
+        );
+        assert_eq!(
+            refused("R1 is a scalar"),
+            "load (the verifier says \"R1 is a scalar\"): Invalid argument"
+        );
+        let error = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
+        let error = failure(MeterName::Exact, "load", &error);
+        assert!(refusal(error, "").cause().contains("CAP_BPF"));
     }
 
     #[test]

@@ -249,13 +249,9 @@ static inline void count_window(struct Cell *cell, struct packet *packet, struct
  * run seldom. So the hot softirq_entry is not needed, 20 ns each. What has no socket is forwarded. */
 static inline enum drainer drainer(u32 cpu, struct sock *socket)
 {
-	struct task_struct *task;
-
 	if (socket && socket->sk_lock.owned) {
-		task = bpf_get_current_task_btf();
-		if (!(task->flags & PF_KTHREAD))
-			return SYSTEM_CALL;
-		switch (kthread_of(task)) {
+		switch (running_thread()) {
+		case USER_THREAD: return SYSTEM_CALL;
 		case KWORKER_THREAD: return TASKLET;
 		case NAPI_THREAD: return NET_RX;
 		default: return OTHER;

@@ -45,7 +45,7 @@ impl Segments {
     /// Loads the programs, or takes part in those that another process of this host has, where it may.
     ///
     /// # Errors
-    /// [`MeterError::Unavailable`]: no privilege, no BTF, or a kernel older than 5.11.
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, or a kernel older than 5.10.
     pub fn load(scope: &Scope) -> Result<Segments, MeterError> {
         let path = "/proc/thread-self/ns/net";
         let netns = fs::metadata(path).map_err(|source| MeterError::Read {

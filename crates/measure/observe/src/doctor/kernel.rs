@@ -30,14 +30,14 @@ pub fn version(root: &Path) -> Check {
             NAME,
             format!("Linux {release}"),
             "older than any kernel that tcpcost was tested on: some counters and BPF types are missing",
-            "use Linux 5.11 or newer",
+            "use Linux 5.10 or newer",
         ),
         _ => Check::ok(NAME, format!("Linux {release}")),
     }
 }
 
-/// First version with epoll_pwait2(2) and with BPF memory that RLIMIT_MEMLOCK does not limit.
-const OLDEST: (u32, u32) = (5, 11);
+/// Oldest version of the kernel matrix (scripts/kernel-matrix).
+const OLDEST: (u32, u32) = (5, 10);
 
 fn major_minor(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|other: char| !other.is_ascii_digit());
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn versions_are_compared_as_numbers() {
         assert_eq!(verdict_of("6.1.0-18-amd64\n"), Verdict::Ok);
-        assert_eq!(verdict_of("5.11.0\n"), Verdict::Ok);
+        assert_eq!(verdict_of("5.10.0\n"), Verdict::Ok);
         assert_eq!(verdict_of("5.9.1\n"), Verdict::Degraded);
         assert_eq!(verdict_of("4.18.0-305.el8\n"), Verdict::Degraded);
     }

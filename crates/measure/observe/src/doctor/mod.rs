@@ -8,6 +8,7 @@ mod bpf;
 mod btf;
 mod cpu;
 mod kernel;
+mod meters;
 mod network;
 mod privileges;
 
@@ -154,6 +155,7 @@ fn checks(root: &Path, commands: &[CommandNeed]) -> Vec<Check> {
     checks.extend(bed::checks(config));
     checks.push(kernel::btf(root));
     checks.extend(bpf::checks(root));
+    checks.extend(meters::checks());
     checks.extend([
         cpu::pmu(),
         cpu::count(root),
