@@ -122,6 +122,8 @@ fn the_parser_takes_every_command_of_the_pages() {
     let docs = fs::read_dir(root.join("docs")).unwrap();
     paths.extend(docs.map(|entry| entry.unwrap().path()));
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "md"));
+    // It is printed by the parser.
+    paths.retain(|path| !path.ends_with("commands.md"));
     let mut wrong = Vec::new();
     let mut count = 0;
     for path in paths {
