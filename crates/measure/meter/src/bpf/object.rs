@@ -551,7 +551,7 @@ fn verdict(log: &str) -> Option<String> {
     Some(Printable::from(said).to_string())
 }
 
-/// What the verifier of an older kernel says, and which kernel is needed.
+/// Messages of the verifier of an older kernel, and the kernel that is needed.
 const LACKS: [(&str, &str); 1] = [(
     "uses reserved fields",
     "Linux 5.12 or newer, with atomic operations that return a value",

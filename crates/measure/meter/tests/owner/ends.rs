@@ -9,7 +9,7 @@ use tcpcost_testbed::{SERVER, with_bed};
 
 use super::{BULK, Owners, ROUNDS, answer, ask, both_ends, child, owned, server, softirqs};
 
-/// Whether at most 1 % of NET_RX has no owner.
+/// True if at most 1 % of NET_RX has no owner.
 fn is_resolved(counts: &Counts) -> bool {
     assert!(owned(counts) <= softirqs(counts), "{counts:?}");
     owned(counts) as f64 > 0.99 * counts[&Q::ExactSoftirqNetRxNs] as f64

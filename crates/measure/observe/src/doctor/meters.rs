@@ -17,7 +17,7 @@ pub fn checks() -> Vec<Check> {
 
 struct Row {
     name: &'static str,
-    /// What it measures.
+    /// Meaning of a load: what can be measured.
     ok: &'static str,
     /// Effect of its absence, and what takes its place.
     absence: &'static str,
