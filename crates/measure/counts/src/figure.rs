@@ -366,7 +366,7 @@ figures! {
         => |from| per_of_some(from, M::Segments, Q::DrainedTimerSkbs, Q::DataSkbsSent);
     /// Wire segments with payload that this end sent, per pure ACK that it received. From the
     /// captured trials, at the end's own device, as in the rows below.
-    CapturedSegmentsPerAck = "captured_wire_segments_per_pure_ack_received", "segments", Host, Neither, "captured segments per ACK received", "segments/ACK, captured"
+    CapturedSegmentsPerAck = "captured_wire_segments_per_pure_ack_received", "segments", Host, Neither, "captured segments per ACK received", "seg/ack>, captured"
         => |from| per(from, M::Trace, Q::DataWireSegmentsSent, Q::PureAcksReceived);
     /// Wire segments of data sent in a row, with no packet received in between.
     CapturedDataBurst = "captured_data_burst_segments", "segments", Host, Neither, "captured segments per data burst", "segments/burst, captured"
@@ -382,7 +382,7 @@ figures! {
     CapturedStallRatio = "captured_stall_ratio", "ratio", Host, Less, "share of time in delayed-ACK stalls"
         => |from| share(from, M::Trace, &[Q::DelayedAckStallNs]);
     /// Wire segments with payload that this end sent, per segment without payload that it received.
-    DataSegmentsPerPureAck = "data_segments_per_pure_ack_received", "segments", Host, Neither, "segments per ACK received", "segments/ACK"
+    DataSegmentsPerPureAck = "data_segments_per_pure_ack_received", "segments", Host, Neither, "segments per ACK received", "seg/ack>"
         => |from| ratio(from.count(M::TcpInfo, Q::ConnDataSegmentsSent)?, pure_acks_received(from)?);
     /// Pure ACKs that this end's connections received per KiB delivered; the sender's work per ACK
     /// depends on it. Segments without payload, by TCP_INFO.

@@ -148,6 +148,10 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A process or cgroup to attach to does not exist, or the processes are in several network namespaces.
     pub fn open(per: Option<&'a Per>, args: &StatArgs) -> anyhow::Result<Bench<'a>> {
+        if let Some(pid) = args.pid.iter().find(|pid| !is_there(**pid)) {
+            return Err(usage(format!("--pid {pid}: there is no such process")));
+        }
+        // Those of a cgroup or a namespace may end meanwhile.
         let mut attached = args.pid.clone();
         if let Some(cgroup) = &args.cgroup {
             attached.extend(members(cgroup)?);
@@ -157,9 +161,6 @@ impl<'a> Bench<'a> {
             let (namespace, inhabitants) = inhabited(name)?;
             attached.extend(inhabitants);
             network = namespace;
-        }
-        if let Some(pid) = attached.iter().find(|pid| !is_there(**pid)) {
-            return Err(usage(format!("--pid {pid}: there is no such process")));
         }
         let cpus = cpus::online();
         let scope = Scope {
@@ -476,15 +477,15 @@ fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
 
 /// Finds the network namespace of all these processes; `None` if it is this thread's.
 fn common_network(pids: &[u32]) -> anyhow::Result<Option<NetworkOf>> {
-    let mut inodes = pids.iter().map(|pid| {
-        let inode = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
-        (pid, inode.ok())
+    // A process that has ended is in no namespace.
+    let mut inodes = pids.iter().filter_map(|pid| {
+        let metadata = fs::metadata(format!("/proc/{pid}/ns/net")).ok()?;
+        Some((pid, metadata.ino()))
     });
     let Some((first, of_first)) = inodes.next() else {
         return Ok(None);
     };
-    // A process that has ended is in no namespace.
-    if let Some((other, _)) = inodes.find(|(_, of)| of.is_some() && *of != of_first) {
+    if let Some((other, _)) = inodes.find(|(_, of)| *of != of_first) {
         return Err(usage(format!(
             "processes {first} and {other} are in different network namespaces: attach to processes of one namespace"
         )));
