@@ -107,7 +107,6 @@ const ROWS: &[Row] = &[
         Ok(&["doctor", "--restore"]),
         &[0],
     ),
-    ("tcpcost --version", Ok(&["--version"]), &[0]),
     ("tcpcost netperf", Ok(&["netperf", "-h"]), &[0]),
 ];
 

@@ -151,7 +151,7 @@ impl<'a> Bench<'a> {
         if let Some(pid) = args.pid.iter().find(|pid| !is_there(**pid)) {
             return Err(usage(format!("--pid {pid}: there is no such process")));
         }
-        // Those of a cgroup or a namespace may end meanwhile.
+        // Members of a cgroup and inhabitants of a namespace may end meanwhile.
         let mut attached = args.pid.clone();
         if let Some(cgroup) = &args.cgroup {
             attached.extend(members(cgroup)?);
