@@ -111,7 +111,13 @@ fn outcome(study: &Study, record: &Record) -> String {
                 .chain(costs.iter().copied().map(Derived::total))
                 .find_map(|of| Some((of.kind, derived.get(&of)?)))
                 .map_or(String::new(), |(kind, cost)| {
-                    format!(", {} {cost:.3} {}", kind.words(), kind.unit())
+                    // `0.553 µs/KiB` is written as `0.553 µs of exact CPU per KiB`.
+                    let unit = kind.unit().split('/').next().unwrap_or_default();
+                    let words = kind.words();
+                    match words.starts_with(unit) {
+                        true => format!(", {cost:.3} {words}"),
+                        false => format!(", {cost:.3} {unit} of {words}"),
+                    }
                 });
             let marked = if record.is_marked() { " (marked)" } else { "" };
             format!("{work}{cost}{marked}")
