@@ -22,8 +22,8 @@ fn check_resolved(counts: &Counts) {
 
 /// Counts of a command with at most 1 % of NET_RX without an owner. It has three tries: packets of
 /// other programs that are dropped or have no socket have no owner, either.
-fn resolved(mut run: impl FnMut() -> Counts) -> Counts {
-    let mut tries = std::iter::repeat_with(|| run()).take(3);
+fn resolved(run: impl FnMut() -> Counts) -> Counts {
+    let mut tries = std::iter::repeat_with(run).take(3);
     let found = tries.find(is_resolved);
     found.expect("three commands had more than 1 % of NET_RX without an owner")
 }
