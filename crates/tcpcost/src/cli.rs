@@ -96,7 +96,7 @@ pub enum Command {
     Kernels(Box<KernelsArgs>),
     /// Say what can be measured on this host, and what to do for the rest; restore it.
     Doctor(DoctorArgs),
-    /// Man pages, completions and docs/commands.md, for who packages this program.
+    /// Print man pages, completions or docs/commands.md, for packages of this program.
     #[command(subcommand, hide = true)]
     Generate(GenerateCommand),
     /// A wire with delay and loss between two namespaces; an agent starts it.

@@ -90,7 +90,7 @@ impl AckFilterProgram {
     /// Checks that the kernel loads the program; attaches nothing.
     ///
     /// # Errors
-    /// As [`AckFilterProgram::attach`], but for clsact.
+    /// [`MeterError::Unavailable`]: no privilege, no BTF, or a kernel older than 5.12.
     pub fn loads() -> Result<(), MeterError> {
         load(METER, OBJECT, &targ(Every::Acks(2))).map(drop)
     }

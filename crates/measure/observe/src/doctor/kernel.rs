@@ -36,7 +36,7 @@ pub fn version(root: &Path) -> Check {
     }
 }
 
-/// Oldest version of the kernel matrix (scripts/kernel-matrix).
+/// Oldest kernel that scripts/kernel-matrix tries.
 const OLDEST: (u32, u32) = (5, 10);
 
 fn major_minor(release: &str) -> Option<(u32, u32)> {
