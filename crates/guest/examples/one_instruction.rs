@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tcpcost_guest::{Guest, Image, Kernel, Line, Machine, Task, init};
+use tcpcost_guest::{Guest, Image, Kernel, Limit, Line, Machine, Task, init};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{
     AckDecision, AckPolicy, AckRule, Arrival, Config, CongestionControl, Endpoint, OwnAckPolicy,
@@ -74,8 +74,7 @@ fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> 
             };
             // Each boot has another seed.
             let seed = 2 * boot + u32::from(rule == "more");
-            let most = Duration::from_secs(300);
-            let boot = guest.boot(&Machine::new(seed), &task, most, &|| false)?;
+            let boot = guest.boot(&Machine::new(seed), &task, Limit::default(), &|| false)?;
             if let Some(failure) = boot.failure() {
                 return Err(failure.into());
             }

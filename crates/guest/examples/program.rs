@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -39,7 +39,10 @@ fn run() -> Result<ExitCode, Failure> {
         addresses: vec![("lo".to_string(), Ipv4Addr::LOCALHOST, 8)],
         ..Task::default()
     };
-    let limit = Duration::from_secs(seconds.parse()?);
+    let limit = Limit {
+        wall: Duration::from_secs(seconds.parse()?),
+        ..Limit::default()
+    };
     let boot = guest.boot(&Machine::with_time(2), &task, limit, &|| false)?;
     for line in &boot.lines {
         if let Line::Printed(text) = line {

@@ -1,30 +1,9 @@
-//! One boot, from the start of QEMU to its end, within a time limit.
+//! What came of one start of a guest: its lines, and how it ended.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-use tempfile::NamedTempFile;
-
-use crate::architecture::Architecture;
-use crate::error::GuestError;
-use crate::functions::Symbols;
-use crate::image::{Image, Task};
-use crate::kernel::Kernel;
-use crate::qemu::Machine;
-
-/// A kernel and a program that can be booted any number of times, each time with a task and a
-/// machine.
-#[derive(Debug)]
-pub struct Guest {
-    kernel: Kernel,
-    image: Image,
-}
+use crate::running::{Running, Silence, end_of};
 
 /// A line from a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +14,7 @@ pub enum Line {
     ResultsFile(String, String),
 }
 
-/// End of a boot.
+/// End of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootEnd {
     /// The program ended with this exit code, and all results were sent.
@@ -50,20 +29,18 @@ pub enum BootEnd {
     Stopped,
 }
 
-/// Result of a boot.
+/// Result of a guest that was booted or restored.
 #[derive(Debug, Clone)]
 pub struct Boot {
-    /// Release of the kernel that booted; `None` if none did.
+    /// Release of its kernel; `None` if none came up.
     pub release: Option<String>,
     /// Lines that the guest sent.
     pub lines: Vec<Line>,
-    /// Symbols of its kernel, if the task asked for them.
-    pub symbols: Symbols,
-    /// End of the boot.
+    /// How it ended.
     pub ended: BootEnd,
     /// Last lines of its console, and of QEMU's errors.
     pub last_words: Vec<String>,
-    /// Duration of the boot.
+    /// Time from the start of QEMU to its end.
     pub took: Duration,
 }
 
@@ -93,107 +70,46 @@ impl Boot {
     }
 }
 
-impl Guest {
-    /// Makes a guest of a kernel and a packed program.
-    ///
-    /// # Errors
-    /// QEMU is not installed: the text says what to install.
-    pub fn new(kernel: Kernel, image: Image) -> Result<Guest, GuestError> {
-        Guest::check(kernel.architecture)?;
-        Ok(Guest { kernel, image })
-    }
-
-    /// Checks that this host can run guests of its own architecture.
-    ///
-    /// # Errors
-    /// What is missing, and what to install.
-    pub fn check_host() -> Result<(), GuestError> {
-        Guest::check(Architecture::HOST)
-    }
-
-    fn check(architecture: Architecture) -> Result<(), GuestError> {
-        let program = architecture.emulator();
-        let asked = Command::new(program).arg("--version").output();
-        match asked {
-            Ok(told) if told.status.success() => Ok(()),
-            Ok(told) => Err(GuestError::Program {
-                program,
-                said: String::from_utf8_lossy(&told.stderr).trim().to_string(),
-            }),
-            Err(_) => {
-                let [debian, fedora] = architecture.packages();
-                Err(GuestError::Missing(format!(
-                    "{program} is not here: install it (Debian: apt-get install {debian}; Fedora: dnf install {fedora})"
-                )))
-            }
-        }
-    }
-
-    /// Kernel that the guest boots.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
-    /// Boots, and waits until the guest ends, at most for `most`, or until `stop` returns true.
-    ///
-    /// # Errors
-    /// QEMU cannot be started. If a guest fails, the [`Boot`] describes the failure.
-    pub fn boot(
-        &self,
-        machine: &Machine,
-        task: &Task,
-        most: Duration,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Boot, GuestError> {
-        let folder = std::env::temp_dir();
-        let console = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-        let initramfs = self.image.with(task)?;
-        let command = machine.command(&self.kernel, initramfs.path(), console.path());
-        let began = Instant::now();
-        let running = Running::start(command, self.kernel.architecture)?;
-        let mut boot = Boot {
-            release: None,
+impl Boot {
+    /// Result of a guest of which nothing is known yet; `release` is known of a restored one.
+    pub(crate) fn new(release: Option<String>) -> Boot {
+        Boot {
+            release,
             lines: Vec::new(),
-            symbols: Symbols::default(),
             ended: BootEnd::Early,
             last_words: Vec::new(),
             took: Duration::ZERO,
-        };
-        let mut symbols = Vec::new();
-        let mut take = |boot: &mut Boot, line: &str| match line.strip_prefix("symbols ") {
-            Some(piece) => symbols.push(piece.to_string()),
-            None => boot.take(line),
-        };
-        loop {
-            match running.lines.recv_timeout(LOOK) {
-                Ok(line) => take(&mut boot, &line),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if stop() => {
-                    boot.ended = BootEnd::Stopped;
-                    break;
-                }
-                Err(RecvTimeoutError::Timeout) if began.elapsed() >= most => {
-                    boot.ended = BootEnd::Late;
-                    break;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
         }
-        boot.took = began.elapsed();
-        let errors = running.end();
-        boot.symbols = Symbols::decode(&symbols);
-        let words = end_of(console.path(), CONSOLE_BYTES);
-        boot.last_words = last_words(&words, &errors);
-        Ok(boot)
     }
-}
 
-/// Longest delay until a request to stop is seen.
-const LOOK: Duration = Duration::from_millis(200);
+    /// Handles the guest's lines until it ends.
+    pub(crate) fn follow(mut self, mut running: Running, console: &Path, stop: &dyn Fn() -> bool) -> Boot {
+        let silence = loop {
+            match running.line(stop) {
+                Ok(line) => self.take(&line),
+                Err(silence) => break silence,
+            }
+        };
+        self.end(running, silence, console);
+        self
+    }
 
-impl Boot {
+    /// Notes why no further line came, and the guest's last words.
+    pub(crate) fn end(&mut self, running: Running, silence: Silence, console: &Path) {
+        match silence {
+            // A guest that was done is so even if QEMU was slow to end.
+            _ if matches!(self.ended, BootEnd::Done(_) | BootEnd::Killed(_)) => {}
+            Silence::Ended => {}
+            Silence::Late => self.ended = BootEnd::Late,
+            Silence::Stopped => self.ended = BootEnd::Stopped,
+        }
+        self.took = running.began.elapsed();
+        let errors = running.end();
+        self.last_words = last_words(&end_of(console, CONSOLE_BYTES), &errors);
+    }
+
     /// Handles a line from the guest.
-    fn take(&mut self, line: &str) {
+    pub(crate) fn take(&mut self, line: &str) {
         let (what, text) = line.split_once(' ').unwrap_or((line, ""));
         match what {
             "up" => self.release = Some(text.to_string()),
@@ -213,99 +129,8 @@ impl Boot {
     }
 }
 
-/// A running QEMU; dropping it ends QEMU.
-struct Running {
-    child: Child,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
-}
-
-impl Running {
-    #[allow(
-        unsafe_code,
-        reason = "a child that asks for a signal before it becomes QEMU"
-    )]
-    fn start(mut command: Command, architecture: Architecture) -> Result<Running, GuestError> {
-        // SAFETY: between fork and exec there is one system call, which is async-signal-safe and allocates nothing.
-        unsafe {
-            // Otherwise a killed command would leave a guest running.
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
-        let mut child = command.spawn().map_err(|error| GuestError::Program {
-            program: architecture.emulator(),
-            said: error.to_string(),
-        })?;
-        let lines = read(
-            child.stdout.take().expect("stdout is piped"),
-            SAID_BYTES_MAX,
-        );
-        let errors = read(
-            child.stderr.take().expect("stderr is piped"),
-            ERROR_BYTES_MAX,
-        );
-        Ok(Running {
-            child,
-            lines,
-            errors,
-        })
-    }
-
-    /// Ends QEMU, if it has not ended, and returns the lines of its standard error.
-    fn end(mut self) -> Vec<String> {
-        self.kill();
-        self.errors.iter().collect()
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Limit of bytes from a guest's serial port, and of QEMU's output: the symbols of a kernel are
-/// some megabytes, records some 100 KiB for each trial. A guest that sends more counts as one that
-/// ended early.
-const SAID_BYTES_MAX: u64 = 256 << 20;
-/// Limit of bytes of QEMU's errors.
-const ERROR_BYTES_MAX: u64 = 1 << 20;
 /// Bytes at the end of a console in which last words are looked for.
 const CONSOLE_BYTES: u64 = 64 << 10;
-
-/// Last `most` bytes of a file, as text; empty if the file cannot be read.
-fn end_of(path: &Path, most: u64) -> String {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut file = fs::File::open(path)?;
-        let surplus = file.metadata()?.len().saturating_sub(most);
-        file.seek(SeekFrom::Start(surplus))?;
-        let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
-}
-
-/// Reads lines of a pipe on a separate thread, until the pipe ends or has given `most` bytes.
-fn read(pipe: impl Read + Send + 'static, most: u64) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        let lines = BufReader::new(pipe.take(most)).split(b'\n');
-        for line in lines.map_while(io::Result::ok) {
-            let line = String::from_utf8_lossy(&line)
-                .trim_end_matches('\r')
-                .to_string();
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
 
 /// Last meaningful lines: without terminal control characters (the firmware begins with them), and
 /// without the stack trace that a panic prints after its reason.
@@ -332,12 +157,8 @@ mod tests {
 
     fn boot() -> Boot {
         Boot {
-            release: None,
-            lines: Vec::new(),
-            symbols: Symbols::default(),
-            ended: BootEnd::Early,
-            last_words: Vec::new(),
             took: Duration::from_secs(9),
+            ..Boot::new(None)
         }
     }
 

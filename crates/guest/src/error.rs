@@ -1,4 +1,4 @@
-//! Errors before a guest runs.
+//! Errors before a guest has its task.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,18 @@ pub enum GuestError {
         /// Its error output, or the system's error.
         said: String,
     },
+    /// A guest to save did not come up; the text has its last words.
+    #[error("{0}")]
+    DidNotComeUp(String),
+    /// A guest was not saved, for this reason.
+    #[error("{0}")]
+    NotSaved(String),
+    /// The disk of the saved guests is full.
+    #[error("{path}: less than 1 GiB is free for a saved guest: make room, e.g. by `tcpcost kernels --clean`, or name another folder by XDG_CACHE_HOME", path = .0.display())]
+    NoRoom(PathBuf),
+    /// The caller asked to stop.
+    #[error("stopped")]
+    Stopped,
     /// The path has no kernel.
     #[error("{path}: {reason}", path = path.display())]
     NoKernel {

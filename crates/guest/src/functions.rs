@@ -56,13 +56,13 @@ impl Plugin {
     }
 
     /// Options of QEMU that load the plugin into the guest with this number.
-    pub fn options(&self, number: u32) -> [String; 2] {
+    pub fn options(&self, number: usize) -> [String; 2] {
         let plugin = self.folder.path().join(PLUGIN);
         let option = format!("{},out={}", plugin.display(), self.out(number).display());
         ["-plugin".to_string(), option]
     }
 
-    fn out(&self, number: u32) -> PathBuf {
+    fn out(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("spans-{number}"))
     }
 
@@ -71,7 +71,7 @@ impl Plugin {
     ///
     /// # Errors
     /// QEMU has not written the file: it supports no plugins, or not of this version.
-    pub fn spans(&self, number: u32, symbols: &Symbols) -> Result<Vec<Functions>, GuestError> {
+    pub fn spans(&self, number: usize, symbols: &Symbols) -> Result<Vec<Functions>, GuestError> {
         let out = self.out(number);
         let text = fs::read_to_string(&out).map_err(GuestError::file("read", &out))?;
         Ok(spans(&text, symbols))
@@ -106,9 +106,8 @@ pub struct Symbols {
 
 impl Symbols {
     /// Decodes lines from a guest: pieces of a gzip'd kallsyms in base64.
-    pub(crate) fn decode(pieces: &[String]) -> Symbols {
+    pub(crate) fn decode<'a>(pieces: impl Iterator<Item = &'a str>) -> Symbols {
         let decoded: Option<Vec<Vec<u8>>> = pieces
-            .iter()
             .map(|piece| STANDARD.decode(piece).ok())
             .collect();
         let zipped = decoded.unwrap_or_default().concat();
@@ -212,8 +211,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), KALLSYMS).unwrap();
         let pieces = encode(file.path()).unwrap();
-        assert_eq!(Symbols::decode(&pieces).sorted.len(), 3);
-        assert!(Symbols::decode(&pieces[..0]).is_empty());
+        let decode = |pieces: &[String]| Symbols::decode(pieces.iter().map(String::as_str));
+        assert_eq!(decode(&pieces).sorted.len(), 3);
+        assert!(decode(&pieces[..0]).is_empty());
     }
 
     #[test]

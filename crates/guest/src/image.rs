@@ -1,65 +1,25 @@
-//! The initramfs of a guest: the program as its init, modules, and input files.
+//! The initramfs of a guest: the program as its init, and modules.
 
 use std::fs;
-use std::io::Write;
-use std::net::Ipv4Addr;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::architecture::Architecture;
 use crate::cpio::Archive;
 use crate::error::GuestError;
-use crate::init::{ADDRESSES, ARGUMENTS, MODULES, PROGRAM, RESULTS, SYMBOLS, TASK};
+use crate::guest::temporary;
+use crate::init::{MODULES, PROGRAM, TASK};
 use crate::kernel::Kernel;
 use crate::libraries::libraries;
 use crate::module::load_order;
 
-/// Work for a guest.
-#[derive(Debug, Clone, Default)]
-pub struct Task {
-    /// Arguments of the program.
-    pub arguments: Vec<String>,
-    /// Input files in [`Task::FOLDER`]: name, content.
-    pub files: Vec<(String, Vec<u8>)>,
-    /// Names of files whose lines are sent to the host after the program has ended. Sending earlier
-    /// would add to the measured work.
-    pub results: Vec<String>,
-    /// True if the kernel's symbols are sent, too.
-    pub wants_symbols: bool,
-    /// Devices that are set up before the program starts: name, address, prefix length.
-    pub addresses: Vec<(String, Ipv4Addr, u8)>,
-}
-
-impl Task {
-    /// Directory of the input files in the guest.
-    pub const FOLDER: &str = TASK;
-
-    /// Files for the guest, each with its path below a root.
-    pub(crate) fn packed(&self) -> Vec<(String, Vec<u8>)> {
-        let lines =
-            |path: &str, lines: &[String]| (path.to_string(), lines.join("\n").into_bytes());
-        let addresses = self.addresses.iter();
-        let addresses =
-            addresses.map(|(device, address, prefix)| format!("{device} {address} {prefix}"));
-        let mut files = vec![
-            lines(ARGUMENTS, &self.arguments),
-            lines(RESULTS, &self.results),
-            lines(ADDRESSES, &addresses.collect::<Vec<_>>()),
-        ];
-        if self.wants_symbols {
-            files.push((SYMBOLS.to_string(), Vec::new()));
-        }
-        let of_task = self.files.iter();
-        files.extend(of_task.map(|(name, content)| (format!("{TASK}/{name}"), content.clone())));
-        files
-    }
-}
-
-/// Part of an initramfs that all boots of one kernel and program share.
+/// Initramfs of a kernel and a program, in a temporary file.
 #[derive(Debug)]
 pub struct Image {
-    archive: Vec<u8>,
+    file: NamedTempFile,
+    hash: [u8; 32],
 }
 
 impl Image {
@@ -109,23 +69,20 @@ impl Image {
             }
         }
         archive.file(MODULES, 0o644, order.as_bytes());
+        let archive = archive.finish();
         Ok(Image {
-            archive: archive.finish(),
+            hash: Sha256::digest(&archive).into(),
+            file: temporary(&archive)?,
         })
     }
 
-    /// Writes an initramfs with a task to a temporary file, which is removed with the returned
-    /// value. The kernel unpacks one archive after the other.
-    pub(crate) fn with(&self, task: &Task) -> Result<NamedTempFile, GuestError> {
-        let mut archive = Archive::default();
-        for (path, content) in task.packed() {
-            archive.file(&path, 0o644, &content);
-        }
-        let folder = std::env::temp_dir();
-        let mut file = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-        file.write_all(&self.archive)
-            .and_then(|()| file.write_all(&archive.finish()))
-            .map_err(GuestError::file("write", &folder))?;
-        Ok(file)
+    /// Path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// SHA-256 of the file.
+    pub(crate) fn hash(&self) -> &[u8; 32] {
+        &self.hash
     }
 }

@@ -8,13 +8,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::architecture::Architecture;
 use crate::functions::encode;
 use crate::port;
+use crate::snapshot::{READY, REST};
+use crate::task::Header;
+use crate::waiting;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 
 /// Path of the program; the kernel starts it by this name.
 pub(crate) const PROGRAM: &str = "/init";
@@ -26,11 +30,8 @@ pub(crate) const MODULES: &str = "/modules/order";
 pub(crate) const ARGUMENTS: &str = "/arguments";
 /// File with the names of files whose lines are sent to the host, a line each.
 pub(crate) const RESULTS: &str = "/results";
-
 /// File with devices, addresses and prefix lengths, a line each.
 pub(crate) const ADDRESSES: &str = "/addresses";
-/// Exists if the kernel's symbols must be sent.
-pub(crate) const SYMBOLS: &str = "/symbols";
 
 /// Word on the kernel's command line if its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
@@ -43,7 +44,7 @@ const PORT: &str = match Architecture::HOST {
 
 /// True if this process is a guest's init: the kernel started it, and [`crate::Image`] packed it.
 pub fn is_asked() -> bool {
-    std::process::id() == 1 && Path::new(ARGUMENTS).exists()
+    std::process::id() == 1 && Path::new(MODULES).exists()
 }
 
 /// Runs the guest. Errors are printed on the kernel's console, whose last lines the host shows.
@@ -71,7 +72,31 @@ fn serve() -> io::Result<()> {
             tell(&mut port, "said", &format!("load {path}: {error}"))?;
         }
     }
+    for (name, value) in SETTINGS {
+        // An error means that this kernel does not have the setting.
+        let _ = fs::write(format!("/proc/sys/{name}"), value);
+    }
+    if waiting::first_order()? == Header::Save {
+        let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
+        for piece in pieces {
+            tell(&mut port, "symbols", &piece)?;
+        }
+        std::thread::sleep(REST);
+        tell(&mut port, READY, "")?;
+        tcdrain(&port).map_err(said("drain the serial port"))?;
+        let seed = waiting::task()?;
+        std::thread::sleep(phase(seed));
+    } else {
+        waiting::task()?;
+    }
     work(&mut port)
+}
+
+/// Time until a restored guest begins: another phase of the tick (4 ms or less) for each seed.
+fn phase(seed: u64) -> Duration {
+    const TICK_NS: u64 = 4_000_000;
+    // Knuth's multiplicative hash: neighbouring seeds get distant phases.
+    Duration::from_secs(1) + Duration::from_nanos(seed.wrapping_mul(2_654_435_761) % TICK_NS)
 }
 
 fn tell_up(port: &mut File) -> io::Result<()> {
@@ -79,12 +104,8 @@ fn tell_up(port: &mut File) -> io::Result<()> {
     tell(port, "up", &release.release().to_string_lossy())
 }
 
-/// Runs the program on the packed task, and sends its output and results to the host.
+/// Runs the program on the task, and sends its output and results to the host.
 fn work(port: &mut File) -> io::Result<()> {
-    for (name, value) in SETTINGS {
-        // An error means that this kernel does not have the setting.
-        let _ = fs::write(format!("/proc/sys/{name}"), value);
-    }
     for line in lines(Path::new(ADDRESSES))? {
         port::take_up(&line).map_err(said("take up a device"))?;
     }
@@ -114,17 +135,11 @@ fn work(port: &mut File) -> io::Result<()> {
             tell_file(port, &format!("of {name}"), &path)?;
         }
     }
-    if Path::new(SYMBOLS).exists() {
-        let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
-        for piece in pieces {
-            tell(port, "symbols", &piece)?;
-        }
-    }
     let code = status
         .code()
         .map_or_else(|| status.to_string(), |code| code.to_string());
     tell(port, "end", &code)?;
-    rustix::termios::tcdrain(&*port).map_err(said("drain the serial port"))
+    tcdrain(&*port).map_err(said("drain the serial port"))
 }
 
 /// Mounts file systems: the program reads the kernel's state, and eBPF needs tracepoints.

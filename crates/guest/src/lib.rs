@@ -4,13 +4,14 @@
 //! QEMU's TCG with `-icount shift=0` advances the guest's clock by 1 ns for each instruction that
 //! its CPU executes, kernel included. So every reading of time there is a count of instructions:
 //! the same on a loaded machine as on a quiet one. The guest has no disk and no network. Its
-//! initramfs holds the program, which is its init ([`init`]), the modules that the program asks
-//! for, and input files. Results come back over a serial port, as lines.
+//! initramfs holds the program, which is its init ([`init`]), and the modules that the program asks
+//! for. A task and its files come by QEMU's fw_cfg, so a guest can be saved before it has one
+//! ([`Snapshots`]). Results come back over a serial port, as lines.
 //!
 //! The crate knows no studies, records or TCP: the caller decides what the program does ([`Task`]).
 //! It needs no privilege.
 //!
-//! Start with [`Kernel::find`], [`Image::make`] and [`Guest::boot`].
+//! Start with [`Kernel::find`], [`Image::make`], [`Guest::boot`] and [`Guest::restore`].
 
 #![deny(unsafe_code)]
 
@@ -19,18 +20,29 @@ mod boot;
 mod cpio;
 mod error;
 mod functions;
+mod fw_cfg;
+mod guest;
 mod image;
 pub mod init;
 mod kernel;
 mod libraries;
 mod module;
+mod monitor;
 mod port;
 mod qemu;
+mod running;
+mod snapshot;
+mod task;
+mod waiting;
 
 pub use architecture::Architecture;
-pub use boot::{Boot, BootEnd, Guest, Line};
+pub use boot::{Boot, BootEnd, Line};
 pub use error::GuestError;
 pub use functions::{Functions, Plugin, Symbols, moves_memory};
-pub use image::{Image, Task};
+pub use guest::Guest;
+pub use image::Image;
 pub use kernel::Kernel;
 pub use qemu::{INSTRUCTIONS_PER_NS, Machine};
+pub use running::Limit;
+pub use snapshot::{Snapshot, Snapshots};
+pub use task::Task;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::architecture::Architecture;
 use crate::init::COUNTS;
 use crate::kernel::Kernel;
+use crate::task::FILE;
 
 /// Instructions per nanosecond of a guest's time: `shift=0`, 2⁰ ns for each.
 pub const INSTRUCTIONS_PER_NS: u64 = 1;
@@ -66,8 +67,14 @@ impl Machine {
     }
 
     /// Command that runs QEMU: the kernel's console goes to a file, the guest's lines to standard
-    /// output.
-    pub(crate) fn command(&self, kernel: &Kernel, initramfs: &Path, console: &Path) -> Command {
+    /// output. `order` is the file that tells the guest what to do.
+    pub(crate) fn command(
+        &self,
+        kernel: &Kernel,
+        initramfs: &Path,
+        order: &Path,
+        console: &Path,
+    ) -> Command {
         let architecture = kernel.architecture;
         let mut command = Command::new(architecture.emulator());
         command
@@ -81,6 +88,8 @@ impl Machine {
             .args(["-serial", "chardev:console"])
             .args(["-chardev", "stdio,id=lines,signal=off"])
             .args(architecture.port())
+            .arg("-fw_cfg")
+            .arg(format!("name={FILE},file={}", order.display()))
             .args(&self.options)
             .arg("-kernel")
             .arg(&kernel.image)
@@ -93,7 +102,7 @@ impl Machine {
         command
     }
 
-    /// Options for the CPU and its emulation, with and without vng.
+    /// Options for the CPU and its emulation.
     pub(crate) fn emulation(&self, architecture: Architecture) -> Vec<String> {
         let seed = self.seed.to_string();
         // One thread emulates, and the clock counts the instructions that it executed. `sleep=off`:
@@ -170,8 +179,8 @@ mod tests {
     #[test]
     fn a_nanosecond_is_an_instruction_and_a_byte_of_a_copy_is_not() {
         let kernel = Kernel::find(Some(Path::new("/proc/self/exe"))).unwrap();
-        let (initramfs, console) = (Path::new("/i"), Path::new("/c"));
-        let command = Machine::new(7).command(&kernel, initramfs, console);
+        let [initramfs, order, console] = ["/i", "/o", "/c"].map(Path::new);
+        let command = Machine::new(7).command(&kernel, initramfs, order, console);
         let arguments: Vec<_> = command.get_args().filter_map(|a| a.to_str()).collect();
         let value = |option: &str| {
             let at = arguments.iter().position(|a| *a == option).unwrap();

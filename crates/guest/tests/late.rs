@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Machine, Task};
 use tcpcost_testbed::{has_program, skip};
 
 #[test]
@@ -18,17 +18,26 @@ fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stoppe
     let kernel = Kernel::find(Some(Path::new(&named))).unwrap();
     let image = Image::make(&std::env::current_exe().unwrap(), &kernel, &[]).unwrap();
     let guest = Guest::new(kernel, image).unwrap();
-    let boot = |most, stop: bool| {
+    let boot = |limit, stop: bool| {
         let task = Task::default();
-        guest.boot(&Machine::new(1), &task, most, &|| stop).unwrap()
+        guest.boot(&Machine::new(1), &task, limit, &|| stop).unwrap()
     };
-    // No kernel can boot in zero time.
-    let late = boot(Duration::ZERO, false);
+    // No kernel can boot in zero time, nor in one second of CPU time that is emulated.
+    let none = Limit {
+        wall: Duration::ZERO,
+        ..Limit::default()
+    };
+    let second = Limit {
+        cpu: Duration::from_secs(1),
+        ..Limit::default()
+    };
+    assert_eq!(boot(second, false).ended, BootEnd::Late);
+    let late = boot(none, false);
     assert_eq!(late.ended, BootEnd::Late);
     let told = late.failure().unwrap();
     assert!(
         told.starts_with("the guest did not come up within"),
         "{told}"
     );
-    assert_eq!(boot(Duration::from_secs(60), true).ended, BootEnd::Stopped);
+    assert_eq!(boot(Limit::default(), true).ended, BootEnd::Stopped);
 }

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use tcpcost_conduct::{
     self as conduct, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
     default_directory, results, studies,
 };
-use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::exit::{Exit, line, usage};
 use tcpcost_console::output;
 use tcpcost_console::values::at_least_one;
-use tcpcost_guest::Kernel;
+use tcpcost_guest::{Kernel, Snapshots};
 use tcpcost_report::{Decision, Earlier, Summary};
 
 /// Options of `kernels` that `kernels bisect` has, too.
@@ -42,7 +43,7 @@ pub struct KernelsArgs {
     /// Studies, by name or file.
     #[arg(value_name = "STUDY", default_value = "cost-of-tcp")]
     pub studies: Vec<String>,
-    /// Boots of each kernel; from four on there is an interval [default: 6, of bisect 4].
+    /// Snapshots of each kernel, booted with a seed each; from two on there is an interval [default: 3].
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,
     /// Guests at the same time [default: one for each CPU].
@@ -51,18 +52,21 @@ pub struct KernelsArgs {
     /// Let commands of the study run in the guests: `exec:…`, `attach:…`.
     #[arg(long)]
     pub allow_exec: bool,
-    /// Least difference that matters, in percent [default: 0.2, of bisect the baseline's].
+    /// Least difference that matters, in percent [default: 0.1, of bisect the baseline's].
     #[arg(long, value_name = "PERCENT")]
     pub min_effect: Option<f64>,
     /// Set a knob in every cell; may be repeated.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub set: Vec<String>,
-    /// Seed of the boots [default: the study's].
+    /// Seed of the snapshots [default: the study's].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Directory for the records; boots that are there are not repeated [default: tcpcost-out/kernels-TIME, of bisect none].
+    /// Directory for the records; trials that are there are not repeated [default: tcpcost-out/kernels-TIME, of bisect none].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Remove the saved guests, which the next command would use.
+    #[arg(long, exclusive = true)]
+    pub clean: bool,
     /// Formats of the results.
     #[command(flatten)]
     pub telling: Telling,
@@ -74,7 +78,7 @@ pub struct KernelsArgs {
 /// Commands of `tcpcost kernels`.
 #[derive(Debug, Subcommand)]
 pub enum KernelsCommand {
-    /// Judge the kernel built in a tree, for `git bisect run`: exits with 0 if it is as good as an earlier run, 1 if it costs more, 125 if undecided.
+    /// Judge the kernel built in a tree, for `git bisect run`: exits with 0 if it is as good as an earlier run, 1 if it costs more, 125 if undecided, 128 to end the bisection.
     Bisect(Box<BisectArgs>),
 }
 
@@ -89,22 +93,25 @@ pub struct BisectArgs {
     /// Directory of the run of a good kernel, with --guest.
     #[arg(long, value_name = "DIR")]
     pub baseline: PathBuf,
-    /// Judge by this cell alone.
+    /// Run this cell alone, and judge by it.
     #[arg(long, value_name = "NAME")]
     pub cell: Option<String>,
 }
 
 /// Exit code that tells `git bisect run` to skip a commit.
 const SKIP_COMMIT: u8 = 125;
-/// Boots of each kernel, unless `--repetitions` says otherwise.
-const REPETITIONS: u32 = 6;
-/// Boots of the kernel that `bisect` judges.
-const BISECT_REPETITIONS: u32 = 4;
+/// Exit code that ends `git bisect run`: it takes 1 to 127 as a word on the commit.
+const END_BISECT: u8 = 128;
+/// Snapshots of each kernel, unless `--repetitions` says otherwise: they tell 0.04 % of a transaction.
+const REPETITIONS: u32 = 3;
 /// Least difference that matters, in percent.
-const MIN_EFFECT: f64 = 0.2;
+const MIN_EFFECT: f64 = 0.1;
 
 /// Runs `tcpcost kernels A B [STUDY…]`.
 pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
+    if args.clean {
+        return clean();
+    }
     let min_effect = args.min_effect.unwrap_or(MIN_EFFECT);
     let min_effect = conduct::percentage("--min-effect", Some(min_effect))?;
     let out = match &args.out {
@@ -114,12 +121,13 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let interrupt = conduct::requests_to_stop()?;
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
+    let is_one = is_one_kernel(args)?;
     for named in &args.studies {
         let (name, text, file) = studies::find(named)?;
         let mut pair = Vec::new();
-        for (letter, kernel) in [("a", &args.a), ("b", &args.b)] {
+        for (letter, kernel, is_second) in [("a", &args.a, false), ("b", &args.b, true)] {
             let kernel = kernel.as_ref().expect("clap asks for both");
-            let overrides = Overrides {
+            let mut overrides = Overrides {
                 study: name.clone(),
                 set: conduct::pairs("--set", &args.set)?,
                 repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
@@ -128,6 +136,11 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
                 ..Overrides::default()
             };
+            if is_one && is_second {
+                // With the same seeds the kernel would be compared with its own copy.
+                let seed = overrides.apply(&text, &file)?.measure.seed;
+                overrides.seed = Some(seed + 1);
+            }
             let path = out.join(format!("{name}-{letter}"));
             let source = conduct::Source {
                 text: &text,
@@ -174,6 +187,23 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     Ok(shown.unwrap_or(Exit::Ok))
 }
 
+/// True if A and B are the same image.
+fn is_one_kernel(args: &KernelsArgs) -> anyhow::Result<bool> {
+    let content = |kernel: &Option<PathBuf>| {
+        let kernel = Kernel::find(kernel.as_deref()).map_err(conduct::unavailable)?;
+        std::fs::read(&kernel.image).with_context(|| format!("read {}", kernel.image.display()))
+    };
+    Ok(content(&args.a)? == content(&args.b)?)
+}
+
+/// Runs `tcpcost kernels --clean`.
+fn clean() -> anyhow::Result<Exit> {
+    let snapshots = Snapshots::open().map_err(conduct::unavailable)?;
+    let mib = snapshots.clean() >> 20;
+    output::say!("tcpcost: {mib} MiB of saved guests removed");
+    Ok(Exit::Ok)
+}
+
 /// Adds to the second summary its verdicts against the first.
 fn judged(mut second: Summary, first: &Summary) -> Summary {
     second.hold_against(&Earlier {
@@ -189,8 +219,15 @@ fn judged(mut second: Summary, first: &Summary) -> Summary {
 }
 
 /// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
-/// boot, or no verdict.
-pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
+/// boot, or no verdict. Returns 128 if the command itself failed, which ends the bisection.
+pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> u8 {
+    judged_for_git(args, asked).unwrap_or_else(|error| {
+        output::say!("tcpcost: {}", line(&error));
+        END_BISECT
+    })
+}
+
+fn judged_for_git(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
     let min_effect = conduct::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
     if before.overrides.exact_instructions.is_none() {
@@ -200,8 +237,9 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
         )));
     }
     let overrides = Overrides {
-        repetitions: Some(args.repetitions.unwrap_or(BISECT_REPETITIONS)),
+        repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
         min_effect: min_effect.or(before.overrides.min_effect),
+        cell: asked.cell.clone(),
         exact_instructions: Some(ExactInstructions::InGuests(Some(asked.tree.clone()))),
         ..before.overrides.clone()
     };
@@ -217,18 +255,9 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
     }
     let now = measured(&path, &before, &overrides, args, asked)?;
     let Some(now) = now else {
-        return Ok(Exit::Interrupted as u8);
+        return Ok(END_BISECT);
     };
-    let mut now = judged(now, &Summary::new(&before.study, &before.records));
-    if let Some(cell) = &asked.cell {
-        if !now.cells.iter().any(|one| one.name == *cell) {
-            return Err(usage(format!(
-                "--cell \"{cell}\": no such cell in this study"
-            )));
-        }
-        let of_cell = format!("{cell}, before");
-        now.comparisons.retain(|one| one.from == of_cell);
-    }
+    let now = judged(now, &Summary::new(&before.study, &before.records));
     results::print(std::slice::from_ref(&now), &args.telling.output)?;
     Ok(judge(
         now.comparisons.iter().map(|one| one.final_decision()),

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
 use tcpcost_host::namespace;
 use tcpcost_testbed::{can_make_namespaces, has_program, skip};
 
@@ -76,7 +76,11 @@ fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Val
         ..Task::default()
     };
     // A boot takes about ten seconds.
-    let boot = guest.boot(&machine, &task, Duration::from_secs(240), &|| false);
+    let limit = Limit {
+        wall: Duration::from_secs(240),
+        ..Limit::default()
+    };
+    let boot = guest.boot(&machine, &task, limit, &|| false);
     let boot = boot.unwrap();
     assert_eq!(boot.failure(), None, "{:?}", boot.lines);
     let of = |line: &Line| match line {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Place;
 use serde_json::Value;
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
 use tcpcost_testbed::{has_program, skip};
 
 const STUDY: &str = r#"
@@ -117,7 +117,8 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
     // The emulator's own counts by function must agree with the guest's clock.
     if let Ok(text) = std::fs::read_to_string(place.path("out/functions.json")) {
         let by_function: Value = serde_json::from_str(&text).unwrap();
-        let functions = by_function["cells"]["rr"].as_object().unwrap();
+        let trials = by_function["cells"]["rr"].as_array().unwrap();
+        let functions = trials[0]["functions"].as_object().unwrap();
         let sum: f64 = functions
             .values()
             .map(|count| count.as_f64().unwrap())
@@ -190,7 +191,10 @@ fn each_ebpf_meter_loads_in_a_guest_or_says_which_kernel_it_needs() {
         ..Task::default()
     };
     // A boot takes about ten seconds.
-    let limit = Duration::from_secs(240);
+    let limit = Limit {
+        wall: Duration::from_secs(240),
+        ..Limit::default()
+    };
     let boot = guest.boot(&Machine::with_time(2), &task, limit, &|| false);
     let boot = boot.unwrap();
     assert_eq!(boot.ended, BootEnd::Done(0), "{:?}", boot.failure());

@@ -45,6 +45,9 @@ pub struct Overrides {
     /// Nodes of the job as hosts, if the study asks for all nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<HostName>,
+    /// The only cell to run: `kernels bisect --cell`, and a guest's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<String>,
     /// `--duration`.
     #[serde(default)]
     pub duration: Option<String>,
@@ -154,6 +157,12 @@ impl Overrides {
         }
         if self.exact_instructions.is_some() {
             ExactInstructions::apply(&mut study);
+        }
+        if let Some(name) = &self.cell {
+            study.cells.retain(|cell| cell.name == *name);
+            if study.cells.is_empty() {
+                return Err(usage(format!("--cell \"{name}\": no such cell in this study")));
+            }
         }
         Ok(study)
     }

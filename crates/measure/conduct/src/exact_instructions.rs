@@ -26,7 +26,7 @@ impl ExactInstructions {
         }
     }
 
-    /// Changes a study for counting instructions. The work of a trial and the number of boots become fixed. Meters are removed if they
+    /// Changes a study for counting instructions. The work of a trial and the number of repetitions become fixed. Meters are removed if they
     /// need hardware that a guest lacks (a PMU, caches, an idle CPU for spinners) or sample by time.
     pub fn apply(study: &mut Study) {
         let measure = &mut study.measure;

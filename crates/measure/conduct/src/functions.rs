@@ -1,7 +1,4 @@
 //! Instructions by kernel function, of a run with `--guest`: a file next to its records.
-//!
-//! The file has the first boot only, because functions above a thousandth of the total differ by only a hundredth of a percent
-//! between boots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,37 +8,50 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::printable_json;
 use tcpcost_guest::{Functions, moves_memory};
 use tcpcost_host::folder::Folder;
+use tcpcost_report::difference_of_means;
 use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Record};
 
 /// Name of the file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
 
-/// Limit on the file's size. A kernel has some 50,000 functions; each cell has those that ran, with some 50 bytes each.
-const BYTES_MAX: u64 = 64 << 20;
+/// Limit on the file's size. A kernel has some 50,000 functions; each trial has those that ran, some 1000 with some 40 bytes each.
+const BYTES_MAX: u64 = 256 << 20;
 
-/// Instructions by function in the trials of one boot, per KiB or per transaction.
+/// Instructions by function in the trials of a run, per KiB or per transaction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByFunction {
     /// The kernel's release.
     pub kernel: String,
-    /// Instructions by cell and function.
-    pub cells: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Trials by cell.
+    pub cells: BTreeMap<String, Vec<OfTrial>>,
+}
+
+/// Instructions of a trial by function.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfTrial {
+    /// Repetition, which is a snapshot.
+    pub repetition: u32,
+    /// Instructions by function.
+    pub functions: BTreeMap<String, f64>,
 }
 
 impl ByFunction {
-    /// Divides the counts of a boot's spans by the work of its measured trials. `spans` are in the order of the measured trials.
-    pub fn new(kernel: &str, spans: Vec<Functions>, trials: &[Record]) -> ByFunction {
-        let measured = trials.iter().filter(|record| record.is_measured());
-        let cells = measured.zip(spans).filter_map(|(record, span)| {
-            let units = units(record)?;
-            let each = span.into_iter();
-            let each = each.map(|(name, count)| (name, count as f64 / units));
-            Some((record.cell.clone(), each.collect()))
+    /// Adds the counts of a trial's span, divided by its work.
+    pub fn add(&mut self, kernel: &str, span: Functions, record: &Record) {
+        let Some(units) = units(record) else { return };
+        self.kernel = kernel.to_string();
+        let each = span.into_iter();
+        let functions = each.map(|(name, count)| (name, count as f64 / units));
+        let trials = self.cells.entry(record.cell.clone()).or_default();
+        trials.push(OfTrial {
+            repetition: record.repetition,
+            functions: functions.collect(),
         });
-        ByFunction {
-            kernel: kernel.to_string(),
-            cells: cells.collect(),
-        }
+    }
+
+    /// True if no trial was counted.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
     }
 
     /// Reads the file in a run's directory. `None` if there is none that can be read.
@@ -53,108 +63,133 @@ impl ByFunction {
 
     /// Table of a cell: one row for all functions that move memory, one for the others, then the functions with most instructions.
     pub fn table(&self, cell: &str) -> String {
-        let Some(functions) = self.cells.get(cell) else {
+        let Some(trials) = self.cells.get(cell) else {
             return String::new();
         };
-        let total: f64 = functions.values().sum();
-        let moved: f64 = moving(functions).map(|(_, count)| count).sum();
-        let mut text = format!("{cell}, by function, Linux {}\n", self.kernel);
-        let _ = writeln!(text, "{moved:>12.1}  copy, clear and set memory");
-        let _ = writeln!(text, "{:>12.1}  all the rest", total - moved);
-        let mut rest: Vec<_> = functions
-            .iter()
-            .filter(|(name, _)| !moves_memory(name))
+        let mut text = format!("{cell}, by function, Linux {} (n={})\n", self.kernel, trials.len());
+        let mut row = |of: Row| {
+            let values = of.values(trials);
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let _ = writeln!(text, "{mean:>12.1}  {}", of.words());
+            mean
+        };
+        row(Row::Memory);
+        row(Row::Rest);
+        let mut shown: Vec<(f64, &str)> = names(trials)
+            .map(|name| (Row::Function(name).values(trials).iter().sum(), name))
             .collect();
-        rest.sort_by(|a, b| b.1.total_cmp(a.1));
-        for (name, count) in rest.into_iter().take(SHOWN) {
-            let _ = writeln!(text, "{count:>12.1}  {name}");
+        shown.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, name) in shown.into_iter().take(SHOWN) {
+            row(Row::Function(name));
         }
         text
     }
 
-    /// Table of the differences of a cell from the same cell on the kernel `before`. Functions that differ most are first.
+    /// Table of the differences of a cell from the same cell on the kernel `before`, with intervals at 95 %. Functions that differ most
+    /// are first.
     pub fn difference(&self, before: &ByFunction, cell: &str) -> String {
         let (Some(now), Some(earlier)) = (self.cells.get(cell), before.cells.get(cell)) else {
             return String::new();
         };
-        let sum = |functions: &BTreeMap<String, f64>| {
-            let moved: f64 = moving(functions).map(|(_, count)| count).sum();
-            [moved, functions.values().sum::<f64>() - moved]
-        };
-        let ([moved_before, rest_before], [moved, rest]) = (sum(earlier), sum(now));
         let mut text = format!(
-            "{cell}: {} against {}, by function\n",
-            self.kernel, before.kernel
+            "{cell}: {} against {}, by function (n={}, {})\n",
+            self.kernel,
+            before.kernel,
+            earlier.len(),
+            now.len()
         );
-        let _ = writeln!(
-            text,
-            "{:>+12.1}  copy, clear and set memory ({moved_before:.1} to {moved:.1})",
-            moved - moved_before
-        );
-        let _ = writeln!(
-            text,
-            "{:>+12.1}  all the rest ({rest_before:.1} to {rest:.1}, {:+.2} %)",
-            rest - rest_before,
-            (rest / rest_before - 1.0) * 100.0
-        );
-        let names: BTreeSet<&String> = earlier.keys().chain(now.keys()).collect();
-        let count = |functions: &BTreeMap<String, f64>, name: &String| {
-            functions.get(name).copied().unwrap_or(0.0)
-        };
-        let mut changes: Vec<(f64, &String)> = names
-            .into_iter()
-            .filter(|name| !moves_memory(name))
-            .map(|name| (count(now, name) - count(earlier, name), name))
+        let change = |of: Row| difference_of_means(&of.values(earlier), &of.values(now));
+        let known: BTreeSet<&str> = names(earlier).chain(names(now)).collect();
+        let known = known.into_iter();
+        let mut changes: Vec<(f64, Row)> = known
+            .filter_map(|name| Some((change(Row::Function(name))?.0, Row::Function(name))))
             .collect();
         changes.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-        for (change, name) in changes.into_iter().take(SHOWN) {
-            let _ = writeln!(
-                text,
-                "{change:>+12.1}  {name} ({:.1} to {:.1})",
-                count(earlier, name),
-                count(now, name)
-            );
+        let shown = changes.into_iter().map(|(_, row)| row).take(SHOWN);
+        for row in [Row::Memory, Row::Rest].into_iter().chain(shown) {
+            let Some((by, half)) = change(row) else { continue };
+            let half = half.map_or("      ".to_string(), |half| format!("± {half:<4.1}"));
+            let mean = |trials: &[OfTrial]| row.values(trials).iter().sum::<f64>() / trials.len() as f64;
+            let (from, to) = (mean(earlier), mean(now));
+            let percent = match row {
+                Row::Rest => format!(", {:+.2} %", (to / from - 1.0) * 100.0),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "{by:>+12.1} {half} {} ({from:.1} to {to:.1}{percent})", row.words());
         }
         text
     }
 }
 
-/// Adds the instructions that moved memory to the records of a boot's trials. `spans` are in the order of the measured trials.
-/// `None` if their numbers differ.
-pub fn add_memory(trials: &mut [Record], spans: &[Functions]) -> Option<()> {
-    let mut measured: Vec<&mut Record> =
-        trials.iter_mut().filter(|one| one.is_measured()).collect();
-    if measured.len() != spans.len() {
-        return None;
+/// A row of a table.
+#[derive(Debug, Clone, Copy)]
+enum Row<'a> {
+    /// All functions that move memory.
+    Memory,
+    /// All others.
+    Rest,
+    /// One function.
+    Function(&'a str),
+}
+
+impl<'a> Row<'a> {
+    fn words(self) -> &'a str {
+        match self {
+            Row::Memory => "copy, clear and set memory",
+            Row::Rest => "all the rest",
+            Row::Function(name) => name,
+        }
     }
-    for (record, span) in measured.iter_mut().zip(spans) {
-        let moving = span.iter().filter(|(name, _)| moves_memory(name));
-        let count: u64 = moving.map(|(_, count)| *count).sum();
-        // All hosts share one CPU, so the first host has its count.
-        let first = record.hosts.values_mut().next()?;
-        let cpu = *first.cpus.first()?;
-        let exact = first
-            .readings
-            .iter()
-            .find(|one| one.meter == MeterName::Exact);
-        let duration_ns = exact.map_or(0, |reading| reading.duration_ns);
-        first.readings.push(Reading {
-            meter: MeterName::Emulator,
-            whose: CountOwner::Cpu(cpu),
-            duration_ns,
-            counts: [(Quantity::MemoryInstructions, count)].into(),
-        });
+
+    /// Its instructions in each trial.
+    fn values(self, trials: &[OfTrial]) -> Vec<f64> {
+        let of = |trial: &OfTrial| match self {
+            Row::Function(name) => trial.functions.get(name).copied().unwrap_or(0.0),
+            Row::Memory | Row::Rest => {
+                let wanted = matches!(self, Row::Memory);
+                let functions = trial.functions.iter();
+                let of_row = functions.filter(|(name, _)| moves_memory(name) == wanted);
+                of_row.map(|(_, count)| count).sum()
+            }
+        };
+        trials.iter().map(of).collect()
     }
+}
+
+/// Functions of some trials that do not move memory; a name may come more than once.
+fn names(trials: &[OfTrial]) -> impl Iterator<Item = &str> {
+    let all = trials.iter().flat_map(|trial| trial.functions.keys());
+    all.map(String::as_str).filter(|name| !moves_memory(name)).collect::<BTreeSet<_>>().into_iter()
+}
+
+/// Adds to the record of a trial how many instructions its marked span had, and how many of them moved memory. `None` if the record
+/// has no host.
+pub fn add_sums(record: &mut Record, span: &Functions) -> Option<()> {
+    let moving = span.iter().filter(|(name, _)| moves_memory(name));
+    let of_memory: u64 = moving.map(|(_, count)| *count).sum();
+    // All hosts share one CPU, so the first host has its count.
+    let first = record.hosts.values_mut().next()?;
+    let cpu = *first.cpus.first()?;
+    let exact = first
+        .readings
+        .iter()
+        .find(|one| one.meter == MeterName::Exact);
+    let duration_ns = exact.map_or(0, |reading| reading.duration_ns);
+    first.readings.push(Reading {
+        meter: MeterName::Emulator,
+        whose: CountOwner::Cpu(cpu),
+        duration_ns,
+        counts: [
+            (Quantity::Instructions, span.values().sum()),
+            (Quantity::MemoryInstructions, of_memory),
+        ]
+        .into(),
+    });
     Some(())
 }
 
 /// Functions in a table.
 const SHOWN: usize = 10;
-
-fn moving(functions: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64)> {
-    let moving = functions.iter().filter(|(name, _)| moves_memory(name));
-    moving.map(|(name, count)| (name, *count))
-}
 
 /// Work of a trial: received KiB, or transactions. `None` if there was none.
 fn units(record: &Record) -> Option<f64> {
@@ -176,40 +211,46 @@ fn units(record: &Record) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn by_function(kernel: &str, functions: &[(&str, f64)]) -> ByFunction {
-        let functions = functions
-            .iter()
-            .map(|(name, count)| (name.to_string(), *count));
+    fn by_function(kernel: &str, trials: &[&[(&str, f64)]]) -> ByFunction {
+        let trials = trials.iter().zip(0..).map(|(functions, repetition)| OfTrial {
+            repetition,
+            functions: functions
+                .iter()
+                .map(|(name, count)| (name.to_string(), *count))
+                .collect(),
+        });
         ByFunction {
             kernel: kernel.into(),
-            cells: [("rr".to_string(), functions.collect())].into(),
+            cells: [("rr".to_string(), trials.collect())].into(),
         }
     }
 
     #[test]
-    fn the_largest_difference_is_first_and_memory_has_its_own_row() {
-        let before = by_function(
-            "6.1",
-            &[
-                ("memset_orig", 40.0),
-                ("tcp_ack", 100.0),
-                ("tcp_rcv_established", 50.0),
-            ],
-        );
-        let after = by_function(
-            "6.12",
-            &[
+    fn the_largest_difference_is_first_with_its_interval_and_memory_has_its_own_row() {
+        let before: &[(&str, f64)] = &[
+            ("memset_orig", 40.0),
+            ("tcp_ack", 100.0),
+            ("tcp_rcv_established", 50.0),
+        ];
+        let after = |noise: f64| {
+            [
                 ("memset_orig", 88.0),
-                ("tcp_ack", 101.0),
+                ("tcp_ack", 101.0 + noise),
                 ("fib_table_lookup", 30.0),
-            ],
-        );
+            ]
+        };
+        let after = [after(-1.0), after(0.0), after(1.0)];
+        let before = by_function("6.1", &[before; 3]);
+        let after = by_function("6.12", &[&after[0], &after[1], &after[2]]);
         let text = after.difference(&before, "rr");
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert_eq!(lines[1], "+48.0  copy, clear and set memory (40.0 to 88.0)");
-        assert_eq!(lines[2], "-19.0  all the rest (150.0 to 131.0, -12.67 %)");
-        assert_eq!(lines[3], "-50.0  tcp_rcv_established (50.0 to 0.0)");
-        assert_eq!(lines[4], "+30.0  fib_table_lookup (0.0 to 30.0)");
+        assert_eq!(lines[0], "rr: 6.12 against 6.1, by function (n=3, 3)");
+        assert_eq!(lines[1], "+48.0 ± 0.0  copy, clear and set memory (40.0 to 88.0)");
+        assert_eq!(lines[2], "-19.0 ± 1.6  all the rest (150.0 to 131.0, -12.67 %)");
+        assert_eq!(lines[3], "-50.0 ± 0.0  tcp_rcv_established (50.0 to 0.0)");
+        assert_eq!(lines[4], "+30.0 ± 0.0  fib_table_lookup (0.0 to 30.0)");
+        assert_eq!(lines[5], "+1.0 ± 1.6  tcp_ack (100.0 to 101.0)");
         assert_eq!(after.difference(&before, "crr"), "");
+        assert!(after.table("rr").contains("101.0  tcp_ack"), "{}", after.table("rr"));
     }
 }

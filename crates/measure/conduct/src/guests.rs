@@ -1,21 +1,25 @@
-//! `tcpcost run --guest`: runs the study in guests whose clock counts instructions, with one boot for each repetition, and stores their
-//! records as this run's.
+//! `tcpcost run --guest`: runs each trial of a study in a restored guest whose clock counts instructions, and stores the records as
+//! this run's.
+//!
+//! A repetition is a snapshot: a guest that was booted with one seed. Each of its cells is a restore of that snapshot, so cells are
+//! compared within one layout of the kernel, and repetitions differ by it.
 //!
 //! The command runs in the guest together with its agents. So its questions and waits use the same clock, and nothing crosses the serial
-//! port during a measurement. This module boots the guests, and makes failed records for guests that fail.
+//! port during a measurement. This module restores the guests, and makes failed records for guests that fail.
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::Context;
 use tcpcost_console::exit::{Exit, Stop};
-use tcpcost_guest::{Boot, Guest, GuestError, INSTRUCTIONS_PER_NS, Image, Kernel, Line, Machine};
-use tcpcost_guest::{BootEnd, Plugin, Task};
+use tcpcost_guest::{Boot, BootEnd, Functions, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
+use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Task};
 use tcpcost_signals::Interrupt;
-use tcpcost_study::{Outcome, Record, SCHEMA_VERSION, Study, Topology};
+use tcpcost_study::{Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology};
 
 use super::directory::{Directory, OVERRIDES, Overrides, RECORDS, STUDY};
 use super::exact_instructions::ExactInstructions;
@@ -40,8 +44,8 @@ const MODULES: &[&str] = &[
     "tls",
 ];
 
-/// The boots of a run.
-pub struct Boots<'a> {
+/// The guests of a run.
+pub struct Guests<'a> {
     study: &'a Study,
     guest: Guest,
     files: Vec<(String, Vec<u8>)>,
@@ -50,15 +54,40 @@ pub struct Boots<'a> {
     at_once: usize,
     /// QEMU plugin that counts by function, or why there is none.
     plugin: Result<Plugin, GuestError>,
+    snapshots: Snapshots,
 }
 
-/// Result of a boot.
-struct Booted {
-    number: u32,
-    result: Result<Boot, GuestError>,
+/// A trial to do.
+#[derive(Debug, Clone, Copy)]
+struct Job<'a> {
+    cell: &'a Cell,
+    repetition: u32,
+    /// True if it is restored twice, and must give the same counts twice.
+    is_checked: bool,
 }
 
-impl<'a> Boots<'a> {
+/// Result of a trial.
+struct Trial {
+    record: Record,
+    /// The kernel's release, and instructions by function, if they were counted.
+    functions: Option<(String, Functions)>,
+    /// Reason why there are no instructions by function.
+    no_functions: Option<String>,
+}
+
+/// Snapshot of a repetition, made when it is first wanted.
+type OfRepetition = OnceLock<Result<Snapshot, GuestError>>;
+
+/// Of so many restores one is a check.
+const CHECKED: usize = 20;
+
+/// Limit of a trial. The guest ends an interval after a minute of its own time, which takes 300 to 600 s of CPU.
+const LIMIT: Limit = Limit {
+    cpu: Duration::from_secs(1200),
+    wall: Duration::from_secs(4 * 3600),
+};
+
+impl<'a> Guests<'a> {
     /// Makes the image of a guest, with this kernel and this program.
     ///
     /// # Errors
@@ -69,17 +98,17 @@ impl<'a> Boots<'a> {
         overrides: &Overrides,
         kernel: Option<&Path>,
         at_once: Option<usize>,
-    ) -> anyhow::Result<Boots<'a>> {
+    ) -> anyhow::Result<Guests<'a>> {
         let program = std::env::current_exe().context("find this program's file")?;
-        let guest = Guest::check_host()
+        let made = Guest::check_host()
             .and_then(|()| Kernel::find(kernel))
             .and_then(|kernel| {
                 let image = Image::make(&program, &kernel, MODULES)?;
-                Guest::new(kernel, image)
-            })
-            .map_err(unavailable)?;
+                Ok((Guest::new(kernel, image)?, Snapshots::open()?))
+            });
+        let (guest, snapshots) = made.map_err(unavailable)?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Boots {
+        Ok(Guests {
             study,
             guest,
             files: vec![(STUDY.to_string(), text.as_bytes().to_vec())],
@@ -87,10 +116,11 @@ impl<'a> Boots<'a> {
             at_once: at_once.unwrap_or(cpus).max(1),
             // Without a plugin instructions are counted by context only, and a line says so.
             plugin: Plugin::build(),
+            snapshots,
         })
     }
 
-    /// Boots guests until each repetition has its trials. Returns true if interrupted before.
+    /// Restores guests until each repetition has its trials. Returns true if interrupted before.
     pub fn run(
         &self,
         store: &mut Directory,
@@ -98,95 +128,135 @@ impl<'a> Boots<'a> {
         interrupt: &Interrupt,
         progress: &mut Progress,
     ) -> anyhow::Result<bool> {
-        let done: BTreeSet<u32> = records.iter().map(|record| record.repetition).collect();
-        let wanted: Vec<u32> = (0..self.study.measure.repetitions)
-            .filter(|number| !done.contains(number))
-            .collect();
+        let jobs = self.jobs(records);
         let next = AtomicUsize::new(0);
+        let repetitions = self.study.measure.repetitions as usize;
+        let snapshots: Vec<OfRepetition> = (0..repetitions).map(|_| OnceLock::new()).collect();
         std::thread::scope(|scope| {
-            let (sender, booted) = channel();
-            for _ in 0..self.at_once.min(wanted.len()) {
-                let (sender, next, wanted) = (sender.clone(), &next, &wanted);
+            let (sender, done) = channel();
+            for thread in 0..self.at_once.min(jobs.len()) {
+                let (sender, next, jobs, snapshots) = (sender.clone(), &next, &jobs, &snapshots);
                 scope.spawn(move || {
-                    while let Some(&number) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if interrupt.is_set() {
-                            return;
-                        }
-                        let result = self.boot(number, &|| interrupt.is_set());
-                        // An error means that the receiver has failed and needs no more boots.
-                        if sender.send(Booted { number, result }).is_err() {
+                    while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let stop = || interrupt.is_set();
+                        let result = self.trial(*job, thread, snapshots, &stop);
+                        // An error means that the receiver has failed and needs no more trials.
+                        if stop() || sender.send(result).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(sender);
-            self.store(&booted, store, records, progress)
+            self.store(&done, store, records, progress)
         })?;
         Ok(interrupt.is_set())
     }
 
-    /// Stores the records of each boot as it ends.
+    /// Trials that no record has, cell by cell, so that snapshots are made at the same time.
+    fn jobs(&self, records: &[Record]) -> Vec<Job<'a>> {
+        let done: BTreeSet<(&str, u32)> = records
+            .iter()
+            .map(|record| (record.cell.as_str(), record.repetition))
+            .collect();
+        let cells = self.study.cells.iter();
+        let all = cells.flat_map(|cell| {
+            let repetitions = 0..self.study.measure.repetitions;
+            repetitions.map(move |repetition| (cell, repetition))
+        });
+        let wanted = all.filter(|(cell, number)| !done.contains(&(cell.name.as_str(), *number)));
+        let numbered = wanted.enumerate();
+        numbered
+            .map(|(at, (cell, repetition))| Job {
+                cell,
+                repetition,
+                is_checked: at % CHECKED == 0,
+            })
+            .collect()
+    }
+
+    /// Stores the record of each trial as it ends.
     fn store(
         &self,
-        booted: &Receiver<Booted>,
+        done: &Receiver<Result<Trial, GuestError>>,
         store: &mut Directory,
         records: &mut Vec<Record>,
         progress: &mut Progress,
     ) -> anyhow::Result<()> {
-        for Booted { number, result } in booted {
-            let boot = result.map_err(unavailable)?;
-            if boot.ended == BootEnd::Stopped {
-                continue;
-            }
-            let trials = self.study.cells.len() as u64 * u64::from(self.study.measure.repetitions);
-            let (found, no_functions) = self.records(number, &boot, store);
-            if let (0, Some(reason)) = (number, no_functions) {
+        let trials = self.study.cells.len() as u64 * u64::from(self.study.measure.repetitions);
+        let mut by_function = ByFunction::load(store.path()).unwrap_or_default();
+        let mut is_told = false;
+        for result in done {
+            let trial = result.map_err(unavailable)?;
+            if let (Some(reason), false) = (&trial.no_functions, is_told) {
+                is_told = true;
                 progress.say(&format!(
-                    "tcpcost: instructions are counted by context, but not by function, and copies are not separate: {reason:#}"
+                    "tcpcost: instructions are counted by context, but not by function, and copies are not separate: {reason}"
                 ));
             }
-            for record in found {
-                progress.begin(&record.cell);
-                store.append(&record)?;
-                progress.end(self.study, &record, trials);
-                records.push(record);
+            let record = trial.record;
+            progress.begin(&record.cell);
+            store.append(&record)?;
+            progress.end(self.study, &record, trials);
+            if let Some((release, functions)) = trial.functions {
+                by_function.add(&release, functions, &record);
             }
+            records.push(record);
         }
-        Ok(())
-    }
-
-    /// Reads a boot's instructions by function and trial. Adds the instructions that moved memory to the records, and writes the functions of
-    /// the first boot to a file.
-    fn functions(
-        &self,
-        number: u32,
-        boot: &Boot,
-        trials: &mut [Record],
-        store: &Directory,
-    ) -> anyhow::Result<()> {
-        let plugin = self.plugin.as_ref().map_err(|error| anyhow!("{error}"))?;
-        ensure!(!boot.symbols.is_empty(), "the guest sent no symbols");
-        let spans = plugin.spans(number, &boot.symbols)?;
-        functions::add_memory(trials, &spans)
-            .context("the numbers of trials and marked spans differ")?;
-        if number > 0 {
+        if by_function.is_empty() {
             return Ok(());
         }
-        let release = boot.release.as_deref().unwrap_or_default();
-        let by_function = ByFunction::new(release, spans, trials);
         store.replace(FUNCTIONS, &serde_json::to_string(&by_function)?)
     }
 
-    fn boot(&self, number: u32, stop: &dyn Fn() -> bool) -> Result<Boot, GuestError> {
-        let seed = self.seed(number);
-        let mut machine = Machine::new(u32::try_from(seed % (1 << 31)).expect("31 bits"));
+    /// Restores a guest for one trial. A trial that fails is tried once more with the same seed.
+    fn trial(
+        &self,
+        job: Job,
+        thread: usize,
+        snapshots: &[OfRepetition],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Trial, GuestError> {
+        let of_it = &snapshots[job.repetition as usize];
+        let snapshot = match of_it.get_or_init(|| self.snapshot(job.repetition, stop)) {
+            Ok(snapshot) => snapshot,
+            Err(GuestError::DidNotComeUp(reason)) => return Ok(self.failed(job, reason.clone())),
+            Err(error) => return Err(GuestError::NotSaved(error.to_string())),
+        };
+        let first = self.restore(job, thread, snapshot, stop)?;
+        if stop() || (first.record.is_measured() && !job.is_checked) {
+            return Ok(first);
+        }
+        let again = self.restore(job, thread, snapshot, stop)?;
+        if stop() || !first.record.is_measured() || counts(&first) == counts(&again) {
+            return Ok(again);
+        }
+        Ok(self.failed(job, format!(
+            "two guests restored with one seed did not count the same: remove the snapshots with `tcpcost kernels --clean`, and run again (snapshot {})",
+            snapshot.key()
+        )))
+    }
+
+    fn snapshot(&self, repetition: u32, stop: &dyn Fn() -> bool) -> Result<Snapshot, GuestError> {
+        let seed = self.seed(repetition) % (1 << 31);
+        let mut machine = Machine::new(u32::try_from(seed).expect("31 bits"));
         machine
             .kernel_options
             .push(format!("tcpcost.instructions_per_ns={INSTRUCTIONS_PER_NS}"));
+        self.snapshots.get(&self.guest, &machine, stop)
+    }
+
+    fn restore(
+        &self,
+        job: Job,
+        thread: usize,
+        snapshot: &Snapshot,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Trial, GuestError> {
         let overrides = Overrides {
             repetitions: Some(1),
-            seed: Some(seed),
+            seed: Some(self.seed(job.repetition)),
+            cell: Some(job.cell.name.clone()),
             exact_instructions: Some(ExactInstructions::Here),
             ..self.overrides.clone()
         };
@@ -203,106 +273,131 @@ impl<'a> Boots<'a> {
             results: vec![RECORDS.to_string()],
             ..Task::default()
         };
-        let mut task = task;
-        if let Ok(plugin) = &self.plugin {
-            machine.options.extend(plugin.options(number));
-            task.wants_symbols = true;
-        }
-        self.guest.boot(&machine, &task, self.time_limit(), stop)
+        let options = self.plugin.as_ref().map(|plugin| plugin.options(thread));
+        let options = options.map_or(Vec::new(), |options| options.to_vec());
+        let seed = self.seed(job.repetition);
+        let boot = self.guest.restore(snapshot, seed, &task, &options, LIMIT, stop)?;
+        let Some(mut record) = self.record(job, &boot) else {
+            return Ok(self.failed(job, why_no_record(&boot)));
+        };
+        let functions = self.functions(thread, snapshot, &mut record);
+        let (functions, no_functions) = match functions {
+            Ok(functions) => (functions, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Ok(Trial {
+            functions: functions.map(|functions| (snapshot.release.clone(), functions)),
+            no_functions,
+            record,
+        })
     }
 
-    /// Seed of a boot: for the order of cells, the payload, and all random numbers of its kernel, which come from QEMU.
-    fn seed(&self, number: u32) -> u64 {
+    /// Record of a trial, converted to one of this run. `None` if the guest sent none, or was ended: its counts by function are then
+    /// missing, too.
+    fn record(&self, job: Job, boot: &Boot) -> Option<Record> {
+        if !matches!(boot.ended, BootEnd::Done(_)) {
+            return None;
+        }
+        // The last of several attempts counts.
+        let mut record = boot.lines.iter().rev().find_map(record)?;
+        for machine in record.machines.values_mut() {
+            // Values that differ between snapshots would make each look like another machine: the rate of the time-stamp counter is a
+            // guess here, and the kernel's layout changes the size of memory by some pages.
+            machine.tsc_hz = None;
+            machine.memory_bytes = machine.memory_bytes.next_multiple_of(MEMORY_STEP);
+        }
+        Some(Record {
+            repetition: job.repetition,
+            attempt: 0,
+            // Each guest's clock starts at the same time, so it says nothing.
+            started: now(),
+            ..record
+        })
+    }
+
+    /// Reads the instructions by function that the plugin counted, and adds their sums to the record. `None` if nothing was measured.
+    fn functions(
+        &self,
+        thread: usize,
+        snapshot: &Snapshot,
+        record: &mut Record,
+    ) -> Result<Option<Functions>, GuestError> {
+        let plugin = self.plugin.as_ref().map_err(|error| GuestError::Missing(error.to_string()))?;
+        let mut spans = plugin.spans(thread, &snapshot.symbols)?;
+        if !record.is_measured() {
+            return Ok(None);
+        }
+        let functions = spans.pop().filter(|_| spans.is_empty());
+        let functions = functions.ok_or_else(|| {
+            GuestError::Missing("the interval of the trial was not marked once".to_string())
+        })?;
+        functions::add_sums(record, &functions);
+        Ok(Some(functions))
+    }
+
+    /// Seed of a repetition: for its snapshot, the payload, and all random numbers of its kernel.
+    fn seed(&self, repetition: u32) -> u64 {
         let of_run = self.study.measure.seed;
         of_run
             .wrapping_mul(1_000_003)
-            .wrapping_add(u64::from(number) + 1)
+            .wrapping_add(u64::from(repetition) + 1)
             % (1 << 48)
     }
 
-    /// Time limit of a boot. On an idle CPU the start takes 8 s and a cell some seconds; at load 30 on two CPUs three cells took more than
-    /// 210 s.
-    fn time_limit(&self) -> Duration {
-        let cells = u32::try_from(self.study.cells.len()).unwrap_or(u32::MAX);
-        Duration::from_secs(300) + Duration::from_secs(60) * cells
+    /// Failed trial with this reason.
+    fn failed(&self, job: Job, reason: String) -> Trial {
+        let record = Record {
+            schema_version: SCHEMA_VERSION,
+            study: self.study.name.clone(),
+            cell: job.cell.name.clone(),
+            knobs: job.cell.knobs.clone(),
+            repetition: job.repetition,
+            attempt: 0,
+            seed: self.seed(job.repetition),
+            started: now(),
+            bed: String::new(),
+            captured: false,
+            interval_ns: 0,
+            took_ns: None,
+            work: self.study.measure.work,
+            outcome: Outcome::Failed { reason },
+            warnings: Vec::new(),
+            cpu_distances: Vec::new(),
+            topology: Topology::default(),
+            machines: [].into(),
+            hosts: [].into(),
+        };
+        Trial {
+            record,
+            functions: None,
+            no_functions: None,
+        }
     }
+}
 
-    /// Converts the records of boot `number` into records of repetition `number`. A cell without a record gets a failed record with the
-    /// reason. The second value says why there are no counts by function; `None` if there are.
-    fn records(
-        &self,
-        number: u32,
-        boot: &Boot,
-        store: &Directory,
-    ) -> (Vec<Record>, Option<anyhow::Error>) {
-        let started = jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
-            .to_string();
-        // The symbols come last, and without them the instructions that moved memory are unknown. Records of a boot that ended before would
-        // lack these, so they are dropped.
-        let is_whole = self.plugin.is_err() || matches!(boot.ended, BootEnd::Done(_));
-        let lines = boot.lines.iter().filter(|_| is_whole).filter_map(record);
-        let mut records: Vec<Record> = Vec::new();
-        for record in lines {
-            // The last of several attempts in one boot counts.
-            records.retain(|other| other.cell != record.cell);
-            let mut record = record;
-            for machine in record.machines.values_mut() {
-                // Values that differ between boots would make each boot look like another machine: the rate of the time-stamp counter is a
-                // guess here, and the kernel's layout changes the size of memory by some pages.
-                machine.tsc_hz = None;
-                machine.memory_bytes = machine.memory_bytes.next_multiple_of(MEMORY_STEP);
-            }
-            records.push(Record {
-                repetition: number,
-                attempt: 0,
-                // Each guest's clock starts at the same time, so it says nothing.
-                started: started.clone(),
-                ..record
-            });
-        }
-        let no_functions = self.functions(number, boot, &mut records, store).err();
-        let reason = boot.failure().unwrap_or_else(|| {
-            let said = boot.lines.iter().rev().find_map(|line| match line {
-                Line::Printed(text) if !text.is_empty() => Some(text.as_str()),
-                _ => None,
-            });
-            format!(
-                "the guest measured no trial of this cell{}",
-                said.map_or(String::new(), |said| format!(
-                    "; last line of its output: {said}"
-                ))
-            )
+/// All counts of a trial, which two restores with one seed must have in common.
+fn counts(trial: &Trial) -> (Option<&Functions>, Vec<&Reading>) {
+    let functions = trial.functions.as_ref().map(|(_, functions)| functions);
+    let hosts = trial.record.hosts.values();
+    (functions, hosts.flat_map(|host| &host.readings).collect())
+}
+
+/// Reason why a guest that ended has no record of the trial.
+fn why_no_record(boot: &Boot) -> String {
+    boot.failure().unwrap_or_else(|| {
+        let said = boot.lines.iter().rev().find_map(|line| match line {
+            Line::Printed(text) if !text.is_empty() => Some(text.as_str()),
+            _ => None,
         });
-        for cell in &self.study.cells {
-            if !records.iter().any(|record| record.cell == cell.name) {
-                records.push(Record {
-                    schema_version: SCHEMA_VERSION,
-                    study: self.study.name.clone(),
-                    cell: cell.name.clone(),
-                    knobs: cell.knobs.clone(),
-                    repetition: number,
-                    attempt: 0,
-                    seed: self.seed(number),
-                    started: started.clone(),
-                    bed: String::new(),
-                    captured: false,
-                    interval_ns: 0,
-                    took_ns: None,
-                    work: self.study.measure.work,
-                    outcome: Outcome::Failed {
-                        reason: reason.clone(),
-                    },
-                    warnings: Vec::new(),
-                    cpu_distances: Vec::new(),
-                    topology: Topology::default(),
-                    machines: [].into(),
-                    hosts: [].into(),
-                });
-            }
-        }
-        (records, no_functions)
-    }
+        let said = said.map_or(String::new(), |said| format!("; last line of its output: {said}"));
+        format!("the guest measured no trial of this cell{said}")
+    })
+}
+
+/// Time as in records.
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
 /// Parses a line of a guest as a record. `None` if it is none.

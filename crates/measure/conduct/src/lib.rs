@@ -52,7 +52,7 @@ use tcpcost_study::{Record, Study};
 
 use self::access::Access;
 use self::directory::RECORDS;
-use self::guests::Boots;
+use self::guests::Guests;
 use self::job::Part;
 use self::nodes::Events;
 use self::plan::Plan;
@@ -66,6 +66,7 @@ pub use self::commands::Consent;
 pub use self::directory::{Directory, Overrides, StoredRun};
 pub use self::exact_instructions::ExactInstructions;
 pub use self::functions::ByFunction;
+pub use self::guests::unavailable;
 pub use self::hosts_file::Lab;
 pub use self::launcher::Launchers;
 pub use self::several::stored;
@@ -122,14 +123,14 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let asked = overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
         launchers.consent.check(&study, &overrides)?;
-        let boots = Boots::new(&study, &text, &overrides, kernel, args.jobs);
+        let guests = Guests::new(&study, &text, &overrides, kernel, args.jobs);
         // Without guests the directory stays empty.
-        let boots = boots.inspect_err(|_| store.created.remove())?;
+        let guests = guests.inspect_err(|_| store.created.remove())?;
         return conduct_in_guests(
             &mut store,
             &study,
             records,
-            &boots,
+            &guests,
             baseline.as_ref(),
             &args.telling,
         );
@@ -264,19 +265,19 @@ fn trials(
     })
 }
 
-/// Boots guests until a study's trials are done, and reports.
+/// Restores guests until a study's trials are done, and reports.
 fn conduct_in_guests(
     store: &mut Directory,
     study: &Study,
     mut records: Vec<Record>,
-    boots: &Boots<'_>,
+    guests: &Guests<'_>,
     baseline: Option<&Baseline>,
     telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
     let mut progress = Progress::new(Plan::trials(study, &records), telling.quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
-    let ended = boots.run(store, &mut records, &interrupt, &mut progress);
+    let ended = guests.run(store, &mut records, &interrupt, &mut progress);
     progress.finish();
     let exit = report(store, study, &records, ended, baseline, telling)?;
     if let (true, Some(functions)) = (
@@ -315,7 +316,7 @@ pub fn in_guests(
     let Some(kernel) = asked.and_then(ExactInstructions::kernel) else {
         anyhow::bail!("this run does not ask for guests");
     };
-    let boots = Boots::new(&study, source.text, overrides, kernel, at_once)?;
+    let guests = Guests::new(&study, source.text, overrides, kernel, at_once)?;
     let (mut store, mut records) = if path.join(RECORDS).exists() {
         let (store, run) = Directory::open(path)?;
         if run.overrides.exact_instructions != overrides.exact_instructions || run.study != study {
@@ -330,7 +331,7 @@ pub fn in_guests(
     };
     let mut progress = Progress::new(Plan::trials(&study, &records), quiet);
     progress.say(&format!("records: {}", path.display()));
-    let interrupted = boots.run(&mut store, &mut records, interrupt, &mut progress);
+    let interrupted = guests.run(&mut store, &mut records, interrupt, &mut progress);
     progress.finish();
     Ok((!interrupted?).then(|| Summary::new(&study, &records)))
 }
@@ -380,6 +381,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
     set.extend(pairs("--set", &args.set)?);
     Ok(Overrides {
+        cell: None,
         study,
         set,
         repetitions: args.repetitions,

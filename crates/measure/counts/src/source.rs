@@ -279,8 +279,11 @@ pub(crate) fn pmu(from: &dyn Source, of: Quantity) -> Option<f64> {
 pub(crate) fn instructions(from: &dyn Source) -> Option<f64> {
     match from.instructions_per_ns() {
         Some(per_ns) => {
-            let of_memory = from.count(MeterName::Emulator, Quantity::MemoryInstructions);
-            Some(exact_cost_ns(from)? * per_ns - of_memory.unwrap_or(0.0))
+            let emulated = |quantity| from.count(MeterName::Emulator, quantity);
+            // The emulator counts between two marks; the clock's sum has the ends of the interval, too.
+            let all = emulated(Quantity::Instructions);
+            let all = all.or_else(|| Some(exact_cost_ns(from)? * per_ns))?;
+            Some(all - emulated(Quantity::MemoryInstructions).unwrap_or(0.0))
         }
         None => pmu(from, Quantity::Instructions),
     }

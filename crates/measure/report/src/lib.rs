@@ -30,6 +30,7 @@ pub use derive::host_rows::{HostRow, Tier};
 pub use derive::machines::Machines;
 pub use derive::netperf::{cpu_ratio, service_demand_us_per_kib};
 pub use derive::operations::OperationSummary;
+pub use derive::student::difference_of_means;
 pub use derive::profile::{Cost, Function, Layer, Profile, SHARE_MIN};
 pub use derive::values::{Values, derive};
 pub use derive::warned::Warned;

@@ -12,6 +12,7 @@ use crate::derive::fleet::Fleet;
 use crate::derive::host_rows::{self, HostRow};
 use crate::derive::operations::{OperationSummary, operations};
 use crate::derive::profile::{Profile, profiles};
+use crate::derive::student::of_mean;
 use crate::derive::values::{Values, derive};
 use crate::derive::warned::{Warned, merge, warned};
 
@@ -274,10 +275,11 @@ impl CellSummary {
     pub(crate) fn new(study: &Study, cell: &Cell, records: &[&Record]) -> CellSummary {
         let trials = trials(records);
         let n_marked = trials.iter().filter(|trial| trial.is_marked()).count();
-        let estimates = estimates(&trials);
         let first = records.iter().find(|record| record.is_measured());
         let counts_instructions =
             first.is_some_and(|record| record.instructions_per_ns().is_some());
+        let least = counts_instructions.then(|| LeastSpread::of(&cell.knobs).between);
+        let estimates = estimates(&trials, least);
         let asked = asked(study, cell, &estimates);
         let asked = in_its_unit(asked, counts_instructions);
         let stand_in = stands_in(&estimates, asked);
@@ -417,17 +419,44 @@ fn trials(records: &[&Record]) -> Vec<TrialValues> {
     trials
 }
 
-/// Estimates of every quantity that at least one used trial has.
-fn estimates(trials: &[TrialValues]) -> BTreeMap<Derived, Estimate> {
+/// Estimates of every quantity that at least one used trial has. `least` is the least spread of trials whose
+/// clock counts instructions.
+fn estimates(trials: &[TrialValues], least: Option<f64>) -> BTreeMap<Derived, Estimate> {
     let mut by_quantity: BTreeMap<Derived, Vec<f64>> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.used) {
         for (&derived, &value) in &trial.values {
             by_quantity.entry(derived).or_default().push(value);
         }
     }
+    let estimate = |values: Vec<f64>| match least {
+        Some(least) => of_mean(&values, least),
+        None => Estimate::new(values),
+    };
     let each = by_quantity.into_iter();
-    each.filter_map(|(derived, values)| Some((derived, Estimate::new(values)?)))
+    each.filter_map(|(derived, values)| Some((derived, estimate(values)?)))
         .collect()
+}
+
+/// Least standard deviations of counts of instructions, as fractions: those of many snapshots and seeds of one
+/// kernel (docs/kernels.md). Three values show less by chance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeastSpread {
+    /// Between snapshots, whose kernels have different layouts.
+    pub between: f64,
+    /// Of a ratio of two restores of one snapshot with one seed.
+    pub inside: f64,
+}
+
+impl LeastSpread {
+    /// Spread of cells with these knobs.
+    pub(crate) fn of(knobs: &Knobs) -> LeastSpread {
+        let (between, inside) = match knobs.workload_kind() {
+            Some(WorkloadKind::Rr) => (1.6e-4, 3e-5),
+            Some(WorkloadKind::Crr) => (1.6e-4, 1e-4),
+            _ => (1e-4, 1e-4),
+        };
+        LeastSpread { between, inside }
+    }
 }
 
 /// Main quantity: the study's, else the CPU time per transaction or KiB.

@@ -1,6 +1,7 @@
 //! Ratio of one cell's values to another's, trial by trial. All ratios of costs are computed here.
 
 use crate::derive::estimate::Estimate;
+use crate::derive::student::of_mean;
 
 /// Ratio of a quantity between two sides: second over first.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,17 +35,25 @@ impl Contrast {
         to: &[(u32, f64)],
         stops_early: bool,
     ) -> Option<Contrast> {
-        let pairs = to.iter().filter_map(|(repetition, to)| {
-            let (_, from) = from.iter().find(|(other, _)| other == repetition)?;
-            Some((*from, *to))
-        });
-        Contrast::of_pairs(pairs, stops_early)
+        Contrast::of_pairs(common(from, to), stops_early)
     }
 
-    /// Ratio of two independent samples, for boots of guests whose clock counts instructions.
+    /// Ratio over pairs of guests that were restored from one snapshot with one seed: of their counts of
+    /// instructions. `None` if no pair is left.
+    pub fn of_restores(
+        pairs: impl IntoIterator<Item = (f64, f64)>,
+        least: f64,
+    ) -> Option<Contrast> {
+        let pairs = pairs.into_iter().filter(|(from, _)| *from != 0.0);
+        let ratios: Vec<f64> = pairs.map(|(from, to)| to / from).collect();
+        let ratio = of_mean(&ratios, least)?;
+        Some(Contrast { ratio })
+    }
+
+    /// Ratio of two independent samples of few trials.
     ///
     /// The estimate is that of Hodges and Lehmann (1963). The interval holds the ratios that the
-    /// rank test of Mann and Whitney (1947) does not reject; it needs four boots on each side. Not
+    /// rank test of Mann and Whitney (1947) does not reject; it needs four trials on each side. Not
     /// suitable for timed trials, because trials of one run share the machine's state
     /// (`stored.rs`).
     pub fn unpaired(from: &[f64], to: &[f64]) -> Option<Contrast> {
@@ -84,6 +93,17 @@ impl Contrast {
         let width = self.ratio.hi? - self.ratio.lo?;
         Some(width / 2.0 / self.ratio.median.max(1.0))
     }
+}
+
+/// Pairs of the repetitions that both sides have.
+pub(crate) fn common<'a>(
+    from: &'a [(u32, f64)],
+    to: &'a [(u32, f64)],
+) -> impl Iterator<Item = (f64, f64)> + use<'a> {
+    to.iter().filter_map(|(repetition, to)| {
+        let (_, from) = from.iter().find(|(other, _)| other == repetition)?;
+        Some((*from, *to))
+    })
 }
 
 /// Largest k for which the k-th smallest and the k-th largest of all n·m ratios enclose the true

@@ -17,5 +17,6 @@ pub(crate) mod operations;
 pub(crate) mod profile;
 pub(crate) mod response;
 pub(crate) mod scope;
+pub(crate) mod student;
 pub(crate) mod values;
 pub(crate) mod warned;

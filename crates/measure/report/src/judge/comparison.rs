@@ -47,8 +47,8 @@ pub struct Comparison {
 pub enum Basis {
     /// Pairs of trials that ran in turn.
     Pairs,
-    /// Boots of guests whose clock counts instructions. No two trials share the state of a machine.
-    Boots,
+    /// Guests whose clock counts instructions. Each trial of a cell is of a snapshot of its own.
+    Guests,
     /// Stored runs: the change of a cell, compared with the other cells of its study.
     Runs(StoredDecision),
 }
@@ -168,7 +168,7 @@ impl Comparison {
             pairs_needed: match (decision, &basis) {
                 // More trials would have the same two regimes, and more trials of a stored run would have its
                 // level.
-                (Decision::Inconclusive, Basis::Pairs | Basis::Boots) if regime.is_none() => {
+                (Decision::Inconclusive, Basis::Pairs | Basis::Guests) if regime.is_none() => {
                     contrast_of.and_then(|contrast| pairs_needed(&contrast.ratio, min_effect))
                 }
                 _ => None,
@@ -241,8 +241,8 @@ impl<F: Fn(&str, Option<usize>) -> String> Baseline<'_, F> {
         let runs = self.runs;
         let earlier = runs.earlier(cell)?;
         let (mut one, shift) = if earlier.counts_instructions && cell.counts_instructions {
-            let contrast = |of| runs.of_boots(cell, of);
-            let (main, basis) = (earlier.main, Basis::Boots);
+            let contrast = |of| runs.of_guests(cell, of);
+            let (main, basis) = (earlier.main, Basis::Guests);
             let one = Comparison::new(earlier, cell, main, basis, self.min_effect, contrast);
             (one, None)
         } else {

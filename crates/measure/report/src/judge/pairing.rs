@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::Derived;
 
-use crate::derive::cell::{CellSummary, TrialValues};
-use crate::derive::contrast::Contrast;
+use crate::derive::cell::{CellSummary, LeastSpread, TrialValues};
+use crate::derive::contrast::{Contrast, common};
 use crate::judge::comparable::Incomparable;
 
 impl Contrast {
@@ -17,7 +17,10 @@ impl Contrast {
             return None;
         }
         let pairs = pairs(from, to, of).into_values();
-        Contrast::of_pairs(pairs, from.stops_early)
+        match least_of_restores(from, to) {
+            Some(least) => Contrast::of_restores(pairs, least),
+            None => Contrast::of_pairs(pairs, from.stops_early),
+        }
     }
 
     /// Ratio of the second pair's ratio to the first pair's, from trials of the same repetition.
@@ -36,8 +39,20 @@ impl Contrast {
             held.map(|(repetition, (from, to))| (repetition, to / from))
                 .collect::<Vec<_>>()
         };
-        Contrast::by_repetition(&ratios(first), &ratios(second), first[0].stops_early)
+        let (ours, theirs) = (ratios(first), ratios(second));
+        match least_of_restores(first[0], second[0]) {
+            Some(least) => Contrast::of_restores(common(&ours, &theirs), least),
+            None => Contrast::by_repetition(&ours, &theirs, first[0].stops_early),
+        }
     }
+}
+
+/// Least spread of a ratio of two cells that count instructions: the same repetition is the same snapshot and
+/// seed. `None` if time was measured.
+fn least_of_restores(from: &CellSummary, to: &CellSummary) -> Option<f64> {
+    let both = from.counts_instructions && to.counts_instructions;
+    let least = |cell: &CellSummary| LeastSpread::of(&cell.knobs).inside;
+    both.then(|| least(from).max(least(to)))
 }
 
 /// Values of a quantity in both cells, for each repetition that both have. Pairs whose trials had the machine

@@ -8,9 +8,10 @@
 
 use tcpcost_study::Derived;
 
-use crate::derive::cell::CellSummary;
+use crate::derive::cell::{CellSummary, LeastSpread};
 use crate::derive::contrast::Contrast;
 use crate::derive::estimate::{CONFIDENCE, Estimate};
+use crate::derive::student::{mean, ratio_of_means, squares, t_quantile, t_tails};
 
 /// Degrees of freedom with which the mean variance of all cells enters the variance of one cell, because a
 /// few runs alone estimate it too badly. Limma's moderated t (Smyth 2004) has as many for few replicates.
@@ -192,13 +193,15 @@ impl<'a> StoredRuns<'a> {
         runs.find_map(|run| Self::same(run, cell))
     }
 
-    /// Ratio over boots of guests whose clock counts instructions: each trial is an independent run.
-    pub fn of_boots(&self, cell: &CellSummary, of: Derived) -> Option<Contrast> {
+    /// Ratio over guests whose clock counts instructions: each trial is of a snapshot of its own.
+    pub fn of_guests(&self, cell: &CellSummary, of: Derived) -> Option<Contrast> {
         let values = |runs: &[RunCells<'_>]| -> Vec<f64> {
             let cells = runs.iter().filter_map(|run| Self::same(run, cell));
             cells.flat_map(|own| own.used_values(of)).collect()
         };
-        Contrast::unpaired(&values(&self.before), &values(&self.after))
+        let least = LeastSpread::of(&cell.knobs).between;
+        let ratio = ratio_of_means(&values(&self.before), &values(&self.after), least)?;
+        Some(Contrast { ratio })
     }
 
     /// Cells that have a value in every run. `of` gives the quantity of a cell.
@@ -464,56 +467,6 @@ pub(crate) fn holm(values: &[f64]) -> Vec<bool> {
         stand[*at] = true;
     }
     stand
-}
-
-fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (mut sum, mut n) = (0.0, 0.0);
-    for value in values {
-        sum += value;
-        n += 1.0;
-    }
-    sum / f64::max(n, 1.0)
-}
-
-/// Sum of squares around the mean.
-fn squares(values: &[f64]) -> f64 {
-    let mean = mean(values.iter().copied());
-    values.iter().map(|value| (value - mean).powi(2)).sum()
-}
-
-/// Probability of Student's t beyond ±`t`, by the finite sums for whole degrees of freedom (Abramowitz and
-/// Stegun 26.7.3, 26.7.4).
-fn t_tails(t: f64, freedom: usize) -> f64 {
-    let angle = (t / (freedom as f64).sqrt()).atan();
-    let (sine, cosine) = angle.sin_cos();
-    let is_odd = freedom % 2 == 1;
-    let mut term = if is_odd { cosine } else { 1.0 };
-    let mut sum = if freedom == 1 { 0.0 } else { term };
-    let mut power = if is_odd { 3 } else { 2 };
-    while power < freedom {
-        term *= cosine * cosine * (power - 1) as f64 / power as f64;
-        sum += term;
-        power += 2;
-    }
-    let within = match is_odd {
-        true => (angle + sine * sum) * std::f64::consts::FRAC_2_PI,
-        false => sine * sum,
-    };
-    (1.0 - within).max(0.0)
-}
-
-/// Value of t beyond which both tails together have this probability.
-fn t_quantile(tails: f64, freedom: usize) -> f64 {
-    let (mut low, mut high) = (0.0, 1e6);
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        if t_tails(middle, freedom) > tails {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
 }
 
 #[cfg(test)]

@@ -159,10 +159,10 @@ pub(crate) fn judge_baseline(
             .filter(|cell| cell.knobs.has(&threshold.matching))
         {
             let earlier = runs.earlier(cell);
-            let is_boots = earlier.is_some_and(|one| one.counts_instructions);
-            let shift = runs.against_others(cell, of).filter(|_| !is_boots);
-            let contrast = match is_boots {
-                true => runs.of_boots(cell, of),
+            let is_of_guests = earlier.is_some_and(|one| one.counts_instructions);
+            let shift = runs.against_others(cell, of).filter(|_| !is_of_guests);
+            let contrast = match is_of_guests {
+                true => runs.of_guests(cell, of),
                 false => shift.map(|shift| shift.contrast()),
             };
             let percent = contrast.map(|contrast| contrast.percent());

@@ -151,7 +151,7 @@ fn not_by_host(summary: &Summary) -> Vec<String> {
 const INSTRUCTIONS: &str = "Instructions are not time. The meter exact counts them in a guest that QEMU emulates: kernel and programs of all hosts on one CPU, \
      including the meter's own programs. There are no caches, no latency and no device. Instructions that copy, clear or set memory have their own column \
      (a byte is an eighth of an instruction here). The contexts include them; the sum includes them only if no column shows them. \
-     Paths that copy more or less often are not compared by instructions. Each repetition is a new boot.";
+     Paths that copy more or less often are not compared by instructions. Each repetition is a guest that was booted with another seed; its cells are restored from there.";
 
 fn by_tick(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {

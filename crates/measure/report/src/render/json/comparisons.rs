@@ -54,7 +54,7 @@ pub(super) fn comparison(one: &Comparison) -> ComparisonJson<'_> {
         pairs_needed: one.pairs_needed,
         runs: match &one.basis {
             Basis::Runs(stored) => Some(stored),
-            Basis::Pairs | Basis::Boots => None,
+            Basis::Pairs | Basis::Guests => None,
         },
         ratios: ratios
             .map(|(of, contrast)| (of.to_string(), contrast.ratio))
