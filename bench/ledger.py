@@ -44,14 +44,14 @@ def load(folder):
 
 
 def of_cell(name):
-    return lambda boot: boot[name][0]
+    return lambda snapshot: snapshot[name][0]
 
 
 def by(first, second, count):
     """What one more of a count costs: the second cell against the first."""
 
-    def price(boot):
-        (low, low_counts), (high, high_counts) = boot[first], boot[second]
+    def price(snapshot):
+        (low, low_counts), (high, high_counts) = snapshot[first], snapshot[second]
         return (high - low) / (high_counts[count] - low_counts[count])
 
     return price
@@ -70,15 +70,15 @@ PRICES = [
     ("a switch of two processes that wake each other", by("rr, 1 B", "rr, 1 B, two processes", "switches")),
     ("a transaction of 1 B", of_cell("rr, 1 B")),
     ("a transaction of 16 KiB", of_cell("rr, 16 KiB")),
-    ("a connection, beside its transaction", lambda boot: boot["crr, 1 B"][0] - boot["rr, 1 B"][0]),
+    ("a connection, beside its transaction", lambda snapshot: snapshot["crr, 1 B"][0] - snapshot["rr, 1 B"][0]),
 ]
 # A segment that is cut below TCP has an MSS of 1448 bytes.
 MSS = 1448
 
 
-def price(rule, boot):
+def price(rule, snapshot):
     try:
-        return rule(boot)
+        return rule(snapshot)
     except (KeyError, ZeroDivisionError):
         return None
 
@@ -88,16 +88,16 @@ def table(runs):
     for name, rule in PRICES:
         row = [name]
         for _, cells in runs:
-            boots = sorted(set.intersection(*(set(of) for of in cells.values())))
+            snapshots = sorted(set.intersection(*(set(of) for of in cells.values())))
             values = []
-            for number in boots:
-                boot = {}
+            for number in snapshots:
+                snapshot = {}
                 for cell, of in cells.items():
                     figure, counted = of[number]
                     counted = dict(counted)
                     counted["segments_on_the_wire"] = 1024 / MSS if cell == "stream, TSO off" else 0.0
-                    boot[cell] = (figure, counted)
-                values.append(price(rule, boot))
+                    snapshot[cell] = (figure, counted)
+                values.append(price(rule, snapshot))
             values = [value for value in values if value is not None]
             row.append(values)
         rows.append(row)
@@ -118,7 +118,7 @@ def change(first, last):
     return f"{(statistics.median(last) / statistics.median(first) - 1) * 100:+.1f} %"
 
 
-def markdown(kernels, rows, boots):
+def markdown(kernels, rows, snapshots):
     head = "| one more of | " + " | ".join(kernels) + " | " + ("change |" if len(kernels) > 1 else "")
     lines = [head, "|---" * (len(kernels) + 1 + (len(kernels) > 1)) + "|"]
     for name, *each in rows:
@@ -126,7 +126,7 @@ def markdown(kernels, rows, boots):
         if len(kernels) > 1:
             cells.append(change(each[0], each[-1]))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines), boots
+    return "\n".join(lines), snapshots
 
 
 def did(runs):
@@ -135,7 +135,7 @@ def did(runs):
     for name in runs[0][1]:
         cells = []
         for _, of in runs:
-            counts = [boot[1] for boot in of[name].values()]
+            counts = [snapshot[1] for snapshot in of[name].values()]
             unit = 1 if "rr" in name else 1024
             middle = {key: statistics.median(each[key] for each in counts) * unit for key in ("ACKs", "skbs", "switches")}
             two = "two processes" in name
@@ -176,7 +176,7 @@ TEXT = """# Ledger: what TCP costs in instructions, kernel by kernel
 
 Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions (docs/kernels.md). Instructions are not
 time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are medians of
-{boots} boots with their range; a price is the difference of two cells by the count in which they differ, boot by boot. `change` is the
+{snapshots} snapshots with their range; a price is the difference of two cells by the count in which they differ, snapshot by snapshot. `change` is the
 last kernel's against the first's.
 
 {table}
@@ -196,10 +196,10 @@ def main():
     runs = [load(folder) for folder in sys.argv[1:]]
     kernels = [kernel for kernel, _ in runs]
     rows = table(runs)
-    boots = min(len(of) for _, cells in runs for of in cells.values())
-    text, boots = markdown(kernels, rows, boots)
+    snapshots = min(len(of) for _, cells in runs for of in cells.values())
+    text, snapshots = markdown(kernels, rows, snapshots)
     with open("docs/ledger.md", "w") as out:
-        out.write(TEXT.format(boots=boots, table=text, regimes=did(runs)))
+        out.write(TEXT.format(snapshots=snapshots, table=text, regimes=did(runs)))
     with open("docs/ledger.svg", "w") as out:
         out.write(picture(kernels, rows))
 

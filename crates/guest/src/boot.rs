@@ -83,7 +83,12 @@ impl Boot {
     }
 
     /// Handles the guest's lines until it ends.
-    pub(crate) fn follow(mut self, mut running: Running, console: &Path, stop: &dyn Fn() -> bool) -> Boot {
+    pub(crate) fn follow(
+        mut self,
+        mut running: Running,
+        console: &Path,
+        stop: &dyn Fn() -> bool,
+    ) -> Boot {
         let silence = loop {
             match running.line(stop) {
                 Ok(line) => self.take(&line),

@@ -107,9 +107,8 @@ pub struct Symbols {
 impl Symbols {
     /// Decodes lines from a guest: pieces of a gzip'd kallsyms in base64.
     pub(crate) fn decode<'a>(pieces: impl Iterator<Item = &'a str>) -> Symbols {
-        let decoded: Option<Vec<Vec<u8>>> = pieces
-            .map(|piece| STANDARD.decode(piece).ok())
-            .collect();
+        let decoded: Option<Vec<Vec<u8>>> =
+            pieces.map(|piece| STANDARD.decode(piece).ok()).collect();
         let zipped = decoded.unwrap_or_default().concat();
         let mut text = String::new();
         // After an incomplete transfer there are no symbols.

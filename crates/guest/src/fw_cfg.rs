@@ -66,13 +66,17 @@ mod imp {
 
         pub(super) fn select(&self, key: u16) {
             // SAFETY: `open` got the permission for this port; a write of it changes no memory.
-            unsafe { asm!("out dx, ax", in("dx") SELECTOR, in("ax") key, options(nomem, nostack, preserves_flags)) };
+            unsafe {
+                asm!("out dx, ax", in("dx") SELECTOR, in("ax") key, options(nomem, nostack, preserves_flags))
+            };
         }
 
         pub(super) fn byte(&self) -> u8 {
             let byte: u8;
             // SAFETY: `open` got the permission for this port; a read of it changes no memory.
-            unsafe { asm!("in al, dx", in("dx") DATA, out("al") byte, options(nomem, nostack, preserves_flags)) };
+            unsafe {
+                asm!("in al, dx", in("dx") DATA, out("al") byte, options(nomem, nostack, preserves_flags))
+            };
             byte
         }
     }
@@ -99,14 +103,26 @@ mod imp {
             let rights = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping, of a page that is no memory but a device.
             let page = unsafe {
-                mmap(std::ptr::null_mut(), PAGE, rights, MapFlags::SHARED, &memory, ADDRESS)
+                mmap(
+                    std::ptr::null_mut(),
+                    PAGE,
+                    rights,
+                    MapFlags::SHARED,
+                    &memory,
+                    ADDRESS,
+                )
             };
             Ok(Registers(page?.cast()))
         }
 
         pub(super) fn select(&self, key: u16) {
             // SAFETY: within the page, which stays mapped; the register is aligned and big-endian.
-            unsafe { self.0.add(SELECTOR).cast::<u16>().write_volatile(key.to_be()) };
+            unsafe {
+                self.0
+                    .add(SELECTOR)
+                    .cast::<u16>()
+                    .write_volatile(key.to_be())
+            };
         }
 
         pub(super) fn byte(&self) -> u8 {

@@ -146,7 +146,8 @@ const OLDEST_EMULATOR: u32 = 6;
 fn emulator(architecture: Architecture) -> Result<String, GuestError> {
     let program = architecture.emulator();
     let [debian, fedora] = architecture.packages();
-    let install = format!("install it (Debian: apt-get install {debian}; Fedora: dnf install {fedora})");
+    let install =
+        format!("install it (Debian: apt-get install {debian}; Fedora: dnf install {fedora})");
     let asked = Command::new(program).arg("--version").output();
     let told = match asked {
         Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).into_owned(),
@@ -156,7 +157,11 @@ fn emulator(architecture: Architecture) -> Result<String, GuestError> {
                 said: String::from_utf8_lossy(&told.stderr).trim().to_string(),
             });
         }
-        Err(_) => return Err(GuestError::Missing(format!("{program} is not here: {install}"))),
+        Err(_) => {
+            return Err(GuestError::Missing(format!(
+                "{program} is not here: {install}"
+            )));
+        }
     };
     let version = told.lines().next().unwrap_or_default().to_string();
     match major(&version) {
@@ -179,7 +184,10 @@ mod tests {
 
     #[test]
     fn the_emulators_version_is_the_first_number_after_the_word() {
-        assert_eq!(major("QEMU emulator version 7.2.22 (Debian 1:7.2)"), Some(7));
+        assert_eq!(
+            major("QEMU emulator version 7.2.22 (Debian 1:7.2)"),
+            Some(7)
+        );
         assert_eq!(major("QEMU emulator version 10.0.2"), Some(10));
         assert_eq!(major("something else"), None);
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::architecture::Architecture;
+use crate::config::Config;
 use crate::error::GuestError;
 
 /// Files of a kernel.
@@ -37,9 +38,13 @@ impl Kernel {
         };
         let named = path.display().to_string();
         if path.extension().is_some_and(|ending| ending == "deb") && path.is_file() {
-            let folder = unpack(path)?;
+            let folder = tempfile::tempdir();
+            let folder = folder.map_err(GuestError::file("create", &std::env::temp_dir()))?;
+            for package in parts(path) {
+                unpack(&package, folder.path())?;
+            }
             let (image, modules) = in_root(folder.path(), None).ok_or_else(|| {
-                no_kernel(path, "the package has no image (boot/vmlinuz-*): expected one of a kernel's image, e.g. linux-image-6.1.0-…-amd64; since 6.19 Debian's are in parts: unpack linux-binary-… and linux-modules-… into one directory, and name that")
+                no_kernel(path, "the package has no image (boot/vmlinuz-*): expected one of a kernel's image, e.g. linux-image-6.1.0-…-amd64; since 6.19 Debian's are in parts: linux-binary-… and linux-modules-… must be in one directory")
             })?;
             return Kernel::of(named, (image, modules), Some(folder));
         }
@@ -69,6 +74,20 @@ impl Kernel {
             modules,
             _unpacked: unpacked,
         })
+    }
+
+    /// Options with which the kernel was built. `None` if no `.config` is with it: boot/config-RELEASE, the build tree's, or Fedora's
+    /// beside its modules.
+    pub fn config(&self) -> Option<Config> {
+        let name = self.image.file_name()?.to_string_lossy().into_owned();
+        let release = name
+            .strip_prefix("vmlinuz-")
+            .map(|release| format!("config-{release}"));
+        let beside = release.map(|name| self.image.with_file_name(name));
+        let own = self.modules.iter();
+        let own = own.flat_map(|folder| [folder.join(".config"), folder.join("config")]);
+        let mut all = beside.into_iter().chain(own);
+        all.find_map(|path| Config::read(&path).ok())
     }
 
     fn running() -> Result<Kernel, GuestError> {
@@ -123,14 +142,31 @@ fn numbers(release: &str) -> Vec<u64> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-fn unpack(package: &Path) -> Result<TempDir, GuestError> {
-    let folder = tempfile::tempdir().map_err(GuestError::file("create", &std::env::temp_dir()))?;
+/// A package, and the others of the same kernel beside it: since 6.19 Debian has the image and the modules in packages of their own.
+fn parts(package: &Path) -> Vec<PathBuf> {
+    const KINDS: [&str; 4] = [
+        "linux-image-unsigned-",
+        "linux-image-",
+        "linux-binary-",
+        "linux-modules-",
+    ];
+    let name = package.file_name().unwrap_or_default().to_string_lossy();
+    let own = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+    let beside = KINDS
+        .iter()
+        .filter_map(|kind| Some(package.with_file_name(format!("{kind}{}", own?))));
+    let mut all = vec![package.to_path_buf()];
+    all.extend(beside.filter(|other| other != package && other.is_file()));
+    all
+}
+
+fn unpack(package: &Path, folder: &Path) -> Result<(), GuestError> {
     let told = Command::new("dpkg-deb")
         .arg("-x")
-        .args([package, folder.path()])
+        .args([package, folder])
         .output();
     let said = match told {
-        Ok(output) if output.status.success() => return Ok(folder),
+        Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_string(),
         Err(error) => format!("{error} (unpack the package yourself and name the directory)"),
     };
@@ -179,6 +215,20 @@ mod tests {
         let alone = Kernel::find(Some(&kernel.image)).unwrap();
         assert_eq!(alone.modules, None);
         assert_eq!(alone.architecture, Architecture::X86_64);
+
+        fs::write(root.join("boot/config-6.12.0-x"), "CONFIG_VETH=y\n").unwrap();
+        assert!(newest.config().is_some() && alone.config().is_none());
+
+        let names = [
+            "linux-binary-7.3.4-x_1_amd64.deb",
+            "linux-modules-7.3.4-x_1_amd64.deb",
+            "linux-modules-7.3.5-x_1_amd64.deb",
+        ];
+        let packages = names.map(|name| root.join(name));
+        packages
+            .iter()
+            .for_each(|path| fs::write(path, "").unwrap());
+        assert_eq!(parts(&packages[0]), packages[..2]);
 
         let beside = root.join("usr/lib/modules/7.3.4-x");
         fs::create_dir_all(&beside).unwrap();

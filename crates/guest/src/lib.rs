@@ -17,6 +17,7 @@
 
 mod architecture;
 mod boot;
+mod config;
 mod cpio;
 mod error;
 mod functions;
@@ -37,6 +38,7 @@ mod waiting;
 
 pub use architecture::Architecture;
 pub use boot::{Boot, BootEnd, Line};
+pub use config::Config;
 pub use error::GuestError;
 pub use functions::{Functions, Plugin, Symbols, moves_memory};
 pub use guest::Guest;

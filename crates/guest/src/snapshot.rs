@@ -127,7 +127,10 @@ impl Snapshots {
         }
         let lock = lock_alone(&folder, stop)?;
         if !folder.is_dir() {
-            self.save(guest, machine, &folder, stop)?;
+            let saved = self.save(guest, machine, &folder, stop);
+            saved.inspect_err(|_| {
+                let _ = fs::remove_file(with_ending(&folder, ".lock"));
+            })?;
         }
         flock(&lock, FlockOperation::NonBlockingLockShared)
             .map_err(|error| GuestError::file("lock", &folder)(error.into()))?;
@@ -210,13 +213,19 @@ fn key(guest: &Guest, machine: &Machine) -> Result<String, GuestError> {
     let nothing = Path::new("");
     let command = guest.command(machine, nothing, nothing);
     // The initramfs is in by its content, its path differs between runs.
-    let arguments = command.get_args().filter(|word| *word != guest.image.path());
+    let arguments = command
+        .get_args()
+        .filter(|word| *word != guest.image.path());
     for argument in arguments.filter(|word| *word != image.as_os_str()) {
         hash.update(argument.as_encoded_bytes());
         hash.update([0]);
     }
     let hash = hash.finalize();
-    Ok(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// Reads what a folder has; `None` if it is not there.
@@ -272,7 +281,9 @@ fn save_in(
         Err(Unsaved::Silent(Silence::Stopped)) => return Err(GuestError::Stopped),
         Err(Unsaved::Silent(silence)) => {
             boot.end(running, silence, console.path());
-            let failure = boot.failure().unwrap_or_else(|| "the guest ended".to_string());
+            let failure = boot
+                .failure()
+                .unwrap_or_else(|| "the guest ended".to_string());
             return Err(GuestError::DidNotComeUp(failure));
         }
         Err(Unsaved::Refused(error)) => {
@@ -305,15 +316,14 @@ impl From<io::Error> for Unsaved {
 }
 
 /// Writes the state of a running guest. A guest that is stopped first would come back stopped.
-fn migrate(
-    socket: &Path,
-    running: &Running,
-    stop: &dyn Fn() -> bool,
-) -> Result<(), Unsaved> {
+fn migrate(socket: &Path, running: &Running, stop: &dyn Fn() -> bool) -> Result<(), Unsaved> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
     let mut monitor = Monitor::connect(socket)?;
     // By default 128 MiB a second.
-    monitor.ask("migrate-set-parameters", json!({ "max-bandwidth": 4u64 << 30 }))?;
+    monitor.ask(
+        "migrate-set-parameters",
+        json!({ "max-bandwidth": 4u64 << 30 }),
+    )?;
     let to = format!("exec:cat > \"${VARIABLE}\"");
     monitor.ask("migrate", json!({ "uri": to }))?;
     loop {
@@ -360,7 +370,7 @@ fn lock(
     operation: FlockOperation,
     stop: &dyn Fn() -> bool,
 ) -> Result<File, GuestError> {
-    let path = with_ending(folder.to_path_buf().as_path(), ".lock");
+    let path = with_ending(folder, ".lock");
     loop {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).open(&path);
@@ -409,14 +419,22 @@ mod tests {
         let used = stored(&snapshots, "used", 100, 200);
         let new = stored(&snapshots, "new", 100, 100);
         let shared = FlockOperation::NonBlockingLockShared;
-        let in_use = load(&used, &Machine::new(1), lock(&used, shared, &|| true).unwrap());
+        let in_use = load(
+            &used,
+            &Machine::new(1),
+            lock(&used, shared, &|| true).unwrap(),
+        );
         let in_use = in_use.unwrap();
         assert_eq!(snapshots.make_room(250), 103);
         assert!(!old.exists() && used.exists() && new.exists());
         assert_eq!(snapshots.clean(), 103);
         assert!(used.exists() && !new.exists());
         snapshots.discard(in_use);
-        assert_eq!(fs::read_dir(&snapshots.folder).unwrap().count(), 0, "no lock is left");
+        assert_eq!(
+            fs::read_dir(&snapshots.folder).unwrap().count(),
+            0,
+            "no lock is left"
+        );
     }
 
     #[test]

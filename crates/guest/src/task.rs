@@ -150,7 +150,13 @@ mod tests {
         .packed();
         let (head, body) = packed.split_at(HEADER);
         let length = body.len();
-        assert_eq!(header(head), Some(Header::Go { seed: 1 << 47, length }));
+        assert_eq!(
+            header(head),
+            Some(Header::Go {
+                seed: 1 << 47,
+                length
+            })
+        );
         let files = unpacked(body).unwrap();
         let content = |path: &str| files.iter().find(|(name, _)| name == path).unwrap().1;
         assert_eq!(content(ARGUMENTS), b"run\na study.toml");

@@ -20,7 +20,9 @@ fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stoppe
     let guest = Guest::new(kernel, image).unwrap();
     let boot = |limit, stop: bool| {
         let task = Task::default();
-        guest.boot(&Machine::new(1), &task, limit, &|| stop).unwrap()
+        guest
+            .boot(&Machine::new(1), &task, limit, &|| stop)
+            .unwrap()
     };
     // No kernel can boot in zero time, nor in one second of CPU time that is emulated.
     let none = Limit {

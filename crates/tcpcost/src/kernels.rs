@@ -121,7 +121,14 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let interrupt = conduct::requests_to_stop()?;
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
-    let is_one = is_one_kernel(args)?;
+    let kernels = [&args.a, &args.b].map(|kernel| Kernel::find(kernel.as_deref()));
+    let [a, b] = kernels;
+    let (a, b) = (
+        a.map_err(conduct::unavailable)?,
+        b.map_err(conduct::unavailable)?,
+    );
+    let is_one = is_one_kernel(&a, &b)?;
+    tell_configs(&a, &b, args.telling.quiet);
     for named in &args.studies {
         let (name, text, file) = studies::find(named)?;
         let mut pair = Vec::new();
@@ -187,13 +194,31 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     Ok(shown.unwrap_or(Exit::Ok))
 }
 
-/// True if A and B are the same image.
-fn is_one_kernel(args: &KernelsArgs) -> anyhow::Result<bool> {
-    let content = |kernel: &Option<PathBuf>| {
-        let kernel = Kernel::find(kernel.as_deref()).map_err(conduct::unavailable)?;
-        std::fs::read(&kernel.image).with_context(|| format!("read {}", kernel.image.display()))
+/// True if two kernels are the same image.
+fn is_one_kernel(a: &Kernel, b: &Kernel) -> anyhow::Result<bool> {
+    let content = |kernel: &Kernel| {
+        let image = &kernel.image;
+        std::fs::read(image).with_context(|| format!("read {}", image.display()))
     };
-    Ok(content(&args.a)? == content(&args.b)?)
+    Ok(content(a)? == content(b)?)
+}
+
+/// Says before the first trial in which options the kernels differ.
+fn tell_configs(a: &Kernel, b: &Kernel, is_quiet: bool) {
+    const SHOWN: usize = 8;
+    if let (Some(before), Some(after), false) = (a.config(), b.config(), is_quiet) {
+        let changed = after.difference(&before);
+        if !changed.is_empty() {
+            let more = changed.len().saturating_sub(SHOWN);
+            let shown = changed[..changed.len() - more].join(", ");
+            let more = if more > 0 {
+                format!(", and {more} more")
+            } else {
+                String::new()
+            };
+            output::say!("the kernels' .config differ: {shown}{more}");
+        }
+    }
 }
 
 /// Runs `tcpcost kernels --clean`.

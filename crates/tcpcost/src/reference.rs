@@ -15,11 +15,12 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         "" | "run" | "uperf" => (&[Missed, Inconclusive, Unavailable], &[]),
         "compare" | "kernels" => (&[Unavailable], &VERDICTS),
         "kernels bisect" => (
-            &[Unavailable],
+            &[],
             &[
                 ("0", "as good as the baseline"),
-                ("1", "costs more, or failed"),
+                ("1", "costs more"),
                 ("125", "undecided: no boot, no verdict"),
+                ("128", "the command failed, which ends the bisection"),
             ],
         ),
         "stat" => (

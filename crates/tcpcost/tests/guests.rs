@@ -127,10 +127,29 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
         let median = quantities["instructions_per_transaction"]["median"]
             .as_f64()
             .unwrap();
-        // The two differ because meters are read between a mark and a snapshot.
+        // The sum has the instructions that move memory, too.
         assert!((sum / median - 1.0).abs() < 0.15, "{sum} {median}");
         assert!(functions.contains_key("tcp_sendmsg"), "{functions:?}");
+        // The guest is restored, not booted, and counts the same to the digit.
+        let again = place.run(&[&args[..], &["--out", "again", "--quiet"]].concat());
+        assert_eq!(again.code, Some(0), "{again:?}");
+        assert_eq!(saved_guests(&place), 1);
+        let other = std::fs::read_to_string(place.path("again/functions.json")).unwrap();
+        assert!(other == text, "one seed gave two counts");
     }
+    let cleaned = place.run(&["kernels", "--clean"]);
+    assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
+    assert!(
+        cleaned.stderr.contains("MiB of saved guests removed"),
+        "{cleaned:?}"
+    );
+    assert_eq!(saved_guests(&place), 0);
+}
+
+/// Number of files and folders where guests are saved: two for each.
+fn saved_guests(place: &Place) -> usize {
+    let folder = std::fs::read_dir(place.path("cache/tcpcost/snapshots")).unwrap();
+    folder.count().div_ceil(2)
 }
 
 #[test]
@@ -173,6 +192,16 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     for kernel in ["/nowhere", &study] {
         let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "text", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");
+    }
+    assert_eq!(saved_guests(&place), 0, "no half of a guest is kept");
+    // A failure of the command itself ends the bisection, and is a word on no commit.
+    for wrong in [
+        &["--baseline", "nowhere"][..],
+        &["--baseline", "text", "--cell", "nowhere"],
+    ] {
+        let ran = place.run(&[&["kernels", "bisect", &study][..], wrong].concat());
+        assert_eq!(ran.code, Some(128), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
     }
 }
 

@@ -161,7 +161,9 @@ impl Overrides {
         if let Some(name) = &self.cell {
             study.cells.retain(|cell| cell.name == *name);
             if study.cells.is_empty() {
-                return Err(usage(format!("--cell \"{name}\": no such cell in this study")));
+                return Err(usage(format!(
+                    "--cell \"{name}\": no such cell in this study"
+                )));
             }
         }
         Ok(study)

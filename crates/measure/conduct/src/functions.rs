@@ -66,7 +66,11 @@ impl ByFunction {
         let Some(trials) = self.cells.get(cell) else {
             return String::new();
         };
-        let mut text = format!("{cell}, by function, Linux {} (n={})\n", self.kernel, trials.len());
+        let mut text = format!(
+            "{cell}, by function, Linux {} (n={})\n",
+            self.kernel,
+            trials.len()
+        );
         let mut row = |of: Row| {
             let values = of.values(trials);
             let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -107,15 +111,22 @@ impl ByFunction {
         changes.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
         let shown = changes.into_iter().map(|(_, row)| row).take(SHOWN);
         for row in [Row::Memory, Row::Rest].into_iter().chain(shown) {
-            let Some((by, half)) = change(row) else { continue };
+            let Some((by, half)) = change(row) else {
+                continue;
+            };
             let half = half.map_or("      ".to_string(), |half| format!("± {half:<4.1}"));
-            let mean = |trials: &[OfTrial]| row.values(trials).iter().sum::<f64>() / trials.len() as f64;
+            let mean =
+                |trials: &[OfTrial]| row.values(trials).iter().sum::<f64>() / trials.len() as f64;
             let (from, to) = (mean(earlier), mean(now));
             let percent = match row {
                 Row::Rest => format!(", {:+.2} %", (to / from - 1.0) * 100.0),
                 _ => String::new(),
             };
-            let _ = writeln!(text, "{by:>+12.1} {half} {} ({from:.1} to {to:.1}{percent})", row.words());
+            let _ = writeln!(
+                text,
+                "{by:>+12.1} {half} {} ({from:.1} to {to:.1}{percent})",
+                row.words()
+            );
         }
         text
     }
@@ -159,7 +170,10 @@ impl<'a> Row<'a> {
 /// Functions of some trials that do not move memory; a name may come more than once.
 fn names(trials: &[OfTrial]) -> impl Iterator<Item = &str> {
     let all = trials.iter().flat_map(|trial| trial.functions.keys());
-    all.map(String::as_str).filter(|name| !moves_memory(name)).collect::<BTreeSet<_>>().into_iter()
+    all.map(String::as_str)
+        .filter(|name| !moves_memory(name))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
 }
 
 /// Adds to the record of a trial how many instructions its marked span had, and how many of them moved memory. `None` if the record
@@ -212,13 +226,16 @@ mod tests {
     use super::*;
 
     fn by_function(kernel: &str, trials: &[&[(&str, f64)]]) -> ByFunction {
-        let trials = trials.iter().zip(0..).map(|(functions, repetition)| OfTrial {
-            repetition,
-            functions: functions
-                .iter()
-                .map(|(name, count)| (name.to_string(), *count))
-                .collect(),
-        });
+        let trials = trials
+            .iter()
+            .zip(0..)
+            .map(|(functions, repetition)| OfTrial {
+                repetition,
+                functions: functions
+                    .iter()
+                    .map(|(name, count)| (name.to_string(), *count))
+                    .collect(),
+            });
         ByFunction {
             kernel: kernel.into(),
             cells: [("rr".to_string(), trials.collect())].into(),
@@ -245,12 +262,22 @@ mod tests {
         let text = after.difference(&before, "rr");
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], "rr: 6.12 against 6.1, by function (n=3, 3)");
-        assert_eq!(lines[1], "+48.0 ± 0.0  copy, clear and set memory (40.0 to 88.0)");
-        assert_eq!(lines[2], "-19.0 ± 1.6  all the rest (150.0 to 131.0, -12.67 %)");
+        assert_eq!(
+            lines[1],
+            "+48.0 ± 0.0  copy, clear and set memory (40.0 to 88.0)"
+        );
+        assert_eq!(
+            lines[2],
+            "-19.0 ± 1.6  all the rest (150.0 to 131.0, -12.67 %)"
+        );
         assert_eq!(lines[3], "-50.0 ± 0.0  tcp_rcv_established (50.0 to 0.0)");
         assert_eq!(lines[4], "+30.0 ± 0.0  fib_table_lookup (0.0 to 30.0)");
         assert_eq!(lines[5], "+1.0 ± 1.6  tcp_ack (100.0 to 101.0)");
         assert_eq!(after.difference(&before, "crr"), "");
-        assert!(after.table("rr").contains("101.0  tcp_ack"), "{}", after.table("rr"));
+        assert!(
+            after.table("rr").contains("101.0  tcp_ack"),
+            "{}",
+            after.table("rr")
+        );
     }
 }

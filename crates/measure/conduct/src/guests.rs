@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tcpcost_console::exit::{Exit, Stop};
+use tcpcost_console::output;
 use tcpcost_guest::{Boot, BootEnd, Functions, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
 use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Task};
 use tcpcost_signals::Interrupt;
@@ -107,6 +108,13 @@ impl<'a> Guests<'a> {
                 Ok((Guest::new(kernel, image)?, Snapshots::open()?))
             });
         let (guest, snapshots) = made.map_err(unavailable)?;
+        let kernel = guest.kernel();
+        let lacks = kernel
+            .config()
+            .map(|config| config.lacks(kernel.modules.is_some()));
+        if let Some(lacks) = lacks.filter(|lacks| !lacks.is_empty()) {
+            output::say!("tcpcost: {}: lacks {}", kernel.named, lacks.join(", "));
+        }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Guests {
             study,
@@ -276,7 +284,9 @@ impl<'a> Guests<'a> {
         let options = self.plugin.as_ref().map(|plugin| plugin.options(thread));
         let options = options.map_or(Vec::new(), |options| options.to_vec());
         let seed = self.seed(job.repetition);
-        let boot = self.guest.restore(snapshot, seed, &task, &options, LIMIT, stop)?;
+        let boot = self
+            .guest
+            .restore(snapshot, seed, &task, &options, LIMIT, stop)?;
         let Some(mut record) = self.record(job, &boot) else {
             return Ok(self.failed(job, why_no_record(&boot)));
         };
@@ -322,7 +332,10 @@ impl<'a> Guests<'a> {
         snapshot: &Snapshot,
         record: &mut Record,
     ) -> Result<Option<Functions>, GuestError> {
-        let plugin = self.plugin.as_ref().map_err(|error| GuestError::Missing(error.to_string()))?;
+        let plugin = self
+            .plugin
+            .as_ref()
+            .map_err(|error| GuestError::Missing(error.to_string()))?;
         let mut spans = plugin.spans(thread, &snapshot.symbols)?;
         if !record.is_measured() {
             return Ok(None);
@@ -389,7 +402,9 @@ fn why_no_record(boot: &Boot) -> String {
             Line::Printed(text) if !text.is_empty() => Some(text.as_str()),
             _ => None,
         });
-        let said = said.map_or(String::new(), |said| format!("; last line of its output: {said}"));
+        let said = said.map_or(String::new(), |said| {
+            format!("; last line of its output: {said}")
+        });
         format!("the guest measured no trial of this cell{said}")
     })
 }

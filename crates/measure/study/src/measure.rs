@@ -157,13 +157,13 @@ impl FixedWork {
 }
 
 impl Default for FixedWork {
-    /// Default of 64 MiB and 4000 transactions: at least about fifty million instructions. A timer
+    /// Default of 16 MiB and 2000 transactions: at least about eight million instructions. A timer
     /// tick of the kernel (250 a second, a few thousand instructions) is then less than a
-    /// thousandth, and the other host's reading of its meters less than a hundredth.
+    /// thousandth, and its phase, which the seed decides, makes a ten-thousandth.
     fn default() -> FixedWork {
         FixedWork {
-            bytes: 64 << 20,
-            transactions: 4000,
+            bytes: 16 << 20,
+            transactions: 2000,
         }
     }
 }

@@ -66,6 +66,7 @@ impl Place {
             .args(args)
             .current_dir(self.directory.path())
             .env("TCPCOST_STATE_DIR", self.path("state"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
             .stdin(Stdio::null());
         // SIGHUP must end the command as from a terminal, also if the tests run under nohup.
         // SAFETY: resetting a signal is async-signal-safe.

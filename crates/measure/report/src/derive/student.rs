@@ -37,7 +37,12 @@ pub fn difference_of_means(from: &[f64], to: &[f64]) -> Option<(f64, Option<f64>
         return None;
     }
     let [before, after] = [from, to].map(|values| mean(values.iter().copied()));
-    let by = interval(after - before, squares(from) + squares(to), [from.len(), to.len()], 0.0);
+    let by = interval(
+        after - before,
+        squares(from) + squares(to),
+        [from.len(), to.len()],
+        0.0,
+    );
     Some((by.median, by.hi.map(|hi| hi - by.median)))
 }
 
@@ -147,7 +152,10 @@ mod tests {
         assert!((ratio.hi.unwrap() - 2.0453).abs() < 1e-3, "{ratio:?}");
         assert_eq!(ratio.n, 3);
         let equal = ratio_of_means(&[100.0; 3], &[100.1; 3], 1.6e-4).unwrap();
-        assert!(equal.lo.unwrap() > 1.0, "0.1 % is decided by three a side: {equal:?}");
+        assert!(
+            equal.lo.unwrap() > 1.0,
+            "0.1 % is decided by three a side: {equal:?}"
+        );
         assert_eq!(ratio_of_means(&[1.0], &[2.0], 0.0).unwrap().lo, None);
         assert_eq!(ratio_of_means(&[], &[2.0], 0.0), None);
     }

@@ -9,7 +9,7 @@ use crate::derive::estimate::Estimate;
 use crate::judge::comparable::{Incomparable, is_per_transaction};
 use crate::judge::copy_path;
 use crate::judge::decision::{Decision, pairs_needed};
-use crate::judge::effects::{is_seen, price};
+use crate::judge::effects::{SHARE_LEAST, is_seen, price};
 use crate::judge::regime::{self, Regime};
 use crate::judge::stored::{Shift, StoredRuns, holm};
 
@@ -160,7 +160,9 @@ impl Comparison {
         };
         let causes = from.estimates.keys().filter(|of| {
             let may_be = **of == main || is_cause(of.kind, from.has_transactions());
-            **of != quantity && may_be && is_seen(**of, [from, to])
+            let is_told =
+                is_seen(**of, [from, to]) && is_part(**of, quantity, [from, to], min_effect);
+            **of != quantity && may_be && is_told
         });
         Comparison {
             from: from.name.clone(),

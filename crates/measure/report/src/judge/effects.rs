@@ -250,7 +250,7 @@ pub(crate) fn price(kind: Figure) -> Option<Option<f64>> {
 }
 
 /// Smallest share of a cost's change that a count must be able to make to be named.
-const SHARE_LEAST: f64 = 0.25;
+pub(crate) const SHARE_LEAST: f64 = 0.25;
 
 /// Smallest change of a count that is named, as a fraction.
 const MOVED_LEAST: f64 = 0.1;

@@ -52,7 +52,10 @@ pub(crate) fn sentence(one: &Comparison) -> String {
     };
     let (counted, more) = match one.basis {
         Basis::Pairs => ("pairs", "Seven pairs at least have an interval."),
-        _ => ("snapshots each", "Two snapshots each at least have an interval."),
+        _ => (
+            "snapshots each",
+            "Two snapshots each at least have an interval.",
+        ),
     };
     let more = match (one.decision, one.pairs_needed) {
         (Decision::Inconclusive, Some(needed)) => {
