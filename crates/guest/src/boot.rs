@@ -1,4 +1,4 @@
-//! What came of one start of a guest: its lines, and how it ended.
+//! Result of one start of a guest: its lines, and how it ended.
 
 use std::path::Path;
 use std::time::Duration;

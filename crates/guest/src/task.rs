@@ -51,7 +51,7 @@ pub(crate) const FILE: &str = "opt/tcpcost/task";
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 64;
 
-/// What a guest is asked to do.
+/// Order to a guest.
 #[derive(Debug)]
 pub(crate) enum Order<'a> {
     /// Send the symbols, rest, and wait for another order.

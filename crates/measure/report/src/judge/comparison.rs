@@ -187,6 +187,15 @@ impl Comparison {
     }
 }
 
+/// True unless the quantity is a part of a cost in instructions, and its change is too small to be a part of a
+/// change that matters.
+fn is_part(of: Derived, cost: Derived, [from, to]: [&CellSummary; 2], min_effect: f64) -> bool {
+    let counts = |of: Derived| of.kind.unit().starts_with("instructions");
+    let median = |cell: &CellSummary, of| cell.estimates.get(&of).map_or(0.0, |one| one.median);
+    let moved = (median(to, of) - median(from, of)).abs();
+    !(counts(of) && counts(cost)) || moved >= SHARE_LEAST * min_effect * median(from, cost)
+}
+
 /// True if a change of this figure may be a cause of a change of the cost. A cost per byte is none if the cells
 /// have transactions, although requests have bytes.
 fn is_cause(kind: Figure, has_transactions: bool) -> bool {
