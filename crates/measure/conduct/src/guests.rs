@@ -79,7 +79,7 @@ struct Trial {
 /// Snapshot of a repetition, made when it is first wanted.
 type OfRepetition = OnceLock<Result<Snapshot, GuestError>>;
 
-/// Of so many restores one is a check.
+/// Number of restores of which one is a check.
 const CHECKED: usize = 20;
 
 /// Limit of a trial. The guest ends an interval after a minute of its own time, which takes 300 to 600 s of CPU.

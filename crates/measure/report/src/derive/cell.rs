@@ -441,9 +441,9 @@ fn estimates(trials: &[TrialValues], least: Option<f64>) -> BTreeMap<Derived, Es
 /// kernel (docs/kernels.md). Three values show less by chance.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeastSpread {
-    /// Between snapshots, whose kernels have different layouts.
+    /// Standard deviation between snapshots, whose kernels have different layouts.
     pub between: f64,
-    /// Of a ratio of two restores of one snapshot with one seed.
+    /// Standard deviation of a ratio of two restores of one snapshot with one seed.
     pub inside: f64,
 }
 
