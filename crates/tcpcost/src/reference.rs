@@ -19,7 +19,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
             &[
                 ("0", "as good as the baseline"),
                 ("1", "costs more, or failed"),
-                ("125", "undecided: not built, no boot, no verdict; git skips the commit"),
+                (
+                    "125",
+                    "undecided: not built, no boot, no verdict; git skips the commit",
+                ),
             ],
         ),
         "stat" => (
@@ -61,7 +64,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
             &[
                 ("0", "ended by a signal, connections drained"),
                 ("1", "failed, or an address to listen on is not available"),
-                ("2", "wrong command line, an unresolved name, or an upstream that is the relay itself"),
+                (
+                    "2",
+                    "wrong command line, an unresolved name, or an upstream that is the relay itself",
+                ),
                 (
                     "77",
                     "too few open files, or the mode is not available on this host",
