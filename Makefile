@@ -53,10 +53,10 @@ check:                ## what CI checks besides the tests
 oldest-rust:          ## whether the oldest Rust that Cargo.toml promises builds everything; rustup fetches it
 	rustup run --install $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) cargo check --workspace --locked
 
-book:                 ## the pages as a site in target/book, after a check of their links
+book:                 ## the pages as a site in target/book; fails on a dead link
 	@./scripts/links
 	@command -v mdbook >/dev/null || { echo 'make book: needs mdBook: cargo install mdbook --version 0.5.4 --locked' >&2; exit 1; }
-	mdbook build
+	@./scripts/book
 
 package:              ## whether every crate can be published, from its package alone
 	@./scripts/package

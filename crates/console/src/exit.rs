@@ -42,7 +42,7 @@ impl Exit {
             Exit::Usage => "wrong command line or study file",
             Exit::Missed => "a threshold is missed",
             Exit::Inconclusive => "inconclusive",
-            Exit::Unavailable => "this host or user lacks a capability",
+            Exit::Unavailable => "this host or user lacks a capability, memory or disk space",
             Exit::Interrupted => "interrupted",
         }
     }

@@ -78,7 +78,7 @@ pub struct KernelsArgs {
 /// Commands of `tcpcost kernels`.
 #[derive(Debug, Subcommand)]
 pub enum KernelsCommand {
-    /// Judge the kernel built in a tree, for `git bisect run`: exits with 0 if it is as good as an earlier run, 1 if it costs more, 125 if undecided, 128 to end the bisection.
+    /// Judge the kernel built in a tree, for `git bisect run`.
     Bisect(Box<BisectArgs>),
 }
 

@@ -19,8 +19,11 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
             &[
                 ("0", "as good as the baseline"),
                 ("1", "costs more"),
-                ("125", "undecided: no boot, no verdict"),
-                ("128", "the command failed, which ends the bisection"),
+                (
+                    "125",
+                    "undecided: not built, no boot, no verdict; git skips the commit",
+                ),
+                ("128", "the command failed; git ends the bisection"),
             ],
         ),
         "stat" => (
@@ -61,7 +64,15 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
             &[],
             &[
                 ("0", "ended by a signal, connections drained"),
-                ("77", "the mode is not available on this host"),
+                ("1", "failed, or an address to listen on is not available"),
+                (
+                    "2",
+                    "wrong command line, an unresolved name, or an upstream that is the relay itself",
+                ),
+                (
+                    "77",
+                    "too few open files, or the mode is not available on this host",
+                ),
                 (
                     "130",
                     "a second signal reset open connections, or the terminal closed",

@@ -25,7 +25,7 @@ struct Side {
     folder: PathBuf,
 }
 
-/// Runs of each build if `--runs` is not given. Five runs in turn find a change of 30 % in some 8 of 10 cases (docs/method.md).
+/// Runs of each build if `--runs` is not given. Five runs in turn find a change of 30 % in some 8 of 10 cases (docs/dev/decisions.md).
 const RUNS_IN_TURN: u32 = 5;
 
 /// `tcpcost run STUDY` with `--runs K`, `--in-turn-with DIR`, or `--baseline DIR --with tcpcost=PATH`. Continues runs of the

@@ -2,7 +2,7 @@
 //!
 //! Every step is a pure function of files: it reads no clock, no device and no `/proc`. So a report can be
 //! made again anywhere from its records. Start with [`Summary::new`], [`text()`] and [`derive()`];
-//! `docs/method.md` has every formula, `docs/records.md` every field.
+//! `docs/quantities.md` defines every figure, `docs/records.md` every field.
 //!
 //! ```
 //! use tcpcost_report::{Summary, TextStyle, text};

@@ -20,10 +20,14 @@ pub fn markdown() -> String {
             words.replace(' ', "-")
         );
     }
+    let codes = reference::exit_codes("");
+    let codes: String = codes
+        .iter()
+        .map(|(code, meaning)| format!("| {code} | {meaning} |\n"))
+        .collect();
     text += &format!(
-        "\nOptions of every command:\n\n{}{}\n\n",
+        "\nOptions of every command:\n\n{}{EXIT_CODES}{codes}\n",
         options(root.command.get_arguments()),
-        reference::exit_codes_line(""),
     );
     for page in below {
         let known = |arg: &&Arg| {
@@ -62,7 +66,7 @@ fn options<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
         let help = arg.get_long_help().or(arg.get_help());
         let help = help.map(ToString::to_string).unwrap_or_default();
         let (help, list) = help.split_once('\n').unwrap_or((&help, ""));
-        if !list.is_empty() {
+        if !list.is_empty() && arg.get_id() != "format" {
             lists += &format!("`{arg}`:\n\n{}", block(&[list.trim_matches('\n')]));
         }
         let mut notes = String::new();
@@ -107,6 +111,15 @@ fn block(texts: &[&str]) -> String {
 const HEAD: &str = "# Commands
 
 Made from the parser of the command line; to make it again: `TCPCOST_REWRITE=1 cargo test -p tcpcost --test generate`.
-`tcpcost COMMAND --help` prints the same, and packages have it as manual pages (`man tcpcost-run`).
+`tcpcost COMMAND --help` prints the same, and packages have it as manual pages (`man tcpcost-run`). Each `--format` is described
+[with the exports](records.md#exports).
 
+";
+
+const EXIT_CODES: &str = "## Exit codes
+
+A command below names those that it has, and what else they mean there.
+
+| code | meaning |
+|---|---|
 ";

@@ -453,7 +453,7 @@ impl LeastSpread {
         let (between, inside) = match knobs.workload_kind() {
             Some(WorkloadKind::Rr) => (1.6e-4, 3e-5),
             Some(WorkloadKind::Crr) => (1.6e-4, 1e-4),
-            _ => (1e-4, 1e-4),
+            _ => (2e-4, 1e-4),
         };
         LeastSpread { between, inside }
     }

@@ -22,7 +22,7 @@ pub fn usage() -> Usage {
             (0, "done"),
             (1, "the command line or the test failed"),
             (255, "no netserver, or it refused"),
-            (130, "Ctrl-C before the test"),
+            (130, "Ctrl-C before the test, or a second one"),
         ],
     }
 }
@@ -30,7 +30,7 @@ pub fn usage() -> Usage {
 const TEXT: &str = "\
 Usage: netperf [global options] -- [test options]
 
-netperf's command line for TCP; docs/fronts.md has every option, and those that are refused with the reason.
+netperf's command line for TCP; docs/fronts.md has what differs, and what is refused.
 
   -t TEST         {tests}
   -H HOST[,FAM]   where netserver runs; ssh:HOST, netns:NAME@ADDRESS and bed:veth start one

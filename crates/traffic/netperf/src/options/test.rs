@@ -79,14 +79,3 @@ impl Test {
         names.join(", ")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_names_every_test() {
-        let document = include_str!("../../../../../docs/fronts.md");
-        assert!(document.contains(&format!("\n| tests `-t` | {} |\n", Test::names())));
-    }
-}
