@@ -65,7 +65,7 @@ pub struct RunArgs {
     /// How hosts of other machines are reached.
     #[command(flatten)]
     pub hosts: HostArgs,
-    /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a boot of its own (docs/kernels.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
+    /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a snapshot (docs/kernels.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true)]
     pub guest: Option<Option<PathBuf>>,
     /// With --guest: guests at the same time [default: one for each CPU].
