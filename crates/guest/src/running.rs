@@ -69,8 +69,8 @@ impl Running {
             command.pre_exec(move || {
                 // Otherwise a killed command would leave a guest running.
                 set_parent_process_death_signal(Some(Signal::KILL))?;
-                setrlimit(Resource::Core, core.clone())?;
-                Ok(setrlimit(Resource::Cpu, cpu.clone())?)
+                setrlimit(Resource::Core, core)?;
+                Ok(setrlimit(Resource::Cpu, cpu)?)
             });
         }
         let began = Instant::now();
