@@ -31,7 +31,9 @@ impl Monitor {
     /// QEMU refuses; the text has its reason.
     pub(crate) fn ask(&mut self, command: &str, arguments: Value) -> io::Result<Value> {
         let question = json!({ "execute": command, "arguments": arguments });
-        writeln!(self.0.get_mut(), "{question}")?;
+        // In one piece: QEMU obeys at the last brace, and may be gone before the end of the line.
+        let line = format!("{question}\n");
+        self.0.get_mut().write_all(line.as_bytes())?;
         // Events come between.
         loop {
             let mut answer = self.answer()?;

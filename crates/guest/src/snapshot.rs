@@ -273,7 +273,7 @@ fn save_in(
         }
     };
     let migrated = match silence {
-        None => migrate(&socket, &running, stop),
+        None => migrate(&socket, &mut running, stop),
         Some(silence) => Err(Unsaved::Silent(silence)),
     };
     match migrated {
@@ -289,7 +289,10 @@ fn save_in(
         Err(Unsaved::Refused(error)) => {
             // The reason of `cat`, e.g. that the disk is full.
             let said = running.end().join(" | ");
-            let error = io::Error::other(format!("{error} {said}"));
+            let error = match said.is_empty() {
+                true => error,
+                false => io::Error::other(format!("{error}: {said}")),
+            };
             return Err(GuestError::file("save a guest in", part)(error));
         }
     }
@@ -316,7 +319,7 @@ impl From<io::Error> for Unsaved {
 }
 
 /// Writes the state of a running guest. A guest that is stopped first would come back stopped.
-fn migrate(socket: &Path, running: &Running, stop: &dyn Fn() -> bool) -> Result<(), Unsaved> {
+fn migrate(socket: &Path, running: &mut Running, stop: &dyn Fn() -> bool) -> Result<(), Unsaved> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
     let mut monitor = Monitor::connect(socket)?;
     // By default 128 MiB a second.
@@ -339,7 +342,14 @@ fn migrate(socket: &Path, running: &Running, stop: &dyn Fn() -> bool) -> Result<
         std::thread::sleep(LOOK_AGAIN);
     }
     monitor.ask("quit", json!({}))?;
-    Ok(())
+    // QEMU ends after the command that writes the state.
+    loop {
+        match running.line(stop) {
+            Ok(_) => {}
+            Err(Silence::Ended) => return Ok(()),
+            Err(silence) => return Err(Unsaved::Silent(silence)),
+        }
+    }
 }
 
 /// Bytes of the files in a folder.
