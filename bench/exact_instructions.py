@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tables of bench/exact-instructions and bench/ledger, of the records of runs with --guest."""
 import collections
-import itertools
 import json
+import random
 import statistics
 import sys
 
@@ -52,7 +52,7 @@ WHOLE = collections.defaultdict(dict)
 
 
 def load(folder):
-    """Costs by cell, boot by boot."""
+    """Costs by cell, snapshot by snapshot."""
     cells = collections.defaultdict(dict)
     for line in open(f"{folder}/records.jsonl"):
         record = json.loads(line)
@@ -62,39 +62,51 @@ def load(folder):
             WHOLE[record["cell"]][record["repetition"]] = cost(record, with_memory=True)
         else:
             print(f"{record['cell']}: {record.get('reason')}", file=sys.stderr)
-    return {name: [boots[k] for k in sorted(boots)] for name, boots in cells.items()}
+    return {name: [snapshots[k] for k in sorted(snapshots)] for name, snapshots in cells.items()}
 
 
-def ranks(first, second):
-    """The 95 % interval of the ratio of two samples by the report's own ranks (Hodges and Lehmann; four each: all of them)."""
-    ratios = sorted(b / a for a in first for b in second)
-    n, m = len(first), len(second)
-    below = n * m / 2 - 1.96 * (n * m * (n + m + 1) / 12) ** 0.5 - 0.5
-    k = max(int(below // 1), 0)
-    return ratios[k], statistics.median(ratios), ratios[-1 - k]
+# Student's t for 95 % at 4 degrees of freedom, and the report's least spread between snapshots (derive/cell.rs), by cell.
+T95_OF_4 = 2.776
+LEAST = {"stream": 2e-4}
+LEAST_OF_TRANSACTIONS = 1.6e-4
 
 
-def aa(folder):
-    for name, boots in load(folder).items():
-        mean = statistics.mean(boots)
-        groups = [boots[i : i + 4] for i in range(0, len(boots) - 3, 4)]
-        pairs = list(itertools.combinations(groups, 2))
-        intervals = [ranks(a, b) for a, b in pairs]
-        false = [i for i in intervals if i[0] > 1 or i[2] < 1]
-        matter = [i for i in intervals if i[0] > 1.001 or i[2] < 0.999]
+def interval(name, first, second):
+    """The report's 95 % interval of the ratio of the means of three snapshots each."""
+    ratio = statistics.mean(second) / statistics.mean(first)
+    relative = [statistics.variance(each) / statistics.mean(each) ** 2 for each in (first, second)]
+    deviation = max(statistics.mean(relative) ** 0.5, LEAST.get(name, LEAST_OF_TRANSACTIONS)) * ratio
+    half = T95_OF_4 * deviation * (2 / 3) ** 0.5
+    return ratio - half, ratio, ratio + half
+
+
+def aa(folder, pairs=100):
+    """How many of random pairs of three snapshots each, of one kernel, seem to differ."""
+    for name, snapshots in load(folder).items():
+        mean = statistics.mean(snapshots)
+        chance = random.Random(1)
+        drawn = [chance.sample(snapshots, 6) for _ in range(pairs)]
+        intervals = [interval(name, six[:3], six[3:]) for six in drawn]
+        false = [each for each in intervals if each[0] > 1 or each[2] < 1]
+        half = statistics.median(each[2] - each[1] for each in intervals)
+        found = {}
+        for effect in (0.05, 0.1, 0.2, 0.5):
+            with_it = [interval(name, six[:3], [value * (1 + effect / 100) for value in six[3:]]) for six in drawn]
+            found[effect] = sum(each[0] > 1 for each in with_it)
         print(
-            f"{name}: {len(boots)} boots, mean {mean:.2f}, sd {statistics.stdev(boots) / mean * 100:.4f} %, range "
-            f"{(max(boots) - min(boots)) / mean * 100:.4f} %; of {len(pairs)} pairs of four boots {len(false)} intervals leave out 0, "
-            f"{len(matter)} are 0.1 % away from it; {len(set(REGIMES[name]))} regimes"
+            f"{name}: {len(snapshots)} snapshots, mean {mean:.2f}, sd {statistics.stdev(snapshots) / mean * 100:.4f} %; of {pairs} pairs "
+            f"of three snapshots {len(false)} seem to differ, median half-width {half * 100:.3f} %; with an effect added, found: "
+            + ", ".join(f"{effect} % {count}" for effect, count in found.items())
+            + f"; {len(set(REGIMES[name]))} regimes"
         )
 
 
 def effects(folder):
-    """A table: what a cell costs against its base, boot by boot, with and without what moves memory."""
+    """A table: what a cell costs against its base, snapshot by snapshot, with and without what moves memory."""
     cells = load(folder)
-    print("| cell | instructions | sd of the boots | change | with copies and clears | per MiB or transaction |")
+    print("| cell | instructions | sd of the snapshots | change | with copies and clears | per MiB or transaction |")
     print("|---|---|---|---|---|---|")
-    for name, boots in sorted(cells.items()):
+    for name, snapshots in sorted(cells.items()):
         base = "rr" if name.startswith("rr") else "stream"
         if name.endswith("TSO off, GRO on"):
             base = "stream, TSO off"
@@ -102,9 +114,9 @@ def effects(folder):
             base = "stream, GRO off"
         elif "visited" in name:
             base = "stream, visited"
-        mean = statistics.mean(boots)
-        spread = statistics.stdev(boots) / mean * 100 if len(boots) > 1 else 0
-        ratios = [statistics.mean(boots) / statistics.mean(cells[base])]
+        mean = statistics.mean(snapshots)
+        spread = statistics.stdev(snapshots) / mean * 100 if len(snapshots) > 1 else 0
+        ratios = [statistics.mean(snapshots) / statistics.mean(cells[base])]
         ratios.append(statistics.mean(WHOLE[name].values()) / statistics.mean(WHOLE[base].values()))
         change = [f"{(ratio - 1) * 100:+.2f} %" if ratio < 2 else f"x{ratio:.2f}" for ratio in ratios]
         print(f"| {name} | {mean:,.1f} | {spread:.3f} % | {change[0]} | {change[1]} | {REGIMES[name][0]} |")

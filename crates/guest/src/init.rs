@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::architecture::Architecture;
 use crate::functions::encode;
+use crate::padding;
 use crate::port;
 use crate::snapshot::{READY, REST};
 use crate::task::Header;
@@ -32,6 +33,9 @@ pub(crate) const ARGUMENTS: &str = "/arguments";
 pub(crate) const RESULTS: &str = "/results";
 /// File with devices, addresses and prefix lengths, a line each.
 pub(crate) const ADDRESSES: &str = "/addresses";
+
+/// File with the number of additions of [`crate::Task::padding`].
+pub(crate) const PADDING: &str = "/padding";
 
 /// Word on the kernel's command line if its clock counts instructions.
 pub(crate) const COUNTS: &str = "guest.counts";
@@ -119,15 +123,20 @@ fn work(port: &mut File) -> io::Result<()> {
     let arguments = lines(Path::new(ARGUMENTS))?;
     let output = File::create("/tmp/output").map_err(said("create a file"))?;
     let both = output.try_clone().map_err(said("create a file"))?;
-    let status = Command::new(PROGRAM)
+    let mut program = Command::new(PROGRAM);
+    program
         .args(arguments)
         .current_dir("/tmp")
         .env("HOME", "/tmp")
         .stdin(Stdio::null())
         .stdout(output)
-        .stderr(both)
-        .status()
-        .map_err(said("start the program"))?;
+        .stderr(both);
+    let padding = fs::read_to_string(PADDING).map_err(said("read a number"))?;
+    padding::add(
+        &mut program,
+        padding.parse().map_err(said("read a number"))?,
+    );
+    let status = program.status().map_err(said("start the program"))?;
     tell_file(port, "said", Path::new("/tmp/output"))?;
     for name in lines(Path::new(RESULTS))? {
         let path = Path::new(TASK).join(&name);

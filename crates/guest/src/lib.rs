@@ -29,6 +29,7 @@ mod kernel;
 mod libraries;
 mod module;
 mod monitor;
+mod padding;
 mod port;
 mod qemu;
 mod running;

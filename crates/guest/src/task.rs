@@ -7,7 +7,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::init::{ADDRESSES, ARGUMENTS, RESULTS, TASK};
+use crate::init::{ADDRESSES, ARGUMENTS, PADDING, RESULTS, TASK};
 
 /// Work for a guest.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +21,18 @@ pub struct Task {
     pub results: Vec<String>,
     /// Devices that are set up before the program starts: name, address, prefix length.
     pub addresses: Vec<(String, Ipv4Addr, u8)>,
+    /// Additions that each system call of the program makes in a filter of its own (seccomp(2)); 0
+    /// is no filter. Work of a known size shows how exactly work is counted. At most
+    /// [`Task::PADDING_MAX`].
+    pub padding: u16,
 }
 
 impl Task {
     /// Directory of the input files in the guest.
     pub const FOLDER: &str = TASK;
+
+    /// Limit of [`Task::padding`]: a filter has at most 4096 instructions (`BPF_MAXINSNS`).
+    pub const PADDING_MAX: u16 = 4000;
 
     /// Files for the guest, each with its path.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
@@ -38,6 +45,7 @@ impl Task {
             lines(ARGUMENTS, &self.arguments),
             lines(RESULTS, &self.results),
             lines(ADDRESSES, &addresses.collect::<Vec<_>>()),
+            lines(PADDING, &[self.padding.to_string()]),
         ];
         let of_task = self.files.iter();
         files.extend(of_task.map(|(name, content)| (format!("{TASK}/{name}"), content.clone())));
@@ -142,6 +150,7 @@ mod tests {
             ],
             results: vec!["records".into()],
             addresses: vec![("lo".into(), Ipv4Addr::LOCALHOST, 8)],
+            padding: 5,
         };
         let packed = Order::Go {
             seed: 1 << 47,

@@ -58,6 +58,9 @@ pub struct KernelsArgs {
     /// Set a knob in every cell; may be repeated.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub set: Vec<String>,
+    /// Options for both kernels' command lines, e.g. `mitigations=auto`; they follow those of every guest.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub append: Option<String>,
     /// Seed of the snapshots [default: the study's].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -141,6 +144,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
                 seed: args.seed,
                 min_effect,
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
+                append: args.append.clone(),
                 ..Overrides::default()
             };
             if is_one && is_second {

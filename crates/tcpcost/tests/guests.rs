@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Place;
 use serde_json::Value;
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Plugin, Snapshots, Task};
 use tcpcost_testbed::{has_program, skip};
 
 const STUDY: &str = r#"
@@ -150,6 +150,58 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
 fn saved_guests(place: &Place) -> usize {
     let folder = std::fs::read_dir(place.path("cache/tcpcost/snapshots")).unwrap();
     folder.count().div_ceil(2)
+}
+
+#[test]
+fn thirty_more_instructions_of_a_transaction_are_counted_as_thirty() {
+    if !has_program("qemu-system-x86_64") || !has_program("cc") {
+        return;
+    }
+    let Some(kernel) = kernel() else { return };
+    let place = Place::new();
+    let kernel = Kernel::find(Some(&kernel)).unwrap();
+    let image = Image::make(env!("CARGO_BIN_EXE_tcpcost").as_ref(), &kernel, &["veth"]).unwrap();
+    let guest = Guest::new(kernel, image).unwrap();
+    let mut machine = Machine::new(7);
+    let clock = "tcpcost.instructions_per_ns=1".to_string();
+    machine.kernel_options.push(clock);
+    let snapshots = Snapshots::at(place.path("snapshots")).unwrap();
+    let snapshot = snapshots.get(&guest, &machine, &|| false).unwrap();
+    let plugin = Plugin::build().unwrap();
+    let overrides = r#"{"study": "two", "repetitions": 1, "seed": 3, "cell": "rr", "exact_instructions": "here"}"#;
+    let files = [
+        ("study.toml", STUDY),
+        ("run.json", overrides),
+        ("records.jsonl", ""),
+    ];
+    let files = files.map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()));
+    let counted = |number: usize, padding: u16| -> u64 {
+        let task = Task {
+            arguments: ["run", "--quiet", "--resume", Task::FOLDER]
+                .map(String::from)
+                .to_vec(),
+            files: files.to_vec(),
+            padding,
+            ..Task::default()
+        };
+        let options = plugin.options(number);
+        let boot = guest.restore(&snapshot, 3, &task, &options, Limit::default(), &|| false);
+        let boot = boot.unwrap();
+        assert_eq!(
+            boot.ended,
+            BootEnd::Done(0),
+            "{:?} {:?}",
+            boot.failure(),
+            boot.lines
+        );
+        let spans = plugin.spans(number, &snapshot.symbols).unwrap();
+        assert_eq!(spans.len(), 1);
+        spans[0].values().sum()
+    };
+    // A transaction makes six system calls; each adds five times more.
+    let more = counted(1, 15) - counted(0, 10);
+    let each = more as f64 / 200.0;
+    assert!((each - 30.0).abs() < 2.0, "{each}");
 }
 
 #[test]

@@ -68,6 +68,14 @@ pub struct RunArgs {
     /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a snapshot (docs/kernels.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true)]
     pub guest: Option<Option<PathBuf>>,
+    /// With --guest: options for the kernel's command line, e.g. `mitigations=auto`; they follow those of every guest.
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        requires = "guest",
+        allow_hyphen_values = true
+    )]
+    pub append: Option<String>,
     /// With --guest: guests at the same time [default: one for each CPU].
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,

@@ -75,6 +75,9 @@ pub struct Overrides {
     /// `--guest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_instructions: Option<ExactInstructions>,
+    /// `--append`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append: Option<String>,
 }
 
 impl Overrides {

@@ -251,6 +251,8 @@ impl<'a> Guests<'a> {
         machine
             .kernel_options
             .push(format!("tcpcost.instructions_per_ns={INSTRUCTIONS_PER_NS}"));
+        // Last, so that they take precedence.
+        machine.kernel_options.extend(self.overrides.append.clone());
         self.snapshots.get(&self.guest, &machine, stop)
     }
 

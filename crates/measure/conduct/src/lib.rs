@@ -397,6 +397,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
         min_effect: percentage("--min-effect", args.min_effect)?,
         time_max: None,
         exact_instructions: args.guest.clone().map(ExactInstructions::InGuests),
+        append: args.append.clone(),
     })
 }
 
