@@ -8,9 +8,9 @@ import sys
 
 
 def cost(record, with_memory=False):
-    """Instructions per KiB or per transaction of a trial: all contexts of the meter exact but idle, spinners and others, without
-    those that move memory where they are known."""
-    total = work = 0
+    """Instructions per KiB or per transaction of a trial: those that the emulator counted, else all contexts of the meter exact but
+    idle, spinners and others; without those that move memory where they are known."""
+    by_clock = by_emulator = memory = work = 0
     has_transactions = record["knobs"].get("workload") in ("rr", "crr")
     for host in record["hosts"].values():
         for reading in host["readings"]:
@@ -18,12 +18,14 @@ def cost(record, with_memory=False):
             # A record has the sum over CPUs, too.
             if reading["meter"] == "exact" and "cpu" in reading["whose"]:
                 left_out = ("exact_idle_ns", "exact_soaker_ns", "exact_task_others_ns")
-                total += sum(n for name, n in counts.items() if name.startswith("exact_") and name not in left_out)
-            if reading["meter"] == "emulator" and not with_memory:
-                total -= counts["memory_instructions"]
+                by_clock += sum(n for name, n in counts.items() if name.startswith("exact_") and name not in left_out)
+            if reading["meter"] == "emulator":
+                by_emulator += counts["instructions"]
+                memory += counts["memory_instructions"]
             if reading["meter"] == "workload" and "group" not in str(reading["whose"]):
                 key = "transactions" if has_transactions else "payload_bytes_received"
                 work += counts.get(key, 0)
+    total = (by_emulator or by_clock) - (0 if with_memory else memory)
     return total / (work if has_transactions else work / 1024)
 
 
