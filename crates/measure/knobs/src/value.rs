@@ -133,3 +133,19 @@ impl Serialize for Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_plain_units_and_no_words() {
+        assert_eq!(Value::Share(2500).number(), Some(0.0025));
+        assert_eq!(
+            Value::Time(Duration::from_micros(250)).number(),
+            Some(0.000_25)
+        );
+        assert_eq!(Value::BitsPerS(941).number(), Some(941.0));
+        assert_eq!(Value::Switch(true).number(), None);
+    }
+}

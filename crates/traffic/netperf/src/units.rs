@@ -74,6 +74,15 @@ impl Unit {
         }
     }
 
+    /// Unit for bytes. A unit of transactions cannot count bytes: megabits replace it, as in netperf.
+    pub fn for_bytes(self) -> Unit {
+        if self.counts_transactions() {
+            Unit::MEGABITS
+        } else {
+            self
+        }
+    }
+
     /// True if the unit counts transactions instead of bytes.
     pub fn counts_transactions(self) -> bool {
         matches!(self, Unit::Transactions | Unit::Latency)

@@ -31,6 +31,7 @@ pub mod limits;
 mod reader;
 mod ring;
 mod stack;
+mod timeouts;
 mod uring;
 mod user;
 
@@ -42,6 +43,7 @@ pub use kernel::tls::ktls_refusal;
 pub use kernel::{KernelConn, KernelListener, KernelSink, KernelSource, KernelStack};
 pub use ring::{Ring, RingCompletion};
 pub use stack::{Completions, Content, Moved, Pages, Ready, SocketOptions, Stack};
+pub use timeouts::use_precise_timeouts;
 pub use uring::{RingConn, RingListener, RingSink, RingSource, RingStack, uring_refusal};
 pub use user::{
     Forwarded, Slabs, Stopped, UserConn, UserListener, UserSettings, UserSink, UserSource,

@@ -172,9 +172,6 @@ pub trait Stack {
     /// whose reports cannot be stopped ignores this.
     fn stop_telling(&mut self, _conn: Self::Conn) {}
 
-    /// Makes the calling thread's timeouts as precise as the host can, as a fixed rate needs.
-    fn use_precise_timeouts(&mut self);
-
     /// Entry `index` of the last poll.
     fn ready(&self, index: usize) -> Ready;
 

@@ -162,7 +162,7 @@ impl<S: Stack> Worker<S> {
             is_precise |= group.schedule.is_some() || group.code.waits();
         }
         if is_precise {
-            self.io.stack.use_precise_timeouts();
+            tcpcost_stack::use_precise_timeouts();
         }
         if self.io.group.plan.visits {
             for conn in self.flows.iter().filter_map(|flow| flow.conn) {

@@ -115,10 +115,7 @@ impl Document<'_> {
         } else {
             "softirqs, interrupts and kernel threads, also for other programs"
         };
-        let share = match 100.0 * own / cost.median.max(1.0) {
-            percent if percent >= 99.5 => "all of it in its own threads".to_string(),
-            percent => format!("{percent:.0} % of it in its own threads and the rest in {rest}"),
-        };
+        let share = own_share(own, cost.median, rest);
         let mut text = format!("{name} ({runs}) cost {} of CPU, {share}", time(cost.median));
         if let Some(per) = value("exact_cpu_us_per_transaction") {
             let _ = write!(text, ": {per} a unit");
@@ -378,6 +375,14 @@ fn bare(row: &Row, value: f64) -> String {
     }
 }
 
+/// Share of a command's cost that its own threads have. `rest`: the owners of the rest.
+fn own_share(own_ns: f64, cost_ns: f64, rest: &str) -> String {
+    match 100.0 * own_ns / cost_ns.max(1.0) {
+        percent if percent >= 99.5 => "all of it in its own threads".to_string(),
+        percent => format!("{percent:.0} % of it in its own threads and the rest in {rest}"),
+    }
+}
+
 fn time(ns: f64) -> String {
     match ns {
         ns if ns >= 1e9 => format!("{} s", digits(ns / 1e9)),
@@ -428,6 +433,16 @@ mod tests {
         assert_eq!(bytes(3_221_225_472.0), "3.00 GiB");
         assert_eq!(short(12_345.0), "12.3 k");
         assert_eq!(short(42.0), "42");
+    }
+
+    #[test]
+    fn the_share_of_the_commands_own_threads_is_of_all_that_it_cost() {
+        let share = |own_ns| own_share(own_ns, 1e9, "softirqs");
+        assert_eq!(
+            share(9e8),
+            "90 % of it in its own threads and the rest in softirqs"
+        );
+        assert_eq!(share(9.96e8), "all of it in its own threads");
     }
 
     #[test]

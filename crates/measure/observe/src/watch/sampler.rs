@@ -529,6 +529,27 @@ mod tests {
     }
 
     #[test]
+    fn packets_between_two_readings_are_those_of_both_directions() {
+        let read = |received: u64, acks: u64| {
+            let counts = [
+                (Quantity::DataSkbsReceived, received),
+                (Quantity::PureAcksReceived, acks),
+                (Quantity::DataSkbBytesReceived, 1000 * received),
+            ];
+            [Some(Snapshot {
+                meter: MeterName::Segments,
+                at_ns: 0,
+                totals: vec![Totals {
+                    whose: CountOwner::Namespace,
+                    counts: Counts::from(counts),
+                }],
+            })]
+        };
+        assert_eq!(passed(&read(10, 5), &read(12, 6)), 3);
+        assert_eq!(passed(&[None], &[None]), 0);
+    }
+
+    #[test]
     fn programs_run_all_the_time_where_that_is_cheap_enough() {
         assert_eq!(windows(0.006, &[0.001, 0.005, 0.0]), [None; 3]);
         let mut there_and_back = vec![0.1; 20];

@@ -314,7 +314,7 @@ fn drop_common_end(points: &mut [Point]) {
 /// be empty. The merged block has only the rows with points.
 fn one_row_each(series: &mut Vec<String>, points: &mut [Point]) {
     let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
-    if series.len() * names.len() < 2 * points.len() || series.len() < 2 {
+    if series.len() * names.len() < 2 * points.len() {
         return;
     }
     for point in points {
@@ -397,7 +397,34 @@ fn split(summary: &Summary) -> Vec<Chart> {
 
 #[cfg(test)]
 mod tests {
-    use super::spans;
+    use super::*;
+
+    #[test]
+    fn blocks_that_would_be_half_empty_become_one() {
+        let merged = |places: &[(usize, &str)]| {
+            let mut series = vec!["a".to_string(), "b".to_string()];
+            let point = |&(series, name): &(usize, &str)| Point {
+                series,
+                at: None,
+                name: name.to_string(),
+                median: 1.0,
+                lo: None,
+                hi: None,
+                trials: Vec::new(),
+                aside: Vec::new(),
+                published: false,
+            };
+            let mut points: Vec<Point> = places.iter().map(point).collect();
+            one_row_each(&mut series, &mut points);
+            let names: Vec<String> = points.into_iter().map(|point| point.name).collect();
+            (series.len(), names.join(", "))
+        };
+        assert_eq!(merged(&[(0, "x"), (1, "y")]), (1, "a: x, b: y".to_string()));
+        assert_eq!(
+            merged(&[(0, "x"), (1, "x"), (1, "y")]),
+            (2, "x, x, y".to_string())
+        );
+    }
 
     #[test]
     fn a_wide_span_of_positive_values_is_logarithmic() {

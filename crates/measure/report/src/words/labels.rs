@@ -12,6 +12,7 @@ use crate::derive::values::asked_buffer;
 use crate::judge::comparable;
 use crate::judge::copy_path;
 use crate::summary::Summary;
+use crate::words::by_host;
 
 /// Lines under the title: machine, bed, number of trials, method, and the owner of the CPU time.
 pub(crate) fn head(summary: &Summary) -> Vec<String> {
@@ -104,47 +105,12 @@ pub(crate) fn method(summary: &Summary) -> String {
         ""
     };
     let any = |of: fn(&CellSummary) -> bool| summary.cells.iter().any(of);
-    let owned = if any(|cell| has_by_host(cell, &OWNED)) {
+    let owned = if any(|cell| by_host::has(cell, &by_host::OWNED)) {
         "CPU by owner is that of a host's process, and of softirqs and hard interrupts for its sockets, on whichever CPU. "
     } else {
         ""
     };
     format!("{exact}{owned}{}", by_tick(summary))
-}
-
-const OWNED: [Figure; 2] = [Figure::OwnedUsPerKib, Figure::OwnedUsPerTransaction];
-
-/// True if a single host has an estimate of one of these figures.
-fn has_by_host(cell: &CellSummary, figures: &[Figure]) -> bool {
-    let mut found = cell.estimates.keys();
-    found.any(|of| of.scope != Scope::All && figures.contains(&of.kind))
-}
-
-/// Reasons for missing exact CPU time by host, a line for each cell. Omits cells for which the machine is the
-/// reason: their trials have a warning.
-fn not_by_host(summary: &Summary) -> Vec<String> {
-    let has_total = |cell: &&CellSummary| {
-        has_exact(cell)
-            && !has_by_host(cell, &[Figure::ExactIdleRatio])
-            && !has_by_host(cell, &OWNED)
-    };
-    let is = |cell: &CellSummary, knob: &str, value: &str| {
-        cell.knobs.word(knob).as_deref() == Some(value)
-    };
-    let lines = summary.cells.iter().filter(has_total).filter_map(|cell| {
-        let reason = if is(cell, "placement", "one-thread") {
-            "one thread has both ends"
-        } else if is(cell, "topology", "chain") && is(cell, "relay_mode", "forward") {
-            "the hosts share CPUs, and what one of them forwards has no socket there"
-        } else {
-            return None;
-        };
-        Some(format!(
-            "{}: no CPU time by host, since {reason}.",
-            cell.name
-        ))
-    });
-    lines.collect()
 }
 
 /// Note for figures in instructions.
@@ -424,7 +390,8 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
              memory bandwidth and interrupt entry, which no accounting sees."
         ));
     }
-    lines.extend(not_by_host(summary));
+    let exact = summary.cells.iter().filter(|cell| has_exact(cell));
+    lines.extend(exact.filter_map(by_host::missing));
     lines
 }
 

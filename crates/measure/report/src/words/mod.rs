@@ -1,5 +1,6 @@
 //! Sentences and labels about numbers and judgements.
 
+pub(crate) mod by_host;
 pub(crate) mod comparisons;
 pub(crate) mod copied;
 pub(crate) mod crossovers;

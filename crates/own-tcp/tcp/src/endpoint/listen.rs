@@ -159,14 +159,12 @@ impl Endpoint {
     }
 
     /// Changes the settings of future connections of a port's listeners. Existing connections keep
-    /// theirs. False if the port has no listener.
-    pub fn configure_listener(&mut self, port: u16, change: impl Fn(&mut Config)) -> bool {
-        let listeners = self.listeners.of_port(port);
-        for listener in listeners.iter_mut() {
+    /// theirs.
+    pub fn configure_listener(&mut self, port: u16, change: impl Fn(&mut Config)) {
+        for listener in self.listeners.of_port(port) {
             listener.configs.change(&change);
             self.answers_each |= listener.configs.v4.answers_each();
         }
-        !listeners.is_empty()
     }
 
     /// Removes all listeners of `port`. Connections that were not accepted are aborted.

@@ -5,8 +5,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::value::{left, per, printed, right};
-use crate::options::Direction;
-use crate::units::Unit;
+use crate::options::{Direction, Options};
 
 /// Formats all results below the banner.
 pub fn results(report: &Report<'_>) -> String {
@@ -219,26 +218,45 @@ fn transactions(report: &Report<'_>, text: &mut String) {
 
 /// Formats the mean round trip, the transaction rate, and the throughput in each direction.
 fn round_trips(report: &Report<'_>, text: &mut String) {
-    let options = report.options;
-    let unit = match options.unit {
-        unit if unit.counts_transactions() => Unit::MEGABITS,
-        unit => unit,
-    };
-    let way = |bytes: i32| unit.of(report.transaction_rate * f64::from(bytes), 1.0);
+    let [outbound, inbound] = throughputs(report.options, report.transaction_rate);
     let _ = write!(
         text,
         "Alignment      Offset         RoundTrip  Trans    Throughput\n\
          Local  Remote  Local  Remote  Latency    Rate     {:<8}/s\n\
          Send   Recv    Send   Recv    usec/Tran  per sec  Outbound   Inbound\n\
          {:>5}  {:>5}   {:>5}  {:>5}   {}   {} {}    {}\n",
-        unit.name(),
+        report.options.unit.for_bytes().name(),
         8,
         0,
         0,
         0,
         left(report.round_trip_us, 6, 3),
         left(report.transaction_rate, 6, 3),
-        left(way(options.request), 6, 3),
-        left(way(options.response), 6, 3),
+        left(outbound, 6, 3),
+        left(inbound, 6, 3),
     );
+}
+
+/// Throughput of the requests, and of the responses.
+fn throughputs(options: &Options, transactions_per_s: f64) -> [f64; 2] {
+    let unit = options.unit.for_bytes();
+    [options.request, options.response]
+        .map(|bytes| unit.of(transactions_per_s * f64::from(bytes), 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Asked, parse};
+
+    #[test]
+    fn each_direction_has_the_throughput_of_its_messages() {
+        let words = "-t TCP_RR -- -r 125,1250".split(' ');
+        let words: Vec<String> = words.map(str::to_string).collect();
+        let Asked::Test(options) = parse(&words).unwrap() else {
+            panic!("{words:?}");
+        };
+        assert!(options.unit.counts_transactions());
+        assert_eq!(throughputs(&options, 1000.0), [1.0, 10.0], "Mbit/s");
+    }
 }

@@ -17,7 +17,6 @@ use crate::options::{Ends, Form, Options};
 use crate::protocol::exact::Method;
 use crate::protocol::omni::{Response, Results};
 use crate::traffic::Local;
-use crate::units::Unit;
 
 pub use banner::banner;
 use selectors::Blocks;
@@ -82,14 +81,9 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Bytes over the duration of the test in the unit of the options. A unit of transactions cannot count
-    /// bytes: megabits replace it, as in netperf.
+    /// Bytes over the duration of the test in the unit of the options.
     fn rate(&self, bytes: u64) -> f64 {
-        let unit = match self.options.unit {
-            unit if unit.counts_transactions() => Unit::MEGABITS,
-            unit => unit,
-        };
-        unit.of(bytes as f64, self.elapsed)
+        self.options.unit.for_bytes().of(bytes as f64, self.elapsed)
     }
 
     fn service_demand_unit(&self) -> &'static str {

@@ -200,12 +200,6 @@ impl Stack for KernelStack {
         }
     }
 
-    fn use_precise_timeouts(&mut self) {
-        // The default slack of 50 µs would be in every response time at a fixed rate. After a
-        // failure it stays.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    }
-
     #[inline(always)]
     fn ready(&self, index: usize) -> Ready {
         self.epoll.ready(index)

@@ -139,11 +139,6 @@ impl Stack for RingStack {
         }
     }
 
-    fn use_precise_timeouts(&mut self) {
-        // For the same reason as in `KernelStack`.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    }
-
     #[inline(always)]
     fn ready(&self, index: usize) -> Ready {
         self.ready[index]

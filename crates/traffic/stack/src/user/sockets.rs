@@ -157,11 +157,6 @@ impl<D: Device<Wire>> Stack for UserStack<D> {
         UserStack::flush(self)
     }
 
-    fn use_precise_timeouts(&mut self) {
-        // For the same reason as in `KernelStack`.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    }
-
     #[inline]
     fn ready(&self, index: usize) -> Ready {
         self.ready[index]

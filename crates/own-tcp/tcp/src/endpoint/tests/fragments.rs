@@ -75,11 +75,16 @@ fn of_parts_that_overlap_nothing_is_believed() {
     parts.insert(1, part(&whole, 7, 392, 800));
     give(&mut net, &parts);
     assert_eq!(readable(&net, accepted), 0);
-    // Two last fragments with different ends do not form a packet either.
-    let mut parts = vec![part(&whole, 8, 0, 400), part(&whole, 8, 800, 1032)];
-    parts.push(part(&whole[..20 + 600], 8, 400, 600));
-    give(&mut net, &parts);
-    assert_eq!(readable(&net, accepted), 0);
+    // Two last fragments with different ends do not form a packet either, in neither order.
+    let near = |id| part(&whole[..20 + 600], id, 400, 600);
+    let far = |id| part(&whole, id, 600, 1032);
+    for parts in [
+        [far(8), near(8), part(&whole, 8, 0, 400)],
+        [near(9), far(9), part(&whole, 9, 0, 400)],
+    ] {
+        give(&mut net, &parts);
+        assert_eq!(readable(&net, accepted), 0);
+    }
 }
 
 #[test]

@@ -309,6 +309,15 @@ fn a_reopened_window_is_told_at_once_whatever_the_policy() {
             "{policy:?}"
         );
     }
+    let on_read_64 = AckPolicy::OnRead {
+        segments: 64,
+        delay_max,
+    };
+    assert_eq!(
+        on_read(on_read_64, 1000, 2000),
+        AckDecision::Nothing,
+        "a window of one segment is open"
+    );
 }
 
 #[test]
