@@ -1,11 +1,8 @@
 //! A kernel and a program that can be booted, saved and restored any number of times.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-use tempfile::NamedTempFile;
 
 use crate::architecture::Architecture;
 use crate::boot::Boot;
@@ -14,8 +11,8 @@ use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::qemu::Machine;
 use crate::running::{Limit, Running};
-use crate::snapshot::Snapshot;
 use crate::task::{Order, Task};
+use crate::temporary::temporary;
 
 /// A kernel and a program that can be booted any number of times, each time with a task and a
 /// machine.
@@ -69,47 +66,26 @@ impl Guest {
             seed: machine.seed.into(),
             task,
         };
-        self.run(machine, &order, None, limit, stop)
+        self.run(machine, &order, (Boot::new(None), None), limit, stop)
     }
 
-    /// Restores a saved guest, gives it a task, and waits as [`Guest::boot`] does. The same
-    /// snapshot, seed and task give the same counts, to the digit.
-    ///
-    /// `seed` decides the guest's random numbers from here on, and the phase of its tick.
-    /// `options` are added to QEMU's, e.g. a plugin's.
-    ///
-    /// # Errors
-    /// QEMU cannot be started.
-    pub fn restore(
-        &self,
-        snapshot: &Snapshot,
-        seed: u64,
-        task: &Task,
-        options: &[String],
-        limit: Limit,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Boot, GuestError> {
-        let mut machine = snapshot.machine.clone();
-        machine.options.extend_from_slice(options);
-        let order = Order::Go { seed, task };
-        self.run(&machine, &order, Some(snapshot), limit, stop)
-    }
-
-    fn run(
+    /// Runs QEMU with an order, from a guest's saved state if there is one. `boot` is what is known of the result.
+    pub(crate) fn run(
         &self,
         machine: &Machine,
         order: &Order,
-        snapshot: Option<&Snapshot>,
+        (boot, state): (Boot, Option<&Path>),
         limit: Limit,
         stop: &dyn Fn() -> bool,
     ) -> Result<Boot, GuestError> {
         let (console, order) = (temporary(&[])?, temporary(&order.packed())?);
         let mut command = self.command(machine, order.path(), console.path());
-        if let Some(snapshot) = snapshot {
-            snapshot.come_in(&mut command);
+        if let Some(state) = state {
+            // By a variable: the path may have any character.
+            command.env(STATE_VARIABLE, state);
+            command.args(["-incoming", &format!("exec:cat \"${STATE_VARIABLE}\"")]);
         }
         let running = Running::start(command, self.kernel.architecture, limit)?;
-        let boot = Boot::new(snapshot.map(|snapshot| snapshot.release.clone()));
         Ok(boot.follow(running, console.path(), stop))
     }
 
@@ -130,14 +106,8 @@ impl Default for Limit {
     }
 }
 
-/// Temporary file with this content, which is removed with the returned value.
-pub(crate) fn temporary(content: &[u8]) -> Result<NamedTempFile, GuestError> {
-    let folder = std::env::temp_dir();
-    let mut file = NamedTempFile::new().map_err(GuestError::file("create", &folder))?;
-    file.write_all(content)
-        .map_err(GuestError::file("write", &folder))?;
-    Ok(file)
-}
+/// Environment variable with the path of a saved state, for the `cat` that QEMU starts.
+pub(crate) const STATE_VARIABLE: &str = "TCPCOST_SNAPSHOT";
 
 /// Oldest QEMU whose options [`Machine`] uses, with `-seed` for all random numbers.
 const OLDEST_EMULATOR: u32 = 6;

@@ -6,14 +6,14 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
+use crate::agreed::{MODULES, PROGRAM, TASK};
 use crate::architecture::Architecture;
 use crate::cpio::Archive;
 use crate::error::GuestError;
-use crate::guest::temporary;
-use crate::init::{MODULES, PROGRAM, TASK};
 use crate::kernel::Kernel;
 use crate::libraries::libraries;
 use crate::module::load_order;
+use crate::temporary::temporary;
 
 /// Initramfs of a kernel and a program, in a temporary file.
 #[derive(Debug)]

@@ -10,35 +10,21 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::agreed::{
+    ADDRESSES, ARGUMENTS, COUNTS, MODULES, PADDING, PROGRAM, READY, RESULTS, TASK,
+};
 use crate::architecture::Architecture;
 use crate::functions::encode;
 use crate::padding;
 use crate::port;
-use crate::snapshot::{READY, REST};
 use crate::task::Header;
 use crate::waiting;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 
-/// Path of the program; the kernel starts it by this name.
-pub(crate) const PROGRAM: &str = "/init";
-/// Directory of input files.
-pub(crate) const TASK: &str = "/task";
-/// File with the paths of modules, in load order, a line each.
-pub(crate) const MODULES: &str = "/modules/order";
-/// File with the program's arguments, a line each.
-pub(crate) const ARGUMENTS: &str = "/arguments";
-/// File with the names of files whose lines are sent to the host, a line each.
-pub(crate) const RESULTS: &str = "/results";
-/// File with devices, addresses and prefix lengths, a line each.
-pub(crate) const ADDRESSES: &str = "/addresses";
-
-/// File with the number of additions of [`crate::Task::padding`].
-pub(crate) const PADDING: &str = "/padding";
-
-/// Word on the kernel's command line if its clock counts instructions.
-pub(crate) const COUNTS: &str = "guest.counts";
+/// Time for which a guest rests before it is saved, so that its kernel is done with its start.
+const REST: Duration = Duration::from_secs(2);
 
 /// The port that carries lines out; the console is another.
 const PORT: &str = match Architecture::HOST {

@@ -11,10 +11,11 @@
 //! The crate knows no studies, records or TCP: the caller decides what the program does ([`Task`]).
 //! It needs no privilege.
 //!
-//! Start with [`Kernel::find`], [`Image::make`], [`Guest::boot`] and [`Guest::restore`].
+//! Start with [`Kernel::find`], [`Image::make`], [`Guest::boot`] and [`Snapshot::restore`].
 
 #![deny(unsafe_code)]
 
+mod agreed;
 mod architecture;
 mod boot;
 mod config;
@@ -35,6 +36,7 @@ mod qemu;
 mod running;
 mod snapshot;
 mod task;
+mod temporary;
 mod waiting;
 
 pub use architecture::Architecture;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 #[cfg(target_arch = "x86_64")]
 use std::time::{Duration, Instant};
 
+use crate::agreed::COUNTS;
 use crate::architecture::Architecture;
-use crate::init::COUNTS;
 use crate::kernel::Kernel;
 use crate::task::FILE;
 

@@ -7,26 +7,27 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::agreed::READY;
 use crate::boot::Boot;
 use crate::error::GuestError;
 use crate::functions::Symbols;
-use crate::guest::{Guest, temporary};
+use crate::guest::{Guest, STATE_VARIABLE};
 use crate::monitor::Monitor;
 use crate::qemu::Machine;
 use crate::running::{LOOK, Limit, Running, Silence};
-use crate::task::Order;
+use crate::task::{Order, Task};
+use crate::temporary::temporary;
 
 /// A saved guest. Nobody removes it while this value lives.
 #[derive(Debug)]
 pub struct Snapshot {
-    pub(crate) machine: Machine,
+    machine: Machine,
     /// Release of its kernel.
     pub release: String,
     /// Functions of its kernel.
@@ -36,11 +37,29 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Lets QEMU begin with this guest's state.
-    pub(crate) fn come_in(&self, command: &mut Command) {
-        // By a variable: the path may have any character.
-        command.env(VARIABLE, self.folder.join(STATE));
-        command.args(["-incoming", &format!("exec:cat \"${VARIABLE}\"")]);
+    /// Restores the guest, gives it a task, and waits as [`Guest::boot`] does. The same snapshot, seed
+    /// and task give the same counts, to the digit. `guest` must be the one that was saved.
+    ///
+    /// `seed` decides the guest's random numbers from here on, and the phase of its tick.
+    /// `options` are added to QEMU's, e.g. a plugin's.
+    ///
+    /// # Errors
+    /// QEMU cannot be started.
+    pub fn restore(
+        &self,
+        guest: &Guest,
+        seed: u64,
+        task: &Task,
+        options: &[String],
+        limit: Limit,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Boot, GuestError> {
+        let mut machine = self.machine.clone();
+        machine.options.extend_from_slice(options);
+        let order = Order::Go { seed, task };
+        let boot = Boot::new(Some(self.release.clone()));
+        let state = self.folder.join(STATE);
+        guest.run(&machine, &order, (boot, Some(&state)), limit, stop)
     }
 
     /// Identifier: the same for two snapshots only if kernel, modules, program, emulator and seed
@@ -63,17 +82,11 @@ const STATE: &str = "state";
 const RELEASE: &str = "release";
 /// Lines with the symbols of its kernel.
 const SYMBOLS: &str = "symbols";
-/// Environment variable of QEMU's `cat`.
-const VARIABLE: &str = "TCPCOST_SNAPSHOT";
 
 /// Limit of all snapshots together. One has 160 to 190 MB, and a kernel has 3 by default.
 const BYTES_MAX: u64 = 12 << 30;
 /// Free space without which no guest is saved.
 const FREE_MIN: u64 = 1 << 30;
-/// Time for which a guest rests before it is saved, so that its kernel is done with its start.
-pub(crate) const REST: Duration = Duration::from_secs(2);
-/// Line of a guest that can be saved.
-pub(crate) const READY: &str = "ready";
 /// Limit of a boot that is saved, some ten times what it takes.
 const LIMIT: Limit = Limit {
     cpu: Duration::from_secs(200),
@@ -256,7 +269,7 @@ fn save_in(
     let socket = sockets.path().join("monitor");
     let mut command = guest.command(machine, order.path(), console.path());
     command
-        .env(VARIABLE, part.join(STATE))
+        .env(STATE_VARIABLE, part.join(STATE))
         .arg("-qmp")
         .arg(format!("unix:{},server=on,wait=off", socket.display()));
     let mut running = Running::start(command, guest.kernel.architecture, LIMIT)?;
@@ -327,7 +340,7 @@ fn migrate(socket: &Path, running: &mut Running, stop: &dyn Fn() -> bool) -> Res
         "migrate-set-parameters",
         json!({ "max-bandwidth": 4u64 << 30 }),
     )?;
-    let to = format!("exec:cat > \"${VARIABLE}\"");
+    let to = format!("exec:cat > \"${STATE_VARIABLE}\"");
     monitor.ask("migrate", json!({ "uri": to }))?;
     loop {
         let now = monitor.ask("query-migrate", json!({}))?;

@@ -7,7 +7,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::init::{ADDRESSES, ARGUMENTS, PADDING, RESULTS, TASK};
+use crate::agreed::{ADDRESSES, ARGUMENTS, PADDING, RESULTS, TASK};
 
 /// Work for a guest.
 #[derive(Debug, Clone, Default)]

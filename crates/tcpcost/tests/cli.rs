@@ -239,8 +239,11 @@ fn a_killed_run_goes_on_without_losing_or_repeating_a_trial() {
         before[..],
         "a record is never changed"
     );
-    let mut trials: Vec<String> = after
+    // A busy machine may make a trial fail, which is then made again.
+    let measured = after
         .iter()
+        .filter(|record| record["outcome"] == "measured");
+    let mut trials: Vec<String> = measured
         .map(|record| format!("{}#{}", record["cell"], record["repetition"]))
         .collect();
     trials.sort();
@@ -249,7 +252,7 @@ fn a_killed_run_goes_on_without_losing_or_repeating_a_trial() {
     assert_eq!((all, trials.len()), (8, 8), "{trials:?}");
     let done = place.run(&["run", "--resume", "out", "--quiet"]);
     assert_eq!(done.code, Some(0));
-    assert_eq!(place.records("out").len(), 8, "nothing is left to do");
+    assert_eq!(place.records("out"), after, "nothing is left to do");
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn thirty_more_instructions_of_a_transaction_are_counted_as_thirty() {
             ..Task::default()
         };
         let options = plugin.options(number);
-        let boot = guest.restore(&snapshot, 3, &task, &options, Limit::default(), &|| false);
+        let boot = snapshot.restore(&guest, 3, &task, &options, Limit::default(), &|| false);
         let boot = boot.unwrap();
         assert_eq!(
             boot.ended,

@@ -229,7 +229,7 @@ fn a_pair_by_ipv6_with_either_tcp() {
          [[cells]]\nname = \"tap\"\n\"server.stack\" = \"user\"\n[[cells]]\nname = \"memory\"\nstack = \"user\"\n{MEASURE}"
     );
     let study = place.write("study.toml", &text);
-    let ran = place.run(&["run", &study, "--out", "out"]);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for record in place.records("out") {
         assert_eq!(record["outcome"], "measured", "{record}");
