@@ -73,6 +73,7 @@ fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Val
         addresses: [("eth0", 1), ("eth1", 2)]
             .map(|(device, last)| (device.to_string(), Ipv4Addr::new(10, 77, 0, last), 24))
             .to_vec(),
+        padding: 0,
     };
     // A boot takes about ten seconds.
     let limit = Limit {
