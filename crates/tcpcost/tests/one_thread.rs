@@ -83,3 +83,40 @@ fn two_ends_of_one_thread_have_their_turns_by_time_and_by_work() {
         }
     }
 }
+
+/// Two cells that differ only in where the ends run, so that a bed could be taken for both.
+const BOTH: &str = r#"
+[workload]
+kind = "rr"
+[bed]
+kind = "netns"
+[vary]
+placement = ["one-thread", "same-cpu"]
+[measure]
+meters = ["rusage"]
+warm_up = "10ms"
+duration = "40ms"
+repetitions = 2
+others_max = "100%"
+retries = 0
+"#;
+
+#[test]
+fn a_bed_of_one_thread_serves_no_trial_of_two() {
+    if !able() {
+        return;
+    }
+    let place = Place::new();
+    let study = place.write("both.toml", BOTH);
+    let ran = place.run(&["run", &study, "--out", "both"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let records = place.records_of_work("both");
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        assert_eq!(record["outcome"], "measured", "{record}");
+        // The server waits for each request, if it has a thread of its own.
+        let waits = count(record, "server", "rusage", "voluntary_switches");
+        let has_turns = record["cell"] == "placement=one-thread";
+        assert_eq!(waits == 0, has_turns, "{record}");
+    }
+}

@@ -124,7 +124,11 @@ pub(super) fn knobs_of_table(
             }
             None => {
                 let elsewhere = KNOBS.iter().find(|knob| knob.key == key);
-                let hint = match (elsewhere, instead(&key, here.map(|knob| knob.key))) {
+                let by_name = here.clone().find(|knob| knob.name == key);
+                let instead = by_name
+                    .map(|knob| format!("use {}", knob.key))
+                    .or_else(|| instead(&key, here.map(|knob| knob.key)));
+                let hint = match (elsewhere, instead) {
                     (Some(knob), _) if knob.table == table => {
                         "all hosts share it: set it in [bed]".to_string()
                     }

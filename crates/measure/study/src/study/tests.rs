@@ -30,6 +30,10 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
             "s.toml:3: workload.write_sise: no such knob here; nearest is \"write_size\"",
         ),
         (
+            "[workload]\nworkload = \"rr\"\n",
+            "s.toml:2: workload.workload: no such knob here; use kind",
+        ),
+        (
             "[workload]\nwrite_size = \"64ms\"\n",
             "s.toml:2: workload.write_size: expected a size such as \"64KiB\" (B, KiB, MiB, GiB), 1B to 64MiB",
         ),
