@@ -99,7 +99,7 @@ impl Boot {
         self
     }
 
-    /// Notes why no further line came, and the guest's last words.
+    /// Sets how the guest ended, and its last words.
     pub(crate) fn end(&mut self, running: Running, silence: Silence, console: &Path) {
         match silence {
             // A guest that was done is so even if QEMU was slow to end.

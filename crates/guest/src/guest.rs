@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::architecture::Architecture;
 use crate::boot::Boot;
@@ -92,17 +91,6 @@ impl Guest {
     /// Command that runs QEMU with this guest.
     pub(crate) fn command(&self, machine: &Machine, order: &Path, console: &Path) -> Command {
         machine.command(&self.kernel, self.image.path(), order, console)
-    }
-}
-
-/// Limit of a boot or a restored guest whose task is known to be short: ten minutes of CPU time,
-/// and half an hour.
-impl Default for Limit {
-    fn default() -> Limit {
-        Limit {
-            cpu: Duration::from_secs(600),
-            wall: Duration::from_secs(1800),
-        }
     }
 }
 

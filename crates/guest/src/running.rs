@@ -13,13 +13,22 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 use crate::architecture::Architecture;
 use crate::error::GuestError;
 
-/// Limits of a guest.
+/// Limits of a guest. The default is for a task that is known to be short.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Limit of QEMU's CPU time: a guest on a busy host is slow, but needs no more of it.
+    /// Limit of QEMU's CPU time, which a busy host does not make longer; 600 s by default.
     pub cpu: Duration,
-    /// Limit of the time that passes, for a guest that waits for nothing.
+    /// Limit of the time that passes, which also ends a guest that only waits; 1800 s by default.
     pub wall: Duration,
+}
+
+impl Default for Limit {
+    fn default() -> Limit {
+        Limit {
+            cpu: Duration::from_secs(600),
+            wall: Duration::from_secs(1800),
+        }
+    }
 }
 
 /// Reason why no further line came.

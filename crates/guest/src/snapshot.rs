@@ -1,7 +1,7 @@
 //! Guests that were saved after their start, and the folder that keeps them.
 //!
-//! A boot takes ten times as much of the host's CPU as a restore. And two restores of one snapshot
-//! differ only by their seed and task, while two boots differ by the layout of the kernel, too.
+//! A boot takes 12 to 16 s of the host's CPU, a restore 1.2 s (Linux 6.12, AMD Zen 3). Two restores of
+//! one snapshot differ only by their seed and task; two boots also differ by the kernel's layout.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -83,6 +83,9 @@ const RELEASE: &str = "release";
 /// Lines with the symbols of its kernel.
 const SYMBOLS: &str = "symbols";
 
+/// Ending of an unfinished snapshot's folder.
+const PART: &str = "part";
+
 /// Limit of all snapshots together. One has 160 to 190 MB, and a kernel has 3 by default.
 const BYTES_MAX: u64 = 12 << 30;
 /// Free space without which no guest is saved.
@@ -154,13 +157,6 @@ impl Snapshots {
         })
     }
 
-    /// Removes a snapshot whose restores do not agree. Its users keep the files that they opened.
-    pub fn discard(&self, snapshot: Snapshot) {
-        let folder = snapshot.folder.clone();
-        drop(snapshot);
-        remove(&folder);
-    }
-
     /// Removes all snapshots that nobody uses. Returns the number of bytes.
     pub fn clean(&self) -> u64 {
         self.make_room(0)
@@ -204,7 +200,7 @@ impl Snapshots {
         if space.f_bavail * space.f_frsize < FREE_MIN {
             return Err(GuestError::NoRoom(self.folder.clone()));
         }
-        let part = with_ending(folder, ".part");
+        let part = folder.with_extension(PART);
         // A process that was killed may have left one.
         let _ = fs::remove_dir_all(&part);
         fs::create_dir(&part).map_err(GuestError::file("create", &part))?;
@@ -373,13 +369,19 @@ fn size(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Removes a snapshot, unless somebody uses it. True if it is gone.
+/// Removes a snapshot, or what is left of an unfinished one, unless somebody uses or saves it. True if
+/// it is gone.
 fn remove(folder: &Path) -> bool {
-    let Ok(_alone) = lock_alone(folder, &|| true) else {
+    // Who saves has locked the snapshot's own name.
+    let name = match folder.extension() {
+        Some(ending) if ending == PART => folder.with_extension(""),
+        _ => folder.to_path_buf(),
+    };
+    let Ok(_alone) = lock_alone(&name, &|| true) else {
         return false;
     };
     let removed = fs::remove_dir_all(folder).is_ok();
-    let _ = fs::remove_file(with_ending(folder, ".lock"));
+    let _ = fs::remove_file(with_ending(&name, ".lock"));
     removed
 }
 
@@ -452,12 +454,27 @@ mod tests {
         assert!(!old.exists() && used.exists() && new.exists());
         assert_eq!(snapshots.clean(), 103);
         assert!(used.exists() && !new.exists());
-        snapshots.discard(in_use);
+        drop(in_use);
+        assert_eq!(snapshots.clean(), 103);
         assert_eq!(
             fs::read_dir(&snapshots.folder).unwrap().count(),
             0,
             "no lock is left"
         );
+    }
+
+    #[test]
+    fn an_unfinished_snapshot_stays_while_it_is_being_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let snapshots = Snapshots::at(folder.path().join("snapshots")).unwrap();
+        let name = snapshots.folder.join("key");
+        let part = stored(&snapshots, "key.part", 100, 0);
+        let saving = lock_alone(&name, &|| true).unwrap();
+        assert_eq!(snapshots.clean(), 0);
+        assert!(part.exists());
+        drop(saving);
+        assert_eq!(snapshots.clean(), 103);
+        assert_eq!(fs::read_dir(&snapshots.folder).unwrap().count(), 0);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use rustix::process::{WaitOptions, waitpid};
 use crate::fw_cfg::Device;
 use crate::task::{FILE, HEADER, Header, header, unpacked};
 
-/// File with the seed of a task, which its files are beside of.
-const SEED: &str = "/seed";
+/// File with what the child process read from the host, for its parent: a header, or a seed.
+const READ: &str = "/read-from-host";
 
 /// Header of the order that the guest has now.
 pub(crate) fn first_order() -> io::Result<Header> {
@@ -20,16 +20,16 @@ pub(crate) fn first_order() -> io::Result<Header> {
         let mut bytes = [0; HEADER];
         device.select(key);
         device.read(&mut bytes);
-        fs::write(SEED, bytes)
+        fs::write(READ, bytes)
     })?;
-    header(&fs::read(SEED)?).ok_or_else(|| io::Error::other("the host's order has no header"))
+    header(&fs::read(READ)?).ok_or_else(|| io::Error::other("the host's order has no header"))
 }
 
 /// Waits for a task, unpacks its files, and makes the kernel's random numbers those of the seed, which is returned. A guest that
 /// is saved meanwhile goes on here when it is restored.
 pub(crate) fn task() -> io::Result<u64> {
     apart(take_task)?;
-    fs::read_to_string(SEED)?.parse().map_err(io::Error::other)
+    fs::read_to_string(READ)?.parse().map_err(io::Error::other)
 }
 
 fn device() -> io::Result<(Device, u16)> {
@@ -60,7 +60,7 @@ fn take_task() -> io::Result<()> {
         fs::write(path, content)?;
     }
     reseed(seed)?;
-    fs::write(SEED, seed.to_string())
+    fs::write(READ, seed.to_string())
 }
 
 /// Makes the kernel's random numbers depend on this seed from here on.
