@@ -232,11 +232,13 @@ impl<'a> Guests<'a> {
             Err(error) => return Err(GuestError::NotSaved(error.to_string())),
         };
         let first = self.restore(job, thread, snapshot, stop)?;
-        if stop() || (first.record.is_measured() && !job.is_checked) {
+        let has_failed = matches!(first.record.outcome, Outcome::Failed { .. });
+        let is_checked = job.is_checked && first.record.is_measured();
+        if stop() || !(has_failed || is_checked) {
             return Ok(first);
         }
         let again = self.restore(job, thread, snapshot, stop)?;
-        if stop() || !first.record.is_measured() {
+        if stop() || has_failed {
             return Ok(again);
         }
         // A second guest that failed says nothing of the first.
@@ -347,9 +349,9 @@ impl<'a> Guests<'a> {
         if !record.is_measured() {
             return Ok(None);
         }
-        let functions = spans.pop().filter(|_| spans.is_empty());
-        let functions = functions.ok_or_else(|| {
-            GuestError::Missing("the interval of the trial was not marked once".to_string())
+        // The last of several attempts counts.
+        let functions = spans.pop().ok_or_else(|| {
+            GuestError::Missing("the plugin saw no mark of the trial's interval".to_string())
         })?;
         functions::add_sums(record, &functions);
         Ok(Some(functions))

@@ -319,7 +319,8 @@ pub fn in_guests(
     let guests = Guests::new(&study, source.text, overrides, kernel, at_once)?;
     let (mut store, mut records) = if path.join(RECORDS).exists() {
         let (store, run) = Directory::open(path)?;
-        if run.overrides.exact_instructions != overrides.exact_instructions || run.study != study {
+        let guests = |of: &Overrides| (of.exact_instructions.clone(), of.append.clone());
+        if guests(&run.overrides) != guests(overrides) || run.study != study {
             return Err(usage(format!(
                 "{} holds a run of another study or with other options: choose another --out",
                 path.display()
