@@ -124,12 +124,9 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
     let interrupt = conduct::requests_to_stop()?;
     let mut summaries = Vec::new();
     let mut differences = Vec::new();
-    let kernels = [&args.a, &args.b].map(|kernel| Kernel::find(kernel.as_deref()));
-    let [a, b] = kernels;
-    let (a, b) = (
-        a.map_err(conduct::unavailable)?,
-        b.map_err(conduct::unavailable)?,
-    );
+    let find =
+        |kernel: &Option<PathBuf>| Kernel::find(kernel.as_deref()).map_err(conduct::unavailable);
+    let (a, b) = (find(&args.a)?, find(&args.b)?);
     let is_one = is_one_kernel(&a, &b)?;
     tell_configs(&a, &b, args.telling.quiet);
     for named in &args.studies {

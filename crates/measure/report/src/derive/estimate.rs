@@ -12,7 +12,8 @@ pub const CONFIDENCE: f64 = 0.95;
 /// Median, its interval with at least 95 % confidence, and the number of trials.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Median of the trials; the mean of the middle two if their number is even.
+    /// Median of the trials; the mean of the middle two if their number is even. Of trials that count
+    /// instructions it is their mean.
     pub median: f64,
     /// Lower end of the interval. `None` below six trials, where no such interval exists.
     pub lo: Option<f64>,

@@ -8,13 +8,13 @@ use crate::derive::estimate::{CONFIDENCE, Estimate};
 pub(crate) fn of_mean(values: &[f64], least: f64) -> Option<Estimate> {
     let n = values.len();
     let mean = (n > 0).then(|| mean(values.iter().copied()))?;
-    Some(interval(mean, squares(values), [n, usize::MAX], least))
+    Some(interval(mean, squares(values), &[n], least))
 }
 
 /// Mean of `to` over the mean of `from`, two independent groups of few values, with its interval at 95 %
 /// confidence. The standard deviation is pooled, and counts as at least `least`, a fraction. `None` if a group
 /// is empty, or the mean of `from` is not positive; no interval of one value each.
-pub fn ratio_of_means(from: &[f64], to: &[f64], least: f64) -> Option<Estimate> {
+pub(crate) fn ratio_of_means(from: &[f64], to: &[f64], least: f64) -> Option<Estimate> {
     let (n, m) = (from.len(), to.len());
     let [before, after] = [from, to].map(|values| mean(values.iter().copied()));
     if n == 0 || m == 0 || before <= 0.0 {
@@ -27,7 +27,7 @@ pub fn ratio_of_means(from: &[f64], to: &[f64], least: f64) -> Option<Estimate> 
         false => squares(values) / mean.powi(2),
     };
     let squares = (relative(from, before) + relative(to, after)) * ratio.powi(2);
-    Some(interval(ratio, squares, [n, m], least))
+    Some(interval(ratio, squares, &[n, m], least))
 }
 
 /// Difference of the means of two independent groups of few values, and half the width of its interval at 95 %
@@ -40,27 +40,25 @@ pub fn difference_of_means(from: &[f64], to: &[f64]) -> Option<(f64, Option<f64>
     let by = interval(
         after - before,
         squares(from) + squares(to),
-        [from.len(), to.len()],
+        &[from.len(), to.len()],
         0.0,
     );
     Some((by.median, by.hi.map(|hi| hi - by.median)))
 }
 
-/// Interval around an estimate from the sum of squares of one or two groups; the second has `usize::MAX` values
-/// if there is one group.
-fn interval(at: f64, squares: f64, [n, m]: [usize; 2], least: f64) -> Estimate {
-    let is_one = m == usize::MAX;
-    let freedom = if is_one { n - 1 } else { n + m - 2 };
+/// Interval around an estimate from the sum of squares within groups of these sizes.
+fn interval(at: f64, squares: f64, sizes: &[usize], least: f64) -> Estimate {
+    let freedom = sizes.iter().sum::<usize>() - sizes.len();
     let half = (freedom > 0).then(|| {
         let deviation = (squares / freedom as f64).sqrt().max(least * at.abs());
-        let share = 1.0 / n as f64 + if is_one { 0.0 } else { 1.0 / m as f64 };
+        let share: f64 = sizes.iter().map(|n| 1.0 / *n as f64).sum();
         t_quantile(1.0 - CONFIDENCE, freedom) * deviation * share.sqrt()
     });
     Estimate {
         median: at,
         lo: half.map(|half| at - half),
         hi: half.map(|half| at + half),
-        n: n.min(m),
+        n: sizes.iter().copied().min().unwrap_or(0),
     }
 }
 

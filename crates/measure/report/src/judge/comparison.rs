@@ -160,8 +160,8 @@ impl Comparison {
         };
         let causes = from.estimates.keys().filter(|of| {
             let may_be = **of == main || is_cause(of.kind, from.has_transactions());
-            let is_told =
-                is_seen(**of, [from, to]) && is_part(**of, quantity, [from, to], min_effect);
+            let is_told = is_seen(**of, [from, to])
+                && is_large_enough(**of, quantity, [from, to], min_effect);
             **of != quantity && may_be && is_told
         });
         Comparison {
@@ -189,7 +189,12 @@ impl Comparison {
 
 /// True unless the quantity is a part of a cost in instructions, and its change is too small to be a part of a
 /// change that matters.
-fn is_part(of: Derived, cost: Derived, [from, to]: [&CellSummary; 2], min_effect: f64) -> bool {
+fn is_large_enough(
+    of: Derived,
+    cost: Derived,
+    [from, to]: [&CellSummary; 2],
+    min_effect: f64,
+) -> bool {
     let counts = |of: Derived| of.kind.unit().starts_with("instructions");
     let median = |cell: &CellSummary, of| cell.estimates.get(&of).map_or(0.0, |one| one.median);
     let moved = (median(to, of) - median(from, of)).abs();

@@ -95,18 +95,18 @@ pub(super) fn instructions(summary: &Summary, has_transactions: bool) -> Section
     let cells = summary.cells.iter();
     let cells = cells.filter(|cell| cell.counts_instructions && cell.n > 0);
     for cell in cells.filter(|cell| cell.has_transactions() == has_transactions) {
-        let medians = figures.iter().map(|of| {
+        let means = figures.iter().map(|of| {
             let estimate = cell.estimates.get(of);
             estimate.map_or(ABSENT.to_string(), |one| show(one.median))
         });
-        table.numbers(Level::Gist, cell.name.as_str(), medians);
+        table.numbers(Level::Gist, cell.name.as_str(), means);
     }
     let unit = match has_transactions {
         true => "transaction",
         false => "KiB",
     };
     let heading =
-        format!("Instructions per {unit} by context and by host, and their regime (medians)");
+        format!("Instructions per {unit} by context and by host, and their regime (means)");
     Section::new(Level::Answer, heading).table(table)
 }
 

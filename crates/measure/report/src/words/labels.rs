@@ -55,7 +55,10 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
         ));
     }
     lines.push(method(summary).to_string());
-    lines.push("Numbers are medians over trials [with the 95 % interval of the median].".into());
+    lines.push(match counts_instructions(summary) {
+        true => "Numbers are means over snapshots [with the 95 % interval of the mean].".into(),
+        false => "Numbers are medians over trials [with the 95 % interval of the median].".into(),
+    });
     lines
 }
 
@@ -96,7 +99,7 @@ pub(crate) fn method(summary: &Summary) -> String {
         let exact = [Figure::ExactUsPerKib, Figure::ExactUsPerTransaction];
         exact.contains(&cell.main.kind)
     };
-    if summary.cells.iter().any(|cell| cell.counts_instructions) {
+    if counts_instructions(summary) {
         return INSTRUCTIONS.to_string();
     }
     let exact = if summary.cells.iter().any(is_exact) {
@@ -111,6 +114,11 @@ pub(crate) fn method(summary: &Summary) -> String {
         ""
     };
     format!("{exact}{owned}{}", by_tick(summary))
+}
+
+/// True if the clocks of the guests count instructions.
+fn counts_instructions(summary: &Summary) -> bool {
+    summary.cells.iter().any(|cell| cell.counts_instructions)
 }
 
 /// Note for figures in instructions.
@@ -466,7 +474,11 @@ pub(crate) fn loads(summary: &Summary) -> Vec<String> {
              more than the absolute cost.",
         ),
     ];
-    let notes = notes.into_iter().filter(|(is_fixed, _)| any(*is_fixed));
+    // Counts of instructions do not drift.
+    let drifts = |is_fixed: bool| !is_fixed && counts_instructions(summary);
+    let notes = notes
+        .into_iter()
+        .filter(|(is_fixed, _)| any(*is_fixed) && !drifts(*is_fixed));
     notes.map(|(_, note)| note.to_string()).collect()
 }
 
@@ -502,7 +514,12 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             .values()
             .any(|estimate| estimate.lo.is_none())
     }) {
-        notes.push("[n=…]: fewer than six trials have no 95 % interval of the median.".to_string());
+        notes.push(match counts_instructions(summary) {
+            true => "[n=1]: one snapshot has no interval.".to_string(),
+            false => {
+                "[n=…]: fewer than six trials have no 95 % interval of the median.".to_string()
+            }
+        });
     }
     notes.extend(notes_on_marks(summary));
     if any(&|cell| cell.main_stands_in) {
