@@ -394,7 +394,7 @@ quantities! {
     ZerocopyCopied = "zerocopy_copied",
     /// Payload bytes received by mapping their pages (TCP_ZEROCOPY_RECEIVE).
     PayloadBytesMapped = "payload_bytes_mapped",
-    /// Pages of the files that payload is sent from, counted once for each snapshot.
+    /// Pages of the files that payload is sent from, counted after the interval.
     FilePages = "file_pages",
     /// Pages of `file_pages` that are in the page cache, by mincore(2).
     FilePagesCached = "file_pages_cached",

@@ -1,12 +1,10 @@
 //! State that the connections of one group share: plan, source, sink, counts.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
-use tcpcost_counts::Counts;
 use tcpcost_knobs::{SendWith, Side, WaitsBy, WorkloadSettings};
 use tcpcost_stack::{Content, Pages, Stack, StackError};
 
@@ -50,8 +48,6 @@ pub(crate) struct Group<S: Stack> {
     /// Durations of the program's operations.
     pub(crate) operations: OperationTimes,
     spare: Spare<S>,
-    /// Totals of `pages_seen`.
-    pages: Cell<Pages>,
 }
 
 /// Sources and sinks of a program's calls; `None` is the place of the one in use.
@@ -136,7 +132,6 @@ impl<S: Stack> Group<S> {
                 source_in_use: 0,
                 sink_in_use: 0,
             },
-            pages: Cell::default(),
             plan,
         })
     }
@@ -163,27 +158,10 @@ impl<S: Stack> Group<S> {
         }
     }
 
-    /// Counts so far.
-    pub(crate) fn counts(&self, stack: &S) -> Counts {
-        let pages = self.pages_seen(stack);
-        self.tally.counts(&self.plan, pages)
-    }
-
-    /// Adds the current pages of the files sent from to a running total, and returns the total.
-    fn pages_seen(&self, stack: &S) -> Option<Pages> {
+    /// Pages of each source's files.
+    pub(crate) fn file_pages(&self, stack: &S) -> impl Iterator<Item = Pages> {
         let sources = self.spare.sources.iter().flatten().chain(&self.source);
-        let pages = sources.filter_map(|source| stack.pages(source));
-        let now = pages.reduce(|sum, more| Pages {
-            all: sum.all + more.all,
-            cached: sum.cached + more.cached,
-        })?;
-        let before = self.pages.get();
-        let seen = Pages {
-            all: before.all + now.all,
-            cached: before.cached + now.cached,
-        };
-        self.pages.set(seen);
-        Some(seen)
+        sources.filter_map(|source| stack.pages(source))
     }
 }
 

@@ -1,7 +1,6 @@
 //! A worker's own counts.
 
 use tcpcost_counts::{Counts, Quantity};
-use tcpcost_stack::Pages;
 
 use crate::plan::Plan;
 
@@ -20,9 +19,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Counts by quantity. Quantities that do not apply to this end are absent.
-    pub(crate) fn counts(&self, plan: &Plan, pages: Option<Pages>) -> Counts {
+    pub(crate) fn counts(&self, plan: &Plan) -> Counts {
         use Quantity as Q;
-        let (has_pages, pages) = (pages.is_some(), pages.unwrap_or_default());
         let rows = [
             (plan.sends, Q::PayloadBytesSent, self.bytes_sent),
             (plan.sends, Q::SendCalls, self.send_calls),
@@ -33,8 +31,6 @@ impl Tally {
             (true, Q::PollCalls, self.poll_calls),
             (plan.counts_transactions, Q::Transactions, self.transactions),
             (plan.opens, Q::ConnectionsOpened, self.connections_opened),
-            (has_pages, Q::FilePages, pages.all),
-            (has_pages, Q::FilePagesCached, pages.cached),
         ];
         rows.into_iter()
             .filter(|(applies, ..)| *applies)

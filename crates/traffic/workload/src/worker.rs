@@ -291,9 +291,21 @@ impl<S: Stack> Worker<S> {
     pub fn group_totals(&self, group: usize) -> Counts {
         let own = self.group_at(group);
         match &self.threads {
-            Some(threads) => threads.tally(group).counts(&own.plan, None),
-            None => own.counts(&self.io.stack),
+            Some(threads) => threads.tally(group).counts(&own.plan),
+            None => own.tally.counts(&own.plan),
         }
+    }
+
+    /// Pages of the files that payload is sent from; empty if it is not sent from files. The kernel looks at
+    /// each page, so this is no work for a measured interval.
+    pub fn file_pages(&self) -> Counts {
+        let groups = (0..self.groups.len()).map(|index| self.group_at(index));
+        let mut counts = Counts::new();
+        for pages in groups.flat_map(|group| group.file_pages(&self.io.stack)) {
+            *counts.entry(Quantity::FilePages).or_insert(0) += pages.all;
+            *counts.entry(Quantity::FilePagesCached).or_insert(0) += pages.cached;
+        }
+        counts
     }
 
     fn group_at(&self, index: usize) -> &Group<S> {

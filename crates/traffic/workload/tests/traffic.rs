@@ -61,7 +61,8 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                     server[&Q::PayloadBytesReceived]
                 );
             }
-            for counts in [&client, &server] {
+            let pages = [ends.client.file_pages(), ends.server.file_pages()];
+            for (counts, pages) in [&client, &server].into_iter().zip(pages) {
                 let checked = counts.get(&Q::PayloadBytesChecked);
                 if check == "on" && kind != "crr" {
                     assert_eq!(checked, counts.get(&Q::PayloadBytesReceived));
@@ -70,8 +71,8 @@ fn every_way(kind: &str, more: &[(&str, &str)]) {
                 }
                 // Bytes just written are in the page cache; memory has no file pages.
                 let sends_files = send.is_from_files() && counts.contains_key(&Q::PayloadBytesSent);
-                assert_eq!(counts.contains_key(&Q::FilePages), sends_files);
-                assert_eq!(counts.get(&Q::FilePages), counts.get(&Q::FilePagesCached));
+                assert_eq!(pages.contains_key(&Q::FilePages), sends_files);
+                assert_eq!(pages.get(&Q::FilePages), pages.get(&Q::FilePagesCached));
                 if let Some(mapped) = counts.get(&Q::PayloadBytesMapped) {
                     assert!(*mapped <= counts[&Q::PayloadBytesReceived]);
                 }

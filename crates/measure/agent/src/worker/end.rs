@@ -407,6 +407,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         let operations = take_operations(&mut self.traffic);
         let migrations = self.migrations();
         add_migrations(&mut after, migrations);
+        let pages = self.traffic.file_pages();
         let totals = self.by_connection();
         let memory = MemoryUse::read(Path::new("/proc"));
         let last = self.look_now()?;
@@ -418,6 +419,13 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         let strangers = self.traffic.strangers();
         let at = self.state();
         let mut before = std::mem::take(&mut at.before);
+        // They are no totals: all that there is after the interval counts.
+        add(
+            &mut before,
+            MeterName::Workload,
+            pages.keys().map(|of| (*of, 0)),
+        );
+        add(&mut after, MeterName::Workload, pages);
         let tcp_info = at.tcp_info.take().and_then(|first| {
             before.extend(first.connections);
             last.connections.as_ref().map(|_| Brackets {
@@ -475,13 +483,19 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
 /// Adds the thread's migrations to getrusage's counts. The file that has them is read outside all meters'
 /// intervals.
 fn add_migrations(snapshots: &mut [Snapshot], migrations: Option<u64>) {
-    let of_threads = snapshots
-        .iter_mut()
-        .filter(|one| one.meter == MeterName::Rusage);
-    for totals in of_threads.flat_map(|one| &mut one.totals) {
-        totals
-            .counts
-            .extend(migrations.map(|count| (Quantity::CpuMigrations, count)));
+    let migrations = migrations.map(|count| (Quantity::CpuMigrations, count));
+    add(snapshots, MeterName::Rusage, migrations);
+}
+
+/// Adds counts to the first totals of a meter.
+fn add(
+    snapshots: &mut [Snapshot],
+    meter: MeterName,
+    counts: impl IntoIterator<Item = (Quantity, u64)>,
+) {
+    let of_meter = snapshots.iter_mut().find(|one| one.meter == meter);
+    if let Some(totals) = of_meter.and_then(|one| one.totals.first_mut()) {
+        totals.counts.extend(counts);
     }
 }
 
