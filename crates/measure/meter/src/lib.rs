@@ -31,6 +31,7 @@ pub mod holder;
 pub mod mark;
 pub mod memory;
 pub mod netstat;
+mod observer;
 pub mod other_tasks;
 pub mod perf;
 pub mod proc;
@@ -49,7 +50,8 @@ pub mod vmstat;
 use std::collections::{BTreeMap, HashMap};
 
 pub use error::{MeterError, Needs};
-pub use registry::open;
+pub use observer::{Missing, Observer};
+pub use registry::{Open, opener};
 use rustix::time::ClockId;
 use tcpcost_counts::{CountOwner, Counts, MeterName, Snapshot, Totals};
 
