@@ -1,7 +1,8 @@
 //! Results of counting: plain data, without Linux, privileges, meters, and studies.
 //!
 //! A [`Quantity`] is a count with one definition. A meter reports totals as a [`Snapshot`]; a
-//! [`Reading`] is the growth between two snapshots. A [`Figure`] is a quotient of counts.
+//! [`Reading`] is the growth between two snapshots, [`Growth`] that of all meters of a host. A [`Figure`]
+//! is a quotient of counts.
 //!
 //! Start with [`Quantity`], [`Snapshot`] and [`Figure`].
 //!

@@ -5,6 +5,8 @@
 //! Names of kernel counters do not leave this crate: the results are [`tcpcost_counts::Quantity`]s, each with
 //! one definition. A counter that a kernel lacks is absent, never 0.
 //!
+//! An [`Observer`] opens several meters and reads them together.
+//!
 //! Start with [`Meter`], [`proc::Proc`] and [`netstat::Netstat`].
 //!
 //! ```no_run

@@ -1,13 +1,13 @@
-//! Meters that are read together, and what they do not count here.
+//! Meters that are read together, and the things that they do not count here.
 
 use tcpcost_counts::{MeterName, Snapshot};
 
 use crate::{Meter, MeterError, Needs, Owners, Scope};
 
-/// Opened meters, and what they do not count here.
+/// Opened meters, and the things that they do not count here.
 pub struct Observer<M: Meter + ?Sized = dyn Meter + Send> {
     meters: Vec<Box<M>>,
-    /// What the meters do not count. The program that prints this adds what to do.
+    /// Things that are not counted, with the reasons. The program that prints them adds what to do.
     pub missing: Vec<Missing>,
 }
 
@@ -80,7 +80,7 @@ impl<M: Meter + ?Sized> Observer<M> {
         self.meters.iter_mut().map(|meter| &mut **meter)
     }
 
-    /// Notes what found no room in the meters' tables since the last call.
+    /// Notes how much found no room in the meters' tables since the last call.
     pub fn note_overflow(&mut self) {
         let lost = self.meters.iter_mut().filter_map(|meter| meter.overflow());
         self.missing.extend(lost.map(Missing::Part));
