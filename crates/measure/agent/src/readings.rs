@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
-use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope, open};
+use tcpcost_counts::readings_between;
+use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, opener};
 use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
 
 use crate::protocol::{CpuOwner, Prepare};
@@ -14,7 +15,7 @@ use crate::protocol::{CpuOwner, Prepare};
 /// Result of [`meters`].
 #[derive(Default)]
 pub struct Meters {
-    pub meters: Vec<Box<dyn Meter + Send>>,
+    pub observer: Observer,
     /// Handles of the eBPF programs that were loaded for them, by meter.
     pub loaded: BTreeMap<MeterName, String>,
     /// Meters that are unavailable, one line each.
@@ -32,11 +33,6 @@ pub fn meters(
     loaded: BTreeMap<MeterName, String>,
 ) -> Meters {
     let mut found = Meters::default();
-    let Meters {
-        meters,
-        loaded: ours,
-        warnings,
-    } = &mut found;
     let scope = Scope {
         cpus: prepare.cpus.clone(),
         own_pids: prepare.own_pids.clone(),
@@ -51,15 +47,18 @@ pub fn meters(
         if name == MeterName::Netstat && !is_kernel {
             continue;
         }
-        match with_owners_if_possible(name, &scope, warnings) {
-            Some(Ok(meter)) => {
-                ours.extend(meter.handle().map(|handle| (name, handle)));
-                meters.push(meter);
-            }
-            Some(Err(error)) => warnings.push(warning(&error)),
-            None => {}
-        }
+        let Some(open) = opener(name) else { continue };
+        let opened = found.observer.open(name, &scope, open);
+        let handle = opened.and_then(|meter| meter.handle());
+        found.loaded.extend(handle.map(|handle| (name, handle)));
     }
+    let missing = found.observer.missing.iter();
+    let warnings = missing.map(|missing| match missing {
+        Missing::Meter(error) => warning(error),
+        Missing::Owners(error) => format!("no CPU time by owner: {error}"),
+        Missing::Part(line) => line.clone(),
+    });
+    found.warnings = warnings.collect();
     found
 }
 
@@ -74,27 +73,6 @@ fn owners(prepare: &Prepare, flows: usize) -> Owners {
             count,
             sockets: sockets.saturating_mul(count),
         })
-}
-
-/// Opens a meter. If `exact` cannot have owners here, opens it without them and adds a warning.
-fn with_owners_if_possible(
-    name: MeterName,
-    scope: &Scope,
-    warnings: &mut Vec<String>,
-) -> Option<Result<Box<dyn Meter + Send>, MeterError>> {
-    let opened = open(name, scope)?;
-    let (MeterName::Exact, Err(error), Owners::Hosts { .. }) = (name, &opened, scope.owners) else {
-        return Some(opened);
-    };
-    let without = Scope {
-        owners: Owners::None,
-        ..scope.clone()
-    };
-    let opened = open(name, &without)?;
-    if opened.is_ok() {
-        warnings.push(format!("no CPU time by owner: {error}"));
-    }
-    Some(opened)
 }
 
 /// Warning for the author of the study about an unavailable meter, with the reason.
@@ -119,10 +97,8 @@ fn connections(flows: usize) -> u32 {
 /// Growth of each meter that both lists have.
 pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, WentBackwards> {
     let mut readings = Vec::new();
-    for after in after {
-        if let Some(before) = before.iter().find(|before| before.meter == after.meter) {
-            readings.extend(after.since(before)?);
-        }
+    for meter in readings_between(before, after) {
+        readings.extend(meter?);
     }
     Ok(readings)
 }

@@ -1,7 +1,8 @@
 //! Results of counting: plain data, without Linux, privileges, meters, and studies.
 //!
 //! A [`Quantity`] is a count with one definition. A meter reports totals as a [`Snapshot`]; a
-//! [`Reading`] is the growth between two snapshots. A [`Figure`] is a quotient of counts.
+//! [`Reading`] is the growth between two snapshots, [`Growth`] that of all meters of a host. A [`Figure`]
+//! is a quotient of counts.
 //!
 //! Start with [`Quantity`], [`Snapshot`] and [`Figure`].
 //!
@@ -22,8 +23,8 @@
 mod by_connection;
 mod chains;
 mod figure;
+mod growth;
 mod guard;
-mod interval;
 mod machine;
 mod meter_name;
 mod opening;
@@ -36,8 +37,8 @@ pub mod table;
 pub use by_connection::{ByConnection, Spread};
 pub use chains::{CallChain, CallChains, TaskClass, UNKNOWN};
 pub use figure::{Figure, FigureOf, figure_table};
+pub use growth::{Growth, readings_between};
 pub use guard::{Guard, TextForm};
-pub use interval::Interval;
 pub use machine::{Environment, Machine, Nic};
 pub use meter_name::{MeterMechanism, MeterName, MeterSelection, MeterSubject};
 pub use opening::{Opening, Sequences};

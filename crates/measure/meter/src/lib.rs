@@ -5,6 +5,8 @@
 //! Names of kernel counters do not leave this crate: the results are [`tcpcost_counts::Quantity`]s, each with
 //! one definition. A counter that a kernel lacks is absent, never 0.
 //!
+//! An [`Observer`] opens several meters and reads them together.
+//!
 //! Start with [`Meter`], [`proc::Proc`] and [`netstat::Netstat`].
 //!
 //! ```no_run
@@ -31,6 +33,7 @@ pub mod holder;
 pub mod mark;
 pub mod memory;
 pub mod netstat;
+mod observer;
 pub mod other_tasks;
 pub mod perf;
 pub mod proc;
@@ -49,7 +52,8 @@ pub mod vmstat;
 use std::collections::{BTreeMap, HashMap};
 
 pub use error::{MeterError, Needs};
-pub use registry::open;
+pub use observer::{Missing, Observer};
+pub use registry::{Open, opener};
 use rustix::time::ClockId;
 use tcpcost_counts::{CountOwner, Counts, MeterName, Snapshot, Totals};
 

@@ -13,8 +13,8 @@ use crate::{Meter, MeterError, Scope, bpf};
 
 type Opened = Result<Box<dyn Meter + Send>, MeterError>;
 
-/// Function that opens a meter.
-type Open = fn(&Scope) -> Opened;
+/// Function that opens a meter. It fails with [`MeterError::Unavailable`] if the meter is unavailable here.
+pub type Open = fn(&Scope) -> Opened;
 
 const ROWS: &[(MeterName, Open)] = &[
     (MeterName::Proc, |scope| {
@@ -33,13 +33,10 @@ const ROWS: &[(MeterName, Open)] = &[
     }),
 ];
 
-/// Opens a meter on the thread that will read it. `None` if it has no row here.
-///
-/// # Errors
-/// [`MeterError::Unavailable`]: it is unavailable here.
-pub fn open(name: MeterName, scope: &Scope) -> Option<Opened> {
+/// Function that opens a meter on the thread that will read it. `None` if the meter has no row here.
+pub fn opener(name: MeterName) -> Option<Open> {
     let (_, open) = ROWS.iter().find(|(row, _)| *row == name)?;
-    Some(open(scope))
+    Some(*open)
 }
 
 #[cfg(test)]
@@ -54,6 +51,6 @@ mod tests {
                 Err(error) => assert!(error.needs().is_some(), "{error}"),
             }
         }
-        assert!(open(MeterName::Rusage, &Scope::default()).is_none());
+        assert!(opener(MeterName::Rusage).is_none());
     }
 }

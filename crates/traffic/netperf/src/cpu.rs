@@ -8,8 +8,8 @@
 
 use std::sync::Once;
 
-use tcpcost_counts::{CountOwner, Counts, Quantity, Snapshot};
-use tcpcost_meter::{Meter, proc::Proc};
+use tcpcost_counts::{CountOwner, Growth, MeterName, Quantity, Snapshot, Source, readings_between};
+use tcpcost_meter::{MeterError, Observer, proc::Proc};
 
 use crate::Failure;
 use crate::protocol::exact::Method;
@@ -72,9 +72,10 @@ impl Cpu {
 
 /// The meters of a test, on the thread that drives it.
 pub struct Meters {
-    proc: Proc,
+    /// Meters of the whole machine.
+    observer: Observer,
     own: Own,
-    cpus: Vec<usize>,
+    cpus: usize,
 }
 
 /// Method that separates this instance from others.
@@ -87,7 +88,7 @@ enum Own {
 
 /// Readings of all meters at one time.
 pub struct Reading {
-    proc: Snapshot,
+    machine: Vec<Snapshot>,
     /// Segments of the machine; only with [`Own::Share`].
     segments: Option<Segments>,
     /// CPU time of the instance, ns; with [`Own::Share`] without interrupts. `None` if the process with the eBPF programs is gone.
@@ -98,10 +99,12 @@ impl Meters {
     /// Opens the available meters. Softirqs for sockets that exist already are not counted.
     pub fn open() -> Meters {
         let cpus = tcpcost_host::cpus::online();
+        let mut observer: Observer = Observer::default();
+        observer.add(Ok(Box::new(Proc::new(&cpus))));
         Meters {
-            proc: Proc::new(&cpus),
+            observer,
             own: Own::of_this_thread(),
-            cpus,
+            cpus: cpus.len(),
         }
     }
 
@@ -110,10 +113,10 @@ impl Meters {
     /// # Errors
     /// /proc cannot be read.
     pub fn begin(&mut self) -> Result<Reading, Failure> {
-        let (proc, segments) = self.machine()?;
+        let (machine, segments) = self.machine()?;
         let own_ns = self.own.ns()?;
         Ok(Reading {
-            proc,
+            machine,
             segments,
             own_ns,
         })
@@ -125,20 +128,21 @@ impl Meters {
     /// See [`Meters::begin`].
     pub fn end(&mut self) -> Result<Reading, Failure> {
         let own_ns = self.own.ns()?;
-        let (proc, segments) = self.machine()?;
+        let (machine, segments) = self.machine()?;
         Ok(Reading {
-            proc,
+            machine,
             segments,
             own_ns,
         })
     }
 
-    fn machine(&mut self) -> Result<(Snapshot, Option<Segments>), Failure> {
+    fn machine(&mut self) -> Result<(Vec<Snapshot>, Option<Segments>), Failure> {
         let segments = match self.own {
             Own::Exact(_) => None,
             Own::Share => Some(Segments::read().map_err(failed)?),
         };
-        Ok((self.proc.snapshot().map_err(failed)?, segments))
+        let read: Result<_, MeterError> = self.observer.read().map(|(_, read)| read).collect();
+        Ok((read.map_err(failed)?, segments))
     }
 
     /// CPU time between two readings. `segments`: wire segments of the test's connections, for [`Own::Share`].
@@ -148,14 +152,14 @@ impl Meters {
         let (cpu_ns, method) = match (&before.segments, &after.segments) {
             (Some(before_all), Some(after_all)) => {
                 let share = after_all.share(before_all, segments);
-                let interrupts = interrupts_ns(&before.proc, &after.proc) * share;
+                let interrupts = interrupts_ns(&before.machine, &after.machine) * share;
                 (own_ns.map(|ns| ns + interrupts as u64), Method::Share)
             }
             _ => (own_ns, Method::Exact),
         };
         Cpu {
-            utilization: utilization(&before.proc, &after.proc),
-            cpus: u32::try_from(self.cpus.len()).unwrap_or(u32::MAX),
+            utilization: utilization(&before.machine, &after.machine),
+            cpus: u32::try_from(self.cpus).unwrap_or(u32::MAX),
             service_demand: None,
             method: cpu_ns.map(|_| method),
             cpu_ns,
@@ -163,7 +167,7 @@ impl Meters {
     }
 }
 
-fn failed(error: tcpcost_meter::MeterError) -> Failure {
+fn failed(error: MeterError) -> Failure {
     Failure::usage(format!("CPU: {error}"))
 }
 
@@ -201,33 +205,22 @@ impl Own {
     }
 }
 
-/// Growth on all CPUs together.
-fn of_all(before: &Snapshot, after: &Snapshot) -> Option<Counts> {
-    let readings = after.since(before).ok()?;
-    let all = readings
-        .into_iter()
-        .find(|reading| matches!(reading.whose, CountOwner::Cpus(_)))?;
-    Some(all.counts)
-}
-
 /// Time of hard and soft interrupts on all CPUs, ns.
-fn interrupts_ns(before: &Snapshot, after: &Snapshot) -> f64 {
-    let Some(counts) = of_all(before, after) else {
-        return 0.0;
-    };
-    let kinds = [Quantity::CpuIrqNs, Quantity::CpuSoftirqNs];
-    let counts = kinds.iter().filter_map(|kind| counts.get(kind));
-    counts.sum::<u64>() as f64
+fn interrupts_ns(before: &[Snapshot], after: &[Snapshot]) -> f64 {
+    let growth = Growth::between(before, after);
+    let kinds = [Quantity::CpuIrqNs, Quantity::CpuSoftirqNs].into_iter();
+    let counts = kinds.filter_map(|kind| growth.count(MeterName::Proc, kind));
+    counts.sum()
 }
 
 /// Percentages as netperf computes them: the mean over CPUs of the time that each was not idle.
-fn utilization(before: &Snapshot, after: &Snapshot) -> Option<Utilization> {
+fn utilization(before: &[Snapshot], after: &[Snapshot]) -> Option<Utilization> {
     let mut sum = Utilization {
         peak_id: -1,
         ..Utilization::default()
     };
     let mut cpus = 0.0;
-    for reading in after.since(before).ok()? {
+    for reading in readings_between(before, after).flatten().flatten() {
         let CountOwner::Cpu(id) = reading.whose else {
             continue;
         };
@@ -262,5 +255,5 @@ fn utilization(before: &Snapshot, after: &Snapshot) -> Option<Utilization> {
     for part in parts {
         *part /= f64::max(cpus, 1.0);
     }
-    Some(sum)
+    (cpus > 0.0).then_some(sum)
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, ensure};
 use hdrhistogram::{AdditionError, Histogram};
 use tcpcost_host::namespace::NetworkOf;
 use tcpcost_meter::memory::MemoryUse;
-use tcpcost_meter::{Meter, rusage};
+use tcpcost_meter::{MeterError, rusage};
 use tcpcost_stack::Stack;
 use tcpcost_study::{
     Brackets, BufferSizes, BuffersFound, ConnectionSeries, CountOwner, MeterName, Quantity,
@@ -236,16 +236,12 @@ impl<S: ObservedStack> WorkerEnd<S> {
 
     /// Reads the end's meters, if this worker has them.
     fn meters_here(&mut self, snap: WhichSnapshot) -> anyhow::Result<Vec<Snapshot>> {
-        let mut snapshots = Vec::new();
-        let mut read = |meter: &mut Box<dyn Meter + Send>| {
-            meter.snapshot().map(|snapshot| snapshots.push(snapshot))
+        let read = self.own.meters.observer.read().map(|(_, read)| read);
+        let read: Result<_, MeterError> = match snap {
+            WhichSnapshot::First => read.collect(),
+            WhichSnapshot::Second => read.rev().collect(),
         };
-        let mut meters = self.own.meters.meters.iter_mut();
-        match snap {
-            WhichSnapshot::First => meters.try_for_each(&mut read),
-            WhichSnapshot::Second => meters.rev().try_for_each(&mut read),
-        }?;
-        Ok(snapshots)
+        Ok(read?)
     }
 
     /// Totals by connection, if they are wanted and this worker reads the end's meters.
@@ -253,7 +249,7 @@ impl<S: ObservedStack> WorkerEnd<S> {
         let wanted = self
             .own
             .by_connection
-            .then_some(self.own.meters.meters.iter_mut());
+            .then_some(self.own.meters.observer.meters());
         let totals: HashMap<_, _> = wanted?.flat_map(|meter| meter.by_connection()).collect();
         (!totals.is_empty()).then(|| ConnectionTotals {
             at_ns: clock_ns(),

@@ -107,7 +107,9 @@ impl Worker {
         let is_kernel = config.backend.is_kernel();
         self.meters = readings::meters(prepare, is_kernel, connections.sum(), loaded);
         self.sampler = Sampler::load(prepare, &mut self.meters.warnings);
-        self.meters.meters.append(&mut config.meters);
+        for meter in config.meters.drain(..) {
+            self.meters.observer.add(Ok(meter));
+        }
     }
 
     /// Waits for the next order. `None` once the trial is over. Between set-up and run, a stack that only

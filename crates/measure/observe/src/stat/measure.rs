@@ -1,6 +1,5 @@
 //! One run of a command between two snapshots of all meters.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -16,17 +15,16 @@ use anyhow::Context;
 use regex::Regex;
 use tcpcost_console::exit::usage;
 use tcpcost_console::output::say;
-use tcpcost_counts::{Counts, Interval, MeterName, Quantity, Snapshot, Source};
+use tcpcost_counts::{Growth, MeterName, Snapshot};
 use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
 use tcpcost_meter::rusage::Children;
-use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope};
+use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, opener};
 use tcpcost_signals::Interrupt;
 
 use super::StatArgs;
-use crate::watch::Sample;
 
 /// Result of one run.
 #[derive(Debug, Clone, Default)]
@@ -35,44 +33,10 @@ pub struct Run {
     pub code: u8,
     /// True if the program could be started.
     pub was_started: bool,
-    /// Time from just before the start of the command to its end.
-    pub duration_ns: u64,
-    /// Growth of the counts by meter; readings of single CPUs are omitted.
-    pub counts: BTreeMap<MeterName, Counts>,
-    /// Number that `--per` found in the command's output.
-    pub units: Option<f64>,
+    /// Growth from just before the start of the command to its end. `units`: the number that `--per` found in its output.
+    pub growth: Growth,
     /// True if the command has a network namespace of its own.
     pub is_fresh: bool,
-}
-
-impl Run {
-    fn interval(&self) -> Interval<'_> {
-        Interval {
-            counts: &self.counts,
-            duration_ns: self.duration_ns,
-        }
-    }
-}
-
-impl Source for Run {
-    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        self.interval().count(by, of)
-    }
-
-    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        self.interval().per_s(by, of)
-    }
-
-    fn time_ns(&self, by: MeterName) -> Option<f64> {
-        self.interval().time_ns(by)
-    }
-
-    fn work(&self, of: Quantity) -> Option<f64> {
-        match of {
-            Quantity::Transactions => self.units,
-            _ => None,
-        }
-    }
 }
 
 /// Pattern of a number in a command's output (`--per`).
@@ -114,14 +78,9 @@ fn number(text: &str) -> Option<f64> {
 
 /// Meters of the runs. They are opened and read on the thread that runs the commands.
 pub struct Bench<'a> {
-    meters: Vec<Box<dyn Meter + Send>>,
+    observer: Observer,
     /// Marks the command's tasks for the meter `exact`; `None` without that meter.
     follower: Option<Follower>,
-    refused: Vec<String>,
-    /// True if some meters need capabilities that this process does not have.
-    lacks_privileges: bool,
-    /// True if softirqs and hard interrupts are counted by owner.
-    has_owners: bool,
     per: Option<&'a Per>,
     cpus: usize,
     /// True if processes are measured that ran before `stat`.
@@ -132,14 +91,6 @@ pub struct Bench<'a> {
     network: Option<NetworkOf>,
     /// True if standard output has the results, so that the commands' own output goes to standard error.
     pub answer_on_stdout: bool,
-}
-
-/// Drops the meters in reverse order. If two programs are attached to a tracepoint, and the first one is detached before the
-/// second, the kernel waits for a grace period (some 20 ms).
-impl Drop for Bench<'_> {
-    fn drop(&mut self) {
-        while self.meters.pop().is_some() {}
-    }
 }
 
 impl<'a> Bench<'a> {
@@ -168,11 +119,8 @@ impl<'a> Bench<'a> {
             ..Scope::default()
         };
         let mut bench = Bench {
-            meters: Vec::new(),
+            observer: Observer::default(),
             follower: None,
-            refused: Vec::new(),
-            lacks_privileges: false,
-            has_owners: false,
             per,
             cpus: cpus.len(),
             answer_on_stdout: false,
@@ -183,76 +131,44 @@ impl<'a> Bench<'a> {
                 None => common_network(&attached)?,
             },
         };
-        if let Some((meter, follower)) = bench.exact(scope.clone()) {
+        let commands = Scope {
+            owners: Owners::Command,
+            ..scope.clone()
+        };
+        let observer = &mut bench.observer;
+        observer.open(MeterName::Exact, &commands, |scope| {
+            let (meter, follower) = bpf::load_following(scope)?;
+            bench.follower = Some(follower);
+            Ok(meter)
+        });
+        if let Some(follower) = &bench.follower {
             for pid in with_children(&attached) {
                 follower.follow(pid, true)?;
             }
             if bench.is_attached {
                 follower.adopt_open_sockets()?;
             }
-            bench.meters.push(meter);
             if args.syscalls {
-                bench.add(follower.count_calls());
+                observer.add(follower.count_calls());
             }
-            bench.follower = Some(follower);
         }
-        let open = || {
-            [MeterName::Segments, MeterName::Netstat, MeterName::Proc]
-                .map(|name| tcpcost_meter::open(name, &scope).expect("it has a row"))
-        };
-        for opened in bench.within(open)? {
-            bench.add(opened);
-        }
+        within(&bench.network, || {
+            for name in [MeterName::Segments, MeterName::Netstat, MeterName::Proc] {
+                observer.open(name, &scope, opener(name).expect("it has a row"));
+            }
+        })?;
         // Attached processes do not inherit counters from this thread, and it does not wait for them.
         if !bench.is_attached {
-            bench.meters.push(Box::new(Children));
+            observer.add(Ok(Box::new(Children)));
             let mut opened = Descendants::open();
             if let (Ok(meter), true) = (&mut opened, args.syscalls)
                 && let Err(error) = meter.count_system_calls()
             {
-                bench.refuse(&error);
+                observer.missing.push(Missing::Meter(error));
             }
-            bench.add(opened.map(|meter| Box::new(meter) as Box<dyn Meter + Send>));
+            observer.add(opened.map(|meter| Box::new(meter) as _));
         }
         Ok(bench)
-    }
-
-    /// Loads the meter `exact` with owners of softirqs, else without owners.
-    fn exact(&mut self, scope: Scope) -> Option<(Box<dyn Meter + Send>, Follower)> {
-        for owners in [Owners::Command, Owners::None] {
-            let scope = Scope {
-                owners,
-                ..scope.clone()
-            };
-            match bpf::load_following(&scope) {
-                Ok(loaded) => {
-                    self.has_owners = owners == Owners::Command;
-                    for line in &mut self.refused {
-                        line.insert_str(0, "owners of softirqs are not known: ");
-                    }
-                    self.refused.extend(loaded.0.misses());
-                    return Some(loaded);
-                }
-                Err(error) => {
-                    self.refused.clear();
-                    self.refuse(&error);
-                }
-            }
-        }
-        None
-    }
-
-    fn add(&mut self, opened: Result<Box<dyn Meter + Send>, MeterError>) {
-        match opened {
-            Ok(meter) => self.meters.push(meter),
-            Err(error) => self.refuse(&error),
-        }
-    }
-
-    /// Notes that a meter is not available.
-    fn refuse(&mut self, error: &MeterError) {
-        self.lacks_privileges |= matches!(error.needs(), Some(Needs::Capabilities(_)));
-        self.refused.push(error.to_string());
     }
 
     /// Runs a command to its end; without one, until it is interrupted.
@@ -294,32 +210,21 @@ impl<'a> Bench<'a> {
         let run = Run {
             code: u8::try_from(code).unwrap_or(u8::MAX),
             was_started,
-            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
-            counts: Sample::between(&before, &after).counts,
-            units: self.per.and_then(|per| per.find(&output)),
+            growth: Growth {
+                duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+                units: self.per.and_then(|per| per.find(&output)),
+                ..Growth::between(&before, &after)
+            },
             is_fresh: self.is_fresh,
         };
-        let lost = self.meters.iter_mut().filter_map(|meter| meter.overflow());
-        self.refused.extend(lost);
+        self.observer.note_overflow();
         Ok(run)
     }
 
     fn snapshots(&mut self) -> anyhow::Result<Vec<Snapshot>> {
-        let meters = &mut self.meters;
-        let mut read = || meters.iter_mut().map(|meter| meter.snapshot()).collect();
-        let read: Result<_, MeterError> = match &self.network {
-            Some(network) => network.within(read)?,
-            None => read(),
-        };
+        let read = || self.observer.read().map(|(_, read)| read).collect();
+        let read: Result<_, MeterError> = within(&self.network, read)?;
         Ok(read?)
-    }
-
-    /// Calls `work` in the network namespace of the attached processes.
-    fn within<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
-        match &self.network {
-            Some(network) => Ok(network.within(work)?),
-            None => Ok(work()),
-        }
     }
 
     /// Runs a command to its end. Returns its status, or why it could not be started, and its output if `--per` needs that.
@@ -361,18 +266,36 @@ impl<'a> Bench<'a> {
 
     /// Returns how the runs were measured.
     pub fn about(&self, args: &StatArgs) -> About {
-        let has = |name| self.meters.iter().any(|meter| meter.name() == name);
+        let missing = &self.observer.missing;
+        let has_exact = self.observer.has(MeterName::Exact);
+        let lacks_owners = missing
+            .iter()
+            .any(|missing| matches!(missing, Missing::Owners(_)));
+        let refused = missing.iter().map(|missing| match missing {
+            Missing::Meter(error) => error.to_string(),
+            Missing::Owners(error) => format!("owners of softirqs are not known: {error}"),
+            Missing::Part(line) => line.clone(),
+        });
+        let mut needs = missing.iter().filter_map(Missing::needs);
         About {
             cpus: self.cpus,
-            has_exact: has(MeterName::Exact),
-            has_owners: self.has_owners,
+            has_exact,
+            has_owners: has_exact && !lacks_owners,
             is_fresh: self.is_fresh,
             is_attached: self.is_attached,
             is_elsewhere: self.network.is_some(),
-            refused: self.refused.clone(),
-            lacks_privileges: self.lacks_privileges,
+            refused: refused.collect(),
+            lacks_privileges: needs.any(|needs| matches!(needs, Needs::Capabilities(_))),
             per: args.per.clone(),
         }
+    }
+}
+
+/// Calls `work` in the network namespace of the attached processes.
+fn within<T>(network: &Option<NetworkOf>, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+    match network {
+        Some(network) => Ok(network.within(work)?),
+        None => Ok(work()),
     }
 }
 

@@ -93,7 +93,10 @@ impl Document<'_> {
         };
         let of = |key| row(key).estimate(&measured.runs);
         let value = |key| of(key).map(|estimate| number(row(key), estimate.median));
-        let costs = measured.runs.iter().filter_map(|run| exact_cost_ns(run));
+        let costs = measured
+            .runs
+            .iter()
+            .filter_map(|run| exact_cost_ns(&run.growth));
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
             let why = if self.about.lacks_privileges {
@@ -213,7 +216,8 @@ impl Document<'_> {
             ),
         });
         if let Some(per) = &about.per {
-            let has = |measured: &Measured| measured.runs.iter().all(|run| run.units.is_some());
+            let has =
+                |measured: &Measured| measured.runs.iter().all(|run| run.growth.units.is_some());
             if !self.measured.iter().all(has) {
                 lines.push(format!(
                     "--per: no number by /{per}/ in the output of some runs."

@@ -203,10 +203,10 @@ impl Row {
     /// Value of one run; `None` if it was not measured.
     pub fn value(&self, run: &Run) -> Option<f64> {
         match &self.kind {
-            Kind::Elapsed => Some(run.duration_ns as f64 / 1e9),
-            Kind::Count(by, of) => of.iter().map(|&of| run.count(*by, of)).sum(),
-            Kind::Figure(figure) => figure.value(run),
-            Kind::Units => run.units,
+            Kind::Elapsed => Some(run.growth.duration_ns as f64 / 1e9),
+            Kind::Count(by, of) => of.iter().map(|&of| run.growth.count(*by, of)).sum(),
+            Kind::Figure(figure) => figure.value(&run.growth),
+            Kind::Units => run.growth.units,
         }
     }
 
@@ -279,7 +279,7 @@ impl Traffic {
 fn has_neighbours(runs: &[Run]) -> bool {
     runs.iter().filter(|run| !run.is_fresh).any(|run| {
         let owned = Q::EXACT_OWNED.as_flattened().iter();
-        let all: Option<f64> = owned.map(|&of| run.count(M::Exact, of)).sum();
+        let all: Option<f64> = owned.map(|&of| run.growth.count(M::Exact, of)).sum();
         let neighbours = row("exact_neighbour_softirq_ns").value(run);
         match (neighbours, all) {
             (Some(neighbours), Some(all)) => neighbours > NEIGHBOURS_MAX * all,
@@ -292,7 +292,17 @@ fn has_neighbours(runs: &[Run]) -> bool {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use tcpcost_counts::{Counts, Growth};
+
     use super::*;
+
+    /// Growth of the meter `exact`.
+    fn grown(counts: Counts) -> Growth {
+        Growth {
+            counts: BTreeMap::from([(M::Exact, counts)]),
+            ..Growth::default()
+        }
+    }
 
     #[test]
     fn keys_are_unique() {
@@ -306,7 +316,7 @@ mod tests {
         let counts = owned.map(|&quantity| (quantity, 1000));
         for is_fresh in [false, true] {
             let run = Run {
-                counts: BTreeMap::from([(M::Exact, counts.clone().collect())]),
+                growth: grown(counts.clone().collect()),
                 is_fresh,
                 ..Run::default()
             };
@@ -318,7 +328,7 @@ mod tests {
     fn the_hosts_rows_are_all_contexts_but_idle_and_the_commands_tasks() {
         let contexts = Q::EXACT_CONTEXTS.iter().map(|&quantity| (quantity, 1));
         let run = Run {
-            counts: BTreeMap::from([(M::Exact, contexts.collect())]),
+            growth: grown(contexts.collect()),
             ..Run::default()
         };
         let rows = ROWS.iter().filter(|row| row.section == HOST);

@@ -106,6 +106,7 @@ fn paired(row: &Row, one: &Measured, other: &Measured, stops_early: bool) -> Opt
 mod tests {
     use super::super::measure::Run;
     use super::*;
+    use tcpcost_counts::Growth;
 
     #[test]
     fn blocks_have_each_command_once_and_both_orders_come_up() {
@@ -126,7 +127,10 @@ mod tests {
             command: Vec::new(),
             runs: [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 5.0]
                 .map(|state: f64| Run {
-                    duration_ns: (state * factor * 1e9) as u64,
+                    growth: Growth {
+                        duration_ns: (state * factor * 1e9) as u64,
+                        ..Growth::default()
+                    },
                     ..Run::default()
                 })
                 .to_vec(),

@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn what_happened_is_told_per_second_and_one_in_a_long_interval_too() {
         let mut sample = counters_only(0);
-        sample.duration_ns = 10_000_000_000;
-        let netstat = sample.counts.get_mut(&MeterName::Netstat).unwrap();
+        sample.growth.duration_ns = 10_000_000_000;
+        let netstat = sample.growth.counts.get_mut(&MeterName::Netstat).unwrap();
         netstat.insert(Quantity::OutOfOrderQueued, 125);
         netstat.insert(Quantity::Timeouts, 1);
         netstat.insert(Quantity::DsacksReceived, 0);

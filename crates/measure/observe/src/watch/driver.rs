@@ -6,7 +6,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::KeyCode;
-use tcpcost_counts::{MeterName, Snapshot};
+use tcpcost_counts::{Growth, MeterName, Snapshot};
 
 use crate::ticker::{Event, Ticker};
 use crate::watch::connections::{self, Seen, Skbs};
@@ -65,25 +65,28 @@ pub fn watch(
         let flow = match event {
             Event::Tick | Event::LateTick(_) => {
                 let now = look();
-                let mut sample = Sample::between(&before.snapshots, &now.snapshots);
-                sample.warnings.extend(now.warnings.iter().cloned());
+                let mut growth = Growth::between(&before.snapshots, &now.snapshots);
+                growth.sampling_error = now.sampling_error;
+                growth.warnings.extend(now.warnings.iter().cloned());
                 if let Event::LateTick(late) = event {
-                    sample.warnings.push(format!(
+                    growth.warnings.push(format!(
                         "this interval ended {:.3} s late and lasted {:.3} s: the host is busy, or a meter is slow",
                         late.as_secs_f64(),
-                        sample.duration_ns as f64 / 1e9,
+                        growth.duration_ns as f64 / 1e9,
                     ));
                 }
-                sample.unseen = [&before.unseen[..], &now.unseen].concat();
-                sample.sampling_error = now.sampling_error;
                 let both = before.connections.as_ref().zip(now.connections.as_ref());
                 let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
-                sample.rows = both.map(|(before, after)| {
-                    connections::growth(before, after, skbs, now.here.as_ref())
-                });
+                let mut sample = Sample {
+                    growth,
+                    rows: both.map(|(before, after)| {
+                        connections::growth(before, after, skbs, now.here.as_ref())
+                    }),
+                    unseen: [&before.unseen[..], &now.unseen].concat(),
+                };
                 let both = before.costs.as_ref().zip(now.costs.as_ref());
                 if let (Some((before, after)), Some(exact)) =
-                    (both, sample.counts.get(&MeterName::Exact))
+                    (both, sample.growth.counts.get(&MeterName::Exact))
                 {
                     let costs = costs::growth(before, after, exact);
                     sample.rows.get_or_insert_default().extend(costs);
@@ -153,8 +156,8 @@ mod tests {
         let mut ticker = Script(events.iter().copied().collect());
         watch(&mut look, &mut ticker, &mut kept, count).unwrap();
         let growth = |sample: &Sample| {
-            assert_eq!(sample.duration_ns, 1_000);
-            sample.counts[&MeterName::Netstat][&Quantity::SegmentsRetransmitted]
+            assert_eq!(sample.growth.duration_ns, 1_000);
+            sample.growth.counts[&MeterName::Netstat][&Quantity::SegmentsRetransmitted]
         };
         (looks, kept.0.iter().map(growth).collect())
     }
@@ -170,8 +173,8 @@ mod tests {
         let late = Event::LateTick(std::time::Duration::from_millis(1_500));
         let mut ticker = Script([Event::Tick, late].into());
         watch(&mut Moment::default, &mut ticker, &mut kept, None).unwrap();
-        assert!(kept.0[0].warnings.is_empty());
-        let said = &kept.0[1].warnings[0];
+        assert!(kept.0[0].growth.warnings.is_empty());
+        let said = &kept.0[1].growth.warnings[0];
         assert!(
             said.starts_with("this interval ended 1.500 s late"),
             "{said}"

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
+use tcpcost_counts::{Counts, Growth, MeterName, Quantity, Snapshot};
 
 use crate::watch::events::Events;
 
@@ -162,22 +162,13 @@ struct Known {
 
 impl Known {
     fn between(base: &[Snapshot], now: &[Snapshot], windows: &[Window]) -> Option<Known> {
-        let mut known = Known {
-            grown: Counts::new(),
-            duration_ns: 0,
+        let growth = Growth::between(base, now);
+        (growth.counts.len() == now.len()).then(|| Known {
+            grown: growth.counts.into_values().flatten().collect(),
+            duration_ns: growth.duration_ns,
             seen: sum(windows.iter().map(|window| &window.known)),
             events: Events::default(),
-        };
-        for (base, now) in base.iter().zip(now) {
-            let readings = now.since(base).ok()?;
-            let mut readings = readings.into_iter();
-            let whole = readings.find(|reading| {
-                !matches!(reading.whose, CountOwner::Cpu(_) | CountOwner::Cpus(_))
-            })?;
-            known.duration_ns = known.duration_ns.max(whole.duration_ns);
-            known.grown.extend(whole.counts);
-        }
-        Some(known)
+        })
     }
 
     fn total(&self, of: &[Quantity]) -> Option<f64> {
@@ -519,7 +510,7 @@ const ERROR_MIN: f64 = 0.001;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_counts::Totals;
+    use tcpcost_counts::{CountOwner, Totals};
 
     const NO_EVENTS: Events = Events(BTreeMap::new());
 

@@ -45,7 +45,9 @@ impl<W: Write> View for Json<W> {
         if let Some(rows) = &sample.rows {
             for (&by, &most) in &self.wanted.rows {
                 let top = top(rows, by, most);
-                let top = top.iter().map(|row| row_object(row, sample.duration_ns));
+                let top = top
+                    .iter()
+                    .map(|row| row_object(row, sample.growth.duration_ns));
                 line.insert(by.name().to_string(), top.collect());
             }
         }
@@ -62,17 +64,17 @@ fn object(about: &About, time: String, sample: &Sample) -> Map<String, Value> {
     let mut set = |name: &str, value: Value| object.insert(name.to_string(), value);
     set("schema_version", json!(SCHEMA_VERSION));
     set("time", json!(time));
-    set("duration_ns", json!(sample.duration_ns));
+    set("duration_ns", json!(sample.growth.duration_ns));
     set("tier", json!(about.tier.name()));
-    set("counts", json!(sample.counts));
+    set("counts", json!(sample.growth.counts));
     if !about.refused.is_empty() {
         set("refused", json!(about.refused));
     }
-    if !sample.warnings.is_empty() {
-        set("warnings", json!(sample.warnings));
+    if !sample.growth.warnings.is_empty() {
+        set("warnings", json!(sample.growth.warnings));
     }
     for columns in INTERVAL {
-        figures(columns, sample, &mut object);
+        figures(columns, &sample.growth, &mut object);
     }
     object
 }
@@ -237,7 +239,7 @@ mod tests {
     #[test]
     fn every_field_is_documented_and_every_documented_field_is_there() {
         let mut sample = tracepoints(0);
-        sample.warnings.push("something".to_string());
+        sample.growth.warnings.push("something".to_string());
         let mut both = row(1, "one", 10);
         both.counts.insert(Quantity::ConnSegmentsSent, 20_001);
         both.counts.insert(Quantity::ConnDataSegmentsReceived, 5);

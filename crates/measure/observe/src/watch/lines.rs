@@ -40,7 +40,7 @@ impl<W: Write> View for Lines<W> {
             writeln!(self.out, "{}", cells(|column| column.heading().to_string()))?;
         }
         self.shown += 1;
-        for warning in &sample.warnings {
+        for warning in &sample.growth.warnings {
             writeln!(self.out, "# {warning}")?;
         }
         writeln!(self.out, "{}", cells(|column| sample.text(column)))?;
@@ -51,7 +51,7 @@ impl<W: Write> View for Lines<W> {
             for (&by, &most) in &self.wanted.rows {
                 let top = top(rows, by, most);
                 self.out
-                    .write_all(table(by, &top, sample.duration_ns).as_bytes())?;
+                    .write_all(table(by, &top, sample.growth.duration_ns).as_bytes())?;
             }
         }
         self.out.flush()?;
@@ -191,7 +191,7 @@ out Gb/s in Gb/s seg/s> seg/s< seg/ack> seg/ack< retr/s seg/skb  skb B tail% bur
     #[test]
     fn what_went_wrong_stands_under_its_line() {
         let mut sample = counters_only(0);
-        let netstat = sample.counts.get_mut(&MeterName::Netstat).unwrap();
+        let netstat = sample.growth.counts.get_mut(&MeterName::Netstat).unwrap();
         netstat.insert(Quantity::ReceiveCollapsed, 3);
         let text = printed(false, &[sample, counters_only(0)]);
         assert_eq!(text.matches("also, per s").count(), 1);
@@ -204,7 +204,10 @@ out Gb/s in Gb/s seg/s> seg/s< seg/ack> seg/ack< retr/s seg/skb  skb B tail% bur
     #[test]
     fn a_note_stands_before_its_line() {
         let mut sample = counters_only(0);
-        sample.warnings.push("meter netstat: gone".to_string());
+        sample
+            .growth
+            .warnings
+            .push("meter netstat: gone".to_string());
         let text = printed(false, &[sample]);
         assert!(text.contains("+-%\n# meter netstat: gone\n"), "{text}");
     }

@@ -11,14 +11,13 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
-use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, self_cpu_ns};
+use tcpcost_counts::{CountOwner, Counts, Growth, MeterName, Quantity, Snapshot, self_cpu_ns};
 
 use crate::watch::connections::Wanted;
 use crate::watch::costs::Costs;
 use crate::watch::driver::Moment;
 use crate::watch::exposition::metrics_text;
 use crate::watch::rows::By;
-use crate::watch::sample::Sample;
 
 /// Totals of the last reading, shared by the loop that reads and the server.
 #[derive(Debug, Clone, Default)]
@@ -114,9 +113,9 @@ impl Collector for Metrics {
         }
         let totals = MeterName::ALL.iter();
         let totals = totals.filter_map(|&meter| Some((meter, of(meter)?.clone())));
-        let all = Sample {
+        let all = Growth {
             counts: totals.collect(),
-            ..Sample::default()
+            ..Growth::default()
         };
         if let Some(ns) = self_cpu_ns(&all) {
             let help = "CPU time of tcpcost itself and of its eBPF programs";

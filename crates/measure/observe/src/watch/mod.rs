@@ -49,7 +49,6 @@ pub use args::WatchArgs;
 pub use exposition::metrics_text;
 pub use http::serve as serve_metrics;
 pub use rows::By;
-pub(crate) use sample::Sample;
 
 use crate::ticker::Clock;
 use connections::Wanted;

@@ -2,11 +2,7 @@
 //!
 //! JSON has every figure of [`COLUMNS`]; lines and screen show one figure in each column.
 
-use std::collections::BTreeMap;
-
-use tcpcost_counts::{
-    CountOwner, Counts, Figure, Interval, MeterName, Quantity, Reading, Snapshot, Source,
-};
+use tcpcost_counts::{Figure, Growth, MeterName};
 
 use crate::watch::column::{Column, column};
 use crate::watch::rows::Row;
@@ -14,85 +10,28 @@ use crate::watch::rows::Row;
 /// Growth between two instants.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
-    /// Time between the snapshots, ns: the longest of all meters.
-    pub duration_ns: u64,
-    /// Growth by meter, for its widest owner: all CPUs, the host, or the namespace.
-    pub counts: BTreeMap<MeterName, Counts>,
+    /// Growth of this host's counts.
+    pub growth: Growth,
     /// Growth by connection and by process. `None` if it was not asked for.
     pub rows: Option<Vec<Row>>,
     /// Meters that missed a part of the interval. Their figures are absent, and no other meter replaces them.
     pub unseen: Vec<MeterName>,
-    /// Relative standard error of payload bytes. `None` if they are not sampled.
-    pub sampling_error: Option<f64>,
-    /// Reasons for values that are absent in this interval.
-    pub warnings: Vec<String>,
 }
 
 impl Sample {
-    /// Growth between two readings. A meter that went backwards is absent, with a warning.
-    pub fn between(earlier: &[Snapshot], later: &[Snapshot]) -> Sample {
-        let mut sample = Sample::default();
-        for after in later {
-            let Some(before) = earlier.iter().find(|before| before.meter == after.meter) else {
-                continue;
-            };
-            match after.since(before) {
-                Ok(readings) => readings
-                    .into_iter()
-                    .filter(|reading| !matches!(reading.whose, CountOwner::Cpu(_)))
-                    .for_each(|reading| sample.add(reading)),
-                Err(error) => sample.warnings.push(error.to_string()),
-            }
-        }
-        sample
-    }
-
-    fn add(&mut self, reading: Reading) {
-        self.duration_ns = self.duration_ns.max(reading.duration_ns);
-        self.counts.insert(reading.meter, reading.counts);
-    }
-
     /// True if the meter is available, even if it saw nothing in this interval.
     fn has(&self, meter: MeterName) -> bool {
-        self.counts.contains_key(&meter) || self.unseen.contains(&meter)
+        self.growth.counts.contains_key(&meter) || self.unseen.contains(&meter)
     }
 
     /// Value in a column.
     pub fn value(&self, column: &Column) -> Option<f64> {
-        column.value(self, |meter| self.has(meter))
+        column.value(&self.growth, |meter| self.has(meter))
     }
 
     /// Text in a column.
     pub fn text(&self, column: &Column) -> String {
         column.text(self.value(column))
-    }
-}
-
-impl Sample {
-    fn interval(&self) -> Interval<'_> {
-        Interval {
-            counts: &self.counts,
-            duration_ns: self.duration_ns,
-        }
-    }
-}
-
-/// Counts of this host in the interval.
-impl Source for Sample {
-    fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        self.interval().count(by, of)
-    }
-
-    fn per_s(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        self.interval().per_s(by, of)
-    }
-
-    fn time_ns(&self, by: MeterName) -> Option<f64> {
-        self.interval().time_ns(by)
-    }
-
-    fn sampling_error(&self) -> Option<f64> {
-        self.sampling_error
     }
 }
 
@@ -161,7 +100,7 @@ mod tests {
     fn no_traffic_is_no_ratio_and_nothing_measured_is_nothing_shown() {
         assert!(shown(&Sample::default()).iter().all(|text| text == "-"));
         let mut idle = tracepoints(0);
-        for counts in idle.counts.values_mut() {
+        for counts in idle.growth.counts.values_mut() {
             counts.values_mut().for_each(|count| *count = 0);
         }
         assert_eq!(shown(&idle)[..4], ["0.000", "0.000", "-", "-"]);
@@ -174,20 +113,5 @@ mod tests {
         let texts = shown(&sample);
         assert_eq!(texts[..3], ["-", "-", "-"]);
         assert_eq!(texts[13..15], ["-", "7"]);
-    }
-
-    #[test]
-    fn a_total_that_went_backwards_is_absent_with_a_note() {
-        let snapshot = |count| Snapshot {
-            meter: MeterName::Netstat,
-            at_ns: 5,
-            totals: vec![tcpcost_counts::Totals {
-                whose: CountOwner::Namespace,
-                counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
-            }],
-        };
-        let sample = Sample::between(&[snapshot(2)], &[snapshot(1)]);
-        assert!(sample.counts.is_empty());
-        assert!(sample.warnings[0].contains("decreased from 2 to 1"));
     }
 }

@@ -3,15 +3,16 @@
 //!
 //! A thread opens and closes the windows; the main loop takes the counts of closed windows.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
+use tcpcost_counts::{CountOwner, Counts, Growth, MeterName, Quantity, Snapshot, Totals};
 use tcpcost_meter::bpf::{Idle, Pausable};
 use tcpcost_meter::holder::ByHolder;
 use tcpcost_meter::netstat::Netstat;
-use tcpcost_meter::{Meter, MeterError, self_cost};
+use tcpcost_meter::{Meter, MeterError, Observer, self_cost};
 
 use crate::watch::connections::Skbs;
 use crate::watch::duty_cycle;
@@ -56,13 +57,13 @@ impl Sampler {
     /// Keeps the CPU time of the programs and their windows below `cost_max` of one CPU, if there is a limit.
     /// There is at least one window in each interval.
     pub fn new(
-        meters: Vec<Box<dyn Pausable + Send>>,
+        mut meters: Observer<dyn Pausable + Send>,
         cpus: usize,
         statistics: Option<Box<dyn Pausable + Send>>,
         cost_max: Option<f64>,
         interval: Duration,
     ) -> anyhow::Result<Sampler> {
-        let estimates = meters.iter().map(|meter| match meter.name() {
+        let estimates = meters.meters().map(|meter| match meter.name() {
             MeterName::Exact => Estimate::of_exact(cpus),
             _ => Estimate::of_segments(),
         });
@@ -110,9 +111,9 @@ impl Sampler {
         let closed = std::mem::take(&mut shared.closed);
         let is_whole = shared.is_whole;
         shared.is_whole = shared.open.is_some();
-        let names: Vec<MeterName> = shared.meters.iter().map(|meter| meter.name()).collect();
+        let names: Vec<MeterName> = shared.meters.meters().map(|meter| meter.name()).collect();
         warnings.extend(shared.failure.take());
-        let held = shared.meters.iter_mut().find_map(|meter| meter.by_holder());
+        let held = shared.meters.meters().find_map(|meter| meter.by_holder());
         drop(shared);
 
         let mut taken = Taken::default();
@@ -124,10 +125,10 @@ impl Sampler {
         for window in &closed {
             self.cost_ns = window.programs_ns.or(self.cost_ns);
         }
-        for (index, &name) in names.iter().enumerate() {
+        for (&name, estimate) in names.iter().zip(&mut self.estimates) {
             let all = closed.iter();
-            let windows = all.filter_map(|window| window.by_meter.get(index)?.clone());
-            let estimated = self.estimates[index].take(windows, is_whole, beside, &events);
+            let windows = all.filter_map(|window| window.by_meter.get(&name).cloned());
+            let estimated = estimate.take(windows, is_whole, beside, &events);
             let (Some(now), Some(estimated)) = (beside.first(), estimated) else {
                 taken.unseen.push(name);
                 continue;
@@ -141,10 +142,8 @@ impl Sampler {
             ));
         }
         if let Some(held) = held {
-            let exact = names.iter().position(|&name| name == MeterName::Exact);
-            let windows = closed
-                .iter()
-                .filter_map(|window| window.by_meter[exact?].as_ref());
+            let all = closed.iter();
+            let windows = all.filter_map(|window| window.by_meter.get(&MeterName::Exact));
             let seen = ByClass::sum(windows.map(|window| &window.seen));
             let all = taken.of(MeterName::Exact).map(|all| ByClass::sum([all]));
             let holders = self.holders.get_or_insert_default();
@@ -170,7 +169,7 @@ impl Sampler {
     pub fn by_connection(&self, warnings: &mut Vec<String>) -> Skbs {
         let mut shared = lock(&self.shared);
         let mut all = Skbs::new();
-        for meter in &mut shared.meters {
+        for meter in shared.meters.meters() {
             all.extend(meter.by_connection());
             warnings.extend(meter.overflow());
         }
@@ -188,7 +187,7 @@ fn snapshot(meter: MeterName, at_ns: u64, whose: CountOwner, counts: Counts) -> 
 
 /// State shared by the thread of the windows and the main loop.
 struct Shared {
-    meters: Vec<Box<dyn Pausable + Send>>,
+    meters: Observer<dyn Pausable + Send>,
     statistics: Option<Box<dyn Pausable + Send>>,
     netstat: Netstat,
     cpus: usize,
@@ -209,8 +208,8 @@ struct Shared {
 /// Readings at the start or the end of a window.
 struct Edge {
     at: Instant,
-    snapshots: Vec<Option<Snapshot>>,
-    netstat: Option<Snapshot>,
+    /// Totals of the eBPF meters, and of `netstat` last.
+    snapshots: Vec<Snapshot>,
     events: Events,
     programs: Option<Counts>,
 }
@@ -235,7 +234,7 @@ impl Edge {
 struct ClosedWindow {
     duration: Duration,
     /// Growth by meter.
-    by_meter: Vec<Option<Window>>,
+    by_meter: BTreeMap<MeterName, Window>,
     /// CPU time of the programs until the window's end.
     programs_ns: Option<u64>,
 }
@@ -252,7 +251,7 @@ impl Shared {
         if let Some((since, Idle::Attached)) = self.idle_since.take() {
             self.beside += duty_cycle::attached(self.runs_per_s, since.elapsed());
         }
-        for meter in &mut self.meters {
+        for meter in self.meters.meters() {
             meter.resume()?;
         }
         if let Some(statistics) = &mut self.statistics {
@@ -272,23 +271,18 @@ impl Shared {
             After::GoOn if self.is_whole => self.read_edge().0,
             _ => self.edge(),
         };
-        let growth = |before: &Option<Snapshot>, after: &Option<Snapshot>| {
-            let readings = after.as_ref()?.since(before.as_ref()?).ok()?;
-            let mut all = readings.into_iter();
-            let whole = all.find(|reading| !matches!(reading.whose, CountOwner::Cpu(_)))?;
-            Some(whole.counts)
-        };
-        let known = growth(&begin.netstat, &end.netstat).unwrap_or_default();
+        let mut grown = Growth::between(&begin.snapshots, &end.snapshots).counts;
+        let known = grown.remove(&MeterName::Netstat).unwrap_or_default();
         let events = end.events.since(&begin.events);
         let run_ns = end.run_ns(&begin);
-        let windows = begin.snapshots.iter().zip(&end.snapshots);
-        let windows = windows.map(|(before, after)| {
-            Some(Window {
-                seen: growth(before, after)?,
+        let windows = grown.into_iter().map(|(meter, seen)| {
+            let window = Window {
+                seen,
                 known: known.clone(),
                 events: events.clone(),
                 run_ns,
-            })
+            };
+            (meter, window)
         });
         let duration = end.at.duration_since(begin.at);
         let runs = |edge: &Edge| edge.programs(Quantity::SelfProgramRuns);
@@ -307,8 +301,10 @@ impl Shared {
             After::Idle => {
                 self.is_whole = false;
                 let idle = duty_cycle::cheaper(self.runs_per_s, PERIOD, self.cpus);
-                let meters = self.meters.iter_mut().chain(&mut self.statistics);
-                meters.for_each(|meter| meter.pause(idle));
+                self.meters.meters().for_each(|meter| meter.pause(idle));
+                if let Some(statistics) = &mut self.statistics {
+                    statistics.pause(idle);
+                }
                 if idle == Idle::Detached {
                     self.beside += duty_cycle::detached(self.cpus);
                 }
@@ -349,27 +345,26 @@ impl Shared {
 
     /// Reads an edge, and counts the packets that passed meanwhile.
     fn read_edge(&mut self) -> (Edge, u64) {
-        let edge = Edge {
+        let mut edge = Edge {
             programs: self.programs(),
             at: Instant::now(),
             snapshots: self.snapshots(),
             events: Events::now(),
-            netstat: self.netstat.snapshot().ok(),
         };
+        edge.snapshots.extend(self.netstat.snapshot());
         let passed = passed(&edge.snapshots, &self.snapshots());
         (edge, passed)
     }
 
-    fn snapshots(&mut self) -> Vec<Option<Snapshot>> {
-        let meters = self.meters.iter_mut();
-        meters.map(|meter| meter.snapshot().ok()).collect()
+    fn snapshots(&mut self) -> Vec<Snapshot> {
+        self.meters.read().flat_map(|(_, read)| read).collect()
     }
 }
 
 /// Packets that the meter `segments` saw between two readings.
-fn passed(before: &[Option<Snapshot>], after: &[Option<Snapshot>]) -> u64 {
-    let packets = |all: &[Option<Snapshot>]| -> u64 {
-        let counts = all.iter().flatten().flat_map(|snapshot| &snapshot.totals);
+fn passed(before: &[Snapshot], after: &[Snapshot]) -> u64 {
+    let packets = |all: &[Snapshot]| -> u64 {
+        let counts = all.iter().flat_map(|snapshot| &snapshot.totals);
         let packets =
             counts.flat_map(|totals| PACKETS.iter().filter_map(|of| totals.counts.get(of)));
         packets.sum()
@@ -392,7 +387,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 fn keep_below(mut pace: Pace, shared: &Mutex<Shared>) {
     if let Err(error) = pace.keep(shared) {
         let mut shared = lock(shared);
-        let meters = shared.meters.iter_mut();
+        let meters = shared.meters.meters();
         meters.for_each(|meter| meter.pause(Idle::Detached));
         shared.failure = Some(format!("eBPF programs are idle from now on: {error}"));
     }
@@ -536,17 +531,17 @@ mod tests {
                 (Quantity::PureAcksReceived, acks),
                 (Quantity::DataSkbBytesReceived, 1000 * received),
             ];
-            [Some(Snapshot {
+            [Snapshot {
                 meter: MeterName::Segments,
                 at_ns: 0,
                 totals: vec![Totals {
                     whose: CountOwner::Namespace,
                     counts: Counts::from(counts),
                 }],
-            })]
+            }]
         };
         assert_eq!(passed(&read(10, 5), &read(12, 6)), 3);
-        assert_eq!(passed(&[None], &[None]), 0);
+        assert_eq!(passed(&[], &[]), 0);
     }
 
     #[test]

@@ -512,7 +512,7 @@ fn watched(load: Load, seed: u64) -> Kept {
 
 fn count(sample: &Sample, of: Q) -> Option<f64> {
     let mut meters = [MeterName::Segments, MeterName::Exact].into_iter();
-    meters.find_map(|meter| Some(*sample.counts.get(&meter)?.get(&of)? as f64))
+    meters.find_map(|meter| Some(*sample.growth.counts.get(&meter)?.get(&of)? as f64))
 }
 
 /// Ratio of the total to the true total, by quantity.
@@ -539,7 +539,7 @@ fn coverage(kept: &Kept) -> (f64, usize, f64) {
     let payload = [Q::DataSkbBytesSent, Q::DataSkbBytesReceived];
     let (mut within, mut all, mut errors) = (0, 0, 0.0);
     for (line, truth) in &kept.lines {
-        let Some(error) = line.sampling_error else {
+        let Some(error) = line.growth.sampling_error else {
             continue;
         };
         let said: f64 = payload

@@ -11,7 +11,7 @@ use tcpcost_meter::perf::Perf;
 use tcpcost_meter::proc::Proc;
 use tcpcost_meter::self_cost::SelfCost;
 use tcpcost_meter::vmstat::Vmstat;
-use tcpcost_meter::{Meter, MeterError, Needs, Owners, Scope, bpf};
+use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, bpf};
 
 use crate::watch::driver::Moment;
 use crate::watch::sampler::Sampler;
@@ -99,7 +99,7 @@ impl About {
 
 /// All meters, on the thread that reads them.
 pub struct Sources {
-    meters: Vec<Box<dyn Meter + Send>>,
+    observer: Observer,
     sampler: Option<Sampler>,
 }
 
@@ -123,30 +123,40 @@ impl Sources {
             refused: Vec::new(),
             metrics: None,
         };
-        let mut meters: Vec<Box<dyn Meter + Send>> = vec![
-            Box::new(Proc::new(&[])),
-            Box::new(Netstat::default()),
-            Box::new(Vmstat::default()),
-            Box::new(SelfCost),
-        ];
+        let mut observer: Observer = Observer::default();
+        observer.add(Ok(Box::new(Proc::new(&[]))));
+        observer.add(Ok(Box::new(Netstat::default())));
+        observer.add(Ok(Box::new(Vmstat::default())));
+        observer.add(Ok(Box::new(SelfCost)));
         let scope = Scope {
             cpus: cpus.clone(),
             own_pids: vec![std::process::id()],
             connections: by_connection.then_some(CONNECTIONS),
+            owners: match by_holder {
+                true => Owners::Holders,
+                false => Owners::None,
+            },
             ..Scope::default()
         };
-        let programs = load_programs(&scope, by_holder, &mut about);
-        let sampler = (!programs.is_empty())
+        let mut programs = Observer::<dyn Pausable + Send>::default();
+        for &name in bpf::METERS {
+            programs.open(name, &scope, |scope| bpf::load(name, scope));
+        }
+        about.refused.extend(programs.missing.iter().map(refusal));
+        about.has_exact = programs.has(MeterName::Exact);
+        about.has_segments = programs.has(MeterName::Segments);
+        let has_programs = about.has_exact || about.has_segments;
+        let sampler = has_programs
             .then(|| open_sampler(programs, cost_max, interval, &mut about))
             .flatten();
-        match Perf::watched(&cpus) {
-            Ok(meter) => {
-                meters.push(Box::new(meter));
-                about.tier = Tier::Pmu;
-            }
-            Err(error) => about.refused.push(refusal(&error)),
-        }
-        (Sources { meters, sampler }, about)
+        let perf = observer.add(Perf::watched(&cpus).map(|perf| Box::new(perf) as _));
+        about.tier = match (perf, has_programs) {
+            (Some(_), _) => Tier::Pmu,
+            (None, true) => Tier::Tracepoints,
+            (None, false) => Tier::Counters,
+        };
+        about.refused.extend(observer.missing.iter().map(refusal));
+        (Sources { observer, sampler }, about)
     }
 
     /// CPU time of each process with sockets until the last reading. `None` if it is unavailable.
@@ -156,12 +166,10 @@ impl Sources {
 
     /// Reads all meters, and skbs by connection if they are shown.
     pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
-        for meter in &mut self.meters {
-            match meter.snapshot() {
+        for (meter, read) in self.observer.read() {
+            match read {
                 Ok(snapshot) => moment.snapshots.push(snapshot),
-                Err(error) => moment
-                    .warnings
-                    .push(format!("meter {}: {error}", meter.name())),
+                Err(error) => moment.warnings.push(format!("meter {meter}: {error}")),
             }
         }
         if let Some(sampler) = &mut self.sampler {
@@ -179,67 +187,16 @@ impl Sources {
 /// Number of ends of connections whose skbs are kept, the last seen ones: 3 MiB.
 const CONNECTIONS: u32 = 16_384;
 
-/// Loads an eBPF meter, with CPU time by process if possible, else without.
-fn load(
-    name: MeterName,
-    scope: &Scope,
-    by_holder: bool,
-    refused: &mut Vec<String>,
-) -> Result<Box<dyn Pausable + Send>, MeterError> {
-    if !by_holder {
-        return bpf::load(name, scope);
-    }
-    let owners = Owners::Holders;
-    let with = bpf::load(
-        name,
-        &Scope {
-            owners,
-            ..scope.clone()
-        },
-    );
-    if let Ok(meter) = &with {
-        refused.extend(meter.misses());
-    }
-    with.or_else(|error| {
-        let without = bpf::load(name, scope)?;
-        let error = refusal(&error);
-        refused.push(format!("no CPU time by owner: {error}"));
-        Ok(without)
-    })
-}
-
-/// Loads the available eBPF meters.
-fn load_programs(
-    scope: &Scope,
-    by_holder: bool,
-    about: &mut About,
-) -> Vec<Box<dyn Pausable + Send>> {
-    let mut programs = Vec::new();
-    for &name in bpf::METERS {
-        let by_holder = by_holder && name == MeterName::Exact;
-        match load(name, scope, by_holder, &mut about.refused) {
-            Ok(meter) => {
-                programs.push(meter);
-                about.tier = Tier::Tracepoints;
-                about.has_exact |= name == MeterName::Exact;
-                about.has_segments |= name == MeterName::Segments;
-            }
-            Err(error) => about.refused.push(refusal(&error)),
-        }
-    }
-    programs
-}
-
 /// Makes the sampler of loaded eBPF meters. Without `statistics` of their cost there is no limit.
 fn open_sampler(
-    programs: Vec<Box<dyn Pausable + Send>>,
+    programs: Observer<dyn Pausable + Send>,
     cost_max: f64,
     interval: Duration,
     about: &mut About,
 ) -> Option<Sampler> {
     // Opened after the programs, because it looks for those that were loaded.
     let statistics = statistics();
-    let statistics = statistics.map_err(|error| about.refused.push(refusal(&error)));
+    let statistics = statistics.map_err(|error| about.refused.push(advised(&error)));
     let is_limited = statistics.is_ok() && cost_max < 1.0;
     about.cost_max = is_limited.then_some(cost_max);
     let made = Sampler::new(
@@ -265,8 +222,17 @@ fn statistics() -> Result<Box<dyn Pausable + Send>, MeterError> {
     Err(MeterError::built_without_bpf(MeterName::Programs))
 }
 
+/// Line about something that is not counted, with the reason and what to do here.
+fn refusal(missing: &Missing) -> String {
+    match missing {
+        Missing::Meter(error) => advised(error),
+        Missing::Owners(error) => format!("no CPU time by owner: {}", advised(error)),
+        Missing::Part(line) => line.clone(),
+    }
+}
+
 /// One line with the reason and what to do here. There is no study from which to drop a meter.
-fn refusal(error: &MeterError) -> String {
+fn advised(error: &MeterError) -> String {
     match error.needs() {
         Some(Needs::Capabilities(_)) => format!("{error}: run as root to see more"),
         _ => error.to_string(),
@@ -280,12 +246,12 @@ mod tests {
     #[test]
     fn a_refusal_says_what_to_do_without_a_study() {
         let refused = |errno, needs| {
-            refusal(&MeterError::Unavailable {
+            refusal(&Missing::Meter(MeterError::Unavailable {
                 meter: MeterName::Exact,
                 tried: "load".to_string(),
                 source: Some(std::io::Error::from_raw_os_error(errno)),
                 needs,
-            })
+            }))
         };
         assert_eq!(
             refused(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use tcpcost_counts::{Counts, MeterName, Quantity};
+use tcpcost_counts::{Counts, Growth, MeterName, Quantity};
 use tcpcost_meter::holder::Port;
 
 use crate::ticker::{Event, Ticker};
@@ -51,7 +51,7 @@ pub fn tracepoints(step: u64) -> Sample {
         (Quantity::DrainedTimerSkbs, scaled(200)),
         (Quantity::DrainedOthersSkbs, 0),
     ];
-    sample.counts.insert(MeterName::Exact, exact);
+    sample.growth.counts.insert(MeterName::Exact, exact);
     let programs = [
         (Quantity::SelfProgramsNs, 2_500_000),
         (Quantity::SelfProgramsIdleNs, 950_000_000),
@@ -65,9 +65,9 @@ pub fn tracepoints(step: u64) -> Sample {
         (MeterName::Programs, Counts::from(programs)),
         (MeterName::Perf, Counts::from(cycles)),
     ] {
-        sample.counts.insert(meter, counts);
+        sample.growth.counts.insert(meter, counts);
     }
-    sample.sampling_error = Some(0.015);
+    sample.growth.sampling_error = Some(0.015);
     sample
 }
 
@@ -105,7 +105,7 @@ pub fn counters_only(step: u64) -> Sample {
     ];
     let vmstat = [(Quantity::MinorFaults, 5_000), (Quantity::MajorFaults, 0)];
     let own = [(Quantity::SelfCpuNs, 5_000_000)];
-    Sample {
+    let growth = Growth {
         duration_ns: 1_000_000_000,
         counts: BTreeMap::from([
             (MeterName::Proc, Counts::from(proc)),
@@ -113,6 +113,10 @@ pub fn counters_only(step: u64) -> Sample {
             (MeterName::Vmstat, Counts::from(vmstat)),
             (MeterName::SelfCost, Counts::from(own)),
         ]),
+        ..Growth::default()
+    };
+    Sample {
+        growth,
         ..Sample::default()
     }
 }

@@ -12,7 +12,7 @@ use super::state::{State, ViewKind, overview as columns};
 
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let mut about = state.about.lines();
-    about.extend(state.sample.warnings.iter().cloned());
+    about.extend(state.sample.growth.warnings.iter().cloned());
     let head = u16::try_from(about.len()).unwrap_or(u16::MAX);
     let [tabs, head, body, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -119,7 +119,7 @@ fn rows(frame: &mut Frame<'_>, state: &State, area: Rect) {
         .map(|column| {
             let values = rows
                 .iter()
-                .map(|row| row.text(column, state.sample.duration_ns));
+                .map(|row| row.text(column, state.sample.growth.duration_ns));
             std::iter::once(column.heading().to_string())
                 .chain(values)
                 .collect()
@@ -273,7 +273,7 @@ mod tests {
         let of_row = |row: &crate::watch::rows::Row| {
             crate::watch::rows::CONNECTION_COLUMNS
                 .iter()
-                .map(|column| row.text(column, state.sample.duration_ns))
+                .map(|column| row.text(column, state.sample.growth.duration_ns))
                 .collect::<Vec<_>>()
         };
         let of_rows: Vec<String> = rows.iter().flat_map(of_row).collect();

@@ -149,7 +149,7 @@ impl State {
         };
         let mut rows = top(self.sample.rows.as_ref()?, by, ROWS_MAX);
         let value = |row: &Row| {
-            let value = row.value(&by.columns()[self.sort], self.sample.duration_ns);
+            let value = row.value(&by.columns()[self.sort], self.sample.growth.duration_ns);
             value.unwrap_or(f64::NEG_INFINITY)
         };
         rows.sort_by(|one, other| value(other).total_cmp(&value(one)));
