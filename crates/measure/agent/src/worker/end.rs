@@ -415,7 +415,7 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         let strangers = self.traffic.strangers();
         let at = self.state();
         let mut before = std::mem::take(&mut at.before);
-        // They are no totals: all that there is after the interval counts.
+        // Pages are no totals: those after the interval count.
         add(
             &mut before,
             MeterName::Workload,
