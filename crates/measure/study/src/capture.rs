@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::Opening;
 use toml::de::DeValue;
 
-use crate::parse::{Section, StudyError, any, list, matching, whole};
+use crate::parse::{Section, StudyError, any, list, matching, quoted, whole, whole_from};
 use tcpcost_knobs::{Knobs, units};
 
 /// Settings of `[measure.capture]`.
@@ -43,28 +43,17 @@ impl CaptureSettings {
             trials: 1,
             ..CaptureSettings::default()
         };
-        section.set(
-            &mut capture.trials,
-            "trials",
-            "a whole number from 0",
-            whole,
-        )?;
-        section.set_text(
-            &mut capture.snap_len,
-            "snaplen",
-            |text| match units::bytes(text) {
-                Ok(bytes) if bytes == 0 || (64..=262_144).contains(&bytes) => Ok(bytes as u32),
-                _ => Err("a size from 64B to 256KiB, or 0B for whole packets"),
-            },
-        )?;
-        section.set_text(
-            &mut capture.duration,
-            "duration",
-            |text| match units::duration(text) {
-                Ok(time) if !time.is_zero() => Ok(time),
-                _ => Err("a time such as \"100ms\", more than 0"),
-            },
-        )?;
+        section.set(&mut capture.trials, "trials", whole_from(0))?;
+        let size = quoted(|text| match units::bytes(text) {
+            Ok(bytes) if bytes == 0 || (64..=262_144).contains(&bytes) => Ok(bytes as u32),
+            _ => Err("a size from 64B to 256KiB, or 0B for whole packets"),
+        });
+        section.set(&mut capture.snap_len, "snaplen", size)?;
+        let time = quoted(|text| match units::duration(text) {
+            Ok(time) if !time.is_zero() => Ok(time),
+            _ => Err("a time such as \"100ms\", more than 0"),
+        });
+        section.set(&mut capture.duration, "duration", time)?;
         capture.matching = matching(&mut section)?;
         section.end()?;
         Ok(capture)
@@ -139,25 +128,24 @@ pub struct PublishedOpening {
 
 impl PublishedOpening {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedOpening, StudyError> {
-        let source = section.required_text("source", any)?;
-        let expected = "a list of whole numbers for each transaction";
-        let pure_acks = section.required("pure_acks", expected, sequences)?;
-        let data_bursts = section.required("data_bursts", expected, sequences)?;
-        if pure_acks.len() != data_bursts.len() {
-            let expected = format!("expected {} lists, as pure_acks has", pure_acks.len());
+        let opening = PublishedOpening {
+            source: section.required("source", quoted(any))?,
+            pure_acks: section.required("pure_acks", sequences)?,
+            data_bursts: section.required("data_bursts", sequences)?,
+            matching: matching(&mut section)?,
+        };
+        let lists = opening.pure_acks.len();
+        if opening.data_bursts.len() != lists {
+            let expected = format!("expected {lists} lists, as pure_acks has");
             return Err(section.error(section.start(), "data_bursts", expected));
         }
-        let matching = matching(&mut section)?;
         section.end()?;
-        Ok(PublishedOpening {
-            source,
-            pure_acks,
-            data_bursts,
-            matching,
-        })
+        Ok(opening)
     }
 }
 
-fn sequences(value: &DeValue<'_>) -> Option<Vec<Vec<u64>>> {
-    list(value, |numbers| list(numbers, whole)).filter(|lists| !lists.is_empty())
+fn sequences(value: &DeValue<'_>) -> Result<Vec<Vec<u64>>, &'static str> {
+    list(value, |numbers| list(numbers, whole))
+        .filter(|lists| !lists.is_empty())
+        .ok_or("a list of whole numbers for each transaction")
 }

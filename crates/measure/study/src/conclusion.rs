@@ -5,7 +5,8 @@ use toml::de::DeValue;
 
 use crate::derived::Derived;
 use crate::parse::{
-    Section, StudyError, any, knob_name, list, matching, matching_in, number, quantity,
+    Section, StudyError, any, expecting, knob_name, list, matching, matching_in, number, quantity,
+    quoted, switch,
 };
 use crate::raw::{Raw, raw};
 use crate::statement::Statement;
@@ -70,49 +71,41 @@ pub struct Fit {
     pub published: Option<f64>,
 }
 
-fn continues(section: &mut Section<'_>) -> Result<bool, StudyError> {
-    let read = |value: &DeValue<'_>| value.as_bool();
-    Ok(section
-        .read("continues", "true or false", read)?
-        .unwrap_or(false))
-}
-
 impl Conclusion {
     pub(crate) fn parse(
         mut section: Section<'_>,
         statements: &[Statement],
     ) -> Result<Conclusion, StudyError> {
-        let text = section.required_text("text", any)?;
-        let continues = continues(&mut section)?;
-        let quantity = section.text("quantity", quantity)?;
-        let matching = matching(&mut section)?;
-        let change = change(&mut section)?;
-        let published = match change {
-            Some(_) => None,
-            None => section.read("published", "a number", number)?,
+        let mut conclusion = Conclusion {
+            text: section.required("text", quoted(any))?,
+            continues: section.read("continues", switch)?.unwrap_or_default(),
+            quantity: section.read("quantity", quoted(quantity))?,
+            matching: matching(&mut section)?,
+            change: change(&mut section)?,
+            published: None,
+            expects: None,
+            at_most: None,
+            at_least: None,
+            statement: None,
+            than: None,
+            over: None,
         };
-        let expects = match change {
-            Some(_) => section.text("expects", |text| {
-                Expects::from_word(text).ok_or("\"less\", \"more\" or \"same\"")
-            })?,
-            None => None,
-        };
-        let over = match change {
-            Some(_) => section.text("over", knob_name)?,
-            None => None,
-        };
-        let than = match (&change, &over) {
-            (Some(_), None) => matching_in(&mut section, "than")?,
-            _ => None,
-        };
-        let limit = |section: &mut Section<'_>, key| match change {
-            Some(_) => Ok(None),
-            None => section.read(key, "a number", number),
-        };
-        let at_most = limit(&mut section, "at_most")?;
-        let at_least = limit(&mut section, "at_least")?;
-        let tests = expects.is_some() || at_most.is_some() || at_least.is_some();
-        let statement = section.text("statement", |text| {
+        if conclusion.change.is_some() {
+            let expects =
+                |text: &str| Expects::from_word(text).ok_or("\"less\", \"more\" or \"same\"");
+            conclusion.expects = section.read("expects", quoted(expects))?;
+            conclusion.over = section.read("over", quoted(knob_name))?;
+            if conclusion.over.is_none() {
+                conclusion.than = matching_in(&mut section, "than")?;
+            }
+        } else {
+            conclusion.published = section.read("published", a_number)?;
+            conclusion.at_most = section.read("at_most", a_number)?;
+            conclusion.at_least = section.read("at_least", a_number)?;
+        }
+        let limits = conclusion.at_most.or(conclusion.at_least);
+        let tests = conclusion.expects.is_some() || limits.is_some();
+        let statement = |text: &str| {
             if !statements.iter().any(|one| one.id == text) {
                 Err("the id of a [[statement]]")
             } else if !tests {
@@ -120,38 +113,32 @@ impl Conclusion {
             } else {
                 Ok(text.to_string())
             }
-        })?;
+        };
+        conclusion.statement = section.read("statement", quoted(statement))?;
         section.end()?;
-        Ok(Conclusion {
-            text,
-            continues,
-            quantity,
-            matching,
-            change,
-            published,
-            expects,
-            at_most,
-            at_least,
-            statement,
-            than,
-            over,
-        })
+        Ok(conclusion)
     }
 }
 
+fn a_number(value: &DeValue<'_>) -> Result<f64, &'static str> {
+    number(value).ok_or("a number")
+}
+
 pub(crate) fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyError> {
-    let Some(name) = section.text("knob", knob_name)? else {
+    let Some(name) = section.read("knob", quoted(knob_name))? else {
         return Ok(None);
     };
     let knob = find_full(&name).expect("just found");
-    let read = |value: &DeValue<'_>| knob.read(&raw(value));
-    let from = section.required("from", &knob.expected(), read)?;
+    let value = |value: &DeValue<'_>| knob.read(&raw(value));
+    let from = section.required("from", expecting(knob.expected(), value))?;
     let expected = format!("a list of values, each {}", knob.expected());
-    let to = section.required("to", &expected, |value| values(&knob, &raw(value)))?;
+    let list_of_values = expecting(expected, |value| values(&knob, &raw(value)));
+    let to = section.required("to", list_of_values)?;
     let expected = format!("{} numbers, the changes in percent", to.len());
-    let published = section.read("published_percent", &expected, |value| {
+    let numbers = expecting(expected, |value| {
         list(value, number).filter(|numbers| numbers.len() == to.len())
-    })?;
+    });
+    let published = section.read("published_percent", numbers)?;
     Ok(Some(Change {
         knob: name,
         from,
@@ -170,21 +157,16 @@ pub(crate) fn values(knob: &Knob, raw: &Raw) -> Option<Vec<Value>> {
 
 impl Fit {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Fit, StudyError> {
-        let text = section.required_text("text", any)?;
-        let continues = continues(&mut section)?;
-        let of = section.text("quantity", quantity)?;
-        let over = section.required_text("over", quantity)?;
-        let matching = matching(&mut section)?;
-        let published = section.read("published", "a number", number)?;
+        let fit = Fit {
+            text: section.required("text", quoted(any))?,
+            continues: section.read("continues", switch)?.unwrap_or_default(),
+            quantity: section.read("quantity", quoted(quantity))?,
+            over: section.required("over", quoted(quantity))?,
+            matching: matching(&mut section)?,
+            published: section.read("published", a_number)?,
+        };
         section.end()?;
-        Ok(Fit {
-            text,
-            continues,
-            quantity: of,
-            over,
-            matching,
-            published,
-        })
+        Ok(fit)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt;
 use std::ops::Range;
 
 use tcpcost_counts::{is_unprintable, printable};
@@ -184,88 +185,41 @@ impl<'a> Section<'a> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Takes a key and parses it. `expected` describes the right value. `None` if the key is
-    /// missing.
-    pub fn read<T>(
+    /// Takes a key and parses its value. The error of `parse` says what it expects. `None` if the
+    /// key is missing.
+    pub fn read<T, E: fmt::Display>(
         &mut self,
         key: &str,
-        expected: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, StudyError> {
         let Some(value) = self.take(key) else {
             return Ok(None);
         };
-        match read(value.get_ref()) {
-            Some(read) => Ok(Some(read)),
-            None => Err(self.error(value.span(), key, format!("expected {expected}"))),
-        }
-    }
-
-    /// Takes a key whose value is a text, and parses it with `parse`. `None` if the key is missing.
-    pub fn text<T, E: std::fmt::Display>(
-        &mut self,
-        key: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, StudyError> {
-        let Some(value) = self.take(key) else {
-            return Ok(None);
-        };
-        match raw(value.get_ref()) {
-            Raw::Text(text) => parse(&text)
-                .map(Some)
-                .map_err(|error| self.error(value.span(), key, format!("expected {error}"))),
-            _ => match parse("") {
-                Err(error) => Err(self.error(value.span(), key, format!("expected {error}"))),
-                Ok(_) => Err(self.error(value.span(), key, "expected a text in quotes")),
-            },
-        }
+        parse(value.get_ref())
+            .map(Some)
+            .map_err(|error| self.error(value.span(), key, format!("expected {error}")))
     }
 
     /// Takes a key and parses it as [`Section::read`] does, in place of the default.
-    pub fn set<T>(
+    pub fn set<T, E: fmt::Display>(
         &mut self,
         field: &mut T,
         key: &str,
-        expected: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, E>,
     ) -> Result<(), StudyError> {
-        if let Some(value) = self.read(key, expected, read)? {
-            *field = value;
-        }
-        Ok(())
-    }
-
-    /// Takes a key and parses it as [`Section::text`] does, in place of the default.
-    pub fn set_text<T, E: std::fmt::Display>(
-        &mut self,
-        field: &mut T,
-        key: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<(), StudyError> {
-        if let Some(value) = self.text(key, parse)? {
+        if let Some(value) = self.read(key, parse)? {
             *field = value;
         }
         Ok(())
     }
 
     /// Takes a key that must not be missing, and parses it as [`Section::read`] does.
-    pub fn required<T>(
+    pub fn required<T, E: fmt::Display>(
         &mut self,
         key: &str,
-        expected: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, E>,
     ) -> Result<T, StudyError> {
-        let value = self.read(key, expected, read)?;
-        value.ok_or_else(|| self.missing(key))
-    }
-
-    /// Takes a key that must not be missing, and parses it as [`Section::text`] does.
-    pub fn required_text<T, E: std::fmt::Display>(
-        &mut self,
-        key: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, StudyError> {
-        let value = self.text(key, parse)?;
+        let value = self.read(key, parse)?;
         value.ok_or_else(|| self.missing(key))
     }
 
@@ -287,6 +241,15 @@ impl<'a> Section<'a> {
                 format!("expected a table [{}]", self.full(key)),
             )),
         }
+    }
+
+    /// Takes a key whose value is a table, and parses that. `None` if the key is missing.
+    pub fn one<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(Section<'a>) -> Result<T, StudyError>,
+    ) -> Result<Option<T>, StudyError> {
+        self.section(key)?.map(parse).transpose()
     }
 
     /// Keys that are left and whose values are tables.
@@ -355,6 +318,40 @@ impl<'a> Section<'a> {
             .source
             .error(span.clone(), key, format!("no such key {place}{hint}")))
     }
+}
+
+/// Parser of a value, for [`Section::read`], with a description of the right value.
+pub(crate) fn expecting<T, E: fmt::Display>(
+    expected: E,
+    parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, E> {
+    |value| parse(value).ok_or(expected)
+}
+
+/// Parser of a text in quotes.
+pub(crate) fn quoted<T, E: fmt::Display>(
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
+    |value| {
+        // Another kind of value has the error of an empty text, if that is wrong.
+        let text = value.as_str();
+        let parsed = parse(text.unwrap_or_default()).map_err(|error| error.to_string())?;
+        text.map(|_| parsed).ok_or("a text in quotes".to_string())
+    }
+}
+
+/// Parser of a whole number from `least`.
+pub(crate) fn whole_from<T: TryFrom<i64>>(
+    least: i64,
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
+    expecting(format!("a whole number from {least}"), move |value| {
+        T::try_from(whole(value).filter(|n| *n >= least)?).ok()
+    })
+}
+
+/// Parses `true` or `false`.
+pub(crate) fn switch(value: &DeValue<'_>) -> Result<bool, &'static str> {
+    value.as_bool().ok_or("true or false")
 }
 
 /// Accepts any text.

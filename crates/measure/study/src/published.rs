@@ -6,19 +6,22 @@ use toml::de::DeValue;
 use crate::cell::Cell;
 use crate::conclusion::change;
 use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
-use crate::parse::{Section, StudyError, any, knob_name, list, matching, number, quantity};
-use crate::raw::{Raw, raw};
+use crate::parse::{
+    Section, StudyError, any, expecting, knob_name, list, matching, number, quantity, quoted,
+};
+use crate::raw::raw;
 use tcpcost_knobs::{HostName, find_full};
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
-    let source = section.required_text("source", any)?;
-    let of = section.required_text("quantity", quantity)?;
-    let knob = section.required_text("knob", knob_name)?;
-    let row = find_full(&knob).expect("just found");
-    let mut series = Vec::new();
-    for mut one in section.sections("series")? {
-        let name = one.text("name", any)?.unwrap_or_default();
-        let matching = matching(&mut one)?;
+    let mut published = Published {
+        source: section.required("source", quoted(any))?,
+        quantity: section.required("quantity", quoted(quantity))?,
+        knob: section.required("knob", quoted(knob_name))?,
+        series: Vec::new(),
+    };
+    let knob = &published.knob;
+    let row = find_full(knob).expect("just found");
+    for mut series in section.sections("series")? {
         let expected = format!(
             "a list of [{knob}, figure] pairs, {knob} being {}",
             row.expected()
@@ -30,21 +33,16 @@ pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyErro
             }
             _ => None,
         };
-        let points = one.required("points", &expected, |value| list(value, pair))?;
-        one.end()?;
-        series.push(Series {
-            name,
-            matching,
-            points,
+        let points = expecting(expected, |value| list(value, pair));
+        published.series.push(Series {
+            name: series.read("name", quoted(any))?.unwrap_or_default(),
+            matching: matching(&mut series)?,
+            points: series.required("points", points)?,
         });
+        series.end()?;
     }
     section.end()?;
-    Ok(Published {
-        source,
-        quantity: of,
-        knob,
-        series,
-    })
+    Ok(published)
 }
 
 /// Parses `[published_functions]`.
@@ -52,30 +50,30 @@ pub(crate) fn functions(
     mut section: Section<'_>,
     cells: &[Cell],
 ) -> Result<PublishedFunctions, StudyError> {
-    let source = section.required_text("source", any)?;
-    let cell = section.required_text("cell", |text| {
+    let source = section.required("source", quoted(any))?;
+    let cell = |text: &str| {
         let known = cells.iter().any(|cell| cell.name == text);
         known.then(|| text.to_string()).ok_or("the name of a cell")
-    })?;
-    let mut host = section.text("host", str::parse::<HostName>)?;
+    };
+    let cell = section.required("cell", quoted(cell))?;
+    let mut host = section.read("host", quoted(str::parse::<HostName>))?;
     if host.is_none() {
         // Old name of the key.
-        host = section.text("end", str::parse::<HostName>)?;
+        host = section.read("end", quoted(str::parse))?;
     }
     let host = host.ok_or_else(|| section.missing("host"))?;
-    let expected = "a list of [their function, ours, ratio]";
-    let ratio = |row: &DeValue<'_>| match row {
-        DeValue::Array(row) if row.len() == 3 => {
-            match (raw(row[0].get_ref()), raw(row[1].get_ref())) {
-                (Raw::Text(theirs), Raw::Text(ours)) => {
-                    Some((theirs, ours, number(row[2].get_ref())?))
-                }
-                _ => None,
-            }
-        }
+    let ratio = |row: &DeValue<'_>| match &row.as_array()?[..] {
+        [theirs, ours, ratio] => Some((
+            theirs.get_ref().as_str()?.to_string(),
+            ours.get_ref().as_str()?.to_string(),
+            number(ratio.get_ref())?,
+        )),
         _ => None,
     };
-    let ratios = section.required("ratios", expected, |value| list(value, ratio))?;
+    let ratios = expecting("a list of [their function, ours, ratio]", |value| {
+        list(value, ratio)
+    });
+    let ratios = section.required("ratios", ratios)?;
     section.end()?;
     Ok(PublishedFunctions {
         source,
@@ -86,11 +84,10 @@ pub(crate) fn functions(
 }
 
 pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {
-    let of = section.required_text("quantity", quantity)?;
+    let of = section.required("quantity", quoted(quantity))?;
     let change = change(&mut section)?;
-    let expected = "a number (not nan or inf), or a change such as \"+3 %\"";
-    let at_most = section.read("at_most", expected, limit)?;
-    let at_least = section.read("at_least", expected, limit)?;
+    let at_most = section.read("at_most", limit)?;
+    let at_least = section.read("at_least", limit)?;
     let is_percent = match (at_most, at_least) {
         (None, None) => {
             return Err(section.error(section.start(), "at_most", "or at_least is missing"));
@@ -122,18 +119,14 @@ pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyErro
 }
 
 /// Parses a number, and true if it is in percent: `0.3`, `"+3 %"`.
-fn limit(value: &DeValue<'_>) -> Option<(f64, bool)> {
-    if let Some(number) = number(value) {
-        return number.is_finite().then_some((number, false));
-    }
-    let Raw::Text(text) = raw(value) else {
-        return None;
+fn limit(value: &DeValue<'_>) -> Result<(f64, bool), &'static str> {
+    let percent = || {
+        let percent = value.as_str()?.trim().strip_suffix('%')?.trim();
+        Some((percent.replace('\u{2212}', "-").parse().ok()?, true))
     };
-    let percent = text
-        .trim()
-        .strip_suffix('%')?
-        .trim()
-        .replace('\u{2212}', "-");
-    let percent: f64 = percent.parse().ok()?;
-    percent.is_finite().then_some((percent, true))
+    number(value)
+        .map(|number| (number, false))
+        .or_else(percent)
+        .filter(|(limit, _)| limit.is_finite())
+        .ok_or("a number (not nan or inf), or a change such as \"+3 %\"")
 }

@@ -5,7 +5,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::derived::Derived;
-use crate::parse::{Section, StudyError, any, knob_name, list, matching, number, quantity};
+use crate::parse::{
+    Section, StudyError, any, expecting, knob_name, list, matching, number, quantity, quoted,
+};
 use crate::raw::{Raw, raw};
 use tcpcost_knobs::{Knobs, Value, find_full};
 
@@ -26,12 +28,10 @@ pub struct PublishedTable {
 
 impl PublishedTable {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<PublishedTable, StudyError> {
-        let source = section.required_text("source", any)?;
+        let source = section.required("source", quoted(any))?;
         let knob = |item: &DeValue<'_>| knob_name(item.as_str()?).ok();
-        let knobs = section.required("knobs", "a list of names of knobs", |value| {
-            list(value, knob)
-        })?;
-        let expected = "a list of [\"heading\", \"quantity\"] pairs";
+        let knobs = expecting("a list of names of knobs", |value| list(value, knob));
+        let knobs = section.required("knobs", knobs)?;
         let column = |pair: &DeValue<'_>| match raw(pair) {
             Raw::List(pair) => match pair.as_slice() {
                 [Raw::Text(heading), Raw::Text(of)] => Some((heading.clone(), quantity(of).ok()?)),
@@ -39,7 +39,10 @@ impl PublishedTable {
             },
             _ => None,
         };
-        let columns = section.required("columns", expected, |value| list(value, column))?;
+        let columns = expecting("a list of [\"heading\", \"quantity\"] pairs", |value| {
+            list(value, column)
+        });
+        let columns = section.required("columns", columns)?;
         let matching = matching(&mut section)?;
         let expected = format!(
             "rows of {} values of knobs and {} figures",
@@ -61,7 +64,8 @@ impl PublishedTable {
                 figures.collect::<Option<_>>()?,
             ))
         };
-        let rows = section.required("rows", &expected, |value| list(value, row))?;
+        let rows = expecting(expected, |value| list(value, row));
+        let rows = section.required("rows", rows)?;
         section.end()?;
         Ok(PublishedTable {
             source,

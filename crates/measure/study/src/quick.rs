@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::conclusion::values;
-use crate::parse::{Section, StudyError, whole};
+use crate::parse::{Section, StudyError, quoted, whole_from};
 use crate::raw::raw;
 use tcpcost_knobs::{Value, find_full, units};
 
@@ -24,15 +24,16 @@ pub struct Quick {
 impl Quick {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Quick, StudyError> {
         let mut quick = Quick {
-            repetitions: section.read("repetitions", "a whole number from 1", |value| {
-                whole(value).filter(|&n| n >= 1)
-            })?,
-            warm_up: section.text("warm_up", units::duration)?,
-            duration: section.text("duration", |text| match units::duration(text) {
-                Ok(time) if !time.is_zero() => Ok(time),
-                Ok(_) => Err("more than 0".to_string()),
-                Err(error) => Err(error.to_string()),
-            })?,
+            repetitions: section.read("repetitions", whole_from(1))?,
+            warm_up: section.read("warm_up", quoted(units::duration))?,
+            duration: section.read(
+                "duration",
+                quoted(|text| match units::duration(text) {
+                    Ok(time) if !time.is_zero() => Ok(time),
+                    Ok(_) => Err("more than 0".to_string()),
+                    Err(error) => Err(error.to_string()),
+                }),
+            )?,
             keep: Vec::new(),
         };
         if let Some(mut keep) = section.section("keep")? {

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::parse::{Section, StudyError, any};
+use crate::parse::{Section, StudyError, any, quoted};
 
 /// Published statement that the study's conclusions test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,17 +21,20 @@ impl Statement {
     pub(crate) fn parse_all(sections: Vec<Section<'_>>) -> Result<Vec<Statement>, StudyError> {
         let mut all: Vec<Statement> = Vec::new();
         for mut section in sections {
-            let id = section.required_text("id", |text| match text {
+            let id = |id: &str| match id {
                 "" => Err("a name that conclusions have it by".to_string()),
-                text if all.iter().any(|one| one.id == text) => {
-                    Err(format!("a name of its own; there is a \"{text}\" already"))
+                id if all.iter().any(|one| one.id == id) => {
+                    Err(format!("a name of its own; there is a \"{id}\" already"))
                 }
-                text => Ok(text.to_string()),
-            })?;
-            let source = section.required_text("source", any)?;
-            let text = section.required_text("text", any)?;
+                id => Ok(id.to_string()),
+            };
+            let statement = Statement {
+                id: section.required("id", quoted(id))?,
+                source: section.required("source", quoted(any))?,
+                text: section.required("text", quoted(any))?,
+            };
             section.end()?;
-            all.push(Statement { id, source, text });
+            all.push(statement);
         }
         Ok(all)
     }

@@ -8,7 +8,7 @@ use crate::cell::Cell;
 use crate::conclusion::{Conclusion, Fit};
 use crate::derived::{Derived, Scope};
 use crate::measure::{Measure, Published, PublishedFunctions, Threshold};
-use crate::parse::{Section, Source, StudyError, any, set_knob};
+use crate::parse::{Section, Source, StudyError, any, quoted, set_knob};
 use crate::published::{functions, published, threshold};
 use crate::published_table::PublishedTable;
 use crate::quick::Quick;
@@ -77,9 +77,11 @@ impl Study {
         let root = source.root()?;
         let mut top = Section::new(&source, "", root.get_ref());
         // The title becomes one line, whatever it was in the file.
-        let title = top.text("title", any)?.unwrap_or_else(|| name.to_string());
+        let title = top
+            .read("title", quoted(any))?
+            .unwrap_or_else(|| name.to_string());
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
-        let about = top.text("about", any)?.unwrap_or_default();
+        let about = top.read("about", quoted(any))?.unwrap_or_default();
 
         let mut base = CommonKnobs::default();
         let mut placeholders = None;
@@ -96,27 +98,19 @@ impl Study {
             group(section, &mut base)?;
         }
         let (cells, vary) = cells(&mut top, name, &base)?;
-        let measure = top
-            .section("measure")?
-            .map_or_else(|| Ok(Measure::default()), measure)?;
-        let published = top.section("published")?.map(published).transpose()?;
-        let published_functions = top
-            .section("published_functions")?
-            .map(|section| functions(section, &cells))
-            .transpose()?;
-        let published_table = top.section("published_table")?;
-        let published_table = published_table.map(PublishedTable::parse).transpose()?;
-        let published_opening = top.section("published_opening")?;
-        let published_opening = published_opening.map(PublishedOpening::parse).transpose()?;
+        let measure = top.one("measure", measure)?.unwrap_or_default();
+        let published = top.one("published", published)?;
+        let published_functions =
+            top.one("published_functions", |section| functions(section, &cells))?;
+        let published_table = top.one("published_table", PublishedTable::parse)?;
+        let published_opening = top.one("published_opening", PublishedOpening::parse)?;
         let thresholds = top.each("threshold", threshold)?;
         let statements = Statement::parse_all(top.sections("statement")?)?;
         let conclusions = top.each("conclusion", |section| {
             Conclusion::parse(section, &statements)
         })?;
         let fits = top.each("fit", Fit::parse)?;
-        let quick = top
-            .section("quick")?
-            .map_or_else(|| Ok(Quick::default()), Quick::parse)?;
+        let quick = top.one("quick", Quick::parse)?.unwrap_or_default();
         top.end()?;
 
         let mut study = Study {

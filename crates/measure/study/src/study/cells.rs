@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
-use crate::parse::{Section, StudyError, any, set};
+use crate::parse::{Section, StudyError, any, quoted, set};
 use tcpcost_knobs::{FileTable, HostName, KNOBS, Knobs, Unmet, find_full, instead, new_name};
 
 /// Knobs of `[workload]`, `[bed]`, `[hosts]` and `[[group]]`. Each cell takes those that apply to
@@ -180,7 +180,7 @@ impl CellKnobs {
     /// Takes `[[cells]]`. Without them there is one cell, without a name.
     fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
         for mut section in top.sections("cells")? {
-            let name = section.text("name", any)?;
+            let name = section.read("name", quoted(any))?;
             let mut own = Knobs::default();
             for (key, span, value) in section.rest() {
                 set(&section, &mut own, &key, &key, value, span.clone())?;

@@ -1,14 +1,14 @@
 //! `[[group]]` of a study file. Its keys are knobs of the group: `flows` of the group `small` is
 //! `small.flows`.
 
-use crate::parse::{Section, StudyError, set};
+use crate::parse::{Section, StudyError, quoted, set};
 use tcpcost_knobs::{HostName, KNOBS, Value, instead};
 
 use super::cells::{CommonKnobs, KnobPlace};
 
 /// Reads one `[[group]]`.
 pub(super) fn group(mut section: Section<'_>, base: &mut CommonKnobs) -> Result<(), StudyError> {
-    let name = section.required_text("name", str::parse::<HostName>)?;
+    let name = section.required("name", quoted(str::parse::<HostName>))?;
     let start = section.start();
     let wrong =
         |section: &Section<'_>, what: String| Err(section.error(start.clone(), "name", what));
