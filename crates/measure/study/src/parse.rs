@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
 
-use tcpcost_counts::{is_unprintable, printable};
+use tcpcost_counts::{is_unprintable, printable, printable_text};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -334,8 +334,9 @@ pub(crate) fn quoted<T, E: fmt::Display>(
 ) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
     |value| {
         // Another kind of value has the error of an empty text, if that is wrong.
-        let text = value.as_str();
-        let parsed = parse(text.unwrap_or_default()).map_err(|error| error.to_string())?;
+        let text = value.as_str().map(printable_text);
+        let parsed = parse(text.as_deref().unwrap_or_default());
+        let parsed = parsed.map_err(|error| error.to_string())?;
         text.map(|_| parsed).ok_or("a text in quotes".to_string())
     }
 }

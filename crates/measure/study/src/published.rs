@@ -64,8 +64,8 @@ pub(crate) fn functions(
     let host = host.ok_or_else(|| section.missing("host"))?;
     let ratio = |row: &DeValue<'_>| match &row.as_array()?[..] {
         [theirs, ours, ratio] => Some((
-            theirs.get_ref().as_str()?.to_string(),
-            ours.get_ref().as_str()?.to_string(),
+            quoted(any)(theirs.get_ref()).ok()?,
+            quoted(any)(ours.get_ref()).ok()?,
             number(ratio.get_ref())?,
         )),
         _ => None,

@@ -23,17 +23,15 @@ pub struct Quick {
 
 impl Quick {
     pub(crate) fn parse(mut section: Section<'_>) -> Result<Quick, StudyError> {
+        let duration = |text: &str| match units::duration(text) {
+            Ok(time) if !time.is_zero() => Ok(time),
+            Ok(_) => Err("more than 0".to_string()),
+            Err(error) => Err(error.to_string()),
+        };
         let mut quick = Quick {
             repetitions: section.read("repetitions", whole_from(1))?,
             warm_up: section.read("warm_up", quoted(units::duration))?,
-            duration: section.read(
-                "duration",
-                quoted(|text| match units::duration(text) {
-                    Ok(time) if !time.is_zero() => Ok(time),
-                    Ok(_) => Err("more than 0".to_string()),
-                    Err(error) => Err(error.to_string()),
-                }),
-            )?,
+            duration: section.read("duration", quoted(duration))?,
             keep: Vec::new(),
         };
         if let Some(mut keep) = section.section("keep")? {

@@ -81,12 +81,9 @@ fn meters(section: &mut Section<'_>) -> Result<Option<Vec<MeterName>>, StudyErro
 fn repetitions(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), StudyError> {
     section.set(&mut measure.repetitions, "repetitions", whole_from(1))?;
     let target = |text: &str| units::ratio(text).map(|target| Some(target).filter(|t| *t > 0.0));
-    section.set(&mut measure.target, "target", quoted(target))?;
-    section.set(
-        &mut measure.contrast_target,
-        "contrast_target",
-        quoted(target),
-    )?;
+    measure.target = section.read("target", quoted(target))?.flatten();
+    let contrast_target = section.read("contrast_target", quoted(target))?;
+    measure.contrast_target = contrast_target.flatten();
     measure.time_max = section.read("time_max", quoted(units::duration))?;
     section.set(&mut measure.min_effect, "min_effect", quoted(units::ratio))?;
     measure.repetitions_max = match (measure.contrast_target, measure.target) {
@@ -141,10 +138,8 @@ fn extra_meters(section: &mut Section<'_>, measure: &mut Measure) -> Result<(), 
         measure.by_connection =
             switch(value.get_ref()).map_err(|expected| error(format!("expected {expected}")))?;
         if measure.by_connection && !measure.meters.contains(&MeterName::Segments) {
-            return Err(error(format!(
-                "needs the meter \"{}\"",
-                MeterName::Segments
-            )));
+            let needs = format!("needs the meter \"{}\"", MeterName::Segments);
+            return Err(error(needs));
         }
     }
     Ok(())
