@@ -76,9 +76,17 @@ pub(crate) fn show_estimate(estimate: &Estimate, scale: f64) -> String {
     }
 }
 
+/// Text of an estimate in this unit, after `scale`. Instructions have the decimals that decide.
+pub(crate) fn show_in_unit(estimate: &Estimate, unit: &str, scale: f64) -> String {
+    match unit.starts_with("instructions") {
+        true => show_count(estimate),
+        false => show_estimate(estimate, scale),
+    }
+}
+
 /// Text of a count that trials repeat to a thousandth, such as `879.5 [879.4, 879.7]`: one decimal below
 /// 10,000.
-pub(crate) fn show_count(estimate: &Estimate) -> String {
+fn show_count(estimate: &Estimate) -> String {
     let decimals = usize::from(estimate.median.abs() < 1e4);
     let shown = |value: f64| digits(value, decimals);
     let median = shown(estimate.median);

@@ -4,7 +4,7 @@ use tcpcost_study::Derived;
 
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
-use crate::derive::number::{ABSENT, show, show_count, show_estimate, show_percent};
+use crate::derive::number::{ABSENT, show, show_estimate, show_in_unit, show_percent};
 
 /// Text of a cell's estimate in its table's unit.
 pub(super) fn of_cell(cell: &CellSummary, of: Derived) -> String {
@@ -12,12 +12,9 @@ pub(super) fn of_cell(cell: &CellSummary, of: Derived) -> String {
         return ABSENT.to_string();
     };
     let (unit, scale) = of.kind.shown_unit();
-    if of.kind.is_share_of_cpu() {
-        show_percent(estimate)
-    } else if unit.starts_with("instructions") {
-        show_count(estimate)
-    } else {
-        show_estimate(estimate, scale)
+    match of.kind.is_share_of_cpu() {
+        true => show_percent(estimate),
+        false => show_in_unit(estimate, unit, scale),
     }
 }
 

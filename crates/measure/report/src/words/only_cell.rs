@@ -3,7 +3,7 @@
 use tcpcost_study::{Derived, Figure};
 
 use crate::derive::cell::CellSummary;
-use crate::derive::number::show_estimate;
+use crate::derive::number::{show_estimate, show_in_unit};
 use crate::judge::effects::is_time;
 use crate::summary::Summary;
 use crate::words::labels;
@@ -47,5 +47,5 @@ pub(crate) fn sentence(summary: &Summary) -> Option<String> {
 fn told(cell: &CellSummary, of: Derived) -> Option<String> {
     let (unit, scale) = of.kind.shown_unit();
     let estimate = cell.estimates.get(&of)?;
-    Some(format!("{} {unit}", show_estimate(estimate, scale)))
+    Some(format!("{} {unit}", show_in_unit(estimate, unit, scale)))
 }

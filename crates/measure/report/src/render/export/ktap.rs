@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::names;
 use crate::derive::cell::CellSummary;
-use crate::derive::number::show_estimate;
+use crate::derive::number::{show_in_unit, trials};
 use crate::judge::comparison::Comparison;
 use crate::judge::decision::Decision;
 use crate::judge::thresholds::{Judged, Verdict};
@@ -72,10 +72,10 @@ fn of_cell(run: &str, cell: &CellSummary) -> Test {
     let (unit, scale) = cell.main.kind.shown_unit();
     let found = cell.main_estimate().map(|estimate| {
         format!(
-            "{} {} {unit}, {} trials",
+            "{} {} {unit}, {}",
             cell.main,
-            show_estimate(estimate, scale),
-            cell.n
+            show_in_unit(estimate, unit, scale),
+            trials(cell.n)
         )
     });
     let failed = cell.failed.iter();
@@ -114,7 +114,7 @@ fn of_threshold(run: &str, judged: &Judged) -> Test {
     } else {
         of.kind.unit()
     };
-    let found = found.map(|found| show_estimate(found, 1.0) + " " + unit);
+    let found = found.map(|found| show_in_unit(found, unit, 1.0) + " " + unit);
     let cell = judged.cell.as_deref().unwrap_or("no cell");
     let undecided = match (&judged.cell, &found) {
         (None, _) => "inconclusive: the threshold holds for no cell of the study".to_string(),
