@@ -328,24 +328,37 @@ pub(crate) fn expecting<T, E: fmt::Display>(
     |value| parse(value).ok_or(expected)
 }
 
+/// Error of [`quoted`]: a description of the right value.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotQuoted<E: fmt::Display> {
+    #[error("{0}")]
+    Wrong(E),
+    #[error("a text in quotes")]
+    NoText,
+}
+
 /// Parser of a text in quotes.
 pub(crate) fn quoted<T, E: fmt::Display>(
     parse: impl FnOnce(&str) -> Result<T, E>,
-) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, NotQuoted<E>> {
     |value| {
         // Another kind of value has the error of an empty text, if that is wrong.
         let text = value.as_str().map(printable_text);
-        let parsed = parse(text.as_deref().unwrap_or_default());
-        let parsed = parsed.map_err(|error| error.to_string())?;
-        text.map(|_| parsed).ok_or("a text in quotes".to_string())
+        let parsed = parse(text.as_deref().unwrap_or_default()).map_err(NotQuoted::Wrong)?;
+        text.map(|_| parsed).ok_or(NotQuoted::NoText)
     }
 }
+
+/// Error of [`whole_from`], with the least number.
+#[derive(Debug, thiserror::Error)]
+#[error("a whole number from {0}")]
+pub(crate) struct NotWhole(i64);
 
 /// Parser of a whole number from `least`.
 pub(crate) fn whole_from<T: TryFrom<i64>>(
     least: i64,
-) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
-    expecting(format!("a whole number from {least}"), move |value| {
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, NotWhole> {
+    expecting(NotWhole(least), move |value| {
         T::try_from(whole(value).filter(|n| *n >= least)?).ok()
     })
 }
