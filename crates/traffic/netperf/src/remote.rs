@@ -138,7 +138,9 @@ impl Control {
         match error.kind() {
             io::ErrorKind::WouldBlock => Failure::remote("netserver does not answer any more"),
             // netserver closed before it had read all: the original does so after a wrong passphrase.
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::NotConnected
                 if self.is_first && self.has_passphrase =>
             {
                 self.ended()
