@@ -83,7 +83,7 @@ const RELEASE: &str = "release";
 /// Lines with the symbols of its kernel.
 const SYMBOLS: &str = "symbols";
 
-/// Ending of an unfinished snapshot's folder.
+/// Ending of the name of an unfinished snapshot's folder.
 const PART: &str = "part";
 
 /// Limit of all snapshots together. One has 160 to 190 MB, and a kernel has 3 by default.

@@ -116,7 +116,7 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
         );
     }
     // Between the snapshots nothing runs but the traffic and its meters, so the emulator counts what the
-    // guest's clock counts. A snapshot itself takes some 10,000 instructions.
+    // guest's clock counts. The snapshots themselves take some 40,000 instructions.
     for record in &records {
         let readings = record["hosts"]["client"]["readings"].as_array().unwrap();
         let counts = |meter: &str| {
