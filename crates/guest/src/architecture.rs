@@ -20,14 +20,15 @@ impl Architecture {
         false => Architecture::X86_64,
     };
 
-    /// Architecture of a kernel's image: `Image` of aarch64 (Documentation/arch/arm64/booting.rst), else
-    /// bzImage.
-    pub(crate) fn of_image(path: &Path) -> io::Result<Architecture> {
-        let is_arm = head(path)?.get(56..60) == Some(b"ARM\x64");
-        Ok(if is_arm {
-            Architecture::Aarch64
+    /// Architecture of a kernel's image: `Image` of aarch64 (Documentation/arch/arm64/booting.rst), or
+    /// bzImage (Documentation/arch/x86/boot.rst). `None` if it is neither.
+    pub(crate) fn of_image(path: &Path) -> io::Result<Option<Architecture>> {
+        let head = head(path)?;
+        let has = |at: usize, magic: &[u8]| head.get(at..at + magic.len()) == Some(magic);
+        Ok(if has(56, b"ARM\x64") {
+            Some(Architecture::Aarch64)
         } else {
-            Architecture::X86_64
+            has(0x202, b"HdrS").then_some(Architecture::X86_64)
         })
     }
 
@@ -97,9 +98,9 @@ impl Architecture {
     }
 }
 
-/// First 64 bytes of a file, or all of a shorter one.
+/// First KiB of a file, or all of a shorter one.
 fn head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?.take(64).read_to_end(&mut head)?;
+    File::open(path)?.take(1024).read_to_end(&mut head)?;
     Ok(head)
 }

@@ -67,6 +67,12 @@ impl Kernel {
     ) -> Result<Kernel, GuestError> {
         let architecture =
             Architecture::of_image(&image).map_err(GuestError::file("read", &image))?;
+        let architecture = architecture.ok_or_else(|| {
+            no_kernel(
+                &image,
+                "not a kernel's image: expected a bzImage, or an Image of arm64",
+            )
+        })?;
         Ok(Kernel {
             named,
             image,
@@ -196,20 +202,21 @@ mod tests {
         for path in ["boot", "lib/modules/6.1.0-x", "tree/arch/x86/boot"] {
             fs::create_dir_all(root.join(path)).unwrap();
         }
-        fs::write(root.join("boot/vmlinuz-6.1.0-x"), "").unwrap();
+        let image = [&[0; 0x202][..], b"HdrS"].concat();
+        fs::write(root.join("boot/vmlinuz-6.1.0-x"), &image).unwrap();
         fs::write(root.join("boot/System.map-6.1.0-x"), "").unwrap();
         let kernel = Kernel::find(Some(root)).unwrap();
         assert_eq!(kernel.image, root.join("boot/vmlinuz-6.1.0-x"));
         assert_eq!(kernel.modules, Some(root.join("lib/modules/6.1.0-x")));
         let tree = root.join("tree");
-        fs::write(tree.join(BUILT), "").unwrap();
+        fs::write(tree.join(BUILT), &image).unwrap();
         let kernel = Kernel::find(Some(&tree)).unwrap();
         assert_eq!(
             (kernel.image.clone(), kernel.modules),
             (tree.join(BUILT), Some(tree))
         );
-        fs::write(root.join("boot/vmlinuz-6.12.0-x"), "").unwrap();
-        fs::write(root.join("boot/vmlinuz-6.9.0-x"), "").unwrap();
+        fs::write(root.join("boot/vmlinuz-6.12.0-x"), &image).unwrap();
+        fs::write(root.join("boot/vmlinuz-6.9.0-x"), &image).unwrap();
         let newest = Kernel::find(Some(root)).unwrap();
         assert_eq!(newest.image, root.join("boot/vmlinuz-6.12.0-x"));
         let alone = Kernel::find(Some(&kernel.image)).unwrap();

@@ -261,22 +261,30 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     assert!(nowhere.stderr.contains("boot/vmlinuz-*"), "{nowhere:?}");
     assert!(!place.path("nowhere").exists(), "nothing is left behind");
     let text = run(&study, "text");
-    assert_eq!(text.code, Some(1), "{text:?}");
-    let records = std::fs::read_to_string(place.path("text/records.jsonl")).unwrap();
+    assert_eq!(text.code, Some(2), "{text:?}");
+    assert_eq!(text.stderr.lines().count(), 1, "{text:?}");
+    assert!(text.stderr.contains("not a kernel's image"), "{text:?}");
+    // It looks like a bzImage, and does not boot.
+    let fake = place.path("fake.image");
+    std::fs::write(&fake, [&[0; 0x202][..], b"HdrS", &[0; 4096]].concat()).unwrap();
+    let fake = fake.to_str().unwrap();
+    let ran = run(fake, "fake");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let records = std::fs::read_to_string(place.path("fake/records.jsonl")).unwrap();
     assert!(records.contains("the guest did not come up"), "{records}");
     assert!(records.contains("last words"), "{records}");
     // Neither is a bad commit for git: bisect skips a kernel that was not built or does not boot.
-    for kernel in ["/nowhere", &study] {
-        let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "text", "--quiet"]);
+    for kernel in ["/nowhere", &study, fake] {
+        let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "fake", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");
     }
     assert_eq!(saved_guests(&place), 0, "no half of a guest is kept");
     // A failure of the command itself ends the bisection, and is a word on no commit.
     for wrong in [
         &["--baseline", "nowhere"][..],
-        &["--baseline", "text", "--cell", "nowhere"],
+        &["--baseline", "fake", "--cell", "nowhere"],
     ] {
-        let ran = place.run(&[&["kernels", "bisect", &study][..], wrong].concat());
+        let ran = place.run(&[&["kernels", "bisect", fake][..], wrong].concat());
         assert_eq!(ran.code, Some(128), "{ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
     }
