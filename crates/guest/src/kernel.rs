@@ -189,6 +189,19 @@ fn no_kernel(path: &Path, reason: &str) -> GuestError {
     }
 }
 
+/// What makes a file a bzImage, for tests.
+#[cfg(test)]
+pub(crate) const BARE_IMAGE: [u8; 0x206] = {
+    let mut image = [0; 0x206];
+    let magic = *b"HdrS";
+    let mut at = 0;
+    while at < magic.len() {
+        image[0x202 + at] = magic[at];
+        at += 1;
+    }
+    image
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,21 +215,20 @@ mod tests {
         for path in ["boot", "lib/modules/6.1.0-x", "tree/arch/x86/boot"] {
             fs::create_dir_all(root.join(path)).unwrap();
         }
-        let image = [&[0; 0x202][..], b"HdrS"].concat();
-        fs::write(root.join("boot/vmlinuz-6.1.0-x"), &image).unwrap();
+        fs::write(root.join("boot/vmlinuz-6.1.0-x"), BARE_IMAGE).unwrap();
         fs::write(root.join("boot/System.map-6.1.0-x"), "").unwrap();
         let kernel = Kernel::find(Some(root)).unwrap();
         assert_eq!(kernel.image, root.join("boot/vmlinuz-6.1.0-x"));
         assert_eq!(kernel.modules, Some(root.join("lib/modules/6.1.0-x")));
         let tree = root.join("tree");
-        fs::write(tree.join(BUILT), &image).unwrap();
+        fs::write(tree.join(BUILT), BARE_IMAGE).unwrap();
         let kernel = Kernel::find(Some(&tree)).unwrap();
         assert_eq!(
             (kernel.image.clone(), kernel.modules),
             (tree.join(BUILT), Some(tree))
         );
-        fs::write(root.join("boot/vmlinuz-6.12.0-x"), &image).unwrap();
-        fs::write(root.join("boot/vmlinuz-6.9.0-x"), &image).unwrap();
+        fs::write(root.join("boot/vmlinuz-6.12.0-x"), BARE_IMAGE).unwrap();
+        fs::write(root.join("boot/vmlinuz-6.9.0-x"), BARE_IMAGE).unwrap();
         let newest = Kernel::find(Some(root)).unwrap();
         assert_eq!(newest.image, root.join("boot/vmlinuz-6.12.0-x"));
         let alone = Kernel::find(Some(&kernel.image)).unwrap();

@@ -178,7 +178,10 @@ mod tests {
 
     #[test]
     fn a_nanosecond_is_an_instruction_and_a_byte_of_a_copy_is_not() {
-        let kernel = Kernel::find(Some(Path::new("/proc/self/exe"))).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::write(&image, crate::kernel::BARE_IMAGE).unwrap();
+        let kernel = Kernel::find(Some(&image)).unwrap();
         let [initramfs, order, console] = ["/i", "/o", "/c"].map(Path::new);
         let command = Machine::new(7).command(&kernel, initramfs, order, console);
         let arguments: Vec<_> = command.get_args().filter_map(|a| a.to_str()).collect();

@@ -8,7 +8,7 @@ use tcpcost_conduct::{
     self as conduct, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
     default_directory, results, studies,
 };
-use tcpcost_console::exit::{Exit, line, usage};
+use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::output;
 use tcpcost_console::values::at_least_one;
 use tcpcost_guest::{Kernel, Snapshots};
@@ -104,7 +104,7 @@ pub struct BisectArgs {
 /// Exit code that tells `git bisect run` to skip a commit.
 const SKIP_COMMIT: u8 = 125;
 /// Exit code that ends `git bisect run`: it takes 1 to 127 as a word on the commit.
-const END_BISECT: u8 = 128;
+pub const END_BISECT: u8 = 128;
 /// Snapshots of each kernel, unless `--repetitions` says otherwise: they tell 0.04 % of a transaction.
 const REPETITIONS: u32 = 3;
 /// Least difference that matters, in percent.
@@ -245,15 +245,11 @@ fn judged(mut second: Summary, first: &Summary) -> Summary {
 }
 
 /// Runs `tcpcost kernels bisect`. Returns 0 if the kernel is as good as the baseline, 1 if it costs more, 125 if undecided: no
-/// boot, or no verdict. Returns 128 if the command itself failed, which ends the bisection.
-pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> u8 {
-    judged_for_git(args, asked).unwrap_or_else(|error| {
-        output::say!("tcpcost: {}", line(&error));
-        END_BISECT
-    })
-}
-
-fn judged_for_git(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
+/// boot, or no verdict; 128, as for any error, if the command was stopped.
+///
+/// # Errors
+/// The command itself failed.
+pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
     let min_effect = conduct::percentage("--min-effect", args.min_effect)?;
     let before = StoredRun::load(&asked.baseline)?;
     if before.overrides.exact_instructions.is_none() {

@@ -41,7 +41,9 @@ fn main() -> ExitCode {
     if let Some(front) = fronts::Front::asked() {
         return front.run();
     }
-    let outcome = parse(fronts::words()).and_then(|cli| {
+    let words = fronts::words();
+    let is_for_git = subcommand(&words).is_some_and(|name| name == "kernels bisect");
+    let outcome = parse(words).and_then(|cli| {
         log(cli.verbose);
         let command = cli.into_command();
         privileges::give_up(&command);
@@ -49,7 +51,10 @@ fn main() -> ExitCode {
     });
     let code = outcome.unwrap_or_else(|error| {
         output::say!("tcpcost: {}", exit::line(&error));
-        exit::code(&error).into()
+        match is_for_git {
+            true => kernels::END_BISECT.into(),
+            false => exit::code(&error).into(),
+        }
     });
     // A closed terminal counts as an interruption, because the last output may be lost.
     if tcpcost_signals::is_terminal_closed() {
@@ -129,7 +134,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Study(command) => print(study::study(&command)?),
         Command::Uperf(args) => dispatch(parse(uperf::run_words(&args))?.into_command()),
         Command::Kernels(args) => match &args.command {
-            Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked).into()),
+            Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked)?.into()),
             None => Ok(kernels::kernels(&args)?.into()),
         },
         Command::Report(args) => Ok(report::report(&args)?.into()),

@@ -23,7 +23,11 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
                     "125",
                     "undecided: not built, no boot, no verdict; git skips the commit",
                 ),
-                ("128", "the command failed; git ends the bisection"),
+                (
+                    "128",
+                    "the command line is wrong, or the command failed or was stopped; git ends the bisection",
+                ),
+                ("130", AT_ONCE),
             ],
         ),
         "stat" => (
@@ -89,7 +93,11 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         ),
         _ => (&[], &[]),
     };
-    let every = [Exit::Ok, Failed, Usage, Interrupted].iter().chain(more);
+    let common: &[Exit] = match words {
+        "kernels bisect" => &[],
+        _ => &[Exit::Ok, Failed, Usage, Interrupted],
+    };
+    let every = common.iter().chain(more);
     let mut codes = numbered(
         &every
             .map(|exit| (*exit as u8, exit.meaning()))

@@ -281,7 +281,8 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     assert_eq!(saved_guests(&place), 0, "no half of a guest is kept");
     // A failure of the command itself ends the bisection, and is a word on no commit.
     for wrong in [
-        &["--baseline", "nowhere"][..],
+        &["--baseline"][..],
+        &["--baseline", "nowhere"],
         &["--baseline", "fake", "--cell", "nowhere"],
     ] {
         let ran = place.run(&[&["kernels", "bisect", fake][..], wrong].concat());
