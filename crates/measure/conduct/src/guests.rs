@@ -20,7 +20,9 @@ use tcpcost_console::output;
 use tcpcost_guest::{Boot, BootEnd, Functions, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
 use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Task};
 use tcpcost_signals::Interrupt;
-use tcpcost_study::{Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology};
+use tcpcost_study::{
+    Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology, Warning, WarningCode,
+};
 
 use super::directory::{Directory, OVERRIDES, Overrides, RECORDS, STUDY};
 use super::exact_instructions::ExactInstructions;
@@ -245,13 +247,28 @@ impl<'a> Guests<'a> {
         if !again.record.is_measured() || counts(&first) == counts(&again) {
             return Ok(first);
         }
-        let reason = format!(
-            "two guests restored with one seed counted {} and {} instructions: remove the snapshots with `tcpcost kernels --clean`, and run again (snapshot {})",
-            all(&first),
-            all(&again),
-            snapshot.key()
-        );
-        Ok(self.failed(job, reason))
+        // One restore in some hundred counted otherwise: the clock of QEMU 7.2 is not wholly free of the host's.
+        let third = self.restore(job, thread, snapshot, stop)?;
+        let numbers = [&first, &again, &third].map(all);
+        match [first, again].into_iter().find(|one| counts(one) == counts(&third)) {
+            Some(mut agreed) => {
+                let text = format!(
+                    "of three guests restored with one seed one counted otherwise and is left out: {} instructions",
+                    listed(&numbers)
+                );
+                let warning = Warning::new(WarningCode::Other, text);
+                agreed.record.warnings.push(warning);
+                Ok(agreed)
+            }
+            None => Ok(self.failed(
+                job,
+                format!(
+                    "three guests restored with one seed counted {} instructions: remove the snapshots with `tcpcost kernels --clean`, and run again (snapshot {})",
+                    listed(&numbers),
+                    snapshot.key()
+                ),
+            )),
+        }
     }
 
     fn snapshot(&self, repetition: u32, stop: &dyn Fn() -> bool) -> Result<Snapshot, GuestError> {
@@ -410,6 +427,11 @@ fn all(trial: &Trial) -> u64 {
     functions
         .flat_map(|(_, functions)| functions.values())
         .sum()
+}
+
+/// Text such as `10, 10 and 11`.
+fn listed([first, second, third]: &[u64; 3]) -> String {
+    format!("{first}, {second} and {third}")
 }
 
 /// Reason why a guest that ended has no record of the trial.
