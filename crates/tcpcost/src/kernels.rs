@@ -261,7 +261,7 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
     let overrides = Overrides {
         repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
         min_effect: min_effect.or(before.overrides.min_effect),
-        cell: asked.cell.clone(),
+        cells: asked.cell.iter().cloned().collect(),
         exact_instructions: Some(ExactInstructions::InGuests(Some(asked.tree.clone()))),
         ..before.overrides.clone()
     };
@@ -279,7 +279,7 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
     let Some(now) = now else {
         return Ok(END_BISECT);
     };
-    let now = judged(now, &Summary::new(&before.study, &before.records));
+    let now = judged(now, &before.summary());
     results::print(std::slice::from_ref(&now), &args.telling.output)?;
     Ok(judge(
         now.comparisons.iter().map(|one| one.final_decision()),

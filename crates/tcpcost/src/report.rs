@@ -36,7 +36,7 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Exit> {
         let folder = StoredRun::folder(directory)?;
         let run = StoredRun::read(&folder)?;
         run.print_oddities();
-        let summary = Summary::new(&run.study, &run.records);
+        let summary = run.summary();
         let written = folder
             .owned()
             .and_then(|folder| folder.replace(results::PAGE, html(&summary).as_bytes()));

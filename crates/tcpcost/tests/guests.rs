@@ -185,7 +185,7 @@ fn thirty_more_instructions_of_a_transaction_are_counted_as_thirty() {
     let snapshots = Snapshots::at(place.path("snapshots")).unwrap();
     let snapshot = snapshots.get(&guest, &machine, &|| false).unwrap();
     let plugin = Plugin::build().unwrap();
-    let overrides = r#"{"study": "two", "repetitions": 1, "seed": 3, "cell": "rr", "exact_instructions": "here"}"#;
+    let overrides = r#"{"study": "two", "repetitions": 1, "seed": 3, "cells": ["rr"], "exact_instructions": "here"}"#;
     let numbers = std::cell::Cell::new(0);
     let counted = |transactions: u32, padding: u16| -> f64 {
         let study = STUDY.replace(

@@ -7,6 +7,8 @@ use tcpcost_console::format::{Output, RunFormats};
 use tcpcost_console::values::at_least_one;
 use tcpcost_study::Share;
 
+use super::second_clock::SecondClock;
+
 /// `tcpcost run`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("earlier").args(["baseline", "in_turn_with"])))]
@@ -76,7 +78,15 @@ pub struct RunArgs {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// With --guest: guests at the same time [default: one for each CPU].
+    /// Count in instructions what time leaves undecided, in guests, after the trials: auto (where QEMU and this host's kernel can be had, not with --quick), never, always (all findings), or a KERNEL as of --guest.
+    #[arg(
+        long,
+        value_name = "auto|never|always|KERNEL",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub second_clock: SecondClock,
+    /// Guests at the same time [default: one for each CPU].
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
     /// Print the cells, the time and each command that would run, and run nothing. With --slurm also print the job's script.

@@ -33,8 +33,8 @@ impl Baseline {
                 Some(text) if text == run.text => run.overrides.study.clone(),
                 _ => quoted(&path.join(STUDY).to_string_lossy()),
             };
+            runs.push(run.summary());
             overrides = run.overrides;
-            runs.push(Summary::new(&run.study, &run.records));
         }
         Ok(Baseline {
             runs,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tcpcost_console::exit::usage;
 use tcpcost_console::output;
-use tcpcost_report::Distances;
+use tcpcost_report::{Distances, Summary};
 use tcpcost_study::{
     HostName, Reach, Record, RecordError, Share, Sides, Study, repetitions, units,
 };
@@ -45,9 +45,9 @@ pub struct Overrides {
     /// Nodes of the job as hosts, if the study asks for all nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<HostName>,
-    /// The only cell to run: `kernels bisect --cell`, and a guest's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<String>,
+    /// The only cells to run, all if there are none: `kernels bisect --cell`, a guest's, and those of the second clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<String>,
     /// `--duration`.
     #[serde(default)]
     pub duration: Option<String>,
@@ -78,6 +78,9 @@ pub struct Overrides {
     /// `--append`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<String>,
+    /// `--second-clock never`, and a run of several.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_second_clock: bool,
 }
 
 impl Overrides {
@@ -161,13 +164,14 @@ impl Overrides {
         if self.exact_instructions.is_some() {
             ExactInstructions::apply(&mut study);
         }
-        if let Some(name) = &self.cell {
-            study.cells.retain(|cell| cell.name == *name);
-            if study.cells.is_empty() {
-                return Err(usage(format!(
-                    "--cell \"{name}\": no such cell in this study"
-                )));
-            }
+        let has = |name: &&String| study.cells.iter().any(|cell| cell.name == **name);
+        if let Some(name) = self.cells.iter().find(|name| !has(name)) {
+            return Err(usage(format!(
+                "--cell \"{name}\": no such cell in this study"
+            )));
+        }
+        if !self.cells.is_empty() {
+            study.cells.retain(|cell| self.cells.contains(&cell.name));
         }
         Ok(study)
     }
@@ -240,6 +244,8 @@ pub const OVERRIDES: &str = "run.json";
 pub const RECORDS: &str = "records.jsonl";
 /// Folder of the shares' directories.
 const SHARES: &str = "shares";
+/// Folder of the run in guests that counts instructions of what time left undecided.
+pub const INSTRUCTIONS: &str = "instructions";
 /// Folder of the captures.
 pub const CAPTURES: &str = "captures";
 
@@ -473,6 +479,8 @@ pub struct StoredRun {
     pub overrides: Overrides,
     /// Records of the run and of its shares, in order, each trial once.
     pub records: Vec<Record>,
+    /// The same study in instructions, for what time left undecided.
+    pub instructions: Option<Box<StoredRun>>,
     /// Messages about records that were ignored, a line each.
     pub oddities: Vec<String>,
     /// Bytes of the records file up to the end of the last whole line.
@@ -487,6 +495,7 @@ impl StoredRun {
             text,
             overrides,
             records: Vec::new(),
+            instructions: None,
             oddities: Vec::new(),
             sound_bytes: 0,
         }
@@ -517,7 +526,32 @@ impl StoredRun {
         }
         // Again, because later trials may show that an earlier one had distant CPUs.
         Distances::default().mark(&mut run.records);
+        if let Ok(folder) = folder.folder(INSTRUCTIONS)
+            && folder.has(RECORDS)
+        {
+            run.instructions = Some(Box::new(StoredRun::read(&folder)?));
+        }
         Ok(run)
+    }
+
+    /// Summary of the run, with what the second clock says.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::new(&self.study, &self.records);
+        if let Some(run) = &self.instructions {
+            summary.add_instructions(&run.of_all_cells());
+        }
+        summary
+    }
+
+    /// Summary in which the cells that the run left out are without trials, so that its findings are about the same groups of cells
+    /// as the study's.
+    pub(crate) fn of_all_cells(&self) -> Summary {
+        let all = Overrides {
+            cells: Vec::new(),
+            ..self.overrides.clone()
+        };
+        let study = all.apply(&self.text, STUDY);
+        Summary::new(study.as_ref().unwrap_or(&self.study), &self.records)
     }
 
     /// Adds the records of a folder, without trials that are known already. Returns the bytes up to the end of the last whole line.

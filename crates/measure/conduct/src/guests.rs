@@ -292,7 +292,7 @@ impl<'a> Guests<'a> {
         let overrides = Overrides {
             repetitions: Some(1),
             seed: Some(self.seed(job.repetition)),
-            cell: Some(job.cell.name.clone()),
+            cells: vec![job.cell.name.clone()],
             exact_instructions: Some(ExactInstructions::Here),
             ..self.overrides.clone()
         };

@@ -30,6 +30,7 @@ mod push;
 mod reap;
 pub mod results;
 mod runner;
+mod second_clock;
 mod several;
 mod shell;
 mod slurm;
@@ -69,6 +70,7 @@ pub use self::functions::ByFunction;
 pub use self::guests::unavailable;
 pub use self::hosts_file::Lab;
 pub use self::launcher::Launchers;
+pub use self::second_clock::SecondClock;
 pub use self::several::stored;
 
 /// Watches for requests to stop, for a command that conducts several runs.
@@ -107,47 +109,53 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let Some((mut store, run)) = opened(args, &mut launchers)? else {
         return Ok(Exit::Ok);
     };
-    let StoredRun {
-        mut study,
-        text,
-        overrides,
-        records,
-        ..
-    } = run;
-    if launchers.job.is_none() && slurm::nodes(&study) != Some(0) {
+    let mut run = run;
+    if launchers.job.is_none() && slurm::nodes(&run.study) != Some(0) {
         launchers.job = Allocation::here()?;
     }
-    if let (true, Some(job)) = (study.awaits_nodes(), &launchers.job) {
-        study = store.set_nodes(job.host_names())?;
+    if let (true, Some(job)) = (run.study.awaits_nodes(), &launchers.job) {
+        run.study = store.set_nodes(job.host_names())?;
     }
-    let asked = overrides.exact_instructions.as_ref();
+    let asked = run.overrides.exact_instructions.as_ref();
     if let Some(kernel) = asked.and_then(ExactInstructions::kernel) {
-        launchers.consent.check(&study, &overrides)?;
-        let guests = Guests::new(&study, &text, &overrides, kernel, args.jobs);
+        launchers.consent.check(&run.study, &run.overrides)?;
+        let guests = Guests::new(&run.study, &run.text, &run.overrides, kernel, args.jobs);
         // Without guests the directory stays empty.
         let guests = guests.inspect_err(|_| store.created.remove())?;
         return conduct_in_guests(
             &mut store,
-            &study,
-            records,
+            &run.study,
+            run.records,
             &guests,
             baseline.as_ref(),
             &args.telling,
         );
     }
-    if overrides.exact_instructions == Some(ExactInstructions::Here) {
+    let records = std::mem::take(&mut run.records);
+    if asked == Some(&ExactInstructions::Here) {
         // The run that booted this guest makes the report.
-        let Conducted { ended, .. } = trials(&mut store, &study, records, launchers, true)?;
+        let Conducted { ended, .. } = trials(&mut store, &run.study, records, launchers, true)?;
         return ended.map(|_| Exit::Ok);
     }
-    conduct(
-        &mut store,
-        &study,
-        records,
-        launchers,
-        baseline.as_ref(),
-        &args.telling,
-    )
+    let quiet = args.telling.quiet;
+    let done = trials(&mut store, &run.study, records, launchers, quiet)?;
+    let (mut ended, interrupt) = (done.ended, done.interrupt);
+    run.records = done.records;
+    let mut summary = run.summary();
+    if let Ok(false) = ended {
+        let folder = store.path();
+        let clock = &args.second_clock;
+        let of_it = (folder, &run);
+        ended = Ok(second_clock::add(
+            of_it,
+            &mut summary,
+            clock,
+            args.jobs,
+            &interrupt,
+            quiet,
+        ));
+    }
+    report(&store, summary, ended, baseline.as_ref(), &args.telling)
 }
 
 /// The run to continue, or a new one in a directory of its own. `None` after a dry run.
@@ -178,6 +186,7 @@ fn opened(
     let consent = std::mem::take(&mut launchers.consent);
     launchers.consent = consent.with_typed(&overrides);
     launchers.consent.check(&study, &overrides)?;
+    args.second_clock.check()?;
     if args.guest.is_some() {
         // Checked first, so that no empty directory is left if guests are not available.
         tcpcost_guest::Guest::check_host().map_err(guests::unavailable)?;
@@ -218,8 +227,9 @@ pub fn conduct(
     baseline: Option<&Baseline>,
     telling: &Telling,
 ) -> anyhow::Result<Exit> {
-    let Conducted { records, ended } = trials(store, study, records, launchers, telling.quiet)?;
-    report(store, study, &records, ended, baseline, telling)
+    let done = trials(store, study, records, launchers, telling.quiet)?;
+    let summary = Summary::new(study, &done.records);
+    report(store, summary, done.ended, baseline, telling)
 }
 
 /// Result of a run's trials.
@@ -228,6 +238,8 @@ struct Conducted {
     records: Vec<Record>,
     /// True if the run was interrupted, or the error that ended it early.
     ended: anyhow::Result<bool>,
+    /// Requests to stop, for what follows the trials.
+    interrupt: Interrupt,
 }
 
 /// Runs the remaining trials of a study.
@@ -247,7 +259,7 @@ fn trials(
     // Before any thread exists: a process with threads cannot enter a user namespace.
     let access = Access::gain(study);
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
-    let mut events = Events::new(interrupt);
+    let mut events = Events::new(interrupt.clone());
 
     let mut progress = Progress::new(Plan::trials(study, &records), quiet);
     progress.say(&format!("records and report: {}", store.path().display()));
@@ -262,6 +274,7 @@ fn trials(
     Ok(Conducted {
         records: runner.into_records(),
         ended,
+        interrupt,
     })
 }
 
@@ -279,7 +292,8 @@ fn conduct_in_guests(
     progress.say(&format!("records and report: {}", store.path().display()));
     let ended = guests.run(store, &mut records, &interrupt, &mut progress);
     progress.finish();
-    let exit = report(store, study, &records, ended, baseline, telling)?;
+    let summary = Summary::new(study, &records);
+    let exit = report(store, summary, ended, baseline, telling)?;
     if let (true, Some(functions)) = (
         telling.output.has(Format::Details),
         ByFunction::load(store.path()),
@@ -340,17 +354,15 @@ pub fn in_guests(
 /// Writes and prints the report of a run. `ended`: true if the run was interrupted, or the error that ended it.
 fn report(
     store: &Directory,
-    study: &Study,
-    records: &[Record],
+    mut summary: Summary,
     ended: anyhow::Result<bool>,
     baseline: Option<&Baseline>,
     telling: &Telling,
 ) -> anyhow::Result<Exit> {
-    let mut summary = Summary::new(study, records);
     if let Some(baseline) = baseline {
         baseline.add_verdicts(&mut summary, &[]);
     }
-    let consent = match commands::named(study, &Overrides::default()).is_empty() {
+    let consent = match commands::named(&summary.study, &Overrides::default()).is_empty() {
         true => "",
         false => " --allow-exec",
     };
@@ -382,7 +394,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
     let mut set = Lab::read(&args.hosts.lab)?.knobs;
     set.extend(pairs("--set", &args.set)?);
     Ok(Overrides {
-        cell: None,
+        cells: Vec::new(),
         study,
         set,
         repetitions: args.repetitions,
@@ -399,6 +411,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
         time_max: None,
         exact_instructions: args.guest.clone().map(ExactInstructions::InGuests),
         append: args.append.clone(),
+        without_second_clock: args.second_clock == SecondClock::Never,
     })
 }
 

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::output;
-use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 
 use super::args::{RunArgs, Telling};
@@ -34,7 +33,9 @@ pub fn several(args: &RunArgs) -> anyhow::Result<Exit> {
     let runs = args.runs.unwrap_or(RUNS_IN_TURN);
     let named = args.study.as_deref().expect("clap asks for a study");
     let (name, text, file) = studies::find(named)?;
-    let own = overrides(args, name)?;
+    let mut own = overrides(args, name)?;
+    // What several runs decide together is not asked of each.
+    own.without_second_clock = true;
     let study = own.apply(&text, &file)?;
     let launchers = Launchers::new(&args.hosts)?;
     launchers
@@ -184,7 +185,7 @@ pub fn stored(
     for path in directories(after)? {
         let run = StoredRun::load(&path)?;
         run.print_oddities();
-        summaries.push(Summary::new(&run.study, &run.records));
+        summaries.push(run.summary());
     }
     let mut last = summaries
         .pop()

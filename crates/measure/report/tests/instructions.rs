@@ -4,7 +4,9 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{Decision, Earlier, FindingKind, Incomparable, Summary, TextStyle, text};
+use tcpcost_report::{
+    Decision, Earlier, FindingKind, Held, Incomparable, Summary, TextStyle, text,
+};
 use tcpcost_study::{
     CellPair, CountOwner, Derived, Figure, FixedWork, HostName, MeterName, Quantity as Q, Reading,
     Record, Study,
@@ -190,4 +192,65 @@ fn cells_that_copy_otherwise_have_no_verdict_by_instructions() {
     assert_eq!(other.incomparable, Some(copies));
     assert!(!has_change, "a sentence would be a verdict, too");
     assert!(text.contains("copy payload more or less often"), "{text}");
+}
+
+#[test]
+fn what_time_leaves_undecided_instructions_decide() {
+    let text = "[vary]\nnodelay = [\"on\", \"off\"]\nsend_with = [\"write\", \"send\"]\n\
+                [[conclusion]]\ntext = \"No delay\"\nknob = \"nodelay\"\nfrom = \"on\"\nto = [\"off\"]\n\
+                expects = \"more\"\nstatement = \"dearer\"\n\
+                [[conclusion]]\ntext = \"Limits\"\nquantity = \"cpu_us_per_kib\"\nat_most = 1e9\nstatement = \"limit\"\n\
+                [[statement]]\nid = \"dearer\"\nsource = \"x\"\ntext = \"a delay is dearer\"\n\
+                [[statement]]\nid = \"limit\"\nsource = \"x\"\ntext = \"a KiB is cheap\"\n";
+    let study = Study::parse("s", text, "s.toml").unwrap();
+    // Three trials have no interval.
+    let mut summary = Summary::new(&study, &records(&study, "netns", 3, all_measured));
+    let held = |summary: &Summary| -> Vec<_> {
+        let statements = summary.statements.iter();
+        statements
+            .map(|one| (one.held, one.by_instructions))
+            .collect()
+    };
+    assert_eq!(held(&summary), [(Held::Undecided, false); 2]);
+    // The cells of a limit in microseconds are not asked for alone, but here they are those of the change.
+    assert_eq!(summary.cells_for_second_clock(false).len(), 4);
+
+    let (study, mut counted) = guests_of(study, 1.0, 1);
+    for record in &mut counted {
+        let is_dearer = record.cell.contains("nodelay=off");
+        let client = record.hosts.get_mut(&HostName::CLIENT).unwrap();
+        let exact = client.readings.last_mut().unwrap();
+        let own = exact.counts.get_mut(&Q::ExactTaskOwnNs).unwrap();
+        *own += u64::from(is_dearer) * *own / 100;
+    }
+    summary.add_instructions(&Summary::new(&study, &counted));
+    assert_eq!(
+        held(&summary),
+        [(Held::Holds, true), (Held::Undecided, false)],
+        "a limit in time is none in instructions"
+    );
+    let shown = text_of(&summary);
+    for expected in [
+        "holds, by instructions: a delay is dearer",
+        "by instructions: costs",
+        "By instructions: the same cells in guests of Linux",
+        "By instructions: send_with",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let document: serde_json::Value =
+        serde_json::from_str(&tcpcost_report::json(&summary)).unwrap();
+    let findings = document["by_instructions"]["findings"].as_array().unwrap();
+    assert_eq!(
+        findings.len(),
+        2,
+        "a change at each send_with: {findings:#?}"
+    );
+    assert_eq!(findings[1]["of_finding"], 1);
+}
+
+/// Text of the report, unwrapped.
+fn text_of(summary: &Summary) -> String {
+    let text = text(summary, TextStyle::default());
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

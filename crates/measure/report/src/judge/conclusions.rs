@@ -193,7 +193,23 @@ pub(crate) fn told(cell: &CellSummary, asked: Option<Derived>) -> Derived {
     asked.map_or(cell.main, |asked| cell.has_or_both(asked))
 }
 
-fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Finding> {
+/// Cells that a conclusion about a change compares.
+pub(crate) fn cells_of<'a>(
+    study: &Study,
+    one: &Conclusion,
+    cells: &'a [CellSummary],
+) -> Vec<&'a CellSummary> {
+    let Some(change) = &one.change else {
+        return Vec::new();
+    };
+    let of = std::iter::once(&one.matching).chain(&one.than);
+    let all = of.flat_map(|matching| groups(study, matching, change, cells));
+    all.flat_map(|(first, to)| std::iter::once(first).chain(to.into_iter().map(|(_, cell)| cell)))
+        .collect()
+}
+
+/// Findings of one conclusion.
+pub(crate) fn conclude(study: &Study, one: &Conclusion, cells: &[CellSummary]) -> Vec<Finding> {
     match (&one.change, &one.over) {
         (Some(change), Some(over)) => crossovers(study, one, change, over, cells),
         (Some(change), None) => changes(study, one, change, cells),

@@ -13,6 +13,7 @@ pub(crate) mod held;
 pub(crate) mod meter_cost;
 pub(crate) mod pairing;
 pub(crate) mod regime;
+pub(crate) mod second_clock;
 pub(crate) mod statements;
 pub(crate) mod stored;
 pub(crate) mod thresholds;

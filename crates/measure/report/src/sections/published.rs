@@ -7,7 +7,7 @@ use crate::judge::held::Held;
 use crate::judge::thresholds::Verdict;
 use crate::summary::Summary;
 use crate::summary::{published_functions, published_table};
-use crate::words::findings::sentence;
+use crate::words::findings::sentence_of;
 use crate::words::labels;
 
 /// Published figures by the value of a knob, and ours.
@@ -110,11 +110,13 @@ pub(super) fn statements(summary: &Summary) -> Section<'_> {
         };
         let stated = &one.statement;
         let tests = one.findings.iter();
-        let tests: Vec<String> = tests
-            .map(|&index| sentence(&summary.findings[index]))
-            .collect();
+        let tests: Vec<String> = tests.map(|&index| sentence_of(summary, index)).collect();
+        let by = match one.by_instructions {
+            true => ", by instructions",
+            false => "",
+        };
         table.row(vec![
-            Cell::toned(one.held.name(), tone),
+            Cell::toned(format!("{}{by}", one.held.name()), tone),
             format!("{} ({})", stated.text, stated.source).into(),
             tests.join(" ").into(),
         ]);

@@ -7,7 +7,7 @@ pub(crate) mod groups;
 pub(crate) mod published_functions;
 pub(crate) mod published_table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_study::{Cell, Environment, HostName, Record, Study};
 
@@ -21,6 +21,7 @@ use crate::judge::contrasts::{MainContrast, main_contrasts};
 use crate::judge::differences::{MachinesAndCells, differences};
 use crate::judge::effects::{Effect, effects};
 use crate::judge::meter_cost::{MeterCost, meter_costs};
+use crate::judge::second_clock::{ByInstructions, cells_to_count};
 use crate::judge::statements::{Tested, tested};
 use crate::judge::stored::{RUNS_NAMED_MAX, RunCells, StoredRuns};
 use crate::judge::thresholds::{Judged, Verdict, judge, judge_baseline};
@@ -54,6 +55,8 @@ pub struct Summary {
     pub statements: Vec<Tested>,
     /// Effects of the knobs in which the cells differ.
     pub effects: Vec<Effect>,
+    /// What instructions say where time does not decide. `None` if the second clock was not used.
+    pub by_instructions: Option<ByInstructions>,
     /// Contrasts that the study must decide.
     pub main_contrasts: Vec<MainContrast>,
     /// Comparisons of pairs of cells, if they are asked for.
@@ -107,7 +110,8 @@ impl Summary {
             main_contrasts: main_contrasts(study, &cells),
             comparisons: comparisons(study, &cells),
             differences: Vec::new(),
-            statements: tested(&study.statements, &findings),
+            by_instructions: None,
+            statements: tested(&study.statements, &findings, &BTreeMap::new()),
             findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),
@@ -120,6 +124,24 @@ impl Summary {
             cells,
             meter_costs,
         }
+    }
+
+    /// Names of the cells that the second clock can decide: those of findings and effects that time leaves undecided, or of
+    /// all findings and effects of CPU time.
+    pub fn cells_for_second_clock(&self, all: bool) -> BTreeSet<String> {
+        cells_to_count(&self.study, &self.cells, &self.effects, all)
+    }
+
+    /// Adds what the same study says in instructions, where time leaves it undecided.
+    pub fn add_instructions(&mut self, of_guests: &Summary) {
+        let kernels = of_guests.machines.each.iter();
+        let by = ByInstructions::new(
+            (&self.findings, &self.effects),
+            (&of_guests.cells, &of_guests.findings, &of_guests.effects),
+            kernels.map(|machine| machine.kernel.clone()).collect(),
+        );
+        self.statements = tested(&self.study.statements, &self.findings, &by.findings);
+        self.by_instructions = Some(by);
     }
 
     /// Compares each cell with the cell of earlier runs with the same name and knobs. Judges thresholds on

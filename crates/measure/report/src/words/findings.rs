@@ -8,6 +8,7 @@ use crate::derive::estimate::Estimate;
 use crate::derive::number::precise;
 use crate::judge::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::judge::held::Held;
+use crate::judge::second_clock::ByInstructions;
 use crate::summary::Summary;
 use crate::words::comparisons;
 use crate::words::copied;
@@ -30,31 +31,63 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .iter()
         .map(|line| format!("The runs were made on {line}."));
     let lone = only_cell::sentence(summary);
+    let by_instructions = summary.by_instructions.as_ref();
+    let by_effects = by_instructions.map_or(&[][..], |by| &by.effects).iter();
     verdicts
         .chain(lone.filter(|_| summary.findings.is_empty()))
         .chain(differences)
-        .chain(sentences(&summary.findings))
+        .chain(sentences(&summary.findings, by_instructions))
         .chain(of_captures)
         .chain(effects.map(effects::sentence))
+        .chain(by_effects.map(|effect| format!("By instructions: {}", effects::sentence(effect))))
         .chain(layers::sentences(summary))
         .chain(copied::sentences(summary))
         .collect()
 }
 
-/// Sentences of findings. A finding that continues another one shares its sentence.
-fn sentences(findings: &[Finding]) -> Vec<String> {
+/// Sentences of findings, with what instructions say of them. A finding that continues another one shares its sentence.
+fn sentences(findings: &[Finding], by_instructions: Option<&ByInstructions>) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for (index, one) in findings.iter().enumerate() {
         let before = index.checked_sub(1).map(|before| &findings[before]);
+        let counted = counted(one, by_instructions.and_then(|by| by.findings.get(&index)));
         match sentences.last_mut() {
-            Some(sentence) if one.continues => *sentence += &format!("; {}", clause(one, before)),
-            _ => sentences.push(clause(one, None)),
+            Some(sentence) if one.continues => {
+                *sentence += &format!("; {}{counted}", clause(one, before));
+            }
+            _ => sentences.push(clause(one, None) + &counted),
         }
     }
     sentences
         .into_iter()
         .map(|sentence| sentence + ".")
         .collect()
+}
+
+/// Clause about a finding by instructions; empty if there is none.
+fn counted(found: &Finding, by_instructions: Option<&Finding>) -> String {
+    let Some(by) = by_instructions else {
+        return String::new();
+    };
+    let told = match &by.kind {
+        FindingKind::Change { steps, .. } => {
+            let names = steps.len() > 1;
+            let told = steps.iter().map(|one| match names {
+                true => format!("{} {}", one.to, step(by.quantity, one, false)),
+                false => step(by.quantity, one, false),
+            });
+            told.collect::<Vec<_>>().join(", ")
+        }
+        _ => clause(by, Some(found)),
+    };
+    format!("; by instructions: {told}")
+}
+
+/// Sentence of the finding with this index, with what instructions say of it.
+pub(crate) fn sentence_of(summary: &Summary, index: usize) -> String {
+    let found = &summary.findings[index];
+    let by = summary.by_instructions.as_ref();
+    clause(found, None) + &counted(found, by.and_then(|by| by.findings.get(&index))) + "."
 }
 
 /// Sentence of one finding.
@@ -489,7 +522,7 @@ mod tests {
             continues: false,
             ..other.clone()
         };
-        let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone]);
+        let told = sentences(&[first.clone(), elsewhere("unlimited"), other, alone], None);
         let fall = "8 saves 21 % [19, 24]";
         let named = "server.ack_segments 8 instead of 2 saves 21 % [19, 24] of the client's exact CPU per KiB";
         assert_eq!(

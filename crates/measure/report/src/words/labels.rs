@@ -6,11 +6,12 @@ use tcpcost_counts::SocketBuffer;
 use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
 
 use crate::derive::cell::{CellSummary, Load};
-use crate::derive::number::{show, trials};
+use crate::derive::number::{precise, show, trials};
 use crate::derive::scope::whose;
 use crate::derive::values::asked_buffer;
 use crate::judge::comparable;
 use crate::judge::copy_path;
+use crate::judge::second_clock::ByInstructions;
 use crate::summary::Summary;
 use crate::words::by_host;
 
@@ -55,11 +56,28 @@ pub(crate) fn head(summary: &Summary) -> Vec<String> {
         ));
     }
     lines.push(method(summary).to_string());
+    lines.extend(summary.by_instructions.as_ref().map(second_clock));
     lines.push(match counts_instructions(summary) {
         true => "Numbers are means over snapshots [with the 95 % interval of the mean].".into(),
         false => "Numbers are medians over trials [with the 95 % interval of the median].".into(),
     });
     lines
+}
+
+/// Line about the guests that counted instructions beside the time.
+fn second_clock(by: &ByInstructions) -> String {
+    let release = |kernel: &String| kernel.split(' ').next().unwrap_or_default().to_string();
+    let kernels: Vec<String> = by.kernels.iter().map(release).collect();
+    let memory = by.memory_shares.map_or(String::new(), |shares| {
+        let [least, most] = shares.map(|share| precise(share * 100.0, 0));
+        format!(
+            " Copying, clearing and setting memory is {least} to {most} % of the instructions; what that takes depends on caches, which they do not show."
+        )
+    });
+    format!(
+        "By instructions: the same cells in guests of Linux {}, which QEMU emulates on one CPU: no caches, no waits, no other tasks.{memory}",
+        kernels.join(", ")
+    )
 }
 
 /// Line that names the hosts whose machine or setting differs between records. `None` if there are none.

@@ -1,5 +1,7 @@
 //! Findings in the JSON document: each with its sentence and the numbers in the sentence.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::derive::estimate::Estimate;
@@ -7,6 +9,7 @@ use crate::judge::comparable::Incomparable;
 use crate::judge::conclusions::{Against, Crossing, Finding, FindingKind, Step};
 use crate::judge::effects::{Effect, is_established};
 use crate::judge::held::Held;
+use crate::judge::second_clock::ByInstructions;
 use crate::words::effects;
 use crate::words::findings::{sentence, slope_unit};
 
@@ -139,6 +142,33 @@ pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
         sentence: effects::sentence(effect),
         quantity: effect.quantity.to_string(),
         at: at.collect(),
+    }
+}
+
+/// What the second clock says.
+#[derive(Serialize)]
+pub(super) struct ByInstructionsJson<'a> {
+    kernels: &'a BTreeSet<String>,
+    findings: Vec<CountedJson<'a>>,
+    effects: Vec<EffectJson<'a>>,
+}
+
+/// A finding in instructions.
+#[derive(Serialize)]
+struct CountedJson<'a> {
+    of_finding: usize,
+    finding: FindingJson<'a>,
+}
+
+pub(super) fn by_instructions(by: &ByInstructions) -> ByInstructionsJson<'_> {
+    let findings = by.findings.iter().map(|(index, found)| CountedJson {
+        of_finding: *index,
+        finding: finding(found),
+    });
+    ByInstructionsJson {
+        kernels: &by.kernels,
+        findings: findings.collect(),
+        effects: by.effects.iter().map(effect).collect(),
     }
 }
 

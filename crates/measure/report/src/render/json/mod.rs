@@ -11,7 +11,9 @@ use tcpcost_study::{HostName, Knobs, Machine, MeterName, SCHEMA_VERSION, Study, 
 
 use self::cells::{CellJson, WarnedJson, cells, warned};
 use self::comparisons::{ComparisonJson, UndecidedJson, comparison, undecided};
-use self::findings::{EffectJson, FindingJson, effect, finding};
+use self::findings::{
+    ByInstructionsJson, EffectJson, FindingJson, by_instructions, effect, finding,
+};
 use crate::derive::estimate::Estimate;
 use crate::derive::opening::Openings;
 use crate::judge::statements::Tested;
@@ -55,6 +57,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     statements: &'a [Tested],
     effects: Vec<EffectJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_instructions: Option<ByInstructionsJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     comparisons: Vec<ComparisonJson<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -212,6 +216,7 @@ impl<'a> Document<'a> {
             findings: summary.findings.iter().map(finding).collect(),
             statements: &summary.statements,
             effects: summary.effects.iter().map(effect).collect(),
+            by_instructions: summary.by_instructions.as_ref().map(by_instructions),
             comparisons: summary.comparisons.iter().map(comparison).collect(),
             differences: &summary.differences,
             undecided: summary

@@ -1,0 +1,200 @@
+//! Second clock: repeats in instructions what time leaves undecided. The guests' trials are a run in a folder of the run's directory.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use tcpcost_console::exit::line;
+use tcpcost_console::output;
+use tcpcost_guest::{Guest, Kernel};
+use tcpcost_report::Summary;
+use tcpcost_signals::Interrupt;
+
+use super::commands::{self, Consent};
+use super::directory::{INSTRUCTIONS, Overrides, StoredRun};
+use super::exact_instructions::ExactInstructions;
+use super::guests::unavailable;
+use super::plan::Plan;
+use super::{Source, in_guests};
+
+/// `--second-clock`: whether a study's undecided findings are repeated in instructions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SecondClock {
+    /// Where QEMU and the running kernel's image can be had, except in a quick run.
+    #[default]
+    Auto,
+    /// Not at all.
+    Never,
+    /// For all findings, also those that time decides.
+    Always,
+    /// In guests of this kernel.
+    Kernel(PathBuf),
+}
+
+impl FromStr for SecondClock {
+    type Err = Infallible;
+
+    fn from_str(word: &str) -> Result<SecondClock, Infallible> {
+        Ok(match word {
+            "auto" => SecondClock::Auto,
+            "never" => SecondClock::Never,
+            "always" => SecondClock::Always,
+            kernel => SecondClock::Kernel(kernel.into()),
+        })
+    }
+}
+
+impl SecondClock {
+    /// Checks before the first trial that guests can be had, if the command line asks for them.
+    ///
+    /// # Errors
+    /// QEMU or the kernel is missing.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match self {
+            SecondClock::Auto | SecondClock::Never => Ok(()),
+            SecondClock::Always | SecondClock::Kernel(_) => {
+                self.kernel().map_err(unavailable).map(drop)
+            }
+        }
+    }
+
+    fn kernel(&self) -> Result<Kernel, tcpcost_guest::GuestError> {
+        Guest::check_host()?;
+        Kernel::find(self.path())
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            SecondClock::Kernel(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Cells to repeat; none if the second clock is not used.
+    fn cells(&self, run: &StoredRun, summary: &Summary) -> Vec<String> {
+        let is_here = || run.study.cells.iter().all(|cell| !cell.knobs.names_hosts());
+        let is_wanted = match self {
+            SecondClock::Never => false,
+            SecondClock::Auto => {
+                let of_run = &run.overrides;
+                !of_run.quick && !of_run.without_second_clock && self.kernel().is_ok()
+            }
+            SecondClock::Always | SecondClock::Kernel(_) => true,
+        };
+        // A guest has neither the study's hosts nor its programs.
+        let can_be_had = commands::named(&run.study, &run.overrides).is_empty() && is_here();
+        if !(is_wanted && can_be_had && run.overrides.share.is_none()) {
+            return Vec::new();
+        }
+        summary
+            .cells_for_second_clock(*self == SecondClock::Always)
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Snapshots: they tell 0.04 % of a transaction.
+const REPETITIONS: u32 = 3;
+/// CPU time of a boot and of a trial, for the price that is said beforehand.
+const BOOT: Duration = Duration::from_secs(15);
+const TRIAL: Duration = Duration::from_secs(6);
+
+/// Repeats in guests what time leaves undecided in a run, and adds it to the run's summary. What a run before has of it is continued.
+/// A failure is a line, because the results in time stand. Returns true if interrupted.
+pub(crate) fn add(
+    (folder, run): (&Path, &StoredRun),
+    summary: &mut Summary,
+    asked: &SecondClock,
+    jobs: Option<usize>,
+    interrupt: &Interrupt,
+    quiet: bool,
+) -> bool {
+    let cells = asked.cells(run, summary);
+    if cells.is_empty() {
+        return false;
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = u32::try_from(jobs.unwrap_or(cpus)).unwrap_or(u32::MAX);
+    let price = price(cells.len(), at_once);
+    let say = |text: &str| {
+        if !quiet {
+            output::say!("tcpcost: {text}");
+        }
+    };
+    let amount = format!(
+        "{} cells, {REPETITIONS} guests each, about {} s",
+        cells.len(),
+        price.as_secs()
+    );
+    if !is_in_time(run, price) {
+        say(&format!(
+            "time does not decide all; instructions would, but not within the time limit ({amount}): tcpcost run --resume {} --second-clock always",
+            folder.display()
+        ));
+        return false;
+    }
+    say(&format!(
+        "time does not decide all, so instructions are counted in guests, unless with --second-clock never: {amount}"
+    ));
+    match counted(folder, run, asked, cells, (jobs, interrupt, quiet)) {
+        Ok(Some(of_guests)) => summary.add_instructions(&of_guests),
+        Ok(None) => return true,
+        Err(error) => output::say!("tcpcost: the second clock: {}", line(&error)),
+    }
+    false
+}
+
+/// Time that the guests of this number of cells take.
+fn price(cells: usize, at_once: u32) -> Duration {
+    let trials = u32::try_from(cells)
+        .unwrap_or(u32::MAX)
+        .saturating_mul(REPETITIONS);
+    let cpu = BOOT * REPETITIONS + TRIAL.saturating_mul(trials);
+    cpu / at_once.max(1)
+}
+
+fn is_in_time(run: &StoredRun, price: Duration) -> bool {
+    let limit = run.study.measure.time_max;
+    limit.is_none_or(|limit| Plan::spent(&run.study, &run.records) + price <= limit)
+}
+
+/// Summary of the study in instructions. `None` if interrupted.
+fn counted(
+    folder: &Path,
+    run: &StoredRun,
+    asked: &SecondClock,
+    cells: Vec<String>,
+    (jobs, interrupt, quiet): (Option<usize>, &Interrupt, bool),
+) -> anyhow::Result<Option<Summary>> {
+    // An interrupted run had the cells that were undecided then.
+    let earlier = run.instructions.as_ref();
+    let cells = earlier.map_or(cells, |earlier| earlier.overrides.cells.clone());
+    let overrides = in_instructions(&run.overrides, asked, cells);
+    let source = Source {
+        text: &run.text,
+        file: &folder.to_string_lossy(),
+    };
+    let consent = Consent::new(false).with_typed(&overrides);
+    let path = folder.join(INSTRUCTIONS);
+    let ran = in_guests(&path, &source, &overrides, &consent, jobs, interrupt, quiet)?;
+    if ran.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(StoredRun::load(&path)?.of_all_cells()))
+}
+
+/// Overrides of the run in guests.
+fn in_instructions(of: &Overrides, asked: &SecondClock, cells: Vec<String>) -> Overrides {
+    let kernel = asked.path().map(Path::to_path_buf);
+    Overrides {
+        cells,
+        repetitions: Some(REPETITIONS),
+        duration: None,
+        time_max: None,
+        capture: None,
+        meter_cost: false,
+        exact_instructions: Some(ExactInstructions::InGuests(kernel)),
+        ..of.clone()
+    }
+}
