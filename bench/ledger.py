@@ -3,6 +3,7 @@
 import collections
 import html
 import json
+import re
 import statistics
 import sys
 
@@ -104,34 +105,108 @@ def table(runs):
     return rows
 
 
-def show(values):
-    if not values:
-        return "–"
-    middle = statistics.median(values)
-    digits = 0 if middle >= 1000 else 1
-    return f"{middle:,.{digits}f} [{min(values):,.{digits}f}, {max(values):,.{digits}f}]"
+# Student's quantile at 97.5 % by degrees of freedom.
+QUANTILE = [None, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
+
+
+def half(values):
+    """Half the 95 % interval of the mean. None for one value."""
+    if len(values) < 2:
+        return None
+    quantile = QUANTILE[min(len(values) - 1, len(QUANTILE) - 1)]
+    return quantile * statistics.stdev(values) / len(values) ** 0.5
+
+
+def number(value):
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}"
 
 
 def change(first, last):
     if not first or not last:
         return "–"
-    return f"{(statistics.median(last) / statistics.median(first) - 1) * 100:+.1f} %"
+    return f"{(statistics.mean(last) / statistics.mean(first) - 1) * 100:+.1f} %"
 
 
-def markdown(kernels, rows, snapshots):
-    head = "| one more of | " + " | ".join(kernels) + " | " + ("change |" if len(kernels) > 1 else "")
-    lines = [head, "|---" * (len(kernels) + 1 + (len(kernels) > 1)) + "|"]
+def short(kernel):
+    """`6.12.117` of Debian's `6.12.117+deb13-cloud-amd64`."""
+    return kernel.split("+")[0].split("-")[0]
+
+
+def markdown(kernels, rows):
+    names = [short(kernel) for kernel in kernels]
+    lines = ["| one more of | " + " | ".join(names) + " | ± | change |", "|---" * (len(names) + 3) + "|"]
     for name, *each in rows:
-        cells = [show(values) for values in each]
-        if len(kernels) > 1:
-            cells.append(change(each[0], each[-1]))
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines), snapshots
+        means = [number(statistics.mean(values)) if values else "–" for values in each]
+        widest = max((half(values) or 0 for values in each if values), default=0)
+        lines.append(f"| {name} | " + " | ".join(means) + f" | {number(widest)} | {change(each[0], each[-1])} |")
+    return "\n".join(lines)
+
+
+# Groups of functions by their names; the first that fits.
+GROUPS = [
+    ("application and library", r"\[user\]"),
+    ("copying, clearing, setting memory", r"copy_user|copy_mc|clear_page|mem(set|cpy|move)|rep_movs|_copy_(to|from)_iter|csum"),
+    ("TCP", r"tcp|inet_(csk|ehash|sk|hash|bind|twsk)|__inet_|reqsk|bictcp|cubictcp"),
+    ("skbs and memory", r"skb|slab|kmem|kmalloc|kfree|page|mem(cg|_cgroup)|folio|rmqueue|zone|pcp"),
+    ("IP and netfilter", r"^_*(ip|ipv4|inet|nf|fib|dst|rt|raw_local|icmp)_|nf_"),
+    ("device and softirq", r"veth|netif|dev_|net_rx|backlog|softirq|napi|xmit|qdisc|eth_|rps|gro"),
+    ("sockets and system calls", r"sock|sys|vfs|fget|fdget|fput|ep_|epoll|security|apparmor|entry|exit|ksys|file|rw_verify|import"),
+    ("scheduler, timers, locks, RCU", r"sched|timer|time|rcu|lock|wake|task|rq|cfs|rt_|fair|irq|tick|mutex|switch|pick_next|idle|preempt"),
+    ("meters (eBPF)", r"bpf|trace|perf"),
+]
+REST = "the rest"
+# Cells by which releases are told apart, with their unit.
+HEADLINES = [(BULK, "KiB in bulk, TSO"), ("rr, 1 B", "transaction of 1 B"), ("crr, 1 B", "connection with a transaction")]
+
+
+def group(function):
+    return next((name for name, pattern in GROUPS if re.search(pattern, function)), REST)
+
+
+def functions(folder, cell):
+    """Mean over snapshots of each function's instructions; empty if they were not counted."""
+    try:
+        trials = json.load(open(f"{folder}/functions.json"))["cells"].get(cell, [])
+    except FileNotFoundError:
+        return {}
+    sums = collections.Counter()
+    for trial in trials:
+        for name, count in trial["functions"].items():
+            sums[name] += count / len(trials)
+    return sums
+
+
+def by_group(kernels, folders):
+    """For each headline cell: the groups over kernels, then what each release changed and by which functions."""
+    out = []
+    for cell, what in HEADLINES:
+        each = [functions(folder, cell) for folder in folders]
+        groups = [collections.Counter() for _ in each]
+        for of, sums in zip(each, groups):
+            for name, count in of.items():
+                sums[group(name)] += count
+        out.append(f"\nA {what}, by group of functions:\n")
+        out.append("| group | " + " | ".join(short(kernel) for kernel in kernels) + " |\n" + "|---" * (len(kernels) + 1) + "|")
+        for name in [name for name, _ in GROUPS] + [REST]:
+            row = [number(sums[name]) if sums else "–" for sums in groups]
+            out.append(f"| {name} | " + " | ".join(row) + " |")
+        totals = [number(sum(sums.values())) if sums else "–" for sums in groups]
+        out.append("| sum | " + " | ".join(totals) + " |")
+        out.append("")
+        for before, after, old, new in zip(each, each[1:], kernels, kernels[1:]):
+            if not before or not after:
+                continue
+            moved = {name: after.get(name, 0) - before.get(name, 0) for name in set(before) | set(after)}
+            largest = sorted(moved.items(), key=lambda one: -abs(one[1]))[:5]
+            total, first = sum(moved.values()), sum(before.values())
+            told = ", ".join(f"`{name}` {count:+,.1f}" for name, count in largest)
+            out.append(f"- {short(old)} to {short(new)}: {total:+,.1f} ({total / first * 100:+.1f} %): {told}.")
+    return "\n".join(out)
 
 
 def did(runs):
     """ACKs, skbs with data and switches of each cell."""
-    lines = ["| cell | " + " | ".join(kernel for kernel, _ in runs) + " |", "|---" * (len(runs) + 1) + "|"]
+    lines = ["| cell | " + " | ".join(short(kernel) for kernel, _ in runs) + " |", "|---" * (len(runs) + 1) + "|"]
     for name in runs[0][1]:
         cells = []
         for _, of in runs:
@@ -146,44 +221,63 @@ def did(runs):
 
 
 def picture(kernels, rows):
-    """A bar for each kernel and price, of the first kernel's."""
-    colours = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2"]
-    bar, gap, left, width = 12, 12, 330, 460
-    scale = width / max([2.0] + [statistics.median(v) / statistics.median(each[0]) for _, *each in rows if each[0] for v in each if v])
-    y, out = 40, []
-    for name, *each in rows:
-        if not each[0]:
-            continue
-        out.append(f'<text x="{left - 8}" y="{y + bar}" text-anchor="end">{html.escape(name)}</text>')
-        for index, values in enumerate(each):
-            if values:
-                ratio = statistics.median(values) / statistics.median(each[0])
-                out.append(f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="{bar}" fill="{colours[index % 6]}"/>')
-                out.append(f'<text x="{left + ratio * scale + 4:.1f}" y="{y + bar - 2}">{statistics.median(values):,.0f}</text>')
-            y += bar + 2
-        y += gap
-    legend = "".join(
-        f'<rect x="{left + 170 * i}" y="12" width="12" height="12" fill="{colours[i % 6]}"/><text x="{left + 170 * i + 16}" y="22">{html.escape(k)}</text>'
-        for i, k in enumerate(kernels)
-    )
+    """A panel for each price: its change since the first kernel in percent, with the 95 % interval of each kernel's mean."""
+    columns, wide, high, left, top = 3, 300, 130, 44, 30
+    names = [short(kernel) for kernel in kernels]
+    rows = [row for row in rows if row[1]]
+    out = []
+    for index, (name, *each) in enumerate(rows):
+        x0, y0 = (index % columns) * (wide + 16) + 8, (index // columns) * (high + 58) + 8
+        first = statistics.mean(each[0])
+        percent = [(statistics.mean(of) / first - 1) * 100 if of else None for of in each]
+        errors = [(half(of) or 0) / first * 100 if of else 0 for of in each]
+        known = [(value, error) for value, error in zip(percent, errors) if value is not None]
+        low = min(-1.0, min(value - error for value, error in known))
+        most = max(1.0, max(value + error for value, error in known))
+        at_x = lambda at: x0 + left + at * (wide - left - 20) / max(1, len(names) - 1)
+        at_y = lambda value: y0 + top + (most - value) * high / (most - low)
+        out.append(f'<text x="{x0}" y="{y0 + 14}" font-weight="bold">{html.escape(name.split(" (")[0])}</text>')
+        last = [of for of in each if of][-1]
+        out.append(f'<text x="{x0 + wide - 8}" y="{y0 + 14}" text-anchor="end">{number(first)} to {number(statistics.mean(last))}</text>')
+        for value in (low, 0, most):
+            out.append(f'<text x="{x0 + left - 6}" y="{at_y(value) + 4:.1f}" text-anchor="end" fill="#666">{value:+.0f} %</text>')
+        out.append(f'<line x1="{x0 + left}" x2="{x0 + wide - 12}" y1="{at_y(0):.1f}" y2="{at_y(0):.1f}" stroke="#bbb"/>')
+        points = " ".join(f"{at_x(at):.1f},{at_y(value):.1f}" for at, value in enumerate(percent) if value is not None)
+        out.append(f'<polyline points="{points}" fill="none" stroke="#4c78a8" stroke-width="2"/>')
+        for at, (value, error) in enumerate(zip(percent, errors)):
+            if value is not None:
+                x = at_x(at)
+                out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at_y(value + error):.1f}" y2="{at_y(value - error):.1f}" stroke="#e45756" stroke-width="2"/>')
+                out.append(f'<circle cx="{x:.1f}" cy="{at_y(value):.1f}" r="3" fill="#4c78a8"/>')
+            label = ".".join(names[at].split(".")[:2])
+            out.append(f'<text x="{at_x(at):.1f}" y="{y0 + top + high + 16}" text-anchor="middle" fill="#666">{label}</text>')
+    width, height = columns * (wide + 16) + 8, -(-len(rows) // columns) * (high + 58) + 8
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 90}" height="{y}" font-family="sans-serif" font-size="11">'
-        f'<rect width="100%" height="100%" fill="white"/>{legend}{"".join(out)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">'
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(out)}</svg>\n'
     )
 
 
 TEXT = """# Ledger: what TCP costs in instructions, kernel by kernel
 
-Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions (docs/kernels.md). Instructions are not
-time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are medians of
-{snapshots} snapshots with their range; a price is the difference of two cells by the count in which they differ, snapshot by snapshot. `change` is the
-last kernel's against the first's.
+{answer}
+
+![change of each price since the first kernel](ledger.svg)
+
+Each panel is a price in percent of the first kernel's; the red bar is the 95 % interval of the mean, often narrower than the dot.
 
 {table}
 
-![prices over kernels](ledger.svg)
+Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions ([kernels.md](kernels.md)). Instructions
+are not time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are means of
+{snapshots} snapshots; ± is half the 95 % interval, the widest of the row; a price is the difference of two cells by the count in which they
+differ, snapshot by snapshot; `change` is the last kernel's against the first's. Kernels are Debian's for clouds, {kernels}. Meters' eBPF programs
+are in the sums from 6.1 on; 5.10 does not load them.
 
-Bars are of the first kernel's price; the numbers beside them are instructions.
+## Which functions
+{groups}
+
+## Regimes
 
 What the same cell did in each kernel, per MiB or per transaction: where these differ, columns are of two regimes, and `tcpcost kernels`
 gives no verdict on the cells.
@@ -192,14 +286,36 @@ gives no verdict on the cells.
 """
 
 
+def answer(kernels, rows):
+    """The prices that changed most."""
+    def share(row):
+        return statistics.mean(row[-1]) / statistics.mean(row[1]) - 1
+
+    known = sorted((row for row in rows if row[1] and row[-1] and "not to be compared" not in row[0]), key=share)
+    told = lambda some: ", ".join(f"{row[0]} {share(row) * 100:+.1f} %" for row in some)
+    return (
+        f"From Linux {short(kernels[0])} to {short(kernels[-1])}, cheapest first, became cheaper: {told([row for row in known if share(row) < 0]) or 'nothing'}. "
+        f"Dearer: {told([row for row in reversed(known) if share(row) >= 0]) or 'nothing'}."
+    )
+
+
 def main():
-    runs = [load(folder) for folder in sys.argv[1:]]
+    folders = sys.argv[1:]
+    runs = [load(folder) for folder in folders]
     kernels = [kernel for kernel, _ in runs]
     rows = table(runs)
     snapshots = min(len(of) for _, cells in runs for of in cells.values())
-    text, snapshots = markdown(kernels, rows, snapshots)
     with open("docs/ledger.md", "w") as out:
-        out.write(TEXT.format(snapshots=snapshots, table=text, regimes=did(runs)))
+        out.write(
+            TEXT.format(
+                answer=answer(kernels, rows),
+                snapshots=snapshots,
+                table=markdown(kernels, rows),
+                kernels=", ".join(kernels),
+                groups=by_group(kernels, folders),
+                regimes=did(runs),
+            )
+        )
     with open("docs/ledger.svg", "w") as out:
         out.write(picture(kernels, rows))
 

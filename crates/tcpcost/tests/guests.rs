@@ -163,6 +163,54 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
     assert_eq!(saved_guests(&place), 0);
 }
 
+#[test]
+fn what_one_trial_leaves_undecided_is_counted_in_the_same_run() {
+    if !has_program("qemu-system-x86_64") {
+        return;
+    }
+    let Some(kernel) = kernel() else { return };
+    let place = Place::new();
+    let study = "[vary]\nsegmentation = [\"tso\", \"per-mss\"]\n\
+                 [[statement]]\nid = \"small\"\nsource = \"x\"\ntext = \"small skbs are dearer\"\n\
+                 [[conclusion]]\ntext = \"Small skbs\"\nknob = \"segmentation\"\nfrom = \"tso\"\nto = [\"per-mss\"]\n\
+                 expects = \"more\"\nstatement = \"small\"\n\
+                 [measure]\nbytes = \"4MiB\"\nrepetitions = 1\n";
+    let study = place.write("small.toml", study);
+    let never = ["run", &study, "--out", "never", "--format=json", "--quiet"];
+    let never = place.run(&[&never[..], &["--second-clock", "never"]].concat());
+    let held = |ran: &common::Ran| -> Value {
+        let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+        document["statements"][0].clone()
+    };
+    assert_eq!(held(&never)["held"], "undecided", "{never:?}");
+    assert!(!place.path("never/instructions").exists());
+
+    let args = ["run", &study, "--out", "out", "--format=json"];
+    let asked = ["--second-clock", kernel.to_str().unwrap()];
+    let ran = place.run(&[&args[..], &asked].concat());
+    assert_eq!(held(&ran)["held"], "holds", "{ran:?}");
+    assert_eq!(held(&ran)["by_instructions"], true, "{ran:?}");
+    assert!(ran.stderr.contains("2 cells, 3 guests each"), "{ran:?}");
+    // The stored run has both clocks.
+    let again = place.run(&["report", "out"]);
+    let shown = again.stdout.split_whitespace().collect::<Vec<_>>();
+    let shown = shown.join(" ");
+    assert!(shown.contains("; by instructions: costs"), "{shown}");
+    assert!(
+        shown.contains("holds, by instructions: small skbs are dearer"),
+        "{shown}"
+    );
+    // Who asks for it where there is no kernel learns it before the first trial.
+    let args = ["run", &study, "--out", "none", "--second-clock", "/nowhere"];
+    let ran = place.run(&args);
+    assert_eq!(
+        (ran.code, ran.stderr.lines().count()),
+        (Some(2), 1),
+        "{ran:?}"
+    );
+    assert!(!place.path("none").exists());
+}
+
 /// Number of files and folders where guests are saved: two for each.
 fn saved_guests(place: &Place) -> usize {
     let folder = std::fs::read_dir(place.path("cache/tcpcost/snapshots")).unwrap();

@@ -198,3 +198,66 @@ fn in_instructions(of: &Overrides, asked: &SecondClock, cells: Vec<String>) -> O
         ..of.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpcost_study::Study;
+
+    fn stored(text: &str, overrides: Overrides) -> StoredRun {
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        StoredRun::new(study, text.to_string(), overrides)
+    }
+
+    #[test]
+    fn a_word_or_a_kernel() {
+        let of = |word: &str| word.parse::<SecondClock>().unwrap();
+        assert_eq!(of("auto"), SecondClock::default());
+        assert_eq!(of("never"), SecondClock::Never);
+        assert_eq!(of("always"), SecondClock::Always);
+        assert_eq!(of("./never"), SecondClock::Kernel("./never".into()));
+    }
+
+    #[test]
+    fn the_price_counts_in_the_time_limit() {
+        assert_eq!(price(4, 1), Duration::from_secs(45 + 72));
+        assert_eq!(price(4, 2), price(4, 1) / 2);
+        let mut run = stored("", Overrides::default());
+        assert!(is_in_time(&run, price(100, 1)));
+        run.study.measure.time_max = Some(Duration::from_secs(60));
+        assert!(is_in_time(&run, Duration::from_secs(60)));
+        assert!(!is_in_time(&run, price(4, 1)));
+    }
+
+    #[test]
+    fn quick_runs_shares_and_other_hosts_are_left_to_time() {
+        let cells = |text: &str, overrides: Overrides, clock: SecondClock| {
+            let run = stored(text, overrides);
+            clock.cells(&run, &run.summary()).len()
+        };
+        let vary = "[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n[[conclusion]]\ntext = \"t\"\nknob = \"write_size\"\n\
+                    from = \"1KiB\"\nto = [\"64KiB\"]\nexpects = \"less\"\nstatement = \"s\"\n[[statement]]\nid = \"s\"\nsource = \"x\"\ntext = \"t\"\n";
+        let always = || SecondClock::Always;
+        assert_eq!(cells(vary, Overrides::default(), always()), 2);
+        assert_eq!(cells(vary, Overrides::default(), SecondClock::Never), 0);
+        let quick = Overrides {
+            quick: true,
+            ..Overrides::default()
+        };
+        assert_eq!(cells(vary, quick, SecondClock::Auto), 0);
+        let never = Overrides {
+            without_second_clock: true,
+            ..Overrides::default()
+        };
+        assert_eq!(cells(vary, never, SecondClock::Auto), 0);
+        let share = Overrides {
+            share: Some("0/2".parse().unwrap()),
+            ..Overrides::default()
+        };
+        assert_eq!(cells(vary, share, always()), 0);
+        let lab = format!(
+            "[hosts]\nclient = {{ reach = \"ssh:x\" }}\nserver = {{ reach = \"ssh:y\" }}\n{vary}"
+        );
+        assert_eq!(cells(&lab, Overrides::default(), always()), 0);
+    }
+}
