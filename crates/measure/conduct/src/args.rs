@@ -83,7 +83,8 @@ pub struct RunArgs {
         long,
         value_name = "auto|never|always|KERNEL",
         default_value = "auto",
-        hide_default_value = true
+        hide_default_value = true,
+        conflicts_with = "guest"
     )]
     pub second_clock: SecondClock,
     /// Guests at the same time [default: one for each CPU].

@@ -111,32 +111,42 @@ pub(crate) fn add(
     quiet: bool,
 ) -> bool {
     let cells = asked.cells(run, summary);
-    if cells.is_empty() {
-        return false;
-    }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let at_once = u32::try_from(jobs.unwrap_or(cpus)).unwrap_or(u32::MAX);
-    let price = price(cells.len(), at_once);
     let say = |text: &str| {
         if !quiet {
             output::say!("tcpcost: {text}");
         }
     };
+    let is_typed = matches!(asked, SecondClock::Always | SecondClock::Kernel(_));
+    if cells.is_empty() {
+        if is_typed {
+            say(
+                "the second clock has nothing to add: time decides all, or the cells cannot run in guests",
+            );
+        }
+        return false;
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = u32::try_from(jobs.unwrap_or(cpus)).unwrap_or(u32::MAX);
+    let price = price(cells.len(), at_once);
     let amount = format!(
         "{} cells, {REPETITIONS} guests each, about {} s",
         cells.len(),
         price.as_secs()
     );
-    if !is_in_time(run, price) {
+    if !is_typed && !is_in_time(run, price) {
         say(&format!(
-            "time does not decide all; instructions would, but not within the time limit ({amount}): tcpcost run --resume {} --second-clock always",
+            "time does not decide all; instructions may, beyond the time limit ({amount}): tcpcost run --resume {} --second-clock always",
             folder.display()
         ));
         return false;
     }
-    say(&format!(
-        "time does not decide all, so instructions are counted in guests, unless with --second-clock never: {amount}"
-    ));
+    let why = match is_typed {
+        true => "instructions are counted in guests",
+        false => {
+            "time does not decide all, so instructions are counted in guests (unless --second-clock never)"
+        }
+    };
+    say(&format!("{why}: {amount}"));
     match counted(folder, run, asked, cells, (jobs, interrupt, quiet)) {
         Ok(Some(of_guests)) => summary.add_instructions(&of_guests),
         Ok(None) => return true,
