@@ -39,13 +39,17 @@ def load(folder):
         if record["outcome"] != "measured":
             print(f"{folder}: {record['cell']}: {record.get('reason')}", file=sys.stderr)
             continue
-        kernel = next(iter(record["machines"].values()))["kernel"].split()[0]
+        kernel = next(iter(record["machines"].values()))["kernel"]
         cells[record["cell"]][record["repetition"]] = (cost(record), counts(record))
     return kernel, cells
 
 
 def of_cell(name):
-    return lambda snapshot: snapshot[name][0]
+    def price(snapshot):
+        return snapshot[name][0]
+
+    price.cell = name
+    return price
 
 
 def by(first, second, count):
@@ -105,6 +109,21 @@ def table(runs):
     return rows
 
 
+def other_regimes(runs):
+    """Prices, by name and index of the kernel, whose cell does otherwise than in the first kernel: 2 % more or fewer ACKs or skbs."""
+    marked = set()
+    for name, rule in PRICES:
+        cell = getattr(rule, "cell", None)
+        if cell is None:
+            continue
+        did = [[statistics.mean(one[1][key] for one in of[cell].values()) for key in ("ACKs", "skbs")] for _, of in runs]
+        for index, each in enumerate(did):
+            # An ACK in a hundred transactions is no regime.
+            if any(abs(now - first) > 0.02 * first and abs(now - first) > 0.001 for now, first in zip(each, did[0])):
+                marked.add((name, index))
+    return marked
+
+
 # Student's quantile at 97.5 % by degrees of freedom.
 QUANTILE = [None, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
 
@@ -128,24 +147,27 @@ def change(first, last):
 
 
 def short(kernel):
-    """`6.12.117` of Debian's `6.12.117+deb13-cloud-amd64`."""
-    return kernel.split("+")[0].split("-")[0]
+    """`5.10.223` of `5.10.0-32-cloud-amd64 #1 SMP Debian 5.10.223-1 …`: a release that Debian names by its ABI has its version after that."""
+    named = re.search(r"Debian ([0-9.]+)", kernel)
+    return named.group(1) if named else re.split("[-+ ]", kernel)[0]
 
 
-def markdown(kernels, rows):
+def markdown(kernels, rows, marked):
     names = [short(kernel) for kernel in kernels]
     lines = ["| one more of | " + " | ".join(names) + " | ± | change |", "|---" * (len(names) + 3) + "|"]
     for name, *each in rows:
-        means = [number(statistics.mean(values)) if values else "–" for values in each]
+        star = ["\\*" if (name, index) in marked else "" for index in range(len(each))]
+        means = [number(statistics.mean(values)) + mark if values else "–" for values, mark in zip(each, star)]
         widest = max((half(values) or 0 for values in each if values), default=0)
         lines.append(f"| {name} | " + " | ".join(means) + f" | {number(widest)} | {change(each[0], each[-1])} |")
     return "\n".join(lines)
 
 
+MEMORY = "copying, clearing, setting memory"
 # Groups of functions by their names; the first that fits.
 GROUPS = [
     ("application and library", r"\[user\]"),
-    ("copying, clearing, setting memory", r"copy_user|copy_mc|clear_page|mem(set|cpy|move)|rep_movs|_copy_(to|from)_iter|csum"),
+    (MEMORY, r"copy_user|copy_mc|clear_page|mem(set|cpy|move)|rep_movs|_copy_(to|from)_iter|csum"),
     ("TCP", r"tcp|inet_(csk|ehash|sk|hash|bind|twsk)|__inet_|reqsk|bictcp|cubictcp"),
     ("skbs and memory", r"skb|slab|kmem|kmalloc|kfree|page|mem(cg|_cgroup)|folio|rmqueue|zone|pcp"),
     ("IP and netfilter", r"^_*(ip|ipv4|inet|nf|fib|dst|rt|raw_local|icmp)_|nf_"),
@@ -161,6 +183,13 @@ HEADLINES = [(BULK, "KiB in bulk, TSO"), ("rr, 1 B", "transaction of 1 B"), ("cr
 
 def group(function):
     return next((name for name, pattern in GROUPS if re.search(pattern, function)), REST)
+
+
+def told_as(function):
+    """Name over releases. 6.10 added `_noprof`, and functions that move memory have had many names, so they are one."""
+    if group(function) == MEMORY:
+        return MEMORY
+    return f"`{re.sub(r'_noprof$', '', function)}`"
 
 
 def functions(folder, cell):
@@ -196,10 +225,13 @@ def by_group(kernels, folders):
         for before, after, old, new in zip(each, each[1:], kernels, kernels[1:]):
             if not before or not after:
                 continue
-            moved = {name: after.get(name, 0) - before.get(name, 0) for name in set(before) | set(after)}
+            moved = collections.Counter()
+            for sums, sign in ((after, 1), (before, -1)):
+                for name, count in sums.items():
+                    moved[told_as(name)] += sign * count
             largest = sorted(moved.items(), key=lambda one: -abs(one[1]))[:5]
             total, first = sum(moved.values()), sum(before.values())
-            told = ", ".join(f"`{name}` {count:+,.1f}" for name, count in largest)
+            told = ", ".join(f"{name} {count:+,.1f}" for name, count in largest)
             out.append(f"- {short(old)} to {short(new)}: {total:+,.1f} ({total / first * 100:+.1f} %): {told}.")
     return "\n".join(out)
 
@@ -270,11 +302,12 @@ Each panel is a price in percent of the first kernel's; the red bar is the 95 % 
 
 Remade by `bench/ledger` from runs of `cost-of-tcp` in guests whose clock counts instructions ([kernels.md](kernels.md)). Instructions
 are not time: no caches, no memory latency, one CPU, both ends together; a copied byte is an eighth of an instruction. Numbers are means of
-{snapshots} snapshots; ± is half the 95 % interval, the widest of the row; a price is the difference of two cells by the count in which they
-differ, snapshot by snapshot; `change` is the last kernel's against the first's. Kernels are Debian's for clouds, {kernels}. Meters' eBPF programs
-are in the sums from 6.1 on; 5.10 does not load them.
+{snapshots} snapshots; \\* marks a kernel that does otherwise than the first in this cell (see Regimes), so that the work differs, too; ± is half the 95 % interval, the widest of the row; a price is the difference of two cells by the count in which they
+differ, snapshot by snapshot; `change` is the last kernel's against the first's. Kernels are Debian's for clouds: {kernels}.
 
 ## Which functions
+
+The sums include instructions that copy, clear or set memory, the prices above do not. A renamed function counts as one that went and one that came.
 {groups}
 
 ## Regimes
@@ -286,13 +319,15 @@ gives no verdict on the cells.
 """
 
 
-def answer(kernels, rows):
-    """The prices that changed most."""
+def answer(kernels, rows, marked):
+    """The prices that changed, without those of other work."""
+    last = len(kernels) - 1
     def share(row):
         return statistics.mean(row[-1]) / statistics.mean(row[1]) - 1
 
-    known = sorted((row for row in rows if row[1] and row[-1] and "not to be compared" not in row[0]), key=share)
-    told = lambda some: ", ".join(f"{row[0]} {share(row) * 100:+.1f} %" for row in some)
+    is_same = lambda row: (row[0], last) not in marked and "not to be compared" not in row[0]
+    known = sorted((row for row in rows if row[1] and row[-1] and is_same(row)), key=share)
+    told = lambda some: "; ".join(f"{row[0]} {share(row) * 100:+.1f} %" for row in some)
     return (
         f"From Linux {short(kernels[0])} to {short(kernels[-1])}, cheapest first, became cheaper: {told([row for row in known if share(row) < 0]) or 'nothing'}. "
         f"Dearer: {told([row for row in reversed(known) if share(row) >= 0]) or 'nothing'}."
@@ -303,15 +338,15 @@ def main():
     folders = sys.argv[1:]
     runs = [load(folder) for folder in folders]
     kernels = [kernel for kernel, _ in runs]
-    rows = table(runs)
+    rows, marked = table(runs), other_regimes(runs)
     snapshots = min(len(of) for _, cells in runs for of in cells.values())
     with open("docs/ledger.md", "w") as out:
         out.write(
             TEXT.format(
-                answer=answer(kernels, rows),
+                answer=answer(kernels, rows, marked),
                 snapshots=snapshots,
-                table=markdown(kernels, rows),
-                kernels=", ".join(kernels),
+                table=markdown(kernels, rows, marked),
+                kernels=", ".join(kernel.split()[0] for kernel in kernels),
                 groups=by_group(kernels, folders),
                 regimes=did(runs),
             )

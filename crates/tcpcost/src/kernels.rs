@@ -8,10 +8,10 @@ use tcpcost_conduct::{
     self as conduct, ByFunction, Consent, ExactInstructions, Overrides, StoredRun, Telling,
     default_directory, results, studies,
 };
-use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::exit::{Exit, line, usage};
 use tcpcost_console::output;
 use tcpcost_console::values::at_least_one;
-use tcpcost_guest::{Kernel, Snapshots};
+use tcpcost_guest::{GuestError, Kernel, Snapshots};
 use tcpcost_report::{Decision, Earlier, Summary};
 
 /// Options of `kernels` that `kernels bisect` has, too.
@@ -275,9 +275,15 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
         output::say!("tcpcost: {error}");
         return Ok(SKIP_COMMIT);
     }
-    let now = measured(&path, &before, &overrides, args, asked)?;
-    let Some(now) = now else {
-        return Ok(END_BISECT);
+    let now = match measured(&path, &before, &overrides, args, asked) {
+        Ok(Some(now)) => now,
+        Ok(None) => return Ok(END_BISECT),
+        // A commit that does not boot is neither good nor bad.
+        Err(error) if matches!(error.downcast_ref(), Some(GuestError::DidNotComeUp(_))) => {
+            output::say!("tcpcost: {}", line(&error));
+            return Ok(SKIP_COMMIT);
+        }
+        Err(error) => return Err(error),
     };
     let now = judged(now, &before.summary());
     results::print(std::slice::from_ref(&now), &args.telling.output)?;

@@ -293,7 +293,7 @@ fn a_host_without_an_emulator_says_what_to_install() {
 }
 
 #[test]
-fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
+fn what_is_no_kernel_is_one_line_and_leaves_nothing() {
     if !has_program("qemu-system-x86_64") {
         return;
     }
@@ -318,12 +318,23 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     let fake = fake.to_str().unwrap();
     let ran = run(fake, "fake");
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    let records = std::fs::read_to_string(place.path("fake/records.jsonl")).unwrap();
-    assert!(records.contains("the guest did not come up"), "{records}");
-    assert!(records.contains("last words"), "{records}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    for expected in ["the guest did not come up", "last words"] {
+        assert!(ran.stderr.contains(expected), "{ran:?}");
+    }
+    assert!(!place.path("fake").exists(), "nothing is left behind");
     // Neither is a bad commit for git: bisect skips a kernel that was not built or does not boot.
+    std::fs::create_dir(place.path("good")).unwrap();
+    let overrides = r#"{"study": "two", "exact_instructions": {"in_guests": null}}"#;
+    for (name, text) in [
+        ("study.toml", STUDY),
+        ("run.json", overrides),
+        ("records.jsonl", ""),
+    ] {
+        std::fs::write(place.path("good").join(name), text).unwrap();
+    }
     for kernel in ["/nowhere", &study, fake] {
-        let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "fake", "--quiet"]);
+        let ran = place.run(&["kernels", "bisect", kernel, "--baseline", "good", "--quiet"]);
         assert_eq!(ran.code, Some(125), "{ran:?}");
     }
     assert_eq!(saved_guests(&place), 0, "no half of a guest is kept");
@@ -331,7 +342,7 @@ fn what_is_no_kernel_is_a_line_or_a_failed_trial_with_its_last_words() {
     for wrong in [
         &["--baseline"][..],
         &["--baseline", "nowhere"],
-        &["--baseline", "fake", "--cell", "nowhere"],
+        &["--baseline", "good", "--cell", "nowhere"],
     ] {
         let ran = place.run(&[&["kernels", "bisect", fake][..], wrong].concat());
         assert_eq!(ran.code, Some(128), "{ran:?}");

@@ -230,7 +230,9 @@ impl<'a> Guests<'a> {
         let of_it = &snapshots[job.repetition as usize];
         let snapshot = match of_it.get_or_init(|| self.snapshot(job.repetition, stop)) {
             Ok(snapshot) => snapshot,
-            Err(GuestError::DidNotComeUp(reason)) => return Ok(self.failed(job, reason.clone())),
+            Err(GuestError::DidNotComeUp(reason)) => {
+                return Err(GuestError::DidNotComeUp(reason.clone()));
+            }
             Err(error) => return Err(GuestError::NotSaved(error.to_string())),
         };
         let first = self.restore(job, thread, snapshot, stop)?;
@@ -462,12 +464,13 @@ fn record(line: &Line) -> Option<Record> {
     }
 }
 
-/// Adds the exit code to an error of a guest: 77 if this host lacks something that guests need.
+/// Adds the exit code to an error of a guest: 77 if this host lacks something that guests need. An error with exit code 1 stays what
+/// it is.
 pub fn unavailable(error: GuestError) -> anyhow::Error {
     let exit = match error {
         GuestError::Missing(_) => Exit::Unavailable,
         GuestError::NoKernel { .. } => Exit::Usage,
-        _ => Exit::Failed,
+        other => return other.into(),
     };
     anyhow::Error::new(Stop {
         exit,

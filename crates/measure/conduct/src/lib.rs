@@ -292,6 +292,7 @@ fn conduct_in_guests(
     progress.say(&format!("records and report: {}", store.path().display()));
     let ended = guests.run(store, &mut records, &interrupt, &mut progress);
     progress.finish();
+    let ended = without_remains(store, &records, ended)?;
     let summary = Summary::new(study, &records);
     let exit = report(store, summary, ended, baseline, telling)?;
     if let (true, Some(functions)) = (
@@ -346,9 +347,25 @@ pub fn in_guests(
     };
     let mut progress = Progress::new(Plan::trials(&study, &records), quiet);
     progress.say(&format!("records: {}", path.display()));
-    let interrupted = guests.run(&mut store, &mut records, interrupt, &mut progress);
+    let ended = guests.run(&mut store, &mut records, interrupt, &mut progress);
     progress.finish();
-    Ok((!interrupted?).then(|| Summary::new(&study, &records)))
+    let interrupted = without_remains(&store, &records, ended)??;
+    Ok((!interrupted).then(|| Summary::new(&study, &records)))
+}
+
+/// The end of a run in guests, unless it ended without any record: then its error, and its directory is as it was before.
+fn without_remains(
+    store: &Directory,
+    records: &[Record],
+    ended: anyhow::Result<bool>,
+) -> anyhow::Result<anyhow::Result<bool>> {
+    match ended {
+        Err(error) if records.is_empty() => {
+            store.created.remove();
+            Err(error)
+        }
+        ended => Ok(ended),
+    }
 }
 
 /// Writes and prints the report of a run. `ended`: true if the run was interrupted, or the error that ended it.
