@@ -189,7 +189,7 @@ fn no_kernel(path: &Path, reason: &str) -> GuestError {
     }
 }
 
-/// What makes a file a bzImage, for tests.
+/// Least content that makes a file a bzImage, for tests.
 #[cfg(test)]
 pub(crate) const BARE_IMAGE: [u8; 0x206] = {
     let mut image = [0; 0x206];

@@ -78,13 +78,14 @@ pub struct RunArgs {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Count in instructions what time leaves undecided, in guests, after the trials: auto (where QEMU and this host's kernel can be had, not with --quick), never, always (all findings), or a KERNEL as of --guest.
+    /// Count in instructions what time leaves undecided, in guests, after the trials: auto (where QEMU and this host's kernel can be had, not with --quick), never, always (all findings), or a KERNEL as of --guest. TCPCOST_SECOND_CLOCK changes the default.
     #[arg(
         long,
-        value_name = "auto|never|always|KERNEL",
+        value_name = "WHEN|KERNEL",
         default_value = "auto",
         hide_default_value = true,
-        conflicts_with = "guest"
+        env = "TCPCOST_SECOND_CLOCK",
+        hide_env = true
     )]
     pub second_clock: SecondClock,
     /// Guests at the same time [default: one for each CPU].

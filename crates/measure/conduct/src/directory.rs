@@ -78,7 +78,7 @@ pub struct Overrides {
     /// `--append`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<String>,
-    /// `--second-clock never`, and a run of several.
+    /// `--second-clock never`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_second_clock: bool,
 }
@@ -479,7 +479,7 @@ pub struct StoredRun {
     pub overrides: Overrides,
     /// Records of the run and of its shares, in order, each trial once.
     pub records: Vec<Record>,
-    /// The same study in instructions, for what time left undecided.
+    /// Run of the same study in guests, for what time left undecided.
     pub instructions: Option<Box<StoredRun>>,
     /// Messages about records that were ignored, a line each.
     pub oddities: Vec<String>,

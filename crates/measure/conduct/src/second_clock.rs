@@ -78,7 +78,13 @@ impl SecondClock {
             SecondClock::Never => false,
             SecondClock::Auto => {
                 let of_run = &run.overrides;
-                !of_run.quick && !of_run.without_second_clock && self.kernel().is_ok()
+                // Counts of an earlier run in guests of a named kernel stand.
+                let is_continued = run.instructions.as_ref().is_none_or(|earlier| {
+                    let guests = &earlier.overrides.exact_instructions;
+                    *guests == Some(ExactInstructions::InGuests(None))
+                });
+                let may = !of_run.quick && !of_run.without_second_clock && is_continued;
+                may && self.kernel().is_ok()
             }
             SecondClock::Always | SecondClock::Kernel(_) => true,
         };

@@ -33,9 +33,7 @@ pub fn several(args: &RunArgs) -> anyhow::Result<Exit> {
     let runs = args.runs.unwrap_or(RUNS_IN_TURN);
     let named = args.study.as_deref().expect("clap asks for a study");
     let (name, text, file) = studies::find(named)?;
-    let mut own = overrides(args, name)?;
-    // What several runs decide together is not asked of each.
-    own.without_second_clock = true;
+    let own = overrides(args, name)?;
     let study = own.apply(&text, &file)?;
     let launchers = Launchers::new(&args.hosts)?;
     launchers
@@ -127,6 +125,8 @@ fn run_once(
     }
     let mut command = Command::new(&side.program);
     command
+        // Several runs decide together, so none asks the second clock.
+        .env("TCPCOST_SECOND_CLOCK", "never")
         .args(["run", "--allow-exec", "--quiet", "--resume"])
         .arg(path);
     let hosts = &args.hosts;

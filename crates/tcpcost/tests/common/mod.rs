@@ -67,6 +67,8 @@ impl Place {
             .current_dir(self.directory.path())
             .env("TCPCOST_STATE_DIR", self.path("state"))
             .env("XDG_CACHE_HOME", self.path("cache"))
+            // A test boots guests only if it asks for them.
+            .env("TCPCOST_SECOND_CLOCK", "never")
             .stdin(Stdio::null());
         // SIGHUP must end the command as from a terminal, also if the tests run under nohup.
         // SAFETY: resetting a signal is async-signal-safe.

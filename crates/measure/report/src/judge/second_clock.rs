@@ -10,7 +10,7 @@ use crate::judge::conclusions::{Finding, FindingKind, Sign, cells_of, conclude};
 use crate::judge::effects::{self, Effect};
 use crate::judge::held::Held;
 
-/// What instructions say where time leaves a study's findings and effects undecided.
+/// Findings and effects of a study in instructions, beside those in time.
 #[derive(Debug, Clone, Default)]
 pub struct ByInstructions {
     /// Kernels of the guests.

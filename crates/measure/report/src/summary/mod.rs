@@ -55,7 +55,7 @@ pub struct Summary {
     pub statements: Vec<Tested>,
     /// Effects of the knobs in which the cells differ.
     pub effects: Vec<Effect>,
-    /// What instructions say where time does not decide. `None` if the second clock was not used.
+    /// Findings and effects in instructions, where time does not decide. `None` if the second clock was not used.
     pub by_instructions: Option<ByInstructions>,
     /// Contrasts that the study must decide.
     pub main_contrasts: Vec<MainContrast>,

@@ -145,7 +145,7 @@ pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
     }
 }
 
-/// What the second clock says.
+/// Findings and effects in instructions.
 #[derive(Serialize)]
 pub(super) struct ByInstructionsJson<'a> {
     kernels: &'a BTreeSet<String>,
