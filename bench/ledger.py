@@ -254,12 +254,12 @@ def did(runs):
 
 def picture(kernels, rows):
     """A panel for each price: its change since the first kernel in percent, with the 95 % interval of each kernel's mean."""
-    columns, wide, high, left, top = 3, 300, 130, 44, 30
+    columns, wide, high, left, top = 3, 300, 130, 44, 46
     names = [short(kernel) for kernel in kernels]
     rows = [row for row in rows if row[1]]
     out = []
     for index, (name, *each) in enumerate(rows):
-        x0, y0 = (index % columns) * (wide + 16) + 8, (index // columns) * (high + 58) + 8
+        x0, y0 = (index % columns) * (wide + 16) + 8, (index // columns) * (high + 74) + 8
         first = statistics.mean(each[0])
         percent = [(statistics.mean(of) / first - 1) * 100 if of else None for of in each]
         errors = [(half(of) or 0) / first * 100 if of else 0 for of in each]
@@ -270,8 +270,8 @@ def picture(kernels, rows):
         at_y = lambda value: y0 + top + (most - value) * high / (most - low)
         out.append(f'<text x="{x0}" y="{y0 + 14}" font-weight="bold">{html.escape(name.split(" (")[0])}</text>')
         last = [of for of in each if of][-1]
-        out.append(f'<text x="{x0 + wide - 8}" y="{y0 + 14}" text-anchor="end">{number(first)} to {number(statistics.mean(last))}</text>')
-        for value in (low, 0, most):
+        out.append(f'<text x="{x0}" y="{y0 + 29}" fill="#666">{number(first)} to {number(statistics.mean(last))} instructions</text>')
+        for value in [0] + [value for value in (low, most) if abs(at_y(value) - at_y(0)) > 12]:
             out.append(f'<text x="{x0 + left - 6}" y="{at_y(value) + 4:.1f}" text-anchor="end" fill="#666">{value:+.0f} %</text>')
         out.append(f'<line x1="{x0 + left}" x2="{x0 + wide - 12}" y1="{at_y(0):.1f}" y2="{at_y(0):.1f}" stroke="#bbb"/>')
         points = " ".join(f"{at_x(at):.1f},{at_y(value):.1f}" for at, value in enumerate(percent) if value is not None)
@@ -283,7 +283,7 @@ def picture(kernels, rows):
                 out.append(f'<circle cx="{x:.1f}" cy="{at_y(value):.1f}" r="3" fill="#4c78a8"/>')
             label = ".".join(names[at].split(".")[:2])
             out.append(f'<text x="{at_x(at):.1f}" y="{y0 + top + high + 16}" text-anchor="middle" fill="#666">{label}</text>')
-    width, height = columns * (wide + 16) + 8, -(-len(rows) // columns) * (high + 58) + 8
+    width, height = columns * (wide + 16) + 8, -(-len(rows) // columns) * (high + 74) + 8
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">'
         f'<rect width="100%" height="100%" fill="white"/>{"".join(out)}</svg>\n'
