@@ -167,7 +167,7 @@ MEMORY = "copying, clearing, setting memory"
 # Groups of functions by their names; the first that fits.
 GROUPS = [
     ("application and library", r"\[user\]"),
-    (MEMORY, r"copy_user|copy_mc|clear_page|mem(set|cpy|move)|rep_movs|_copy_(to|from)_iter|csum"),
+    (MEMORY, r"copy_user|copy_mc|clear_(high)?page|mem(set|cpy|move)|rep_movs|_copy_(to|from)_iter|csum"),
     ("TCP", r"tcp|inet_(csk|ehash|sk|hash|bind|twsk)|__inet_|reqsk|bictcp|cubictcp"),
     ("skbs and memory", r"skb|slab|kmem|kmalloc|kfree|page|mem(cg|_cgroup)|folio|rmqueue|zone|pcp"),
     ("IP and netfilter", r"^_*(ip|ipv4|inet|nf|fib|dst|rt|raw_local|icmp)_|nf_"),

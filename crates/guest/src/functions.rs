@@ -160,7 +160,7 @@ const FUNCTION_MOST: u64 = 1 << 16;
 /// instruction, on others one or sixty-four, so such functions are shown separately and are in no
 /// sum with the others.
 pub fn moves_memory(function: &str) -> bool {
-    const BEGINNINGS: [&str; 12] = [
+    const BEGINNINGS: [&str; 13] = [
         "copy_user",
         "_copy_",
         "rep_movs",
@@ -172,6 +172,8 @@ pub fn moves_memory(function: &str) -> bool {
         "memmove",
         "__memmove",
         "clear_page",
+        // Linux 7.3 has the clearing of a page inlined there.
+        "clear_highpage",
         "copy_page",
     ];
     BEGINNINGS.iter().any(|start| function.starts_with(start))
@@ -221,6 +223,7 @@ mod tests {
             "copy_user_enhanced_fast_string",
             "rep_movs_alternative",
             "clear_page_orig",
+            "clear_highpages_kasan_tagged",
             "memset_orig",
         ] {
             assert!(moves_memory(function), "{function}");
