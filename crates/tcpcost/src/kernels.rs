@@ -105,8 +105,6 @@ pub struct BisectArgs {
 const SKIP_COMMIT: u8 = 125;
 /// Exit code that ends `git bisect run`: it takes 1 to 127 as a word on the commit.
 pub const END_BISECT: u8 = 128;
-/// Snapshots of each kernel, unless `--repetitions` says otherwise: they tell 0.04 % of a transaction.
-const REPETITIONS: u32 = 3;
 /// Least difference that matters, in percent.
 const MIN_EFFECT: f64 = 0.1;
 
@@ -137,7 +135,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
             let mut overrides = Overrides {
                 study: name.clone(),
                 set: conduct::pairs("--set", &args.set)?,
-                repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
+                repetitions: Some(args.repetitions.unwrap_or(conduct::SNAPSHOTS)),
                 seed: args.seed,
                 min_effect,
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
@@ -259,7 +257,7 @@ pub fn bisect(args: &KernelsArgs, asked: &BisectArgs) -> anyhow::Result<u8> {
         )));
     }
     let overrides = Overrides {
-        repetitions: Some(args.repetitions.unwrap_or(REPETITIONS)),
+        repetitions: Some(args.repetitions.unwrap_or(conduct::SNAPSHOTS)),
         min_effect: min_effect.or(before.overrides.min_effect),
         cells: asked.cell.iter().cloned().collect(),
         exact_instructions: Some(ExactInstructions::InGuests(Some(asked.tree.clone()))),

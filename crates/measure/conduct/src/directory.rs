@@ -45,7 +45,7 @@ pub struct Overrides {
     /// Nodes of the job as hosts, if the study asks for all nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<HostName>,
-    /// The only cells to run, all if there are none: `kernels bisect --cell`, a guest's, and those of the second clock.
+    /// Names of the cells to run; empty for all. Set by `kernels bisect --cell`, for each guest, and by the second clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<String>,
     /// `--duration`.
@@ -543,8 +543,8 @@ impl StoredRun {
         summary
     }
 
-    /// Summary in which the cells that the run left out are without trials, so that its findings are about the same groups of cells
-    /// as the study's.
+    /// Summary of all cells of the study. Cells that [`Overrides::cells`] left out have no trials, and findings compare the same
+    /// groups of cells as in the study.
     pub(crate) fn of_all_cells(&self) -> Summary {
         let all = Overrides {
             cells: Vec::new(),

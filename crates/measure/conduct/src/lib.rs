@@ -70,7 +70,7 @@ pub use self::functions::ByFunction;
 pub use self::guests::unavailable;
 pub use self::hosts_file::Lab;
 pub use self::launcher::Launchers;
-pub use self::second_clock::SecondClock;
+pub use self::second_clock::{SNAPSHOTS, SecondClock};
 pub use self::several::stored;
 
 /// Watches for requests to stop, for a command that conducts several runs.

@@ -18,7 +18,7 @@ use super::guests::unavailable;
 use super::plan::Plan;
 use super::{Source, in_guests};
 
-/// `--second-clock`: whether a study's undecided findings are repeated in instructions.
+/// Value of `--second-clock`: which findings of a study are counted in instructions, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SecondClock {
     /// Where QEMU and the running kernel's image can be had, except in a quick run.
@@ -100,14 +100,14 @@ impl SecondClock {
     }
 }
 
-/// Snapshots: they tell 0.04 % of a transaction.
-const REPETITIONS: u32 = 3;
-/// CPU time of a boot and of a trial, for the price that is said beforehand.
+/// Default number of snapshots of a kernel: three tell 0.04 % of a transaction.
+pub const SNAPSHOTS: u32 = 3;
+/// CPU time of a boot and of a trial (Linux 6.12, AMD Zen 3), for the price that is printed before the first guest.
 const BOOT: Duration = Duration::from_secs(15);
 const TRIAL: Duration = Duration::from_secs(6);
 
-/// Repeats in guests what time leaves undecided in a run, and adds it to the run's summary. What a run before has of it is continued.
-/// A failure is a line, because the results in time stand. Returns true if interrupted.
+/// Counts in guests what time leaves undecided in a run, and adds it to the run's summary. Continues guests' trials that are in the
+/// folder already. Prints a failure in one line and goes on, because the results in time stand. Returns true if interrupted.
 pub(crate) fn add(
     (folder, run): (&Path, &StoredRun),
     summary: &mut Summary,
@@ -135,7 +135,7 @@ pub(crate) fn add(
     let at_once = u32::try_from(jobs.unwrap_or(cpus)).unwrap_or(u32::MAX);
     let price = price(cells.len(), at_once);
     let amount = format!(
-        "{} cells, {REPETITIONS} guests each, about {} s",
+        "{} cells, {SNAPSHOTS} guests each, about {} s",
         cells.len(),
         price.as_secs()
     );
@@ -165,8 +165,8 @@ pub(crate) fn add(
 fn price(cells: usize, at_once: u32) -> Duration {
     let trials = u32::try_from(cells)
         .unwrap_or(u32::MAX)
-        .saturating_mul(REPETITIONS);
-    let cpu = BOOT * REPETITIONS + TRIAL.saturating_mul(trials);
+        .saturating_mul(SNAPSHOTS);
+    let cpu = BOOT * SNAPSHOTS + TRIAL.saturating_mul(trials);
     cpu / at_once.max(1)
 }
 
@@ -205,7 +205,7 @@ fn in_instructions(of: &Overrides, asked: &SecondClock, cells: Vec<String>) -> O
     let kernel = asked.path().map(Path::to_path_buf);
     Overrides {
         cells,
-        repetitions: Some(REPETITIONS),
+        repetitions: Some(SNAPSHOTS),
         duration: None,
         time_max: None,
         capture: None,

@@ -24,7 +24,7 @@ pub struct ByInstructions {
 }
 
 impl ByInstructions {
-    /// Takes from a run in guests, its cells, findings and effects, what it says of these findings and effects.
+    /// Pairs findings and effects in time with those of a run in guests, of which the second tuple has cells, findings and effects.
     pub(crate) fn new(
         (findings, effects): (&[Finding], &[Effect]),
         (cells, by_findings, by_effects): (&[CellSummary], &[Finding], &[Effect]),
@@ -73,7 +73,8 @@ fn is_counted(time: Derived, instructions: Derived) -> bool {
     time.kind.in_instructions() == instructions.kind
 }
 
-/// Names of the cells of conclusions and effects that time leaves undecided and instructions can tell; of all with `all`.
+/// Names of the cells to count in instructions: those of conclusions and effects of CPU time that time leaves undecided. With `all`
+/// also those that it decides.
 pub(crate) fn cells_to_count(
     study: &Study,
     cells: &[CellSummary],
@@ -166,6 +167,24 @@ fn counterpart<'a>(found: &Finding, by: &'a [Finding]) -> Option<&'a Finding> {
     by.iter().find(is_same).filter(|other| has_number(other))
 }
 
+/// Result of a finding's test. What time decides stands, step by step; instructions decide the other steps.
+pub(crate) fn held(found: &Finding, by_instructions: Option<&Finding>) -> Option<Held> {
+    let (_, by_time) = found.tests.as_ref()?;
+    let steps = match (&found.kind, by_instructions.map(|by| &by.kind)) {
+        (FindingKind::Change { steps, .. }, Some(FindingKind::Change { steps: by, .. })) => {
+            steps.iter().map(|step| {
+                let same = by.iter().find(|other| other.to == step.to);
+                match step.held {
+                    Some(Held::Undecided) | None => same.and_then(|other| other.held),
+                    decided => decided,
+                }
+            })
+        }
+        _ => return Some(*by_time),
+    };
+    Some(Held::all(steps.map(|held| held.unwrap_or(Held::Undecided))))
+}
+
 fn has_number(found: &Finding) -> bool {
     let has_interval = |percent: &Option<Estimate>| {
         percent.is_some_and(|percent| Sign::of(&percent) != Sign::Unknown)
@@ -176,5 +195,51 @@ fn has_number(found: &Finding) -> bool {
             crossings.iter().any(|one| has_interval(&one.percent))
         }
         FindingKind::Value { .. } | FindingKind::Line { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::conclusions::Step;
+    use tcpcost_study::Value;
+
+    fn change(steps: &[(u64, Held)]) -> Finding {
+        let steps: Vec<Step> = steps
+            .iter()
+            .map(|&(to, held)| Step {
+                to: Value::Count(to),
+                percent: None,
+                incomparable: None,
+                published_percent: None,
+                held: Some(held),
+            })
+            .collect();
+        let held = Held::all(steps.iter().filter_map(|step| step.held));
+        Finding {
+            text: String::new(),
+            continues: false,
+            quantity: Derived::total(Figure::ExactUsPerKib),
+            tests: Some(("s".to_string(), held)),
+            kind: FindingKind::Change {
+                knob: "flows".to_string(),
+                from: Value::Count(1),
+                at: String::new(),
+                steps,
+            },
+        }
+    }
+
+    #[test]
+    fn instructions_decide_only_the_steps_that_time_leaves_open() {
+        use Held::{Fails, Holds, Undecided};
+        let time = change(&[(10, Holds), (100, Undecided)]);
+        let of = |by: &[(u64, Held)]| held(&time, Some(&change(by))).unwrap();
+        assert_eq!(held(&time, None), Some(Undecided));
+        assert_eq!(of(&[(10, Fails), (100, Holds)]), Holds);
+        assert_eq!(of(&[(10, Holds), (100, Fails)]), Fails);
+        assert_eq!(of(&[(10, Holds)]), Undecided, "no number for 100");
+        let fails = change(&[(10, Fails)]);
+        assert_eq!(held(&fails, Some(&change(&[(10, Holds)]))), Some(Fails));
     }
 }

@@ -7,6 +7,7 @@ use tcpcost_study::Statement;
 
 use crate::judge::conclusions::Finding;
 use crate::judge::held::Held;
+use crate::judge::second_clock::held;
 
 /// A published statement and its test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,37 +24,33 @@ pub struct Tested {
     pub findings: Vec<usize>,
 }
 
-/// All statements of a study, in its order. A statement without a test is undecided. Where time leaves one undecided, the
-/// findings in instructions decide, by their index.
-pub(crate) fn tested(
+/// All statements of a study, in its order. A statement without a test is undecided. `by_instructions`: findings in instructions,
+/// by the index of the finding in time; they decide what time does not.
+pub(crate) fn tested<'a>(
     statements: &[Statement],
     findings: &[Finding],
-    by_instructions: &BTreeMap<usize, Finding>,
+    by_instructions: &'a BTreeMap<usize, Finding>,
 ) -> Vec<Tested> {
     let test = |statement: &Statement| {
-        let held = |finding: &Finding| {
-            let (id, held) = finding.tests.as_ref()?;
-            (*id == statement.id).then_some(*held)
-        };
-        let of_it = findings.iter().enumerate();
-        let of_it: Vec<(usize, Held)> = of_it
-            .filter_map(|(index, finding)| Some((index, held(finding)?)))
+        let of_it: Vec<(usize, &Finding)> = findings
+            .iter()
+            .enumerate()
+            .filter(|(_, finding)| {
+                let tests = finding.tests.as_ref();
+                tests.is_some_and(|(id, _)| *id == statement.id)
+            })
             .collect();
-        let by_time = Held::all(of_it.iter().map(|(_, held)| *held));
-        let with_both = Held::all(of_it.iter().map(|(index, by_time)| {
-            match by_time {
-                Held::Undecided => by_instructions
-                    .get(index)
-                    .and_then(held)
-                    .unwrap_or(*by_time),
-                decided => *decided,
-            }
-        }));
+        let all = |with: &dyn Fn(usize) -> Option<&'a Finding>| {
+            let of_it = of_it.iter();
+            Held::all(of_it.filter_map(|(index, finding)| held(finding, with(*index))))
+        };
+        let by_time = all(&|_| None);
+        let with_both = all(&|index| by_instructions.get(&index));
         Tested {
             statement: statement.clone(),
             held: with_both,
             by_instructions: with_both != by_time,
-            findings: of_it.into_iter().map(|(index, _)| index).collect(),
+            findings: of_it.iter().map(|(index, _)| *index).collect(),
         }
     };
     statements.iter().map(test).collect()

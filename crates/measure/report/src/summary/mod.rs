@@ -132,7 +132,7 @@ impl Summary {
         cells_to_count(&self.study, &self.cells, &self.effects, all)
     }
 
-    /// Adds what the same study says in instructions, where time leaves it undecided.
+    /// Adds the findings and effects of `of_guests`, the same study in instructions, and decides statements that time does not.
     pub fn add_instructions(&mut self, of_guests: &Summary) {
         let kernels = of_guests.machines.each.iter();
         let by = ByInstructions::new(

@@ -10,6 +10,7 @@ use crate::judge::conclusions::{Against, Finding, FindingKind, Sign, Step};
 use crate::judge::held::Held;
 use crate::judge::second_clock::ByInstructions;
 use crate::summary::Summary;
+use crate::words::common_words::{beginning, ending};
 use crate::words::comparisons;
 use crate::words::copied;
 use crate::words::crossovers;
@@ -45,7 +46,7 @@ pub(crate) fn found(summary: &Summary) -> Vec<String> {
         .collect()
 }
 
-/// Sentences of findings, with what instructions say of them. A finding that continues another one shares its sentence.
+/// Sentences of findings, each followed by the same in instructions. A finding that continues another one shares its sentence.
 fn sentences(findings: &[Finding], by_instructions: Option<&ByInstructions>) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for (index, one) in findings.iter().enumerate() {
@@ -83,7 +84,7 @@ fn counted(found: &Finding, by_instructions: Option<&Finding>) -> String {
     format!("; by instructions: {told}")
 }
 
-/// Sentence of the finding with this index, with what instructions say of it.
+/// Sentence of the finding with this index, followed by the same in instructions.
 pub(crate) fn sentence_of(summary: &Summary, index: usize) -> String {
     let found = &summary.findings[index];
     let by = summary.by_instructions.as_ref();
@@ -206,9 +207,9 @@ fn of(found: &Finding) -> String {
 fn value(of: Derived, cells: &[(String, Option<Estimate>)], published: Option<f64>) -> String {
     let (_, scale) = of.kind.shown_unit();
     let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
-    let common = common(&names);
+    let common = beginning(&names);
     // An ending that all names share distinguishes none.
-    let ending = common_ending(&names, common);
+    let ending = ending(&names, common);
     let shown_name = |name: &str| {
         let own = &name[common..name.len() - ending];
         own.trim_end_matches([',', ':']).to_string()
@@ -262,48 +263,6 @@ fn beside(figure: &str, against: Against, unknown: &str) -> String {
     };
     let between = if words.is_empty() { "" } else { ", " };
     format!(" (published {figure}{between}{words})")
-}
-
-/// Number of bytes of the ending that all names share, in whole words, beyond their common beginning.
-fn common_ending(names: &[&str], beginning: usize) -> usize {
-    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {
-        return 0;
-    };
-    let alike = |at: &usize| {
-        others
-            .iter()
-            .all(|name| name[beginning..].ends_with(&first[*at..]))
-    };
-    let words = first[beginning..]
-        .match_indices(' ')
-        .map(|(at, _)| beginning + at);
-    // Each name must keep some text.
-    let longer = |at: &usize| {
-        names
-            .iter()
-            .all(|name| name.len() > beginning + first.len() - at)
-    };
-    words
-        .filter(longer)
-        .find(alike)
-        .map_or(0, |at| first.len() - at)
-}
-
-/// Number of bytes of the beginning that all names share: up to a space or an equals sign.
-fn common(names: &[&str]) -> usize {
-    let Some((first, others)) = names.split_first() else {
-        return 0;
-    };
-    if others.is_empty() {
-        return 0;
-    }
-    let alike = |end: &usize| {
-        others
-            .iter()
-            .all(|name| name.get(..*end) == first.get(..*end))
-    };
-    let words = first.match_indices([' ', '=']).map(|(at, _)| at + 1);
-    words.take_while(alike).last().unwrap_or(0)
 }
 
 /// Clause about the change at one value. Names the quantity if it is the first.

@@ -1,6 +1,7 @@
 //! Sentences and labels about numbers and judgements.
 
 pub(crate) mod by_host;
+pub(crate) mod common_words;
 pub(crate) mod comparisons;
 pub(crate) mod copied;
 pub(crate) mod crossovers;
