@@ -208,6 +208,11 @@ fn what_one_trial_leaves_undecided_is_counted_in_the_same_run() {
         (Some(2), 1),
         "{ran:?}"
     );
+    assert!(
+        ran.stderr
+            .contains("expected auto, never, always or a kernel"),
+        "{ran:?}"
+    );
     assert!(!place.path("none").exists());
 }
 

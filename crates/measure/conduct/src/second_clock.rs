@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use tcpcost_console::exit::line;
+use tcpcost_console::exit::{line, usage};
 use tcpcost_console::output;
-use tcpcost_guest::{Guest, Kernel};
+use tcpcost_guest::{Guest, GuestError, Kernel};
 use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 
@@ -54,12 +54,17 @@ impl SecondClock {
         match self {
             SecondClock::Auto | SecondClock::Never => Ok(()),
             SecondClock::Always | SecondClock::Kernel(_) => {
-                self.kernel().map_err(unavailable).map(drop)
+                self.kernel().map(drop).map_err(|error| match error {
+                    GuestError::NoKernel { .. } => usage(format!(
+                        "--second-clock: expected auto, never, always or a kernel: {error}"
+                    )),
+                    other => unavailable(other),
+                })
             }
         }
     }
 
-    fn kernel(&self) -> Result<Kernel, tcpcost_guest::GuestError> {
+    fn kernel(&self) -> Result<Kernel, GuestError> {
         Guest::check_host()?;
         Kernel::find(self.path())
     }
