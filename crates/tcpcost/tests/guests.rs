@@ -223,7 +223,7 @@ fn saved_guests(place: &Place) -> usize {
 }
 
 #[test]
-fn thirty_more_instructions_of_a_transaction_are_counted_as_thirty() {
+fn three_hundred_more_instructions_of_a_transaction_are_counted_as_such() {
     if !has_program("qemu-system-x86_64") || !has_program("cc") {
         return;
     }
@@ -275,12 +275,12 @@ fn thirty_more_instructions_of_a_transaction_are_counted_as_thirty() {
         assert_eq!(spans.len(), 1);
         spans[0].values().sum::<u64>() as f64
     };
-    // A transaction makes six system calls; each adds five times more. The reading of meters makes some, too, in a short interval
-    // as in a long one.
-    let more = |transactions| counted(transactions, 15) - counted(transactions, 10);
-    // The longer interval may have a tick more, some 4500 instructions: 1.1 a transaction here.
+    // A transaction makes six system calls; each adds 50 more. The reading of meters makes some, too, in a short interval as in a
+    // long one.
+    let more = |transactions| counted(transactions, 60) - counted(transactions, 10);
+    // The longer interval may have some ticks more of 4500 instructions: 1.1 a transaction each (four were seen).
     let each = (more(4200) - more(200)) / 4000.0;
-    assert!((each - 30.0).abs() < 2.0, "{each}");
+    assert!((each - 300.0).abs() < 9.0, "{each}");
 }
 
 #[test]
