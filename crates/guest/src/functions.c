@@ -3,11 +3,12 @@
  * The plugin runs outside the guest and does not change the guest's count of instructions. A mark is a NOP of seven
  * bytes with a displacement that no compiler makes: 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax). NN is 01 where a span
  * begins and 02 where it ends. Each span is written to the file `out` when it ends: a line "span", a line "ADDRESS COUNT"
- * for each block, "end".
+ * for each block, "end". With the option `caches` a line goes on with the numbers of `struct misses` (caches.h).
  *
  * A block is counted whole when it is entered. A block that an exception leaves early counts too much, by some
  * hundredths of a percent.
  */
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 #if defined(__has_include) && __has_include(<qemu-plugin.h>)
 #include <qemu-plugin.h>
+#define QEMU_PLUGIN_IS_INCLUDED
 #else
 /* Version 1 of the interface, for QEMU 4.2 to 8.1; distributions with a newer QEMU package its header. */
 #define QEMU_PLUGIN_VERSION 1
@@ -49,6 +51,22 @@ struct block {
 static struct block *blocks;
 static FILE *out;
 
+/* Copies the first bytes of an instruction; their number. */
+static size_t bytes_of(const struct qemu_plugin_insn *insn, unsigned char *bytes, size_t most)
+{
+    size_t size = qemu_plugin_insn_size(insn);
+    if (size > most)
+        size = most;
+#if QEMU_PLUGIN_VERSION > 3
+    return qemu_plugin_insn_data(insn, bytes, size);
+#else
+    memcpy(bytes, qemu_plugin_insn_data(insn), size);
+    return size;
+#endif
+}
+
+#include "caches.h"
+
 static struct block *find(uint64_t address, uint64_t length)
 {
     uint32_t at = (uint32_t)((address * 0x9e3779b97f4a7c15ull + length) >> 42);
@@ -68,8 +86,11 @@ static void begin(unsigned cpu, void *data)
 {
     (void)cpu;
     (void)data;
-    for (uint32_t at = 0; at < BLOCKS; at++)
+    for (uint32_t at = 0; at < BLOCKS; at++) {
+        if (has_caches && blocks[at].count)
+            memset(&missed[at], 0, sizeof missed[at]);
         blocks[at].count = 0;
+    }
 }
 
 static void end(unsigned cpu, void *data)
@@ -77,9 +98,14 @@ static void end(unsigned cpu, void *data)
     (void)cpu;
     (void)data;
     fprintf(out, "span\n");
-    for (uint32_t at = 0; at < BLOCKS; at++)
-        if (blocks[at].count)
-            fprintf(out, "%llx %llu\n", (unsigned long long)blocks[at].address, (unsigned long long)blocks[at].count);
+    for (uint32_t at = 0; at < BLOCKS; at++) {
+        if (!blocks[at].count)
+            continue;
+        fprintf(out, "%" PRIx64 " %" PRIu64, blocks[at].address, blocks[at].count);
+        for (size_t n = 0; has_caches && n < MISSES_NUMBERS; n++)
+            fprintf(out, " %" PRIu64, ((uint64_t *)&missed[at])[n]);
+        fprintf(out, "\n");
+    }
     fprintf(out, "end\n");
     fflush(out);
 }
@@ -105,17 +131,13 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 #else
     qemu_plugin_register_vcpu_tb_exec_inline(tb, QEMU_PLUGIN_INLINE_ADD_U64, &block->count, length);
 #endif
+    if (has_caches)
+        count_misses(tb, &missed[block - blocks]);
     for (size_t at = 0; at < length; at++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, at);
         unsigned char bytes[7];
-        if (qemu_plugin_insn_size(insn) != sizeof bytes)
+        if (qemu_plugin_insn_size(insn) != sizeof bytes || bytes_of(insn, bytes, sizeof bytes) != sizeof bytes)
             continue;
-#if QEMU_PLUGIN_VERSION > 3
-        if (qemu_plugin_insn_data(insn, bytes, sizeof bytes) != sizeof bytes)
-            continue;
-#else
-        memcpy(bytes, qemu_plugin_insn_data(insn), sizeof bytes);
-#endif
         if (!memcmp(bytes, mark, sizeof mark) && (bytes[6] == 1 || bytes[6] == 2))
             qemu_plugin_register_vcpu_insn_exec_cb(insn, bytes[6] == 1 ? begin : end, QEMU_PLUGIN_CB_NO_REGS, NULL);
     }
@@ -125,9 +147,12 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 {
     const char *path = NULL;
     (void)info;
-    for (int at = 0; at < argc; at++)
+    for (int at = 0; at < argc; at++) {
         if (!strncmp(argv[at], "out=", 4))
             path = argv[at] + 4;
+        if (!strncmp(argv[at], "caches=", 7) && !make_caches(argv[at] + 7))
+            return 1;
+    }
     out = path ? fopen(path, "w") : NULL;
     blocks = calloc(BLOCKS, sizeof *blocks);
     if (!out || !blocks)

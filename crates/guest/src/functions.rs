@@ -14,34 +14,47 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
+use crate::caches::{Caches, Misses};
 use crate::error::GuestError;
 
 /// A built plugin; its files are removed with this value.
 #[derive(Debug)]
 pub struct Plugin {
     folder: TempDir,
+    caches: Option<Caches>,
 }
 
 /// Instructions by name of the function. User space is `[user]`.
 pub type Functions = BTreeMap<String, u64>;
 
+/// Counts of a marked interval.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Span {
+    /// Instructions by function.
+    pub functions: Functions,
+    /// Misses by function, if caches were modelled.
+    pub misses: BTreeMap<String, Misses>,
+}
+
 impl Plugin {
-    /// Builds the plugin.
+    /// Builds the plugin, which also models these caches. A guest then takes two to three times as long.
     ///
     /// # Errors
     /// There is no C compiler, or it fails.
-    pub fn build() -> Result<Plugin, GuestError> {
+    pub fn build(caches: Option<Caches>) -> Result<Plugin, GuestError> {
         let folder = tempfile::tempdir();
         let folder = folder.map_err(GuestError::file("create", &std::env::temp_dir()))?;
         let source = folder.path().join("functions.c");
+        let header = folder.path().join("caches.h");
         fs::write(&source, include_str!("functions.c"))
             .map_err(GuestError::file("write", &source))?;
+        fs::write(&header, include_str!("caches.h")).map_err(GuestError::file("write", &header))?;
         let told = Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-o"])
             .args([&folder.path().join(PLUGIN), &source])
             .output();
         match told {
-            Ok(output) if output.status.success() => Ok(Plugin { folder }),
+            Ok(output) if output.status.success() => Ok(Plugin { folder, caches }),
             Ok(output) => Err(GuestError::Program {
                 program: "cc",
                 said: String::from_utf8_lossy(&output.stderr).trim().to_string(),
@@ -58,7 +71,10 @@ impl Plugin {
     /// Options of QEMU that load the plugin into the guest with this number.
     pub fn options(&self, number: usize) -> [String; 2] {
         let plugin = self.folder.path().join(PLUGIN);
-        let option = format!("{},out={}", plugin.display(), self.out(number).display());
+        let mut option = format!("{},out={}", plugin.display(), self.out(number).display());
+        if let Some(caches) = &self.caches {
+            option = format!("{option},{}", caches.option());
+        }
         ["-plugin".to_string(), option]
     }
 
@@ -66,12 +82,11 @@ impl Plugin {
         self.folder.path().join(format!("spans-{number}"))
     }
 
-    /// Instructions by function of each marked span, in order; call it after the guest with this
-    /// number has ended.
+    /// Counts of each marked span, in order; call it after the guest with this number has ended.
     ///
     /// # Errors
     /// QEMU has not written the file: it supports no plugins, or not of this version.
-    pub fn spans(&self, number: usize, symbols: &Symbols) -> Result<Vec<Functions>, GuestError> {
+    pub fn spans(&self, number: usize, symbols: &Symbols) -> Result<Vec<Span>, GuestError> {
         let out = self.out(number);
         let text = fs::read_to_string(&out).map_err(GuestError::file("read", &out))?;
         Ok(spans(&text, symbols))
@@ -80,22 +95,34 @@ impl Plugin {
 
 const PLUGIN: &str = "functions.so";
 
-fn spans(text: &str, symbols: &Symbols) -> Vec<Functions> {
-    let (mut spans, mut span) = (Vec::new(), Functions::new());
+fn spans(text: &str, symbols: &Symbols) -> Vec<Span> {
+    let (mut spans, mut span) = (Vec::new(), Span::default());
     for line in text.lines() {
         match line.split_once(' ') {
-            None if line == "span" => span = Functions::new(),
+            None if line == "span" => span = Span::default(),
             None if line == "end" => spans.push(std::mem::take(&mut span)),
-            Some((address, count)) => {
-                let address = u64::from_str_radix(address, 16);
-                if let (Ok(address), Ok(count)) = (address, count.parse::<u64>()) {
-                    *span.entry(symbols.name(address).to_string()).or_insert(0) += count;
-                }
+            Some((address, counts)) => {
+                let _ = span.add(address, counts, symbols);
             }
             None => {}
         }
     }
     spans
+}
+
+impl Span {
+    /// Adds a block. `None` if a number is damaged: the line is left out.
+    fn add(&mut self, address: &str, counts: &str, symbols: &Symbols) -> Option<()> {
+        let name = symbols.name(u64::from_str_radix(address, 16).ok()?);
+        let (count, misses) = counts.split_once(' ').unwrap_or((counts, ""));
+        *self.functions.entry(name.to_string()).or_insert(0) += count.parse::<u64>().ok()?;
+        if !misses.is_empty() {
+            let misses: Result<Vec<f64>, _> = misses.split(' ').map(str::parse).collect();
+            let of_function = self.misses.entry(name.to_string()).or_default();
+            of_function.add(&misses.ok()?)?;
+        }
+        Some(())
+    }
 }
 
 /// Functions of the guest's kernel, by address.
@@ -200,11 +227,15 @@ mod tests {
     #[test]
     fn blocks_are_counted_to_the_function_that_they_begin_in() {
         let symbols = Symbols::parse(KALLSYMS);
-        let text = "span\nffffffff81000104 10\nffffffff81000180 5\n7f0000000000 3\nffffffffc0000010 2\nend\nspan\nend\n";
+        let text = "span\nffffffff81000104 10\nffffffff81000180 5\n7f0000000000 3\nffffffffc0000010 2\nend\nspan\nffffffff81000104 7 0 1 2 3 0 0 0 4 5 6 0 0 0\nend\n";
         let spans = spans(text, &symbols);
         let expected = [("[user]", 3), ("tcp_ack", 15), ("veth_xmit", 2)];
         let expected = expected.map(|(name, count)| (name.to_string(), count));
-        assert_eq!(spans, [Functions::from(expected), Functions::new()]);
+        assert_eq!(spans[0].functions, Functions::from(expected));
+        assert!(spans[0].misses.is_empty());
+        assert_eq!(spans[1].functions["tcp_ack"], 7);
+        assert_eq!(spans[1].misses["tcp_ack"].lines(), [5.0, 7.0, 9.0]);
+        assert_eq!(spans.len(), 2);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 mod agreed;
 mod architecture;
 mod boot;
+mod caches;
 mod config;
 mod cpio;
 mod error;
@@ -41,9 +42,10 @@ mod waiting;
 
 pub use architecture::Architecture;
 pub use boot::{Boot, BootEnd, Line};
+pub use caches::{Caches, CachesError, Misses};
 pub use config::Config;
 pub use error::GuestError;
-pub use functions::{Functions, Plugin, Symbols, moves_memory};
+pub use functions::{Functions, Plugin, Span, Symbols, moves_memory};
 pub use guest::Guest;
 pub use image::Image;
 pub use kernel::Kernel;

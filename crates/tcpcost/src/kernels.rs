@@ -140,6 +140,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
                 min_effect,
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
                 append: args.append.clone(),
+                caches: None,
                 ..Overrides::default()
             };
             if is_one && is_second {

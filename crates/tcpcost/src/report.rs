@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use tcpcost_conduct::{StoredRun, results};
+use tcpcost_conduct::{ByFunction, StoredRun, results};
 use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::format::{Format, Output, ReportFormats};
 use tcpcost_console::output;
@@ -57,6 +57,9 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Exit> {
         }
     } else if args.cell.is_empty() {
         results::print(&summaries, &args.output)?;
+        for (directory, summary) in args.directories.iter().zip(&summaries) {
+            ByFunction::print(directory, &summary.study, &args.output)?;
+        }
     } else {
         return Err(usage("--cell needs --format flame"));
     }

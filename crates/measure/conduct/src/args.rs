@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tcpcost_console::format::{Output, RunFormats};
 use tcpcost_console::values::at_least_one;
+use tcpcost_guest::Caches;
 use tcpcost_study::Share;
 
 use super::second_clock::SecondClock;
@@ -55,7 +56,7 @@ pub struct RunArgs {
     /// Run the study K times, each run in its own folder within --out. The same command continues after an interruption.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=999), conflicts_with_all = ["resume", "share", "slurm", "guest", "dry_run"])]
     pub runs: Option<u32>,
-    /// With --runs: alternate with K new runs of the stored run or folder of runs DIR, and compare the two (out/before, out/after).
+    /// With --runs: alternate with K new runs of what is stored in DIR; compares the two (out/before, out/after). DIR: a run, or a folder of runs.
     #[arg(long, value_name = "DIR", requires = "runs")]
     pub in_turn_with: Option<PathBuf>,
     /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs is given; with --in-turn-with [default: this one].
@@ -70,7 +71,7 @@ pub struct RunArgs {
     /// Count instructions, not time: run the study in guests that QEMU emulates, each repetition a snapshot (docs/kernels.md). KERNEL: a package (.deb), a directory with boot/vmlinuz-*, a build tree or an image [default: the one that runs here].
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true)]
     pub guest: Option<Option<PathBuf>>,
-    /// With --guest: options for the kernel's command line, e.g. `mitigations=auto`; they follow those of every guest.
+    /// Options for the guest's kernel, e.g. mitigations=auto; with --guest: its command line ends with them.
     #[arg(
         long,
         value_name = "OPTIONS",
@@ -78,7 +79,10 @@ pub struct RunArgs {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Count in instructions what time leaves undecided, in guests, after the trials: auto (where QEMU and this host's kernel can be had, not with --quick), never, always (all findings), or a KERNEL as of --guest. TCPCOST_SECOND_CLOCK changes the default.
+    /// Estimate cycles by a model of caches; with --guest: those of each function, by its misses. A guest then takes three times as long. CACHES: host, or those of instructions, of data, the second and the last level, e.g. 32K/8,32K/8,1M/8,32M/16 (size/ways).
+    #[arg(long, value_name = "CACHES", requires = "guest")]
+    pub caches: Option<Caches>,
+    /// Count in instructions what time leaves undecided: in guests, after the trials. WHEN: auto (where QEMU and this host's kernel can be had, not with --quick), never, always (all findings), or a KERNEL as of --guest. TCPCOST_SECOND_CLOCK changes the default.
     #[arg(
         long,
         value_name = "WHEN|KERNEL",

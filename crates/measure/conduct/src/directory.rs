@@ -78,6 +78,9 @@ pub struct Overrides {
     /// `--append`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<String>,
+    /// `--caches`, as sizes and ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<String>,
     /// `--second-clock never`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_second_clock: bool,

@@ -5,11 +5,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tcpcost_console::format::{Format, Formats, Output};
+use tcpcost_console::output;
 use tcpcost_counts::printable_json;
-use tcpcost_guest::{Functions, moves_memory};
+use tcpcost_guest::{Functions, Misses, Span, moves_memory};
 use tcpcost_host::folder::Folder;
 use tcpcost_report::difference_of_means;
-use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Record};
+use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Record, Study};
 
 /// Name of the file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
@@ -22,6 +24,9 @@ const BYTES_MAX: u64 = 256 << 20;
 pub struct ByFunction {
     /// The kernel's release.
     pub kernel: String,
+    /// Caches that were modelled: their sizes and ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<String>,
     /// Trials by cell.
     pub cells: BTreeMap<String, Vec<OfTrial>>,
 }
@@ -33,19 +38,25 @@ pub struct OfTrial {
     pub repetition: u32,
     /// Instructions by function.
     pub functions: BTreeMap<String, f64>,
+    /// Misses by function, if caches were modelled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub misses: BTreeMap<String, Misses>,
 }
 
 impl ByFunction {
     /// Adds the counts of a trial's span, divided by its work.
-    pub fn add(&mut self, kernel: &str, span: Functions, record: &Record) {
+    pub fn add(&mut self, kernel: &str, span: Span, record: &Record) {
         let Some(units) = units(record) else { return };
         self.kernel = kernel.to_string();
-        let each = span.into_iter();
+        let each = span.functions.into_iter();
         let functions = each.map(|(name, count)| (name, count as f64 / units));
+        let misses = span.misses.into_iter();
+        let misses = misses.map(|(name, misses)| (name, misses.per(units)));
         let trials = self.cells.entry(record.cell.clone()).or_default();
         trials.push(OfTrial {
             repetition: record.repetition,
             functions: functions.collect(),
+            misses: misses.collect(),
         });
     }
 
@@ -59,6 +70,28 @@ impl ByFunction {
         let folder = Folder::open(directory).ok()?;
         let text = String::from_utf8(folder.read(FUNCTIONS, BYTES_MAX).ok()?).ok()?;
         serde_json::from_str(&printable_json(&text)).ok()
+    }
+
+    /// Prints the tables of a run in this directory, if its format is text: those of instructions with `--format details`, those of
+    /// estimated cycles if caches were modelled.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn print<F: Formats>(
+        directory: &Path,
+        study: &Study,
+        output: &Output<F>,
+    ) -> anyhow::Result<()> {
+        let by_function = ByFunction::load(directory).unwrap_or_default();
+        let cells = || study.cells.iter().map(|cell| &cell.name[..]);
+        if output.has(Format::Details) {
+            let tables = cells().map(|cell| format!("\n{}", by_function.table(cell)));
+            output::write(&tables.collect::<String>())?;
+        }
+        if output.is_text() {
+            output::write(&by_function.cycles(cells()))?;
+        }
+        Ok(())
     }
 
     /// Table of a cell: one row for all functions that move memory, one for the others, then the functions with most instructions.
@@ -203,7 +236,7 @@ pub fn add_sums(record: &mut Record, span: &Functions) -> Option<()> {
 }
 
 /// Functions in a table.
-const SHOWN: usize = 10;
+pub const SHOWN: usize = 10;
 
 /// Work of a trial: received KiB, or transactions. `None` if there was none.
 fn units(record: &Record) -> Option<f64> {
@@ -235,9 +268,11 @@ mod tests {
                     .iter()
                     .map(|(name, count)| (name.to_string(), *count))
                     .collect(),
+                misses: BTreeMap::new(),
             });
         ByFunction {
             kernel: kernel.into(),
+            caches: None,
             cells: [("rr".to_string(), trials.collect())].into(),
         }
     }

@@ -8,6 +8,7 @@
 //! port during a measurement. This module restores the guests, and makes failed records for guests that fail.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +16,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use tcpcost_console::exit::{Exit, Stop};
+use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::output;
-use tcpcost_guest::{Boot, BootEnd, Functions, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
-use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Task};
+use tcpcost_guest::{Boot, BootEnd, Caches, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
+use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Span, Task};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{
     Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology, Warning, WarningCode,
@@ -73,7 +74,7 @@ struct Job<'a> {
 struct Trial {
     record: Record,
     /// The kernel's release, and instructions by function, if they were counted.
-    functions: Option<(String, Functions)>,
+    functions: Option<(String, Span)>,
     /// Reason why there are no instructions by function.
     no_functions: Option<String>,
 }
@@ -117,6 +118,13 @@ impl<'a> Guests<'a> {
         if let Some(lacks) = lacks.filter(|lacks| !lacks.is_empty()) {
             output::say!("tcpcost: {}: lacks {}", kernel.named, lacks.join(", "));
         }
+        let caches: Option<Caches> = match &overrides.caches {
+            Some(text) => Some(
+                text.parse()
+                    .map_err(|error| usage(format!("--caches {text}: {error}")))?,
+            ),
+            None => None,
+        };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Guests {
             study,
@@ -125,7 +133,7 @@ impl<'a> Guests<'a> {
             overrides: overrides.clone(),
             at_once: at_once.unwrap_or(cpus).max(1),
             // Without a plugin instructions are counted by context only, and a line says so.
-            plugin: Plugin::build(),
+            plugin: Plugin::build(caches),
             snapshots,
         })
     }
@@ -213,6 +221,7 @@ impl<'a> Guests<'a> {
             }
             records.push(record);
         }
+        by_function.caches.clone_from(&self.overrides.caches);
         if by_function.is_empty() {
             return Ok(());
         }
@@ -296,6 +305,8 @@ impl<'a> Guests<'a> {
             seed: Some(self.seed(job.repetition)),
             cells: vec![job.cell.name.clone()],
             exact_instructions: Some(ExactInstructions::Here),
+            // The plugin's, outside the guest: another task would give other counts.
+            caches: None,
             ..self.overrides.clone()
         };
         let overrides = serde_json::to_vec(&overrides).expect("overrides have only text keys");
@@ -309,6 +320,8 @@ impl<'a> Guests<'a> {
                 .to_vec(),
             files,
             results: vec![RECORDS.to_string()],
+            // The bed `loopback` uses the host's, which is down when a kernel starts.
+            addresses: vec![("lo".to_string(), Ipv4Addr::LOCALHOST, 8)],
             ..Task::default()
         };
         let options = self.plugin.as_ref().map(|plugin| plugin.options(thread));
@@ -359,7 +372,7 @@ impl<'a> Guests<'a> {
         thread: usize,
         snapshot: &Snapshot,
         record: &mut Record,
-    ) -> Result<Option<Functions>, GuestError> {
+    ) -> Result<Option<Span>, GuestError> {
         let plugin = self
             .plugin
             .as_ref()
@@ -369,11 +382,11 @@ impl<'a> Guests<'a> {
             return Ok(None);
         }
         // The last of several attempts counts.
-        let functions = spans.pop().ok_or_else(|| {
+        let span = spans.pop().ok_or_else(|| {
             GuestError::Missing("the plugin saw no mark of the trial's interval".to_string())
         })?;
-        functions::add_sums(record, &functions);
-        Ok(Some(functions))
+        functions::add_sums(record, &span.functions);
+        Ok(Some(span))
     }
 
     /// Seed of a repetition: for its snapshot, the payload, and all random numbers of its kernel.
@@ -417,7 +430,7 @@ impl<'a> Guests<'a> {
 }
 
 /// All counts of a trial, which two restores with one seed must have in common.
-fn counts(trial: &Trial) -> (Option<&Functions>, Vec<&Reading>) {
+fn counts(trial: &Trial) -> (Option<&Span>, Vec<&Reading>) {
     let functions = trial.functions.as_ref().map(|(_, functions)| functions);
     let hosts = trial.record.hosts.values();
     (functions, hosts.flat_map(|host| &host.readings).collect())
@@ -427,7 +440,7 @@ fn counts(trial: &Trial) -> (Option<&Functions>, Vec<&Reading>) {
 fn all(trial: &Trial) -> u64 {
     let functions = trial.functions.iter();
     functions
-        .flat_map(|(_, functions)| functions.values())
+        .flat_map(|(_, span)| span.functions.values())
         .sum()
 }
 

@@ -10,6 +10,7 @@ mod baseline;
 mod bed;
 mod commands;
 mod cpu_owners;
+mod cycles;
 mod directory;
 mod distance_wait;
 mod exact_instructions;
@@ -295,14 +296,7 @@ fn conduct_in_guests(
     let ended = without_remains(store, &records, ended)?;
     let summary = Summary::new(study, &records);
     let exit = report(store, summary, ended, baseline, telling)?;
-    if let (true, Some(functions)) = (
-        telling.output.has(Format::Details),
-        ByFunction::load(store.path()),
-    ) {
-        let cells = study.cells.iter();
-        let tables = cells.map(|cell| format!("\n{}", functions.table(&cell.name)));
-        output::write(&tables.collect::<String>())?;
-    }
+    ByFunction::print(store.path(), study, &telling.output)?;
     Ok(exit)
 }
 
@@ -428,6 +422,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
         time_max: None,
         exact_instructions: args.guest.clone().map(ExactInstructions::InGuests),
         append: args.append.clone(),
+        caches: args.caches.map(|caches| caches.to_string()),
         without_second_clock: args.second_clock == SecondClock::Never,
     })
 }
