@@ -24,7 +24,8 @@ repetitions = 1
 others_max = "100%"
 "#
     );
-    let ran = place.run(&["run", &place.write("s.toml", &study), "--out", "out"]);
+    let study = place.write("s.toml", &study);
+    let ran = place.in_time(|| place.run(&["run", &study, "--out", "out"]));
     let records = place.records("out");
     assert!(!records.is_empty(), "{ran:?}");
     records
