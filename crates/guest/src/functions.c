@@ -1,8 +1,8 @@
 /* A plugin of QEMU's TCG that counts the instructions executed between two marks, by address of their block.
  *
- * The plugin runs outside the guest and does not change the guest's count of instructions. A mark is a NOP of seven
- * bytes with a displacement that no compiler makes: 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax). NN is 01 where a span
- * begins and 02 where it ends. Each span is written to the file `out` when it ends: a line "span", a line "ADDRESS COUNT"
+ * The plugin runs outside the guest and does not change the guest's count of instructions. A mark does nothing, and no
+ * compiler makes it: on x86 a NOP of seven bytes, 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax), where NN is 01 where a span
+ * begins and 02 where it ends; on arm64 movz xzr, #0xfee1 and #0xfee2. Each span is written to the file `out` when it ends: a line "span", a line "ADDRESS COUNT"
  * for each block, "end". With the option `caches` a line goes on with the numbers of `struct misses` (caches.h).
  *
  * A block is counted whole when it is entered. A block that an exception leaves early counts too much, by some
@@ -120,9 +120,19 @@ static void executed(unsigned cpu, void *data)
 }
 #endif
 
+/* 1 for the mark where a span begins, 2 where it ends, 0 for other instructions. */
+static int mark_of(const unsigned char *bytes, size_t known, size_t size)
+{
+    static const unsigned char x86[6] = { 0x0f, 0x1f, 0x80, 0xee, 0xff, 0xc0 };
+    if (size == 7 && known == 7 && !memcmp(bytes, x86, sizeof x86))
+        return bytes[6] == 1 || bytes[6] == 2 ? bytes[6] : 0;
+    if (size == 4 && known == 4 && bytes[1] == 0xdc && bytes[2] == 0x9f && bytes[3] == 0xd2)
+        return bytes[0] == 0x3f ? 1 : bytes[0] == 0x5f ? 2 : 0;
+    return 0;
+}
+
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
-    static const unsigned char mark[6] = { 0x0f, 0x1f, 0x80, 0xee, 0xff, 0xc0 };
     size_t length = qemu_plugin_tb_n_insns(tb);
     struct block *block = find(qemu_plugin_tb_vaddr(tb), length);
     (void)id;
@@ -136,10 +146,9 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     for (size_t at = 0; at < length; at++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, at);
         unsigned char bytes[7];
-        if (qemu_plugin_insn_size(insn) != sizeof bytes || bytes_of(insn, bytes, sizeof bytes) != sizeof bytes)
-            continue;
-        if (!memcmp(bytes, mark, sizeof mark) && (bytes[6] == 1 || bytes[6] == 2))
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, bytes[6] == 1 ? begin : end, QEMU_PLUGIN_CB_NO_REGS, NULL);
+        int mark = mark_of(bytes, bytes_of(insn, bytes, sizeof bytes), qemu_plugin_insn_size(insn));
+        if (mark)
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, mark == 1 ? begin : end, QEMU_PLUGIN_CB_NO_REGS, NULL);
     }
 }
 

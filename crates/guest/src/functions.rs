@@ -187,7 +187,7 @@ const FUNCTION_MOST: u64 = 1 << 16;
 /// instruction, on others one or sixty-four, so such functions are shown separately and are in no
 /// sum with the others.
 pub fn moves_memory(function: &str) -> bool {
-    const BEGINNINGS: [&str; 13] = [
+    const BEGINNINGS: [&str; 17] = [
         "copy_user",
         "_copy_",
         "rep_movs",
@@ -202,6 +202,11 @@ pub fn moves_memory(function: &str) -> bool {
         // Linux 7.3 has the clearing of a page inlined there.
         "clear_highpage",
         "copy_page",
+        // Those of arm64: two registers of eight bytes are loaded and stored by an instruction each.
+        "__arch_copy_",
+        "__arch_clear_user",
+        "__pi_mem",
+        "__pi_clear_page",
     ];
     BEGINNINGS.iter().any(|start| function.starts_with(start))
 }
@@ -256,6 +261,8 @@ mod tests {
             "clear_page_orig",
             "clear_highpages_kasan_tagged",
             "memset_orig",
+            "__arch_copy_from_user",
+            "__pi_memcpy_generic",
         ] {
             assert!(moves_memory(function), "{function}");
         }

@@ -17,6 +17,14 @@ pub fn begin() {
             options(nomem, nostack, preserves_flags)
         );
     }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: movz xzr, #0xfee1: the zero register stays zero.
+    unsafe {
+        std::arch::asm!(
+            ".inst 0xd29fdc3f",
+            options(nomem, nostack, preserves_flags)
+        );
+    }
 }
 
 /// Marks the end of the span.
@@ -27,6 +35,14 @@ pub fn end() {
     unsafe {
         std::arch::asm!(
             ".byte 0x0f, 0x1f, 0x80, 0xee, 0xff, 0xc0, 0x02",
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: movz xzr, #0xfee2, as above.
+    unsafe {
+        std::arch::asm!(
+            ".inst 0xd29fdc5f",
             options(nomem, nostack, preserves_flags)
         );
     }
