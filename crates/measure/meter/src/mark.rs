@@ -20,10 +20,7 @@ pub fn begin() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: movz xzr, #0xfee1: the zero register stays zero.
     unsafe {
-        std::arch::asm!(
-            ".inst 0xd29fdc3f",
-            options(nomem, nostack, preserves_flags)
-        );
+        std::arch::asm!(".inst 0xd29fdc3f", options(nomem, nostack, preserves_flags));
     }
 }
 
@@ -41,9 +38,6 @@ pub fn end() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: movz xzr, #0xfee2, as above.
     unsafe {
-        std::arch::asm!(
-            ".inst 0xd29fdc5f",
-            options(nomem, nostack, preserves_flags)
-        );
+        std::arch::asm!(".inst 0xd29fdc5f", options(nomem, nostack, preserves_flags));
     }
 }
