@@ -202,7 +202,7 @@ pub fn moves_memory(function: &str) -> bool {
         // Linux 7.3 has the clearing of a page inlined there.
         "clear_highpage",
         "copy_page",
-        // Those of arm64: two registers of eight bytes are loaded and stored by an instruction each.
+        // Functions of arm64: two registers of eight bytes are loaded and stored by an instruction each.
         "__arch_copy_",
         "__arch_clear_user",
         "__pi_mem",
