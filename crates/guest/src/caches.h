@@ -37,7 +37,7 @@ struct misses {
 #define MISSES_NUMBERS (sizeof(struct misses) / sizeof(uint64_t))
 static struct misses *missed;
 
-/* Whether a line is there. Afterwards it is, as the last used of its set. Line numbers are stored from 1. */
+/* True if a line is there. Afterwards it is, as the last used of its set. Line numbers are stored from 1. */
 static inline int has(struct cache *cache, uint32_t line)
 {
     uint32_t sets = cache->sets, last = cache->ways - 1, at = 0;
@@ -85,7 +85,7 @@ static void fetched(unsigned cpu, void *data)
     }
 }
 
-/* Whether a missed line goes on from the two before. */
+/* True if a missed line goes on from the two before. */
 static int is_streamed(uint32_t line)
 {
     static struct { uint32_t page, line, run; } streams[32];
@@ -150,7 +150,7 @@ static uint64_t physical(uint64_t host)
     return host;
 }
 
-/* Whether an instruction repeats a move or a store of memory. */
+/* True if an instruction repeats a move or a store of memory. */
 static int repeats(const unsigned char *byte)
 {
     int is_repeated = 0;

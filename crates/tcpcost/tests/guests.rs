@@ -166,7 +166,11 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
             assert!(misses.values().map(lines).sum::<f64>() > 1.0, "{misses:?}");
         }
         let report = place.run(&["report", "again"]);
-        assert!(report.stdout.contains("stream against rr: "), "{report:?}");
+        assert!(
+            report.stdout.contains("stream, per KiB (n=1)"),
+            "{report:?}"
+        );
+        assert!(!report.stdout.contains("stream against rr"), "{report:?}");
     }
     let cleaned = place.run(&["kernels", "--clean"]);
     assert_eq!(cleaned.code, Some(0), "{cleaned:?}");

@@ -1,6 +1,6 @@
 //! Tables of estimated cycles by function, of a run with `--caches`: where caches go cold, which instructions do not show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use tcpcost_report::difference_of_means;
@@ -27,15 +27,19 @@ fn estimates(trials: &[OfTrial], function: Option<&str>) -> Vec<Estimate> {
             instructions: 0.0,
             lines: [0.0; 3],
         };
-        for (name, instructions) in &trial.functions {
-            if function.is_some_and(|function| function != name) {
-                continue;
-            }
+        let mut add = |name: &str, instructions: f64| {
             let misses = trial.misses.get(name).cloned().unwrap_or_default();
-            sum.cycles += misses.cycles(*instructions);
+            sum.cycles += misses.cycles(instructions);
             sum.instructions += instructions;
             let lines = misses.lines();
             (0..3).for_each(|level| sum.lines[level] += lines[level]);
+        };
+        match function {
+            Some(name) => add(name, trial.functions.get(name).copied().unwrap_or(0.0)),
+            None => trial
+                .functions
+                .iter()
+                .for_each(|(name, count)| add(name, *count)),
         }
         sum
     };
@@ -47,28 +51,45 @@ fn mean(estimates: &[Estimate], of: impl Fn(&Estimate) -> f64) -> f64 {
 }
 
 impl ByFunction {
-    /// Tables of all cells: the functions with most cycles, then, of all but the first cell, those that differ most from it. Empty if no
-    /// caches were modelled.
-    pub fn cycles<'a>(&self, cells: impl Iterator<Item = &'a str>) -> String {
+    /// Estimates of all cells, each with its unit of work: first how each differs from the first cell with the same unit, then the functions
+    /// that do, then those with most cycles. Empty if no caches were modelled.
+    pub fn cycles<'a>(&self, cells: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         let Some(caches) = &self.caches else {
             return String::new();
         };
-        let mut text = format!(
-            "\nCycles per transaction or KiB by function: estimated, not measured. Linux {}, caches {caches}.\nL2, last, memory: lines that this level served (docs/kernels.md).\n",
-            self.kernel
-        );
-        let mut first = None;
-        for cell in cells {
+        let mut text = String::from("\nCycles by function, estimated and not measured\n");
+        let mut tables = String::new();
+        let mut firsts: BTreeMap<&str, (&str, &[OfTrial])> = BTreeMap::new();
+        for (cell, unit) in cells {
             let Some(trials) = self.cells.get(cell) else {
                 continue;
             };
-            table(&mut text, cell, trials);
-            match first {
-                None => first = Some((cell, &trials[..])),
-                Some((name, before)) => against(&mut text, (cell, trials), (name, before)),
+            match firsts.get(unit) {
+                None => {
+                    firsts.insert(unit, (cell, &trials[..]));
+                }
+                Some(first) => {
+                    let Some((sentence, rows)) = against((cell, trials), *first) else {
+                        continue;
+                    };
+                    let _ = writeln!(text, "{sentence}");
+                    let _ = write!(
+                        tables,
+                        "\n{cell} against {}, per {unit}\n{HEAD}\n{rows}",
+                        first.0
+                    );
+                }
             }
+            let of_cell = table(trials);
+            let n = trials.len();
+            let _ = write!(tables, "\n{cell}, per {unit} (n={n})\n{HEAD}\n{of_cell}");
         }
-        text
+        let _ = writeln!(
+            text,
+            "Linux {}; caches {caches}. L2, last, memory: lines that this\nlevel served (docs/kernels.md).",
+            self.kernel
+        );
+        text + &tables
     }
 }
 
@@ -80,9 +101,9 @@ fn names<'a>(trials: impl Iterator<Item = &'a OfTrial>) -> BTreeSet<&'a str> {
         .collect()
 }
 
-fn table(text: &mut String, cell: &str, trials: &[OfTrial]) {
-    let _ = writeln!(text, "\n{cell} (n={})", trials.len());
-    let _ = writeln!(text, "{}", HEAD);
+/// Rows of all functions together, and of those with most cycles.
+fn table(trials: &[OfTrial]) -> String {
+    let mut text = String::new();
     let mut rows: Vec<(Vec<Estimate>, &str)> = names(trials.iter())
         .into_iter()
         .map(|name| (estimates(trials, Some(name)), name))
@@ -101,16 +122,16 @@ fn table(text: &mut String, cell: &str, trials: &[OfTrial]) {
             "{cycles:>12.1} {instructions:>13.1} {l2:>8.2} {last:>8.2} {memory:>8.2}  {name}"
         );
     }
+    text
 }
 
 const HEAD: &str = "      cycles  instructions       L2     last   memory";
 
-/// Rows of the functions whose cycles differ most from those of another cell, and a sentence of the whole.
+/// Sentence of how a cell differs from the first, and rows of the functions that differ most. `None` without trials.
 fn against(
-    text: &mut String,
     (cell, after): (&str, &[OfTrial]),
     (first, before): (&str, &[OfTrial]),
-) {
+) -> Option<(String, String)> {
     let change = |function: Option<&str>, of: fn(&Estimate) -> f64| {
         let values = |trials| {
             estimates(trials, function)
@@ -124,23 +145,20 @@ fn against(
         let from = mean(&estimates(before, None), of);
         change(None, of).map(|(by, half)| (by / from, half.map(|half| half / from)))
     };
-    let (Some((cycles, half)), Some((instructions, _))) =
-        (whole(|one| one.cycles), whole(|one| one.instructions))
-    else {
-        return;
-    };
+    let (cycles, half) = whole(|one| one.cycles)?;
+    let (instructions, _) = whole(|one| one.instructions)?;
     let is_decided = half.is_some_and(|half| cycles.abs() - half >= VERDICT_LEAST);
     let half = half.map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let verdict = match is_decided {
         true => "",
         false => "; below 5 % the model decides nothing",
     };
-    let _ = writeln!(
-        text,
-        "\n{cell} against {first}: {:+.1} %{half} estimated cycles, {:+.1} % instructions{verdict}\n{HEAD}",
+    let sentence = format!(
+        "{cell} against {first}: {:+.1} %{half} estimated cycles, {:+.1} % instructions{verdict}",
         cycles * 100.0,
         instructions * 100.0
     );
+    let mut text = String::new();
     let mut rows: Vec<(f64, &str)> = names(before.iter().chain(after))
         .into_iter()
         .filter_map(|name| Some((change(Some(name), |one| one.cycles)?.0, name)))
@@ -157,6 +175,7 @@ fn against(
             by(|one| one.lines[2]),
         );
     }
+    Some((sentence, text))
 }
 
 #[cfg(test)]
@@ -189,13 +208,17 @@ mod tests {
                 .map(|(name, trials)| (name.to_string(), trials))
                 .into(),
         };
-        let text = by_function.cycles(["1", "1000"].into_iter());
+        let units = || ["1", "1000"].map(|cell| (cell, "transaction")).into_iter();
+        let text = by_function.cycles(units());
         let of_all = "       640.0        1000.0    10.00     0.00     0.00  all\n";
         assert!(text.contains(of_all), "{text}");
         let change = "1000 against 1: +28.0 % ± 0.0 estimated cycles, +0.0 % instructions\n";
         assert!(text.contains(change), "{text}");
         let of_poll = "      +140.0          +0.0   +10.00    +0.00    +0.00  tcp_poll\n";
         assert!(text.contains(of_poll), "{text}");
+        // A KiB is not compared with a transaction.
+        let other = [("1", "transaction"), ("1000", "KiB")].into_iter();
+        assert!(!by_function.cycles(other).contains("against"));
         let small = ByFunction {
             cells: [
                 ("1".to_string(), vec![trial(0.0); 3]),
@@ -204,12 +227,12 @@ mod tests {
             .into(),
             ..by_function.clone()
         };
-        let text = small.cycles(["1", "1000"].into_iter());
+        let text = small.cycles(units());
         assert!(text.contains("+2.8 % ± 0.0 estimated cycles, +0.0 % instructions; below 5 % the model decides nothing"), "{text}");
         let without = ByFunction {
             caches: None,
             ..by_function
         };
-        assert_eq!(without.cycles(["1"].into_iter()), "");
+        assert_eq!(without.cycles(units()), "");
     }
 }

@@ -11,7 +11,7 @@ use tcpcost_counts::printable_json;
 use tcpcost_guest::{Functions, Misses, Span, moves_memory};
 use tcpcost_host::folder::Folder;
 use tcpcost_report::difference_of_means;
-use tcpcost_study::{CountOwner, MeterName, Quantity, Reading, Record, Study};
+use tcpcost_study::{Cell, CountOwner, MeterName, Quantity, Reading, Record, Study};
 
 /// Name of the file in a run's directory.
 pub const FUNCTIONS: &str = "functions.json";
@@ -89,7 +89,12 @@ impl ByFunction {
             output::write(&tables.collect::<String>())?;
         }
         if output.is_text() {
-            output::write(&by_function.cycles(cells()))?;
+            let unit = |cell: &Cell| match cell.knobs.has_transactions() {
+                true => "transaction",
+                false => "KiB",
+            };
+            let cells = study.cells.iter().map(|cell| (&cell.name[..], unit(cell)));
+            output::write(&by_function.cycles(cells))?;
         }
         Ok(())
     }
