@@ -89,6 +89,7 @@ deps-test:
 	@./scripts/need --optional /usr/sbin/sshd openssh-server "tests reach hosts of their own by ssh; without it they are skipped"
 	@./scripts/need --optional ssh openssh-client "the same"
 	@./scripts/need --optional qemu-system-x86_64 qemu-system-x86 "one test boots a guest whose clock counts instructions; without it that test is skipped"
+	@./scripts/need --optional "nft /usr/sbin/nft" nftables "one test gives a guest rules with it; without it that test is skipped"
 	@./scripts/need --optional bison bison "scripts/packetdrill builds packetdrill with it, whose scripts judge our TCP; without them that test is skipped"
 	@./scripts/need --optional flex flex "the same"
 	@./scripts/need --optional ethtool ethtool "scripts of packetdrill call it; without it that test is skipped"

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tcpcost_guest::{Guest, Image, Kernel, Limit, Line, Machine, Task, init};
+use tcpcost_guest::{Guest, Image, Kernel, Limit, Line, Machine, Setup, Task, init};
 use tcpcost_tcp::wire::Checksum;
 use tcpcost_tcp::{
     AckDecision, AckPolicy, AckRule, Arrival, Config, CongestionControl, Endpoint, OwnAckPolicy,
@@ -63,7 +63,7 @@ fn main() -> Result<(), Failure> {
 /// Boots the guests and prints their results.
 fn outside(kernel: PathBuf, boots: u32, segments: usize) -> Result<(), Failure> {
     let kernel = Kernel::find(Some(&kernel))?;
-    let image = Image::make(&std::env::current_exe()?, &kernel, &[])?;
+    let image = Image::make(&std::env::current_exe()?, &kernel, &[], &Setup::default())?;
     let guest = Guest::new(kernel, image)?;
     for rule in ["plain", "more"] {
         let mut each = Vec::new();

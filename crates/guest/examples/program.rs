@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Setup, Task};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -32,7 +32,7 @@ fn run() -> Result<ExitCode, Failure> {
         return Err("usage: program KERNEL SECONDS PROGRAM [ARGUMENT…]".into());
     };
     let kernel = Kernel::find(Some(Path::new(kernel)))?;
-    let image = Image::make(Path::new(program), &kernel, &MODULES)?;
+    let image = Image::make(Path::new(program), &kernel, &MODULES, &Setup::default())?;
     let guest = Guest::new(kernel, image)?;
     let task = Task {
         arguments: arguments.to_vec(),

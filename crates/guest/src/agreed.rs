@@ -6,6 +6,8 @@ pub(crate) const PROGRAM: &str = "/init";
 pub(crate) const TASK: &str = "/task";
 /// File with the paths of modules, in load order, a line each.
 pub(crate) const MODULES: &str = "/modules/order";
+/// File with the commands of [`crate::Setup`]: a line each, words separated by tabs.
+pub(crate) const SETUP: &str = "/setup";
 /// File with the program's arguments, a line each.
 pub(crate) const ARGUMENTS: &str = "/arguments";
 /// File with the names of files whose lines are sent to the host, a line each.

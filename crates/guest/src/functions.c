@@ -3,7 +3,7 @@
  * The plugin runs outside the guest and does not change the guest's count of instructions. A mark does nothing, and no
  * compiler makes it: on x86 a NOP of seven bytes, 0f 1f 80 ee ff c0 NN, nopl 0xNNc0ffee(%rax), where NN is 01 where a span
  * begins and 02 where it ends; on arm64 movz xzr, #0xfee1 and #0xfee2. Each span is written to the file `out` when it ends: a line "span", a line "ADDRESS COUNT"
- * for each block, "end". With the option `caches` a line goes on with the numbers of `struct misses` (caches.h).
+ * for each block, "end". With the option `doorway` a line "contexts COUNT…" follows "span" (contexts.h). With the option `caches` a line goes on with the numbers of `struct misses` (caches.h).
  *
  * A block is counted whole when it is entered. A block that an exception leaves early counts too much, by some
  * hundredths of a percent.
@@ -34,6 +34,8 @@ extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin
 extern const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 extern void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *, int, void *, uint64_t);
+extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int, void *);
+extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
 #define QEMU_PLUGIN_EXPORT __attribute__((visibility("default")))
 #endif
@@ -66,6 +68,7 @@ static size_t bytes_of(const struct qemu_plugin_insn *insn, unsigned char *bytes
 }
 
 #include "caches.h"
+#include "contexts.h"
 
 static struct block *find(uint64_t address, uint64_t length)
 {
@@ -91,6 +94,8 @@ static void begin(unsigned cpu, void *data)
             memset(&missed[at], 0, sizeof missed[at]);
         blocks[at].count = 0;
     }
+    account();
+    memset(of_context, 0, sizeof of_context);
 }
 
 static void end(unsigned cpu, void *data)
@@ -98,6 +103,10 @@ static void end(unsigned cpu, void *data)
     (void)cpu;
     (void)data;
     fprintf(out, "span\n");
+    account();
+    if (doorways_known)
+        fprintf(out, "contexts %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", of_context[TASK] + of_context[SOFTIRQS],
+                of_context[DEFERRED], of_context[NET_RX], of_context[HARDIRQ]);
     for (uint32_t at = 0; at < BLOCKS; at++) {
         if (!blocks[at].count)
             continue;
@@ -136,6 +145,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     size_t length = qemu_plugin_tb_n_insns(tb);
     struct block *block = find(qemu_plugin_tb_vaddr(tb), length);
     (void)id;
+    if (doorways_known)
+        count_contexts(tb);
 #if QEMU_PLUGIN_VERSION > 1
     qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, QEMU_PLUGIN_CB_NO_REGS, block);
 #else
@@ -159,6 +170,10 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
     for (int at = 0; at < argc; at++) {
         if (!strncmp(argv[at], "out=", 4))
             path = argv[at] + 4;
+        if (!strncmp(argv[at], "doorway=", 8) && !make_doorway(argv[at] + 8))
+            return 1;
+        if (!strncmp(argv[at], "thunk=", 6))
+            thunk = strtoull(argv[at] + 6, NULL, 16);
         if (!strncmp(argv[at], "caches=", 7) && !make_caches(argv[at] + 7))
             return 1;
     }

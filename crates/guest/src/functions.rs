@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
 use crate::caches::{Caches, Misses};
+use crate::contexts::{self, Contexts};
 use crate::error::GuestError;
 
 /// A built plugin; its files are removed with this value.
@@ -24,14 +25,19 @@ pub struct Plugin {
     caches: Option<Caches>,
 }
 
-/// Instructions by name of the function. User space is `[user]`.
+/// Instructions by name of the function. User space is [`USER`].
 pub type Functions = BTreeMap<String, u64>;
+
+/// Name under which instructions of user space are counted.
+pub const USER: &str = "[user]";
 
 /// Counts of a marked interval.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Span {
     /// Instructions by function.
     pub functions: Functions,
+    /// Instructions by context; `None` if the kernel's functions that begin one are unknown.
+    pub contexts: Option<Contexts>,
     /// Misses by function, if caches were modelled.
     pub misses: BTreeMap<String, Misses>,
 }
@@ -45,10 +51,14 @@ impl Plugin {
         let folder = tempfile::tempdir();
         let folder = folder.map_err(GuestError::file("create", &std::env::temp_dir()))?;
         let source = folder.path().join("functions.c");
-        let header = folder.path().join("caches.h");
-        fs::write(&source, include_str!("functions.c"))
-            .map_err(GuestError::file("write", &source))?;
-        fs::write(&header, include_str!("caches.h")).map_err(GuestError::file("write", &header))?;
+        for (name, text) in [
+            ("functions.c", include_str!("functions.c")),
+            ("caches.h", include_str!("caches.h")),
+            ("contexts.h", include_str!("contexts.h")),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).map_err(GuestError::file("write", &path))?;
+        }
         let told = Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-o"])
             .args([&folder.path().join(PLUGIN), &source])
@@ -68,12 +78,15 @@ impl Plugin {
         }
     }
 
-    /// Options of QEMU that load the plugin into the guest with this number.
-    pub fn options(&self, number: usize) -> [String; 2] {
+    /// Options of QEMU that load the plugin into the guest with this number, whose kernel has these functions.
+    pub fn options(&self, number: usize, symbols: &Symbols) -> [String; 2] {
         let plugin = self.folder.path().join(PLUGIN);
         let mut option = format!("{},out={}", plugin.display(), self.out(number).display());
         if let Some(caches) = &self.caches {
             option = format!("{option},{}", caches.option());
+        }
+        for doorway in contexts::doorways(symbols) {
+            option = format!("{option},{doorway}");
         }
         ["-plugin".to_string(), option]
     }
@@ -101,6 +114,7 @@ fn spans(text: &str, symbols: &Symbols) -> Vec<Span> {
         match line.split_once(' ') {
             None if line == "span" => span = Span::default(),
             None if line == "end" => spans.push(std::mem::take(&mut span)),
+            Some(("contexts", counts)) => span.contexts = Contexts::parse(counts),
             Some((address, counts)) => {
                 let _ = span.add(address, counts, symbols);
             }
@@ -128,7 +142,7 @@ impl Span {
 /// Functions of the guest's kernel, by address.
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
-    sorted: Vec<(u64, String)>,
+    pub(crate) sorted: Vec<(u64, String)>,
 }
 
 impl Symbols {
@@ -168,7 +182,7 @@ impl Symbols {
 
     fn name(&self, address: u64) -> &str {
         if address < 1 << 63 {
-            return "[user]";
+            return USER;
         }
         let behind = self.sorted.partition_point(|(start, _)| *start <= address);
         let found = behind.checked_sub(1).map(|at| &self.sorted[at]);
@@ -232,12 +246,15 @@ mod tests {
     #[test]
     fn blocks_are_counted_to_the_function_that_they_begin_in() {
         let symbols = Symbols::parse(KALLSYMS);
-        let text = "span\nffffffff81000104 10\nffffffff81000180 5\n7f0000000000 3\nffffffffc0000010 2\nend\nspan\nffffffff81000104 7 0 1 2 3 0 0 0 4 5 6 0 0 0\nend\n";
+        let text = "span\ncontexts 11 2 3 4\nffffffff81000104 10\nffffffff81000180 5\n7f0000000000 3\nffffffffc0000010 2\nend\nspan\nffffffff81000104 7 0 1 2 3 0 0 0 4 5 6 0 0 0\nend\n";
         let spans = spans(text, &symbols);
         let expected = [("[user]", 3), ("tcp_ack", 15), ("veth_xmit", 2)];
         let expected = expected.map(|(name, count)| (name.to_string(), count));
         assert_eq!(spans[0].functions, Functions::from(expected));
         assert!(spans[0].misses.is_empty());
+        let contexts = spans[0].contexts.unwrap();
+        assert_eq!((contexts.task, contexts.hardirq), (11, 4));
+        assert_eq!(spans[1].contexts, None);
         assert_eq!(spans[1].functions["tcp_ack"], 7);
         assert_eq!(spans[1].misses["tcp_ack"].lines(), [5.0, 7.0, 9.0]);
         assert_eq!(spans.len(), 2);

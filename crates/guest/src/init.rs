@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::agreed::{
-    ADDRESSES, ARGUMENTS, COUNTS, MODULES, PADDING, PROGRAM, READY, RESULTS, TASK,
+    ADDRESSES, ARGUMENTS, COUNTS, MODULES, PADDING, PROGRAM, READY, RESULTS, SETUP, TASK,
 };
 use crate::architecture::Architecture;
 use crate::functions::encode;
@@ -66,6 +66,9 @@ fn serve() -> io::Result<()> {
         // An error means that this kernel does not have the setting.
         let _ = fs::write(format!("/proc/sys/{name}"), value);
     }
+    for line in lines(Path::new(SETUP))? {
+        set_up(&line)?;
+    }
     if waiting::first_order()? == Header::Save {
         let pieces = encode(Path::new("/proc/kallsyms")).map_err(said("read the symbols"))?;
         for piece in pieces {
@@ -80,6 +83,27 @@ fn serve() -> io::Result<()> {
         waiting::task()?;
     }
     work(&mut port)
+}
+
+/// Runs a command of [`crate::Setup`].
+fn set_up(line: &str) -> io::Result<()> {
+    let command = line.replace('\t', " ");
+    let mut words = line.split('\t');
+    let mut program = Command::new(words.next().unwrap_or_default());
+    program
+        .args(words)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let ended = program.stdin(Stdio::null()).output();
+    let ended = ended.map_err(|error| io::Error::other(format!("run `{command}`: {error}")))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let said = said.lines().next().unwrap_or("it printed no error");
+    Err(io::Error::other(format!(
+        "`{command}` ended by {}: {said}",
+        ended.status
+    )))
 }
 
 /// Time until a restored guest begins: another phase of the tick (4 ms or less) for each seed.

@@ -34,6 +34,16 @@ pub fn load_order(tree: &Path, wanted: &[&str]) -> Result<Vec<Module>, GuestErro
     Ok(ordered)
 }
 
+/// True if a kernel has a module built in by the list in its tree, or if its tree has no such list.
+pub fn may_be_built_in(tree: &Path, name: &str) -> bool {
+    let Ok(list) = fs::read_to_string(tree.join("modules.builtin")) else {
+        return true;
+    };
+    let paths = list.lines().map(Path::new);
+    let mut names = paths.filter_map(|path| path.file_stem()?.to_str());
+    names.any(|built_in| canonical(built_in) == canonical(name))
+}
+
 /// Adds a module after its dependencies. Takes its file out of `files`, so that each module is added once, also one of a circle.
 fn add(
     name: &str,
@@ -73,7 +83,8 @@ fn find(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> 
     Ok(())
 }
 
-fn canonical(name: &str) -> String {
+/// Name as in /proc/modules.
+pub fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -132,5 +143,9 @@ mod tests {
             ["act_bpf", "x_tables", "cls_bpf"]
         );
         assert_eq!(names(&["loop_a"]), ["loop_b", "loop_a"], "a circle");
+        assert!(may_be_built_in(tree.path(), "veth"), "there is no list");
+        fs::write(tree.path().join("modules.builtin"), "kernel/net/ve-th.ko\n").unwrap();
+        assert!(may_be_built_in(tree.path(), "ve_th"));
+        assert!(!may_be_built_in(tree.path(), "veth"));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Machine, Setup, Task};
 use tcpcost_testbed::{has_program, skip};
 
 #[test]
@@ -16,7 +16,13 @@ fn a_guest_that_is_not_done_in_time_is_ended_and_one_that_nobody_wants_is_stoppe
         return;
     };
     let kernel = Kernel::find(Some(Path::new(&named))).unwrap();
-    let image = Image::make(&std::env::current_exe().unwrap(), &kernel, &[]).unwrap();
+    let image = Image::make(
+        &std::env::current_exe().unwrap(),
+        &kernel,
+        &[],
+        &Setup::default(),
+    )
+    .unwrap();
     let guest = Guest::new(kernel, image).unwrap();
     let boot = |limit, stop: bool| {
         let task = Task::default();

@@ -61,6 +61,9 @@ pub struct KernelsArgs {
     /// Options for both kernels' command lines, e.g. `mitigations=auto`; they follow those of every guest.
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub append: Option<String>,
+    /// Run a command in each guest before it is saved: e.g. `nft -f rules.nft`, as of `tcpcost run`.
+    #[arg(long, value_name = "COMMAND")]
+    pub init: Vec<String>,
     /// Seed of the snapshots [default: the study's].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -140,6 +143,7 @@ pub fn kernels(args: &KernelsArgs) -> anyhow::Result<Exit> {
                 min_effect,
                 exact_instructions: Some(ExactInstructions::InGuests(Some(kernel.clone()))),
                 append: args.append.clone(),
+                init: args.init.clone(),
                 caches: None,
                 ..Overrides::default()
             };

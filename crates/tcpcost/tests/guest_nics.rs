@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Setup, Task};
 use tcpcost_host::namespace;
 use tcpcost_testbed::{can_make_namespaces, has_program, skip};
 
@@ -56,7 +56,13 @@ fn kernel(variable: &str, driver: &str) -> Option<Kernel> {
 /// Runs a study in a guest with these cards. Returns the records.
 fn run(kernel: Kernel, driver: &str, options: &[String], cells: &str) -> Vec<Value> {
     let program = env!("CARGO_BIN_EXE_tcpcost");
-    let image = Image::make(program.as_ref(), &kernel, &["veth", "virtio_pci", driver]).unwrap();
+    let image = Image::make(
+        program.as_ref(),
+        &kernel,
+        &["veth", "virtio_pci", driver],
+        &Setup::default(),
+    )
+    .unwrap();
     let guest = Guest::new(kernel, image).unwrap();
     // Each end has a CPU.
     let mut machine = Machine::with_time(2);

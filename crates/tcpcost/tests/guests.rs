@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use common::Place;
 use serde_json::Value;
-use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Plugin, Snapshots, Task};
+use tcpcost_guest::{BootEnd, Guest, Image, Kernel, Limit, Line, Machine, Plugin, Setup};
+use tcpcost_guest::{Snapshots, Task};
 use tcpcost_testbed::{has_program, skip};
 
 const STUDY: &str = r#"
@@ -86,6 +87,29 @@ fn a_study_in_a_guest_counts_instructions_of_fixed_work_and_tells_no_time() {
     for record in &records {
         assert!(count(record, "client", "turns_ns") > 0);
         assert!(count(record, "server", "turns_ns") > 0);
+    }
+    // Two ways to count by context agree: eBPF at the kernel's tracepoints, and the plugin at its functions.
+    let sum = |record: &Value, meter: &str, quantity: &str| -> f64 {
+        let hosts = record["hosts"].as_object().unwrap().values();
+        let readings = hosts.flat_map(|host| host["readings"].as_array().unwrap());
+        let of_meter = readings.filter(|reading| {
+            // The meter `exact` has a reading of all CPUs together, too.
+            reading["meter"] == meter && reading["whose"]["cpu"].is_u64()
+        });
+        of_meter
+            .filter_map(|reading| reading["counts"][quantity].as_f64())
+            .sum()
+    };
+    for record in &records {
+        for (exact, emulated, least, most) in [
+            ("exact_softirq_net_rx_ns", "net_rx_instructions", 0.9, 1.1),
+            ("exact_task_own_ns", "task_instructions", 0.9, 1.1),
+        ] {
+            let ratio = sum(record, "emulator", emulated) / sum(record, "exact", exact);
+            assert!((least..most).contains(&ratio), "{emulated}: {ratio}");
+        }
+        let user = sum(record, "emulator", "user_instructions");
+        assert!(user > 0.0 && user < sum(record, "emulator", "task_instructions"));
     }
     // The tolerance is a turn (a write of 64 KiB): both the warm-up and the work end within one.
     let received = count(of("stream"), "server", "payload_bytes_received");
@@ -248,7 +272,13 @@ fn three_hundred_more_instructions_of_a_transaction_are_counted_as_such() {
     let Some(kernel) = kernel() else { return };
     let place = Place::new();
     let kernel = Kernel::find(Some(&kernel)).unwrap();
-    let image = Image::make(env!("CARGO_BIN_EXE_tcpcost").as_ref(), &kernel, &["veth"]).unwrap();
+    let image = Image::make(
+        env!("CARGO_BIN_EXE_tcpcost").as_ref(),
+        &kernel,
+        &["veth"],
+        &Setup::default(),
+    )
+    .unwrap();
     let guest = Guest::new(kernel, image).unwrap();
     let mut machine = Machine::new(7);
     let clock = "tcpcost.instructions_per_ns=1".to_string();
@@ -279,7 +309,7 @@ fn three_hundred_more_instructions_of_a_transaction_are_counted_as_such() {
             ..Task::default()
         };
         let number = numbers.replace(numbers.get() + 1);
-        let options = plugin.options(number);
+        let options = plugin.options(number, &snapshot.symbols);
         let boot = snapshot.restore(&guest, 3, &task, &options, Limit::default(), &|| false);
         let boot = boot.unwrap();
         assert_eq!(
@@ -291,7 +321,10 @@ fn three_hundred_more_instructions_of_a_transaction_are_counted_as_such() {
         );
         let spans = plugin.spans(number, &snapshot.symbols).unwrap();
         assert_eq!(spans.len(), 1);
-        spans[0].functions.values().sum::<u64>() as f64
+        let all = spans[0].functions.values().sum::<u64>();
+        let of = spans[0].contexts.unwrap();
+        assert_eq!(of.task + of.deferred + of.net_rx + of.hardirq, all);
+        all as f64
     };
     // A transaction makes six system calls; each adds 50 more. The reading of meters makes some, too, in a short interval as in a
     // long one.
@@ -299,6 +332,57 @@ fn three_hundred_more_instructions_of_a_transaction_are_counted_as_such() {
     // The longer interval may have some ticks more of 4500 instructions: 1.1 a transaction each (four were seen).
     let each = (more(4200) - more(200)) / 4000.0;
     assert!((each - 300.0).abs() < 9.0, "{each}");
+}
+
+#[test]
+fn a_guest_runs_commands_of_the_user_before_it_is_saved() {
+    if !has_program("qemu-system-x86_64") || !has_program("nft") {
+        return;
+    }
+    let Some(kernel) = kernel() else { return };
+    let place = Place::new();
+    let cell = "bed = \"loopback\"\nworkload = \"rr\"";
+    let measure = "transactions = 200\nrepetitions = 1";
+    let study = format!("title = \"rules\"\n[[cells]]\n{cell}\n[measure]\n{measure}\n");
+    let study = place.write("rules.toml", &study);
+    let rules = "table ip t {\n chain in {\n  type filter hook input priority 0;\n  tcp dport 1 drop\n }\n}\n";
+    let rules = place.write("rules.nft", rules);
+    let guest = format!("--guest={}", kernel.display());
+    let run = |init: &[&str]| {
+        let init = init.iter().flat_map(|command| ["--init", command]);
+        let args = ["run", &study, &guest, "--out", "out", "--quiet"];
+        place.run(&args.into_iter().chain(init).collect::<Vec<_>>())
+    };
+    for (command, expected) in [
+        ("no-such-program x", "no-such-program is not on this host"),
+        ("modprobe no_such_module", "has no such module"),
+    ] {
+        let ran = run(&[command]);
+        assert_eq!(ran.code, Some(77), "{ran:?}");
+        assert!(ran.stderr.contains(expected), "{ran:?}");
+        assert!(!place.path("out").exists(), "nothing is left behind");
+    }
+    let failed = run(&["nft delete table ip none"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let said = failed.stderr.lines().last().unwrap();
+    assert!(
+        said.contains("nft delete table ip none` ended by exit status: "),
+        "{failed:?}"
+    );
+
+    let ran = run(&["modprobe nf_tables", &format!("nft -f {rules}")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let functions = std::fs::read_to_string(place.path("out/functions.json")).unwrap();
+    let functions: Value = serde_json::from_str(&functions).unwrap();
+    let trial = functions["cells"]
+        .as_object()
+        .unwrap()
+        .values()
+        .next()
+        .unwrap();
+    let of_rules = trial[0]["functions"]["nft_do_chain"].as_f64();
+    // For each of the two packets, tens of instructions.
+    assert!(of_rules.is_some_and(|count| count > 50.0), "{of_rules:?}");
 }
 
 #[test]
@@ -381,7 +465,13 @@ fn each_ebpf_meter_loads_in_a_guest_or_says_which_kernel_it_needs() {
     }
     let Some(kernel) = kernel() else { return };
     let kernel = Kernel::find(Some(&kernel)).unwrap();
-    let image = Image::make(env!("CARGO_BIN_EXE_tcpcost").as_ref(), &kernel, &[]).unwrap();
+    let image = Image::make(
+        env!("CARGO_BIN_EXE_tcpcost").as_ref(),
+        &kernel,
+        &[],
+        &Setup::default(),
+    )
+    .unwrap();
     let guest = Guest::new(kernel, image).unwrap();
     let task = Task {
         arguments: ["doctor", "--format", "json"].map(String::from).to_vec(),

@@ -62,7 +62,7 @@ pub struct RunArgs {
     /// The build that makes the earlier runs: tcpcost=PATH. With --baseline both builds make new runs in turn, five of each unless --runs is given; with --in-turn-with [default: this one].
     #[arg(long, value_name = "tcpcost=PATH", requires = "earlier", conflicts_with_all = ["resume", "share", "slurm", "guest", "dry_run"])]
     pub with: Option<String>,
-    /// With --baseline or --in-turn-with: the smallest difference that matters, in percent [default: the study's, or 1].
+    /// The smallest difference that matters, in percent: with --baseline or --in-turn-with [default: the study's, or 1].
     #[arg(long, value_name = "PERCENT")]
     pub min_effect: Option<f64>,
     /// How hosts of other machines are reached.
@@ -79,6 +79,9 @@ pub struct RunArgs {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
+    /// Run a command in each guest before it is saved: with --guest, e.g. "nft -f rules.nft". Its program, libraries and files come from this host; "modprobe NAME…" loads modules of the guest's kernel. There is no shell; may be repeated, in order.
+    #[arg(long, value_name = "COMMAND", requires = "guest")]
+    pub init: Vec<String>,
     /// Estimate cycles by a model of caches; with --guest: those of each function, by its misses. A guest then takes three times as long. CACHES: host, or those of instructions, of data, the second and the last level, e.g. 32K/8,32K/8,1M/8,32M/16 (size/ways).
     #[arg(long, value_name = "CACHES", requires = "guest")]
     pub caches: Option<Caches>,
@@ -95,7 +98,7 @@ pub struct RunArgs {
     /// Guests at the same time [default: one for each CPU].
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
-    /// Print the cells, the time and each command that would run, and run nothing. With --slurm also print the job's script.
+    /// Print what would run, and run nothing: the cells, the time and each command. With --slurm also print the job's script.
     #[arg(long)]
     pub dry_run: bool,
     /// Options of sbatch, e.g. --nodes=16 --time=10 --wait; they override those of the script.

@@ -43,7 +43,7 @@ impl Consent {
             .filter_map(|(_, value)| value.parse::<Reach>().ok());
         self.typed
             .extend(reaches.filter_map(|reach| reach_command(&reach)));
-        self.typed.extend(guest_command(overrides));
+        self.typed.extend(guest_commands(overrides));
         self
     }
 
@@ -71,7 +71,7 @@ pub fn named(study: &Study, overrides: &Overrides) -> Vec<String> {
         let program = cell.program.as_ref();
         reaches.chain(program.map(|program| program.display().to_string()))
     });
-    of_cells.chain(guest_command(overrides)).collect()
+    of_cells.chain(guest_commands(overrides)).collect()
 }
 
 fn reach_command(reach: &Reach) -> Option<String> {
@@ -81,11 +81,14 @@ fn reach_command(reach: &Reach) -> Option<String> {
     }
 }
 
-/// Command that boots guests of another kernel than the running one. `None` if no other kernel is asked for.
-pub fn guest_command(overrides: &Overrides) -> Option<String> {
-    let asked = overrides.exact_instructions.as_ref()?;
-    let kernel = asked.kernel()?.map(|kernel| kernel.display().to_string());
-    kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {kernel}"))
+/// Command that boots guests of another kernel than the running one, if one is asked for, and those that guests run first: they get
+/// files of this host.
+pub fn guest_commands(overrides: &Overrides) -> Vec<String> {
+    let asked = overrides.exact_instructions.as_ref();
+    let kernel = asked.and_then(|asked| asked.kernel()?);
+    let boots = kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {}", kernel.display()));
+    let init = overrides.init.iter().cloned();
+    boots.into_iter().chain(init).collect()
 }
 
 #[cfg(test)]

@@ -78,6 +78,9 @@ pub struct Overrides {
     /// `--append`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<String>,
+    /// `--init`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub init: Vec<String>,
     /// `--caches`, as sizes and ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<String>,

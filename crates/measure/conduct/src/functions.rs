@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_console::format::{Format, Formats, Output};
 use tcpcost_console::output;
 use tcpcost_counts::printable_json;
-use tcpcost_guest::{Functions, Misses, Span, moves_memory};
+use tcpcost_guest::{Misses, Span, USER, moves_memory};
 use tcpcost_host::folder::Folder;
 use tcpcost_report::difference_of_means;
 use tcpcost_study::{Cell, CountOwner, MeterName, Quantity, Reading, Record, Study};
@@ -214,10 +214,12 @@ fn names(trials: &[OfTrial]) -> impl Iterator<Item = &str> {
         .into_iter()
 }
 
-/// Adds to the record of a trial how many instructions its marked span had, and how many of them moved memory. `None` if the record
+/// Adds to the record of a trial how many instructions its marked span had, how many of them moved memory, and how many were in each
+/// context. `None` if the record
 /// has no host.
-pub fn add_sums(record: &mut Record, span: &Functions) -> Option<()> {
-    let moving = span.iter().filter(|(name, _)| moves_memory(name));
+pub fn add_sums(record: &mut Record, span: &Span) -> Option<()> {
+    let functions = &span.functions;
+    let moving = functions.iter().filter(|(name, _)| moves_memory(name));
     let of_memory: u64 = moving.map(|(_, count)| *count).sum();
     // All hosts share one CPU, so the first host has its count.
     let first = record.hosts.values_mut().next()?;
@@ -227,15 +229,25 @@ pub fn add_sums(record: &mut Record, span: &Functions) -> Option<()> {
         .iter()
         .find(|one| one.meter == MeterName::Exact);
     let duration_ns = exact.map_or(0, |reading| reading.duration_ns);
+    let of_user = functions.get(USER).copied().unwrap_or(0);
+    let contexts = span.contexts.into_iter().flat_map(|contexts| {
+        [
+            (Quantity::TaskInstructions, contexts.task),
+            (Quantity::NetRxInstructions, contexts.net_rx),
+            (Quantity::DeferredInstructions, contexts.deferred),
+            (Quantity::HardirqInstructions, contexts.hardirq),
+        ]
+    });
+    let sums = [
+        (Quantity::Instructions, functions.values().sum()),
+        (Quantity::MemoryInstructions, of_memory),
+        (Quantity::UserInstructions, of_user),
+    ];
     first.readings.push(Reading {
         meter: MeterName::Emulator,
         whose: CountOwner::Cpu(cpu),
         duration_ns,
-        counts: [
-            (Quantity::Instructions, span.values().sum()),
-            (Quantity::MemoryInstructions, of_memory),
-        ]
-        .into(),
+        counts: sums.into_iter().chain(contexts).collect(),
     });
     Some(())
 }

@@ -19,7 +19,8 @@ use anyhow::Context;
 use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::output;
 use tcpcost_guest::{Boot, BootEnd, Caches, Guest, GuestError, INSTRUCTIONS_PER_NS, Image};
-use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Snapshot, Snapshots, Span, Task};
+use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Setup};
+use tcpcost_guest::{Snapshot, Snapshots, Span, Task};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{
     Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology, Warning, WarningCode,
@@ -107,7 +108,8 @@ impl<'a> Guests<'a> {
         let made = Guest::check_host()
             .and_then(|()| Kernel::find(kernel))
             .and_then(|kernel| {
-                let image = Image::make(&program, &kernel, MODULES)?;
+                let setup = Setup::parse(&overrides.init)?;
+                let image = Image::make(&program, &kernel, MODULES, &setup)?;
                 Ok((Guest::new(kernel, image)?, Snapshots::open()?))
             });
         let (guest, snapshots) = made.map_err(unavailable)?;
@@ -324,7 +326,10 @@ impl<'a> Guests<'a> {
             addresses: vec![("lo".to_string(), Ipv4Addr::LOCALHOST, 8)],
             ..Task::default()
         };
-        let options = self.plugin.as_ref().map(|plugin| plugin.options(thread));
+        let options = self
+            .plugin
+            .as_ref()
+            .map(|plugin| plugin.options(thread, &snapshot.symbols));
         let options = options.map_or(Vec::new(), |options| options.to_vec());
         let seed = self.seed(job.repetition);
         let boot = snapshot.restore(&self.guest, seed, &task, &options, LIMIT, stop)?;
@@ -385,7 +390,7 @@ impl<'a> Guests<'a> {
         let span = spans.pop().ok_or_else(|| {
             GuestError::Missing("the plugin saw no mark of the trial's interval".to_string())
         })?;
-        functions::add_sums(record, &span.functions);
+        functions::add_sums(record, &span);
         Ok(Some(span))
     }
 

@@ -202,11 +202,8 @@ fn opened(
 fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
     let in_guests = overrides.exact_instructions.is_some();
     let mut text = plan::dry_run(study) + &needs::dry_run(study);
-    if let Some(guests) = commands::guest_command(overrides) {
-        text += &format!(
-            "guests are booted by: {}\n",
-            shell::command_line(guests.split(' '))
-        );
+    for command in commands::guest_commands(overrides) {
+        text += &format!("guests: {}\n", shell::command_line(command.split(' ')));
     }
     let commands = launchers.dry_run(study);
     if !commands.is_empty() {
@@ -328,7 +325,10 @@ pub fn in_guests(
     let guests = Guests::new(&study, source.text, overrides, kernel, at_once)?;
     let (mut store, mut records) = if path.join(RECORDS).exists() {
         let (store, run) = Directory::open(path)?;
-        let guests = |of: &Overrides| (of.exact_instructions.clone(), of.append.clone());
+        let guests = |of: &Overrides| {
+            let guest = of.exact_instructions.clone();
+            (guest, of.append.clone(), of.init.clone())
+        };
         if guests(&run.overrides) != guests(overrides) || run.study != study {
             return Err(usage(format!(
                 "{} holds a run of another study or with other options: choose another --out",
@@ -422,6 +422,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
         time_max: None,
         exact_instructions: args.guest.clone().map(ExactInstructions::InGuests),
         append: args.append.clone(),
+        init: args.init.clone(),
         caches: args.caches.map(|caches| caches.to_string()),
         without_second_clock: args.second_clock == SecondClock::Never,
     })

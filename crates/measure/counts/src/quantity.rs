@@ -134,6 +134,17 @@ quantities! {
     /// Instructions in functions that copy, clear or set memory, at most eight bytes each: other
     /// CPUs need fewer or more. Meter `emulator`.
     MemoryInstructions = "memory_instructions",
+    /// Instructions in user mode, in whatever context. Meter `emulator`, like the four rows below,
+    /// which it gets from the kernel functions that begin a context.
+    UserInstructions = "user_instructions",
+    /// Instructions in tasks, kernel threads included.
+    TaskInstructions = "task_instructions",
+    /// Instructions in softirq NET_RX.
+    NetRxInstructions = "net_rx_instructions",
+    /// Instructions in other softirqs.
+    DeferredInstructions = "deferred_instructions",
+    /// Instructions in hard interrupts.
+    HardirqInstructions = "hardirq_instructions",
     /// Time that the events of `core_cycles`, `instructions`, `cache_misses` and `branch_misses`
     /// were enabled, summed over events. PERF_FORMAT_TOTAL_TIME_ENABLED.
     PmuEnabledNs = "pmu_enabled_ns",

@@ -289,9 +289,16 @@ pub(crate) fn instructions(from: &dyn Source) -> Option<f64> {
     }
 }
 
-/// Instructions in some contexts; `None` if the clock tells time.
-pub(crate) fn instructions_in(from: &dyn Source, contexts: &[Quantity]) -> Option<f64> {
-    Some(sum(from, MeterName::Exact, contexts)? * from.instructions_per_ns()?)
+/// Instructions in some contexts, by the meter `exact` or, without it, by the emulator; `None` if the
+/// clock tells time.
+pub(crate) fn instructions_in(
+    from: &dyn Source,
+    contexts: &[Quantity],
+    emulated: Quantity,
+) -> Option<f64> {
+    let per_ns = from.instructions_per_ns()?;
+    let exact = sum(from, MeterName::Exact, contexts).map(|ns| ns * per_ns);
+    exact.or_else(|| from.count(MeterName::Emulator, emulated))
 }
 
 /// Cycles of the time-stamp counter in busy time.
