@@ -114,11 +114,18 @@ impl<'a> Guests<'a> {
             });
         let (guest, snapshots) = made.map_err(unavailable)?;
         let kernel = guest.kernel();
-        let lacks = kernel
+        match kernel
             .config()
-            .map(|config| config.lacks(kernel.modules.is_some()));
-        if let Some(lacks) = lacks.filter(|lacks| !lacks.is_empty()) {
-            output::say!("tcpcost: {}: lacks {}", kernel.named, lacks.join(", "));
+            .map(|config| config.lacks(kernel.modules.is_some()))
+        {
+            Some(lacks) if !lacks.is_empty() => {
+                output::say!("tcpcost: {}: lacks {}", kernel.named, lacks.join(", "));
+            }
+            None if kernel.modules.is_none() => output::say!(
+                "tcpcost: {}: has no modules and no .config: what a study needs (veth) must be built in",
+                kernel.named
+            ),
+            _ => {}
         }
         let caches: Option<Caches> = match &overrides.caches {
             Some(text) => Some(

@@ -1,8 +1,11 @@
 //! Conclusions of a study: `[[conclusion]]` and `[[fit]]`. Their arithmetic and sentences are in
 //! `report`.
 
+use std::collections::BTreeSet;
+
 use toml::de::DeValue;
 
+use crate::cell::Cell;
 use crate::derived::Derived;
 use crate::parse::{
     Section, StudyError, any, expecting, knob_name, list, matching, matching_in, number, quantity,
@@ -72,6 +75,23 @@ pub struct Fit {
 }
 
 impl Conclusion {
+    /// True if `some` of the cells test it at each value that `all` test it at.
+    pub(crate) fn is_tested_alike(&self, all: &[Cell], some: &[Cell]) -> bool {
+        let mut matching = std::iter::once(&self.matching).chain(&self.than);
+        matching.all(|matching| self.values(all, matching) == self.values(some, matching))
+    }
+
+    /// Values of its knob in cells that match, as words; one empty word if it has no knob and a cell matches.
+    fn values(&self, cells: &[Cell], matching: &Knobs) -> BTreeSet<String> {
+        let of_it = cells.iter().filter(|cell| cell.knobs.has(matching));
+        let Some(change) = &self.change else {
+            return of_it.map(|_| String::new()).collect();
+        };
+        let values = of_it.filter_map(|cell| cell.knobs.value(&change.knob));
+        let asked = values.filter(|value| *value == change.from || change.to.contains(value));
+        asked.map(|value| value.to_string()).collect()
+    }
+
     pub(crate) fn parse(
         mut section: Section<'_>,
         statements: &[Statement],

@@ -59,6 +59,8 @@ pub struct Study {
     pub conclusions: Vec<Conclusion>,
     /// `[[statement]]`: published statements that conclusions test.
     pub statements: Vec<Statement>,
+    /// Ids of the statements whose tests need cells that a quick study leaves out.
+    pub untested: BTreeSet<String>,
     /// `[[fit]]`: straight lines through the trials of several cells.
     pub fits: Vec<Fit>,
     /// Changes for `--quick`.
@@ -128,6 +130,7 @@ impl Study {
             thresholds,
             statements,
             conclusions,
+            untested: BTreeSet::new(),
             fits,
             quick,
             placeholders,

@@ -15,6 +15,8 @@ pub enum Held {
     Fails,
     /// The interval does not decide, or there is none.
     Undecided,
+    /// A quick run leaves out cells that its test needs.
+    NotTested,
 }
 
 impl Held {
@@ -57,8 +59,9 @@ impl Held {
     pub(crate) fn all(tests: impl IntoIterator<Item = Held>) -> Held {
         let worst = |held: &Held| match held {
             Held::Fails => 0,
-            Held::Undecided => 1,
-            Held::Holds => 2,
+            Held::NotTested => 1,
+            Held::Undecided => 2,
+            Held::Holds => 3,
         };
         tests
             .into_iter()
@@ -66,12 +69,13 @@ impl Held {
             .unwrap_or(Held::Undecided)
     }
 
-    /// Word in JSON.
+    /// Word in tables, and in JSON (`not_tested` there).
     pub fn name(self) -> &'static str {
         match self {
             Held::Holds => "holds",
             Held::Fails => "fails",
             Held::Undecided => "undecided",
+            Held::NotTested => "not tested",
         }
     }
 }

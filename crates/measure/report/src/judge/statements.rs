@@ -1,6 +1,6 @@
 //! Published statements, each with the results of the conclusions that test it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tcpcost_study::Statement;
@@ -24,10 +24,12 @@ pub struct Tested {
     pub findings: Vec<usize>,
 }
 
-/// All statements of a study, in its order. A statement without a test is undecided. `by_instructions`: findings in instructions,
+/// All statements of a study, in its order. A statement without a test is undecided. `untested`: ids of those that a quick run does
+/// not test, or in part. `by_instructions`: findings in instructions,
 /// by the index of the finding in time; they decide what time does not.
 pub(crate) fn tested<'a>(
     statements: &[Statement],
+    untested: &BTreeSet<String>,
     findings: &[Finding],
     by_instructions: &'a BTreeMap<usize, Finding>,
 ) -> Vec<Tested> {
@@ -42,7 +44,9 @@ pub(crate) fn tested<'a>(
             .collect();
         let all = |with: &dyn Fn(usize) -> Option<&'a Finding>| {
             let of_it = of_it.iter();
-            Held::all(of_it.filter_map(|(index, finding)| held(finding, with(*index))))
+            let cut = untested.contains(&statement.id).then_some(Held::NotTested);
+            let found = of_it.filter_map(|(index, finding)| held(finding, with(*index)));
+            Held::all(found.chain(cut))
         };
         let by_time = all(&|_| None);
         let with_both = all(&|index| by_instructions.get(&index));

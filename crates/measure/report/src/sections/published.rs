@@ -106,7 +106,7 @@ pub(super) fn statements(summary: &Summary) -> Section<'_> {
         let tone = match one.held {
             Held::Holds => Tone::Good,
             Held::Fails => Tone::Bad,
-            Held::Undecided => Tone::Plain,
+            Held::Undecided | Held::NotTested => Tone::Plain,
         };
         let stated = &one.statement;
         let tests = one.findings.iter();
@@ -121,7 +121,14 @@ pub(super) fn statements(summary: &Summary) -> Section<'_> {
             tests.join(" ").into(),
         ]);
     }
-    Section::new(Level::Answer, "Published statements").table(table)
+    let is_cut = summary
+        .statements
+        .iter()
+        .any(|one| one.held == Held::NotTested);
+    let note = "not tested: --quick leaves out cells that the test needs; the study without --quick has them.";
+    Section::new(Level::Answer, "Published statements")
+        .table(table)
+        .notes(is_cut.then(|| note.to_string()))
 }
 
 /// Thresholds, and whether they are met.

@@ -111,7 +111,12 @@ impl Summary {
             comparisons: comparisons(study, &cells),
             differences: Vec::new(),
             by_instructions: None,
-            statements: tested(&study.statements, &findings, &BTreeMap::new()),
+            statements: tested(
+                &study.statements,
+                &study.untested,
+                &findings,
+                &BTreeMap::new(),
+            ),
             findings,
             openings: openings(study, &cells, &ours),
             study: study.clone(),
@@ -140,7 +145,12 @@ impl Summary {
             (&of_guests.cells, &of_guests.findings, &of_guests.effects),
             kernels.map(|machine| machine.kernel.clone()).collect(),
         );
-        self.statements = tested(&self.study.statements, &self.findings, &by.findings);
+        self.statements = tested(
+            &self.study.statements,
+            &self.study.untested,
+            &self.findings,
+            &by.findings,
+        );
         self.by_instructions = Some(by);
     }
 

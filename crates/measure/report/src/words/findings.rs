@@ -290,7 +290,7 @@ fn step(of: Derived, step: &Step, is_first: bool) -> String {
     let held = step.held.map_or("", |held| match held {
         Held::Holds => " (as stated)",
         Held::Fails => " (not as stated)",
-        Held::Undecided => " (the statement is not decided)",
+        Held::Undecided | Held::NotTested => " (the statement is not decided)",
     });
     format!("{claim}{published}{held}")
 }

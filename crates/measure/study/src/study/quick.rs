@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::conclusion::Conclusion;
 use crate::study::Study;
 
 impl Study {
@@ -19,7 +20,11 @@ impl Study {
                 value.is_some_and(|value| values.contains(&value))
             })
         };
+        let all = self.cells.clone();
         self.cells.retain(kept);
+        let is_cut = |one: &&Conclusion| !one.is_tested_alike(&all, &self.cells);
+        let cut = self.conclusions.iter().filter(is_cut);
+        self.untested = cut.filter_map(|one| one.statement.clone()).collect();
         let measure = &mut self.measure;
         let at_most = |time: Duration, most: u64| time.min(Duration::from_millis(most));
         measure.warm_up = quick.warm_up.unwrap_or(at_most(measure.warm_up, 100));
@@ -86,6 +91,30 @@ mod tests {
         assert_eq!(study.measure.duration, Duration::from_millis(200));
         assert_eq!(study.measure.warm_up, Duration::from_millis(100));
         assert_eq!(study.measure.repetitions_max, 7);
+    }
+
+    #[test]
+    fn a_statement_that_needs_other_cells_is_not_tested() {
+        let of = |knob: &str, statement: &str| {
+            format!(
+                "[[statement]]\nid = \"{statement}\"\nsource = \"s\"\ntext = \"t\"\n\
+                 [[conclusion]]\ntext = \"t\"\n{knob}\nexpects = \"less\"\nstatement = \"{statement}\"\n"
+            )
+        };
+        let kept = of("knob = \"flows\"\nfrom = 1\nto = [4]", "kept");
+        let cut = of("knob = \"flows\"\nfrom = 1\nto = [2]", "cut");
+        let other = of(
+            "knob = \"flows\"\nfrom = 1\nto = [4]\nwhere = { nodelay = \"on\" }",
+            "other",
+        );
+        let mut study = parse(&format!(
+            "{kept}{cut}{other}[vary]\nflows = [1, 2, 4]\nnodelay = [\"on\", \"off\"]\n\
+             [quick.keep]\nflows = [1, 4]\nnodelay = [\"off\"]\n"
+        ));
+        assert!(study.untested.is_empty());
+        study.make_quick();
+        let expected = ["cut", "other"].map(String::from);
+        assert_eq!(study.untested, expected.into());
     }
 
     #[test]
