@@ -1,6 +1,6 @@
 //! Instructions by context of a guest: tasks, softirqs and hard interrupts, as the plugin counts them (contexts.h).
 
-use crate::functions::Symbols;
+use crate::symbols::Symbols;
 
 /// Instructions by context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

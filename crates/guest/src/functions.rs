@@ -1,22 +1,20 @@
 //! Instructions by function of a guest: a plugin of QEMU's TCG counts by address, and the guest's
-//! kallsyms gives names.
+//! symbols give names.
 //!
 //! The plugin is one C file, built on demand by the host's compiler: QEMU's plugin interface has
 //! versions, and a binary would fit only one of them.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
 use crate::caches::{Caches, Misses};
 use crate::contexts::{self, Contexts};
 use crate::error::GuestError;
+use crate::symbols::Symbols;
 
 /// A built plugin; its files are removed with this value.
 #[derive(Debug)]
@@ -25,11 +23,8 @@ pub struct Plugin {
     caches: Option<Caches>,
 }
 
-/// Instructions by name of the function. User space is [`USER`].
+/// Instructions by name of the function. User space is [`crate::USER`].
 pub type Functions = BTreeMap<String, u64>;
-
-/// Name under which instructions of user space are counted.
-pub const USER: &str = "[user]";
 
 /// Counts of a marked interval.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -139,64 +134,6 @@ impl Span {
     }
 }
 
-/// Functions of the guest's kernel, by address.
-#[derive(Debug, Clone, Default)]
-pub struct Symbols {
-    pub(crate) sorted: Vec<(u64, String)>,
-}
-
-impl Symbols {
-    /// Decodes lines from a guest: pieces of a gzip'd kallsyms in base64.
-    pub(crate) fn decode<'a>(pieces: impl Iterator<Item = &'a str>) -> Symbols {
-        let decoded: Option<Vec<Vec<u8>>> =
-            pieces.map(|piece| STANDARD.decode(piece).ok()).collect();
-        let zipped = decoded.unwrap_or_default().concat();
-        let mut text = String::new();
-        // After an incomplete transfer there are no symbols.
-        let read = flate2::read::GzDecoder::new(&zipped[..]).read_to_string(&mut text);
-        read.map_or_else(|_| Symbols::default(), |_| Symbols::parse(&text))
-    }
-
-    /// Parses lines `ffffffff81000000 T name [module]`; keeps functions alone.
-    fn parse(kallsyms: &str) -> Symbols {
-        let mut sorted: Vec<(u64, String)> = kallsyms
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split_whitespace();
-                let address = u64::from_str_radix(words.next()?, 16).ok()?;
-                let kind = words.next()?;
-                let name = words.next()?;
-                // The compiler's copies of a function count as that function.
-                let name = name.split('.').next()?;
-                "tTwW".contains(kind).then(|| (address, name.to_string()))
-            })
-            .collect();
-        sorted.sort_by_key(|(address, _)| *address);
-        Symbols { sorted }
-    }
-
-    /// True if there are no symbols.
-    pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty()
-    }
-
-    fn name(&self, address: u64) -> &str {
-        if address < 1 << 63 {
-            return USER;
-        }
-        let behind = self.sorted.partition_point(|(start, _)| *start <= address);
-        let found = behind.checked_sub(1).map(|at| &self.sorted[at]);
-        match found {
-            Some((start, name)) if address - start < FUNCTION_MOST => name,
-            _ => "[no symbol]",
-        }
-    }
-}
-
-/// Limit of a function's length, bytes; no function is as long. Addresses after the last symbol of
-/// a region belong to eBPF programs that were gone when the symbols were read.
-const FUNCTION_MOST: u64 = 1 << 16;
-
 /// True if a function only copies or fills memory. In this CPU model that is eight bytes an
 /// instruction, on others one or sixty-four, so such functions are shown separately and are in no
 /// sum with the others.
@@ -225,18 +162,6 @@ pub fn moves_memory(function: &str) -> bool {
     BEGINNINGS.iter().any(|start| function.starts_with(start))
 }
 
-/// Lines by which a guest's init sends its kernel's symbols.
-pub(crate) fn encode(path: &Path) -> std::io::Result<Vec<String>> {
-    const PIECE: usize = 3 * 1024;
-    let mut zipped = Vec::new();
-    flate2::read::GzEncoder::new(fs::File::open(path)?, flate2::Compression::fast())
-        .read_to_end(&mut zipped)?;
-    Ok(zipped
-        .chunks(PIECE)
-        .map(|piece| STANDARD.encode(piece))
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,16 +183,6 @@ mod tests {
         assert_eq!(spans[1].functions["tcp_ack"], 7);
         assert_eq!(spans[1].misses["tcp_ack"].lines(), [5.0, 7.0, 9.0]);
         assert_eq!(spans.len(), 2);
-    }
-
-    #[test]
-    fn symbols_survive_their_way_over_the_serial_port() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), KALLSYMS).unwrap();
-        let pieces = encode(file.path()).unwrap();
-        let decode = |pieces: &[String]| Symbols::decode(pieces.iter().map(String::as_str));
-        assert_eq!(decode(&pieces).sorted.len(), 3);
-        assert!(decode(&pieces[..0]).is_empty());
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::agreed::{
     ADDRESSES, ARGUMENTS, COUNTS, MODULES, PADDING, PROGRAM, READY, RESULTS, SETUP, TASK,
 };
 use crate::architecture::Architecture;
-use crate::functions::encode;
 use crate::padding;
 use crate::port;
+use crate::symbols::encode;
 use crate::task::Header;
 use crate::waiting;
 use rustix::mount::{MountFlags, mount};

@@ -16,11 +16,11 @@ use sha2::{Digest, Sha256};
 use crate::agreed::READY;
 use crate::boot::Boot;
 use crate::error::GuestError;
-use crate::functions::Symbols;
 use crate::guest::{Guest, STATE_VARIABLE};
 use crate::monitor::Monitor;
 use crate::qemu::Machine;
 use crate::running::{LOOK, Limit, Running, Silence};
+use crate::symbols::Symbols;
 use crate::task::{Order, Task};
 use crate::temporary::temporary;
 
