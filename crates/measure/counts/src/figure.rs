@@ -324,6 +324,10 @@ figures! {
     /// an average byte travels in. Short tails lower the plain mean, and hardly affect this one.
     SkbBytesWeighted = "skb_bytes_weighted_mean", "bytes", Host, Neither, "payload per skb, weighted by bytes"
         => |from| per_of_some(from, M::Segments, Q::DataSkbSquaredBytesSent, Q::DataSkbBytesSent);
+    /// Mean payload of data skbs of more than one segment that TCP passed down: what a probe of the
+    /// large-send path sees, without tails of one segment.
+    LargeSkbBytes = "large_skb_bytes_mean", "bytes", Host, Neither, "payload per skb of several segments", "large skb B"
+        => |from| per_of_some(from, M::Segments, Q::LargeSkbBytesSent, Q::LargeSkbsSent);
     /// Wire segments per data skb.
     WireSegmentsPerDataSkb = "wire_segments_per_data_skb", "segments", Host, Neither, "wire segments per skb sent", "seg/skb"
         => |from| per_of_some(from, M::Segments, Q::DataWireSegmentsSent, Q::DataSkbsSent);
@@ -752,6 +756,15 @@ impl Figure {
             Figure::TaskUsPerKib => Figure::ThreadInstructionsPerKib,
             other => other,
         }
+    }
+
+    /// True for the main figures where the clock counts instructions.
+    #[must_use]
+    pub fn counts_instructions(self) -> bool {
+        matches!(
+            self,
+            Figure::InstructionsPerKib | Figure::InstructionsPerTransaction
+        )
     }
 
     /// Counts that the formula asks for, each with its meter.

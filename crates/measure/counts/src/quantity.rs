@@ -255,6 +255,11 @@ quantities! {
     /// Sum of the squared payload sizes of `data_skbs_sent`, in squared bytes. Divided by
     /// `data_skb_bytes_sent`, it is the byte-weighted mean.
     DataSkbSquaredBytesSent = "data_skb_squared_bytes_sent",
+    /// skbs of `data_skbs_sent` of more than one segment: those that a probe of the large-send path sees
+    /// (Sun 2008), without the tails of one segment.
+    LargeSkbsSent = "large_skbs_sent",
+    /// Payload bytes in the skbs of `large_skbs_sent`.
+    LargeSkbBytesSent = "large_skb_bytes_sent",
     /// Segments sent without payload, SYN, FIN or RST.
     PureAcksSent = "pure_acks_sent", "pure ACKs sent",
     /// Pure ACKs, sent by a socket of this namespace, that moved the right edge of the receive

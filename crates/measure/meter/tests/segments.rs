@@ -136,6 +136,9 @@ fn sizes_and_drainers_each_account_for_every_skb() {
         assert!(counts[&Quantity::SkbsSentBelow128] >= 200);
         let squares = counts[&Quantity::DataSkbSquaredBytesSent];
         assert!(squares >= bytes && squares <= bytes * 65_536, "{squares}");
+        // The answers have one segment each.
+        let several = counts[&Quantity::LargeSkbsSent];
+        assert!(several + 200 <= skbs, "{several} of {skbs}");
     });
 }
 

@@ -257,6 +257,8 @@ pub mod segments {
             WINDOW_ADVANCING_ACKS = window_advancing_acks_sent,
             ONLY_ACKNOWLEDGING_ACKS = only_acknowledging_acks_sent,
             DUPLICATE_ACKS = duplicate_acks_sent,
+            LARGE_SKBS = large_skbs_sent,
+            LARGE_BYTES = large_skb_bytes_sent,
         }
         // Counts of one namespace on one CPU. The last data skb handed down: of which socket, what comes next, and its MSS if
         // it was full.

@@ -313,6 +313,10 @@ int net_dev_queue(u64 *ctx)
 			count_window(cell, &packet, (struct tcp_sock *)owner);
 		return 0;
 	}
+	if (mss && packet.payload > mss) {
+		COUNT(cell, LARGE_SKBS)++;
+		COUNT(cell, LARGE_BYTES) += packet.payload;
+	}
 	COUNT(cell, SIZES + size_class(packet.payload))++;
 	who = DRAINED + 2 * drainer(cpu, owner);
 	COUNT(cell, who)++;
