@@ -193,12 +193,19 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     writeln!(stdout, "{READY}")?;
     stdout.flush()?;
     loop {
-        if !wire.carry(SLEEP, stdin.as_fd())? {
-            continue;
-        }
+        let gone = match wire.carry(SLEEP, stdin.as_fd()) {
+            Ok(true) => None,
+            Ok(false) => continue,
+            // The second interface went with its namespace. At the end of a run that may come before the end of the input.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Some(error),
+            Err(error) => return Err(error.into()),
+        };
         let mut line = String::new();
         if stdin.lock().read_line(&mut line)? == 0 {
             return Ok(());
+        }
+        if let Some(error) = gone {
+            return Err(error).context("an interface of the wire is gone");
         }
         if let WireOrder::Set { settings, seed } = serde_json::from_str(&line)? {
             wire.set(settings.map(impairment), seed);
