@@ -55,6 +55,9 @@ pub struct Change {
     pub to: Vec<Value>,
     /// Published changes in percent of `from`, one for each value of `to`. Empty if there are none.
     pub published_percent: Vec<f64>,
+    /// Published changes of the instructions, in percent, for a study whose published figures are of time or cycles. Empty if there are
+    /// none.
+    pub published_instructions_percent: Vec<f64>,
 }
 
 /// `[[fit]]`: a straight line through the trials of several cells.
@@ -155,15 +158,21 @@ pub(crate) fn change(section: &mut Section<'_>) -> Result<Option<Change>, StudyE
     let list_of_values = expecting(expected, |value| values(&knob, &raw(value)));
     let to = section.required("to", list_of_values)?;
     let expected = format!("{} numbers, the changes in percent", to.len());
-    let numbers = expecting(expected, |value| {
-        list(value, number).filter(|numbers| numbers.len() == to.len())
-    });
-    let published = section.read("published_percent", numbers)?;
+    let mut numbers = |key: &str| {
+        let numbers = expecting(expected.clone(), |value| {
+            list(value, number).filter(|numbers| numbers.len() == to.len())
+        });
+        let published: Option<Vec<f64>> = section.read(key, numbers)?;
+        Ok(published.unwrap_or_default())
+    };
+    let published_percent = numbers("published_percent")?;
+    let published_instructions_percent = numbers("published_instructions_percent")?;
     Ok(Some(Change {
         knob: name,
         from,
         to,
-        published_percent: published.unwrap_or_default(),
+        published_percent,
+        published_instructions_percent,
     }))
 }
 

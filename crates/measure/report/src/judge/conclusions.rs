@@ -314,6 +314,12 @@ fn changes(
     let mut all = Vec::new();
     for (at, (first, to)) in groups.into_iter().enumerate() {
         let quantity = told(first, one.quantity);
+        // Published figures are of the quantity that the study asks for. Where guests count instructions in its place, those of
+        // instructions stand beside ours, if there are any.
+        let published = match one.quantity {
+            None if quantity.kind.counts_instructions() => &change.published_instructions_percent,
+            _ => &change.published_percent,
+        };
         let steps = to.into_iter().map(|(index, cell)| {
             let contrast = match &than {
                 None => Contrast::new(first, cell, quantity),
@@ -329,7 +335,7 @@ fn changes(
                 to: change.to[index].clone(),
                 percent,
                 incomparable: Incomparable::of(first, cell, quantity),
-                published_percent: change.published_percent.get(index).copied(),
+                published_percent: published.get(index).copied(),
                 held: expects.map(|expects| Held::of(percent.as_ref(), expects)),
             }
         });
