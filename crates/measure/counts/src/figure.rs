@@ -385,6 +385,10 @@ figures! {
     /// Pure ACKs received in a row, by a capture.
     CapturedAckBurst = "captured_ack_burst_received", "ACKs", Host, Neither, "captured ACKs per burst of ACKs"
         => |from| per(from, M::Trace, Q::PureAcksReceived, Q::AckBurstsReceived);
+    /// Pure ACKs received per burst of data sent, by a capture: 0 where the next request acknowledges
+    /// all.
+    CapturedAcksPerDataBurst = "captured_acks_per_data_burst", "ACKs", Host, Neither, "captured ACKs per data burst"
+        => |from| per(from, M::Trace, Q::PureAcksReceived, Q::DataBurstsSent);
     /// Share of captured data packets that are a tail below the MSS directly after a full-sized
     /// super-segment.
     CapturedTailRatio = "captured_tail_ratio", "ratio", Host, Less, "share of captured packets that are a short tail"
