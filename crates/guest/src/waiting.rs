@@ -71,7 +71,7 @@ fn take_task() -> io::Result<()> {
 /// Executes instructions that use no port. QEMU 7.2 saves a wrong program counter if it stops the guest at one that does: of some 60 guests
 /// that waited by such instructions alone, one was damaged.
 fn rest() {
-    /// Guest's time is a fraction of a millisecond, and one instruction in some thousand uses a port.
+    /// One instruction in some thousand uses a port then. The guest looks for its task every millisecond of its time at least.
     const TURNS: u32 = 100_000;
     for turn in 0..TURNS {
         std::hint::black_box(turn);

@@ -43,7 +43,8 @@ impl Consent {
             .filter_map(|(_, value)| value.parse::<Reach>().ok());
         self.typed
             .extend(reaches.filter_map(|reach| reach_command(&reach)));
-        self.typed.extend(guest_commands(overrides));
+        self.typed
+            .extend(guest_commands(overrides).map(|(command, _)| command));
         self
     }
 
@@ -71,7 +72,9 @@ pub fn named(study: &Study, overrides: &Overrides) -> Vec<String> {
         let program = cell.program.as_ref();
         reaches.chain(program.map(|program| program.display().to_string()))
     });
-    of_cells.chain(guest_commands(overrides)).collect()
+    of_cells
+        .chain(guest_commands(overrides).map(|(command, _)| command))
+        .collect()
 }
 
 fn reach_command(reach: &Reach) -> Option<String> {
@@ -81,14 +84,15 @@ fn reach_command(reach: &Reach) -> Option<String> {
     }
 }
 
-/// Command that boots guests of another kernel than the running one, if one is asked for, and those that guests run first: they get
-/// files of this host.
-pub fn guest_commands(overrides: &Overrides) -> Vec<String> {
+/// Command that boots guests of another kernel than the running one, if one is asked for, and those that guests run before they are
+/// saved, which get files of this host; each with the words for what guests do with it.
+pub fn guest_commands(overrides: &Overrides) -> impl Iterator<Item = (String, &'static str)> {
     let asked = overrides.exact_instructions.as_ref();
     let kernel = asked.and_then(|asked| asked.kernel()?);
     let boots = kernel.map(|kernel| format!("qemu-system-x86_64 -kernel {}", kernel.display()));
+    let boots = boots.into_iter().map(|command| (command, "are booted by"));
     let init = overrides.init.iter().cloned();
-    boots.into_iter().chain(init).collect()
+    boots.chain(init.map(|command| (command, "run first")))
 }
 
 #[cfg(test)]

@@ -202,8 +202,9 @@ fn opened(
 fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
     let in_guests = overrides.exact_instructions.is_some();
     let mut text = plan::dry_run(study) + &needs::dry_run(study);
-    for command in commands::guest_commands(overrides) {
-        text += &format!("guests: {}\n", shell::command_line(command.split(' ')));
+    for (command, does) in commands::guest_commands(overrides) {
+        let command = shell::command_line(command.split(' '));
+        text += &format!("guests {does}: {command}\n");
     }
     let commands = launchers.dry_run(study);
     if !commands.is_empty() {

@@ -257,7 +257,8 @@ figures! {
         => |from| ratio(from.count(M::Emulator, Q::UserInstructions)?, transactions(from)?);
     /// Instructions, memory instructions included, of the trial's own tasks per KiB, without
     /// interrupts: system calls, and user mode. Only in a guest whose clock counts instructions, as
-    /// in the seven rows below: by the meter `exact`, or by the emulator where that does not load.
+    /// in the seven rows below: by the meter `exact`; where that does not load, by
+    /// the emulator, of all tasks.
     TaskInstructionsPerKib = "task_instructions_per_kib", "instructions/KiB", Host, Cost, "instructions in tasks per KiB", "tasks"
         => |from| ratio(instructions_in(from, &[Q::ExactTaskOwnNs], Q::TaskInstructions)?, kib(from)?);
     /// Instructions in softirq NET_RX per KiB: packets received, and data that an ACK lets TCP

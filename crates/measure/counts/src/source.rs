@@ -296,9 +296,11 @@ pub(crate) fn instructions_in(
     contexts: &[Quantity],
     emulated: Quantity,
 ) -> Option<f64> {
+    // Both are asked for before the clock, so that the documents list them ([`Figure::counts`]).
+    let exact = sum(from, MeterName::Exact, contexts);
+    let emulated = from.count(MeterName::Emulator, emulated);
     let per_ns = from.instructions_per_ns()?;
-    let exact = sum(from, MeterName::Exact, contexts).map(|ns| ns * per_ns);
-    exact.or_else(|| from.count(MeterName::Emulator, emulated))
+    exact.map(|ns| ns * per_ns).or(emulated)
 }
 
 /// Cycles of the time-stamp counter in busy time.
