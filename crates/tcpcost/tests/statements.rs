@@ -1,5 +1,5 @@
 //! Statements of the five papers (docs/published_statements.csv): the built-in study that a
-//! statement names has a test of it.
+//! statement names has a test of it, unless the list says why nothing here can test it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +32,9 @@ fn every_published_statement_is_tested_by_one_study_in_the_words_of_the_list() {
     let mut listed = 0;
     for row in list.records() {
         let row = row.unwrap();
+        if !row[4].is_empty() {
+            continue;
+        }
         let id = format!("{}/{}", &row[0], &row[1]);
         listed += 1;
         let (study, text) = tested

@@ -97,6 +97,12 @@ impl Trial<'_> {
                         self.study.measure.others_max,
                         &others,
                     ));
+                    if self.study.asks_for_rate(&self.cell.knobs) {
+                        let missed = record.warnings.iter_mut();
+                        let missed = missed.filter(|one| one.code == WarningCode::RateMissed);
+                        // Without an extent no rate is too low.
+                        missed.for_each(|one| one.extent = None);
+                    }
                 }
                 record.warnings.extend_from_slice(self.warnings);
                 record.fail_if_incomplete();

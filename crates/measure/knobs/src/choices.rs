@@ -145,6 +145,16 @@ words! {
 }
 
 words! {
+    /// How the sizes of files differ.
+    FileSpread {
+        /// Not at all.
+        Equal = "equal",
+        /// Seven sizes in turn.
+        Mixed = "mixed",
+    }
+}
+
+words! {
     /// Method by which short segments are held back on purpose.
     Cork {
         /// No holding back.

@@ -2,8 +2,8 @@
 
 use crate::ack_policies::{AckKind, counts_segments, has_limits};
 use crate::choices::{
-    Carrier, Cork, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
-    WorkloadKind,
+    Carrier, Cork, FileSpread, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy,
+    WindowGrowth, WorkloadKind,
 };
 use crate::kernel_name::SysctlName;
 use crate::pattern::Pattern;
@@ -262,6 +262,17 @@ pub const KNOBS: &[Knob] = &[
     .needs(&[
         Need::any_of(&[is("send_with", FROM_FILES)]),
         Need::any_of(&[is_not("workload", &["crr"])]).because("each connection begins with the file's head"),
+    ])
+    .of_group(),
+    workload(
+        "file_sizes",
+        ValueKind::Choice(FileSpread::WORDS),
+        "equal",
+        "Sizes of `files`: all `file_size`, or mixed with that mean: seven in turn have an eighth, a quarter, a half, 7/8, 5/4, 7/4 and 9/4 of it.",
+    )
+    .needs(&[
+        Need::any_of(&[is("send_with", FROM_FILES)]),
+        Need::any_of(&[is_not("files", &["1"])]).when(&["mixed"]),
     ])
     .of_group(),
     workload(

@@ -48,8 +48,8 @@ mod words;
 pub use ack_policies::{AckKind, AckPolicyRow};
 pub use bed::Bed;
 pub use choices::{
-    Carrier, Cork, Expects, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy, WindowGrowth,
-    WorkloadKind,
+    Carrier, Cork, Expects, FileSpread, ReceiveWith, Segmentation, SendWith, TailSplit, WaitsBy,
+    WindowGrowth, WorkloadKind,
 };
 pub use flow_group::{FlowGroup, group_of};
 pub use host_name::{HostName, HostNameError};

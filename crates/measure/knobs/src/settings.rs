@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::ack_policies::AckKind;
-use crate::choices::{Cork, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind};
+use crate::choices::{
+    Cork, FileSpread, ReceiveWith, Segmentation, SendWith, WaitsBy, WorkloadKind,
+};
 use crate::host_name::{HostName, HostNameError};
 use crate::knob::Knobs;
 use crate::knob_error::KnobError;
@@ -55,6 +57,8 @@ pub struct WorkloadSettings {
     pub file_bytes: u64,
     /// Number of files that are sent one after the other.
     pub files: u64,
+    /// How their sizes differ.
+    pub file_sizes: FileSpread,
     /// Method of corking.
     pub cork: Cork,
     /// True for TCP_NODELAY.
@@ -122,6 +126,7 @@ impl WorkloadSettings {
             receive_with: ReceiveWith::from_word(&word("receive_with")).expect(PARSED),
             file_bytes: knobs.bytes("file_size").expect("a size has a default"),
             files: knobs.count("files").expect("a count has a default"),
+            file_sizes: FileSpread::from_word(&word("file_sizes")).expect(PARSED),
             cork: Cork::from_word(&word("cork")).expect(PARSED),
             nodelay: switch("nodelay"),
             mptcp: knobs.word("protocol").as_deref() == Some("mptcp"),

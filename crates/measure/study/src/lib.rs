@@ -54,8 +54,8 @@ pub use conclusion::{Change, Conclusion, Fit};
 pub use cpu_distance::{DistantCpus, NearAndFar};
 pub use derived::{Derived, DerivedError, Scope};
 pub use measure::{
-    CONTRAST_TIME, FixedWork, Measure, Published, PublishedFunctions, Series, Threshold,
-    ThresholdOf,
+    CONTRAST_TIME, FixedWork, FunctionRatio, Measure, Published, PublishedFunctions, Series,
+    Threshold, ThresholdOf,
 };
 pub use parse::{StudyError, set_knob};
 pub use published_table::PublishedTable;

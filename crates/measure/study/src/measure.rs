@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tcpcost_counts::{MeterName, MeterSelection};
 
 use crate::capture::CaptureSettings;
+use crate::cell::Cell;
 use crate::conclusion::Change;
 use crate::derived::Derived;
 use tcpcost_knobs::{
@@ -195,17 +196,40 @@ pub struct Series {
 }
 
 /// `[published_functions]`: published ratios of the cost of functions in one case to that in
-/// another, shown next to the ratio of our cell to the first cell.
+/// another, shown next to the ratio of two cells of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedFunctions {
     /// Author, year and place of the publication, and the two cases.
     pub source: String,
     /// Name of our cell that is like the published case.
     pub cell: String,
+    /// Name of our cell that the ratio is to. `None` for the first cell.
+    pub first: Option<String>,
     /// Host of our cell.
     pub host: HostName,
-    /// Published function, our function, and the published ratio.
-    pub ratios: Vec<(String, String, f64)>,
+    /// Functions with their ratios.
+    pub ratios: Vec<FunctionRatio>,
+}
+
+impl PublishedFunctions {
+    /// True if both cells are among these.
+    pub(crate) fn are_of(&self, cells: &[Cell]) -> bool {
+        let has = |name: &String| cells.iter().any(|cell| cell.name == *name);
+        has(&self.cell) && self.first.as_ref().is_none_or(has)
+    }
+}
+
+/// A published ratio of a function's cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionRatio {
+    /// Name of the published function.
+    pub theirs: String,
+    /// Name of our function.
+    pub ours: String,
+    /// Published ratio.
+    pub published: f64,
+    /// Id of the published statement that it tests, which says that ours is within these limits: at least, at most.
+    pub tests: Option<(String, Option<f64>, Option<f64>)>,
 }
 
 /// `[[threshold]]`: a limit. If it is missed the command fails (exit 3); if that is undecided, it

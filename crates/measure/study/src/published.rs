@@ -5,11 +5,14 @@ use toml::de::DeValue;
 
 use crate::cell::Cell;
 use crate::conclusion::change;
-use crate::measure::{Published, PublishedFunctions, Series, Threshold, ThresholdOf};
+use crate::measure::{
+    FunctionRatio, Published, PublishedFunctions, Series, Threshold, ThresholdOf,
+};
 use crate::parse::{
     Section, StudyError, any, expecting, knob_name, list, matching, number, quantity, quoted,
 };
 use crate::raw::raw;
+use crate::statement::Statement;
 use tcpcost_knobs::{HostName, find_full};
 
 pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyError> {
@@ -49,38 +52,71 @@ pub(crate) fn published(mut section: Section<'_>) -> Result<Published, StudyErro
 pub(crate) fn functions(
     mut section: Section<'_>,
     cells: &[Cell],
+    statements: &[Statement],
 ) -> Result<PublishedFunctions, StudyError> {
     let source = section.required("source", quoted(any))?;
-    let cell = |text: &str| {
+    let name = |text: &str| {
         let known = cells.iter().any(|cell| cell.name == text);
         known.then(|| text.to_string()).ok_or("the name of a cell")
     };
-    let cell = section.required("cell", quoted(cell))?;
+    let cell = section.required("cell", quoted(name))?;
+    let first = section.read("first", quoted(name))?;
     let mut host = section.read("host", quoted(str::parse::<HostName>))?;
     if host.is_none() {
         // Old name of the key.
         host = section.read("end", quoted(str::parse))?;
     }
     let host = host.ok_or_else(|| section.missing("host"))?;
-    let ratio = |row: &DeValue<'_>| match &row.as_array()?[..] {
-        [theirs, ours, ratio] => Some((
-            quoted(any)(theirs.get_ref()).ok()?,
-            quoted(any)(ours.get_ref()).ok()?,
-            number(ratio.get_ref())?,
-        )),
-        _ => None,
+    let ratio = |row: &DeValue<'_>| {
+        let (theirs, ours, published, limits) = match &row.as_array()?[..] {
+            [theirs, ours, ratio] => (theirs, ours, ratio, None),
+            [theirs, ours, ratio, limits] => (theirs, ours, ratio, Some(limits)),
+            _ => return None,
+        };
+        let tests = match limits {
+            Some(limits) => Some(tested(limits.get_ref(), statements)?),
+            None => None,
+        };
+        Some(FunctionRatio {
+            theirs: quoted(any)(theirs.get_ref()).ok()?,
+            ours: quoted(any)(ours.get_ref()).ok()?,
+            published: number(published.get_ref())?,
+            tests,
+        })
     };
-    let ratios = expecting("a list of [their function, ours, ratio]", |value| {
-        list(value, ratio)
-    });
+    let expected = "a list of [their function, ours, ratio], which { statement = \"ID\", at_least = N, at_most = N } may follow";
+    let ratios = expecting(expected, |value| list(value, ratio));
     let ratios = section.required("ratios", ratios)?;
     section.end()?;
     Ok(PublishedFunctions {
         source,
         cell,
+        first,
         host,
         ratios,
     })
+}
+
+/// Statement that a ratio tests, and its limits: at least, at most.
+fn tested(
+    limits: &DeValue<'_>,
+    statements: &[Statement],
+) -> Option<(String, Option<f64>, Option<f64>)> {
+    let DeValue::Table(limits) = limits else {
+        return None;
+    };
+    let known = |key: &str| matches!(key, "statement" | "at_least" | "at_most");
+    if !limits.keys().all(|key| known(key.get_ref())) {
+        return None;
+    }
+    let limit = |key| limits.get(key).map(|value| number(value.get_ref()));
+    let id = quoted(any)(limits.get("statement")?.get_ref()).ok()?;
+    let is_known = statements.iter().any(|one| one.id == id);
+    let (at_least, at_most) = (limit("at_least"), limit("at_most"));
+    let is_number = |limit: Option<Option<f64>>| limit != Some(None);
+    let is_right = is_known && is_number(at_least) && is_number(at_most);
+    (is_right && at_least.or(at_most).is_some())
+        .then(|| (id, at_least.flatten(), at_most.flatten()))
 }
 
 pub(crate) fn threshold(mut section: Section<'_>) -> Result<Threshold, StudyError> {

@@ -14,6 +14,7 @@ use crate::published_table::PublishedTable;
 use crate::quick::Quick;
 use crate::statement::Statement;
 use crate::topology::Topology;
+use tcpcost_counts::Figure;
 use tcpcost_knobs::{Bed, FileTable, HostName, KnobError, Knobs, Reach, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides, SidesError};
@@ -70,6 +71,15 @@ pub struct Study {
 }
 
 impl Study {
+    /// True if the study asks which rate a cell with these knobs reaches, so that a rate that is missed is a result.
+    pub fn asks_for_rate(&self, knobs: &Knobs) -> bool {
+        let is_rate = |of: Derived| matches!(of.kind, Figure::Goodput | Figure::TransactionsPerS);
+        let conclusions = self.conclusions.iter();
+        let mut of_cell = conclusions.filter(|one| knobs.has(&one.matching));
+        self.measure.quantity.is_some_and(is_rate)
+            || of_cell.any(|one| one.quantity.is_some_and(is_rate))
+    }
+
     /// Parses a study.
     ///
     /// # Errors
@@ -102,12 +112,13 @@ impl Study {
         let (cells, vary) = cells(&mut top, name, &base)?;
         let measure = top.one("measure", measure)?.unwrap_or_default();
         let published = top.one("published", published)?;
-        let published_functions =
-            top.one("published_functions", |section| functions(section, &cells))?;
         let published_table = top.one("published_table", PublishedTable::parse)?;
         let published_opening = top.one("published_opening", PublishedOpening::parse)?;
         let thresholds = top.each("threshold", threshold)?;
         let statements = Statement::parse_all(top.sections("statement")?)?;
+        let published_functions = top.one("published_functions", |section| {
+            functions(section, &cells, &statements)
+        })?;
         let conclusions = top.each("conclusion", |section| {
             Conclusion::parse(section, &statements)
         })?;

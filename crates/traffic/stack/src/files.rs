@@ -14,14 +14,14 @@ use memmap2::Mmap;
 use rustix::fs::MemfdFlags;
 
 use crate::error::{StackError, call};
+use crate::file_sizes::FileSizes;
 use crate::stack::{Content, Pages};
 
-/// One file or several of the same size, end to end: byte `at` of the content is in file `at /
-/// each`. Their content never changes once made.
+/// One file or several, end to end. Their content never changes once made.
 #[derive(Debug)]
 pub(crate) struct Files {
     files: Vec<(OwnedFd, Arc<Mmap>)>,
-    each: u64,
+    sizes: FileSizes,
 }
 
 impl Files {
@@ -44,18 +44,17 @@ impl Files {
         content: &mut Content<'_>,
         open: impl Fn() -> Result<File, StackError>,
     ) -> Result<Files, StackError> {
-        let each = content.file_bytes.max(1);
-        let starts = (0..content.bytes).step_by(usize::try_from(each).unwrap_or(usize::MAX));
-        let files = starts.map(|start| {
-            let file = filled(open()?, start..content.bytes.min(start + each), content)?;
+        let sizes = content.files;
+        let (mut files, mut start) = (Vec::new(), 0);
+        while start < content.bytes {
+            let end = content.bytes.min(sizes.of(start).1.end);
+            let file = filled(open()?, start..end, content)?;
             // SAFETY: no other code has the file, and it is not written or truncated again.
             let map = unsafe { Mmap::map(&file) }.map_err(call("mmap"))?;
-            Ok((OwnedFd::from(file), Arc::new(map)))
-        });
-        Ok(Files {
-            files: files.collect::<Result<_, _>>()?,
-            each,
-        })
+            files.push((OwnedFd::from(file), Arc::new(map)));
+            start = end;
+        }
+        Ok(Files { files, sizes })
     }
 
     /// File that holds byte `at`, and the offset in it.
@@ -73,8 +72,11 @@ impl Files {
     /// Index of the file that holds byte `at`, and the offset in it.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> (usize, u64) {
-        let index = usize::try_from(at / self.each).unwrap_or(usize::MAX);
-        (index, at % self.each)
+        let (index, range) = self.sizes.of(at);
+        (
+            usize::try_from(index).unwrap_or(usize::MAX),
+            at - range.start,
+        )
     }
 
     /// Mapped bytes of a call. A range outside the content, or across a file's end, is the caller's
@@ -165,7 +167,7 @@ mod tests {
         };
         let mut content = Content {
             bytes: 25_000,
-            file_bytes: 10_000,
+            files: FileSizes::new(10_000, false),
             call_bytes: 4096,
             fill: &mut fill,
         };

@@ -25,6 +25,7 @@
 mod blocking;
 mod buffer_ring;
 mod error;
+mod file_sizes;
 mod files;
 mod kernel;
 pub mod limits;
@@ -37,6 +38,7 @@ mod user;
 
 pub use blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 pub use error::StackError;
+pub use file_sizes::FileSizes;
 pub use kernel::acks::ack_delay_max_here;
 pub use kernel::options::{options_here, set_socket_knob, socket_buffers, socket_knob};
 pub use kernel::tls::ktls_refusal;

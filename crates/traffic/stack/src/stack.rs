@@ -9,6 +9,7 @@ use tcpcost_knobs::{ReceiveWith, SendWith};
 
 use crate::blocking::{BlockingConnector, BlockingListener, BlockingSocket};
 use crate::error::StackError;
+use crate::file_sizes::FileSizes;
 
 /// Options of every socket that a stack makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,9 +85,9 @@ pub struct Pages {
 pub struct Content<'a> {
     /// Bytes of the whole content.
     pub bytes: u64,
-    /// Bytes of each file, for a source of files; the last may be shorter. No call crosses a file's
+    /// Sizes of the files, for a source of files; the last may be shorter. No call crosses a file's
     /// end.
-    pub file_bytes: u64,
+    pub files: FileSizes,
     /// Bytes of the longest send call.
     pub call_bytes: usize,
     /// Writes the content at an offset into the slice; called in ascending order.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_linger;
 use tcpcost_knobs::{ReceiveWith, SendWith};
 use tcpcost_stack::{
-    Content, Ready, RingConn, RingSink, RingSource, RingStack, SocketOptions, Stack, uring_refusal,
+    Content, FileSizes, Ready, RingConn, RingSink, RingSource, RingStack, SocketOptions, Stack,
+    uring_refusal,
 };
 
 /// A test that hangs fails after a minute.
@@ -44,7 +45,7 @@ fn source(stack: &mut RingStack, bytes: usize) -> RingSource {
     };
     let mut content = Content {
         bytes: bytes as u64,
-        file_bytes: bytes as u64,
+        files: FileSizes::new(bytes as u64, false),
         call_bytes: bytes,
         fill: &mut fill,
     };

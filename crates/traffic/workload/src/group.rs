@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hdrhistogram::Histogram;
 use tcpcost_knobs::{SendWith, Side, WaitsBy, WorkloadSettings};
-use tcpcost_stack::{Content, Pages, Stack, StackError};
+use tcpcost_stack::{Content, FileSizes, Pages, Stack, StackError};
 
 use crate::hello::Token;
 use crate::histogram::response_times;
@@ -169,7 +169,7 @@ fn source<S: Stack>(stack: &mut S, plan: &Plan, with: SendWith) -> Result<S::Sou
     let bytes = plan.token_region + plan.pattern_bytes;
     let mut content = Content {
         bytes,
-        file_bytes: plan.file_bytes.unwrap_or(bytes),
+        files: plan.files.unwrap_or(FileSizes::new(bytes, false)),
         call_bytes: plan.call_bytes,
         fill: &mut |offset, bytes: &mut [u8]| plan.fill(offset, bytes),
     };

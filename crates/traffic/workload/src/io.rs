@@ -217,10 +217,11 @@ impl Plan {
             return (sent, len.min(room));
         }
         let at = self.wrap(send_at);
-        let room = match self.file_bytes {
-            Some(each) => each - at % each,
-            None => self.pattern_bytes - at,
+        let end = match self.files {
+            Some(files) => files.of(at).1.end.min(self.pattern_bytes),
+            None => self.pattern_bytes,
         };
+        let room = end - at;
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         (self.token_region + at, len.min(room))
     }
@@ -232,7 +233,7 @@ impl Plan {
     pub(crate) fn wrap(&self, send_at: u64) -> u64 {
         let room = self.pattern_bytes - send_at.min(self.pattern_bytes);
         // A source shorter than a call and a period is used to its end.
-        let wanted = match self.file_bytes {
+        let wanted = match self.files {
             Some(_) => 1,
             None => (self.call_bytes as u64).min(self.pattern_bytes - self.lap()),
         };

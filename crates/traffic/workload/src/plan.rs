@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use tcpcost_knobs::{Cork, ReceiveWith, SendWith, Side, WaitsBy, WorkloadKind, WorkloadSettings};
-use tcpcost_stack::SocketOptions;
+use tcpcost_knobs::{
+    Cork, FileSpread, ReceiveWith, SendWith, Side, WaitsBy, WorkloadKind, WorkloadSettings,
+};
+use tcpcost_stack::{FileSizes, SocketOptions};
 
 use crate::hello::{TOKEN_BYTES, Token};
 use crate::pattern::{self, PERIOD};
@@ -60,8 +62,8 @@ pub(crate) struct Plan {
     pub(crate) completes: bool,
     /// True if this side receives by mapping pages.
     pub(crate) maps: bool,
-    /// Bytes of each file; `None` unless there are several files.
-    pub(crate) file_bytes: Option<u64>,
+    /// Sizes of the files; `None` unless there are several.
+    pub(crate) files: Option<FileSizes>,
     pub(crate) cork: Cork,
     pub(crate) in_flight: u32,
     /// True if readiness is not polled: each connection is tried in turn.
@@ -140,7 +142,8 @@ impl Plan {
             stands,
             completes: sends && calls.sends.iter().any(|with| with.has_completions()),
             maps: receives && calls.receives.contains(&ReceiveWith::Zerocopy),
-            file_bytes: (from_file && s.files > 1).then_some(file_bytes),
+            files: (from_file && s.files > 1)
+                .then(|| FileSizes::new(file_bytes, s.file_sizes == FileSpread::Mixed)),
             cork: s.cork,
             in_flight: small(s.in_flight.max(1)),
             visits: s.io == WaitsBy::Visits,

@@ -362,7 +362,7 @@ impl CellSummary {
         let published = study.published_functions.iter();
         let functions: Vec<&str> = published
             .flat_map(|published| &published.ratios)
-            .map(|(_, ours, _)| ours.as_str())
+            .map(|ratio| ratio.ours.as_str())
             .collect();
         self.profiles = profiles(&used, self.knobs.has_transactions(), &functions);
     }

@@ -1,9 +1,9 @@
 //! Published statements, each with the results of the conclusions that test it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tcpcost_study::Statement;
+use tcpcost_study::{Statement, Study};
 
 use crate::judge::conclusions::Finding;
 use crate::judge::held::Held;
@@ -24,13 +24,13 @@ pub struct Tested {
     pub findings: Vec<usize>,
 }
 
-/// All statements of a study, in its order. A statement without a test is undecided. `untested`: ids of those that a quick run does
-/// not test, or in part. `by_instructions`: findings in instructions,
+/// All statements of a study, in its order. A statement without a test is undecided. `functions`: results for published functions, by
+/// the statement that they test. `by_instructions`: findings in instructions,
 /// by the index of the finding in time; they decide what time does not.
 pub(crate) fn tested<'a>(
-    statements: &[Statement],
-    untested: &BTreeSet<String>,
+    study: &Study,
     findings: &[Finding],
+    functions: &[(String, Held)],
     by_instructions: &'a BTreeMap<usize, Finding>,
 ) -> Vec<Tested> {
     let test = |statement: &Statement| {
@@ -44,9 +44,13 @@ pub(crate) fn tested<'a>(
             .collect();
         let all = |with: &dyn Fn(usize) -> Option<&'a Finding>| {
             let of_it = of_it.iter();
-            let cut = untested.contains(&statement.id).then_some(Held::NotTested);
+            let cut = study
+                .untested
+                .contains(&statement.id)
+                .then_some(Held::NotTested);
             let found = of_it.filter_map(|(index, finding)| held(finding, with(*index)));
-            Held::all(found.chain(cut))
+            let functions = functions.iter().filter(|(id, _)| *id == statement.id);
+            Held::all(found.chain(functions.map(|(_, held)| *held)).chain(cut))
         };
         let by_time = all(&|_| None);
         let with_both = all(&|index| by_instructions.get(&index));
@@ -57,5 +61,5 @@ pub(crate) fn tested<'a>(
             findings: of_it.iter().map(|(index, _)| *index).collect(),
         }
     };
-    statements.iter().map(test).collect()
+    study.statements.iter().map(test).collect()
 }

@@ -6,7 +6,8 @@ use crate::derive::number::{ABSENT, show, show_estimate};
 use crate::judge::held::Held;
 use crate::judge::thresholds::Verdict;
 use crate::summary::Summary;
-use crate::summary::{published_functions, published_table};
+use crate::summary::published_functions::{self, PublishedRatio};
+use crate::summary::published_table;
 use crate::words::findings::sentence_of;
 use crate::words::labels;
 
@@ -80,19 +81,23 @@ pub(super) fn functions(summary: &Summary) -> Option<Section<'_>> {
         Column::number("ours"),
         Column::name("our function"),
     ]);
-    for row in published_functions::ratios(summary) {
+    let rows = published_functions::ratios(&summary.study, &summary.cells);
+    for row in rows {
         table.row(vec![
-            row.theirs.into(),
-            show(row.published).into(),
+            row.of.theirs.as_str().into(),
+            show(row.of.published).into(),
             estimate(row.ours.as_ref(), 1.0).into(),
-            row.function.into(),
+            row.of.ours.as_str().into(),
         ]);
     }
     let heading = format!(
-        "Published by {}: {} {}, ratio to first",
-        published.source, published.cell, published.host
+        "Published by {}: {} {}, ratio to {}",
+        published.source,
+        published.cell,
+        published.host,
+        published.first.as_deref().unwrap_or("first")
     );
-    Some(Section::new(Level::Details, heading).table(table))
+    Some(Section::new(Level::Gist, heading).table(table))
 }
 
 /// Published statements, and whether they hold here.
@@ -102,6 +107,7 @@ pub(super) fn statements(summary: &Summary) -> Section<'_> {
         Column::sentence("statement"),
         Column::sentence("tested by").at(Level::Page),
     ]);
+    let functions = published_functions::ratios(&summary.study, &summary.cells);
     for one in &summary.statements {
         let tone = match one.held {
             Held::Holds => Tone::Good,
@@ -110,7 +116,14 @@ pub(super) fn statements(summary: &Summary) -> Section<'_> {
         };
         let stated = &one.statement;
         let tests = one.findings.iter();
-        let tests: Vec<String> = tests.map(|&index| sentence_of(summary, index)).collect();
+        let tests = tests.map(|&index| sentence_of(summary, index));
+        let is_of_it =
+            |row: &&PublishedRatio<'_>| row.tests().is_some_and(|(id, _)| id == stated.id);
+        let of_functions = functions
+            .iter()
+            .filter(is_of_it)
+            .map(PublishedRatio::sentence);
+        let tests: Vec<String> = tests.chain(of_functions).collect();
         let by = match one.by_instructions {
             true => ", by instructions",
             false => "",

@@ -20,11 +20,13 @@ use crate::judge::conclusions::{Finding, findings};
 use crate::judge::contrasts::{MainContrast, main_contrasts};
 use crate::judge::differences::{MachinesAndCells, differences};
 use crate::judge::effects::{Effect, effects};
+use crate::judge::held::Held;
 use crate::judge::meter_cost::{MeterCost, meter_costs};
 use crate::judge::second_clock::{ByInstructions, cells_to_count};
 use crate::judge::statements::{Tested, tested};
 use crate::judge::stored::{RUNS_NAMED_MAX, RunCells, StoredRuns};
 use crate::judge::thresholds::{Judged, Verdict, judge, judge_baseline};
+use crate::summary::published_functions::ratios;
 
 /// Data of all forms of a report.
 #[derive(Debug, Clone)]
@@ -112,9 +114,9 @@ impl Summary {
             differences: Vec::new(),
             by_instructions: None,
             statements: tested(
-                &study.statements,
-                &study.untested,
+                study,
                 &findings,
+                &of_functions(study, &cells),
                 &BTreeMap::new(),
             ),
             findings,
@@ -145,12 +147,8 @@ impl Summary {
             (&of_guests.cells, &of_guests.findings, &of_guests.effects),
             kernels.map(|machine| machine.kernel.clone()).collect(),
         );
-        self.statements = tested(
-            &self.study.statements,
-            &self.study.untested,
-            &self.findings,
-            &by.findings,
-        );
+        let functions = of_functions(&self.study, &self.cells);
+        self.statements = tested(&self.study, &self.findings, &functions, &by.findings);
         self.by_instructions = Some(by);
     }
 
@@ -231,6 +229,13 @@ impl Summary {
     pub fn is_unconverged(&self) -> bool {
         self.cells.iter().any(|cell| cell.converged == Some(false))
     }
+}
+
+/// Results for the statements that published functions test.
+fn of_functions(study: &Study, cells: &[CellSummary]) -> Vec<(String, Held)> {
+    let rows = ratios(study, cells);
+    let tests = rows.iter().filter_map(|row| row.tests());
+    tests.map(|(id, held)| (id.to_string(), held)).collect()
 }
 
 /// Cells without those of captures and of meters' costs. What the captures found is added to their cells.

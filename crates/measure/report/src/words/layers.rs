@@ -16,13 +16,14 @@ pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     let published = summary.study.published_functions.as_ref();
     let mut sentences = Vec::new();
     for group in summary.groups() {
-        let mut cells = group.cells.iter();
-        let Some(first) = cells.next() else {
+        let named = |name: &str| group.cells.iter().find(|cell| cell.name == name);
+        let first = published.and_then(|published| published.first.as_deref());
+        let Some(first) = first.map_or(group.cells.first(), named) else {
             continue;
         };
         let other = match published {
-            Some(published) => cells.find(|cell| cell.name == published.cell),
-            None if group.cells.len() == 2 => cells.next(),
+            Some(published) => named(&published.cell),
+            None if group.cells.len() == 2 => group.cells.last(),
             None => None,
         };
         let Some(other) = other.filter(|other| group.first_by_profile(other).is_some()) else {

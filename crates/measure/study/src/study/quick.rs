@@ -24,7 +24,12 @@ impl Study {
         self.cells.retain(kept);
         let is_cut = |one: &&Conclusion| !one.is_tested_alike(&all, &self.cells);
         let cut = self.conclusions.iter().filter(is_cut);
-        self.untested = cut.filter_map(|one| one.statement.clone()).collect();
+        let cut = cut.filter_map(|one| one.statement.clone());
+        let functions = self.published_functions.iter();
+        let functions = functions.filter(|functions| !functions.are_of(&self.cells));
+        let ratios = functions.flat_map(|functions| &functions.ratios);
+        let of_ratios = ratios.filter_map(|ratio| Some(ratio.tests.as_ref()?.0.clone()));
+        self.untested = cut.chain(of_ratios).collect();
         let measure = &mut self.measure;
         let at_most = |time: Duration, most: u64| time.min(Duration::from_millis(most));
         measure.warm_up = quick.warm_up.unwrap_or(at_most(measure.warm_up, 100));

@@ -86,6 +86,11 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
             "s.toml:3: published_functions.cell: expected the name of a cell",
         ),
         (
+            "[[cells]]\nname = \"y\"\n[published_functions]\nsource = \"x\"\ncell = \"y\"\nhost = \"client\"\n\
+             ratios = [[\"write\", \"tcp_sendmsg\", 2, { statement = \"unknown\", at_least = 1 }]]\n",
+            "s.toml:7: published_functions.ratios: expected a list of [their function, ours, ratio], which { statement = \"ID\", at_least = N, at_most = N } may follow",
+        ),
+        (
             "[published]\nquantity = \"cpu_us_per_kib\"\n",
             "s.toml:2: published.source: is missing",
         ),
@@ -95,6 +100,18 @@ fn an_error_has_line_key_expectation_and_the_nearest_name() {
     }
     assert!(error("a = 1\na = 2\n").starts_with("s.toml:2: duplicate key"));
     assert!(error("[workload\n").starts_with("s.toml:1: "));
+    let asks = |text: &str| {
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        study.asks_for_rate(&study.cells[0].knobs)
+    };
+    assert!(!asks("[workload]\nrate = \"1G\"\n"));
+    assert!(asks("[measure]\nquantity = \"goodput_bits_per_s\"\n"));
+    let of = |flows: u32| {
+        format!(
+            "[[conclusion]]\ntext = \"x\"\nquantity = \"goodput_bits_per_s\"\nwhere = {{ flows = {flows} }}\n"
+        )
+    };
+    assert!(asks(&of(1)) && !asks(&of(2)), "of its own cells");
     assert!(error("[workload]\nkind = \"rr\"\nrate = \"1Gbit\"\n").contains("transaction_rate"));
 }
 

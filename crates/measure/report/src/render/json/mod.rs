@@ -73,6 +73,8 @@ struct Document<'a> {
 struct PublishedFunctionsJson<'a> {
     source: &'a str,
     cell: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<&'a str>,
     host: HostName,
     functions: Vec<PublishedFunctionJson<'a>>,
 }
@@ -83,6 +85,9 @@ struct PublishedFunctionJson<'a> {
     function: &'a str,
     figure: f64,
     ratio: Option<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    statement: Option<&'a str>,
+    sentence: String,
 }
 
 #[derive(Serialize)]
@@ -239,16 +244,19 @@ fn without_options(machine: &Machine) -> Machine {
 
 fn published_functions(summary: &Summary) -> Option<PublishedFunctionsJson<'_>> {
     let of = summary.study.published_functions.as_ref()?;
-    let rows = ratios(summary).into_iter();
+    let rows = ratios(&summary.study, &summary.cells).into_iter();
     let functions = rows.map(|row| PublishedFunctionJson {
-        published: row.theirs,
-        function: row.function,
-        figure: row.published,
+        published: &row.of.theirs,
+        function: &row.of.ours,
+        figure: row.of.published,
         ratio: row.ours,
+        statement: row.of.tests.as_ref().map(|(id, ..)| id.as_str()),
+        sentence: row.sentence(),
     });
     Some(PublishedFunctionsJson {
         source: &of.source,
         cell: &of.cell,
+        first: of.first.as_deref(),
         host: of.host,
         functions: functions.collect(),
     })
