@@ -17,6 +17,7 @@ use crate::topology::Topology;
 use tcpcost_knobs::{Bed, FileTable, HostName, KnobError, Knobs, Reach, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides, SidesError};
+pub use self::meters::MetersError;
 
 use self::cells::{CommonKnobs, UnusedKnobs, cells, knobs_of_table};
 use self::group::group;
@@ -328,6 +329,7 @@ mod comparison;
 mod group;
 mod hosts;
 mod measure;
+mod meters;
 mod quick;
 #[cfg(test)]
 mod tests;
