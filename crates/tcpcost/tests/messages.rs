@@ -13,7 +13,9 @@ const FILES: &[&str] = &[
     "[bed.client]\nmtu = [1500, 9000]\n",
     "[bed.sysctl]\n\"net.ipv4.tcp_sack\" = [0, 1]\n",
     "[workload]\nwrite_size = [\"4KiB\", \"8KiB\"]\n",
-    "[[cells]]\nname = \"a\"\nwrite_size = [\"4KiB\", \"8KiB\"]\n",
+    "[[cells]]\nname = \"a\"\nwrite_size = [\"4KiB\", \"8KB\"]\n",
+    "[[cells]]\nname = \"a\"\ncpus = [[0], [1]]\n",
+    "[[cells]]\nname = \"a\"\nmtu = [1500, 9000]\n[vary]\nmtu = [1500, 3000]\n",
     "[bed]\ncpus = [[0], [1]]\n",
     "[vary]\nmtu = 1500\n",
     // Words of other programs.
@@ -74,6 +76,8 @@ const ARGUMENTS: &[&[&str]] = &[
     &["rnu", "tour"],
     &["run", "tour", "--set", "connections=5"],
     &["run", "tour", "--set", "write_size=[4KiB,8KiB]"],
+    &["run", "tour", "--meters", "+segmnts"],
+    &["run", "tour", "--meters", "exact,-soak"],
     &["run", "acks", "--set", "bottleneck=1GB"],
 ];
 

@@ -56,6 +56,92 @@ fn exact_time_adds_up_and_is_by_end_and_context() {
     }
 }
 
+/// Meters of a record's client, without those that come by themselves.
+fn asked_meters(record: &serde_json::Value) -> Vec<String> {
+    let readings = record["hosts"]["client"]["readings"].as_array().unwrap();
+    let meters = readings.iter().map(|reading| &reading["meter"]);
+    let mut meters: Vec<String> = meters
+        .map(|meter| meter.as_str().unwrap().to_string())
+        .filter(|meter| !["workload", "set_up", "vmstat", "self"].contains(&&**meter))
+        .collect();
+    meters.sort_unstable();
+    meters.dedup();
+    meters
+}
+
+#[test]
+fn meters_of_the_command_line_are_those_of_a_resumed_run_too() {
+    let place = Place::new();
+    let text = format!("[bed]\nkind = \"loopback\"\n{LOOPBACK_MEASURE}");
+    let study = place.write("few.toml", &text);
+    let changed = "--meters=+rusage,-tcp_info";
+    let ran = place.run(&["run", &study, "--dry-run", changed]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.stdout.ends_with("\nmeters: netstat, rusage\n"),
+        "{ran:?}"
+    );
+    let unchanged = place.run(&["run", &study, "--dry-run"]);
+    assert!(!unchanged.stdout.contains("meters"), "{unchanged:?}");
+
+    let out = ["--out", "out", "--quiet", "-n", "2"];
+    let run = || place.run(&[&["run", &study, changed], &out[..]].concat());
+    let ran = place.in_time(run);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // Without its last record the run goes on with this trial.
+    let records = place.path("out/records.jsonl");
+    let lines = std::fs::read_to_string(&records).unwrap();
+    let first = lines.split_inclusive('\n').next().unwrap();
+    std::fs::write(&records, first).unwrap();
+    let resumed = place.run(&["run", "--resume", "out", "--quiet"]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let records = place.records_of_work("out");
+    assert_eq!(records.len(), 2, "{records:?}");
+    for record in &records {
+        assert_eq!(asked_meters(record), ["netstat", "rusage"], "{record}");
+    }
+    let both = place.run(&["run", "--resume", "out", "--meters=exact"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+}
+
+const LOOPBACK_MEASURE: &str = r#"
+[measure]
+meters = ["netstat", "tcp_info"]
+warm_up = "20ms"
+duration = "100ms"
+repetitions = 1
+others_max = "100%"
+retries = 0
+"#;
+
+#[test]
+fn a_meter_that_a_study_cannot_have_is_one_line() {
+    let place = Place::new();
+    for (list, expected) in [
+        ("exakt", "no such meter \"exakt\"; nearest is \"exact\""),
+        (
+            "+segmnts",
+            "no such meter \"segmnts\"; nearest is \"segments\"",
+        ),
+        (
+            "emulator",
+            "a study cannot ask for the meter \"emulator\"; known: proc, rusage, ",
+        ),
+        ("exact,+soak", "expected names, or a + or a - before each"),
+        (
+            "-proc,-rusage,-netstat,-tcp_info,-tsc,-others,-exact",
+            "expected at least one meter: none is left",
+        ),
+    ] {
+        // A word that begins with - is a value, not an option.
+        let ran = place.run(&["run", "write-size", "--dry-run", "--meters", list]);
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{ran:?}");
+        let line = format!("tcpcost: --meters {list}: {expected}");
+        assert!(ran.stderr.starts_with(&line), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
 /// CPU time by owner is measured on loopback, on a shared CPU and with our own TCP, but not if hosts have
 /// CPUs of their own or if one thread is both hosts.
 #[cfg(feature = "bpf")]

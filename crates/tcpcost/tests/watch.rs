@@ -458,6 +458,37 @@ fn another_network_namespace_is_watched_by_a_process_in_it() {
 }
 
 #[test]
+fn a_running_trial_is_watched_by_the_command_that_run_names() {
+    if !is_root() || !common::able() {
+        return skip("needs to be root, two CPUs, and to make namespaces");
+    }
+    let place = Place::new();
+    let text = common::STUDY.replace("300ms", "100s");
+    let study = place.write("long.toml", &text);
+    let mut run = place.start(&["run", &study, "--out", "out", "-v"]);
+    let line = run.wait_for("watch client live: tcpcost watch --netns ");
+    let pid = line.trim_end().rsplit(' ').next().unwrap();
+    assert_eq!(pid, run.agent_of("client").to_string());
+    let command = [
+        "watch",
+        "--interval=100ms",
+        "--count=1",
+        "--format=json",
+        "--netns",
+        pid,
+    ];
+    // The traffic begins some time after the line.
+    let octets = tcpcost_testbed::until("traffic", || {
+        let line = &objects(&place.run(&command))[0];
+        let octets = line["counts"]["netstat"]["ip_octets_sent"].as_u64();
+        octets.filter(|octets| *octets > 0)
+    });
+    assert!(octets > 0);
+    run.signal(libc::SIGINT);
+    assert_eq!(run.end().code, Some(130));
+}
+
+#[test]
 fn a_connection_is_told_with_its_process_and_filtered_by_port() {
     let place = Place::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

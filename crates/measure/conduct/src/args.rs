@@ -35,6 +35,9 @@ pub struct RunArgs {
     /// Seed of the order of trials and of payload.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Meters of each trial, instead of the study's, e.g. exact,netstat; +segments,-soak adds one and takes one away (docs/study-file.md has their names).
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub meters: Option<String>,
     /// Measure what each meter costs: trials without meters, and with each meter alone, alternate with those of the study.
     #[arg(long)]
     pub meter_cost: bool,
@@ -48,7 +51,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Continue an interrupted or killed run: no trial is repeated or lost.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meter_cost", "capture", "quick", "out", "guest"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "set", "repetitions", "duration", "seed", "meters", "meter_cost", "capture", "quick", "out", "guest"])]
     pub resume: Option<PathBuf>,
     /// Compare each cell with earlier runs of the same study: the directory of a run, or a folder of runs. The change of the other cells is the reference. Exits with 3 if a cell costs more; thresholds with a percentage limit it.
     #[arg(long, value_name = "DIR")]
@@ -102,7 +105,12 @@ pub struct RunArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Options of sbatch, e.g. --nodes=16 --time=10 --wait; they override those of the script.
-    #[arg(last = true, value_name = "SBATCH OPTION", requires = "slurm")]
+    #[arg(
+        last = true,
+        value_name = "SBATCH OPTION",
+        requires = "slurm",
+        hide_short_help = true
+    )]
     pub sbatch: Vec<String>,
     /// Formats of the results.
     #[command(flatten)]

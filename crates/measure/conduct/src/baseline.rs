@@ -81,6 +81,7 @@ impl Baseline {
             set,
             repetitions,
             duration,
+            meters,
             quick,
             ..
         } = &self.overrides;
@@ -93,6 +94,9 @@ impl Baseline {
         }
         if let (Some(repetitions), true) = (repetitions, for_run) {
             flags += &format!(" --repetitions {repetitions}");
+        }
+        if let (Some(meters), true) = (meters, for_run) {
+            flags += &format!(" --meters {}", quoted(meters));
         }
         if *quick && for_run {
             flags += " --quick";

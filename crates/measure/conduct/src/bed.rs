@@ -93,7 +93,17 @@ impl Bed {
         for host in topology.names() {
             bed.attach(host, events)?;
         }
+        bed.log_how_to_watch();
         Ok(bed)
+    }
+
+    /// Logs the commands that show the bed's namespaces live. These have no names, so a process in each names it.
+    fn log_how_to_watch(&self) {
+        let owned = self.topology.names().filter(|&host| self.owns(host));
+        for host in owned.take(WATCHED_MAX) {
+            let pid = self.nodes.hello(host).pid;
+            tracing::info!("watch {host} live: tcpcost watch --netns {pid}");
+        }
     }
 
     /// True if a trial with these hosts, links, knobs and program can use this bed. CPUs do not matter, because each trial chooses its own.
@@ -413,6 +423,9 @@ fn stack(topology: &Topology, host: HostName) -> StackKind {
     let host = topology.host(host);
     host.map_or(StackKind::Kernel, |host| host.stack)
 }
+
+/// Hosts whose command to watch them is logged: a star has up to two hundred that are alike.
+const WATCHED_MAX: usize = 4;
 
 /// `MAX_TAP_QUEUES` of drivers/net/tun.c.
 const TAP_QUEUES_MAX: usize = 256;

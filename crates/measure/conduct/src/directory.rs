@@ -54,6 +54,9 @@ pub struct Overrides {
     /// `--seed`.
     #[serde(default)]
     pub seed: Option<u64>,
+    /// `--meters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meters: Option<String>,
     /// `--meter-cost`.
     #[serde(default)]
     pub meter_cost: bool,
@@ -105,6 +108,10 @@ impl Overrides {
         // First, so that more specific options take precedence.
         if self.quick {
             study.make_quick();
+        }
+        if let Some(list) = &self.meters {
+            let changed = study.change_meters(list);
+            changed.map_err(|error| usage(format!("--meters {list}: {error}")))?;
         }
         if let Some(sides) = &self.compare {
             study.compare(sides).map_err(usage)?;

@@ -202,6 +202,10 @@ fn opened(
 fn dry_run(study: &Study, overrides: &Overrides, launchers: &Launchers) -> String {
     let in_guests = overrides.exact_instructions.is_some();
     let mut text = plan::dry_run(study) + &needs::dry_run(study);
+    if overrides.meters.is_some() {
+        let names: Vec<&str> = study.measure.meters.iter().map(|one| one.name()).collect();
+        text += &format!("meters: {}\n", names.join(", "));
+    }
     for (command, does) in commands::guest_commands(overrides) {
         let command = shell::command_line(command.split(' '));
         text += &format!("guests {does}: {command}\n");
@@ -415,6 +419,7 @@ fn overrides(args: &RunArgs, study: String) -> anyhow::Result<Overrides> {
         nodes: Vec::new(),
         duration: args.duration.clone(),
         seed: args.seed,
+        meters: args.meters.clone(),
         meter_cost: args.meter_cost,
         capture: args.capture,
         quick: args.quick,

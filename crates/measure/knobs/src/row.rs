@@ -70,6 +70,11 @@ impl ValueKind {
             (_, value) => value.whole(),
         }
     }
+
+    /// True if a list in a file is one value.
+    pub fn is_list(self) -> bool {
+        matches!(self, ValueKind::Cpus | ValueKind::Program)
+    }
 }
 
 /// Row of a knob: its name, its place in a file, its values and its default.

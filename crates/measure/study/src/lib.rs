@@ -66,7 +66,7 @@ pub use record::{
 };
 pub use series::{ConnectionSeries, SeriesSample};
 pub use statement::Statement;
-pub use study::{CellPair, DifferentHosts, Sides, SidesError, Study};
+pub use study::{CellPair, DifferentHosts, MetersError, Sides, SidesError, Study};
 /// Types that records contain, from the crate that defines them: to read a records file this crate
 /// suffices.
 pub use tcpcost_counts::{

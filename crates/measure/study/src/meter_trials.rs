@@ -7,7 +7,8 @@ use crate::study::Study;
 
 impl Study {
     /// Adds to each cell the trials that show the cost of its standing meters: one cell without
-    /// them, and one with each alone if there are several. A second call does nothing.
+    /// them, and one with each alone if there are several. Captured trials cost nothing that counts.
+    /// A second call does nothing.
     pub fn ask_meter_cost(&mut self) {
         self.measure.meter_cost = true;
         if self.cells.iter().any(|cell| cell.meter_trial.is_some()) {
@@ -22,7 +23,7 @@ impl Study {
             variants.clear();
         }
         let mut added = Vec::new();
-        for cell in &self.cells {
+        for cell in self.cells.iter().filter(|cell| cell.captured.is_none()) {
             added.extend(variants.iter().map(|&meter| Cell {
                 name: match meter {
                     Some(meter) => format!("{}, {meter} alone", cell.name),

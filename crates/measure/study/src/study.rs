@@ -18,6 +18,7 @@ use tcpcost_counts::Figure;
 use tcpcost_knobs::{Bed, FileTable, HostName, KnobError, Knobs, Reach, group_of, new_name};
 
 pub use self::comparison::{CellPair, Sides, SidesError};
+pub use self::meters::MetersError;
 
 use self::cells::{CommonKnobs, UnusedKnobs, cells, knobs_of_table};
 use self::group::group;
@@ -339,6 +340,7 @@ mod comparison;
 mod group;
 mod hosts;
 mod measure;
+mod meters;
 mod quick;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ mod published;
 mod published_chart;
 mod run;
 mod series_chart;
+mod skbs;
 mod times;
 
 use self::charts::{Chart, charts};
@@ -51,6 +52,7 @@ fn answer(summary: &Summary, charts: Vec<Chart>) -> Vec<Section<'_>> {
     ];
     let groups = summary.groups();
     sections.extend(groups.iter().map(|group| cost::cost(summary, group)));
+    sections.push(skbs::skbs(summary));
     sections.extend(hosts::outliers(summary));
     sections.push(hosts::hosts(summary));
     sections.extend([false, true].map(|of| cost::instructions(summary, of)));

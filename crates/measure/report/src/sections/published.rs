@@ -6,12 +6,14 @@ use crate::derive::number::{ABSENT, show, show_estimate};
 use crate::judge::held::Held;
 use crate::judge::thresholds::Verdict;
 use crate::summary::Summary;
+use crate::summary::groups::PublishedComparison;
 use crate::summary::published_functions::{self, PublishedRatio};
 use crate::summary::published_table;
 use crate::words::findings::sentence_of;
 use crate::words::labels;
 
-/// Published figures by the value of a knob, and ours.
+/// Published figures by the value of a knob, and ours. Points of a curve that none of our cells has are
+/// left out if others have one: a quick run has three of thirty. The page's chart and JSON have all.
 pub(super) fn figures(summary: &Summary) -> Option<Section<'_>> {
     let published = summary.study.published.as_ref()?;
     let (unit, scale) = published.quantity.kind.shown_unit();
@@ -22,7 +24,14 @@ pub(super) fn figures(summary: &Summary) -> Option<Section<'_>> {
         Column::name("our cell"),
     ]);
     let mut series = "";
-    for row in summary.published() {
+    let rows = summary.published();
+    let is_shown = |row: &&PublishedComparison<'_>| {
+        let mut of_series = rows
+            .iter()
+            .filter(|one| std::ptr::eq(one.series, row.series));
+        row.cell.is_some() || of_series.all(|one| one.cell.is_none())
+    };
+    for row in rows.iter().filter(is_shown) {
         if series != row.series.name {
             series = &row.series.name;
             table.heading(series);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::Cell;
@@ -155,13 +156,61 @@ const CELLS_MAX: usize = 10_000;
 /// Knobs that cells set, as `[[cells]]` and `[vary]` have them.
 #[derive(Default)]
 struct CellKnobs {
-    /// Name and knobs of each of `[[cells]]`.
-    explicit: Vec<(String, Knobs)>,
-    /// Values of each knob of `[vary]`.
-    axes: Vec<Vec<Knobs>>,
+    explicit: Vec<Explicit>,
+    /// `[vary]`.
+    axes: Vec<Axis>,
     /// Names of the knobs, each once.
     vary: Vec<String>,
     places: Vec<KnobPlace>,
+}
+
+/// One of `[[cells]]`: several cells if knobs have lists of values.
+#[derive(Default)]
+struct Explicit {
+    name: String,
+    /// Knobs with one value.
+    knobs: Knobs,
+    /// Knobs with a list of values.
+    axes: Vec<Axis>,
+}
+
+impl Explicit {
+    fn sets(&self, knob: &str) -> bool {
+        let mut axes = self.axes.iter();
+        self.knobs.get(knob).is_some() || axes.any(|axis| axis.knob == knob)
+    }
+}
+
+/// Values of a knob, each for a cell of its own.
+struct Axis {
+    knob: String,
+    /// One knob each.
+    values: Vec<Knobs>,
+}
+
+impl Axis {
+    fn parse(
+        section: &Section<'_>,
+        key: &str,
+        key_span: &Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Axis, StudyError> {
+        let error = |expected: &str| section.error(value.span(), key, expected);
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(error("expected a list of values"));
+        };
+        if items.is_empty() {
+            return Err(error("expected at least one value"));
+        }
+        let mut values = Vec::new();
+        for item in items.iter() {
+            let mut one = Knobs::default();
+            set(section, &mut one, key, key, item, key_span.clone())?;
+            values.push(one);
+        }
+        let knob = new_name(key).to_string();
+        Ok(Axis { knob, values })
+    }
 }
 
 impl CellKnobs {
@@ -181,16 +230,28 @@ impl CellKnobs {
     fn take_explicit(&mut self, top: &mut Section<'_>) -> Result<(), StudyError> {
         for mut section in top.sections("cells")? {
             let name = section.read("name", quoted(any))?;
-            let mut own = Knobs::default();
+            let mut cell = Explicit::default();
+            let mut last_list = None;
             for (key, span, value) in section.rest() {
-                set(&section, &mut own, &key, &key, value, span.clone())?;
+                let knob = find_full(new_name(&key));
+                let is_one = knob.is_some_and(|knob| knob.kind.is_list());
+                if matches!(value.get_ref(), DeValue::Array(_)) && !is_one {
+                    let axis = Axis::parse(&section, &key, &span, value)?;
+                    cell.axes.push(axis);
+                    last_list = Some((key.clone(), value.span()));
+                } else {
+                    set(&section, &mut cell.knobs, &key, &key, value, span.clone())?;
+                }
                 self.add_place(&section, &key, span);
             }
-            let name = name.unwrap_or_else(|| own.to_string());
-            self.explicit.push((name, own));
+            cell.name = name.unwrap_or_else(|| cell.knobs.to_string());
+            self.explicit.push(cell);
+            if let Some((key, span)) = last_list {
+                self.check_count(&section, &key, span)?;
+            }
         }
         if self.explicit.is_empty() {
-            self.explicit.push((String::new(), Knobs::default()));
+            self.explicit.push(Explicit::default());
         }
         Ok(())
     }
@@ -200,48 +261,61 @@ impl CellKnobs {
         let Some(mut section) = top.section("vary")? else {
             return Ok(());
         };
-        let mut count = self.explicit.len();
         for (key, span, value) in section.rest() {
-            let error = |expected: &str| section.error(value.span(), &key, expected);
-            let DeValue::Array(items) = value.get_ref() else {
-                return Err(error("expected a list of values"));
-            };
-            if items.is_empty() {
-                return Err(error("expected at least one value"));
-            }
-            let mut axis = Vec::new();
-            for item in items.iter() {
-                let mut one = Knobs::default();
-                set(&section, &mut one, &key, &key, item, span.clone())?;
-                axis.push(one);
+            let axis = Axis::parse(&section, &key, &span, value)?;
+            if self.explicit.iter().all(|cell| cell.sets(&axis.knob)) {
+                let reason = "each of [[cells]] sets it, so that it varies in no cell";
+                return Err(section.error(span, &key, reason));
             }
             self.axes.push(axis);
-            count = count.saturating_mul(items.len());
-            if count > CELLS_MAX {
-                return Err(error(&format!(
-                    "with this there are {count} cells, more than {CELLS_MAX}: take values off, or make several studies of it"
-                )));
-            }
+            self.check_count(&section, &key, value.span())?;
             self.add_place(&section, &key, span);
         }
         Ok(())
     }
 
-    /// Every combination of the values of `[vary]`.
-    fn combinations(&self) -> Vec<Knobs> {
+    /// Refuses more than [`CELLS_MAX`] cells, at the list that makes them so many.
+    fn check_count(
+        &self,
+        section: &Section<'_>,
+        key: &str,
+        span: Range<usize>,
+    ) -> Result<(), StudyError> {
+        let counts = self.explicit.iter().map(|cell| {
+            let lengths = self.axes_of(cell).map(|axis| axis.values.len());
+            lengths.fold(1, usize::saturating_mul)
+        });
+        let count = counts.fold(0, usize::saturating_add);
+        if count <= CELLS_MAX {
+            return Ok(());
+        }
+        let expected = format!(
+            "with this there are {count} cells, more than {CELLS_MAX}: take values off, or make several studies of it"
+        );
+        Err(section.error(span, key, expected))
+    }
+
+    /// Lists of values of a cell: those of `[vary]` for knobs that the cell does not set, then its own.
+    fn axes_of<'a>(&'a self, cell: &'a Explicit) -> impl Iterator<Item = &'a Axis> {
+        let common = self.axes.iter().filter(|axis| !cell.sets(&axis.knob));
+        common.chain(&cell.axes)
+    }
+
+    /// Every combination of the values of a cell's lists.
+    fn combinations(&self, cell: &Explicit) -> Vec<Knobs> {
         let mut combinations = vec![Knobs::default()];
-        for axis in &self.axes {
+        for axis in self.axes_of(cell) {
             combinations = combinations
                 .iter()
-                .flat_map(|so_far| axis.iter().map(|one| so_far.with(one)))
+                .flat_map(|so_far| axis.values.iter().map(|one| so_far.with(one)))
                 .collect();
         }
         combinations
     }
 }
 
-/// Makes the cells: each of the explicit `[[cells]]` with every combination of `[vary]`. Returns
-/// them and the names of the knobs that vary.
+/// Makes the cells: each of the explicit `[[cells]]` with every combination of its own lists and of
+/// `[vary]`. Returns them and the names of the knobs that vary.
 pub(super) fn cells(
     top: &mut Section<'_>,
     study: &str,
@@ -260,16 +334,16 @@ pub(super) fn cells(
     };
     let mut unused = UnusedKnobs::of(&base.knobs);
     let mut cells: Vec<Cell> = Vec::new();
-    for (name, own) in &asked.explicit {
-        for varied in asked.combinations() {
-            let words = [name.clone(), varied.to_string()];
+    for explicit in &asked.explicit {
+        for varied in asked.combinations(explicit) {
+            let words = [explicit.name.clone(), varied.to_string()];
             let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
             let name = if words.is_empty() {
                 study.to_string()
             } else {
                 words.join(" ")
             };
-            let own = own.with(&varied);
+            let own = explicit.knobs.with(&varied);
             // Knobs that the cell itself sets are not common, even if the values are the same.
             let mut common = base.knobs.clone();
             own.iter().for_each(|(name, _)| common.remove(name));

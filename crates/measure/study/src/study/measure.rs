@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use tcpcost_counts::MeterName;
-use tcpcost_knobs::{nearest, units};
+use tcpcost_knobs::units;
 
 use crate::capture::CaptureSettings;
 use crate::measure::{FixedWork, Measure};
 use crate::parse::{Section, StudyError, expecting, quantity, quoted, switch, whole, whole_from};
 use crate::raw::{Raw, raw};
+
+use super::meters::meter;
 
 /// Limit of repetitions in a study that runs until its contrasts are decided; `time_max` ends it
 /// long before.
@@ -62,14 +64,7 @@ fn meters(section: &mut Section<'_>) -> Result<Option<Vec<MeterName>>, StudyErro
         let Raw::Text(name) = item else {
             return Err(error("expected names of meters in quotes".into()));
         };
-        let meter = MeterName::asked_as(&name).ok_or_else(|| {
-            let known = || MeterName::choices().map(MeterName::name);
-            let near = nearest(&name, known()).map_or_else(
-                || format!("; known: {}", known().collect::<Vec<_>>().join(", ")),
-                |near| format!("; nearest is \"{near}\""),
-            );
-            error(format!("no such meter \"{name}\"{near}"))
-        })?;
+        let meter = meter(&name).map_err(|wrong| error(wrong.to_string()))?;
         if !meters.contains(&meter) {
             meters.push(meter);
         }

@@ -23,6 +23,87 @@ fn vary_makes_every_combination_of_every_explicit_cell() {
 }
 
 #[test]
+fn a_list_in_a_cell_makes_a_cell_of_each_value() {
+    let names = |text: &str| {
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let names = study.cells.into_iter().map(|cell| cell.name);
+        (names.collect::<Vec<_>>(), study.vary)
+    };
+    let text = "[[cells]]\nname = \"few\"\nflows = [1, 2, 3]\n[[cells]]\nname = \"all\"\n\
+         [[cells]]\nname = \"one\"\nflows = 9\n[vary]\nflows = [1, 8]\n";
+    let (found, vary) = names(text);
+    assert_eq!(
+        found,
+        [
+            "few flows=1",
+            "few flows=2",
+            "few flows=3",
+            "all flows=1",
+            "all flows=8",
+            "one"
+        ]
+    );
+    assert_eq!(vary, ["flows"]);
+    // Other knobs of `[vary]` are combined with the cell's list.
+    let (found, _) = names("[[cells]]\nflows = [1, 2]\n[vary]\nnodelay = [\"on\", \"off\"]\n");
+    assert_eq!(
+        found,
+        [
+            "flows=1 nodelay=on",
+            "flows=2 nodelay=on",
+            "flows=1 nodelay=off",
+            "flows=2 nodelay=off"
+        ]
+    );
+}
+
+#[test]
+fn a_list_that_is_one_value_makes_one_cell() {
+    let text = "[[cells]]\nname = \"a\"\nserver_cpus = [0, 1]\nworkload = \"program\"\n\
+         program = [{ send = \"1B\" }, { receive = \"1B\" }]\n";
+    let study = Study::parse("s", text, "s.toml").unwrap();
+    assert_eq!(study.cells.len(), 1);
+    assert_eq!(study.cells[0].name, "a");
+    let cpus = study.cells[0].knobs.get("server.cpus").unwrap();
+    assert_eq!(cpus.to_string(), "0,1");
+}
+
+#[test]
+fn a_wrong_list_in_a_cell_is_told() {
+    let many = (1..=101).map(|n| n.to_string()).collect::<Vec<_>>();
+    let many = many.join(", ");
+    let cases = [
+        (
+            "[[cells]]\nflows = [1,\n0]\n".to_string(),
+            "s.toml:3: cells.flows: expected a whole number from 1 to 30000",
+        ),
+        (
+            "[[cells]]\nflows = []\n".to_string(),
+            "s.toml:2: cells.flows: expected at least one value",
+        ),
+        (
+            "[[cells]]\nflowz = [1, 2]\n".to_string(),
+            "s.toml:2: cells.flowz: no such knob; nearest is \"flows\"",
+        ),
+        (
+            "[[cells]]\nname = \"a\"\nflows = [1, 1]\n".to_string(),
+            "s.toml:1: cells: two cells are called \"a flows=1\"; give each a name",
+        ),
+        (
+            "[[cells]]\nflows = 2\n[vary]\nflows = [1, 2]\n".to_string(),
+            "s.toml:4: vary.flows: each of [[cells]] sets it, so that it varies in no cell",
+        ),
+        (
+            format!("[[cells]]\nflows = [{many}]\nin_flight = [{many}]\n"),
+            "s.toml:3: cells.in_flight: with this there are 10201 cells, more than 10000: take values off, or make several studies of it",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(error(&text), expected);
+    }
+}
+
+#[test]
 fn an_error_has_line_key_expectation_and_the_nearest_name() {
     let cases = [
         (
