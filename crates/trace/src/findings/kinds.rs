@@ -281,7 +281,7 @@ pub(super) static COSTS: &[Kind] = &[
         id: "tail_splits",
         whole: ShareBase::Packets,
         evidence: "tail splits",
-        remedy: "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: segmentation)",
+        remedy: "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: tso-split)",
         part: |of| of.total.tail_splits as f64,
         sentence: |of, _| {
             format!(

@@ -54,7 +54,7 @@ pub(super) fn openings(summary: &Summary) -> Option<Section<'_>> {
         openings.data_bursts.as_deref(),
         |one| &one.data_bursts,
     );
-    let section = Section::new(Level::Details, heading);
+    let section = Section::new(Level::Gist, heading);
     Some(section.table(acks).table(bursts))
 }
 
