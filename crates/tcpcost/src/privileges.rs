@@ -8,7 +8,7 @@ use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_host::privileges::{self, CapabilitySet};
 use tcpcost_observe::{By, CommandNeed, WatchArgs};
-use tcpcost_relay::{Address, RelayMode};
+use tcpcost_relay::Address;
 
 use crate::cli::Command;
 use crate::relay;
@@ -74,7 +74,7 @@ const UNIX: CommandNeed = need(
 );
 /// Capabilities for a TAP or TUN: an interface with several queues steers by an eBPF program.
 const INTERFACE: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
-const RELAY_INTERFACE: CommandNeed = need("relay", "--mode user", INTERFACE);
+const RELAY_INTERFACE: CommandNeed = need("relay", "--mode user, user-copy", INTERFACE);
 const PEER_INTERFACE: CommandNeed = need("peer", "", INTERFACE);
 const SERVED: CommandNeed = need(
     "peer",
@@ -173,7 +173,7 @@ fn relay_needs(flags: &relay::Flags) -> Vec<(CommandNeed, bool)> {
     vec![
         (LIMITS, true),
         (UNIX, flags.listen.iter().chain(&flags.to).any(is_unix)),
-        (RELAY_INTERFACE, flags.mode == RelayMode::User),
+        (RELAY_INTERFACE, flags.mode.is_user()),
         (PORTS, listens_low),
     ]
 }

@@ -187,10 +187,10 @@ fn our_tcp_in_the_middle_relays_every_byte_and_its_ack_policy_is_a_knob() {
     if !able() {
         return;
     }
-    let acks = |policy: &str, ip: &str, threads: usize| {
+    let acks = |mode: &str, policy: &str, ip: &str, threads: usize| {
         let place = Place::new();
         let text = format!(
-            "[bed]\nkind = \"netns\"\ntopology = \"chain\"\nrelay_mode = \"user\"\nip = \"{ip}\"\n\
+            "[bed]\nkind = \"netns\"\ntopology = \"chain\"\nrelay_mode = \"{mode}\"\nip = \"{ip}\"\n\
              \"relay.ack_policy\" = \"{policy}\"\n\
              [workload]\nkind = \"stream\"\ncheck = \"on\"\nflows = 4\nthreads = {threads}\n"
         );
@@ -210,11 +210,14 @@ fn our_tcp_in_the_middle_relays_every_byte_and_its_ack_policy_is_a_knob() {
         assert!(of_relay("ip_packets_sent") >= only + moved, "{policy}");
         only / received as f64
     };
-    let (every_second, on_read) = (acks("exactly", "v4", 1), acks("on-read", "v6", 2));
-    assert!(
-        10.0 * on_read < every_second,
-        "{on_read} {every_second} a byte"
-    );
+    for mode in ["user", "user-copy"] {
+        let every_second = acks(mode, "exactly", "v4", 1);
+        let on_read = acks(mode, "on-read", "v6", 2);
+        assert!(
+            10.0 * on_read < every_second,
+            "{mode}: {on_read} {every_second} a byte"
+        );
+    }
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn mistakes_are_told_in_one_line_with_what_works() {
         (
             &["--listen", "127.0.0.1:0", "--to", &to, "--mode", "fast"],
             2,
-            "one of copy, splice, sockmap, io-uring, user, auto",
+            "one of copy, splice, sockmap, io-uring, user, user-copy, auto",
         ),
         (
             &[
@@ -353,49 +353,55 @@ fn mistakes_are_told_in_one_line_with_what_works() {
 
 #[test]
 fn our_own_tcp_relays_over_an_interface_that_goes_with_it() {
-    in_namespace(|| {
-        let place = Place::new();
-        let server = TcpListener::bind("0.0.0.0:0").unwrap();
-        let to = format!("10.9.0.1:{}", server.local_addr().unwrap().port());
-        let args = [
-            "relay",
-            "--mode",
-            "user",
-            "--tap",
-            "r0",
-            "--local",
-            "10.9.0.2/24",
-            "--host-address",
-            "10.9.0.1/24",
-            "--listen",
-            "10.9.0.2:80",
-            "--to",
-            &to,
-            "--set",
-            "ack_policy=on-read",
-            "--format=json",
-        ];
-        let mut relay = place.start(&args);
-        let line = relay.wait_for("tcpcost: relay on ");
-        assert!(line.contains("on 10.9.0.2:80 to 10.9.0.1:"), "{line}");
-        relay.wait_for("tcpcost: ready");
-        let mut client = TcpStream::connect("10.9.0.2:80").unwrap();
-        ask(&mut client, &server, 1_000_000);
-        drop(client);
-        relay.signal(libc::SIGTERM);
-        let ran = relay.end();
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
-        assert_eq!(last["ended"]["finished"], 1, "{last}");
-        let back = &last["to_client"];
-        let moved = |how: &str| back[how].as_u64().unwrap();
-        assert_eq!(moved("redirected_bytes") + moved("copied_bytes"), 1_000_000);
-        assert!(
-            !std::fs::read_to_string("/proc/thread-self/net/dev")
-                .unwrap()
-                .contains("r0:")
-        );
-    });
+    // Mode, and true if every byte is copied.
+    for (mode, copies) in [("user", false), ("user-copy", true)] {
+        in_namespace(|| relays_over_an_interface(mode, copies));
+    }
+}
+
+fn relays_over_an_interface(mode: &str, copies: bool) {
+    let place = Place::new();
+    let server = TcpListener::bind("0.0.0.0:0").unwrap();
+    let to = format!("10.9.0.1:{}", server.local_addr().unwrap().port());
+    let args = [
+        "relay",
+        "--mode",
+        mode,
+        "--tap",
+        "r0",
+        "--local",
+        "10.9.0.2/24",
+        "--host-address",
+        "10.9.0.1/24",
+        "--listen",
+        "10.9.0.2:80",
+        "--to",
+        &to,
+        "--set",
+        "ack_policy=on-read",
+        "--format=json",
+    ];
+    let mut relay = place.start(&args);
+    let line = relay.wait_for("tcpcost: relay on ");
+    assert!(line.contains("on 10.9.0.2:80 to 10.9.0.1:"), "{line}");
+    relay.wait_for("tcpcost: ready");
+    let mut client = TcpStream::connect("10.9.0.2:80").unwrap();
+    ask(&mut client, &server, 1_000_000);
+    drop(client);
+    relay.signal(libc::SIGTERM);
+    let ran = relay.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["ended"]["finished"], 1, "{last}");
+    let back = &last["to_client"];
+    let moved = |how: &str| back[how].as_u64().unwrap();
+    assert_eq!(moved("redirected_bytes") + moved("copied_bytes"), 1_000_000);
+    assert!(!copies || moved("redirected_bytes") == 0, "{last}");
+    assert!(
+        !std::fs::read_to_string("/proc/thread-self/net/dev")
+            .unwrap()
+            .contains("r0:")
+    );
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn policies() -> Vec<(String, AckPolicy)> {
     let mut all = vec![
         ("delayed".to_string(), AckPolicy::Delayed { delay_max }),
         ("linux-like".to_string(), AckPolicy::LinuxLike { delay_max }),
+        ("on-push".to_string(), AckPolicy::OnPush { delay_max }),
         ("avoidance 8".to_string(), avoidance(8)),
         ("avoidance 22".to_string(), avoidance(22)),
         ("on-read 64".to_string(), on_read(64)),

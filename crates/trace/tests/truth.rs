@@ -68,6 +68,7 @@ fn policies() -> Vec<(AckPolicy, Policy)> {
             },
             segments(2),
         ),
+        (AckPolicy::OnPush { delay_max: DELAY }, segments(2)),
         (requested(8), segments(8)),
     ]
 }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tcpcost_meter::{Meter, MeterError};
-use tcpcost_relay::{Address, Config, Counters, Relay, RelayMode, StartError, bind};
+use tcpcost_relay::{Address, Config, Counters, Relay, StartError, bind};
 use tcpcost_study::{
     CountOwner, Counts, FlowGroup, KnobError, MeterName, Quantity, Snapshot, Totals,
 };
@@ -57,7 +57,7 @@ impl Relays {
                 Backend::Tap(_) => over_ours(prepare, groups, backend, index, any, config)?,
                 _ => over_the_kernels(any, config)?,
             };
-            if mode == RelayMode::User {
+            if mode.is_user() {
                 relays.counters.push(relay.counters());
             }
             relays.all.push((local, Some(relay)));

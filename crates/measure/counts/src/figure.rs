@@ -452,6 +452,10 @@ figures! {
     /// Share of the data segments sent that were retransmissions.
     RetransmitRatio = "retransmit_ratio", "ratio", Host, Less, "retransmissions per data segment", "% retransmitted"
         => |from| per(from, M::TcpInfo, Q::ConnSegmentsRetransmitted, Q::ConnDataSegmentsSent);
+    /// Share of the time in which this end's connections had data to send and the peer's window was
+    /// the limit: the peer's receive buffer was full. By TCP_INFO.
+    ReceiveWindowLimitedRatio = "receive_window_limited_ratio", "ratio", Host, Neither, "share of sending time limited by the peer's window", "window-limited"
+        => |from| per(from, M::TcpInfo, Q::ConnReceiveWindowLimitedNs, Q::ConnBusyNs);
     /// Context switches of the workload's threads per MiB of payload delivered.
     SwitchesPerMib = "context_switches_per_mib", "1/MiB", Host, Less, "context switches per MiB", "switches/MiB"
         => |from| ratio(switches(from)?, mib(from)?);

@@ -21,6 +21,8 @@ words! {
         Avoidance = "avoidance",
         /// ACKs when the application reads.
         OnRead = "on-read",
+        /// Every second full-sized segment, and each with PSH.
+        OnPush = "on-push",
         /// ACKs as the sender requests (TCP ACK Rate Request).
         Requested = "requested",
     }
@@ -38,6 +40,7 @@ macro_rules! with_ack_policies {
             Exactly { segments, delay_max }
             Avoidance { limit_initial, limit_max, delay_max }
             OnRead { segments, delay_max }
+            OnPush { delay_max }
             Requested { segments, delay_max }
         }
     };
@@ -113,6 +116,11 @@ impl AckKind {
                 doc: "when a read has opened the window by two segments; `ack_segments` and `ack_delay` guard against a slow reader",
                 from: "Klemkow 2020",
                 segments: Some(64),
+                ..plain
+            },
+            AckKind::OnPush => AckPolicyRow {
+                doc: "as `delayed`, and at once for a segment with PSH",
+                from: "OpenBSD, NetBSD: `tcp_ack_on_push`",
                 ..plain
             },
             AckKind::Requested => AckPolicyRow {

@@ -252,7 +252,7 @@ impl Knobs {
     /// True if this host uses our own TCP.
     pub fn is_user(&self, host: HostName) -> bool {
         match host {
-            HostName::RELAY => self.relay_mode() == Some(RelayMode::User),
+            HostName::RELAY => self.relay_mode().is_some_and(RelayMode::is_user),
             _ => self.value_at(host, "stack") == Some(Value::Word("user".to_string())),
         }
     }

@@ -17,6 +17,8 @@ words! {
         IoUring = "io-uring",
         /// Our own TCP on both sides, by reference from queue to queue.
         User = "user",
+        /// Our own TCP on both sides, read into one buffer of the worker and written.
+        UserCopy = "user-copy",
         /// Copy or splice, chosen for each direction of each connection by the sizes of its reads.
         Auto = "auto",
     }
@@ -80,12 +82,22 @@ impl RelayMode {
                 copies: 1,
                 needs: RelayNeeds::OwnTcp,
             },
+            RelayMode::UserCopy => RelayModeRow {
+                doc: "our own TCP, read into a buffer and written",
+                copies: 1 + 2,
+                needs: RelayNeeds::OwnTcp,
+            },
             RelayMode::Auto => RelayModeRow {
                 doc: "copy or splice, chosen for each direction of each connection",
                 copies: 0, // `auto` splices where it can.
                 needs: RelayNeeds::Sockets,
             },
         }
+    }
+
+    /// True if the mode relays by our own TCP.
+    pub const fn is_user(self) -> bool {
+        matches!(self.row().needs, RelayNeeds::OwnTcp)
     }
 
     /// True if the mode works nowhere.

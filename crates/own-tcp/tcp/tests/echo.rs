@@ -16,7 +16,7 @@ type End = Host<Impaired<memory::Memory<Wire>, Wire>>;
 const BYTES: u64 = 200_000;
 const DELAY: Duration = Duration::from_millis(40);
 
-fn policies() -> [AckPolicy; 9] {
+fn policies() -> [AckPolicy; 10] {
     let delay_max = DELAY;
     let exactly = |segments| AckPolicy::Exactly {
         segments,
@@ -41,6 +41,7 @@ fn policies() -> [AckPolicy; 9] {
             segments: 16,
             delay_max,
         },
+        AckPolicy::OnPush { delay_max },
         AckPolicy::Requested {
             segments: 4,
             delay_max,

@@ -27,6 +27,8 @@ struct Scene {
     bytes: [u64; 2],
     /// Limit of bytes that the relay moves at a time.
     most: usize,
+    /// True if the relay reads into a buffer and writes from it.
+    copies: bool,
     /// Limit of bytes that an end reads at a time.
     reads: usize,
     /// Number of bytes after which the client aborts; `None` if it does not.
@@ -308,7 +310,12 @@ impl Relayed {
         let endpoint = &mut self.relay.endpoint;
         loop {
             let room = endpoint.connection(to).map_or(0, Connection::writable);
-            let moved = endpoint.forward(from, to, scene.most, self.now);
+            let moved = if scene.copies {
+                let mut buffer = vec![0; scene.most.min(1 << 16)];
+                endpoint.forward_through(from, to, &mut buffer, self.now)
+            } else {
+                endpoint.forward(from, to, scene.most, self.now)
+            };
             assert!(
                 moved.bytes <= room.min(scene.most) && moved.copied <= moved.bytes,
                 "{moved:?}"
@@ -390,19 +397,22 @@ fn scenes() -> impl Strategy<Value = Scene> {
         wires(),
         [configs(), configs(), configs()],
         bytes,
-        most,
+        (most, any::<bool>()),
         1usize..40_000,
         any::<u32>(),
     )
-        .prop_map(|(wire, configs, bytes, most, reads, seed)| Scene {
-            wire,
-            configs,
-            bytes,
-            most,
-            reads: reads.max(200),
-            breaks_off_at: None,
-            seed: seed.into(),
-        })
+        .prop_map(
+            |(wire, configs, bytes, (most, copies), reads, seed)| Scene {
+                wire,
+                configs,
+                bytes,
+                most,
+                copies,
+                reads: reads.max(200),
+                breaks_off_at: None,
+                seed: seed.into(),
+            },
+        )
 }
 
 proptest! {
@@ -448,6 +458,7 @@ fn bulk(ack: AckPolicy) -> Scene {
         ],
         bytes: [4_000_000, 0],
         most: usize::MAX,
+        copies: false,
         reads: 1 << 20,
         breaks_off_at: None,
         seed: 1,

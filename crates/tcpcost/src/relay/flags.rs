@@ -65,10 +65,10 @@ pub struct Flags {
     /// With --format json and --interval: a line for each open connection, too.
     #[arg(long, requires = "interval")]
     pub each: bool,
-    /// Interface and addresses of mode user.
+    /// Interface and addresses of modes user and user-copy.
     #[command(flatten)]
     pub user: UserFlags,
-    /// Settings of connections and buffers; in mode user also of our TCP.
+    /// Settings of connections and buffers; in modes user and user-copy also of our TCP.
     #[command(flatten)]
     pub set: Set<Settings>,
 }
@@ -109,7 +109,7 @@ pub struct Settings {
     /// Time that connections have after SIGTERM [default: until they end].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub drain_timeout: Option<Duration>,
-    /// Knobs of our TCP, in mode user.
+    /// Knobs of our TCP, in modes user and user-copy.
     #[command(flatten)]
     pub policies: PolicyFlags,
 }

@@ -35,7 +35,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
     flags.user.check(flags, !handed.is_empty())?;
     let is_json = flags.output.has(Format::Json);
     let workers = flags.workers();
-    if flags.max_connections.is_none() && flags.mode != RelayMode::User {
+    if flags.max_connections.is_none() && !flags.mode.is_user() {
         config.connections_max = tcpcost_relay::connections_allowed(&config, workers);
     }
     let most = config.connections_max;
@@ -44,20 +44,20 @@ pub fn run(flags: &Flags) -> anyhow::Result<Exit> {
         config.ended = Some(ended);
     }
     // Sockets are bound and metrics are served before the relay accepts connections.
-    let listeners = match flags.mode {
-        RelayMode::User => Vec::new(),
-        _ => listen(flags, handed, workers, &config)?,
+    let listeners = match flags.mode.is_user() {
+        true => Vec::new(),
+        false => listen(flags, handed, workers, &config)?,
     };
     let server = flags.metrics.map(TcpListener::bind).transpose();
     let server = server.with_context(|| format!("serve metrics at {:?}", flags.metrics))?;
     let (mode, upstreams) = (config.mode, config.to.clone());
     // The guard of the interface's kernel side restores its settings when it is dropped.
-    let (relay, local, _kernel_side) = match flags.mode {
-        RelayMode::User => {
+    let (relay, local, _kernel_side) = match flags.mode.is_user() {
+        true => {
             let (relay, local, kernel_side) = flags.user.start(flags, config)?;
             (relay, local, Some(kernel_side))
         }
-        _ => {
+        false => {
             let local = listeners[0].iter().map(Listener::to_string).collect();
             let relay = Relay::start(listeners, config).map_err(not_started)?;
             (relay, local, None)

@@ -275,7 +275,7 @@ impl ConnectionCounters {
     }
 }
 
-/// Counters of our own TCP in mode `user`.
+/// Counters of our own TCP in modes `user` and `user-copy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpTotals {
     /// IP packets sent; a super-segment counts as one.

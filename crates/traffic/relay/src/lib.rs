@@ -159,9 +159,9 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Starts mode `user`: a worker for each of the given instances of our own TCP, which listens
-    /// at its addresses. Also returns the addresses of each worker's listeners, with the ports that
-    /// were chosen for port 0.
+    /// Starts a mode of our own TCP: a worker for each of the given instances, which listens at its
+    /// addresses. Also returns the addresses of each worker's listeners, with the ports that were
+    /// chosen for port 0.
     ///
     /// Socket options are those of the stacks. PROXY headers and unix sockets are not supported.
     ///
@@ -176,7 +176,9 @@ impl Relay {
         let mut relay = Relay::without_workers(config, workers.len())?;
         let mut local = Vec::new();
         for (index, (stack, listen)) in workers.into_iter().enumerate() {
-            let (user, listens) = User::new(stack, &listen, &relay.shared.bells[index])?;
+            let shared = &relay.shared;
+            let bell = &shared.bells[index];
+            let (user, listens) = User::new(stack, &listen, bell, &shared.config)?;
             local.push(listens);
             relay.spawn(index, user)?;
         }

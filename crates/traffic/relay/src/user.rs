@@ -1,6 +1,7 @@
-//! Our own TCP on both sides: mode `user`. Bytes that one connection received go to the send queue
-//! of the other by reference (`UserStack::forward`), so the stack's policy decides when ACKs are
-//! sent and when a window opens.
+//! Our own TCP on both sides: modes `user` and `user-copy`. Bytes that one connection received go to
+//! the send queue of the other by reference (`UserStack::forward`) or through a buffer of the worker
+//! (`UserStack::forward_through`), so the stack's policy decides when ACKs are sent and when a window
+//! opens.
 //!
 //! The rules for ends and resets are those of `kernel/exchange.rs`. PROXY headers and unix sockets
 //! are not supported ([`check`] refuses them).
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::counters::{Direction, TcpTotals, WorkerCounters};
 use crate::worker::{CLIENT, ConnectError, Connection, Net, Progress, SERVER, Step, Worker};
 
-/// Refuses configurations that this mode does not support.
+/// Refuses configurations that these modes do not support.
 pub(crate) fn check(config: &Config) -> Result<(), StartError> {
     let what = match config {
         Config { proxy_in: true, .. } => "a PROXY header from clients",
@@ -31,7 +32,7 @@ pub(crate) fn check(config: &Config) -> Result<(), StartError> {
         _ => return Ok(()),
     };
     Err(StartError::Unavailable {
-        mode: RelayMode::User,
+        mode: config.mode,
         why: format!("{what}: only the kernel's TCP has it"),
         instead: RelayMode::Auto,
     })
@@ -41,6 +42,8 @@ pub(crate) fn check(config: &Config) -> Result<(), StartError> {
 pub(crate) struct User<D: Device<Wire>> {
     stack: UserStack<D>,
     listeners: Vec<UserListener>,
+    /// Buffer of mode `user-copy`. `None` in mode `user`.
+    buffer: Option<Box<[u8]>>,
 }
 
 /// One of the two connections of a relayed connection.
@@ -57,6 +60,7 @@ impl<D: Device<Wire>> User<D> {
         mut stack: UserStack<D>,
         listen: &[SocketAddr],
         bell: &Bell,
+        config: &Config,
     ) -> io::Result<(Self, Vec<SocketAddr>)> {
         stack.wake_by(bell.as_fd().try_clone_to_owned()?);
         let mut listeners = Vec::new();
@@ -69,7 +73,14 @@ impl<D: Device<Wire>> User<D> {
             local.push(stack.local_addr(listener).map_err(failed)?);
             listeners.push(listener);
         }
-        Ok((Self { stack, listeners }, local))
+        let copies = config.mode == RelayMode::UserCopy;
+        let buffer = copies.then(|| vec![0; config.buffer_bytes].into());
+        let user = Self {
+            stack,
+            listeners,
+            buffer,
+        };
+        Ok((user, local))
     }
 
     /// Moves the bytes of one direction.
@@ -91,7 +102,10 @@ impl<D: Device<Wire>> User<D> {
             Direction::ToServer => (&mut connection.client, server),
             Direction::ToClient => (server, &mut connection.client),
         };
-        let forwarded = self.stack.forward(from.conn, to.conn, TURN);
+        let forwarded = match &mut self.buffer {
+            None => self.stack.forward(from.conn, to.conn, TURN),
+            Some(buffer) => self.stack.forward_through(from.conn, to.conn, buffer),
+        };
         if forwarded.bytes > 0 {
             connection.since = now;
             let moved = &connection.counters.moved[own];
@@ -284,5 +298,6 @@ fn token(index: usize, which: usize) -> u32 {
 
 /// Backlog; the default of the kernel's somaxconn.
 const BACKLOG: u32 = 4096;
-/// Bytes that a flow moves before other flows have their turn, as with the kernel's sockets.
+/// Bytes that a flow moves by reference before other flows have their turn, as with the kernel's
+/// sockets. By copy it moves a buffer, also as with those.
 const TURN: usize = 1 << 20;

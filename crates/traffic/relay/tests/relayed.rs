@@ -133,27 +133,38 @@ fn kernel_modes() -> impl Iterator<Item = RelayMode> {
     all.filter(move |mode| is_kernels(mode.row().needs))
 }
 
-/// Addresses of the kernel's ends and, in mode `user`, of our own TCP: on a TAP in a namespace of
+/// Modes that relay by our own TCP.
+fn user_modes() -> impl Iterator<Item = RelayMode> {
+    let all = RelayMode::ALL.iter().copied();
+    all.filter(|mode| mode.is_user())
+}
+
+/// Addresses of the kernel's ends and, if it relays, of our own TCP: on a TAP in a namespace of
 /// the test.
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
 fn each_mode(work: impl Fn(RelayMode) + Sync) {
     kernel_modes().for_each(&work);
-    in_namespace(|| work(RelayMode::User));
+    for mode in user_modes() {
+        in_namespace(|| work(mode));
+    }
 }
 
-/// Runs the test with one mode for the loop that all kernel modes share, and with mode `user`.
+/// Runs the test with one mode for the loop that all kernel modes share, and with those of our own
+/// TCP.
 fn each_loop(work: impl Fn(RelayMode) + Sync) {
     work(RelayMode::Auto);
-    in_namespace(|| work(RelayMode::User));
+    for mode in user_modes() {
+        in_namespace(|| work(mode));
+    }
 }
 
 /// Makes a server that a relay of this mode can reach.
 fn server_for(mode: RelayMode) -> TcpListener {
-    let address = match mode {
-        RelayMode::User => Ipv4Addr::UNSPECIFIED, // The TAP is made later, with the relay.
-        _ => Ipv4Addr::LOCALHOST,
+    let address = match mode.is_user() {
+        true => Ipv4Addr::UNSPECIFIED, // The TAP is made later, with the relay.
+        false => Ipv4Addr::LOCALHOST,
     };
     TcpListener::bind((address, 0)).unwrap()
 }
@@ -179,7 +190,7 @@ fn start_user(config: Config) -> Result<(Relay, SocketAddr), StartError> {
 /// Address by which a relay of this mode reaches the server.
 fn address_of(server: &TcpListener, mode: RelayMode) -> Address {
     let mut address = server.local_addr().unwrap();
-    if mode == RelayMode::User {
+    if mode.is_user() {
         address.set_ip(KERNEL);
     }
     Address::Tcp(address)
@@ -376,7 +387,7 @@ fn each_mode_moves_bytes_as_it_is_called() {
         for bytes in totals.bytes {
             assert_eq!(bytes.relayed(), 4 << 20, "{mode:?}");
             match mode {
-                RelayMode::Copy | RelayMode::IoUring => {
+                RelayMode::Copy | RelayMode::IoUring | RelayMode::UserCopy => {
                     assert_eq!(bytes.copied, 4 << 20, "{mode:?}")
                 }
                 RelayMode::Splice => assert_eq!(bytes.spliced, 4 << 20),
@@ -566,9 +577,9 @@ const ENOUGH: usize = 64 << 20;
 
 /// Starts a relay. `Err` if the mode is not available.
 fn try_start(config: Config) -> Result<(Relay, SocketAddr), ()> {
-    let started = match config.mode {
-        RelayMode::User => start_user(config),
-        _ => {
+    let started = match config.mode.is_user() {
+        true => start_user(config),
+        false => {
             let local = ["127.0.0.1:0".parse().unwrap()];
             let listeners = bind(&local, 1, &config).unwrap();
             let address = listeners[0][0].local_addr().unwrap();

@@ -194,7 +194,7 @@ fn config(bits: u8) -> Config {
         receive_buffer: if bits & 16 == 0 { 60_000 } else { 3000 },
         receive_buffer_max: 0,
         send_buffer: 200_000,
-        ack: ack(bits >> 5, delay_max),
+        ack: ack(bits >> 5, supers > 0, delay_max),
         linux_acks: if bits >> 5 == 7 {
             LinuxAcks {
                 comp_sack_nr: 2,
@@ -221,10 +221,12 @@ fn config(bits: u8) -> Config {
     }
 }
 
-/// Policy chosen by three bits.
-fn ack(bits: u8, delay_max: Duration) -> AckPolicy {
+/// Policy chosen by three bits, and for one of their values by whether the sender makes
+/// super-segments.
+fn ack(bits: u8, supers: bool, delay_max: Duration) -> AckPolicy {
     let segments = 16;
     match bits {
+        0 if supers => AckPolicy::OnPush { delay_max },
         0 => AckPolicy::Delayed { delay_max },
         2 | 7 => AckPolicy::LinuxLike { delay_max },
         3 => AckPolicy::Avoidance {

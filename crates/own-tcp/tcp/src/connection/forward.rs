@@ -24,6 +24,17 @@ impl Connection {
             taken += piece.len();
             pieces.push(piece);
         }
+        self.after_read(taken, now)
+    }
+
+    /// Copies up to `to.len()` received bytes, as one read. Returns as
+    /// [`take_pieces`](Self::take_pieces).
+    pub(crate) fn take_bytes(&mut self, to: &mut [u8], now: Instant) -> (usize, Option<ReadError>) {
+        let taken = self.rcv.queue.read(to);
+        self.after_read(taken, now)
+    }
+
+    fn after_read(&mut self, taken: usize, now: Instant) -> (usize, Option<ReadError>) {
         if taken > 0 {
             self.on_read(taken, now);
         }
@@ -38,6 +49,12 @@ impl Connection {
     /// Notes that the application has more data than fits, for the accounting of limits.
     pub(crate) fn want_room(&mut self) {
         self.snd.wanted = true;
+    }
+
+    /// Queues a copy of bytes; the caller checked that they fit. Returns how many were copied.
+    pub(crate) fn give_bytes(&mut self, bytes: &[u8]) -> usize {
+        (self.snd.more, self.snd.wanted) = (false, false);
+        self.append(bytes)
     }
 
     /// Queues pieces; the caller checked that they fit. Returns how many bytes were copied.
@@ -58,7 +75,6 @@ impl Connection {
         copied
     }
 
-    /// Copies bytes into the send queue; the caller checked that they fit.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let summing = self.config.sum_on_write.then_some(Summing {
             sent: self.snd.nxt.max(self.snd.queue.start()),

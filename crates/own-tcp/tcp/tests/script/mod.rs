@@ -143,6 +143,7 @@ fn policy(text: &str) -> Option<AckPolicy> {
             segments,
             delay_max,
         },
+        "on-push" => AckPolicy::OnPush { delay_max },
         "requested" => AckPolicy::Requested {
             segments,
             delay_max,

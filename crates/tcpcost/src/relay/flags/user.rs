@@ -1,5 +1,5 @@
-//! Mode `user` on the command line: our own TCP, with its own interface and addresses, like
-//! `tcpcost peer`.
+//! Modes `user` and `user-copy` on the command line: our own TCP, with its own interface and
+//! addresses, like `tcpcost peer`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use tcpcost_console::exit::usage;
 use tcpcost_link::{Layer, Offloads, Tap};
-use tcpcost_relay::{Address, Config, Relay, RelayMode};
+use tcpcost_relay::{Address, Config, Relay};
 use tcpcost_stack::{SocketOptions, UserSettings, UserStack};
 use tcpcost_tcp::{Config as Tcp, KeepAlive};
 
@@ -16,9 +16,9 @@ use super::super::not_started;
 use super::Flags;
 use tcpcost_peer::{KernelSide, Network, check_networks, check_remote, interface_name};
 
-/// The flags of mode `user`.
+/// The flags of modes `user` and `user-copy`.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Mode user: our own TCP, as in tcpcost peer")]
+#[command(next_help_heading = "Modes user and user-copy: our own TCP, as in tcpcost peer")]
 pub struct UserFlags {
     /// Create or use the TAP interface NAME.
     #[arg(long, value_name = "NAME", value_parser = interface_name)]
@@ -43,33 +43,34 @@ impl UserFlags {
     pub fn check(&self, flags: &Flags, is_handed: bool) -> anyhow::Result<()> {
         let has_interface = self.tap.is_some() || self.tun.is_some();
         let has_address = !self.local.is_empty() || !self.host_address.is_empty();
-        if flags.mode != RelayMode::User {
+        let mode = flags.mode.word();
+        if !flags.mode.is_user() {
             let is_any =
                 has_interface || has_address || flags.set.policies.choices().next().is_some();
             return if is_any {
                 Err(usage(
-                    "an interface, addresses and policies of our own TCP need --mode user",
+                    "an interface, addresses and policies of our own TCP need --mode user or user-copy",
                 ))
             } else {
                 Ok(())
             };
         }
         if !has_interface || self.local.is_empty() {
-            return Err(usage(
-                "--mode user needs --tap NAME and --local ADDR/PREFIX: our own TCP has an interface and an address of its own",
-            ));
+            return Err(usage(format!(
+                "--mode {mode} needs --tap NAME and --local ADDR/PREFIX: our own TCP has an interface and an address of its own"
+            )));
         }
         check_networks("--local", &self.local, &[])?;
         check_networks("--host-address", &self.host_address, &self.local)?;
         if is_handed {
-            return Err(usage(
-                "--mode user: sockets of a service manager are the kernel's",
-            ));
+            return Err(usage(format!(
+                "--mode {mode}: sockets of a service manager are the kernel's"
+            )));
         }
         if flags.workers() > 1 {
-            return Err(usage(
-                "--mode user has one worker: packets come to a thread by their port",
-            ));
+            return Err(usage(format!(
+                "--mode {mode} has one worker: packets come to a thread by their port"
+            )));
         }
         for address in &flags.listen {
             let own = |local: &SocketAddr| {

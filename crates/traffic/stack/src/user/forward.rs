@@ -1,5 +1,5 @@
-//! Bytes from one connection to another by reference. The kernel's sockets share no queue, so only
-//! our own TCP has this.
+//! Bytes from one connection to another, by reference or through a buffer. The kernel's sockets
+//! share no queue, so only our own TCP has this.
 
 use std::io;
 
@@ -42,28 +42,36 @@ impl<D: Device<Wire>> UserStack<D> {
     /// `most`, and no more than the queue has room for. To the source connection this is a read. An
     /// end is not passed on.
     pub fn forward(&mut self, from: UserConn, to: UserConn, most: usize) -> Forwarded {
-        let tcp::Forwarded {
-            bytes,
-            copied,
-            stopped,
-        } = self.endpoint.forward(from.0, to.0, most, self.now);
-        let gone = || io::Error::from_raw_os_error(libc::EBADF);
-        let stopped = match stopped {
-            tcp::Stopped::Most => Stopped::Most,
-            tcp::Stopped::Empty => Stopped::Empty,
-            tcp::Stopped::Full => Stopped::Full,
-            tcp::Stopped::Finished => Stopped::Finished,
-            tcp::Stopped::SourceEnded(reason) => {
-                Stopped::SourceGone(reason.map_or_else(gone, ended))
-            }
-            tcp::Stopped::SinkEnded(error) => {
-                Stopped::SinkGone(error.map_or_else(gone, write_error))
-            }
-        };
-        Forwarded {
-            bytes,
-            copied,
-            stopped,
-        }
+        report(self.endpoint.forward(from.0, to.0, most, self.now))
+    }
+
+    /// Moves received bytes as [`forward`](Self::forward), by one read into `buffer` and one write.
+    /// No more is read than the sink has room for, so the buffer is empty afterwards.
+    pub fn forward_through(
+        &mut self,
+        from: UserConn,
+        to: UserConn,
+        buffer: &mut [u8],
+    ) -> Forwarded {
+        let now = self.now;
+        report(self.endpoint.forward_through(from.0, to.0, buffer, now))
+    }
+}
+
+/// Converts the errors to those that a kernel socket would return.
+fn report(forwarded: tcp::Forwarded) -> Forwarded {
+    let gone = || io::Error::from_raw_os_error(libc::EBADF);
+    let stopped = match forwarded.stopped {
+        tcp::Stopped::Most => Stopped::Most,
+        tcp::Stopped::Empty => Stopped::Empty,
+        tcp::Stopped::Full => Stopped::Full,
+        tcp::Stopped::Finished => Stopped::Finished,
+        tcp::Stopped::SourceEnded(reason) => Stopped::SourceGone(reason.map_or_else(gone, ended)),
+        tcp::Stopped::SinkEnded(error) => Stopped::SinkGone(error.map_or_else(gone, write_error)),
+    };
+    Forwarded {
+        bytes: forwarded.bytes,
+        copied: forwarded.copied,
+        stopped,
     }
 }

@@ -11,6 +11,7 @@ mod compress;
 mod delayed;
 mod every;
 mod linux_like;
+mod on_push;
 mod on_read;
 mod own;
 mod requested;
@@ -83,6 +84,12 @@ pub enum AckPolicy {
         /// Longest wait for a read.
         delay_max: Duration,
     },
+    /// Like `Delayed`, and at once for a segment with PSH, the sender's sign that it has no more for
+    /// now: OpenBSD's and NetBSD's `tcp_ack_on_push`.
+    OnPush {
+        /// Longest wait for a second segment.
+        delay_max: Duration,
+    },
     /// The rate that the sender requests by the TCP ACK Rate Request option
     /// (draft-ietf-tcpm-ack-rate-request); like `Delayed` until a request arrives. For data of this
     /// end, requests one ACK per `segments` from the peer. Behaves like `Delayed` unless both ends
@@ -107,6 +114,7 @@ impl AckPolicy {
             | Self::Exactly { delay_max, .. }
             | Self::Avoidance { delay_max, .. }
             | Self::OnRead { delay_max, .. }
+            | Self::OnPush { delay_max }
             | Self::Requested { delay_max, .. } => delay_max.min(DELAY_MAX),
             Self::Own(_) => DELAY_MAX,
         }
@@ -322,6 +330,11 @@ impl AckScheduler {
             AckPolicy::Exactly { segments, .. } => every::is_due_exactly(segments, arrival),
             AckPolicy::OnRead { segments, .. } => {
                 every::is_due(segments, self.unacked_segments, arrival)
+            }
+            AckPolicy::OnPush { .. } => {
+                // PSH is at the end of a super-segment, so an ACK of a part would not reach it.
+                self.whole |= arrival.push;
+                on_push::is_due(arrival)
             }
             AckPolicy::Requested { .. } => requested::is_due(self.requested, arrival),
             AckPolicy::Own(policy) => return self.own(policy).on_segment(arrival),

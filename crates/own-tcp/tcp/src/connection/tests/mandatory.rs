@@ -7,7 +7,7 @@ const DELAY: Duration = Duration::from_millis(40);
 const SIZE: u32 = 1000;
 
 /// Every policy, with its longest wait.
-fn policies() -> [AckPolicy; 7] {
+fn policies() -> [AckPolicy; 8] {
     let (segments, delay_max) = (64, DELAY);
     [
         AckPolicy::Delayed { delay_max },
@@ -29,6 +29,7 @@ fn policies() -> [AckPolicy; 7] {
             segments,
             delay_max,
         },
+        AckPolicy::OnPush { delay_max },
         AckPolicy::Requested {
             segments,
             delay_max,

@@ -38,7 +38,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 fn policies() -> impl Strategy<Value = AckPolicy> {
     let delay_max = Duration::from_millis(40);
-    (0..7, 1u32..12).prop_map(move |(kind, segments)| match kind {
+    (0..8, 1u32..12).prop_map(move |(kind, segments)| match kind {
         0 => AckPolicy::Delayed { delay_max },
         1 => AckPolicy::LinuxLike { delay_max },
         2 => AckPolicy::Every {
@@ -58,6 +58,7 @@ fn policies() -> impl Strategy<Value = AckPolicy> {
             segments,
             delay_max,
         },
+        6 => AckPolicy::OnPush { delay_max },
         _ => AckPolicy::Requested {
             segments,
             delay_max,

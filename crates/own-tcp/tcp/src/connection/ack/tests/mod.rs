@@ -14,6 +14,8 @@ struct Table {
     scheduler: AckScheduler,
     window_bytes: u32,
     unacked_bytes: u32,
+    /// True if the units have PSH.
+    push: bool,
     now_ms: u64,
 }
 
@@ -24,6 +26,7 @@ impl Table {
             scheduler: AckScheduler::default(),
             window_bytes: 1 << 20,
             unacked_bytes: 0,
+            push: false,
             now_ms: 0,
         }
     }
@@ -35,7 +38,7 @@ impl Table {
             wire_segments: bytes.div_ceil(1000),
             bytes,
             segment_bytes: bytes.min(1000),
-            push: false,
+            push: self.push,
             full_segment_bytes: 1000,
             unacked_bytes: self.unacked_bytes,
             window_bytes: self.window_bytes,
@@ -122,6 +125,20 @@ fn delayed_is_every_second_full_segment_and_every_super_segment() {
         &[2, 2, 44, 2],
     );
     check(policy, &[500, 500, 500, 500], &[2]);
+}
+
+#[test]
+fn on_push_is_delayed_but_for_a_segment_with_psh() {
+    let policy = AckPolicy::OnPush { delay_max: DELAY };
+    let mut table = Table::new(policy);
+    assert_eq!(table.run(&[1000; 5]), [2, 2]);
+    table.push = true;
+    assert_eq!(table.run(&[300]), [2], "with the one that waited");
+    assert_eq!(table.run(&[300, 1000, 1000]), [1, 1, 1]);
+    assert_eq!(table.run(&[46_000]), [45, 1], "no part of it waits");
+    let mut delayed = Table::new(AckPolicy::Delayed { delay_max: DELAY });
+    delayed.push = true;
+    assert_eq!(delayed.run(&[300, 1000, 1000]), [3]);
 }
 
 #[test]
@@ -265,7 +282,8 @@ fn the_odd_one_waits_for_the_delay() {
         delay_max: DELAY,
     };
     let delayed = AckPolicy::Delayed { delay_max: DELAY };
-    for policy in [delayed, every(2), avoidance(2, 8), on_read] {
+    let on_push = AckPolicy::OnPush { delay_max: DELAY };
+    for policy in [delayed, every(2), avoidance(2, 8), on_read, on_push] {
         let mut table = Table::new(policy);
         table.now_ms = 2;
         assert_eq!(table.unit(1000), AckDecision::By(ms(42)), "{policy:?}");
@@ -296,6 +314,7 @@ fn a_reopened_window_is_told_at_once_whatever_the_policy() {
             segments: 64,
             delay_max,
         },
+        AckPolicy::OnPush { delay_max },
         AckPolicy::Requested {
             segments: 64,
             delay_max,
