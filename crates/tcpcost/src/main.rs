@@ -27,7 +27,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tcpcost_console::exit::{self, Exit, usage};
 use tcpcost_console::output;
 
@@ -87,12 +87,34 @@ fn parse(words: Vec<OsString>) -> anyhow::Result<Cli> {
             .take_while(|line| !line.starts_with("Usage:"))
             .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
             .collect();
+        let see = match wanted(&error) {
+            Some(command) => format!("{command}, and --help"),
+            None => subcommand(&words).map_or(String::new(), |name| name + " ") + "--help",
+        };
+        let what = lines.join(" ");
         usage(format!(
-            "{} (see tcpcost {}--help)",
-            lines.join(" ").trim_start_matches("error: "),
-            subcommand(&words).map_or(String::new(), |name| name + " "),
+            "{} (see tcpcost {see})",
+            what.trim_start_matches("error: ")
         ))
     })
+}
+
+/// Words that people try first for what another command does.
+const OTHER_WORDS: [(&str, &str); 5] = [
+    ("soak", "watch --soak"),
+    ("top", "watch"),
+    ("list", "study list"),
+    ("knobs", "study knobs"),
+    ("diff", "compare"),
+];
+
+/// Command that an unknown one most likely means.
+fn wanted(error: &clap::Error) -> Option<&'static str> {
+    let ContextValue::String(unknown) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    let (_, command) = OTHER_WORDS.iter().find(|(word, _)| word == unknown)?;
+    Some(command)
 }
 
 /// Returns the names of the subcommands on the command line, even if other words are wrong.

@@ -64,6 +64,10 @@ fn a_mistake_is_one_line_with_exit_code_2() {
         ),
         (&["study", "show", "tuor"], "no study \"tuor\""),
         (&["rum"], "unrecognized subcommand 'rum'"),
+        (
+            &["soak"],
+            "unrecognized subcommand 'soak' (see tcpcost watch --soak, and --help)",
+        ),
         (&["run"], "required"),
     ];
     for (args, part) in cases {

@@ -6,7 +6,7 @@ mod common;
 use std::fmt::Write;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::Place;
 use serde_json::Value;
@@ -16,6 +16,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// One study that tests published statements, and the JSON of its stored run.
 struct Work {
     study: String,
+    /// Command that makes such a run.
+    command: String,
     document: Option<Value>,
 }
 
@@ -64,8 +66,10 @@ fn work(place: &Place, study: String) -> Work {
         .join("crates/tcpcost/tests/data/works")
         .join(&study);
     if !stored.is_dir() {
+        let command = format!("tcpcost run {study}");
         return Work {
             study,
+            command,
             document: None,
         };
     }
@@ -80,12 +84,24 @@ fn work(place: &Place, study: String) -> Work {
     assert!(matches!(ran.code, Some(0 | 3 | 4)), "{study}: {ran:?}");
     let document = serde_json::from_str(&ran.stdout).unwrap();
     Work {
+        command: command(&study, &stored),
         study,
         document: Some(document),
     }
 }
 
-fn unpack(from: &PathBuf, to: &PathBuf, study: &str) {
+/// Command that made the stored run.
+fn command(study: &str, stored: &Path) -> String {
+    let options = fs::read_to_string(stored.join("run.json")).unwrap();
+    let options: Value = serde_json::from_str(&options).unwrap();
+    let guest = options["exact_instructions"].is_object();
+    let init = array(&options, "init").iter();
+    let init = init.map(|command| format!(" --init '{}'", word(command)));
+    let guest = if guest { " --guest=KERNEL" } else { "" };
+    format!("tcpcost run {study}{guest}{}", init.collect::<String>())
+}
+
+fn unpack(from: &Path, to: &Path, study: &str) {
     fs::create_dir_all(to).unwrap();
     fs::copy(from.join("run.json"), to.join("run.json")).unwrap();
     fs::copy(
@@ -194,8 +210,8 @@ fn statement(of: &Statement, works: &[Work]) -> String {
         let found: Vec<&str> = found.chain(of_functions).collect();
         let ours = found.join(" ").replace('|', "\\|");
         return format!(
-            "| {} | {held} | {by} | {ours} | `tcpcost run {}` |\n",
-            of.text, work.study
+            "| {} | {held} | {by} | {ours} | `{}` |\n",
+            of.text, work.command
         );
     }
     format!("| {} | no whole run is stored | | | |\n", of.text)
@@ -215,33 +231,7 @@ fn figures(work: &Work, source: &str) -> String {
     let published = &document["published"];
     if is_of(published) {
         head(&mut out, work, published);
-        let (knob, unit) = (
-            published["knob"].as_str().unwrap(),
-            published["unit"].as_str().unwrap(),
-        );
-        writeln!(
-            out,
-            "| series | {knob} | published, {unit} | ours |\n|---|---|---|---|"
-        )
-        .unwrap();
-        for series in array(published, "series") {
-            for point in array(series, "points") {
-                let ours = array(point, "cells").iter().map(|name| {
-                    let cells = array(document, "cells");
-                    let cell = cells.iter().find(|cell| cell["name"] == *name).unwrap();
-                    estimate(&cell["estimates"][published["quantity"].as_str().unwrap()])
-                });
-                let ours: Vec<String> = ours.collect();
-                let (name, value) = (series["name"].as_str().unwrap(), word(&point["value"]));
-                writeln!(
-                    out,
-                    "| {name} | {value} | {} | {} |",
-                    number(&point["figure"]),
-                    ours.join("; ")
-                )
-                .unwrap();
-            }
-        }
+        out += &points(document, published);
     }
     let functions = &document["published_functions"];
     if is_of(functions) {
@@ -252,8 +242,8 @@ fn figures(work: &Work, source: &str) -> String {
             writeln!(
                 out,
                 "| {theirs} | {ours} | {} | {} |",
-                number(&row["figure"]),
-                estimate(&row["ratio"])
+                number(&row["figure"], 1.0),
+                estimate(&row["ratio"], 1.0)
             )
             .unwrap();
         }
@@ -266,12 +256,45 @@ fn figures(work: &Work, source: &str) -> String {
     out
 }
 
+/// Points of a published curve, each with ours.
+fn points(document: &Value, published: &Value) -> String {
+    let quantity = published["quantity"].as_str().unwrap();
+    let (scale, unit) = match scale(quantity) {
+        1.0 => (1.0, word(&published["unit"])),
+        scale => (scale, "Gbit/s".to_string()),
+    };
+    let knob = word(&published["knob"]);
+    let mut out = format!("| series | {knob} | published, {unit} | ours |\n|---|---|---|---|\n");
+    for series in array(published, "series") {
+        for point in array(series, "points") {
+            let ours = array(point, "cells").iter().map(|name| {
+                let cells = array(document, "cells");
+                let cell = cells.iter().find(|cell| cell["name"] == *name).unwrap();
+                estimate(&cell["estimates"][quantity], scale)
+            });
+            let ours: Vec<String> = ours.collect();
+            let (name, value) = (word(&series["name"]), word(&point["value"]));
+            let figure = number(&point["figure"], scale);
+            writeln!(out, "| {name} | {value} | {figure} | {} |", ours.join("; ")).unwrap();
+        }
+    }
+    out
+}
+
+/// Factor from a quantity's unit to the one that it is shown in.
+fn scale(quantity: &str) -> f64 {
+    match quantity.ends_with("goodput_bits_per_s") {
+        true => 1e-9,
+        false => 1.0,
+    }
+}
+
 fn head(out: &mut String, work: &Work, of: &Value) {
     write!(
         out,
-        "\n{}; ours by `tcpcost run {}`:\n\n",
+        "\n{}; ours by `{}`:\n\n",
         word(&of["source"]),
-        work.study
+        work.command
     )
     .unwrap();
 }
@@ -288,6 +311,10 @@ fn rows(table: &Value) -> String {
             .join(", ")
     };
     let columns = array(table, "columns");
+    let scales: Vec<f64> = columns
+        .iter()
+        .map(|one| scale(one["quantity"].as_str().unwrap()))
+        .collect();
     let headings = columns.iter().map(|one| word(&one["heading"]));
     let headings: Vec<String> = headings.collect();
     let mut out = format!(
@@ -297,7 +324,10 @@ fn rows(table: &Value) -> String {
         "---|".repeat(columns.len())
     );
     for row in array(table, "rows") {
-        let theirs: Vec<String> = array(row, "published").iter().map(number).collect();
+        let theirs = array(row, "published").iter().zip(&scales);
+        let theirs: Vec<String> = theirs
+            .map(|(figure, scale)| number(figure, *scale))
+            .collect();
         writeln!(
             out,
             "| {} | published | {} |",
@@ -306,7 +336,10 @@ fn rows(table: &Value) -> String {
         )
         .unwrap();
         for ours in array(row, "ours") {
-            let figures: Vec<String> = array(ours, "figures").iter().map(estimate).collect();
+            let figures = array(ours, "figures").iter().zip(&scales);
+            let figures: Vec<String> = figures
+                .map(|(figure, scale)| estimate(figure, *scale))
+                .collect();
             writeln!(
                 out,
                 "| | {} | {} |",
@@ -351,8 +384,8 @@ fn word(value: &Value) -> String {
 }
 
 /// A number with four digits.
-fn number(value: &Value) -> String {
-    let Some(number) = value.as_f64() else {
+fn number(value: &Value, scale: f64) -> String {
+    let Some(number) = value.as_f64().map(|number| number * scale) else {
         return String::new();
     };
     let digits = match number.abs() {
@@ -369,10 +402,14 @@ fn number(value: &Value) -> String {
     }
 }
 
-fn estimate(of: &Value) -> String {
-    match (number(&of["median"]), of["lo"].is_null()) {
+fn estimate(of: &Value, scale: f64) -> String {
+    match (number(&of["median"], scale), of["lo"].is_null()) {
         (median, _) if median.is_empty() => "not measured".to_string(),
         (median, true) => median,
-        (median, false) => format!("{median} [{}, {}]", number(&of["lo"]), number(&of["hi"])),
+        (median, false) => format!(
+            "{median} [{}, {}]",
+            number(&of["lo"], scale),
+            number(&of["hi"], scale)
+        ),
     }
 }

@@ -20,7 +20,14 @@ fn every_published_statement_is_tested_by_one_study_in_the_words_of_the_list() {
         let study = Study::parse(&name, &text, &name).unwrap();
         for statement in &study.statements {
             let mut conclusions = study.conclusions.iter();
-            let tests = conclusions.any(|one| one.statement.as_ref() == Some(&statement.id));
+            let functions = study.published_functions.iter();
+            let mut ratios = functions.flat_map(|functions| &functions.ratios);
+            let tests = conclusions.any(|one| one.statement.as_ref() == Some(&statement.id))
+                || ratios.any(|one| {
+                    one.tests
+                        .as_ref()
+                        .is_some_and(|(id, ..)| *id == statement.id)
+                });
             assert!(tests, "{name}: nothing tests {}", statement.id);
             let before =
                 tested.insert(statement.id.clone(), (name.clone(), statement.text.clone()));
