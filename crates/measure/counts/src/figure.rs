@@ -169,6 +169,10 @@ figures! {
     /// CPU µs per transaction, by the meter `exact` as in `exact_cpu_us_per_kib`.
     ExactUsPerTransaction = "exact_cpu_us_per_transaction", "µs", Host, Cost, "exact CPU per transaction", "µs/trans."
         => |from| ratio(exact_cost_ns(from)? / 1e3, transactions(from)?);
+    /// CPUs that the work kept busy, `CPUs utilized` of perf stat: CPU time as in
+    /// `exact_cpu_us_per_kib` over the interval. 0.44 is Jones's 22 % of two processors (2005).
+    ExactBusyCpus = "exact_busy_cpus", "CPUs", Host, Less, "CPUs utilised", "CPUs"
+        => |from| ratio(exact_cost_ns(from)? * from.cpus(M::Exact)?, from.time_ns(M::Exact)?);
     /// CPU µs per KiB of one host by owner, where hosts share CPUs or are on loopback: time of the
     /// tasks of the host's process, and of softirqs and hard interrupts for its sockets, on any CPU of
     /// the trial. Meter `exact` with owners.
