@@ -100,6 +100,13 @@ fn satisfy(
             },
             Required::Set => examples(&other)[0].clone(),
             Required::AtLeast => value.to_string(),
+            Required::NoneOf(words) if words.contains(&other.default) => {
+                let mut examples = examples(&other).into_iter();
+                let is_other = |example: &String| !words.contains(&example.as_str());
+                examples
+                    .find(is_other)
+                    .expect("a value that is none of these")
+            }
             Required::NoneOf(_) | Required::Unset | Required::ValueSatisfies(..) => continue,
         };
         let prefix = if other.per_end { prefix } else { "" };
