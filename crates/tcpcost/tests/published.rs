@@ -121,7 +121,7 @@ fn page(works: &[Work]) -> String {
     let mut page = String::from(
         "# Five published works: every statement, table and figure\n\n\
          What five works state, and what a whole run of the study that tests it says here. A statement holds if the whole 95 % interval \
-         agrees, and does not\nhold if the whole interval contradicts it; by instructions means that time left it undecided and the second clock \
+         agrees, and does not\nhold if the whole interval contradicts it, or shows no change of 5 %; by instructions means that time left it undecided and the second clock \
          decides \
          ([method](method.md)).\nA test makes this page of stored runs (`bench/works` makes these); `tcpcost run STUDY` does the same on your machine.\n",
     );

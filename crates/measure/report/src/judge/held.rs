@@ -20,15 +20,17 @@ pub enum Held {
 }
 
 impl Held {
-    /// Result for a statement about a change, in percent.
+    /// Result for a statement about a change, in percent. A statement of a change fails also where there is none: where the whole
+    /// interval is one of no change.
     pub fn of(percent: Option<&Estimate>, expects: Expects) -> Held {
         let Some((lo, hi)) = percent.and_then(|percent| percent.lo.zip(percent.hi)) else {
             return Held::Undecided;
         };
+        let is_none = lo >= -SAME && hi <= SAME;
         let (holds, fails) = match expects {
-            Expects::Less => (hi < 0.0, lo > 0.0),
-            Expects::More => (lo > 0.0, hi < 0.0),
-            Expects::Same => (lo >= -SAME && hi <= SAME, lo > SAME || hi < -SAME),
+            Expects::Less => (hi < 0.0, lo > 0.0 || is_none),
+            Expects::More => (lo > 0.0, hi < 0.0 || is_none),
+            Expects::Same => (is_none, lo > SAME || hi < -SAME),
         };
         match (holds, fails) {
             (true, _) => Held::Holds,
@@ -99,7 +101,8 @@ mod tests {
         for (lo, hi, expected) in [
             (-60.0, -40.0, ["holds", "fails", "fails"]),
             (10.0, 14.0, ["fails", "holds", "fails"]),
-            (-2.0, 3.0, ["undecided", "undecided", "holds"]),
+            (-2.0, 3.0, ["fails", "fails", "holds"]),
+            (-2.0, 7.0, ["undecided"; 3]),
             (-4.0, -1.0, ["holds", "fails", "holds"]),
             (-20.0, 30.0, ["undecided"; 3]),
         ] {
