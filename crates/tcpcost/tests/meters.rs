@@ -5,8 +5,8 @@ mod common;
 use std::os::unix::process::CommandExt;
 
 #[cfg(feature = "bpf")]
-use common::{MEASURE, able};
-use common::{Place, Ran, STUDY, count};
+use common::able;
+use common::{MEASURE, Place, Ran, STUDY, count};
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
 
@@ -72,7 +72,8 @@ fn asked_meters(record: &serde_json::Value) -> Vec<String> {
 #[test]
 fn meters_of_the_command_line_are_those_of_a_resumed_run_too() {
     let place = Place::new();
-    let text = format!("[bed]\nkind = \"loopback\"\n{LOOPBACK_MEASURE}");
+    let text =
+        format!("[bed]\nkind = \"loopback\"\n{MEASURE}meters = [\"netstat\", \"tcp_info\"]\n");
     let study = place.write("few.toml", &text);
     let changed = "--meters=+rusage,-tcp_info";
     let ran = place.run(&["run", &study, "--dry-run", changed]);
@@ -103,16 +104,6 @@ fn meters_of_the_command_line_are_those_of_a_resumed_run_too() {
     let both = place.run(&["run", "--resume", "out", "--meters=exact"]);
     assert_eq!(both.code, Some(2), "{both:?}");
 }
-
-const LOOPBACK_MEASURE: &str = r#"
-[measure]
-meters = ["netstat", "tcp_info"]
-warm_up = "20ms"
-duration = "100ms"
-repetitions = 1
-others_max = "100%"
-retries = 0
-"#;
 
 #[test]
 fn a_meter_that_a_study_cannot_have_is_one_line() {

@@ -120,10 +120,10 @@ fn unpack(from: &Path, to: &Path, study: &str) {
 fn page(works: &[Work]) -> String {
     let mut page = String::from(
         "# Five published works: every statement, table and figure\n\n\
-         What five works state, and what a whole run of the study that tests it says here. A statement holds if the whole 95 % interval \
-         agrees, and does not\nhold if the whole interval contradicts it, or shows no change of 5 %; by instructions means that time left it undecided and the second clock \
-         decides \
-         ([method](method.md)).\nA test makes this page of stored runs (`bench/works` makes these); `tcpcost run STUDY` does the same on your machine.\n",
+         What five works state, and what a whole run of the study that tests it says here. A statement holds if the whole 95 % interval agrees. \
+         It does not\nhold if the whole interval contradicts it or, of a change, lies within 5 % of none. Where time leaves it undecided, \
+         instructions in guests decide\n([method](method.md)). A test makes this page of stored runs, which `bench/works` makes; \
+         `tcpcost run STUDY` does the same on your machine.\n",
     );
     let statements = statements();
     let sources: Vec<&str> = [
@@ -200,14 +200,20 @@ fn statement(of: &Statement, works: &[Work]) -> String {
             (_, true) => "instructions",
             (_, false) => "time or counts",
         };
-        let found = array(tested, "findings").iter().map(|index| {
+        let counted = array(&document["by_instructions"], "findings");
+        let found = array(tested, "findings").iter().flat_map(|index| {
             let finding = &document["findings"][index.as_u64().unwrap() as usize];
-            finding["sentence"].as_str().unwrap()
+            let counted = counted
+                .iter()
+                .filter(move |one| one["of_finding"] == *index);
+            let of_guests = counted
+                .map(|one| format!("By instructions: {}", word(&one["finding"]["sentence"])));
+            [word(&finding["sentence"])].into_iter().chain(of_guests)
         });
         let functions = array(&document["published_functions"], "functions").iter();
         let of_functions = functions.filter(|row| row["statement"] == of.id.as_str());
-        let of_functions = of_functions.map(|row| row["sentence"].as_str().unwrap());
-        let found: Vec<&str> = found.chain(of_functions).collect();
+        let of_functions = of_functions.map(|row| word(&row["sentence"]));
+        let found: Vec<String> = found.chain(of_functions).collect();
         let ours = found.join(" ").replace('|', "\\|");
         return format!(
             "| {} | {held} | {by} | {ours} | `{}` |\n",

@@ -336,7 +336,10 @@ fn changes(
                 percent,
                 incomparable: Incomparable::of(first, cell, quantity),
                 published_percent: published.get(index).copied(),
-                held: expects.map(|expects| Held::of(percent.as_ref(), expects)),
+                held: expects.map(|expects| match quantity.kind.counts_instructions() {
+                    true => Held::of(percent.as_ref(), expects),
+                    false => Held::of_measured(percent.as_ref(), expects),
+                }),
             }
         });
         let steps: Vec<Step> = steps.collect();

@@ -20,22 +20,30 @@ pub enum Held {
 }
 
 impl Held {
-    /// Result for a statement about a change, in percent. A statement of a change fails also where there is none: where the whole
-    /// interval is one of no change.
+    /// Result for a statement about a change, in percent.
     pub fn of(percent: Option<&Estimate>, expects: Expects) -> Held {
         let Some((lo, hi)) = percent.and_then(|percent| percent.lo.zip(percent.hi)) else {
             return Held::Undecided;
         };
-        let is_none = lo >= -SAME && hi <= SAME;
         let (holds, fails) = match expects {
-            Expects::Less => (hi < 0.0, lo > 0.0 || is_none),
-            Expects::More => (lo > 0.0, hi < 0.0 || is_none),
-            Expects::Same => (is_none, lo > SAME || hi < -SAME),
+            Expects::Less => (hi < 0.0, lo > 0.0),
+            Expects::More => (lo > 0.0, hi < 0.0),
+            Expects::Same => (lo >= -SAME && hi <= SAME, lo > SAME || hi < -SAME),
         };
         match (holds, fails) {
             (true, _) => Held::Holds,
             (_, true) => Held::Fails,
             _ => Held::Undecided,
+        }
+    }
+
+    /// Result as in [`of`](Self::of), but no change contradicts a statement of one.
+    ///
+    /// Not for instructions: a guest has one CPU, no rate and no latency, so a knob of these changes nothing there.
+    pub(crate) fn of_measured(percent: Option<&Estimate>, expects: Expects) -> Held {
+        match Held::of(percent, expects) {
+            Held::Undecided if Held::of(percent, Expects::Same) == Held::Holds => Held::Fails,
+            held => held,
         }
     }
 
@@ -101,7 +109,7 @@ mod tests {
         for (lo, hi, expected) in [
             (-60.0, -40.0, ["holds", "fails", "fails"]),
             (10.0, 14.0, ["fails", "holds", "fails"]),
-            (-2.0, 3.0, ["fails", "fails", "holds"]),
+            (-2.0, 3.0, ["undecided", "undecided", "holds"]),
             (-2.0, 7.0, ["undecided"; 3]),
             (-4.0, -1.0, ["holds", "fails", "holds"]),
             (-20.0, 30.0, ["undecided"; 3]),
@@ -109,6 +117,14 @@ mod tests {
             assert_eq!(told(lo, hi).collect::<Vec<_>>(), expected, "{lo} {hi}");
         }
         assert_eq!(Held::of(None, Expects::Less), Held::Undecided);
+        for (lo, hi, expected) in [
+            (-2.0, 3.0, Held::Fails),
+            (-2.0, 7.0, Held::Undecided),
+            (-4.0, -1.0, Held::Holds),
+        ] {
+            let told = Held::of_measured(Some(&estimate(lo, hi)), Expects::Less);
+            assert_eq!(told, expected, "{lo} {hi}");
+        }
     }
 
     #[test]
