@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::attempts::{Attempt, AttemptResult, Attempts};
-use crate::connection::{Connection, ConnectionEnd, Settings};
+use crate::connection::{Connection, ConnectionEnd, Ports, Settings};
 use crate::evidence::Evidence;
 use crate::read::{ReadFailure, Reading, Sink};
 use crate::report::Report;
@@ -79,6 +79,7 @@ pub struct Analysis<W = ()> {
     /// Handshakes that nothing followed so far, and how many such handshakes are in `connections`.
     attempts: Attempts,
     listed: usize,
+    ports: Ports,
 }
 
 /// Limit of failed handshakes that are listed singly. All of them are counted.
@@ -111,6 +112,7 @@ impl<W: Watch> Analysis<W> {
             let_go: Evidence::default(),
             attempts: Attempts::default(),
             listed: 0,
+            ports: Ports::default(),
         }
     }
 
@@ -126,11 +128,11 @@ impl<W: Watch> Analysis<W> {
         let (shown, others) =
             open.split_at(open.len().min(LISTED_MOST.saturating_sub(self.listed)));
         for attempt in others {
-            evidence.add(&of_attempt(attempt, self.settings, &mut ()));
+            evidence.add(&of_attempt(attempt, self.settings, &self.ports, &mut ()));
         }
         let attempts = shown
             .iter()
-            .map(|attempt| of_attempt(attempt, self.settings, &mut ()));
+            .map(|attempt| of_attempt(attempt, self.settings, &self.ports, &mut ()));
         let mut all: Vec<Cow<'_, Connection>> = attempts.map(Cow::Owned).collect();
         all.extend(self.connections.iter().map(|connection| {
             let mut connection = connection.clone();
@@ -231,7 +233,7 @@ impl<W: Watch> Analysis<W> {
     /// Turns a failed handshake into a connection; beyond [`LISTED_MOST`] only its evidence is
     /// kept.
     fn settle(&mut self, attempt: &Attempt) {
-        let connection = of_attempt(attempt, self.settings, &mut self.watch);
+        let connection = of_attempt(attempt, self.settings, &self.ports, &mut self.watch);
         if self.listed < LISTED_MOST {
             self.listed += 1;
             self.connections.push(connection);
@@ -272,7 +274,10 @@ impl<W: Watch> Analysis<W> {
     fn begin(&mut self, segment: &Segment) {
         let ends = key([segment.source, segment.destination]);
         let (begun, is_another) = self.attempts.on_segment(ends, segment, self.begun);
-        self.begun += usize::from(is_another);
+        if is_another {
+            self.begun += 1;
+            self.ports.add(segment);
+        }
         let attempt = match begun {
             AttemptResult::Held(over) => {
                 if let Some(over) = over {
@@ -288,7 +293,7 @@ impl<W: Watch> Analysis<W> {
         let place = self.connections.len() as u32;
         self.places.insert(ends, place);
         self.last = Some(place as usize);
-        let connection = begun_by(&attempt, self.settings, &mut self.watch);
+        let connection = begun_by(&attempt, self.settings, &self.ports, &mut self.watch);
         self.connections.push(connection);
     }
 
@@ -304,8 +309,13 @@ impl<W: Watch> Analysis<W> {
 }
 
 /// Creates the connection that the packets of `attempt` begin.
-fn begun_by(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
-    let mut connection = Connection::new(&attempt.segments[0], attempt.place, settings);
+fn begun_by(
+    attempt: &Attempt,
+    settings: Settings,
+    ports: &Ports,
+    watch: &mut impl Watch,
+) -> Connection {
+    let mut connection = Connection::new(&attempt.segments[0], attempt.place, settings, ports);
     for segment in &attempt.segments {
         let from = connection.end_of(&segment.source);
         connection.on_segment(segment, from, watch);
@@ -314,8 +324,13 @@ fn begun_by(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Co
 }
 
 /// Creates the connection of a failed handshake, already finished.
-fn of_attempt(attempt: &Attempt, settings: Settings, watch: &mut impl Watch) -> Connection {
-    let mut connection = begun_by(attempt, settings, watch);
+fn of_attempt(
+    attempt: &Attempt,
+    settings: Settings,
+    ports: &Ports,
+    watch: &mut impl Watch,
+) -> Connection {
+    let mut connection = begun_by(attempt, settings, ports, watch);
     connection.finish(watch);
     connection
 }

@@ -58,7 +58,9 @@ mod watch;
 pub use acks::AckCoverage;
 pub use analysis::{Analysis, CaptureTime, Filter};
 pub use compare::{CauseRow, Causes, Pair, PairedConnection, PairedDirection, Passed};
-pub use connection::{Connection, ConnectionEnd, ConnectionStart, Handshake, Settings};
+pub use connection::{
+    Connection, ConnectionEnd, ConnectionStart, Handshake, ServerBy, Settings,
+};
 pub use counts::DirectionCounts;
 pub use direction::{Direction, SynOptions};
 pub use findings::Finding;

@@ -8,6 +8,8 @@ mod applications;
 mod cut;
 #[path = "../../own-tcp/tcp/tests/common/mod.rs"]
 mod ends;
+#[path = "common/forms.rs"]
+mod forms;
 #[path = "headlines/paths.rs"]
 mod paths;
 #[path = "headlines/programs.rs"]
@@ -456,4 +458,33 @@ fn a_client_that_gives_up_has_waited_for_the_server() {
             seen.point
         );
     }
+}
+
+#[test]
+fn a_capture_in_another_form_tells_the_same_or_that_it_cannot_be_told() {
+    use forms::{FORMS, Verdict};
+    let mut counted = std::collections::BTreeMap::<String, [usize; 3]>::new();
+    let mut wrong = Vec::new();
+    for (name, play, Expected(expected)) in plays() {
+        let points = ["client", "middle", "server"];
+        for ((file, expected), point) in play.run_files().iter().zip(expected).zip(points) {
+            let whole = forms::segments(file);
+            for form in FORMS {
+                let report = forms::report(&form.of(&whole));
+                let first = report.findings.first().map_or("none", |found| found.kind);
+                let verdict = forms::judge(form, &whole, first, expected);
+                counted.entry(format!("{form:?}")).or_default()[verdict as usize] += 1;
+                if verdict == Verdict::Wrong {
+                    let kinds: Vec<String> = report
+                        .findings
+                        .iter()
+                        .map(|found| format!("{} {:.2}", found.kind, found.share_ratio))
+                        .collect();
+                    wrong.push(format!("{form:?}, {name}, {point}: {kinds:?} for {expected:?}"));
+                }
+            }
+        }
+    }
+    println!("right, honest, wrong: {counted:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -55,6 +55,7 @@ impl Connection {
     /// Decides the MSS and analyses the packets that were held.
     pub(super) fn release<W: Watch>(&mut self, watch: &mut W) {
         let Some(held) = self.held.take() else { return };
+        self.infer_server(&held.segments);
         self.read_both_syns();
         self.decide_mss(&held);
         let doubled = is_doubled(&held.segments);

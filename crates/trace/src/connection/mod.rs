@@ -3,6 +3,7 @@
 mod burst;
 mod held;
 mod pace;
+mod roles;
 mod stall;
 mod steps;
 mod time;
@@ -12,6 +13,8 @@ use serde::Serialize;
 
 use self::burst::Burst;
 use self::held::Held;
+pub(crate) use self::roles::Ports;
+pub use self::roles::ServerBy;
 use self::stall::Pending;
 use self::time::Time;
 use crate::counts::DirectionCounts;
@@ -94,7 +97,7 @@ impl Default for Settings {
 /// TCP connection of a capture.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// Ends: 0 is the client if a SYN was captured, else the end that was seen first.
+    /// Ends: 0 is the client. Without a SYN it is inferred ([`Connection::server_by`]).
     pub ends: [Endpoint; 2],
     /// Packets that each end sent.
     pub directions: [Direction; 2],
@@ -113,6 +116,9 @@ pub struct Connection {
     pub tunnel: Option<Tunnel>,
     /// Packets whose timestamp is earlier than that of the packet before.
     pub clock_went_back: u64,
+    server_by: ServerBy,
+    /// End that other connections show to be the server.
+    server_by_ports: Option<usize>,
     first_fin: Option<usize>,
     reset_by: Option<usize>,
     place: usize,
@@ -141,7 +147,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(first: &Segment, place: usize, settings: Settings) -> Connection {
+    pub(crate) fn new(first: &Segment, place: usize, settings: Settings, ports: &Ports) -> Connection {
         // The client sends the SYN and receives the SYN-ACK.
         let swapped = first.has(flag::SYN | flag::ACK);
         let ends = if swapped {
@@ -160,6 +166,8 @@ impl Connection {
             handshake_ns: None,
             tunnel: first.tunnel,
             clock_went_back: 0,
+            server_by: ServerBy::Syn,
+            server_by_ports: ports.server(&ends),
             first_fin: None,
             reset_by: None,
             place,
@@ -185,6 +193,11 @@ impl Connection {
     /// Number of the connection: from 1, in the order of first packets.
     pub fn number(&self) -> usize {
         self.place + 1
+    }
+
+    /// Evidence for which end is the server.
+    pub fn server_by(&self) -> ServerBy {
+        self.server_by
     }
 
     /// Start of the connection.

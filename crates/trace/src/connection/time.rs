@@ -146,7 +146,9 @@ impl Connection {
             let rtt = &direction.rtt;
             let by_data = [&rtt.by_ack_us, &rtt.by_timestamp_us];
             let most = by_data.into_iter().max_by_key(|of| of.n())?;
-            let min_ns = rtt.min_ns.unwrap_or(0);
+            // Without data of its own an end shows the way to the other by the echo of its ACKs alone.
+            let of_acks_min_ns = || Some(rtt.of_acks_us.quantile(0.0)?.saturating_mul(1000));
+            let min_ns = rtt.min_ns.or_else(of_acks_min_ns).unwrap_or(0);
             // Few samples, as those of a handshake alone, give no median. ACK timing takes one
             // sample at a time, so long round trips give few samples; hence the median by weight.
             let of_acks = &rtt.of_acks_us;
