@@ -71,6 +71,8 @@ pub struct Analysis<W = ()> {
     /// Index of the connection of the last packet: the next packet often belongs to it, too.
     last: Option<usize>,
     first_ns: Option<u64>,
+    /// Time of the latest packet: the end of the capture so far. 0 without times.
+    now_ns: u64,
     /// Limit of connections held at a time.
     most: usize,
     /// Number of connections so far, and the evidence of those that were released.
@@ -107,6 +109,7 @@ impl<W: Watch> Analysis<W> {
             places: HashMap::default(),
             last: None,
             first_ns: None,
+            now_ns: 0,
             most: CONNECTIONS_MOST,
             begun: 0,
             let_go: Evidence::default(),
@@ -128,15 +131,15 @@ impl<W: Watch> Analysis<W> {
         let (shown, others) =
             open.split_at(open.len().min(LISTED_MOST.saturating_sub(self.listed)));
         for attempt in others {
-            evidence.add(&of_attempt(attempt, self.settings, &self.ports, &mut ()));
+            evidence.add(&of_attempt(attempt, self.settings, self.now_ns, &mut ()));
         }
         let attempts = shown
             .iter()
-            .map(|attempt| of_attempt(attempt, self.settings, &self.ports, &mut ()));
+            .map(|attempt| of_attempt(attempt, self.settings, self.now_ns, &mut ()));
         let mut all: Vec<Cow<'_, Connection>> = attempts.map(Cow::Owned).collect();
         all.extend(self.connections.iter().map(|connection| {
             let mut connection = connection.clone();
-            connection.finish(&mut ());
+            connection.finish(self.now_ns, &mut ());
             Cow::Owned(connection)
         }));
         all.sort_by_key(|connection| connection.number());
@@ -181,7 +184,7 @@ impl<W: Watch> Analysis<W> {
         self.connections.retain_mut(|connection| {
             let goes = goes.next().unwrap_or(false);
             if goes {
-                connection.finish(&mut self.watch);
+                connection.finish(self.now_ns, &mut self.watch);
                 self.let_go.add(connection);
             }
             !goes
@@ -224,7 +227,7 @@ impl<W: Watch> Analysis<W> {
             self.settle(attempt);
         }
         for connection in &mut self.connections {
-            connection.finish(&mut self.watch);
+            connection.finish(self.now_ns, &mut self.watch);
         }
         self.connections.sort_by_key(Connection::number);
         (self.connections, self.let_go, self.watch)
@@ -233,7 +236,7 @@ impl<W: Watch> Analysis<W> {
     /// Turns a failed handshake into a connection; beyond [`LISTED_MOST`] only its evidence is
     /// kept.
     fn settle(&mut self, attempt: &Attempt) {
-        let connection = of_attempt(attempt, self.settings, &self.ports, &mut self.watch);
+        let connection = of_attempt(attempt, self.settings, self.now_ns, &mut self.watch);
         if self.listed < LISTED_MOST {
             self.listed += 1;
             self.connections.push(connection);
@@ -300,7 +303,8 @@ impl<W: Watch> Analysis<W> {
     /// Handles a SYN of another connection between the same ends.
     #[cold]
     fn begin_again(&mut self, segment: &Segment, place: usize) {
-        self.connections[place].finish(&mut self.watch);
+        // Its ends began anew, so nobody waits for it any longer.
+        self.connections[place].finish(0, &mut self.watch);
         self.places
             .remove(&key([segment.source, segment.destination]));
         self.last = None;
@@ -323,15 +327,15 @@ fn begun_by(
     connection
 }
 
-/// Creates the connection of a failed handshake, already finished.
+/// Creates the connection of a handshake that nothing followed until `until_ns`, already finished.
 fn of_attempt(
     attempt: &Attempt,
     settings: Settings,
-    ports: &Ports,
+    until_ns: u64,
     watch: &mut impl Watch,
 ) -> Connection {
-    let mut connection = begun_by(attempt, settings, ports, watch);
-    connection.finish(watch);
+    let mut connection = begun_by(attempt, settings, &Ports::default(), watch);
+    connection.finish(until_ns, watch);
     connection
 }
 
@@ -352,6 +356,7 @@ impl<W: Watch> Sink for Analysis<W> {
         if self.filter.is_some() && !self.passes(segment) {
             return;
         }
+        self.now_ns = self.now_ns.max(segment.at_ns.unwrap_or(0));
         let Some((place, from)) = self.find(segment) else {
             return self.begin(segment);
         };

@@ -41,8 +41,15 @@ pub struct DirectionCounts {
     /// Reported duplicates whose data this end sent again: spurious retransmissions. The network
     /// duplicated the others.
     pub spurious_by_dsack: u64,
+    /// Retransmitted packets that proved needless: by a DSACK, by an ACK that echoes an older timestamp (Eifel, RFC 3522), or
+    /// since the original came later.
+    pub retransmitted_needlessly: u64,
     /// Packets that filled a gap so soon that they were late rather than lost.
     pub reordered_packets: u64,
+    /// Most packets that a late packet was behind its place.
+    pub reordered_positions_most: u64,
+    /// Longest time that a late packet was behind its place, ns.
+    pub reordered_most_ns: u64,
     /// Segments with sequence numbers that no window offered: damaged on the way to the capture.
     /// Their ACKs and data are ignored.
     pub doubtful_segments: u64,
@@ -108,10 +115,13 @@ impl DirectionCounts {
             captured_packets wire_segments ip_octets captured_data_packets data_wire_segments
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
-            retransmitted_after_ack dsacks spurious_by_dsack reordered_packets doubtful_segments sack_segments captured_twice
+            retransmitted_after_ack dsacks spurious_by_dsack retransmitted_needlessly reordered_packets doubtful_segments sack_segments captured_twice
             bytes_missing_from_capture gaps_not_followed tail_splits small_packets joinable_packets
             repeats_unclear zero_windows window_closings zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns
             window_limited_ns receiver_limited_ns application_limited_ns limit_unknown_ns);
+        let positions = &mut self.reordered_positions_most;
+        *positions = (*positions).max(other.reordered_positions_most);
+        self.reordered_most_ns = self.reordered_most_ns.max(other.reordered_most_ns);
     }
 }

@@ -1,6 +1,6 @@
 //! Evidence for findings: sums over connections.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionStart, Spots};
 use crate::counts::DirectionCounts;
 use crate::handshakes::{CommonestEndpoints, Handshakes};
 use crate::waits::{Wait, Waits};
@@ -29,6 +29,14 @@ pub(crate) struct Evidence {
     pub(crate) handshakes: Handshakes,
     /// Destinations of failed handshakes.
     pub(crate) failed_to: CommonestEndpoints,
+    /// Frames at which waits ended.
+    pub(crate) spots: Spots,
+    /// Connections that began before the capture, and those of which the scale of a window is unknown.
+    pub(crate) begun_before: u64,
+    pub(crate) scale_unknown: u64,
+    /// Things owed when the capture ended, by kind, and the bytes that were not delivered.
+    pub(crate) owed: [u64; 4],
+    pub(crate) undelivered_bytes: u64,
     /// Connections that a RST cut off, and connections that only sent keepalives.
     pub(crate) cut_off: u64,
     pub(crate) keepalive_only: u64,
@@ -41,6 +49,10 @@ pub(crate) struct Evidence {
     pub(crate) lossy_ns: u64,
     pub(crate) lossy_window_ns: u64,
     pub(crate) lossy_unclear_ns: u64,
+    /// The same time in connections whose retransmissions proved needless.
+    pub(crate) reordered_ns: u64,
+    pub(crate) reordered_window_ns: u64,
+    pub(crate) reordered_unclear_ns: u64,
     /// Median and shortest round trip of the connection with the longest queueing time.
     pub(crate) queued_rtt_ns: u64,
     pub(crate) queued_rtt_min_ns: u64,
@@ -64,6 +76,13 @@ impl Evidence {
             self.failed_to.add(connection.ends[1]);
         }
         self.cut_off += u64::from(connection.is_cut_off());
+        let is_older = connection.began() == ConnectionStart::BeforeCapture;
+        self.begun_before += u64::from(is_older);
+        self.scale_unknown += u64::from(connection.is_scale_unknown());
+        if let Some(owed) = connection.owed() {
+            self.owed[owed.kind as usize] += 1;
+            self.undelivered_bytes = self.undelivered_bytes.saturating_add(owed.bytes);
+        }
         let directions = &connection.directions;
         let carries = directions.iter().any(|of| of.sent.payload_bytes > 0);
         let keepalives = directions.iter().any(|of| of.sent.keepalives > 0);
@@ -91,6 +110,7 @@ impl Evidence {
     fn add_waits(&mut self, connection: &Connection) {
         let waits = connection.waits();
         self.waits.add_all(&waits);
+        self.spots.add_all(connection.spots());
         if connection.is_one_sided() {
             let ns = waits.of(Wait::Unclear);
             self.one_sided_ns = self.one_sided_ns.saturating_add(ns);
@@ -102,13 +122,17 @@ impl Evidence {
             of(Wait::Paced),
         );
         let sum = |of: &mut u64, ns: u64| *of = of.saturating_add(ns);
-        let resent: u64 = connection
-            .directions
-            .iter()
-            .map(|of| of.sent.retransmitted_wire_segments)
-            .sum();
-        let sent = connection.total().data_wire_segments;
-        if resent * 100 >= sent.max(1) {
+        let total = connection.total();
+        let (resent, needless) = (
+            total.retransmitted_wire_segments,
+            total.retransmitted_needlessly,
+        );
+        let sent = total.data_wire_segments.max(1);
+        if needless * 2 > resent && resent * 100 >= sent {
+            sum(&mut self.reordered_ns, window.saturating_add(unclear));
+            sum(&mut self.reordered_window_ns, window);
+            sum(&mut self.reordered_unclear_ns, unclear);
+        } else if resent * 100 >= sent {
             sum(&mut self.lossy_ns, window.saturating_add(unclear));
             sum(&mut self.lossy_window_ns, window);
             sum(&mut self.lossy_unclear_ns, unclear);

@@ -16,6 +16,8 @@ pub struct Handshakes {
     pub refused: u64,
     /// Connections whose SYN was not answered.
     pub unanswered: u64,
+    /// Connections whose handshake was under way when the capture ended.
+    pub open: u64,
     /// Retransmitted SYNs of either end, over all these connections.
     pub syns_retransmitted: u64,
 }
@@ -35,6 +37,7 @@ impl Handshakes {
             Handshake::HalfOpen => &mut self.half_open,
             Handshake::Refused => &mut self.refused,
             Handshake::Unanswered => &mut self.unanswered,
+            Handshake::Open => &mut self.open,
         } += 1;
         let resent = connection
             .directions

@@ -59,11 +59,11 @@ pub use acks::AckCoverage;
 pub use analysis::{Analysis, CaptureTime, Filter};
 pub use compare::{CauseRow, Causes, Pair, PairedConnection, PairedDirection, Passed};
 pub use connection::{
-    Connection, ConnectionEnd, ConnectionStart, Handshake, ServerBy, Settings,
+    Connection, ConnectionEnd, ConnectionStart, Handshake, Owed, OwedKind, ServerBy, Settings, Spot,
 };
 pub use counts::DirectionCounts;
 pub use direction::{Direction, SynOptions};
-pub use findings::Finding;
+pub use findings::{Finding, Severity};
 pub use forms::{follow, read};
 pub use graph::{ConnectionGraph, Curves, Event, EventKind, Graph, Points, Step, Steps};
 pub use handshakes::Handshakes;

@@ -12,6 +12,9 @@ pub struct Rtt {
     pub by_timestamp_us: Histogram,
     /// Smallest sample by either method, ns. `None` without samples.
     pub min_ns: Option<u64>,
+    /// True if a sample ended with an ACK that came without data. An ACK that came with an answer may have waited for the
+    /// other end's application.
+    pub(crate) is_of_path: bool,
     /// Time from a pure ACK's timestamp to its echo: a round trip, and the wait of the other end.
     /// Only while data came continuously.
     pub(crate) of_acks_us: Histogram,
@@ -25,7 +28,8 @@ pub struct Rtt {
 impl Rtt {
     /// Adds the time from data to their ACK.
     #[inline]
-    pub(crate) fn on_ack(&mut self, ns: u64) {
+    pub(crate) fn on_ack(&mut self, ns: u64, is_alone: bool) {
+        self.is_of_path |= is_alone;
         self.by_ack_us.add(ns / 1000);
         self.smaller(ns);
     }

@@ -10,7 +10,7 @@ use tcpcost_counts::table::{ABSENT, Table, WIDTH, wrap_after};
 
 pub use self::connection::connection_text;
 use crate::connection::{ConnectionEnd, ConnectionStart, Handshake};
-use crate::findings::Finding;
+use crate::findings::{Finding, seconds};
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, EndReport, Report};
 
@@ -64,10 +64,29 @@ fn lines(out: &mut String, findings: &[Finding]) {
     for (place, finding) in findings.iter().enumerate() {
         let number = format!("  {}. ", place + 1);
         let share = finding.share_ratio * 100.0;
-        let found = format!("{share:.0} % of {}: {}", finding.share_of, finding.text);
+        let time = finding.time_ns.map(|ns| format!(", {}", seconds(ns)));
+        let found = format!(
+            "{}: {share:.0} % of {}{}",
+            finding.cause,
+            finding.share_of,
+            time.unwrap_or_default()
+        );
         wrapped(out, &number, 5, &found);
+        wrapped(out, "     ", 5, &evidence(finding));
         wrapped(out, "     knob: ", 11, finding.knob);
     }
+}
+
+/// Evidence of a finding, with the frames at which it shows.
+fn evidence(finding: &Finding) -> String {
+    let frames = finding.frames.map(|of| {
+        let worst = format!("longest {} until frame {}", seconds(of.worst_ns), of.worst_frame);
+        match of.first_frame == of.worst_frame {
+            true => format!("; {worst}"),
+            false => format!("; first until frame {}, {worst}", of.first_frame),
+        }
+    });
+    format!("{}{}", finding.text, frames.unwrap_or_default())
 }
 
 /// Renders the table of the largest connections.

@@ -36,11 +36,23 @@ pub enum Wait {
     /// Congestion window, pacing, receiver's window or the path's rate: they cannot be
     /// distinguished at this place of capture.
     Unclear,
+    /// Round trips or an application: they cannot be distinguished in this capture.
+    UnclearAnswer,
+    /// Retransmissions that proved needless: packets had only changed their order.
+    Reordering,
+    /// Request that was not answered until the capture ended.
+    Unanswered,
+    /// Answer that stopped and did not go on until the capture ended.
+    Stopped,
+    /// Data that were not delivered until the capture ended.
+    Undelivered,
+    /// FIN that was not answered until the capture ended.
+    FinUnanswered,
 }
 
 impl Wait {
     /// All causes, in the order of [`Waits`].
-    pub const ALL: [Wait; 14] = [
+    pub const ALL: [Wait; 20] = [
         Wait::Network,
         Wait::ServerApplication,
         Wait::ClientApplication,
@@ -55,6 +67,12 @@ impl Wait {
         Wait::Paced,
         Wait::HeldUp,
         Wait::Unclear,
+        Wait::UnclearAnswer,
+        Wait::Reordering,
+        Wait::Unanswered,
+        Wait::Stopped,
+        Wait::Undelivered,
+        Wait::FinUnanswered,
     ];
 
     /// Name of the JSON field.
@@ -74,6 +92,12 @@ impl Wait {
             Wait::Paced => "paced_ns",
             Wait::HeldUp => "held_up_ns",
             Wait::Unclear => "unclear_ns",
+            Wait::UnclearAnswer => "unclear_answer_ns",
+            Wait::Reordering => "reordering_ns",
+            Wait::Unanswered => "unanswered_ns",
+            Wait::Stopped => "stopped_ns",
+            Wait::Undelivered => "undelivered_ns",
+            Wait::FinUnanswered => "fin_unanswered_ns",
         }
     }
 
@@ -94,13 +118,19 @@ impl Wait {
             Wait::Paced => "sender's own pace",
             Wait::HeldUp => "sender held up",
             Wait::Unclear => "sender or path, unclear here",
+            Wait::UnclearAnswer => "path or application, unclear here",
+            Wait::Reordering => "reordering taken for loss",
+            Wait::Unanswered => "request never answered",
+            Wait::Stopped => "answer never finished",
+            Wait::Undelivered => "data never delivered",
+            Wait::FinUnanswered => "FIN never answered",
         }
     }
 }
 
 /// Time by what was waited for, ns. The sum is the connection's lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits([u64; 14]);
+pub struct Waits([u64; 20]);
 
 impl Waits {
     /// Time of this cause, ns.
@@ -121,6 +151,13 @@ impl Waits {
     /// Moves the time of one cause to another.
     pub(crate) fn shift(&mut self, from: Wait, to: Wait) {
         let ns = std::mem::take(&mut self.0[from as usize]);
+        self.add(to, ns);
+    }
+
+    /// Moves up to `ns` of the time of one cause to another.
+    pub(crate) fn shift_ns(&mut self, from: Wait, to: Wait, ns: u64) {
+        let ns = ns.min(self.of(from));
+        self.0[from as usize] -= ns;
         self.add(to, ns);
     }
 

@@ -58,9 +58,11 @@ impl Connection {
         self.infer_server(&held.segments);
         self.read_both_syns();
         self.decide_mss(&held);
-        let doubled = is_doubled(&held.segments);
+        let twins = twins(&held.segments);
+        let pairs = held.segments.iter().zip(&twins);
+        let is_syn_doubled = pairs.into_iter().any(|(of, is_twin)| *is_twin && of.any(flag::SYN));
         for direction in &mut self.directions {
-            direction.copies.doubled = doubled;
+            direction.copies.doubled = is_doubled(&twins) || is_syn_doubled;
         }
         for segment in &held.segments {
             let from = self.end_of(&segment.source);
@@ -129,12 +131,16 @@ impl Connection {
     }
 }
 
-/// True if every packet seems to be captured twice: half of the held packets are copies of others.
-/// Two of five are enough, because in a handshake the last packet has no copy yet.
-///
-/// A copy is equal in all fields within 50 ms. For SYNs the limit is 900 ms, because a
-/// retransmission comes after 1 s or later (RFC 6298).
-fn is_doubled(held: &[Segment]) -> bool {
+/// True if every packet seems to be captured twice: half of the held packets are copies of others. Two of five are
+/// enough, because in a handshake the last packet has no copy yet.
+fn is_doubled(twins: &[bool]) -> bool {
+    let copies = twins.iter().filter(|is_twin| **is_twin).count();
+    copies * 5 >= twins.len().max(1) * 2
+}
+
+/// Tells of each held packet whether it is a copy of one before it: equal in all fields within 50 ms. Of SYNs the limit is
+/// 900 ms, because a retransmission comes after 1 s or later (RFC 6298): so one SYN shows that packets are captured twice.
+fn twins(held: &[Segment]) -> Vec<bool> {
     let same = |a: &Segment, b: &Segment| {
         let most_ns = if a.any(flag::SYN) {
             900_000_000
@@ -152,17 +158,15 @@ fn is_doubled(held: &[Segment]) -> bool {
             && (a.flags, a.payload, a.window, a.ip_id) == (b.flags, b.payload, b.window, b.ip_id)
             && a.options.timestamps == b.options.timestamps
     };
-    let mut twins = 0;
     let mut is_twin = vec![false; held.len()];
     for (at, segment) in held.iter().enumerate() {
         let second =
             (at + 1..held.len()).find(|other| !is_twin[*other] && same(segment, &held[*other]));
         if let Some(second) = second.filter(|_| !is_twin[at]) {
             is_twin[second] = true;
-            twins += 1;
         }
     }
-    twins * 5 >= held.len().max(1) * 2
+    is_twin
 }
 
 fn header_bytes(ipv6: bool, timestamps: bool) -> u32 {

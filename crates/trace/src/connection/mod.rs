@@ -2,8 +2,10 @@
 
 mod burst;
 mod held;
+mod owed;
 mod pace;
 mod roles;
+mod spots;
 mod stall;
 mod steps;
 mod time;
@@ -13,8 +15,11 @@ use serde::Serialize;
 
 use self::burst::Burst;
 use self::held::Held;
+pub use self::owed::{Owed, OwedKind};
 pub(crate) use self::roles::Ports;
 pub use self::roles::ServerBy;
+pub use self::spots::Spot;
+pub(crate) use self::spots::Spots;
 use self::stall::Pending;
 use self::time::Time;
 use crate::counts::DirectionCounts;
@@ -72,6 +77,8 @@ pub enum Handshake {
     Refused,
     /// No packet answered the SYN.
     Unanswered,
+    /// The capture ended within a second of the handshake's last packet.
+    Open,
 }
 
 /// Settings of an analysis.
@@ -124,6 +131,10 @@ pub struct Connection {
     place: usize,
     now_ns: u64,
     clock: bool,
+    /// End of the capture, ns since the epoch; 0 while it is unknown.
+    until_ns: u64,
+    /// What was owed when the capture ended.
+    owed: Option<Owed>,
     timestamps: bool,
     ipv6: bool,
     loopback: bool,
@@ -173,6 +184,8 @@ impl Connection {
             place,
             now_ns: first.at_ns.unwrap_or(0),
             clock: true,
+            until_ns: 0,
+            owed: None,
             timestamps: false,
             ipv6: of_host(|address| address.is_ipv6()),
             loopback: of_host(|address| address.is_loopback()),
@@ -198,6 +211,17 @@ impl Connection {
     /// Evidence for which end is the server.
     pub fn server_by(&self) -> ServerBy {
         self.server_by
+    }
+
+    /// True if what its ends' windows stand for is unknown: the scale is in the SYN (RFC 7323 §2.2).
+    pub(crate) fn is_scale_unknown(&self) -> bool {
+        let carries = self.directions.iter().any(|of| of.sent.payload_bytes > 0);
+        carries && self.directions.iter().any(|of| of.window_shift.is_none())
+    }
+
+    /// Frames at which waits ended.
+    pub(crate) fn spots(&self) -> &Spots {
+        &self.time.spots
     }
 
     /// Start of the connection.
@@ -233,10 +257,12 @@ impl Connection {
         }
         Some(if self.spoke[0] || self.spoke[1] {
             Handshake::Completed
-        } else if server.syn_seen {
-            Handshake::HalfOpen
         } else if server.reset {
             Handshake::Refused
+        } else if self.clock && self.until_ns.saturating_sub(self.now_ns) < SYN_TIMEOUT_NS {
+            Handshake::Open
+        } else if server.syn_seen {
+            Handshake::HalfOpen
         } else {
             Handshake::Unanswered
         })
@@ -299,10 +325,11 @@ impl Connection {
         }
     }
 
-    /// Ends what is still open, at the end of the capture.
-    pub(crate) fn finish<W: Watch>(&mut self, watch: &mut W) {
+    /// Ends what is still open, at the end of the capture (0: unknown, or of no interest).
+    pub(crate) fn finish<W: Watch>(&mut self, until_ns: u64, watch: &mut W) {
         self.release(watch);
         self.end_burst(watch);
+        self.until_ns = until_ns;
         self.end_span();
     }
 
@@ -313,6 +340,9 @@ impl Connection {
         total
     }
 }
+
+/// First timeout of a SYN (RFC 6298 §2.1).
+const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Returns the sender's direction and the other one.
 #[inline]

@@ -57,6 +57,8 @@ struct Acked {
     reports_gap: bool,
     /// True if a pure ACK covers the only outstanding segment.
     is_lone: bool,
+    /// Lowest unacknowledged number before the ACK, if the ACK shows progress of data that are not in the capture.
+    progress: Option<u64>,
 }
 
 impl Connection {
@@ -70,6 +72,9 @@ impl Connection {
         self.pass(&packet);
         let sent = self.count_sent(&packet);
         let acked = self.read_ack(&packet, &sent);
+        if let Some(before) = acked.progress {
+            self.on_unseen_data(&packet, before);
+        }
         if acked.reports_gap || (acked.coverage.is_some() && self.time.is_recovering()) {
             self.on_recovery(packet.from, acked.reports_gap);
         }
@@ -225,6 +230,8 @@ impl Connection {
         let one_outstanding = there.has_one_segment_outstanding();
         let window_changed = here.on_window(segment);
         let duplicates = here.sent.duplicate_acks;
+        let needless = there.sent.retransmitted_needlessly;
+        let unseen_from = there.is_unseen().then_some(there.una);
         let mut coverage = None;
         if let Some(ack) = packet.ack.filter(|_| !segment.any(flag::RST)) {
             let acking = Acking {
@@ -244,18 +251,45 @@ impl Connection {
         if reports_gap {
             there.told_of_gap_ns = self.now_ns;
         }
+        let is_needless = there.sent.retransmitted_needlessly > needless;
+        let progress = unseen_from.filter(|una| *una > 0 && *una < there.una);
         let is_lone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
         if packet.from == 0 && coverage.is_some_and(|coverage| coverage.of_syn) {
             let since_first = segment.at_ns.zip(self.first_ns);
             let handshake_ns = since_first.map(|(at, first)| at.saturating_sub(first));
             self.handshake_ns = self.handshake_ns.or(handshake_ns);
         }
+        if is_needless {
+            self.on_needless(1 - packet.from);
+        }
         Acked {
             pure,
             coverage,
             reports_gap,
             is_lone,
+            progress,
         }
+    }
+
+    /// Charges the time since the last progress of data that the capture does not hold: only their ACKs are in it.
+    #[cold]
+    fn on_unseen_data(&mut self, packet: &Packet<'_>, before: u64) {
+        let from = 1 - packet.from;
+        self.on_span_end(Ending {
+            from,
+            nxt_before: before,
+            seq: before,
+            end: self.directions[from].una,
+            outcome: Data::New,
+            is_syn: false,
+            is_reset: false,
+            frame: packet.segment.frame,
+            ran_out: false,
+            push: false,
+            is_message: false,
+            stalled_ns: None,
+        });
+        self.on_recovery(packet.from, false);
     }
 
     /// Decides on the pause that an ACK ended before this packet. Returns the time lost if the
@@ -304,7 +338,9 @@ impl Connection {
                 outcome: sent.data,
                 is_syn: segment.any(flag::SYN),
                 is_reset,
+                frame: segment.frame,
                 ran_out: push && !segment.payload.is_multiple_of(sent.mss),
+                push,
                 is_message: push && segment.payload <= sent.mss,
                 stalled_ns,
             });

@@ -8,20 +8,20 @@
 mod causes;
 
 use self::causes::Parts;
-use super::Connection;
 use super::pace::{Pace, Rate};
+use super::{Connection, Spots, owed};
 use crate::direction::{Data, Direction};
 use crate::waits::{CapturedAt, Wait, Waits};
 
 /// Current span, and what was learned from the spans before.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Time {
-    waits: Waits,
-    since_ns: u64,
-    begun: bool,
+    pub(super) waits: Waits,
+    pub(super) since_ns: u64,
+    pub(super) begun: bool,
     /// End that sent last, and whether that packet was a SYN.
-    from: usize,
-    was_syn: bool,
+    pub(super) from: usize,
+    pub(super) was_syn: bool,
     /// True if the end's last data reached the edge of the window that it knew.
     bound: [bool; 2],
     /// True if the end's last packet showed that it had no more data: short, with PSH.
@@ -38,22 +38,62 @@ pub(super) struct Time {
     closed_ns: u64,
     /// True if a keepalive was sent in the span.
     keepalive: bool,
-    last: Option<Wait>,
-    episode: Option<Box<Episode>>,
+    pub(super) last: Option<Wait>,
+    pub(super) episode: Option<Box<Episode>>,
+    past: Option<Box<Episode>>,
     /// True if a RST ended the connection with data in flight, or with a request unanswered.
     pub(super) cut_off: bool,
+    /// True if the end's last data had PSH: its application had written no more.
+    pub(super) pushed: [bool; 2],
+    /// True if the client went on after a pause without an answer: what it sends are no requests.
+    pub(super) is_one_way: bool,
+    /// Frames at which waits ended, and that of the last data.
+    pub(super) spots: Spots,
+    pub(super) frame: u64,
+    /// Long pauses after which the server went on unasked, since the last request: their number and time, ns.
+    pauses: (u32, u64),
 }
 
 /// Recovery: from a loss, or what looks like a loss, until all data in flight then are
 /// acknowledged.
 #[derive(Debug, Clone)]
-struct Episode {
+pub(super) struct Episode {
     from: usize,
     recover: u64,
     /// Way in which the loss was found. `None` as long as nothing was sent again.
     means: Option<Wait>,
+    /// Packets that were sent again, and those of them that proved needless.
+    resent: u32,
+    needless: u32,
     /// Waits of the same time, had there been no loss.
     otherwise: Waits,
+}
+
+impl Episode {
+    fn new(from: usize, recover: u64, means: Option<Wait>) -> Box<Episode> {
+        Box::new(Episode {
+            from,
+            recover,
+            means,
+            resent: 0,
+            needless: 0,
+            otherwise: Waits::default(),
+        })
+    }
+
+    /// Wait to which the episode is charged: reordering if most of what was sent again proved needless. `None` as long as
+    /// nothing was sent again.
+    fn wait(&self) -> Option<Wait> {
+        let is_needless = self.needless > 0 && self.needless * 2 > self.resent;
+        match self.means {
+            Some(_) if is_needless => Some(Wait::Reordering),
+            means => means,
+        }
+    }
+
+    pub(super) fn otherwise_ns(&self) -> u64 {
+        self.otherwise.total_ns()
+    }
 }
 
 /// A packet with data that ends a span.
@@ -67,8 +107,12 @@ pub(super) struct Ending {
     pub(super) outcome: Data,
     pub(super) is_syn: bool,
     pub(super) is_reset: bool,
+    /// Number of the packet in the capture.
+    pub(super) frame: u64,
     /// True if the packet is short and has PSH.
     pub(super) ran_out: bool,
+    /// True if the packet has PSH.
+    pub(super) push: bool,
     /// True if the packet has PSH and is no more than one segment.
     pub(super) is_message: bool,
     /// Time lost in a delayed-ACK stall that the packet ended, ns.
@@ -96,7 +140,7 @@ impl Connection {
             // Which end waited for the other cannot be decided: the other end's packets are
             // missing.
             for wait in [Wait::ClientApplication, Wait::ServerApplication] {
-                waits.shift(wait, Wait::Unclear);
+                waits.shift(wait, Wait::UnclearAnswer);
             }
         }
         // A full window limits nothing if data wait in a queue of the path and the window never
@@ -130,8 +174,8 @@ impl Connection {
     fn waits_so_far(&self) -> Waits {
         let mut waits = self.time.waits;
         if let Some(episode) = &self.time.episode {
-            match episode.means {
-                Some(means) => waits.add(means, episode.otherwise.total_ns()),
+            match episode.wait() {
+                Some(wait) => waits.add(wait, episode.otherwise.total_ns()),
                 None => waits.add_all(&episode.otherwise),
             }
         }
@@ -182,7 +226,7 @@ impl Connection {
     }
 
     /// Smallest time from the point of capture to this end and back, ns.
-    fn way_to(&self, end: usize) -> Option<u64> {
+    pub(super) fn way_to(&self, end: usize) -> Option<u64> {
         self.directions[1 - end].rtt.min_ns
     }
 
@@ -219,6 +263,8 @@ impl Connection {
         let slack = u64::from(here.mss.bytes).max(here.offered / 4);
         time.bound[ending.from] = shift.is_some() && edge > 0 && ending.end + slack > edge;
         time.ran_out[ending.from] = ending.ran_out;
+        time.pushed[ending.from] = ending.push;
+        time.frame = ending.frame;
         time.messages[ending.from] = ending.is_message && time.was_message[ending.from];
         time.was_message[ending.from] = ending.is_message;
         (time.from, time.was_syn) = (ending.from, ending.is_syn);
@@ -263,6 +309,7 @@ impl Connection {
             let closed_ns = self.closed_ns().min(span_ns);
             self.spend(Wait::ReceiverWindow, closed_ns);
             self.spend(Wait::Unclear, span_ns - closed_ns);
+            self.time.last = (!ending.is_syn).then_some(Wait::Unclear);
             return true;
         }
         if ending.outcome == Data::Keepalive {
@@ -270,6 +317,8 @@ impl Connection {
             return false;
         }
         let is_again = ending.outcome == Data::Retransmitted;
+        self.note_exchange(ending, span_ns);
+        self.end_recovery_unseen(ending);
         let opens =
             ending.outcome == Data::New && ending.nxt_before > 0 && ending.seq > ending.nxt_before;
         let beyond = self.is_beyond_closed_window(ending);
@@ -290,6 +339,7 @@ impl Connection {
         };
         for (wait, ns) in parts.0 {
             self.spend(wait, ns);
+            self.time.spots.note(wait, ending.frame, ns);
         }
         if !is_again {
             self.learn_pace(ending, span_ns);
@@ -301,6 +351,53 @@ impl Connection {
         true
     }
 
+    /// Notes which end goes on without the other.
+    fn note_exchange(&mut self, ending: &Ending, span_ns: u64) {
+        let time = &mut self.time;
+        if ending.from == 0 {
+            time.is_one_way |= time.from == 0
+                && time.ran_out[0]
+                && !time.was_syn
+                && ending.outcome == Data::New
+                && span_ns > owed::LEAST_NS;
+            time.pauses = (0, 0);
+        }
+    }
+
+    /// Ends the recovery of an end whose ACKs are not in the capture: it sends new data again.
+    fn end_recovery_unseen(&mut self, ending: &Ending) {
+        let is_unseen = self.directions[1 - ending.from].sent.captured_packets == 0;
+        if is_unseen
+            && ending.outcome == Data::New
+            && let Some(episode) = &self.time.episode
+            && episode.means.is_some()
+        {
+            self.close_episode();
+        }
+    }
+
+    /// Ends the recovery, and remembers it: its retransmissions may yet prove needless.
+    fn close_episode(&mut self) {
+        self.time.waits = self.waits_so_far();
+        self.time.past = self.time.episode.take();
+    }
+
+    /// Handles the proof that end `from` sent a packet again needlessly.
+    pub(super) fn on_needless(&mut self, from: usize) {
+        let time = &mut self.time;
+        if let Some(episode) = time.episode.as_mut().filter(|of| of.from == from) {
+            episode.needless += 1;
+        } else if let Some(past) = time.past.as_mut().filter(|of| of.from == from) {
+            let before = past.wait();
+            past.needless += 1;
+            if let (Some(before), Some(Wait::Reordering)) = (before, past.wait()) {
+                let ns = past.otherwise_ns();
+                time.waits.shift_ns(before, Wait::Reordering, ns);
+                time.spots.note(Wait::Reordering, time.frame, ns);
+            }
+        }
+    }
+
     /// True if this packet probes a closed window by data beyond it (RFC 9293 §3.8.6.1).
     fn is_beyond_closed_window(&self, ending: &Ending) -> bool {
         let here = &self.directions[ending.from];
@@ -308,7 +405,7 @@ impl Connection {
     }
 
     #[inline]
-    fn span_ns(&self) -> u64 {
+    pub(super) fn span_ns(&self) -> u64 {
         self.now_ns.saturating_sub(self.time.since_ns)
     }
 
@@ -317,7 +414,7 @@ impl Connection {
         closed_ns_of(&self.directions).saturating_sub(self.time.closed_ns)
     }
 
-    fn spend(&mut self, wait: Wait, ns: u64) {
+    pub(super) fn spend(&mut self, wait: Wait, ns: u64) {
         match &mut self.time.episode {
             Some(episode) => episode.otherwise.add(wait, ns),
             None => self.time.waits.add(wait, ns),
@@ -346,15 +443,13 @@ impl Connection {
                 Wait::LossProbe
             }
         });
-        let episode = self.time.episode.get_or_insert_with(|| {
-            Box::new(Episode {
-                from,
-                recover: nxt,
-                means: None,
-                otherwise: Waits::default(),
-            })
-        });
+        let episode = self
+            .time
+            .episode
+            .get_or_insert_with(|| Episode::new(from, nxt, None));
         if let Some(means) = means.filter(|_| episode.from == from) {
+            episode.resent += 1;
+            self.time.spots.note(means, ending.frame, span_ns.max(1));
             // A timeout costs the most, then a tail loss probe.
             let worst = |a: Wait, b: Wait| match (a, b) {
                 (Wait::LossTimeout, _) | (_, Wait::LossTimeout) => Wait::LossTimeout,
@@ -371,13 +466,13 @@ impl Connection {
         let there = &self.directions[1 - from];
         let (una, nxt, has_gap) = (there.una, there.nxt, there.has_gap());
         match &self.time.episode {
+            None if tells_of_gap && there.is_unseen() => {
+                // Its retransmissions are not in the capture either.
+                let means = Some(Wait::LossFast);
+                self.time.episode = Some(Episode::new(1 - from, nxt, means));
+            }
             None if tells_of_gap && nxt > una => {
-                self.time.episode = Some(Box::new(Episode {
-                    from: 1 - from,
-                    recover: nxt,
-                    means: None,
-                    otherwise: Waits::default(),
-                }));
+                self.time.episode = Some(Episode::new(1 - from, nxt, None));
             }
             Some(episode)
                 if episode.from != from && una >= episode.recover && !has_gap && !tells_of_gap =>
@@ -386,8 +481,7 @@ impl Connection {
                 let span_ns = self.span_ns();
                 self.spend(self.time.last.unwrap_or(Wait::Network), span_ns);
                 self.time.since_ns = self.now_ns;
-                self.time.waits = self.waits_so_far();
-                self.time.episode = None;
+                self.close_episode();
             }
             _ => {}
         }
@@ -402,28 +496,6 @@ impl Connection {
         if time.from == x && !time.ran_out[x] && told_ns.saturating_add(way_ns) <= time.since_ns {
             time.pace[x].add(span_ns);
         }
-    }
-
-    /// Charges the rest at the end of the capture: the way of the last ACK, then silence.
-    pub(super) fn end_span(&mut self) {
-        let span_ns = self.span_ns();
-        let ways = [0, 1].map(|end| self.way_to(end).unwrap_or(0));
-        let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
-        let network_ns = span_ns.min(ways[0].saturating_add(ways[1]));
-        // An end that probes a closed window has more to send.
-        let is_shut = [0, 1].into_iter().any(|end| {
-            let here = &self.directions[end];
-            self.directions[1 - end].window_closed() && here.sent.keepalives > 0
-        });
-        let rest = match (in_flight, self.time.last) {
-            _ if is_shut => Wait::ReceiverWindow,
-            (true, Some(last)) => last,
-            _ => Wait::Idle,
-        };
-        let network_ns = if self.time.begun { network_ns } else { 0 };
-        self.spend(Wait::Network, network_ns);
-        self.spend(rest, span_ns - network_ns);
-        self.time.since_ns = self.now_ns;
     }
 }
 

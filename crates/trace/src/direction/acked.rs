@@ -14,12 +14,18 @@ impl Direction {
         })
     }
 
-    /// Handles an ACK of all bytes before `ack`. Returns what it covers for the first time; `None`
+    /// Handles an ACK of all bytes before `ack`, which came without data if it `is_alone`. Returns what it covers for the first time; `None`
     /// if nothing.
     // Inlined: called at one place for nearly every packet, and the result is about a hundred bytes
     // long.
     #[inline(always)]
-    pub(crate) fn on_acked(&mut self, ack: u64, at_ns: u64, echo: Option<u32>) -> Option<Coverage> {
+    pub(crate) fn on_acked(
+        &mut self,
+        ack: u64,
+        at_ns: u64,
+        echo: Option<u32>,
+        is_alone: bool,
+    ) -> Option<Coverage> {
         if self.una == 0 || !self.seen {
             // The capture began in the middle of the connection, or holds the other direction
             // alone.
@@ -36,7 +42,7 @@ impl Direction {
         let (mut coverage, newest_certain) = self.cover(ack);
         if let Some(at) = newest_certain {
             let rtt_ns = at_ns.saturating_sub(at);
-            self.rtt.on_ack(rtt_ns);
+            self.rtt.on_ack(rtt_ns, is_alone);
             coverage.rtt_ns = Some(rtt_ns);
         }
         coverage.bytes = ack - self.una;
@@ -50,6 +56,11 @@ impl Direction {
             .bytes
             .saturating_sub(u64::from(coverage.of_syn) + u64::from(of_fin));
         self.initial_over |= coverage.bytes > 0;
+        if let Some(echo) = echo
+            && self.resent.back().is_some_and(|last| last.end > self.una)
+        {
+            self.on_echo_of_original(self.una, ack, echo);
+        }
         self.una = ack;
         Some(coverage)
     }

@@ -60,7 +60,8 @@ impl Direction {
         }
         let before = Before {
             una: there.una,
-            was_in_flight: there.in_flight() > 0,
+            was_in_flight: there.in_flight() > 0
+                || there.is_unseen() && acking.silence_ns < UNSEEN_NS,
             edge: there.allowed,
             window_most: self.window_most,
             disturbed: self.answers_disturbed || there.has_gap(),
@@ -70,7 +71,7 @@ impl Direction {
             self.window_most = self.window_most.max(window.bytes as u32);
         }
         let echo = segment.options.timestamps.map(|(_, echo)| echo);
-        let coverage = there.on_acked(ack, at_ns, echo);
+        let coverage = there.on_acked(ack, at_ns, echo, segment.payload == 0);
         // The window of an older ACK is out of date.
         if ack >= there.una {
             there.allowed = ack + window.bytes;
@@ -195,6 +196,10 @@ impl Coverage {
 /// Ratio of the two round trips from which the point of capture is taken to be at the end that
 /// acknowledges. Only there are the times of ACKs those at which they were sent.
 const NEAR: u64 = 4;
+
+/// Silence after which an ACK that repeats another, of data that the capture does not hold, is taken for the answer to a
+/// keepalive.
+const UNSEEN_NS: u64 = 1_000_000_000;
 
 /// Limit of the delay of an ACK that an arrival triggered. Linux acknowledges within some µs, in
 /// the softirq that brings the segment; a later ACK waited for something else.

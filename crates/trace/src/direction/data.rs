@@ -124,7 +124,7 @@ impl Direction {
         if let Some(place) = self.holes.iter().position(is_in) {
             return self.fill_hole(place, packet);
         }
-        if self.was_overtaken(start, end, stamp) {
+        if self.was_overtaken(start, end, stamp, at_ns) {
             return Data::Late;
         }
         for outstanding in &mut self.outstanding {
@@ -148,6 +148,7 @@ impl Direction {
             end: packet.start,
             at_ns: packet.at_ns,
             stamp: packet.stamp,
+            packets: self.sent.captured_data_packets,
         });
         self.bound_holes();
         self.push(packet);
@@ -176,9 +177,10 @@ impl Direction {
         let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
         let by_time = || packet.at_ns.saturating_sub(hole.at_ns) > late_ns;
         if packet.stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
-            self.remember_resent(start, end, packet.stamp, Some(hole.stamp));
+            self.remember_resent(start, end, packet.stamp, Some(hole));
             Data::Retransmitted
         } else {
+            self.note_late(packet.at_ns, hole.at_ns, hole.packets);
             Data::Late
         }
     }
@@ -203,9 +205,18 @@ impl Direction {
         self.early.push_back(early);
     }
 
-    /// Remembers a retransmission. `before` is the stamp of the packet sent directly after the
-    /// original, if the capture misses the original.
-    fn remember_resent(&mut self, start: u64, end: u64, stamp: Stamp, before: Option<Stamp>) {
+    /// Notes how far behind its place a packet came.
+    fn note_late(&mut self, at_ns: u64, opened_ns: u64, opened_packets: u64) {
+        let late = &mut self.sent;
+        let positions = late.captured_data_packets.saturating_sub(opened_packets);
+        late.reordered_positions_most = late.reordered_positions_most.max(positions);
+        let ns = at_ns.saturating_sub(opened_ns);
+        late.reordered_most_ns = late.reordered_most_ns.max(ns);
+    }
+
+    /// Remembers a retransmission. `gap`: the gap that it filled, if the capture misses the original, which was sent before
+    /// the packet that opened the gap.
+    fn remember_resent(&mut self, start: u64, end: u64, stamp: Stamp, gap: Option<Hole>) {
         if self.resent.len() == RESENT_MOST {
             self.resent.pop_front();
         }
@@ -213,17 +224,43 @@ impl Direction {
             start,
             end,
             stamp,
-            before,
+            before: gap.map(|gap| gap.stamp),
+            opened: gap.map(|gap| (gap.at_ns, gap.packets)),
+            is_needless: false,
         });
     }
 
     /// True if these data are the original of a known retransmission and arrived after it: their time stamp is older than
     /// that of the packet that was sent directly after the original.
-    fn was_overtaken(&self, start: u64, end: u64, stamp: Stamp) -> bool {
-        self.resent.iter().any(|resent| {
-            let is_before = |other| stamp.is_after(other) == Some(false);
+    fn was_overtaken(&mut self, start: u64, end: u64, stamp: Stamp, at_ns: u64) -> bool {
+        let is_before = |other| stamp.is_after(other) == Some(false);
+        let mut resent = self.resent.iter_mut().filter(|resent| {
             resent.start < end && start < resent.end && resent.before.is_some_and(is_before)
-        })
+        });
+        let Some(resent) = resent.next() else {
+            return false;
+        };
+        let is_new = !std::mem::replace(&mut resent.is_needless, true);
+        let opened = resent.opened;
+        self.sent.retransmitted_needlessly += u64::from(is_new);
+        if let Some((opened_ns, packets)) = opened {
+            self.note_late(at_ns, opened_ns, packets);
+        }
+        true
+    }
+
+    /// Recognises retransmissions in `from..to` that this ACK proves needless: it echoes a timestamp from before they were
+    /// sent (Eifel, RFC 3522 §3.2).
+    #[cold]
+    pub(super) fn on_echo_of_original(&mut self, from: u64, to: u64, echo: u32) {
+        for resent in &mut self.resent {
+            let is_covered = (from..to).contains(&resent.start) && !resent.is_needless;
+            let is_later = |value: u32| value.wrapping_sub(echo).cast_signed() > 0;
+            if is_covered && resent.stamp.timestamp.is_some_and(is_later) {
+                resent.is_needless = true;
+                self.sent.retransmitted_needlessly += 1;
+            }
+        }
     }
 
     /// True if the capture holds these data after their ACK, as far as they are old. That happens

@@ -54,6 +54,8 @@ struct Hole {
     at_ns: u64,
     /// Stamp of the packet after the gap.
     stamp: Stamp,
+    /// Packets with data that had passed when the gap opened.
+    packets: u64,
 }
 
 /// Fields that decide whether a packet was sent before another or is the same: IP id (0 for none),
@@ -199,6 +201,10 @@ struct Resent {
     /// Stamp of the packet that opened the gap, if the retransmission filled one. The original was
     /// sent before that packet.
     before: Option<Stamp>,
+    /// Time when the gap opened, and the packets with data that had passed then.
+    opened: Option<(u64, u64)>,
+    /// True if it proved needless.
+    is_needless: bool,
 }
 
 /// Bytes acknowledged beyond the highest number seen: the capture missed them, or holds the ACK
@@ -516,6 +522,23 @@ impl Direction {
         is_beyond && (before == 0 || number.abs_diff(before) > NEAR_BYTES)
     }
 
+    /// True if no sequence number of this end was seen: the capture holds the other direction alone, so far.
+    #[inline]
+    pub(crate) fn is_unseen(&self) -> bool {
+        !self.seen
+    }
+
+    /// Data that the other end's ACKs show not to have come: since when, and the bytes. `None` if it has all, or only FIN is
+    /// missing. A gap that was never filled counts though nothing is outstanding here.
+    pub(crate) fn undelivered(&self) -> Option<(u64, u64)> {
+        let control = u64::from(self.fin_seen) + u64::from(self.syn_seen && self.una == self.base);
+        let bytes = self.in_flight().saturating_sub(control);
+        let oldest_ns = self.outstanding.front().map(|oldest| oldest.at_ns);
+        let gap_ns = self.holes.first().map(|hole| hole.at_ns);
+        let at_ns = [oldest_ns, gap_ns].into_iter().flatten().min()?;
+        (bytes > 0).then(|| (at_ns.max(self.newest.at_ns), bytes))
+    }
+
     /// True if the capture misses data before the highest number.
     #[inline]
     pub(crate) fn has_gap(&self) -> bool {
@@ -528,11 +551,12 @@ impl Direction {
     pub(crate) fn on_dsack(&mut self, left: u32) {
         let left = extend(self.nxt, left);
         self.sent.dsacks += 1;
-        let again = self
-            .resent
-            .iter()
-            .any(|resent| (resent.start..resent.end).contains(&left));
+        let mut again = self.resent.iter_mut();
+        let again = again.find(|resent| (resent.start..resent.end).contains(&left));
+        let is_known = again.as_ref().is_some_and(|resent| resent.is_needless);
+        let again = again.map(|resent| resent.is_needless = true).is_some();
         self.sent.spurious_by_dsack += u64::from(again);
+        self.sent.retransmitted_needlessly += u64::from(again && !is_known);
     }
 
     /// True if every list is within its limit. The cost of a packet is bounded by these limits,

@@ -1,6 +1,8 @@
 //! The kinds of findings, a row each (docs/dev/add-a-row.md says how to add one).
 
-use super::{Kind, ShareBase, megabits, seconds};
+use super::Severity::{Failure, Slow, Usual};
+use super::{Kind, ShareBase, count, megabits, seconds};
+use crate::connection::OwedKind;
 use crate::evidence::Evidence;
 use crate::segment::endpoint_name;
 use crate::waits::Wait;
@@ -14,31 +16,106 @@ const SEGMENTS_PER_ACK: f64 = 8.0;
 /// % lost the mean window is about 12 segments (Mathis et al. 1997).
 const LOSSY: f64 = 0.01;
 
+/// Waits that are part of a recovery.
+const RECOVERIES: &[Wait] = &[Wait::LossFast, Wait::LossTimeout, Wait::LossProbe];
+
 /// Findings about waits and failures.
 pub(super) static WAITS: &[Kind] = &[
     Kind {
-        id: "loss",
+        id: "undelivered_data",
+        severity: Failure,
         whole: ShareBase::Time,
-        evidence: "the wait `loss`; with 1 % of segments resent and more also the time with a window that losses keep small",
+        cause: |_| "Data never arrived",
+        definition: "data that were not acknowledged, or a gap that ACKs report, until the capture ended, for 1 s or longer; the recovery that failed belongs to it",
+        remedy: "a black hole of the path MTU (ping -M do -s 1472; net.ipv4.tcp_mtu_probing, a tunnel's MTU, MSS clamping); a firewall that dropped the connection; a receiver that is gone",
+        waits: &[Wait::Undelivered],
+        part: |of| of.waits.of(Wait::Undelivered) as f64,
+        sentence: |of, _| {
+            let those = of.owed(OwedKind::Delivery, "connection");
+            format!(
+                "{those} sent {} that no ACK covers, for {} until the capture ended",
+                count(of.undelivered_bytes, "byte"),
+                of.waited(Wait::Undelivered)
+            )
+        },
+    },
+    Kind {
+        id: "unanswered_requests",
+        severity: Failure,
+        whole: ShareBase::Time,
+        cause: |_| "A server did not answer",
+        definition: "a request without data after it until the capture ended, for 1 s or longer (8 round trips on a long path), where the server answered before, or the connection had one message",
+        remedy: "the server's application: what it waits for (a lock, a database, a full accept queue), whether it runs at all",
+        waits: &[Wait::Unanswered],
+        part: |of| of.waits.of(Wait::Unanswered) as f64,
+        sentence: |of, _| {
+            let those = of.owed(OwedKind::Answer, "server");
+            let waited = of.waited(Wait::Unanswered);
+            format!("{those} owed an answer for {waited} until the capture ended")
+        },
+    },
+    Kind {
+        id: "stopped_answers",
+        severity: Failure,
+        whole: ShareBase::Time,
+        cause: |_| "An answer stopped half way",
+        definition: "an answer whose last packet has no PSH, so that its server had more to send, and nothing after it for 1 s or longer until the capture ended",
+        remedy: "the server's application or its CPU; what lies between server and capture",
+        waits: &[Wait::Stopped],
+        part: |of| of.waits.of(Wait::Stopped) as f64,
+        sentence: |of, _| {
+            let those = of.owed(OwedKind::RestOfAnswer, "server");
+            let waited = of.waited(Wait::Stopped);
+            format!("{those} owed the rest of an answer for {waited} until the capture ended")
+        },
+    },
+    Kind {
+        id: "unanswered_fins",
+        severity: Failure,
+        whole: ShareBase::Time,
+        cause: |_| "A close was not answered",
+        definition: "one FIN, and no data or FIN of the other end for 1 s or longer until the capture ended",
+        remedy: "the application that does not close what its peer has closed (CLOSE_WAIT in ss -tn); net.ipv4.tcp_fin_timeout",
+        waits: &[Wait::FinUnanswered],
+        part: |of| of.waits.of(Wait::FinUnanswered) as f64,
+        sentence: |of, _| {
+            let those = of.owed(OwedKind::Fin, "end");
+            let waited = of.waited(Wait::FinUnanswered);
+            format!("{those} owed a FIN for {waited} until the capture ended")
+        },
+    },
+    Kind {
+        id: "loss",
+        severity: Slow,
+        whole: ShareBase::Time,
+        cause: |_| "Packets were lost",
+        definition: "the waits `loss`; with 1 % of segments resent and more also the time with a window that losses keep small",
         remedy: "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
+        waits: RECOVERIES,
         part: |of| {
-            if of.total.retransmitted_packets == 0 || of.total.is_unclear() {
+            if of.total.is_unclear() {
                 return 0.0;
             }
             of.recovering_ns() as f64 + of.kept_small_ns(of.lossy_ns) as f64
         },
         sentence: |of, _| {
             let total = &of.total;
-            let needless = total.retransmitted_after_ack.max(total.spurious_by_dsack);
             let mut text = format!(
-                "{:.1} % of segments were retransmitted ({} packets, {needless} needlessly): {} recovering ({} after ACKs reported it, {} after a timeout, {} after a tail probe)",
-                of.resent_ratio() * 100.0,
-                total.retransmitted_packets,
+                "{} recovering ({} after ACKs reported it, {} after a timeout, {} after a tail probe); ",
                 seconds(of.recovering_ns()),
                 of.waited(Wait::LossFast),
                 of.waited(Wait::LossTimeout),
                 of.waited(Wait::LossProbe),
             );
+            text += &match total.retransmitted_packets {
+                0 => format!("{} report gaps", count(total.sack_segments + total.duplicate_acks, "ACK")),
+                packets => format!(
+                    "{} sent again, {:.1} % of segments, {} of them needlessly",
+                    count(packets, "packet"),
+                    of.resent_ratio() * 100.0,
+                    total.retransmitted_after_ack.max(total.retransmitted_needlessly)
+                ),
+            };
             if of.resent_ratio() >= LOSSY {
                 text += &format!(
                     "; {} more with the window that losses keep small",
@@ -49,97 +126,132 @@ pub(super) static WAITS: &[Kind] = &[
         },
     },
     Kind {
-        id: "syn_retransmissions",
+        id: "needless_retransmissions",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait `SYN retransmitted`",
+        cause: |_| "Packets changed their order, and were taken for lost",
+        definition: "recoveries of which most retransmissions proved needless: by a D-SACK (RFC 2883), by a timestamp (Eifel, RFC 3522), or since the original came later; with 1 % of segments resent and more also the time with a window that this keeps small",
+        remedy: "find what sends packets of one connection over several ways (balance-rr bonding, several queues, per-packet multipath); net.ipv4.tcp_reordering, net.ipv4.tcp_max_reordering, net.ipv4.tcp_recovery",
+        waits: &[Wait::Reordering],
+        part: |of| (of.waits.of(Wait::Reordering) + of.reordered_ns) as f64,
+        sentence: |of, _| {
+            let total = &of.total;
+            let mut text = format!(
+                "{} needlessly sent again",
+                count(total.retransmitted_needlessly, "packet"),
+            );
+            text += &match total.reordered_positions_most {
+                0 => ": the receiver reported duplicates, or echoes the originals".to_string(),
+                positions => format!(
+                    ": reordering of {}, {}",
+                    count(positions, "position"),
+                    seconds(total.reordered_most_ns)
+                ),
+            };
+            text
+        },
+    },
+    Kind {
+        id: "syn_retransmissions",
+        severity: Slow,
+        whole: ShareBase::Time,
+        cause: |_| "SYNs were lost, or accepted late",
+        definition: "the wait `SYN sent again`",
         remedy: "find what drops SYNs: a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog), a firewall, the path",
+        waits: &[Wait::SynTimeout],
         part: |of| of.waits.of(Wait::SynTimeout) as f64,
         sentence: |of, _| {
             format!(
-                "{} SYNs were sent again, which took {}",
-                of.handshakes.syns_retransmitted,
+                "{} sent again, which took {}",
+                count(of.handshakes.syns_retransmitted, "SYN"),
                 of.waited(Wait::SynTimeout)
             )
         },
     },
     Kind {
         id: "server_application",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait for the server's application",
+        cause: |_| "The server's application took its time",
+        definition: "the wait for the server's application",
         remedy: "the server's application and whatever it waits for; several requests in flight (study: request-response)",
+        waits: &[Wait::ServerApplication],
         part: |of| of.waits.of(Wait::ServerApplication) as f64,
         sentence: |of, _| {
-            format!(
-                "{} were spent waiting for the server's application: a request had arrived, or an answer had begun",
-                of.waited(Wait::ServerApplication)
-            )
+            let waited = of.waited(Wait::ServerApplication);
+            format!("{waited} after a request had arrived, or an answer had begun")
         },
     },
     Kind {
         id: "client_application",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait for the client's application",
+        cause: |_| "The client's application took its time",
+        definition: "the wait for the client's application",
         remedy: "the client's application: larger or sooner writes (study: write-size)",
+        waits: &[Wait::ClientApplication],
         part: |of| of.waits.of(Wait::ClientApplication) as f64,
         sentence: |of, _| {
-            format!(
-                "{} were spent waiting for the client's application, which had begun to send",
-                of.waited(Wait::ClientApplication)
-            )
+            let waited = of.waited(Wait::ClientApplication);
+            format!("{waited} after it had connected, or a request had begun")
         },
     },
     Kind {
         id: "round_trips",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "the wait for round trips",
+        cause: |_| "Round trips",
+        definition: "the wait for round trips",
         remedy: "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
+        waits: &[Wait::Network],
         part: |of| of.waits.of(Wait::Network) as f64,
-        sentence: |of, _| {
-            format!(
-                "{} were spent waiting for round trips",
-                of.waited(Wait::Network)
-            )
-        },
+        sentence: |of, _| format!("{} for handshakes, requests and answers on their way", of.waited(Wait::Network)),
     },
     Kind {
         id: "delayed_ack_stalls",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait `delayed ACK`",
+        cause: |_| "Delayed ACKs held the sender",
+        definition: "the wait `delayed ACK`",
         remedy: "receiver: TCP_QUICKACK or ip route ... quickack 1; sender: TCP_NODELAY (nodelay), one write a message (cork)",
+        waits: &[Wait::DelayedAck],
         part: |of| of.waits.of(Wait::DelayedAck) as f64,
         sentence: |of, _| {
             format!(
-                "{} stalls waited {} for a delayed ACK",
-                of.total.delayed_ack_stalls,
+                "{} waited {} for a delayed ACK",
+                count(of.total.delayed_ack_stalls, "stall"),
                 of.waited(Wait::DelayedAck)
             )
         },
     },
     Kind {
         id: "receiver_window",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait for the receiver's window",
+        cause: |_| "The receiver's window was full",
+        definition: "the wait for the receiver's window",
         remedy: "receiver: a reader that reads sooner (read_size), SO_RCVBUF unset or larger, net.ipv4.tcp_rmem",
+        waits: &[Wait::ReceiverWindow],
         part: |of| of.waits.of(Wait::ReceiverWindow) as f64,
         sentence: |of, _| {
-            format!(
-                "the receiver's window was full for {}, closed {} times",
-                of.waited(Wait::ReceiverWindow),
-                of.total.window_closings
-            )
+            let closed = count(of.total.window_closings, "time");
+            format!("{}, closed {closed}", of.waited(Wait::ReceiverWindow))
         },
     },
     Kind {
         id: "queueing",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "`congestion_window`, `sender_or_path` and `paced` where the median round trip is twice the shortest and 10 ms more",
+        cause: |_| "Data waited in a queue of the path",
+        definition: "`congestion_window`, `sender_or_path` and `paced` where the median round trip is twice the shortest and 10 ms more",
         remedy: "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
+        waits: &[Wait::CongestionWindow, Wait::Unclear, Wait::Paced],
         part: |of| of.queueing_ns as f64,
         sentence: |of, _| {
             format!(
-                "the path's rate, {} of payload: for {} data waited in a queue, which made round trips of {} out of {}",
-                megabits(of.queued_rate),
+                "for {} at the path's rate, {} of payload, with round trips of {} instead of {}",
                 seconds(of.queueing_ns),
+                megabits(of.queued_rate),
                 seconds(of.queued_rtt_ns),
                 seconds(of.queued_rtt_min_ns)
             )
@@ -147,26 +259,30 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "congestion_window",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "the wait for the congestion window or the path's rate, less what `queueing` and `loss` have of it",
+        cause: |_| "The sender waited for ACKs of data in flight",
+        definition: "the wait for the congestion window or the path's rate, less what other findings have of it",
         remedy: "initcwnd (ip route), TCP_CONGESTION, SO_SNDBUF, net.ipv4.tcp_wmem; on a short path the hosts' own speed (study: write-size)",
+        waits: &[Wait::CongestionWindow],
         part: |of| of.window_ns() as f64,
         sentence: |of, _| {
-            format!(
-                "the sender waited for ACKs of data in flight for {}: its congestion window, its send buffer, or the path's rate",
-                seconds(of.window_ns())
-            )
+            let waited = seconds(of.window_ns());
+            format!("{waited} by its congestion window, its send buffer, or the path's rate")
         },
     },
     Kind {
         id: "paced",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "the wait `sender's own pace`, less what `queueing` has of it",
+        cause: |_| "The sender kept its own pace",
+        definition: "the wait `sender's own pace`, less what `queueing` has of it",
         remedy: "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
+        waits: &[Wait::Paced],
         part: |of| of.paced_ns() as f64,
         sentence: |of, _| {
             format!(
-                "the sender waited for {} although it had data and window: pacing, or a queue or the CPU before the capture, which let {} of payload through",
+                "for {} it had data and window and waited: pacing, or a queue or the CPU before the capture, which let {} of payload through",
                 seconds(of.paced_ns()),
                 megabits(of.paced_rate)
             )
@@ -174,22 +290,28 @@ pub(super) static WAITS: &[Kind] = &[
     },
     Kind {
         id: "sender_held_up",
+        severity: Slow,
         whole: ShareBase::Time,
-        evidence: "the wait `sender held up`",
+        cause: |_| "The sender had no CPU",
+        definition: "the wait `sender held up`",
         remedy: "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
+        waits: &[Wait::HeldUp],
         part: |of| of.waits.of(Wait::HeldUp) as f64,
         sentence: |of, _| {
             format!(
-                "for {} the sender had data and window and sent nothing, for times that follow no rate: its program, or its kernel, had no CPU",
+                "for {} it had data and window and sent nothing, for times that follow no rate",
                 of.waited(Wait::HeldUp)
             )
         },
     },
     Kind {
         id: "sender_or_path",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "the wait `unclear`, less what `queueing` and `loss` have of it, if most of it is in connections of which one direction was captured",
+        cause: |_| "Cannot be told: the other direction is not in the capture",
+        definition: "the wait `unclear`, less what other findings have of it, if most of it is in connections of which one direction was captured",
         remedy: "capture both directions: at an end, or at both links of a path that is not the same there and back",
+        waits: &[Wait::Unclear],
         part: |of| {
             if of.is_unclear_by_one_side() {
                 of.unclear_ns() as f64
@@ -198,19 +320,18 @@ pub(super) static WAITS: &[Kind] = &[
             }
         },
         sentence: |of, _| {
-            let unclear = of.unclear_ns();
-            format!(
-                "for {} it is unknown which end waited: for {} only one direction was captured",
-                seconds(unclear),
-                seconds(of.one_sided_ns.min(unclear))
-            )
+            let unclear = seconds(of.unclear_ns());
+            format!("{unclear} in which the sender waited for the receiver, the path or itself")
         },
     },
     Kind {
         id: "sender_or_path",
+        severity: Usual,
         whole: ShareBase::Time,
-        evidence: "the same time, if most of it is in connections of which both directions were captured",
+        cause: |_| "Cannot be told here: the sender, its window, or the path",
+        definition: "the same time, if most of it is in connections of which both directions were captured",
         remedy: "capture at the sender, handshake included: there it shows which",
+        waits: &[Wait::Unclear],
         part: |of| {
             if of.is_unclear_by_one_side() {
                 0.0
@@ -220,16 +341,37 @@ pub(super) static WAITS: &[Kind] = &[
         },
         sentence: |of, _| {
             format!(
-                "for {} data were limited by the sender's window, its pacing or the path's rate, which a capture at this place cannot distinguish",
+                "{} in which data were limited by a window, by pacing or by the path's rate",
                 seconds(of.unclear_ns())
             )
         },
     },
     Kind {
+        id: "path_or_application",
+        severity: Usual,
+        whole: ShareBase::Time,
+        cause: |_| "Cannot be told here: round trips, or an application",
+        definition: "time before answers of which the share of the path is unknown: all ACKs came with answers and the handshake is not in the capture, or one direction is not in it",
+        remedy: "capture both directions, handshake included",
+        waits: &[Wait::UnclearAnswer],
+        part: |of| of.waits.of(Wait::UnclearAnswer) as f64,
+        sentence: |of, _| format!("{} before answers", of.waited(Wait::UnclearAnswer)),
+    },
+    Kind {
         id: "failed_handshakes",
+        severity: Failure,
         whole: ShareBase::Connections,
-        evidence: "handshakes without an answer, with a RST for an answer, or with nothing after it (`handshakes` has them by kind)",
+        cause: |of| {
+            let of = &of.handshakes;
+            if of.refused > of.unanswered + of.half_open {
+                "Connections were refused"
+            } else {
+                "Connections were not established"
+            }
+        },
+        definition: "handshakes with a RST for an answer, without an answer, or with nothing after it, 1 s before the capture ended or earlier (`handshakes` has them by kind)",
         remedy: "is the server up and its port open (ss -ltn there); a firewall; a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
+        waits: &[],
         part: |of| of.handshakes.failed() as f64,
         sentence: |of, names| {
             let most = of.failed_to.most();
@@ -238,25 +380,26 @@ pub(super) static WAITS: &[Kind] = &[
             });
             let handshakes = &of.handshakes;
             format!(
-                "{} handshakes went nowhere{whom}: {} unanswered, {} refused by RST, {} half-open (answered, then nothing)",
-                handshakes.failed(),
-                handshakes.unanswered,
+                "{} went nowhere{whom}: {} refused by RST, {} unanswered, {} half-open (answered, then nothing)",
+                count(handshakes.failed(), "handshake"),
                 handshakes.refused,
+                handshakes.unanswered,
                 handshakes.half_open
             )
         },
     },
     Kind {
         id: "resets",
+        severity: Usual,
         whole: ShareBase::Connections,
-        evidence: "connections that a RST ended with data in flight or a request unanswered",
+        cause: |_| "Connections were reset",
+        definition: "connections that a RST ended with data in flight or a request unanswered",
         remedy: "the application that closes without reading all, or is killed; a middlebox that forgets connections (keepalives)",
+        waits: &[],
         part: |of| of.cut_off as f64,
         sentence: |of, _| {
-            format!(
-                "{} connections were reset with data in flight or a request unanswered",
-                of.cut_off
-            )
+            let those = count(of.cut_off, "connection");
+            format!("{those} ended by RST with data in flight or a request unanswered")
         },
     },
 ];
@@ -265,46 +408,54 @@ pub(super) static WAITS: &[Kind] = &[
 pub(super) static COSTS: &[Kind] = &[
     Kind {
         id: "pure_acks",
+        severity: Slow,
         whole: ShareBase::Packets,
-        evidence: "pure ACKs beyond one for eight segments (what Solaris allows a neighbour)",
+        cause: |_| "ACKs",
+        definition: "pure ACKs beyond one for eight segments (what Solaris allows a neighbour)",
         remedy: "receiver: GRO (ethtool -K DEV gro on), TCP_DELACK_MAX_US; no TCP_QUICKACK (study: segmentation)",
+        waits: &[],
         part: |of| of.covering_acks as f64 - of.covered_segments as f64 / SEGMENTS_PER_ACK,
         sentence: |of, _| {
             format!(
-                "{} pure ACKs; one for every eight wire segments would be {}",
-                of.total.pure_acks,
+                "{}; one for every eight wire segments would be {}",
+                count(of.total.pure_acks, "pure ACK"),
                 (of.covered_segments as f64 / SEGMENTS_PER_ACK).round()
             )
         },
     },
     Kind {
         id: "tail_splits",
+        severity: Slow,
         whole: ShareBase::Packets,
-        evidence: "tail splits",
+        cause: |_| "Short tails",
+        definition: "tail splits",
         remedy: "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: tso-split)",
+        waits: &[],
         part: |of| of.total.tail_splits as f64,
         sentence: |of, _| {
-            format!(
-                "{} short tails were split off the super-segment before them",
-                of.total.tail_splits
-            )
+            let tails = count(of.total.tail_splits, "short tail");
+            format!("{tails} split off the super-segment before")
         },
     },
     Kind {
         id: "no_super_segments",
+        severity: Slow,
         whole: ShareBase::Packets,
-        evidence: "full-sized packets that offload would join to 64 KiB",
+        cause: |_| "No segmentation offload",
+        definition: "full-sized packets that offload would join to 64 KiB",
         remedy: "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
+        waits: &[],
         part: |of| of.joined,
-        sentence: |_, _| {
-            "full-sized packets of one wire segment each: no segmentation offload where this was captured".to_string()
-        },
+        sentence: |_, _| "full-sized packets of one wire segment each where this was captured".to_string(),
     },
     Kind {
         id: "small_packets",
+        severity: Slow,
         whole: ShareBase::Packets,
-        evidence: "joinable packets",
+        cause: |_| "Small packets",
+        definition: "joinable packets",
         remedy: "larger writes (write_size, study: write-size), TCP_CORK or MSG_MORE (cork), no TCP_NODELAY",
+        waits: &[],
         part: |of| of.total.joinable_packets as f64,
         sentence: |of, _| {
             format!(
@@ -315,9 +466,12 @@ pub(super) static COSTS: &[Kind] = &[
     },
     Kind {
         id: "retransmissions",
+        severity: Slow,
         whole: ShareBase::Packets,
-        evidence: "retransmitted packets, if their number is known",
+        cause: |_| "Retransmissions",
+        definition: "retransmitted packets, if their number is known",
         remedy: "find what drops packets; net.ipv4.tcp_recovery, TCP_CONGESTION",
+        waits: &[],
         part: |of| {
             if of.total.is_unclear() {
                 0.0
@@ -325,7 +479,7 @@ pub(super) static COSTS: &[Kind] = &[
                 of.total.retransmitted_packets as f64
             }
         },
-        sentence: |of, _| format!("{} packets were sent again", of.total.retransmitted_packets),
+        sentence: |of, _| format!("{} sent again", count(of.total.retransmitted_packets, "packet")),
     },
 ];
 
@@ -341,8 +495,7 @@ impl Evidence {
     }
 
     fn recovering_ns(&self) -> u64 {
-        let waits = [Wait::LossFast, Wait::LossTimeout, Wait::LossProbe];
-        waits
+        RECOVERIES
             .iter()
             .fold(0, |sum, wait| self.waits.of(*wait).saturating_add(sum))
     }
@@ -353,16 +506,21 @@ impl Evidence {
         if self.resent_ratio() >= LOSSY { ns } else { 0 }
     }
 
-    /// Returns the time of a wait without the times of queueing and of losses.
-    fn rest_ns(&self, wait: Wait, queueing_ns: u64, lossy_ns: u64) -> u64 {
-        let rest_ns = self.waits.of(wait).saturating_sub(queueing_ns);
+    /// Number of ends or connections that owed something when the capture ended.
+    fn owed(&self, kind: OwedKind, noun: &str) -> String {
+        count(self.owed[kind as usize], noun)
+    }
+
+    /// Returns the time of a wait without the times of queueing, of reordering and of losses.
+    fn rest_ns(&self, wait: Wait, others_ns: u64, lossy_ns: u64) -> u64 {
+        let rest_ns = self.waits.of(wait).saturating_sub(others_ns);
         rest_ns.saturating_sub(self.kept_small_ns(lossy_ns))
     }
 
     fn window_ns(&self) -> u64 {
         self.rest_ns(
             Wait::CongestionWindow,
-            self.queueing_window_ns,
+            self.queueing_window_ns + self.reordered_window_ns,
             self.lossy_window_ns,
         )
     }
@@ -370,7 +528,7 @@ impl Evidence {
     fn unclear_ns(&self) -> u64 {
         self.rest_ns(
             Wait::Unclear,
-            self.queueing_unclear_ns,
+            self.queueing_unclear_ns + self.reordered_unclear_ns,
             self.lossy_unclear_ns,
         )
     }

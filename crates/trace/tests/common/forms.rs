@@ -162,11 +162,17 @@ pub fn kinds_of(wait: Wait) -> &'static [&'static str] {
         Wait::Paced => &["paced", "queueing"],
         Wait::HeldUp => &["sender_held_up"],
         Wait::Unclear => &["sender_or_path"],
+        Wait::UnclearAnswer => &["path_or_application"],
+        Wait::Reordering => &["needless_retransmissions"],
+        Wait::Unanswered => &["unanswered_requests"],
+        Wait::Stopped => &["stopped_answers"],
+        Wait::Undelivered => &["undelivered_data"],
+        Wait::FinUnanswered => &["unanswered_fins"],
     }
 }
 
 /// What a finding that says that it cannot be told is called.
-pub const NOT_TOLD: &str = "sender_or_path";
+pub const NOT_TOLD: [&str; 3] = ["sender_or_path", "path_or_application", "none"];
 
 /// Verdict on a first finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,31 +184,34 @@ pub enum Verdict {
 
 /// Findings about a sender that has more to send: which of them is right depends on the place, on the whole connection's
 /// losses and on its round trips.
-const OF_SENDERS: [&str; 5] = ["congestion_window", "queueing", "paced", "sender_or_path", "loss"];
+const OF_SENDERS: [&str; 6] =
+    ["congestion_window", "queueing", "paced", "sender_or_path", "loss", "round_trips"];
+
+/// Findings that something was not done until the capture ended.
+const FAILURES: [&str; 5] = ["failed_handshakes", "unanswered_requests", "stopped_answers", "undelivered_data", "unanswered_fins"];
 
 /// Judges the first finding of a form of a capture. `expected`: what may come first for the whole.
 pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> Verdict {
-    let rest = match form {
-        Form::EndedAt(thirds) => {
-            let waits = report(&whole[..whole.len() * thirds / 3]).waits;
-            Wait::ALL.map(|wait| (wait, waits.of(wait))).into()
-        }
-        _ => waits_of_rest(whole, form.without(whole)),
-    };
+    if matches!(form, Form::EndedAt(_)) {
+        // What passed is told as before; what did not pass yet is no failure.
+        let is_failure = FAILURES.contains(&first) && !expected.contains(&first);
+        return if is_failure { Verdict::Wrong } else { Verdict::Right };
+    }
+    let rest = waits_of_rest(whole, form.without(whole));
     let busy = rest.iter().filter(|(wait, _)| *wait != Wait::Idle);
     let most = busy.clone().map(|(_, ns)| *ns).max().unwrap_or(0);
     let mut leads = busy.filter(|(_, ns)| *ns > 0 && *ns >= most * 7 / 10);
     let is_lead = leads.any(|(wait, _)| {
         let kinds = kinds_of(*wait);
-        let is_of_sender = kinds.iter().any(|kind| OF_SENDERS.contains(kind));
+        let is_of_sender = kinds.iter().any(|kind| OF_SENDERS[..5].contains(kind));
         let is_same = is_of_sender && OF_SENDERS.contains(&first) && expected.contains(&first);
         kinds.contains(&first) || is_same
     });
-    let is_cut = matches!(form, Form::BegunAt(_) | Form::EndedAt(_));
+    let is_cut = matches!(form, Form::BegunAt(_));
     let is_expected = expected.contains(&first) && (!is_cut || first == "resets");
     if is_expected || is_lead {
         Verdict::Right
-    } else if form != Form::Whole && (first == NOT_TOLD || first == "none") {
+    } else if form != Form::Whole && NOT_TOLD.contains(&first) {
         Verdict::Honest
     } else {
         Verdict::Wrong

@@ -108,7 +108,7 @@ impl Connection {
             span.way_ns
         };
         let application = match x {
-            1 if !time.keepalive => Wait::ServerApplication,
+            1 => Wait::ServerApplication,
             // A client connects in order to send a request.
             0 if time.was_syn && !span.is_idle => Wait::ClientApplication,
             // A client that has its answer keeps no other end waiting.
@@ -120,8 +120,15 @@ impl Connection {
         let arriving_ns = part_acked_ns.saturating_sub(time.since_ns);
         let network_ns = span.ns.min(way_ns);
         let queued_ns = span.ns.min(arriving_ns).saturating_sub(network_ns);
+        // Where all ACKs came with answers, the shortest round trip has the application's time in it.
+        let is_of_path = self.directions[1 - x].rtt.is_of_path || time.was_syn;
+        let network = if is_of_path {
+            Wait::Network
+        } else {
+            Wait::UnclearAnswer
+        };
         Parts::longest_first([
-            (Wait::Network, network_ns),
+            (network, network_ns),
             (Wait::CongestionWindow, queued_ns),
             (application, span.ns - network_ns - queued_ns),
         ])
@@ -168,8 +175,9 @@ impl Connection {
         // flight.
         if ran_out || !had_in_flight && self.time.messages[x] {
             return all(match x {
-                _ if span.is_idle => Wait::Idle,
+                0 if span.is_idle => Wait::Idle,
                 0 => Wait::ClientApplication,
+                _ if span.is_idle => self.of_unasked_answer(span.ns),
                 _ => Wait::ServerApplication,
             });
         }
@@ -193,6 +201,25 @@ impl Connection {
         ])
     }
 
+    /// Wait of a server that went on after a long pause though nobody had asked. A server that stopped within its answer
+    /// does so once or twice; one that sends news does so again and again, or with one message each.
+    fn of_unasked_answer(&mut self, span_ns: u64) -> Wait {
+        if self.time.messages[1] {
+            return Wait::Idle;
+        }
+        let (count, ns) = self.time.pauses;
+        self.time.pauses = (count + 1, ns.saturating_add(span_ns));
+        match count + 1 {
+            0..NEWS => return Wait::ServerApplication,
+            NEWS => {
+                let waits = &mut self.time.waits;
+                waits.shift_ns(Wait::ServerApplication, Wait::Idle, ns);
+            }
+            _ => {}
+        }
+        Wait::Idle
+    }
+
     /// Returns `wait` if the capture is near the sender and the sender's window is known; else
     /// `Unclear`.
     fn of_sender(&self, x: usize, wait: Wait) -> Wait {
@@ -210,3 +237,6 @@ impl Connection {
         }
     }
 }
+
+/// Long pauses without a request from which a server is taken to send news.
+const NEWS: u32 = 3;

@@ -1,0 +1,150 @@
+//! What was owed when the capture ended: an exchange that is not finished is not idle.
+
+use serde::Serialize;
+
+use super::Connection;
+use crate::waits::Wait;
+
+/// Something that one end owed the other when the capture ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Owed {
+    /// Kind of what was owed.
+    pub kind: OwedKind,
+    /// End that owed it, 0 for the client. Of data that were not delivered: the end that sent them.
+    pub by: usize,
+    /// Bytes that were not delivered; 0 for other kinds.
+    pub bytes: u64,
+    /// Time since then, ns.
+    pub ns: u64,
+}
+
+/// Kind of what was owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwedKind {
+    /// The server owed an answer.
+    Answer,
+    /// The server owed the rest of an answer.
+    RestOfAnswer,
+    /// The path, or the receiver, owed the delivery of data.
+    Delivery,
+    /// An end owed a FIN: the other had closed.
+    Fin,
+}
+
+impl OwedKind {
+    /// Wait to which the time is charged.
+    fn wait(self) -> Wait {
+        match self {
+            OwedKind::Answer => Wait::Unanswered,
+            OwedKind::RestOfAnswer => Wait::Stopped,
+            OwedKind::Delivery => Wait::Undelivered,
+            OwedKind::Fin => Wait::FinUnanswered,
+        }
+    }
+}
+
+/// Time from which something is owed, ns: RFC 6298's first timeout. A shorter silence is that of any server.
+pub(super) const LEAST_NS: u64 = 1_000_000_000;
+
+/// Round trips after which something is owed, on a path where these take longer.
+const ROUND_TRIPS: u64 = 8;
+
+/// Size up to which a first message that nothing answered is taken for a request, bytes. More is an upload, which needs no answer.
+const REQUEST_MOST: u64 = 65_536;
+
+impl Connection {
+    /// What was owed when the capture ended. `None` if all exchanges were finished, or the capture ended soon after.
+    pub fn owed(&self) -> Option<Owed> {
+        self.owed
+    }
+
+    /// Charges the rest at the end of the capture: what is owed; else the way of the last ACK, then silence.
+    pub(super) fn end_span(&mut self) {
+        self.owed = self.find_owed();
+        if let Some(owed) = self.owed {
+            self.end_span_owed(owed);
+            return;
+        }
+        let span_ns = self.span_ns();
+        let ways = [0, 1].map(|end| self.way_to(end).unwrap_or(0));
+        let in_flight = self.directions.iter().any(|of| of.in_flight() > 0);
+        let network_ns = span_ns.min(ways[0].saturating_add(ways[1]));
+        let rest = match (in_flight, self.time.last) {
+            _ if self.is_shut() => Wait::ReceiverWindow,
+            (true, Some(last)) => last,
+            _ => Wait::Idle,
+        };
+        let network_ns = if self.time.begun { network_ns } else { 0 };
+        self.spend(Wait::Network, network_ns);
+        self.spend(rest, span_ns - network_ns);
+        self.time.since_ns = self.now_ns;
+    }
+
+    /// Charges the last span with what is owed. The connection lasts until the capture ends.
+    fn end_span_owed(&mut self, owed: Owed) {
+        let until_ns = self.until_ns.max(self.now_ns);
+        self.longest_silence_ns = self.longest_silence_ns.max(until_ns - self.now_ns);
+        self.now_ns = until_ns;
+        self.last_ns = Some(until_ns);
+        let wait = owed.kind.wait();
+        if owed.kind == OwedKind::Delivery
+            && let Some(episode) = self.time.episode.take()
+        {
+            // Nothing came of the recovery.
+            self.time.waits.add(wait, episode.otherwise_ns());
+        }
+        let span_ns = self.span_ns();
+        self.spend(wait, span_ns);
+        self.time.spots.note(wait, self.time.frame, owed.ns);
+        self.time.since_ns = self.now_ns;
+    }
+
+    /// True if an end probes a closed window: it has more to send.
+    fn is_shut(&self) -> bool {
+        [0, 1].into_iter().any(|end| {
+            let here = &self.directions[end];
+            self.directions[1 - end].window_closed() && here.sent.keepalives > 0
+        })
+    }
+
+    fn find_owed(&self) -> Option<Owed> {
+        let is_closed = self.directions.iter().all(|of| of.fin_seen);
+        let is_window = self.directions.iter().any(|of| of.window_closed());
+        if !self.clock || self.reset_by.is_some() || !self.time.begun || self.is_one_sided() || is_window {
+            return None;
+        }
+        let round_trip_ns = self.round_trips().map_or(0, |(_, min)| min);
+        let least_ns = LEAST_NS.max(round_trip_ns.saturating_mul(ROUND_TRIPS));
+        let since = |at_ns: u64| self.until_ns.saturating_sub(at_ns);
+        let owed = |kind, by, bytes, ns| (ns >= least_ns).then_some(Owed { kind, by, bytes, ns });
+        for end in [0, 1] {
+            if let Some((at_ns, bytes)) = self.directions[end].undelivered() {
+                return owed(OwedKind::Delivery, end, bytes, since(at_ns));
+            }
+        }
+        if is_closed || !self.spoke[1] {
+            return None;
+        }
+        let silent_ns = since(self.time.since_ns);
+        if let Some(first) = self.first_fin {
+            return owed(OwedKind::Fin, 1 - first, 0, silent_ns);
+        }
+        match self.time.from {
+            0 if self.is_request() => owed(OwedKind::Answer, 1, 0, silent_ns),
+            1 if !self.time.pushed[1] && !self.time.was_syn => {
+                owed(OwedKind::RestOfAnswer, 1, 0, silent_ns)
+            }
+            _ => None,
+        }
+    }
+
+    /// True if the client's last data were a request: it was answered before, or it sent one message and nothing else.
+    fn is_request(&self) -> bool {
+        let [client, server] = &self.directions;
+        let is_first = client.syn_seen && client.sent.payload_bytes <= REQUEST_MOST;
+        let is_answered = server.sent.payload_bytes > server.sent.keepalives;
+        let has_data = client.sent.payload_bytes > client.sent.keepalives;
+        has_data && !self.time.was_syn && !self.time.is_one_way && (is_answered || is_first)
+    }
+}
