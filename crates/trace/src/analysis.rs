@@ -73,6 +73,9 @@ pub struct Analysis<W = ()> {
     first_ns: Option<u64>,
     /// Time of the latest packet: the end of the capture so far. 0 without times.
     now_ns: u64,
+    /// Number of the last packet, and of all packets of the files before this one.
+    last_frame: u64,
+    frames_before: u64,
     /// Limit of connections held at a time.
     most: usize,
     /// Number of connections so far, and the evidence of those that were released.
@@ -110,6 +113,8 @@ impl<W: Watch> Analysis<W> {
             last: None,
             first_ns: None,
             now_ns: 0,
+            last_frame: 0,
+            frames_before: 0,
             most: CONNECTIONS_MOST,
             begun: 0,
             let_go: Evidence::default(),
@@ -127,16 +132,17 @@ impl<W: Watch> Analysis<W> {
         outcome: Result<(), &ReadFailure>,
     ) -> Report {
         let mut evidence = self.let_go.clone();
-        let open = self.attempts.open();
-        let (shown, others) =
-            open.split_at(open.len().min(LISTED_MOST.saturating_sub(self.listed)));
-        for attempt in others {
-            evidence.add(&of_attempt(attempt, self.settings, self.now_ns, &mut ()));
+        evidence.handshakes.not_analysed = self.attempts.not_analysed();
+        let mut all: Vec<Cow<'_, Connection>> = Vec::new();
+        let listed_most = LISTED_MOST.saturating_sub(self.listed);
+        for attempt in self.attempts.open() {
+            let failed = of_attempt(&attempt, self.settings, self.now_ns, &mut ());
+            if all.len() < listed_most {
+                all.push(Cow::Owned(failed));
+            } else {
+                evidence.add(&failed);
+            }
         }
-        let attempts = shown
-            .iter()
-            .map(|attempt| of_attempt(attempt, self.settings, self.now_ns, &mut ()));
-        let mut all: Vec<Cow<'_, Connection>> = attempts.map(Cow::Owned).collect();
         all.extend(self.connections.iter().map(|connection| {
             let mut connection = connection.clone();
             connection.finish(self.now_ns, &mut ());
@@ -223,8 +229,9 @@ impl<W: Watch> Analysis<W> {
 
     fn into_parts(mut self) -> (Vec<Connection>, Evidence, W) {
         let attempts = std::mem::take(&mut self.attempts);
+        self.let_go.handshakes.not_analysed = attempts.not_analysed();
         for attempt in attempts.open() {
-            self.settle(attempt);
+            self.settle(&attempt);
         }
         for connection in &mut self.connections {
             connection.finish(self.now_ns, &mut self.watch);
@@ -357,6 +364,21 @@ impl<W: Watch> Sink for Analysis<W> {
             return;
         }
         self.now_ns = self.now_ns.max(segment.at_ns.unwrap_or(0));
+        if segment.frame <= self.last_frame {
+            self.frames_before += self.last_frame;
+        }
+        self.last_frame = segment.frame;
+        let joined;
+        let segment = match self.frames_before {
+            0 => segment,
+            before => {
+                joined = Segment {
+                    frame: before + segment.frame,
+                    ..*segment
+                };
+                &joined
+            }
+        };
         let Some((place, from)) = self.find(segment) else {
             return self.begin(segment);
         };

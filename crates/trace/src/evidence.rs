@@ -60,7 +60,7 @@ pub(crate) struct Evidence {
     /// with the longest queueing time, and of the connection that was paced longest.
     pub(crate) queued_rate: f64,
     pub(crate) paced_rate: f64,
-    /// Unclear time in connections of which only one direction was captured, ns.
+    /// Time with an unclear cause in connections of which only one direction was captured, ns.
     pub(crate) one_sided_ns: u64,
     queued_most_ns: u64,
     paced_most_ns: u64,
@@ -112,7 +112,9 @@ impl Evidence {
         self.waits.add_all(&waits);
         self.spots.add_all(connection.spots());
         if connection.is_one_sided() {
-            let ns = waits.of(Wait::Unclear);
+            let ns = waits
+                .of(Wait::Unclear)
+                .saturating_add(waits.of(Wait::UnclearAnswer));
             self.one_sided_ns = self.one_sided_ns.saturating_add(ns);
         }
         let of = |wait| waits.of(wait);

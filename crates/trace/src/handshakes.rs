@@ -18,6 +18,8 @@ pub struct Handshakes {
     pub unanswered: u64,
     /// Connections whose handshake was under way when the capture ended.
     pub open: u64,
+    /// Handshakes that were let go to save memory: whether something followed them is unknown.
+    pub not_analysed: u64,
     /// Retransmitted SYNs of either end, over all these connections.
     pub syns_retransmitted: u64,
 }

@@ -453,7 +453,7 @@ fn a_client_that_gives_up_has_waited_for_the_server() {
         let kinds: Vec<_> = kinds.collect();
         assert_eq!(
             kinds[..2],
-            ["resets", "server_application"],
+            ["server_application", "resets"],
             "{:?}",
             seen.point
         );

@@ -83,10 +83,8 @@ impl Connection {
 
     /// Charges the last span with what is owed. The connection lasts until the capture ends.
     fn end_span_owed(&mut self, owed: Owed) {
-        let until_ns = self.until_ns.max(self.now_ns);
-        self.longest_silence_ns = self.longest_silence_ns.max(until_ns - self.now_ns);
-        self.now_ns = until_ns;
-        self.last_ns = Some(until_ns);
+        self.pass_time(self.until_ns.max(self.now_ns));
+        self.last_ns = Some(self.now_ns);
         let wait = owed.kind.wait();
         if owed.kind == OwedKind::Delivery
             && let Some(episode) = self.time.episode.take()

@@ -20,7 +20,7 @@ impl Spot {
         if self.first_frame == 0 {
             self.first_frame = frame;
         }
-        if ns >= self.worst_ns {
+        if ns > self.worst_ns || self.worst_frame == 0 {
             (self.worst_frame, self.worst_ns) = (frame, ns);
         }
     }
@@ -33,7 +33,8 @@ impl Spot {
         if self.first_frame == 0 || other.first_frame < self.first_frame {
             self.first_frame = other.first_frame;
         }
-        if other.worst_ns > self.worst_ns || self.worst_frame == 0 {
+        let order = |of: &Spot| (of.worst_ns, std::cmp::Reverse(of.worst_frame));
+        if self.worst_frame == 0 || order(&other) > order(self) {
             (self.worst_frame, self.worst_ns) = (other.worst_frame, other.worst_ns);
         }
     }

@@ -139,17 +139,21 @@ impl Connection {
     /// Charges the time before a packet to the limits in force.
     #[inline]
     fn pass(&mut self, packet: &Packet<'_>) {
-        let &Packet {
-            at_ns, silence_ns, ..
-        } = packet;
-        self.clock_went_back += u64::from(at_ns < self.now_ns);
-        self.now_ns = self.now_ns.max(at_ns);
+        self.clock_went_back += u64::from(packet.at_ns < self.now_ns);
+        self.pass_time(packet.at_ns);
         if packet.segment.at_ns.is_some() && self.clock {
             self.last_ns = Some(self.now_ns);
         } else {
             self.clock = false;
             (self.first_ns, self.last_ns) = (None, None);
         }
+    }
+
+    /// Charges the time until `at_ns` to the limits in force.
+    #[inline]
+    pub(super) fn pass_time(&mut self, at_ns: u64) {
+        let silence_ns = at_ns.saturating_sub(self.now_ns);
+        self.now_ns = self.now_ns.max(at_ns);
         let [client, server] = &mut self.directions;
         client.pass(silence_ns);
         server.pass(silence_ns);
@@ -286,6 +290,7 @@ impl Connection {
             frame: packet.segment.frame,
             ran_out: false,
             push: false,
+            has_data: true,
             is_message: false,
             stalled_ns: None,
         });
@@ -341,6 +346,7 @@ impl Connection {
                 frame: segment.frame,
                 ran_out: push && !segment.payload.is_multiple_of(sent.mss),
                 push,
+                has_data: segment.payload > 0,
                 is_message: push && segment.payload <= sent.mss,
                 stalled_ns,
             });

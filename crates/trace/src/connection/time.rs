@@ -111,8 +111,9 @@ pub(super) struct Ending {
     pub(super) frame: u64,
     /// True if the packet is short and has PSH.
     pub(super) ran_out: bool,
-    /// True if the packet has PSH.
+    /// True if the packet has PSH, and if it has payload.
     pub(super) push: bool,
+    pub(super) has_data: bool,
     /// True if the packet has PSH and is no more than one segment.
     pub(super) is_message: bool,
     /// Time lost in a delayed-ACK stall that the packet ended, ns.

@@ -40,9 +40,11 @@ impl Direction {
             return None;
         }
         let (mut coverage, newest_certain) = self.cover(ack);
+        coverage.of_syn = self.syn_seen && coverage.from == self.base;
         if let Some(at) = newest_certain {
             let rtt_ns = at_ns.saturating_sub(at);
-            self.rtt.on_ack(rtt_ns, is_alone);
+            // A SYN is acknowledged at once, whatever comes with the ACK.
+            self.rtt.on_ack(rtt_ns, is_alone || coverage.of_syn);
             coverage.rtt_ns = Some(rtt_ns);
         }
         coverage.bytes = ack - self.una;
@@ -50,7 +52,6 @@ impl Direction {
             coverage.wire_segments += self.on_missing(ack, at_ns, echo);
         }
         // SYN and FIN take one sequence number each.
-        coverage.of_syn = self.syn_seen && coverage.from == self.base;
         let of_fin = self.fin_seen && ack == self.nxt;
         coverage.bytes = coverage
             .bytes

@@ -19,6 +19,9 @@ const LOSSY: f64 = 0.01;
 /// Waits that are part of a recovery.
 const RECOVERIES: &[Wait] = &[Wait::LossFast, Wait::LossTimeout, Wait::LossProbe];
 
+/// Cause of what is unknown for want of half of the packets.
+const ONE_SIDED: &str = "Cannot be told: only one direction was captured";
+
 /// Findings about waits and failures.
 pub(super) static WAITS: &[Kind] = &[
     Kind {
@@ -308,37 +311,14 @@ pub(super) static WAITS: &[Kind] = &[
         id: "sender_or_path",
         severity: Usual,
         whole: ShareBase::Time,
-        cause: |_| "Cannot be told: the other direction is not in the capture",
-        definition: "the wait `unclear`, less what other findings have of it, if most of it is in connections of which one direction was captured",
-        remedy: "capture both directions: at an end, or at both links of a path that is not the same there and back",
+        cause: |of| match of.is_unclear_by_one_side() {
+            true => ONE_SIDED,
+            false => "Cannot be told here: the sender, its window, or the path",
+        },
+        definition: "the wait `unclear`, less what other findings have of it",
+        remedy: "capture at the sender, both directions and the handshake",
         waits: &[Wait::Unclear],
-        part: |of| {
-            if of.is_unclear_by_one_side() {
-                of.unclear_ns() as f64
-            } else {
-                0.0
-            }
-        },
-        sentence: |of, _| {
-            let unclear = seconds(of.unclear_ns());
-            format!("{unclear} in which the sender waited for the receiver, the path or itself")
-        },
-    },
-    Kind {
-        id: "sender_or_path",
-        severity: Usual,
-        whole: ShareBase::Time,
-        cause: |_| "Cannot be told here: the sender, its window, or the path",
-        definition: "the same time, if most of it is in connections of which both directions were captured",
-        remedy: "capture at the sender, handshake included: there it shows which",
-        waits: &[Wait::Unclear],
-        part: |of| {
-            if of.is_unclear_by_one_side() {
-                0.0
-            } else {
-                of.unclear_ns() as f64
-            }
-        },
+        part: |of| of.unclear_ns() as f64,
         sentence: |of, _| {
             format!(
                 "{} in which data were limited by a window, by pacing or by the path's rate",
@@ -350,9 +330,12 @@ pub(super) static WAITS: &[Kind] = &[
         id: "path_or_application",
         severity: Usual,
         whole: ShareBase::Time,
-        cause: |_| "Cannot be told here: round trips, or an application",
+        cause: |of| match of.is_unclear_by_one_side() {
+            true => ONE_SIDED,
+            false => "Cannot be told here: round trips, or an application",
+        },
         definition: "time before answers of which the share of the path is unknown: all ACKs came with answers and the handshake is not in the capture, or one direction is not in it",
-        remedy: "capture both directions, handshake included",
+        remedy: "capture both directions, and the handshake",
         waits: &[Wait::UnclearAnswer],
         part: |of| of.waits.of(Wait::UnclearAnswer) as f64,
         sentence: |of, _| format!("{} before answers", of.waited(Wait::UnclearAnswer)),
@@ -538,6 +521,6 @@ impl Evidence {
     }
 
     fn is_unclear_by_one_side(&self) -> bool {
-        self.one_sided_ns > self.unclear_ns() / 2
+        self.one_sided_ns > (self.unclear_ns() + self.waits.of(Wait::UnclearAnswer)) / 2
     }
 }

@@ -182,6 +182,14 @@ pub enum Verdict {
     Wrong,
 }
 
+/// Weight of a wait in the order of findings, halves.
+fn weight(wait: Wait) -> u64 {
+    match wait {
+        Wait::Network | Wait::CongestionWindow | Wait::Paced | Wait::Unclear | Wait::UnclearAnswer => 2,
+        _ => 3,
+    }
+}
+
 /// Findings about a sender that has more to send: which of them is right depends on the place, on the whole connection's
 /// losses and on its round trips.
 const OF_SENDERS: [&str; 6] =
@@ -199,8 +207,9 @@ pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> V
     }
     let rest = waits_of_rest(whole, form.without(whole));
     let busy = rest.iter().filter(|(wait, _)| *wait != Wait::Idle);
-    let most = busy.clone().map(|(_, ns)| *ns).max().unwrap_or(0);
-    let mut leads = busy.filter(|(_, ns)| *ns > 0 && *ns >= most * 7 / 10);
+    let busy = busy.map(|(wait, ns)| (wait, ns * weight(*wait)));
+    let most = busy.clone().map(|(_, ns)| ns).max().unwrap_or(0);
+    let mut leads = busy.filter(|(_, ns)| *ns > 0 && *ns >= most / 2);
     let is_lead = leads.any(|(wait, _)| {
         let kinds = kinds_of(*wait);
         let is_of_sender = kinds.iter().any(|kind| OF_SENDERS[..5].contains(kind));

@@ -47,6 +47,14 @@ impl Connection {
             is_idle: self.time.keepalive || span_ns > IDLE_NS,
         };
         let all = |wait| Parts::all(wait, span_ns);
+        if self.directions[x].is_unseen() {
+            // Progress that ACKs alone show.
+            let goes_on = self.time.from == x && !self.time.was_syn;
+            return all(match goes_on {
+                true => Wait::Unclear,
+                false => Wait::UnclearAnswer,
+            });
+        }
         if ending.is_syn {
             return all(match ending.outcome {
                 Data::Retransmitted => Wait::SynTimeout,
@@ -175,6 +183,7 @@ impl Connection {
         // flight.
         if ran_out || !had_in_flight && self.time.messages[x] {
             return all(match x {
+                _ if span.is_idle && !ending.has_data => Wait::Idle,
                 0 if span.is_idle => Wait::Idle,
                 0 => Wait::ClientApplication,
                 _ if span.is_idle => self.of_unasked_answer(span.ns),
