@@ -74,6 +74,26 @@
     };
   }
 
+  // Sorts a table by the column whose heading is clicked: numbers from the largest, words from A; again for the other way.
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const value = (row, at) => {
+      const text = row.cells[at].textContent;
+      const number = Number(text);
+      return Number.isNaN(number) ? text : number;
+    };
+    table.querySelectorAll("th").forEach((head, at) => head.addEventListener("click", () => {
+      const turn = head.dataset.turn === "1" ? -1 : 1;
+      head.dataset.turn = String(turn);
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((a, b) => {
+        const [x, y] = [value(a, at), value(b, at)];
+        if (typeof x === "number" && typeof y === "number") return turn * (y - x);
+        return turn * String(x).localeCompare(String(y));
+      });
+      table.tBodies[0].append(...rows);
+    }));
+  }
+
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const chart = charts[Number(figure.dataset.chart)];
     const place = figure.querySelector(".chart");

@@ -157,7 +157,7 @@ impl Evidence {
 }
 
 /// Payload rate of the larger direction while the connection was not idle, bytes per second.
-fn rate(connection: &Connection, waits: &Waits) -> f64 {
+pub(crate) fn rate(connection: &Connection, waits: &Waits) -> f64 {
     let bytes = connection.directions.iter().map(|of| of.sent.payload_bytes);
     let busy_ns = waits.total_ns().saturating_sub(waits.of(Wait::Idle));
     bytes.max().unwrap_or(0) as f64 / (busy_ns.max(1) as f64 / 1e9)

@@ -72,6 +72,16 @@ pub struct Finding {
     pub knob: &'static str,
 }
 
+impl Finding {
+    /// The cause, its share, and the time if it is one of time.
+    pub fn in_short(&self) -> String {
+        let share = self.share_ratio * 100.0;
+        let time = self.time_ns.map(|ns| format!(", {}", seconds(ns)));
+        let time = time.unwrap_or_default();
+        format!("{}: {share:.0} % of {}{time}", self.cause, self.share_of)
+    }
+}
+
 /// Least share that is reported.
 const LEAST: f64 = 0.01;
 
@@ -161,6 +171,17 @@ impl Evidence {
             return Vec::new();
         }
         self.list(kinds::COSTS, names)
+    }
+
+    /// The weightiest cause of waits and failures: its id, and the cause in plain words. `None` without findings.
+    pub(crate) fn leading_cause(&self) -> Option<(&'static str, &'static str)> {
+        let weight = |kind: &&Kind| {
+            let share = ((kind.part)(self) / kind.whole.of(self)).min(1.0);
+            if share >= LEAST { share * kind.severity.weight() } else { 0.0 }
+        };
+        let kinds = kinds::WAITS.iter().filter(|kind| weight(kind) > 0.0);
+        let leads = kinds.max_by(|a, b| weight(a).total_cmp(&weight(b)))?;
+        Some((leads.id, (leads.cause)(self)))
     }
 
     fn list(&self, kinds: &[Kind], names: &Names) -> Vec<Finding> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::graph::{ConnectionGraph, Graph, Points, Step};
 use crate::page_policy::{PLOT_STYLE, policy, source};
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
-use crate::text::{connection_text, largest, summary};
+use crate::text::{CONNECTION_COLUMNS, acknowledged, connection_cells, connection_text, summary};
 
 // The assets are symbolic links to the files of `report`, which `cargo package` follows: a copy
 // would become out of date.
@@ -47,7 +47,8 @@ pub fn page(report: &Report, graph: &Graph) -> String {
                 header { h1 { (title) } }
                 main {
                     pre.wrapped { (summary(report)) }
-                    div.scroll { pre { (largest(report)) } }
+                    (connections(report))
+                    div.scroll { pre { (acknowledged(report)) } }
                     (figures(&rows, shown.len() > 1))
                     @for (connection, graph) in &shown {
                         h2 { "Connection " (connection.number) }
@@ -61,6 +62,41 @@ pub fn page(report: &Report, graph: &Graph) -> String {
         }
     }
     .into_string()
+}
+
+/// Limit of connections in the page's table: more make a page slow.
+const LISTED_MOST: usize = 1000;
+
+/// Table of the connections, those with the most payload first. A click on a heading sorts by it.
+fn connections(report: &Report) -> Markup {
+    let mut order: Vec<&ConnectionReport> = report.connections.iter().collect();
+    order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
+    let more = order.len().saturating_sub(LISTED_MOST);
+    order.truncate(LISTED_MOST);
+    html! {
+        @if !order.is_empty() {
+            div.scroll {
+                table.sortable {
+                    thead { tr {
+                        th { "#" }
+                        th.left { "client > server: what it waited for most" }
+                        @for heading in &CONNECTION_COLUMNS[1..] { th { (heading) } }
+                    } }
+                    tbody {
+                        @for connection in order {
+                            @let [ends, numbers @ ..] = connection_cells(connection);
+                            tr {
+                                td { (connection.number) }
+                                td.left { (ends) }
+                                @for number in &numbers { td { (number) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if more > 0 { p { (more) " connections more, with less payload, are in the JSON and CSV." } }
+        }
+    }
 }
 
 /// Charts of the connections: a row for each kind of chart, so that charts to compare are next to

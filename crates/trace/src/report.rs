@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tcpcost_counts::{Counts, Figure, MeterName, Printable, Quantity, Source};
 
-use crate::connection::{Connection, ConnectionEnd, ConnectionStart, Handshake};
+use crate::connection::{Connection, ConnectionEnd, ConnectionStart, Handshake, Owed, ServerBy};
 use crate::counts::DirectionCounts;
 use crate::direction::{Direction, SynOptions};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, rate};
 use crate::findings::Finding;
 use crate::handshakes::Handshakes;
 use crate::histogram::Histogram;
@@ -21,7 +21,7 @@ use crate::tunnels::Tunnel;
 use crate::waits::{CapturedAt, Waits};
 
 /// Version of the JSON format. A changed meaning of a field raises it.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// An analysed capture.
 #[derive(Debug, Clone, Serialize)]
@@ -58,6 +58,10 @@ pub struct Report {
     pub total: DirectionCounts,
     /// Number of connections, including those that are not listed.
     pub connections_begun: usize,
+    /// Connections that began before the capture: which end is the server is inferred.
+    pub begun_before: u64,
+    /// Connections with payload of which the scale of a window is unknown.
+    pub scale_unknown: u64,
     /// Connections in the order of their first packets. Connections that were released to save
     /// memory are missing.
     #[serde(skip)]
@@ -115,6 +119,18 @@ pub struct ConnectionReport {
     pub handshake_ns: Option<u64>,
     /// Time by what was waited for.
     pub waits: Waits,
+    /// Kind of the finding that leads for this connection alone, and its cause in plain words. `None` without a finding.
+    pub leading_kind: Option<&'static str>,
+    /// Cause of `leading_kind` in plain words.
+    pub leading_cause: Option<&'static str>,
+    /// What was owed when the capture ended. `None` if nothing was.
+    pub owed: Option<Owed>,
+    /// Payload rate of the larger direction while not idle, bit/s. `None` without times.
+    pub bits_per_s: Option<f64>,
+    /// Shortest round trip between the ends, ns. `None` if one part of it is unknown.
+    pub rtt_min_ns: Option<u64>,
+    /// Evidence for which end is the server.
+    pub server_by: ServerBy,
     /// Place of the capture.
     pub captured_at: CapturedAt,
     /// Result of the handshake. `None` if the client's SYN was not captured.
@@ -266,6 +282,8 @@ impl Report {
             waits: evidence.waits,
             handshakes: evidence.handshakes,
             connections_begun: evidence.connections,
+            begun_before: evidence.begun_before,
+            scale_unknown: evidence.scale_unknown,
             total: evidence.total,
             connections,
         }
@@ -277,6 +295,10 @@ impl ConnectionReport {
         let duration_ns = connection.duration_ns();
         let timed = |ns: u64| duration_ns.map(|_| ns);
         let [client, server] = &connection.directions;
+        let mut alone = Evidence::default();
+        alone.add(connection);
+        let leads = alone.leading_cause();
+        let waits = connection.waits();
         let named = connection.ends.map(|end| endpoint_name(end, names));
         let [client_name, server_name] = named;
         ConnectionReport {
@@ -288,7 +310,13 @@ impl ConnectionReport {
             idle_ns: timed(connection.idle_ns),
             longest_silence_ns: timed(connection.longest_silence_ns),
             handshake_ns: connection.handshake_ns,
-            waits: connection.waits(),
+            leading_kind: leads.map(|(kind, _)| kind),
+            leading_cause: leads.map(|(_, cause)| cause),
+            owed: connection.owed(),
+            bits_per_s: duration_ns.filter(|ns| *ns > 0).map(|_| rate(connection, &waits) * 8.0),
+            rtt_min_ns: client.rtt.min_ns.zip(server.rtt.min_ns).map(|(a, b)| a + b),
+            server_by: connection.server_by(),
+            waits,
             captured_at: connection.captured_at(),
             handshake: connection.handshake(),
             cut_off: connection.is_cut_off(),

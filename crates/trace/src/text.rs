@@ -10,9 +10,10 @@ use tcpcost_counts::table::{ABSENT, Table, WIDTH, wrap_after};
 
 pub use self::connection::connection_text;
 use crate::connection::{ConnectionEnd, ConnectionStart, Handshake};
-use crate::findings::{Finding, seconds};
+use crate::findings::{Finding, count, seconds};
 use crate::policy::{Policy, PolicyGuess};
 use crate::report::{ConnectionReport, EndReport, Report};
+use crate::waits::Wait;
 
 /// Limit of connections in the table: those with the most payload. `--connection` shows any.
 const ROWS: usize = 10;
@@ -63,15 +64,7 @@ pub(crate) fn summary(report: &Report) -> String {
 fn lines(out: &mut String, findings: &[Finding]) {
     for (place, finding) in findings.iter().enumerate() {
         let number = format!("  {}. ", place + 1);
-        let share = finding.share_ratio * 100.0;
-        let time = finding.time_ns.map(|ns| format!(", {}", seconds(ns)));
-        let found = format!(
-            "{}: {share:.0} % of {}{}",
-            finding.cause,
-            finding.share_of,
-            time.unwrap_or_default()
-        );
-        wrapped(out, &number, 5, &found);
+        wrapped(out, &number, 5, &finding.in_short());
         wrapped(out, "     ", 5, &evidence(finding));
         wrapped(out, "     knob: ", 11, finding.knob);
     }
@@ -89,10 +82,37 @@ fn evidence(finding: &Finding) -> String {
     format!("{}{}", finding.text, frames.unwrap_or_default())
 }
 
-/// Renders the table of the largest connections.
-pub(crate) fn largest(report: &Report) -> String {
+/// Renders the tables of the largest connections.
+fn largest(report: &Report) -> String {
     let mut out = String::new();
-    // Failed handshakes are in the findings.
+    let (shown, count) = shown(report);
+    if !shown.is_empty() {
+        out += "\n";
+        out += &list(&shown);
+    }
+    if shown.len() < count {
+        let _ = writeln!(
+            out,
+            "{} connections more, with less payload; --format csv and --format json have all",
+            count - shown.len()
+        );
+    }
+    out + &acknowledged(report)
+}
+
+/// Renders how the data of the largest connections were cut and acknowledged.
+pub(crate) fn acknowledged(report: &Report) -> String {
+    let (shown, _) = shown(report);
+    let with_data = |of: &&ConnectionReport| of.payload_bytes() > 0;
+    let shown: Vec<&ConnectionReport> = shown.into_iter().filter(with_data).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(&shown))
+}
+
+/// The largest connections, and the number of those that are worth a row. Failed handshakes are in the findings.
+fn shown(report: &Report) -> (Vec<&ConnectionReport>, usize) {
     let is_failed = |of: &&ConnectionReport| {
         use Handshake::{HalfOpen, Refused, Unanswered};
         matches!(of.handshake, Some(HalfOpen | Refused | Unanswered))
@@ -100,19 +120,9 @@ pub(crate) fn largest(report: &Report) -> String {
     let all = report.connections.iter();
     let mut order: Vec<&ConnectionReport> = all.filter(|of| !is_failed(of)).collect();
     order.sort_by_key(|connection| std::cmp::Reverse(connection.payload_bytes()));
-    let shown = &order[..order.len().min(ROWS)];
-    if !shown.is_empty() {
-        out += "\n";
-        out += &table(shown);
-    }
-    if shown.len() < order.len() {
-        let _ = writeln!(
-            out,
-            "{} connections more, with less payload; --format csv and --format json have all",
-            order.len() - shown.len()
-        );
-    }
-    out
+    let count = order.len();
+    order.truncate(ROWS);
+    (order, count)
 }
 
 /// Renders the file, what was omitted from it, and what it lacks.
@@ -124,6 +134,7 @@ fn head(report: &Report) -> String {
             "{gone} of them are in totals and findings, but no longer listed"
         ));
     }
+    lines.extend(unknown(report));
     lines.extend(omitted(report));
     lines.extend(lost(report));
     let gaps = report.total.gaps_not_followed;
@@ -160,14 +171,37 @@ fn contents(report: &Report) -> String {
         crate::CaptureFormat::TcpdumpText => "tcpdump's text",
         crate::CaptureFormat::Live => "live",
     });
-    let connections = match report.connections_begun {
-        1 => "1 connection".to_string(),
-        count => format!("{count} connections"),
-    };
     format!(
-        "{}: {form}, {} packets, {connections}",
-        report.file, report.packets
+        "{}: {form}, {}, {}",
+        report.file,
+        count(report.packets, "packet"),
+        count(report.connections_begun as u64, "connection")
     )
+}
+
+/// What the capture does not show for want of handshakes.
+fn unknown(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let those = |some: u64| count(some, "connection");
+    if report.begun_before > 0 {
+        lines.push(format!(
+            "{} began before the capture: which end is the server is inferred (--connection N says from what)",
+            those(report.begun_before)
+        ));
+    }
+    if report.scale_unknown > 0 {
+        lines.push(format!(
+            "of {} it cannot be told whether a window was full, unless it closed: the windows' scale is in the SYNs, which were not captured whole",
+            those(report.scale_unknown)
+        ));
+    }
+    if report.handshakes.not_analysed > 0 {
+        lines.push(format!(
+            "{} more handshakes were open at once than are held: they were not analysed",
+            report.handshakes.not_analysed
+        ));
+    }
+    lines
 }
 
 /// Packets that are not analysed, by reason. `None` if there are none.
@@ -200,6 +234,60 @@ fn lost(report: &Report) -> Option<String> {
     Some(format!(
         "the capture lost {dropped} packets; {bytes} acknowledged bytes are not in it: its counts are too small"
     ))
+}
+
+/// Renders the connections, each with what it waited for most.
+fn list(connections: &[&ConnectionReport]) -> String {
+    let mut table = Table::new(&CONNECTION_COLUMNS);
+    for connection in connections {
+        let [first, rest @ ..] = connection_cells(connection);
+        let number = format!("{:<3}", connection.number);
+        let mut cells = vec![wrap_after(&number, &first, WIDTH, "     ")];
+        cells.extend(rest);
+        table.row(cells);
+    }
+    table.text(0, WIDTH)
+}
+
+/// Headings of the list of connections.
+pub(crate) const CONNECTION_COLUMNS: [&str; 8] = [
+    "#  client > server: what it waited for most",
+    "ms",
+    "KiB sent",
+    "KiB received",
+    "Mbit/s",
+    "RTT ms",
+    "resent",
+    "idle %",
+];
+
+/// Cells of a connection in the list: its ends and cause; its duration, the payload that the client sent and received, the
+/// rate of the larger direction while not idle, the shortest round trip, retransmitted packets, idle time.
+pub(crate) fn connection_cells(connection: &ConnectionReport) -> [String; 8] {
+    let [client, server] = &connection.ends;
+    let cause = connection.leading_cause.unwrap_or("nothing stands out");
+    let kib = |end: &EndReport| match end.sent.captured_packets {
+        0 => ABSENT.to_string(),
+        _ => format!("{:.1}", end.sent.payload_bytes as f64 / 1024.0),
+    };
+    let ms = |ns: Option<u64>| match ns {
+        Some(ns) => format!("{:.1}", ns as f64 / 1e6),
+        None => ABSENT.to_string(),
+    };
+    let idle_ratio = connection.duration_ns.filter(|ns| *ns > 0).map(|ns| {
+        let idle_ns = connection.waits.of(Wait::Idle);
+        format!("{:.0}", idle_ns as f64 / ns as f64 * 100.0)
+    });
+    [
+        format!("{} > {}: {cause}", client.address, server.address),
+        ms(connection.duration_ns),
+        kib(client),
+        kib(server),
+        decimal(connection.bits_per_s.map(|rate| rate / 1e6)),
+        ms(connection.rtt_min_ns),
+        connection.ends.iter().map(|end| end.sent.retransmitted_packets).sum::<u64>().to_string(),
+        idle_ratio.unwrap_or_else(|| ABSENT.to_string()),
+    ]
 }
 
 /// Renders the directions of connections: the sender's data, then the receiver's ACKs, then

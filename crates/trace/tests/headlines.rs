@@ -6,6 +6,8 @@
 mod applications;
 #[path = "headlines/cut.rs"]
 mod cut;
+#[path = "headlines/hangs.rs"]
+mod hangs;
 #[path = "../../own-tcp/tcp/tests/common/mod.rs"]
 mod ends;
 #[path = "common/forms.rs"]
@@ -88,6 +90,7 @@ fn plays() -> Vec<Scene> {
         senders(),
         paths::scenes(),
         applications::scenes(),
+        hangs::scenes(),
     ];
     all.into_iter().flatten().collect()
 }
@@ -453,7 +456,7 @@ fn a_client_that_gives_up_has_waited_for_the_server() {
         let kinds: Vec<_> = kinds.collect();
         assert_eq!(
             kinds[..2],
-            ["server_application", "resets"],
+            ["unanswered_requests", "resets"],
             "{:?}",
             seen.point
         );

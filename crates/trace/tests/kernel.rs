@@ -7,6 +7,8 @@
 
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "common/forms.rs"]
+mod forms;
 #[path = "kernel/wire.rs"]
 mod wire;
 
@@ -204,6 +206,49 @@ fn headlines_of_the_kernels_tcp_are_what_was_waited_for() {
     told.finish(36);
 }
 
+/// A sender that paces at the rate at which its reader reads is held by the reader.
+#[test]
+fn a_slow_reader_is_what_was_waited_for_whatever_controls_the_congestion() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let available = available.unwrap_or_default();
+    let reads = |bytes, chunk, every| {
+        [
+            vec![Op::Send(bytes)],
+            vec![Op::ReceiveSlowly(bytes, chunk, millis(every))],
+        ]
+    };
+    let mut told = Told::default();
+    let mut asked = 0;
+    for congestion_control in ["reno", "cubic", "bbr"] {
+        if !available.contains(congestion_control) {
+            println!("skipped: this kernel has no {congestion_control}");
+            continue;
+        }
+        for (name, receive, programs) in [
+            ("a slow reader", 65_536, reads(2 * MB, 16_384, 20)),
+            ("a slow reader, large window", 1 << 20, reads(4 * MB, 65_536, 40)),
+            ("a reader that pauses", 262_144, reads(4 * MB, 1 << 20, 500)),
+        ] {
+            let sockets = Sockets {
+                buffers: Buffers {
+                    congestion_control,
+                    ..window(receive)
+                },
+                programs: &programs,
+                nagle: false,
+            };
+            let name = format!("{name}, {congestion_control}");
+            let path = path(10, 200);
+            told.check_wire(&name, path, RECEIVER, || sockets.over_wire(path));
+            asked += 3;
+        }
+    }
+    told.finish(asked);
+}
+
 #[test]
 fn headlines_over_a_veth_with_super_segments_are_what_was_waited_for() {
     if !can_make_namespaces() || !has_program("tcpdump") {
@@ -388,6 +433,9 @@ struct Told {
     /// Headlines of scenes for which this machine was too busy.
     not_judged: usize,
     wrong: Vec<String>,
+    /// Verdicts on other forms of the captures, and those that were wrong.
+    forms: usize,
+    wrong_forms: Vec<String>,
     false_in_clean: Vec<String>,
 }
 
@@ -423,6 +471,9 @@ impl Told {
             return;
         };
         let wrong = wrong_headlines(name, places, &files, expected);
+        for (place, file) in places.iter().zip(&files) {
+            self.check_forms(&format!("{name} at the {place}"), file, expected);
+        }
         self.asked += places.len();
         if name.starts_with("clean") {
             self.false_in_clean.extend(wrong.iter().cloned());
@@ -430,7 +481,23 @@ impl Told {
         self.wrong.extend(wrong);
     }
 
+    /// Checks the headlines of other forms of a capture.
+    fn check_forms(&mut self, what: &str, file: &[u8], expected: &[&str]) {
+        let whole = forms::segments(file);
+        for form in forms::FORMS {
+            let found = forms::report(&form.of(&whole)).findings;
+            let first = found.first().map_or("none", |found| found.kind);
+            self.forms += 1;
+            if forms::judge(form, &whole, first, expected) == forms::Verdict::Wrong {
+                let short: Vec<_> = found.iter().map(|found| found.in_short()).collect();
+                self.wrong_forms.push(format!("{form:?}, {what}: {short:?}"));
+            }
+        }
+    }
+
     fn finish(self, asked: usize) {
+        println!("{} of {} forms wrong: {:#?}", self.wrong_forms.len(), self.forms, self.wrong_forms);
+        assert!(self.wrong_forms.len() * 100 <= self.forms, "{:#?}", self.wrong_forms);
         println!("{} of {} right", self.asked - self.wrong.len(), self.asked);
         assert_eq!(self.asked + self.not_judged, asked);
         assert!(self.false_in_clean.is_empty(), "{:#?}", self.false_in_clean);

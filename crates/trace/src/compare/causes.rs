@@ -4,6 +4,7 @@
 use serde::Serialize;
 use tcpcost_counts::table::{ABSENT, Table, WIDTH};
 
+use crate::findings::Finding;
 use crate::report::Report;
 use crate::text::wrapped;
 use crate::waits::Wait;
@@ -78,7 +79,7 @@ impl Causes {
                 of.total.retransmitted_wire_segments
             }),
         ];
-        let headline = |of: &Report| of.findings.first().map(|found| found.text.clone());
+        let headline = |of: &Report| of.findings.first().map(Finding::in_short);
         Causes {
             files: [before.file.to_string(), after.file.to_string()],
             headlines: [headline(before), headline(after)],

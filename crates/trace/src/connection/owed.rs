@@ -61,8 +61,10 @@ impl Connection {
 
     /// Charges the rest at the end of the capture: what is owed; else the way of the last ACK, then silence.
     pub(super) fn end_span(&mut self) {
-        self.owed = self.find_owed();
-        if let Some(owed) = self.owed {
+        let is_open = self.reset_by.is_none() && !self.directions.iter().all(|of| of.fin_seen);
+        let owed = self.find_owed(self.until_ns).filter(|_| is_open);
+        self.owed = self.owed.or(owed);
+        if let Some(owed) = owed {
             self.end_span_owed(owed);
             return;
         }
@@ -86,12 +88,7 @@ impl Connection {
         self.pass_time(self.until_ns.max(self.now_ns));
         self.last_ns = Some(self.now_ns);
         let wait = owed.kind.wait();
-        if owed.kind == OwedKind::Delivery
-            && let Some(episode) = self.time.episode.take()
-        {
-            // Nothing came of the recovery.
-            self.time.waits.add(wait, episode.otherwise_ns());
-        }
+        self.give_up_recovery(owed.kind);
         let span_ns = self.span_ns();
         self.spend(wait, span_ns);
         self.time.spots.note(wait, self.time.frame, owed.ns);
@@ -106,29 +103,63 @@ impl Connection {
         })
     }
 
-    fn find_owed(&self) -> Option<Owed> {
-        let is_closed = self.directions.iter().all(|of| of.fin_seen);
+    /// Finds what was owed when an end gave up: its FIN or RST ends the last span. The connection then owes it for good.
+    pub(super) fn give_up(&mut self, by: usize) -> Option<Wait> {
+        let owed = self.find_owed(self.now_ns)?;
+        let is_of_other = match owed.kind {
+            OwedKind::Answer | OwedKind::Delivery => true,
+            OwedKind::RestOfAnswer => by == 0,
+            OwedKind::Fin => false,
+        };
+        if !is_of_other {
+            return None;
+        }
+        self.owed = Some(owed);
+        self.give_up_recovery(owed.kind);
+        Some(owed.kind.wait())
+    }
+
+    /// Notes that a client reset the connection instead of waiting longer for an answer.
+    pub(super) fn owe_answer(&mut self, ns: u64) {
+        self.owed = (ns >= LEAST_NS).then_some(Owed {
+            kind: OwedKind::Answer,
+            by: 1,
+            bytes: 0,
+            ns,
+        });
+    }
+
+    /// Charges a recovery of which nothing came.
+    fn give_up_recovery(&mut self, kind: OwedKind) {
+        if kind == OwedKind::Delivery
+            && let Some(episode) = self.time.episode.take()
+        {
+            self.time.waits.add(kind.wait(), episode.otherwise_ns());
+        }
+    }
+
+    fn find_owed(&self, until_ns: u64) -> Option<Owed> {
         let is_window = self.directions.iter().any(|of| of.window_closed());
-        if !self.clock || self.reset_by.is_some() || !self.time.begun || self.is_one_sided() || is_window {
+        let is_half = self.directions.iter().any(|of| of.sent.captured_packets == 0);
+        if !self.clock || !self.time.begun || is_half || is_window {
             return None;
         }
         let round_trip_ns = self.round_trips().map_or(0, |(_, min)| min);
         let least_ns = LEAST_NS.max(round_trip_ns.saturating_mul(ROUND_TRIPS));
-        let since = |at_ns: u64| self.until_ns.saturating_sub(at_ns);
+        let since = |at_ns: u64| until_ns.saturating_sub(at_ns);
         let owed = |kind, by, bytes, ns| (ns >= least_ns).then_some(Owed { kind, by, bytes, ns });
         for end in [0, 1] {
             if let Some((at_ns, bytes)) = self.directions[end].undelivered() {
                 return owed(OwedKind::Delivery, end, bytes, since(at_ns));
             }
         }
-        if is_closed || !self.spoke[1] {
-            return None;
-        }
         let silent_ns = since(self.time.since_ns);
-        if let Some(first) = self.first_fin {
-            return owed(OwedKind::Fin, 1 - first, 0, silent_ns);
-        }
         match self.time.from {
+            _ if !self.spoke[1] => None,
+            _ if self.time.ended_by_fin => {
+                let first = self.first_fin?;
+                owed(OwedKind::Fin, 1 - first, 0, silent_ns)
+            }
             0 if self.is_request() => owed(OwedKind::Answer, 1, 0, silent_ns),
             1 if !self.time.pushed[1] && !self.time.was_syn => {
                 owed(OwedKind::RestOfAnswer, 1, 0, silent_ns)

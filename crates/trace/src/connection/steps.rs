@@ -44,6 +44,8 @@ struct Sent {
     /// Highest sequence number that the direction had sent before.
     nxt_before: u64,
     data: Data,
+    /// True if the packet was sent again needlessly.
+    is_needless: bool,
 }
 
 /// Result of reading the ACK of a packet.
@@ -196,6 +198,7 @@ impl Connection {
             .on_taken(segment.ip_id, wire_segments, seq, length, at_ns);
         let tail_split = payload > 0 && here.on_tail(seq, payload, push, follows_data);
         let nxt_before = here.nxt;
+        let needless = here.sent.retransmitted_needlessly;
         let data = if length > 0 && !segment.any(flag::RST) {
             here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns)
         } else {
@@ -207,6 +210,8 @@ impl Connection {
             tail_split,
             nxt_before,
             data,
+            is_needless: data == Data::Retransmitted
+                && here.sent.retransmitted_needlessly > needless,
         }
     }
 
@@ -255,7 +260,9 @@ impl Connection {
         if reports_gap {
             there.told_of_gap_ns = self.now_ns;
         }
-        let is_needless = there.sent.retransmitted_needlessly > needless;
+        // Of data that the capture does not hold a DSACK alone tells.
+        let is_needless = there.sent.retransmitted_needlessly > needless
+            || unseen_from.is_some() && is_dsack(segment);
         let progress = unseen_from.filter(|una| *una > 0 && *una < there.una);
         let is_lone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
         if packet.from == 0 && coverage.is_some_and(|coverage| coverage.of_syn) {
@@ -287,6 +294,7 @@ impl Connection {
             outcome: Data::New,
             is_syn: false,
             is_reset: false,
+            is_needless: false,
             frame: packet.segment.frame,
             ran_out: false,
             push: false,
@@ -343,6 +351,7 @@ impl Connection {
                 outcome: sent.data,
                 is_syn: segment.any(flag::SYN),
                 is_reset,
+                is_needless: sent.is_needless,
                 frame: segment.frame,
                 ran_out: push && !segment.payload.is_multiple_of(sent.mss),
                 push,

@@ -45,11 +45,15 @@ pub(super) struct Time {
     pub(super) cut_off: bool,
     /// True if the end's last data had PSH: its application had written no more.
     pub(super) pushed: [bool; 2],
+    /// True if a FIN was the last that ended a span.
+    pub(super) ended_by_fin: bool,
     /// True if the client went on after a pause without an answer: what it sends are no requests.
     pub(super) is_one_way: bool,
     /// Frames at which waits ended, and that of the last data.
     pub(super) spots: Spots,
     pub(super) frame: u64,
+    /// Gaps that ACKs reported of data that the capture does not hold.
+    unseen_gaps: u64,
     /// Long pauses after which the server went on unasked, since the last request: their number and time, ns.
     pauses: (u32, u64),
 }
@@ -107,6 +111,8 @@ pub(super) struct Ending {
     pub(super) outcome: Data,
     pub(super) is_syn: bool,
     pub(super) is_reset: bool,
+    /// True if the packet was sent again needlessly: the receiver had its data, since the original came late.
+    pub(super) is_needless: bool,
     /// Number of the packet in the capture.
     pub(super) frame: u64,
     /// True if the packet is short and has PSH.
@@ -143,6 +149,11 @@ impl Connection {
             for wait in [Wait::ClientApplication, Wait::ServerApplication] {
                 waits.shift(wait, Wait::UnclearAnswer);
             }
+        }
+        // Of gaps that ACKs alone report, most of which ended with a DSACK, nothing was lost.
+        let is_reordered = |of: &Direction| of.is_unseen() && of.sent.dsacks * 2 > self.time.unseen_gaps;
+        if self.time.unseen_gaps > 0 && self.directions.iter().any(is_reordered) {
+            waits.shift(Wait::LossFast, Wait::Reordering);
         }
         // A full window limits nothing if data wait in a queue of the path and the window never
         // closes: a larger window would only fill the queue.
@@ -264,7 +275,10 @@ impl Connection {
         let slack = u64::from(here.mss.bytes).max(here.offered / 4);
         time.bound[ending.from] = shift.is_some() && edge > 0 && ending.end + slack > edge;
         time.ran_out[ending.from] = ending.ran_out;
-        time.pushed[ending.from] = ending.push;
+        if ending.has_data {
+            time.pushed[ending.from] = ending.push;
+        }
+        time.ended_by_fin = !ending.has_data && !ending.is_syn;
         time.frame = ending.frame;
         time.messages[ending.from] = ending.is_message && time.was_message[ending.from];
         time.was_message[ending.from] = ending.is_message;
@@ -326,7 +340,9 @@ impl Connection {
         // Data of a window probe are sent again when the window opens: nothing was lost.
         let probes = is_again && (beyond || self.time.probed[ending.from] == Some(ending.seq));
         self.time.probed[ending.from] = beyond.then_some(ending.seq);
-        if (is_again || opens) && !probes {
+        if ending.is_needless {
+            self.on_needless(ending.from);
+        } else if (is_again || opens) && !probes {
             self.on_loss(ending, span_ns, is_again);
         }
         let parts = if probes {
@@ -359,6 +375,7 @@ impl Connection {
             time.is_one_way |= time.from == 0
                 && time.ran_out[0]
                 && !time.was_syn
+                && ending.has_data
                 && ending.outcome == Data::New
                 && span_ns > owed::LEAST_NS;
             time.pauses = (0, 0);
@@ -470,6 +487,7 @@ impl Connection {
             None if tells_of_gap && there.is_unseen() => {
                 // Its retransmissions are not in the capture either.
                 let means = Some(Wait::LossFast);
+                self.time.unseen_gaps += 1;
                 self.time.episode = Some(Episode::new(1 - from, nxt, means));
             }
             None if tells_of_gap && nxt > una => {

@@ -6,6 +6,9 @@ use super::{
 };
 use crate::segment::{Segment, flag};
 
+/// Time after a late packet within which a retransmission of acknowledged data is taken for its replacement.
+const REPLACED_NS: u64 = 1_000_000_000;
+
 impl Direction {
     /// Counts a captured packet of any kind.
     #[inline]
@@ -92,7 +95,11 @@ impl Direction {
         sent.retransmitted_packets += 1;
         sent.retransmitted_wire_segments += u64::from(packet.wire_segments.max(1));
         sent.retransmitted_bytes += u64::from(segment.payload);
-        sent.retransmitted_after_ack += u64::from(packet.end <= self.una);
+        let is_delivered = packet.end <= self.una;
+        sent.retransmitted_after_ack += u64::from(is_delivered);
+        // The original came late, and this is what its sender sent meanwhile.
+        let is_late = packet.at_ns.saturating_sub(self.late_ns) < REPLACED_NS;
+        sent.retransmitted_needlessly += u64::from(is_delivered && self.late_ns > 0 && is_late);
         sent.silence_before_retransmission_ns += silence_ns;
         Data::Retransmitted
     }
@@ -207,6 +214,7 @@ impl Direction {
 
     /// Notes how far behind its place a packet came.
     fn note_late(&mut self, at_ns: u64, opened_ns: u64, opened_packets: u64) {
+        self.late_ns = at_ns;
         let late = &mut self.sent;
         let positions = late.captured_data_packets.saturating_sub(opened_packets);
         late.reordered_positions_most = late.reordered_positions_most.max(positions);

@@ -182,6 +182,8 @@ pub struct Direction {
     newest: Learned,
     /// Time when an ACK last covered new data, but not all in flight.
     pub(crate) part_acked_ns: u64,
+    /// Time of the last packet that came late, ns. 0 for none.
+    late_ns: u64,
     /// Time when an ACK last reported a gap in what this end sent.
     pub(crate) told_of_gap_ns: u64,
     /// Last window that was offered to this end, bytes.
@@ -317,6 +319,7 @@ impl Direction {
             learned: VecDeque::new(),
             newest: Learned::default(),
             part_acked_ns: 0,
+            late_ns: 0,
             told_of_gap_ns: 0,
             offered: 0,
             initial_bytes: 0,

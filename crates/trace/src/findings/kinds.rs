@@ -29,14 +29,14 @@ pub(super) static WAITS: &[Kind] = &[
         severity: Failure,
         whole: ShareBase::Time,
         cause: |_| "Data never arrived",
-        definition: "data that were not acknowledged, or a gap that ACKs report, until the capture ended, for 1 s or longer; the recovery that failed belongs to it",
+        definition: "data that were not acknowledged, or a gap that ACKs report, until the capture ended or an end closed, for 1 s or longer; the recovery that failed belongs to it",
         remedy: "a black hole of the path MTU (ping -M do -s 1472; net.ipv4.tcp_mtu_probing, a tunnel's MTU, MSS clamping); a firewall that dropped the connection; a receiver that is gone",
         waits: &[Wait::Undelivered],
         part: |of| of.waits.of(Wait::Undelivered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Delivery, "connection");
             format!(
-                "{those} sent {} that no ACK covers, for {} until the capture ended",
+                "{those} sent {} that no ACK covers, for {}, until the capture ended or an end gave up",
                 count(of.undelivered_bytes, "byte"),
                 of.waited(Wait::Undelivered)
             )
@@ -47,14 +47,14 @@ pub(super) static WAITS: &[Kind] = &[
         severity: Failure,
         whole: ShareBase::Time,
         cause: |_| "A server did not answer",
-        definition: "a request without data after it until the capture ended, for 1 s or longer (8 round trips on a long path), where the server answered before, or the connection had one message",
+        definition: "a request without data after it until the capture ended or an end closed, for 1 s or longer (8 round trips on a long path), where the server answered before, or the connection had one message",
         remedy: "the server's application: what it waits for (a lock, a database, a full accept queue), whether it runs at all",
         waits: &[Wait::Unanswered],
         part: |of| of.waits.of(Wait::Unanswered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Answer, "server");
             let waited = of.waited(Wait::Unanswered);
-            format!("{those} owed an answer for {waited} until the capture ended")
+            format!("{those} owed an answer for {waited}, until the capture ended or the client gave up")
         },
     },
     Kind {
@@ -69,7 +69,7 @@ pub(super) static WAITS: &[Kind] = &[
         sentence: |of, _| {
             let those = of.owed(OwedKind::RestOfAnswer, "server");
             let waited = of.waited(Wait::Stopped);
-            format!("{those} owed the rest of an answer for {waited} until the capture ended")
+            format!("{those} owed the rest of an answer for {waited}, until the capture ended or the client gave up")
         },
     },
     Kind {

@@ -9,6 +9,8 @@ use super::{began, decimal, ended, head, ms, policy, wrapped};
 use crate::direction::SynOptions;
 use crate::graph::{ConnectionGraph, EventKind};
 use crate::mss::MssSource;
+use crate::connection::{OwedKind, ServerBy};
+use crate::findings::{count, seconds};
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
 use crate::waits::{CapturedAt, Wait};
 
@@ -123,6 +125,7 @@ pub(crate) fn depth(connection: &ConnectionReport) -> String {
         began(connection.began),
         ended(connection)
     ));
+    out.roles(connection);
     out.times(connection);
     if let Some(tunnel) = connection.tunnel {
         out.line("carried in", tunnel.name());
@@ -190,6 +193,29 @@ impl Facts {
         self.0 += &table.text(4, WIDTH);
     }
 
+    /// Adds which end is the server, if no SYN shows it, and what was owed when the capture ended.
+    fn roles(&mut self, connection: &ConnectionReport) {
+        if connection.server_by != ServerBy::Syn {
+            let server = &connection.ends[1].address;
+            let words = connection.server_by.words();
+            self.line("server", format!("{server}, {words}"));
+        }
+        if let Some(owed) = connection.owed {
+            let end = &connection.ends[owed.by].address;
+            let since = seconds(owed.ns);
+            let text = match owed.kind {
+                OwedKind::Answer => format!("{end} owed an answer for {since}"),
+                OwedKind::RestOfAnswer => format!("{end} owed the rest of its answer for {since}"),
+                OwedKind::Delivery => {
+                    let bytes = count(owed.bytes, "byte");
+                    format!("{bytes} of {end} were not delivered for {since}")
+                }
+                OwedKind::Fin => format!("{end} owed a FIN for {since}"),
+            };
+            self.line("when the capture ended", text);
+        }
+    }
+
     /// Adds the times of a connection, and what was waited for.
     fn times(&mut self, connection: &ConnectionReport) {
         let times = [
@@ -199,7 +225,7 @@ impl Facts {
             ("handshake", connection.handshake_ns),
         ];
         for (name, ns) in times {
-            if let Some(ns) = ns {
+            if let Some(ns) = ns.filter(|ns| *ns > 0) {
                 self.line(name, ms(ns));
             }
         }
@@ -213,6 +239,9 @@ impl Facts {
             self.line(&format!("waited for: {}", wait.label()), ms(ns));
         }
         self.line("captured", captured_at(connection.captured_at));
+        if let Some(ns) = connection.rtt_min_ns {
+            self.line("shortest round trip between the ends", ms(ns));
+        }
     }
 
     /// Adds what an end negotiated, and what it sent first.
@@ -249,14 +278,18 @@ impl Facts {
         self.distribution("payload bytes per data packet", &end.packet_bytes);
         let per_datagram = decimal(end.captured_octets_per_datagram);
         self.line(Figure::CapturedOctetsPerDatagram.words(), per_datagram);
-        let splits = format!(
-            "{} ({} % of data packets)",
-            sent.tail_splits,
-            decimal(end.captured_tail_ratio.map(|share| share * 100.0))
-        );
-        self.line("sub-MSS tail splits", splits);
-        let small = format!("{}, {} joinable", sent.small_packets, sent.joinable_packets);
-        self.line("small packets", small);
+        if sent.tail_splits > 0 {
+            let splits = format!(
+                "{} ({} % of data packets)",
+                sent.tail_splits,
+                decimal(end.captured_tail_ratio.map(|share| share * 100.0))
+            );
+            self.line("sub-MSS tail splits", splits);
+        }
+        if sent.small_packets > 0 {
+            let small = format!("{}, {} joinable", sent.small_packets, sent.joinable_packets);
+            self.line("small packets", small);
+        }
         let bursts = &end.data_burst_wire_segments;
         self.distribution("data burst, wire segments", bursts);
     }
@@ -264,6 +297,9 @@ impl Facts {
     /// Adds the ACKs of an end.
     fn acks(&mut self, end: &EndReport) {
         let sent = &end.sent;
+        if sent.pure_acks == 0 && end.piggybacked_acks == 0 {
+            return;
+        }
         let acks = format!(
             "{}, {} of them window updates, {} duplicates; {} ACKs came with data",
             sent.pure_acks, sent.window_updates, sent.duplicate_acks, end.piggybacked_acks
@@ -275,8 +311,10 @@ impl Facts {
         self.distribution("wire segments that an ACK covers", covered);
         self.distribution("bytes that an ACK covers", &end.bytes_per_ack);
         self.bars(covered);
-        let stretch = end.stretch_acks.to_string();
-        self.line("stretch ACKs (more than 2 segments)", stretch);
+        if end.stretch_acks > 0 {
+            let stretch = end.stretch_acks.to_string();
+            self.line("stretch ACKs (more than 2 segments)", stretch);
+        }
         let guess = format!("{}: {}", policy(&end.ack_policy), end.ack_policy.evidence);
         self.line("ACK policy, guessed", guess);
         self.distribution("pure ACKs in a row", &end.ack_burst);
@@ -285,40 +323,57 @@ impl Facts {
     /// Adds what an end sent again, and what came late or damaged.
     fn losses(&mut self, end: &EndReport) {
         let sent = &end.sent;
-        let resent = format!(
-            "{} packets, {} bytes; {} after their ACK, {} spurious by DSACK",
-            sent.retransmitted_packets,
-            sent.retransmitted_bytes,
-            sent.retransmitted_after_ack,
-            sent.spurious_by_dsack
-        );
-        self.line("retransmitted", resent);
-        let late = sent.reordered_packets.to_string();
-        self.line("late packets (reordered)", late);
+        if sent.retransmitted_packets > 0 {
+            let resent = format!(
+                "{}, {}; {} after their ACK, {} proved needless",
+                count(sent.retransmitted_packets, "packet"),
+                count(sent.retransmitted_bytes, "byte"),
+                sent.retransmitted_after_ack,
+                sent.retransmitted_needlessly
+            );
+            self.line("retransmitted", resent);
+        }
+        if sent.reordered_packets > 0 {
+            let late = format!(
+                "{}, at most {} behind their place, {}",
+                sent.reordered_packets,
+                count(sent.reordered_positions_most, "packet"),
+                seconds(sent.reordered_most_ns)
+            );
+            self.line("late packets (reordered)", late);
+        }
         if sent.doubtful_segments > 0 {
             let doubtful = sent.doubtful_segments;
             let text = format!("{doubtful} (no window offered their numbers)");
             self.line("doubtful segments", text);
         }
-        let with_sack = sent.sack_segments.to_string();
-        self.line("segments with SACK blocks", with_sack);
+        if sent.sack_segments > 0 {
+            let with_sack = sent.sack_segments.to_string();
+            self.line("segments with SACK blocks", with_sack);
+        }
     }
 
     /// Adds the closed windows of an end, and with times its stalls, limits and round trips.
     fn limits(&mut self, end: &EndReport, is_timed: bool) {
         let sent = &end.sent;
+        if sent.zero_windows > 0 {
+            let zero = match is_timed {
+                true => format!("{}, {} in all", sent.zero_windows, ms(sent.zero_window_ns)),
+                false => sent.zero_windows.to_string(),
+            };
+            self.line("zero windows", zero);
+        }
         if !is_timed {
-            self.line("zero windows", sent.zero_windows.to_string());
             return;
         }
-        let zero = format!("{}, {} in all", sent.zero_windows, ms(sent.zero_window_ns));
-        self.line("zero windows", zero);
-        let stalls = format!(
-            "{}, {} in all",
-            sent.delayed_ack_stalls,
-            ms(sent.delayed_ack_stall_ns)
-        );
-        self.line("delayed-ACK stalls", stalls);
+        if sent.delayed_ack_stalls > 0 {
+            let stalls = format!(
+                "{}, {} in all",
+                sent.delayed_ack_stalls,
+                ms(sent.delayed_ack_stall_ns)
+            );
+            self.line("delayed-ACK stalls", stalls);
+        }
         let limits = format!(
             "window {}, receiver {}, application {}, unknown {}",
             ms(sent.window_limited_ns),

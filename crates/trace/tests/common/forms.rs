@@ -218,7 +218,9 @@ pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> V
     });
     let is_cut = matches!(form, Form::BegunAt(_));
     let is_expected = expected.contains(&first) && (!is_cut || first == "resets");
-    if is_expected || is_lead {
+    // What was never delivered was lost.
+    let is_lost = first == "loss" && expected.contains(&"undelivered_data") && form != Form::Whole;
+    if is_expected || is_lead || is_lost {
         Verdict::Right
     } else if form != Form::Whole && NOT_TOLD.contains(&first) {
         Verdict::Honest

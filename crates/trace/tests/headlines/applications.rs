@@ -142,7 +142,7 @@ fn resets() -> Vec<Scene> {
     add(
         "a client that gives up",
         Play::new(path(5000, 100), gives_up),
-        everywhere(&["server_application"]),
+        everywhere(&["unanswered_requests"]),
     );
     let killed = [
         vec![Op::Send(200), Op::ReceiveUntilReset],

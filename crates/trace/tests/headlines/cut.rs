@@ -1,4 +1,4 @@
-//! Device that loses every frame for some time.
+//! Device that loses every frame for some time, or every large one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use tcpcost_link::{Device, Frame, Offloads, Source};
 
-/// Wrapper that loses frames sent or received between the two times.
+/// Wrapper that loses frames sent or received between the two times, and frames longer than `most` bytes at any time.
 pub struct Cut<D> {
     pub inner: D,
     pub times: [Instant; 2],
+    pub most: usize,
 }
 
 impl<D> Cut<D> {
@@ -29,6 +30,7 @@ impl<F: Frame, D: Device<F>> Device<F> for Cut<D> {
         if self.is_cut(now) {
             frames.clear();
         }
+        frames.retain(|frame| frame.len() <= self.most);
         self.inner.send(frames, now)
     }
 
@@ -44,6 +46,8 @@ impl<F: Frame, D: Device<F>> Device<F> for Cut<D> {
         if self.is_cut(now) {
             frames.truncate(held);
         }
+        let received = frames.split_off(held);
+        frames.extend(received.into_iter().filter(|frame| frame.len() <= self.most));
         Ok(())
     }
 

@@ -36,6 +36,8 @@ pub enum Op {
     },
     /// Waits.
     Wait(Duration),
+    /// Closes the connection.
+    Close,
     /// Resets the connection.
     Abort,
     /// Reads until the other end resets the connection.
@@ -48,7 +50,7 @@ impl Op {
         match *self {
             Op::Send(bytes) | Op::Receive(bytes) => bytes,
             Op::SendSlowly { bytes, .. } | Op::ReceiveSlowly { bytes, .. } => bytes,
-            Op::Wait(_) | Op::Abort | Op::ReceiveUntilReset => 0,
+            Op::Wait(_) | Op::Close | Op::Abort | Op::ReceiveUntilReset => 0,
         }
     }
 }
@@ -74,6 +76,10 @@ pub struct Play {
     back: Impairment,
     /// Times between which nothing passes beyond the middle.
     cut: [Duration; 2],
+    /// Longest frame that passes beyond the middle, bytes.
+    most: usize,
+    /// Time after which the captures end, though the programs are not done.
+    ends: Duration,
     config: Config,
     programs: [Vec<Op>; 2],
 }
@@ -93,6 +99,8 @@ impl Play {
             path,
             back: path,
             cut: [Duration::ZERO; 2],
+            most: usize::MAX,
+            ends: Duration::MAX,
             config,
             programs,
         }
@@ -113,6 +121,18 @@ impl Play {
     /// Loses all frames beyond the middle between these times.
     pub fn cut(mut self, from: Duration, until: Duration) -> Play {
         self.cut = [from, until];
+        self
+    }
+
+    /// Loses frames longer than this beyond the middle, as a path with a smaller MTU whose ICMP is filtered.
+    pub fn black_hole(mut self, most: usize) -> Play {
+        self.most = most;
+        self
+    }
+
+    /// Ends the captures after this time.
+    pub fn ends(mut self, after: Duration) -> Play {
+        self.ends = after;
         self
     }
 
@@ -172,6 +192,7 @@ impl Play {
         let cut = Cut {
             inner: a,
             times: self.cut.map(|after| ms(0) + after),
+            most: self.most,
         };
         let far = Impaired::new(cut, rest(self.path), rest(self.back), 7);
         let files = [0; 3].map(|_| File::default());
@@ -211,6 +232,9 @@ impl Play {
                 .flatten();
             let next = events.chain(wakes).min().expect("it stalls");
             now = now.max(next);
+            if now.saturating_duration_since(ms(0)) > self.ends {
+                break;
+            }
             assert!(now < ms(10_000_000), "it stalls");
             pass(&mut client, &mut server, now);
         }
@@ -303,6 +327,10 @@ impl Player {
                         self.wakes = Some(now + pause);
                         continue;
                     }
+                    (0, None)
+                }
+                Op::Close => {
+                    endpoint.apply(id, |connection| connection.close());
                     (0, None)
                 }
                 Op::Abort => {

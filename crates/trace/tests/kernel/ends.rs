@@ -27,11 +27,12 @@ pub enum Op {
     Wait(Duration),
 }
 
-/// Limits of buffers in the kernels of both ends, as in tcp_rmem and tcp_wmem, bytes.
+/// Limits of buffers in the kernels of both ends, as in tcp_rmem and tcp_wmem, bytes, and the congestion control.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
     pub receive: u32,
     pub send: u32,
+    pub congestion_control: &'static str,
 }
 
 impl Default for Buffers {
@@ -39,6 +40,8 @@ impl Default for Buffers {
         Buffers {
             receive: 4 << 20,
             send: 256 << 10,
+            // In every kernel; others pace, or are missing.
+            congestion_control: "reno",
         }
     }
 }
@@ -55,8 +58,7 @@ impl Buffers {
         // for one that grows.
         set("tcp_rmem", &three(self.receive, self.receive));
         set("tcp_wmem", &three(self.send / 2, self.send));
-        // Reno is in every kernel; others pace, or are missing.
-        set("tcp_congestion_control", "reno");
+        set("tcp_congestion_control", self.congestion_control);
     }
 }
 

@@ -61,7 +61,14 @@ impl Connection {
                 _ => Wait::Network,
             });
         }
+        if !ending.has_data
+            && ending.outcome == Data::New
+            && let Some(wait) = self.give_up(x)
+        {
+            return all(wait);
+        }
         if self.is_request_given_up(&span) {
+            self.owe_answer(span_ns);
             return self.parts_before_reset(&span);
         }
         let here = &self.directions[x];
@@ -98,8 +105,12 @@ impl Connection {
         let here = &self.directions[span.ending.from];
         let rtt_ns = here.rtt.min_ns.unwrap_or(0).saturating_add(span.way_ns);
         let network_ns = span.ns.min(rtt_ns);
+        let wait = match self.owed() {
+            Some(_) => Wait::Unanswered,
+            None => Wait::ServerApplication,
+        };
         Parts([
-            (Wait::ServerApplication, span.ns - network_ns),
+            (wait, span.ns - network_ns),
             (Wait::Network, network_ns),
             (Wait::Network, 0),
         ])
