@@ -53,6 +53,8 @@ pub struct DirectionCounts {
     /// Segments with sequence numbers that no window offered: damaged on the way to the capture.
     /// Their ACKs and data are ignored.
     pub doubtful_segments: u64,
+    /// Captured packets whose options the snap length cut off.
+    pub options_cut: u64,
     /// Segments with SACK blocks.
     pub sack_segments: u64,
     /// Second captures of a packet, as on both sides of a loopback interface.
@@ -115,7 +117,7 @@ impl DirectionCounts {
             captured_packets wire_segments ip_octets captured_data_packets data_wire_segments
             super_segments payload_bytes pure_acks window_updates duplicate_acks keepalives
             retransmitted_packets retransmitted_wire_segments retransmitted_bytes
-            retransmitted_after_ack dsacks spurious_by_dsack retransmitted_needlessly reordered_packets doubtful_segments sack_segments captured_twice
+            retransmitted_after_ack dsacks spurious_by_dsack options_cut retransmitted_needlessly reordered_packets doubtful_segments sack_segments captured_twice
             bytes_missing_from_capture gaps_not_followed tail_splits small_packets joinable_packets
             repeats_unclear zero_windows window_closings zero_window_ns
             delayed_ack_stalls delayed_ack_stall_ns silence_before_retransmission_ns

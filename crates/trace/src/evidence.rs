@@ -60,6 +60,8 @@ pub(crate) struct Evidence {
     /// with the longest queueing time, and of the connection that was paced longest.
     pub(crate) queued_rate: f64,
     pub(crate) paced_rate: f64,
+    /// Connections of which only one direction was captured.
+    pub(crate) one_sided: u64,
     /// Time with an unclear cause in connections of which only one direction was captured, ns.
     pub(crate) one_sided_ns: u64,
     queued_most_ns: u64,
@@ -78,6 +80,7 @@ impl Evidence {
         self.cut_off += u64::from(connection.is_cut_off());
         let is_older = connection.began() == ConnectionStart::BeforeCapture;
         self.begun_before += u64::from(is_older);
+        self.one_sided += u64::from(connection.is_one_sided());
         self.scale_unknown += u64::from(connection.is_scale_unknown());
         if let Some(owed) = connection.owed() {
             self.owed[owed.kind as usize] += 1;
@@ -130,7 +133,9 @@ impl Evidence {
             total.retransmitted_needlessly,
         );
         let sent = total.data_wire_segments.max(1);
-        if needless * 2 > resent && resent * 100 >= sent {
+        if connection.is_one_sided() {
+            // Without the ACKs nothing shows what losses did to the window.
+        } else if needless * 2 >= resent && resent * 100 >= sent {
             sum(&mut self.reordered_ns, window.saturating_add(unclear));
             sum(&mut self.reordered_window_ns, window);
             sum(&mut self.reordered_unclear_ns, unclear);

@@ -212,8 +212,9 @@ fn a_slow_reader_is_what_was_waited_for_whatever_controls_the_congestion() {
     if !can_make_namespaces() {
         return;
     }
-    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    let available = available.unwrap_or_default();
+    let read = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default();
+    // A namespace may set what anybody may use, and begins with the host's own.
+    let available = read("allowed_congestion_control") + &read("congestion_control");
     let reads = |bytes, chunk, every| {
         [
             vec![Op::Send(bytes)],

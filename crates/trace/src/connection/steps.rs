@@ -204,6 +204,12 @@ impl Connection {
         } else {
             Data::New
         };
+        let in_flight = here.in_flight();
+        let there = &mut self.directions[1 - from];
+        if there.window_shift.is_none() && length > 0 {
+            there.bound_scale(in_flight);
+        }
+        let here = &self.directions[from];
         Sent {
             mss,
             wire_segments,

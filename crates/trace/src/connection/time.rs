@@ -69,6 +69,8 @@ pub(super) struct Episode {
     /// Packets that were sent again, and those of them that proved needless.
     resent: u32,
     needless: u32,
+    /// True if a gap was reported: packets were lost, or came in another order.
+    has_gap: bool,
     /// Waits of the same time, had there been no loss.
     otherwise: Waits,
 }
@@ -81,17 +83,18 @@ impl Episode {
             means,
             resent: 0,
             needless: 0,
+            has_gap: false,
             otherwise: Waits::default(),
         })
     }
 
-    /// Wait to which the episode is charged: reordering if most of what was sent again proved needless. `None` as long as
-    /// nothing was sent again.
+    /// Wait to which the episode is charged. If most of what was sent again proved needless: reordering if a gap was
+    /// reported, else nothing was wrong. `None` as long as nothing was sent again.
     fn wait(&self) -> Option<Wait> {
         let is_needless = self.needless > 0 && self.needless * 2 > self.resent;
-        match self.means {
-            Some(_) if is_needless => Some(Wait::Reordering),
-            means => means,
+        match (self.means, is_needless) {
+            (Some(_), true) => self.has_gap.then_some(Wait::Reordering),
+            (means, _) => means,
         }
     }
 
@@ -150,10 +153,16 @@ impl Connection {
                 waits.shift(wait, Wait::UnclearAnswer);
             }
         }
-        // Of gaps that ACKs alone report, most of which ended with a DSACK, nothing was lost.
-        let is_reordered = |of: &Direction| of.is_unseen() && of.sent.dsacks * 2 > self.time.unseen_gaps;
-        if self.time.unseen_gaps > 0 && self.directions.iter().any(is_reordered) {
-            waits.shift(Wait::LossFast, Wait::Reordering);
+        // Gaps that ACKs alone report: reordering makes more of them than retransmissions, each of which a DSACK answers;
+        // after a loss a DSACK is rare.
+        let gaps = self.time.unseen_gaps;
+        let dsacks = self.directions.iter().filter(|of| of.is_unseen());
+        let dsacks: u64 = dsacks.map(|of| of.sent.dsacks).sum();
+        match gaps {
+            0 => {}
+            _ if dsacks * 4 > gaps => waits.shift(Wait::LossFast, Wait::Reordering),
+            _ if dsacks * 20 > gaps => waits.shift(Wait::LossFast, Wait::Unclear),
+            _ => {}
         }
         // A full window limits nothing if data wait in a queue of the path and the window never
         // closes: a larger window would only fill the queue.
@@ -188,7 +197,14 @@ impl Connection {
         if let Some(episode) = &self.time.episode {
             match episode.wait() {
                 Some(wait) => waits.add(wait, episode.otherwise.total_ns()),
-                None => waits.add_all(&episode.otherwise),
+                None => {
+                    let mut otherwise = episode.otherwise;
+                    if episode.has_gap {
+                        // The window was full since a packet was late: nothing was sent again.
+                        otherwise.shift(Wait::ReceiverWindow, Wait::Reordering);
+                    }
+                    waits.add_all(&otherwise);
+                }
             }
         }
         waits
@@ -198,6 +214,7 @@ impl Connection {
     /// `None` only if no samples can be compared.
     pub(crate) fn round_trips(&self) -> Option<(u64, u64)> {
         let mut sums = (0u64, 0u64);
+        let is_scale_unknown = self.is_scale_unknown();
         for direction in &self.directions {
             let rtt = &direction.rtt;
             let by_data = [&rtt.by_ack_us, &rtt.by_timestamp_us];
@@ -208,7 +225,9 @@ impl Connection {
             // Few samples, as those of a handshake alone, give no median. ACK timing takes one
             // sample at a time, so long round trips give few samples; hence the median by weight.
             let of_acks = &rtt.of_acks_us;
-            let median = if of_acks.n() > most.n() || most.n() < 8 {
+            // Where windows of an unknown scale may have been full, an echo may have waited for the reader.
+            let is_by_acks = !is_scale_unknown && (of_acks.n() > most.n() || most.n() < 8);
+            let median = if is_by_acks {
                 of_acks.median_by_weight().filter(|_| of_acks.n() >= 4)
             } else {
                 most.quantile(0.5)
@@ -350,7 +369,14 @@ impl Connection {
         } else if is_again && !ending.is_syn {
             // The span before a retransmission is part of the recovery, whatever its cause would be
             // otherwise.
-            Parts::all(Wait::CongestionWindow, span_ns)
+            let is_shut = self.time.bound[ending.from] || self.closed_ns() >= span_ns / 2;
+            Parts::all(
+                match is_shut {
+                    true => Wait::ReceiverWindow,
+                    false => Wait::CongestionWindow,
+                },
+                span_ns,
+            )
         } else {
             self.parts(ending, span_ns)
         };
@@ -408,10 +434,24 @@ impl Connection {
         } else if let Some(past) = time.past.as_mut().filter(|of| of.from == from) {
             let before = past.wait();
             past.needless += 1;
-            if let (Some(before), Some(Wait::Reordering)) = (before, past.wait()) {
-                let ns = past.otherwise_ns();
-                time.waits.shift_ns(before, Wait::Reordering, ns);
-                time.spots.note(Wait::Reordering, time.frame, ns);
+            let (Some(before), after) = (before, past.wait()) else {
+                return;
+            };
+            if after == Some(before) {
+                return;
+            }
+            let ns = past.otherwise_ns();
+            match after {
+                Some(after) => {
+                    time.waits.shift_ns(before, after, ns);
+                    time.spots.note(after, time.frame, ns);
+                }
+                None => {
+                    for wait in Wait::ALL {
+                        let ns = past.otherwise.of(wait);
+                        time.waits.shift_ns(before, wait, ns);
+                    }
+                }
             }
         }
     }
@@ -465,6 +505,7 @@ impl Connection {
             .time
             .episode
             .get_or_insert_with(|| Episode::new(from, nxt, None));
+        episode.has_gap |= !is_again || means == Some(Wait::LossFast);
         if let Some(means) = means.filter(|_| episode.from == from) {
             episode.resent += 1;
             self.time.spots.note(means, ending.frame, span_ns.max(1));
@@ -488,10 +529,14 @@ impl Connection {
                 // Its retransmissions are not in the capture either.
                 let means = Some(Wait::LossFast);
                 self.time.unseen_gaps += 1;
-                self.time.episode = Some(Episode::new(1 - from, nxt, means));
+                let mut episode = Episode::new(1 - from, nxt, means);
+                episode.has_gap = true;
+                self.time.episode = Some(episode);
             }
             None if tells_of_gap && nxt > una => {
-                self.time.episode = Some(Episode::new(1 - from, nxt, None));
+                let mut episode = Episode::new(1 - from, nxt, None);
+                episode.has_gap = true;
+                self.time.episode = Some(episode);
             }
             Some(episode)
                 if episode.from != from && una >= episode.recover && !has_gap && !tells_of_gap =>

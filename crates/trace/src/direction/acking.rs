@@ -66,6 +66,9 @@ impl Direction {
             window_most: self.window_most,
             disturbed: self.answers_disturbed || there.has_gap(),
         };
+        if self.window_shift.is_none() && !segment.any(flag::SYN) {
+            self.infer_scale(ack, segment.window);
+        }
         let window = self.offered_window(segment);
         if !segment.any(flag::SYN) {
             self.window_most = self.window_most.max(window.bytes as u32);

@@ -6,6 +6,7 @@ mod acking;
 mod copies;
 mod data;
 mod learned;
+mod scale;
 
 pub(crate) use self::acking::{Acking, is_dsack};
 
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use self::copies::{ACKS_SEEN_MOST, Copies};
 use self::learned::LEARNED_MOST;
+use self::scale::Scale;
 pub(crate) use self::learned::Learned;
 use crate::acks::AckCoverage;
 use crate::counts::DirectionCounts;
@@ -140,9 +142,10 @@ pub struct Direction {
     pub fin_seen: bool,
     /// True if this end sent a RST.
     pub reset: bool,
-    /// Window scale of this end's window field, as a shift. `None` if the handshake does not show
-    /// it.
+    /// Window scale of this end's window field, as a shift. `None` if neither the handshake nor what
+    /// passed shows it.
     pub(crate) window_shift: Option<u8>,
+    scale: Scale,
     /// Next sequence number to send, lowest unacknowledged one, and first one. 0 while unknown.
     pub(crate) nxt: u64,
     pub(crate) una: u64,
@@ -295,6 +298,7 @@ impl Direction {
             fin_seen: false,
             reset: false,
             window_shift: None,
+            scale: Scale::default(),
             nxt: 0,
             una: 0,
             base: 0,
@@ -484,6 +488,28 @@ impl Direction {
         if self.window_closed {
             self.sent.zero_window_ns += ns;
         }
+    }
+
+    /// Bounds the scale of this end's windows by the other end's data in flight.
+    #[cold]
+    pub(crate) fn bound_scale(&mut self, in_flight: u64) {
+        self.scale.on_in_flight(in_flight);
+    }
+
+    /// Bounds the scale of this end's windows by an ACK of this end, and keeps it once it is sure.
+    #[cold]
+    pub(super) fn infer_scale(&mut self, ack: u64, window: u16) {
+        self.scale.on_window(ack, window);
+        if let Some(shift) = self.scale.known() {
+            self.window_shift = Some(shift);
+            self.window_most = self.window_most.saturating_mul(1 << shift);
+        }
+    }
+
+    /// True if this end's last window is about its largest: then its reader has read all.
+    pub(crate) fn offers_most(&self) -> bool {
+        let window = u64::from(self.window.unwrap_or(0)) << self.window_shift.unwrap_or(0);
+        window * 4 >= u64::from(self.window_most) * 3
     }
 
     pub(crate) fn window_closed(&self) -> bool {

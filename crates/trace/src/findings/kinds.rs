@@ -91,7 +91,13 @@ pub(super) static WAITS: &[Kind] = &[
         id: "loss",
         severity: Slow,
         whole: ShareBase::Time,
-        cause: |_| "Packets were lost",
+        cause: |of| {
+            let are_cut = of.total.options_cut * 2 > of.total.captured_packets;
+            match are_cut || of.one_sided * 2 > of.connections as u64 {
+                true => "Packets were lost or overtaken: what would tell is not in the capture",
+                false => "Packets were lost",
+            }
+        },
         definition: "the waits `loss`; with 1 % of segments resent and more also the time with a window that losses keep small",
         remedy: "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
         waits: RECOVERIES,

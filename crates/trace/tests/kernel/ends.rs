@@ -58,7 +58,11 @@ impl Buffers {
         // for one that grows.
         set("tcp_rmem", &three(self.receive, self.receive));
         set("tcp_wmem", &three(self.send / 2, self.send));
-        set("tcp_congestion_control", self.congestion_control);
+        // Some may be set outside alone; a namespace begins with the host's.
+        let control = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+        if control.trim() != self.congestion_control {
+            set("tcp_congestion_control", self.congestion_control);
+        }
     }
 }
 

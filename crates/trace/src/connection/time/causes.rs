@@ -178,6 +178,14 @@ impl Connection {
         let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
         let had_in_flight = ending.nxt_before > learned.una;
         let ran_out = self.time.ran_out[x];
+        // Windows of an unknown scale may have been full, unless the reader had read all of it.
+        let there = &self.directions[1 - x];
+        if there.window_shift.is_none() && (had_in_flight || !there.offers_most()) {
+            return all(match span.is_idle && x == 0 {
+                true => Wait::Idle,
+                false => Wait::Unclear,
+            });
+        }
         // Near the sender: if the sender did not answer an ACK for most of the span, it did not
         // wait for that ACK.
         let is_answer =

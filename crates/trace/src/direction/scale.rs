@@ -1,0 +1,95 @@
+//! Scale of a window whose SYN was not captured (RFC 7323 §2.2), as what passes bounds it.
+
+/// What is known of the scale of one end's windows.
+///
+/// From below: the other end never sends beyond the window. From above: the right edge of a window never moves left
+/// (RFC 9293 §3.8.6.2.1), so while an end acknowledges and does not read, its window shrinks by what it acknowledges. Where it
+/// reads meanwhile the window shrinks less, and the ratio is too large.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Scale {
+    /// Lower bound, a shift.
+    least: u8,
+    /// Ratios of bytes to units of the window, by the shift that fits within an eighth.
+    fits: [u8; 15],
+    /// ACK and window from which the window shrinks.
+    from: Option<(u64, u16)>,
+    /// Window of the last segment.
+    window: u16,
+}
+
+/// Largest shift (RFC 7323 §2.3).
+const MOST: u8 = 14;
+
+/// Units by which a window must shrink, so that its rounding changes the ratio by less than an eighth.
+const UNITS: u16 = 12;
+
+/// Times that a shift must fit: once may be chance.
+const FITS: u8 = 3;
+
+impl Scale {
+    /// Notes the ACK and the window field of a segment.
+    #[inline]
+    pub(crate) fn on_window(&mut self, ack: u64, window: u16) {
+        self.window = window;
+        let Some((last_ack, last_window)) = self.from.replace((ack, window)) else {
+            return;
+        };
+        let (bytes, units) = (
+            ack.saturating_sub(last_ack),
+            last_window.saturating_sub(window),
+        );
+        if bytes > 0 && units >= UNITS {
+            let ratio = (bytes as f64 / f64::from(units)).log2();
+            let shift = ratio.round();
+            if (0.0..=f64::from(MOST)).contains(&shift) && (ratio - shift).abs() < EIGHTH {
+                let fits = &mut self.fits[shift as usize];
+                *fits = fits.saturating_add(1);
+            }
+        } else if bytes > 0 && units > 0 {
+            // Small steps add up.
+            self.from = Some((last_ack, last_window));
+        }
+    }
+
+    /// Notes that the other end had this many bytes in flight within the last window.
+    #[inline]
+    pub(crate) fn on_in_flight(&mut self, bytes: u64) {
+        let is_open = self.from.is_some() && self.window > 0;
+        while is_open && self.least < MOST && bytes > u64::from(self.window) << self.least {
+            self.least += 1;
+        }
+    }
+
+    /// The scale, a shift. `None` until both bounds agree: a reader that reads half of what comes fits twice the unit.
+    pub(crate) fn known(&self) -> Option<u8> {
+        let smallest = self.fits.iter().position(|fits| *fits >= FITS)? as u8;
+        (smallest == self.least).then_some(smallest)
+    }
+}
+
+/// log2 of nine eighths.
+const EIGHTH: f64 = 0.17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_rests_shows_the_scale_and_one_that_reads_does_not() {
+        let mut scale = Scale::default();
+        // A window of 64 KiB with a scale of 7 that fills by 4 KiB an ACK.
+        for step in 0..5u64 {
+            scale.on_window(10_000 + step * 4096, 512 - step as u16 * 32);
+        }
+        assert_eq!(scale.known(), None);
+        scale.on_in_flight(40_000);
+        assert_eq!(scale.known(), Some(7));
+        let mut reads = Scale::default();
+        for step in 0..5u64 {
+            reads.on_window(10_000 + step * 4096, 512);
+        }
+        assert_eq!(reads.known(), None);
+        reads.on_in_flight(40_000);
+        assert_eq!((reads.known(), reads.least), (None, 7));
+    }
+}
