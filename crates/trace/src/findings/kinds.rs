@@ -35,11 +35,8 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::Undelivered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Delivery, "connection");
-            format!(
-                "{those} sent {} that no ACK covers, for {}, until the capture ended or an end gave up",
-                count(of.undelivered_bytes, "byte"),
-                of.waited(Wait::Undelivered)
-            )
+            let bytes = count(of.undelivered_bytes, "byte");
+            format!("{those} sent {bytes} that no ACK covers until the capture ended, or an end gave up")
         },
     },
     Kind {
@@ -53,8 +50,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::Unanswered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Answer, "server");
-            let waited = of.waited(Wait::Unanswered);
-            format!("{those} owed an answer for {waited}, until the capture ended or the client gave up")
+            format!("{those} owed an answer until the capture ended, or the client gave up")
         },
     },
     Kind {
@@ -68,8 +64,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::Stopped) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::RestOfAnswer, "server");
-            let waited = of.waited(Wait::Stopped);
-            format!("{those} owed the rest of an answer for {waited}, until the capture ended or the client gave up")
+            format!("{those} owed the rest of an answer until the capture ended, or the client gave up")
         },
     },
     Kind {
@@ -83,8 +78,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::FinUnanswered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Fin, "end");
-            let waited = of.waited(Wait::FinUnanswered);
-            format!("{those} owed a FIN for {waited} until the capture ended")
+            format!("{those} owed a FIN until the capture ended")
         },
     },
     Kind {
@@ -110,8 +104,7 @@ pub(super) static WAITS: &[Kind] = &[
         sentence: |of, _| {
             let total = &of.total;
             let mut text = format!(
-                "{} recovering ({} after ACKs reported it, {} after a timeout, {} after a tail probe); ",
-                seconds(of.recovering_ns()),
+                "recovering: {} after ACKs reported it, {} after a timeout, {} after a tail probe; ",
                 of.waited(Wait::LossFast),
                 of.waited(Wait::LossTimeout),
                 of.waited(Wait::LossProbe),
@@ -170,11 +163,8 @@ pub(super) static WAITS: &[Kind] = &[
         waits: &[Wait::SynTimeout],
         part: |of| of.waits.of(Wait::SynTimeout) as f64,
         sentence: |of, _| {
-            format!(
-                "{} sent again, which took {}",
-                count(of.handshakes.syns_retransmitted, "SYN"),
-                of.waited(Wait::SynTimeout)
-            )
+            let those = count(of.handshakes.syns_retransmitted, "SYN");
+            format!("{those} sent again")
         },
     },
     Kind {
@@ -186,10 +176,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "the server's application and whatever it waits for; several requests in flight (study: request-response)",
         waits: &[Wait::ServerApplication],
         part: |of| of.waits.of(Wait::ServerApplication) as f64,
-        sentence: |of, _| {
-            let waited = of.waited(Wait::ServerApplication);
-            format!("{waited} after a request had arrived, or an answer had begun")
-        },
+        sentence: |_, _| "after a request had arrived, or an answer had begun".to_string(),
     },
     Kind {
         id: "client_application",
@@ -200,10 +187,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "the client's application: larger or sooner writes (study: write-size)",
         waits: &[Wait::ClientApplication],
         part: |of| of.waits.of(Wait::ClientApplication) as f64,
-        sentence: |of, _| {
-            let waited = of.waited(Wait::ClientApplication);
-            format!("{waited} after it had connected, or a request had begun")
-        },
+        sentence: |_, _| "after it had connected, or a request had begun".to_string(),
     },
     Kind {
         id: "round_trips",
@@ -214,7 +198,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
         waits: &[Wait::Network],
         part: |of| of.waits.of(Wait::Network) as f64,
-        sentence: |of, _| format!("{} for handshakes, requests and answers on their way", of.waited(Wait::Network)),
+        sentence: |_, _| "handshakes, requests and answers on their way".to_string(),
     },
     Kind {
         id: "delayed_ack_stalls",
@@ -226,11 +210,8 @@ pub(super) static WAITS: &[Kind] = &[
         waits: &[Wait::DelayedAck],
         part: |of| of.waits.of(Wait::DelayedAck) as f64,
         sentence: |of, _| {
-            format!(
-                "{} waited {} for a delayed ACK",
-                count(of.total.delayed_ack_stalls, "stall"),
-                of.waited(Wait::DelayedAck)
-            )
+            let those = count(of.total.delayed_ack_stalls, "stall");
+            format!("{those}: data waited for an ACK that a timer sent")
         },
     },
     Kind {
@@ -244,7 +225,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::ReceiverWindow) as f64,
         sentence: |of, _| {
             let closed = count(of.total.window_closings, "time");
-            format!("{}, closed {closed}", of.waited(Wait::ReceiverWindow))
+            format!("it closed {closed}")
         },
     },
     Kind {
@@ -258,8 +239,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.queueing_ns as f64,
         sentence: |of, _| {
             format!(
-                "for {} at the path's rate, {} of payload, with round trips of {} instead of {}",
-                seconds(of.queueing_ns),
+                "at the path's rate, {} of payload, with round trips of {} instead of {}",
                 megabits(of.queued_rate),
                 seconds(of.queued_rtt_ns),
                 seconds(of.queued_rtt_min_ns)
@@ -275,10 +255,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "initcwnd (ip route), TCP_CONGESTION, SO_SNDBUF, net.ipv4.tcp_wmem; on a short path the hosts' own speed (study: write-size)",
         waits: &[Wait::CongestionWindow],
         part: |of| of.window_ns() as f64,
-        sentence: |of, _| {
-            let waited = seconds(of.window_ns());
-            format!("{waited} by its congestion window, its send buffer, or the path's rate")
-        },
+        sentence: |_, _| "its congestion window, its send buffer, or the path's rate".to_string(),
     },
     Kind {
         id: "paced",
@@ -291,8 +268,7 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.paced_ns() as f64,
         sentence: |of, _| {
             format!(
-                "for {} it had data and window and waited: pacing, or a queue or the CPU before the capture, which let {} of payload through",
-                seconds(of.paced_ns()),
+                "it had data and window and waited: pacing, or a queue or the CPU before the capture, which let {} of payload through",
                 megabits(of.paced_rate)
             )
         },
@@ -306,12 +282,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
         waits: &[Wait::HeldUp],
         part: |of| of.waits.of(Wait::HeldUp) as f64,
-        sentence: |of, _| {
-            format!(
-                "for {} it had data and window and sent nothing, for times that follow no rate",
-                of.waited(Wait::HeldUp)
-            )
-        },
+        sentence: |_, _| "it had data and window and sent nothing, for times that follow no rate".to_string(),
     },
     Kind {
         id: "sender_or_path",
@@ -325,12 +296,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "capture at the sender, both directions and the handshake",
         waits: &[Wait::Unclear],
         part: |of| of.unclear_ns() as f64,
-        sentence: |of, _| {
-            format!(
-                "{} in which data were limited by a window, by pacing or by the path's rate",
-                seconds(of.unclear_ns())
-            )
-        },
+        sentence: |_, _| "data were limited by a window, by pacing or by the path's rate".to_string(),
     },
     Kind {
         id: "path_or_application",
@@ -344,7 +310,7 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "capture both directions, and the handshake",
         waits: &[Wait::UnclearAnswer],
         part: |of| of.waits.of(Wait::UnclearAnswer) as f64,
-        sentence: |of, _| format!("{} before answers", of.waited(Wait::UnclearAnswer)),
+        sentence: |_, _| "the time before answers".to_string(),
     },
     Kind {
         id: "failed_handshakes",

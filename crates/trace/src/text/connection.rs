@@ -220,7 +220,7 @@ impl Facts {
     fn times(&mut self, connection: &ConnectionReport) {
         let times = [
             ("duration", connection.duration_ns),
-            ("idle (nothing outstanding)", connection.idle_ns),
+            ("nothing outstanding", connection.idle_ns),
             ("longest silence", connection.longest_silence_ns),
             ("handshake", connection.handshake_ns),
         ];
