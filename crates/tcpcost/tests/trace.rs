@@ -22,14 +22,23 @@ fn published(name: &str) -> String {
 #[test]
 fn the_text_begins_with_what_costs_most() {
     let place = Place::new();
-    let ran = place.run(&["trace", &published("dumazet2013_trace_before.txt")]);
+    // Requests of 100 bytes, each in four writes without Nagle's rule.
+    let mut text = String::new();
+    for number in 0..2000 {
+        let (from, to) = (number * 25 + 1, number * 25 + 26);
+        text += &format!("IP 10.0.0.1.5000 > 10.0.0.2.80: P {from}:{to}(25) ack 1 win 900\n");
+    }
+    std::fs::write(place.path("small.txt"), text).unwrap();
+    let ran = place.run(&["trace", "small.txt"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let costs = ran
-        .stdout
-        .find("1. 33 % of all captured packets: 3 short tails")
-        .expect(&ran.stdout);
+    let costs = ran.stdout.find("1. Small packets: 97 % of all captured packets");
+    let list = ran.stdout.find("client > server").expect(&ran.stdout);
     let table = ran.stdout.find("sender > receiver").expect(&ran.stdout);
-    assert!(costs < table, "{ran:?}");
+    assert!(costs.expect(&ran.stdout) < list && list < table, "{ran:?}");
+    // Nine packets cost no CPU; the table has their tails.
+    let ran = place.run(&["trace", &published("dumazet2013_trace_before.txt")]);
+    assert!(!ran.stdout.contains("Short tails"), "{ran:?}");
+    assert!(ran.stdout.contains("tails"), "{ran:?}");
 }
 
 #[test]
@@ -58,7 +67,7 @@ fn json_and_csv_hold_the_same_and_unknown_times_are_null() {
     let file = published("dumazet2013_trace_after.txt");
     let ran = place.run(&["trace", &file, "--format=json"]);
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(json["schema_version"], 2);
+    assert_eq!(json["schema_version"], 3);
     let end = &json["captures"][0]["connections"][0]["ends"][0];
     assert_eq!(end["sent"]["data_wire_segments"], 9);
     assert_eq!(end["mss"]["source"], "assumed");

@@ -128,22 +128,22 @@ impl Evidence {
         );
         let sum = |of: &mut u64, ns: u64| *of = of.saturating_add(ns);
         let total = connection.total();
-        let (resent, needless) = (
-            total.retransmitted_wire_segments,
-            total.retransmitted_needlessly,
-        );
+        let needless = total.retransmitted_needlessly;
+        let lost = total.retransmitted_wire_segments.saturating_sub(needless);
         let sent = total.data_wire_segments.max(1);
         if connection.is_one_sided() {
             // Without the ACKs nothing shows what losses did to the window.
-        } else if needless * 2 >= resent && resent * 100 >= sent {
+        } else if of(Wait::Reordering) > 0 && needless > lost && needless * 100 >= sent {
             sum(&mut self.reordered_ns, window.saturating_add(unclear));
             sum(&mut self.reordered_window_ns, window);
             sum(&mut self.reordered_unclear_ns, unclear);
-        } else if resent * 100 >= sent {
+        } else if lost * 100 >= sent {
             sum(&mut self.lossy_ns, window.saturating_add(unclear));
             sum(&mut self.lossy_window_ns, window);
             sum(&mut self.lossy_unclear_ns, unclear);
-        } else if let Some((rtt_ns, min_ns)) = connection.queued() {
+        } else if let Some((rtt_ns, min_ns)) =
+            connection.queued().filter(|_| !connection.is_scale_unknown())
+        {
             let queued_ns = window.saturating_add(unclear).saturating_add(paced);
             sum(&mut self.queueing_ns, queued_ns);
             sum(&mut self.queueing_window_ns, window);

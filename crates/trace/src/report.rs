@@ -154,6 +154,8 @@ pub struct EndReport {
     pub address: String,
     /// Options of its SYN. `None` if it was not captured whole.
     pub syn: Option<SynOptions>,
+    /// Scale of its windows, as a shift: of the handshake, or inferred (`syn` is null then). `None` if it is unknown.
+    pub window_scale: Option<u8>,
     /// Payload of its full-sized wire segments, with the source of that number.
     pub mss: Mss,
     /// Counts of what it sent.
@@ -346,6 +348,7 @@ impl EndReport {
         EndReport {
             address,
             syn: own.syn,
+            window_scale: own.window_shift,
             mss: own.mss,
             initial_window_bytes: own.syn_seen.then_some(own.initial_bytes),
             captured_octets_per_datagram: of(Figure::CapturedOctetsPerDatagram),

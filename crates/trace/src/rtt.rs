@@ -88,6 +88,12 @@ impl Rtt {
         }
     }
 
+    /// Smallest sample, ns; without data of this end the smallest of its ACKs' echoes. `None` without either.
+    pub(crate) fn least_ns(&self) -> Option<u64> {
+        let of_acks = || Some(self.of_acks_us.quantile(0.0)?.saturating_mul(1000));
+        self.min_ns.or_else(of_acks)
+    }
+
     fn smaller(&mut self, ns: u64) {
         self.min_ns = Some(self.min_ns.map_or(ns, |min| min.min(ns)));
     }

@@ -554,6 +554,74 @@ fn handshakes_that_go_nowhere_are_counted_listed_in_part_and_a_finding() {
 }
 
 #[test]
+fn refused_connections_lead_with_that_word_and_a_late_answer_to_a_syn_is_no_round_trip() {
+    let report = |script: &Script| {
+        let connections = script.analyse();
+        Report::new("one", &Reading::default(), Ok(()), &connections)
+    };
+    let mut refused = Script::default();
+    refused.raw(CLIENT, SYN, ISN[0], 0, 0);
+    refused.after(10).raw(SERVER, RST | ACK, 0, ISN[0] + 1, 0);
+    assert_eq!(report(&refused).findings[0].cause, "Connections were refused");
+    let mut late = Script::default();
+    late.raw(CLIENT, SYN, ISN[0], 0, 0);
+    late.after(1_000_000).raw(CLIENT, SYN, ISN[0], 0, 0);
+    late.after(800_000).raw(SERVER, SYN | ACK, ISN[1], ISN[0] + 1, 0);
+    late.after(10).ack(CLIENT, 0);
+    late.after(10).data(CLIENT, 0, 100);
+    late.after(10).data(SERVER, 0, 100);
+    let first = &report(&late).findings[0];
+    assert_eq!(first.kind, "syn_retransmissions");
+    assert_eq!(first.time_ns, Some(1_800_000_000));
+}
+
+#[test]
+fn what_is_owed_when_the_capture_ends_leads() {
+    let told = |script: &Script| {
+        let connections = script.analyse();
+        let report = Report::new("one", &Reading::default(), Ok(()), &connections);
+        let of = &report.connections[0];
+        (report.findings[0].kind, of.owed.map(|owed| (owed.by, owed.ns / 1_000_000_000)))
+    };
+    // Another connection shows that the capture went on.
+    let watched = |mut script: Script| {
+        let mut other = Script::open();
+        for packet in &mut other.packets {
+            packet.client_port = 999;
+            packet.at_us += 20_000_000;
+        }
+        script.packets.extend(other.packets);
+        script
+    };
+    let exchange = || {
+        let mut script = Script::open();
+        script.after(100).data(CLIENT, 0, 100);
+        script.after(100).ack(SERVER, 100);
+        script.after(1000).data(SERVER, 0, 300);
+        script.after(10).ack(CLIENT, 300);
+        script
+    };
+    let mut unanswered = exchange();
+    unanswered.after(1000).data(CLIENT, 100, 100);
+    unanswered.after(100).ack(SERVER, 200);
+    assert_eq!(told(&watched(unanswered)), ("unanswered_requests", Some((1, 19))));
+    let mut fin = exchange();
+    fin.after(1000).fin(SERVER, 300, 100);
+    fin.after(100).ack(CLIENT, 301);
+    assert_eq!(told(&watched(fin)), ("unanswered_fins", Some((0, 19))));
+    // The answer's end came, what was before it never did.
+    let mut missing = exchange();
+    missing.after(1000).data(CLIENT, 100, 100);
+    missing.after(100).ack(SERVER, 200);
+    missing.after(1000).data(SERVER, 300 + 15_000, 500);
+    missing.after(10).ack(CLIENT, 300);
+    assert_eq!(told(&watched(missing)), ("undelivered_data", Some((1, 19))));
+    // A connection at rest owes nothing.
+    let rest = told(&watched(exchange()));
+    assert_eq!(rest.1, None, "{rest:?}");
+}
+
+#[test]
 fn a_handshake_that_something_follows_is_a_connection_whatever_came_before() {
     let mut script = Script::default();
     script.raw(CLIENT, SYN, ISN[0], 0, 0);
@@ -594,7 +662,7 @@ fn of_one_direction_alone_it_is_not_known_who_waited() {
     assert_eq!(kinds(&script).kind, "client_application");
     script.packets.retain(|packet| packet.from == CLIENT);
     let first = kinds(&script);
-    assert_eq!(first.kind, "path_or_application");
+    assert!(["path_or_application", "sender_or_path"].contains(&first.kind));
     assert!(
         first.cause.contains("only one direction was captured"),
         "{first:?}"

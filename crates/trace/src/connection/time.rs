@@ -9,7 +9,7 @@ mod causes;
 
 use self::causes::Parts;
 use super::pace::{Pace, Rate};
-use super::{Connection, Spots, owed};
+use super::{Connection, ConnectionStart, Spots, owed};
 use crate::direction::{Data, Direction};
 use crate::waits::{CapturedAt, Wait, Waits};
 
@@ -43,6 +43,8 @@ pub(super) struct Time {
     past: Option<Box<Episode>>,
     /// True if a RST ended the connection with data in flight, or with a request unanswered.
     pub(super) cut_off: bool,
+    /// Bytes that the end had in flight with its last data.
+    pub(super) filled: [u64; 2],
     /// True if the end's last data had PSH: its application had written no more.
     pub(super) pushed: [bool; 2],
     /// True if a FIN was the last that ended a span.
@@ -71,6 +73,10 @@ pub(super) struct Episode {
     needless: u32,
     /// True if a gap was reported: packets were lost, or came in another order.
     has_gap: bool,
+    /// Time that windows had been closed when it began, both ends together, ns.
+    closed_ns: u64,
+    /// True if the window was closed for most of it: without the loss the end would have waited as well.
+    is_shut: bool,
     /// Waits of the same time, had there been no loss.
     otherwise: Waits,
 }
@@ -84,6 +90,8 @@ impl Episode {
             resent: 0,
             needless: 0,
             has_gap: false,
+            closed_ns: 0,
+            is_shut: false,
             otherwise: Waits::default(),
         })
     }
@@ -93,6 +101,7 @@ impl Episode {
     fn wait(&self) -> Option<Wait> {
         let is_needless = self.needless > 0 && self.needless * 2 > self.resent;
         match (self.means, is_needless) {
+            _ if self.is_shut => None,
             (Some(_), true) => self.has_gap.then_some(Wait::Reordering),
             (means, _) => means,
         }
@@ -170,6 +179,7 @@ impl Connection {
         if waits.of(Wait::ReceiverWindow) > 0
             && closings.sum::<u64>() == 0
             && !self.acks_cover_windows()
+            && self.began() == ConnectionStart::Handshake
             && self.round_trips().is_some_and(|(median, min)| {
                 median.saturating_sub(min) > (min / 2).saturating_add(NEAR_NS)
             })
@@ -199,7 +209,7 @@ impl Connection {
                 Some(wait) => waits.add(wait, episode.otherwise.total_ns()),
                 None => {
                     let mut otherwise = episode.otherwise;
-                    if episode.has_gap {
+                    if episode.has_gap && episode.resent == 0 {
                         // The window was full since a packet was late: nothing was sent again.
                         otherwise.shift(Wait::ReceiverWindow, Wait::Reordering);
                     }
@@ -219,9 +229,7 @@ impl Connection {
             let rtt = &direction.rtt;
             let by_data = [&rtt.by_ack_us, &rtt.by_timestamp_us];
             let most = by_data.into_iter().max_by_key(|of| of.n())?;
-            // Without data of its own an end shows the way to the other by the echo of its ACKs alone.
-            let of_acks_min_ns = || Some(rtt.of_acks_us.quantile(0.0)?.saturating_mul(1000));
-            let min_ns = rtt.min_ns.or_else(of_acks_min_ns).unwrap_or(0);
+            let min_ns = rtt.least_ns().unwrap_or(0);
             // Few samples, as those of a handshake alone, give no median. ACK timing takes one
             // sample at a time, so long round trips give few samples; hence the median by weight.
             let of_acks = &rtt.of_acks_us;
@@ -299,11 +307,13 @@ impl Connection {
         }
         time.ended_by_fin = !ending.has_data && !ending.is_syn;
         time.frame = ending.frame;
+        time.filled[ending.from] = here.in_flight();
         time.messages[ending.from] = ending.is_message && time.was_message[ending.from];
         time.was_message[ending.from] = ending.is_message;
         (time.from, time.was_syn) = (ending.from, ending.is_syn);
         (time.since_ns, time.keepalive) = (self.now_ns, false);
         time.closed_ns = closed_ns_of(&self.directions);
+        self.directions[1 - ending.from].forget_least_window();
     }
 
     /// True if this packet directly follows the same end's last one, in time and sequence number.
@@ -422,6 +432,11 @@ impl Connection {
 
     /// Ends the recovery, and remembers it: its retransmissions may yet prove needless.
     fn close_episode(&mut self) {
+        if let Some(mut episode) = self.time.episode.take() {
+            let closed_ns = closed_ns_of(&self.directions).saturating_sub(episode.closed_ns);
+            episode.is_shut = closed_ns * 2 > episode.otherwise_ns();
+            self.time.episode = Some(episode);
+        }
         self.time.waits = self.waits_so_far();
         self.time.past = self.time.episode.take();
     }
@@ -485,6 +500,7 @@ impl Connection {
             return;
         }
         let from = ending.from;
+        let closed_ns = self.time.closed_ns;
         let here = &self.directions[from];
         let nxt = here.nxt;
         let means = is_again.then(|| {
@@ -505,6 +521,9 @@ impl Connection {
             .time
             .episode
             .get_or_insert_with(|| Episode::new(from, nxt, None));
+        if episode.otherwise_ns() == 0 {
+            episode.closed_ns = closed_ns;
+        }
         episode.has_gap |= !is_again || means == Some(Wait::LossFast);
         if let Some(means) = means.filter(|_| episode.from == from) {
             episode.resent += 1;
@@ -535,6 +554,7 @@ impl Connection {
             }
             None if tells_of_gap && nxt > una => {
                 let mut episode = Episode::new(1 - from, nxt, None);
+                episode.closed_ns = closed_ns_of(&self.directions);
                 episode.has_gap = true;
                 self.time.episode = Some(episode);
             }

@@ -159,6 +159,8 @@ pub struct Direction {
     window: Option<u16>,
     /// Largest window that this end offered, bytes.
     window_most: u32,
+    /// Smallest window field of this end since the other end's last data.
+    window_least: u16,
     window_closed: bool,
     outstanding: VecDeque<Outstanding>,
     holes: Vec<Hole>,
@@ -222,6 +224,9 @@ struct Early {
     /// Timestamp that the ACK echoed.
     echo: Option<u32>,
 }
+
+/// Size that any receiver's whole window has, bytes: the smallest buffers of Linux and of others hold twice that.
+const WINDOW_LEAST: u64 = 8192;
 
 /// Limit of the queue of unacknowledged packets. Beyond it the two oldest are merged.
 const OUTSTANDING_MOST: usize = 512;
@@ -307,6 +312,7 @@ impl Direction {
             limit: Limit::Unknown,
             window: None,
             window_most: 0,
+            window_least: u16::MAX,
             window_closed: false,
             outstanding: VecDeque::new(),
             holes: Vec::new(),
@@ -431,6 +437,7 @@ impl Direction {
     pub(crate) fn on_window(&mut self, segment: &Segment) -> bool {
         let changed = self.window.is_some_and(|window| window != segment.window);
         self.window = Some(segment.window);
+        self.window_least = self.window_least.min(segment.window);
         if segment.window == 0 || self.window_closed {
             self.on_closed_window(segment);
         }
@@ -506,10 +513,18 @@ impl Direction {
         }
     }
 
-    /// True if this end's last window is about its largest: then its reader has read all.
-    pub(crate) fn offers_most(&self) -> bool {
-        let window = u64::from(self.window.unwrap_or(0)) << self.window_shift.unwrap_or(0);
-        window * 4 >= u64::from(self.window_most) * 3
+    /// True if this end's windows of an unknown scale had room for more than the other end had in flight: they stayed about as
+    /// large as ever, so that the reader had read all, and the lower bound of the scale leaves a quarter of them.
+    pub(crate) fn was_ample_for(&self, in_flight: u64) -> bool {
+        let stayed = u64::from(self.window_least) * 4 >= u64::from(self.window_most) * 3;
+        let least = self.scale.least_bytes(self.window_least).max(WINDOW_LEAST);
+        stayed && in_flight * 4 <= least * 3
+    }
+
+    /// Begins anew to look for the smallest window.
+    #[inline]
+    pub(crate) fn forget_least_window(&mut self) {
+        self.window_least = u16::MAX;
     }
 
     pub(crate) fn window_closed(&self) -> bool {

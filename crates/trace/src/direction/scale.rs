@@ -60,6 +60,11 @@ impl Scale {
         }
     }
 
+    /// Lower bound of what a window stands for, bytes.
+    pub(crate) fn least_bytes(&self, window: u16) -> u64 {
+        u64::from(window) << self.least
+    }
+
     /// The scale, a shift. `None` until both bounds agree: a reader that reads half of what comes fits twice the unit.
     pub(crate) fn known(&self) -> Option<u8> {
         let smallest = self.fits.iter().position(|fits| *fits >= FITS)? as u8;

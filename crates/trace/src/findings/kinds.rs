@@ -86,7 +86,7 @@ pub(super) static WAITS: &[Kind] = &[
         severity: Slow,
         whole: ShareBase::Time,
         cause: |of| {
-            let are_cut = of.total.options_cut * 2 > of.total.captured_packets;
+            let are_cut = of.total.options_cut > 0;
             match are_cut || of.one_sided * 2 > of.connections as u64 {
                 true => "Packets were lost or overtaken: what would tell is not in the capture",
                 false => "Packets were lost",

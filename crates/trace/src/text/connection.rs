@@ -251,6 +251,9 @@ impl Facts {
             .as_ref()
             .map_or("not captured".to_string(), syn_options);
         self.line("SYN options", options);
+        if let Some(scale) = end.window_scale.filter(|_| end.syn.is_none()) {
+            self.line("window scale", format!("{scale}, inferred from what passed"));
+        }
         let mss = format!("{} bytes, {}", end.mss.bytes, source(end.mss.source));
         self.line("MSS", mss);
         self.line("payload", format!("{} bytes", end.sent.payload_bytes));

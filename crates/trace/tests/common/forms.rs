@@ -127,6 +127,23 @@ fn snapped(segment: &Segment, bytes: usize) -> Segment {
     cut
 }
 
+/// Captures of both ends as one, packet by packet in the order of time.
+pub fn merged(ends: &[Vec<Segment>; 2]) -> Vec<Segment> {
+    let of_interface = |(interface, segments): (usize, &Vec<Segment>)| {
+        let segments = segments.iter().map(move |segment| Segment {
+            interface: interface as u32,
+            ..*segment
+        });
+        segments.collect::<Vec<_>>()
+    };
+    let mut all: Vec<Segment> = ends.iter().enumerate().flat_map(of_interface).collect();
+    all.sort_by_key(|segment| segment.at_ns);
+    for (frame, segment) in (1..).zip(&mut all) {
+        segment.frame = frame;
+    }
+    all
+}
+
 /// Report of these segments.
 pub fn report(segments: &[Segment]) -> Report {
     let mut analysis = Analysis::new(Settings::default());
@@ -192,8 +209,15 @@ fn weight(wait: Wait) -> u64 {
 
 /// Findings about a sender that has more to send: which of them is right depends on the place, on the whole connection's
 /// losses and on its round trips.
-const OF_SENDERS: [&str; 6] =
-    ["congestion_window", "queueing", "paced", "sender_or_path", "loss", "round_trips"];
+const OF_SENDERS: [&str; 7] = [
+    "congestion_window",
+    "queueing",
+    "paced",
+    "sender_or_path",
+    "loss",
+    "needless_retransmissions",
+    "round_trips",
+];
 
 /// Findings that something was not done until the capture ended.
 const FAILURES: [&str; 5] = ["failed_handshakes", "unanswered_requests", "stopped_answers", "undelivered_data", "unanswered_fins"];
@@ -212,7 +236,7 @@ pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> V
     let mut leads = busy.filter(|(_, ns)| *ns > 0 && *ns >= most / 2);
     let is_lead = leads.any(|(wait, _)| {
         let kinds = kinds_of(*wait);
-        let is_of_sender = kinds.iter().any(|kind| OF_SENDERS[..5].contains(kind));
+        let is_of_sender = kinds.iter().any(|kind| OF_SENDERS[..6].contains(kind));
         let is_same = is_of_sender && OF_SENDERS.contains(&first) && expected.contains(&first);
         kinds.contains(&first) || is_same
     });

@@ -56,9 +56,11 @@ impl Connection {
             });
         }
         if ending.is_syn {
-            return all(match ending.outcome {
-                Data::Retransmitted => Wait::SynTimeout,
-                _ => Wait::Network,
+            // After a SYN that was sent again the answer's time is that of a loss, or of a server that accepts late.
+            let is_again = self.directions.iter().any(|of| of.syns_retransmitted > 0);
+            return all(match is_again {
+                true => Wait::SynTimeout,
+                false => Wait::Network,
             });
         }
         if !ending.has_data
@@ -178,9 +180,7 @@ impl Connection {
         let since_ack_ns = knew_ns.saturating_sub(learned.at_ns);
         let had_in_flight = ending.nxt_before > learned.una;
         let ran_out = self.time.ran_out[x];
-        // Windows of an unknown scale may have been full, unless the reader had read all of it.
-        let there = &self.directions[1 - x];
-        if there.window_shift.is_none() && (had_in_flight || !there.offers_most()) {
+        if self.may_have_been_full(span, had_in_flight) {
             return all(match span.is_idle && x == 0 {
                 true => Wait::Idle,
                 false => Wait::Unclear,
@@ -229,6 +229,19 @@ impl Connection {
         ])
     }
 
+    /// True if the window was of an unknown scale and may have been full: what was in flight nearly fills the lower bound, or
+    /// the pause is too short to tell that the sender had heard of the reader's last window.
+    fn may_have_been_full(&self, span: &Span<'_>, had_in_flight: bool) -> bool {
+        let x = span.ending.from;
+        let there = &self.directions[1 - x];
+        if there.window_shift.is_some() {
+            return false;
+        }
+        let way_ns = there.rtt.least_ns();
+        let has_heard = way_ns.is_some_and(|way_ns| way_ns.saturating_mul(HEARD) <= span.ns);
+        had_in_flight || !has_heard || !there.was_ample_for(self.time.filled[x])
+    }
+
     /// Wait of a server that went on after a long pause though nobody had asked. A server that stopped within its answer
     /// does so once or twice; one that sends news does so again and again, or with one message each.
     fn of_unasked_answer(&mut self, span_ns: u64) -> Wait {
@@ -268,3 +281,6 @@ impl Connection {
 
 /// Long pauses without a request from which a server is taken to send news.
 const NEWS: u32 = 3;
+
+/// Ways to a sender and back in which it certainly hears of a window.
+const HEARD: u64 = 4;
