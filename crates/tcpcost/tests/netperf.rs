@@ -205,7 +205,8 @@ fn it_is_started_through_ssh_and_ends_with_the_test() {
         let place = Place::new();
         // Stand-in for ssh: a shell with the addresses of the connection.
         let ssh = place.path("ssh");
-        let script = "#!/bin/sh\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec /bin/sh -c \"$2\"\n";
+        let script =
+            "#!/bin/sh\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec /bin/sh -c \"$2\"\n";
         std::fs::write(&ssh, script).unwrap();
         std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
         symlink(BINARY, place.path("tcpcost")).unwrap();

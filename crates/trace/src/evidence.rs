@@ -141,8 +141,9 @@ impl Evidence {
             sum(&mut self.lossy_ns, window.saturating_add(unclear));
             sum(&mut self.lossy_window_ns, window);
             sum(&mut self.lossy_unclear_ns, unclear);
-        } else if let Some((rtt_ns, min_ns)) =
-            connection.queued().filter(|_| !connection.is_scale_unknown())
+        } else if let Some((rtt_ns, min_ns)) = connection
+            .queued()
+            .filter(|_| !connection.is_scale_unknown())
         {
             let queued_ns = window.saturating_add(unclear).saturating_add(paced);
             sum(&mut self.queueing_ns, queued_ns);

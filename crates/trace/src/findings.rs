@@ -176,8 +176,12 @@ impl Evidence {
     /// The weightiest cause of waits and failures: its id, and the cause in plain words. `None` without findings.
     pub(crate) fn leading_cause(&self) -> Option<(&'static str, &'static str)> {
         let weight = |kind: &&Kind| {
-            let share = ((kind.part)(self) / kind.whole.of(self)).min(1.0);
-            if share >= LEAST { share * kind.severity.weight() } else { 0.0 }
+            let whole = kind.whole.of(self);
+            let share = ((kind.part)(self) / whole).min(1.0);
+            match whole > 0.0 && share >= LEAST {
+                true => share * kind.severity.weight(),
+                false => 0.0,
+            }
         };
         let kinds = kinds::WAITS.iter().filter(|kind| weight(kind) > 0.0);
         let leads = kinds.max_by(|a, b| weight(a).total_cmp(&weight(b)))?;

@@ -123,7 +123,7 @@ pub struct ConnectionReport {
     pub leading_kind: Option<&'static str>,
     /// Cause of `leading_kind` in plain words.
     pub leading_cause: Option<&'static str>,
-    /// What was owed when the capture ended. `None` if nothing was.
+    /// Exchange that was not finished: what was owed, and by which end. `None` if all were.
     pub owed: Option<Owed>,
     /// Payload rate of the larger direction while not idle, bit/s. `None` without times.
     pub bits_per_s: Option<f64>,
@@ -315,7 +315,9 @@ impl ConnectionReport {
             leading_kind: leads.map(|(kind, _)| kind),
             leading_cause: leads.map(|(_, cause)| cause),
             owed: connection.owed(),
-            bits_per_s: duration_ns.filter(|ns| *ns > 0).map(|_| rate(connection, &waits) * 8.0),
+            bits_per_s: duration_ns
+                .filter(|ns| *ns > 0)
+                .map(|_| rate(connection, &waits) * 8.0),
             rtt_min_ns: client.rtt.min_ns.zip(server.rtt.min_ns).map(|(a, b)| a + b),
             server_by: connection.server_by(),
             waits,

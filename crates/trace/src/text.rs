@@ -73,7 +73,11 @@ fn lines(out: &mut String, findings: &[Finding]) {
 /// Evidence of a finding, with the frames at which it shows.
 fn evidence(finding: &Finding) -> String {
     let frames = finding.frames.map(|of| {
-        let worst = format!("longest {} until frame {}", seconds(of.worst_ns), of.worst_frame);
+        let worst = format!(
+            "longest {} until frame {}",
+            seconds(of.worst_ns),
+            of.worst_frame
+        );
         match of.first_frame == of.worst_frame {
             true => format!("; {worst}"),
             false => format!("; first until frame {}, {worst}", of.first_frame),
@@ -179,7 +183,7 @@ fn contents(report: &Report) -> String {
     )
 }
 
-/// What the capture does not show for want of handshakes.
+/// Renders what is unknown for want of handshakes.
 fn unknown(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     let those = |some: u64| count(some, "connection");
@@ -285,7 +289,12 @@ pub(crate) fn connection_cells(connection: &ConnectionReport) -> [String; 8] {
         kib(server),
         decimal(connection.bits_per_s.map(|rate| rate / 1e6)),
         ms(connection.rtt_min_ns),
-        connection.ends.iter().map(|end| end.sent.retransmitted_packets).sum::<u64>().to_string(),
+        connection
+            .ends
+            .iter()
+            .map(|end| end.sent.retransmitted_packets)
+            .sum::<u64>()
+            .to_string(),
         idle_ratio.unwrap_or_else(|| ABSENT.to_string()),
     ]
 }

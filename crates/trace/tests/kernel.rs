@@ -212,7 +212,9 @@ fn a_slow_reader_is_what_was_waited_for_whatever_controls_the_congestion() {
     if !can_make_namespaces() {
         return;
     }
-    let read = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default();
+    let read = |name| {
+        std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default()
+    };
     // A namespace may set what anybody may use, and begins with the host's own.
     let available = read("allowed_congestion_control") + &read("congestion_control");
     let reads = |bytes, chunk, every| {
@@ -230,7 +232,11 @@ fn a_slow_reader_is_what_was_waited_for_whatever_controls_the_congestion() {
         }
         for (name, receive, programs) in [
             ("a slow reader", 65_536, reads(2 * MB, 16_384, 20)),
-            ("a slow reader, large window", 1 << 20, reads(4 * MB, 65_536, 40)),
+            (
+                "a slow reader, large window",
+                1 << 20,
+                reads(4 * MB, 65_536, 40),
+            ),
             ("a reader that pauses", 262_144, reads(4 * MB, 1 << 20, 500)),
         ] {
             let sockets = Sockets {
@@ -491,14 +497,24 @@ impl Told {
             self.forms += 1;
             if forms::judge(form, &whole, first, expected) == forms::Verdict::Wrong {
                 let short: Vec<_> = found.iter().map(|found| found.in_short()).collect();
-                self.wrong_forms.push(format!("{form:?}, {what}: {short:?}"));
+                self.wrong_forms
+                    .push(format!("{form:?}, {what}: {short:?}"));
             }
         }
     }
 
     fn finish(self, asked: usize) {
-        println!("{} of {} forms wrong: {:#?}", self.wrong_forms.len(), self.forms, self.wrong_forms);
-        assert!(self.wrong_forms.len() * 100 <= self.forms, "{:#?}", self.wrong_forms);
+        println!(
+            "{} of {} forms wrong: {:#?}",
+            self.wrong_forms.len(),
+            self.forms,
+            self.wrong_forms
+        );
+        assert!(
+            self.wrong_forms.len() * 100 <= self.forms,
+            "{:#?}",
+            self.wrong_forms
+        );
         println!("{} of {} right", self.asked - self.wrong.len(), self.asked);
         assert_eq!(self.asked + self.not_judged, asked);
         assert!(self.false_in_clean.is_empty(), "{:#?}", self.false_in_clean);

@@ -533,7 +533,10 @@ fn handshakes_that_go_nowhere_are_counted_listed_in_part_and_a_finding() {
     };
     // Within a second of its SYN nothing has failed yet.
     let found = told(&packets).handshakes;
-    assert_eq!((found.open, found.refused, found.failed()), (15_000, 5_000, 5_000));
+    assert_eq!(
+        (found.open, found.refused, found.failed()),
+        (15_000, 5_000, 5_000)
+    );
     let mut later = Script::default();
     later.after(2_000_000).data(CLIENT, 0, 10);
     packets.extend(later.packets);
@@ -562,11 +565,15 @@ fn refused_connections_lead_with_that_word_and_a_late_answer_to_a_syn_is_no_roun
     let mut refused = Script::default();
     refused.raw(CLIENT, SYN, ISN[0], 0, 0);
     refused.after(10).raw(SERVER, RST | ACK, 0, ISN[0] + 1, 0);
-    assert_eq!(report(&refused).findings[0].cause, "Connections were refused");
+    assert_eq!(
+        report(&refused).findings[0].cause,
+        "Connections were refused"
+    );
     let mut late = Script::default();
     late.raw(CLIENT, SYN, ISN[0], 0, 0);
     late.after(1_000_000).raw(CLIENT, SYN, ISN[0], 0, 0);
-    late.after(800_000).raw(SERVER, SYN | ACK, ISN[1], ISN[0] + 1, 0);
+    late.after(800_000)
+        .raw(SERVER, SYN | ACK, ISN[1], ISN[0] + 1, 0);
     late.after(10).ack(CLIENT, 0);
     late.after(10).data(CLIENT, 0, 100);
     late.after(10).data(SERVER, 0, 100);
@@ -581,7 +588,10 @@ fn what_is_owed_when_the_capture_ends_leads() {
         let connections = script.analyse();
         let report = Report::new("one", &Reading::default(), Ok(()), &connections);
         let of = &report.connections[0];
-        (report.findings[0].kind, of.owed.map(|owed| (owed.by, owed.ns / 1_000_000_000)))
+        (
+            report.findings[0].kind,
+            of.owed.map(|owed| (owed.by, owed.ns / 1_000_000_000)),
+        )
     };
     // Another connection shows that the capture went on.
     let watched = |mut script: Script| {
@@ -604,7 +614,10 @@ fn what_is_owed_when_the_capture_ends_leads() {
     let mut unanswered = exchange();
     unanswered.after(1000).data(CLIENT, 100, 100);
     unanswered.after(100).ack(SERVER, 200);
-    assert_eq!(told(&watched(unanswered)), ("unanswered_requests", Some((1, 19))));
+    assert_eq!(
+        told(&watched(unanswered)),
+        ("unanswered_requests", Some((1, 19)))
+    );
     let mut fin = exchange();
     fin.after(1000).fin(SERVER, 300, 100);
     fin.after(100).ack(CLIENT, 301);

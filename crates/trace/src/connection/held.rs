@@ -60,7 +60,9 @@ impl Connection {
         self.decide_mss(&held);
         let twins = twins(&held.segments);
         let pairs = held.segments.iter().zip(&twins);
-        let is_syn_doubled = pairs.into_iter().any(|(of, is_twin)| *is_twin && of.any(flag::SYN));
+        let is_syn_doubled = pairs
+            .into_iter()
+            .any(|(of, is_twin)| *is_twin && of.any(flag::SYN));
         for direction in &mut self.directions {
             direction.copies.doubled = is_doubled(&twins) || is_syn_doubled;
         }

@@ -158,7 +158,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(first: &Segment, place: usize, settings: Settings, ports: &Ports) -> Connection {
+    pub(crate) fn new(
+        first: &Segment,
+        place: usize,
+        settings: Settings,
+        ports: &Ports,
+    ) -> Connection {
         // The client sends the SYN and receives the SYN-ACK.
         let swapped = first.has(flag::SYN | flag::ACK);
         let ends = if swapped {

@@ -140,14 +140,24 @@ impl Connection {
 
     fn find_owed(&self, until_ns: u64) -> Option<Owed> {
         let is_window = self.directions.iter().any(|of| of.window_closed());
-        let is_half = self.directions.iter().any(|of| of.sent.captured_packets == 0);
+        let is_half = self
+            .directions
+            .iter()
+            .any(|of| of.sent.captured_packets == 0);
         if !self.clock || !self.time.begun || is_half || is_window {
             return None;
         }
         let round_trip_ns = self.round_trips().map_or(0, |(_, min)| min);
         let least_ns = LEAST_NS.max(round_trip_ns.saturating_mul(ROUND_TRIPS));
         let since = |at_ns: u64| until_ns.saturating_sub(at_ns);
-        let owed = |kind, by, bytes, ns| (ns >= least_ns).then_some(Owed { kind, by, bytes, ns });
+        let owed = |kind, by, bytes, ns| {
+            (ns >= least_ns).then_some(Owed {
+                kind,
+                by,
+                bytes,
+                ns,
+            })
+        };
         for end in [0, 1] {
             if let Some((at_ns, bytes)) = self.directions[end].undelivered() {
                 return owed(OwedKind::Delivery, end, bytes, since(at_ns));

@@ -185,7 +185,10 @@ impl Direction {
         let late_ns = LATE_NS.max(self.rtt.min_ns.unwrap_or(0));
         let by_time = || packet.at_ns.saturating_sub(hole.at_ns) > late_ns;
         // A retransmission waits for a round trip or a timer, so it has a later timestamp.
-        let same_tick = packet.stamp.timestamp.is_some_and(|value| hole.stamp.timestamp == Some(value));
+        let same_tick = packet
+            .stamp
+            .timestamp
+            .is_some_and(|value| hole.stamp.timestamp == Some(value));
         let by_time = || !same_tick && by_time();
         if packet.stamp.is_after(hole.stamp).unwrap_or_else(by_time) {
             self.remember_resent(start, end, packet.stamp, Some(hole));

@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use self::copies::{ACKS_SEEN_MOST, Copies};
 use self::learned::LEARNED_MOST;
-use self::scale::Scale;
 pub(crate) use self::learned::Learned;
+use self::scale::Scale;
 use crate::acks::AckCoverage;
 use crate::counts::DirectionCounts;
 use crate::histogram::Histogram;

@@ -36,7 +36,9 @@ pub(super) static WAITS: &[Kind] = &[
         sentence: |of, _| {
             let those = of.owed(OwedKind::Delivery, "connection");
             let bytes = count(of.undelivered_bytes, "byte");
-            format!("{those} sent {bytes} that no ACK covers until the capture ended, or an end gave up")
+            format!(
+                "{those} sent {bytes} that no ACK covers until the capture ended, or an end gave up"
+            )
         },
     },
     Kind {
@@ -64,7 +66,9 @@ pub(super) static WAITS: &[Kind] = &[
         part: |of| of.waits.of(Wait::Stopped) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::RestOfAnswer, "server");
-            format!("{those} owed the rest of an answer until the capture ended, or the client gave up")
+            format!(
+                "{those} owed the rest of an answer until the capture ended, or the client gave up"
+            )
         },
     },
     Kind {
@@ -110,12 +114,17 @@ pub(super) static WAITS: &[Kind] = &[
                 of.waited(Wait::LossProbe),
             );
             text += &match total.retransmitted_packets {
-                0 => format!("{} report gaps", count(total.sack_segments + total.duplicate_acks, "ACK")),
+                0 => format!(
+                    "{} report gaps",
+                    count(total.sack_segments + total.duplicate_acks, "ACK")
+                ),
                 packets => format!(
                     "{} sent again, {:.1} % of segments, {} of them needlessly",
                     count(packets, "packet"),
                     of.resent_ratio() * 100.0,
-                    total.retransmitted_after_ack.max(total.retransmitted_needlessly)
+                    total
+                        .retransmitted_after_ack
+                        .max(total.retransmitted_needlessly)
                 ),
             };
             if of.resent_ratio() >= LOSSY {
@@ -282,7 +291,9 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
         waits: &[Wait::HeldUp],
         part: |of| of.waits.of(Wait::HeldUp) as f64,
-        sentence: |_, _| "it had data and window and sent nothing, for times that follow no rate".to_string(),
+        sentence: |_, _| {
+            "it had data and window and sent nothing, for times that follow no rate".to_string()
+        },
     },
     Kind {
         id: "sender_or_path",
@@ -296,7 +307,9 @@ pub(super) static WAITS: &[Kind] = &[
         remedy: "capture at the sender, both directions and the handshake",
         waits: &[Wait::Unclear],
         part: |of| of.unclear_ns() as f64,
-        sentence: |_, _| "data were limited by a window, by pacing or by the path's rate".to_string(),
+        sentence: |_, _| {
+            "data were limited by a window, by pacing or by the path's rate".to_string()
+        },
     },
     Kind {
         id: "path_or_application",
@@ -401,7 +414,9 @@ pub(super) static COSTS: &[Kind] = &[
         remedy: "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
         waits: &[],
         part: |of| of.joined,
-        sentence: |_, _| "full-sized packets of one wire segment each where this was captured".to_string(),
+        sentence: |_, _| {
+            "full-sized packets of one wire segment each where this was captured".to_string()
+        },
     },
     Kind {
         id: "small_packets",
@@ -434,7 +449,12 @@ pub(super) static COSTS: &[Kind] = &[
                 of.total.retransmitted_packets as f64
             }
         },
-        sentence: |of, _| format!("{} sent again", count(of.total.retransmitted_packets, "packet")),
+        sentence: |of, _| {
+            format!(
+                "{} sent again",
+                count(of.total.retransmitted_packets, "packet")
+            )
+        },
     },
 ];
 

@@ -6,11 +6,11 @@ use tcpcost_counts::Figure;
 use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH};
 
 use super::{began, decimal, ended, head, ms, policy, wrapped};
+use crate::connection::{OwedKind, ServerBy};
 use crate::direction::SynOptions;
+use crate::findings::{count, seconds};
 use crate::graph::{ConnectionGraph, EventKind};
 use crate::mss::MssSource;
-use crate::connection::{OwedKind, ServerBy};
-use crate::findings::{count, seconds};
 use crate::report::{ConnectionReport, Distribution, EndReport, Report};
 use crate::waits::{CapturedAt, Wait};
 
@@ -252,7 +252,10 @@ impl Facts {
             .map_or("not captured".to_string(), syn_options);
         self.line("SYN options", options);
         if let Some(scale) = end.window_scale.filter(|_| end.syn.is_none()) {
-            self.line("window scale", format!("{scale}, inferred from what passed"));
+            self.line(
+                "window scale",
+                format!("{scale}, inferred from what passed"),
+            );
         }
         let mss = format!("{} bytes, {}", end.mss.bytes, source(end.mss.source));
         self.line("MSS", mss);

@@ -1,9 +1,7 @@
 //! Forms in which a capture may come: cut, with short snap lengths, one direction, doubled, tunnelled. A form changes the
 //! segments of a whole capture, so that what the whole shows is the truth about what the form shows.
 
-use tcpcost_trace::{
-    Analysis, Report, Segment, Settings, Sink, Tunnel, Wait, flag, read,
-};
+use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, Tunnel, Wait, flag, read};
 
 /// Form of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,23 +125,6 @@ fn snapped(segment: &Segment, bytes: usize) -> Segment {
     cut
 }
 
-/// Captures of both ends as one, packet by packet in the order of time.
-pub fn merged(ends: &[Vec<Segment>; 2]) -> Vec<Segment> {
-    let of_interface = |(interface, segments): (usize, &Vec<Segment>)| {
-        let segments = segments.iter().map(move |segment| Segment {
-            interface: interface as u32,
-            ..*segment
-        });
-        segments.collect::<Vec<_>>()
-    };
-    let mut all: Vec<Segment> = ends.iter().enumerate().flat_map(of_interface).collect();
-    all.sort_by_key(|segment| segment.at_ns);
-    for (frame, segment) in (1..).zip(&mut all) {
-        segment.frame = frame;
-    }
-    all
-}
-
 /// Report of these segments.
 pub fn report(segments: &[Segment]) -> Report {
     let mut analysis = Analysis::new(Settings::default());
@@ -202,7 +183,11 @@ pub enum Verdict {
 /// Weight of a wait in the order of findings, halves.
 fn weight(wait: Wait) -> u64 {
     match wait {
-        Wait::Network | Wait::CongestionWindow | Wait::Paced | Wait::Unclear | Wait::UnclearAnswer => 2,
+        Wait::Network
+        | Wait::CongestionWindow
+        | Wait::Paced
+        | Wait::Unclear
+        | Wait::UnclearAnswer => 2,
         _ => 3,
     }
 }
@@ -220,14 +205,24 @@ const OF_SENDERS: [&str; 7] = [
 ];
 
 /// Findings that something was not done until the capture ended.
-const FAILURES: [&str; 5] = ["failed_handshakes", "unanswered_requests", "stopped_answers", "undelivered_data", "unanswered_fins"];
+const FAILURES: [&str; 5] = [
+    "failed_handshakes",
+    "unanswered_requests",
+    "stopped_answers",
+    "undelivered_data",
+    "unanswered_fins",
+];
 
 /// Judges the first finding of a form of a capture. `expected`: what may come first for the whole.
 pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> Verdict {
     if matches!(form, Form::EndedAt(_)) {
         // What passed is told as before; what did not pass yet is no failure.
         let is_failure = FAILURES.contains(&first) && !expected.contains(&first);
-        return if is_failure { Verdict::Wrong } else { Verdict::Right };
+        return if is_failure {
+            Verdict::Wrong
+        } else {
+            Verdict::Right
+        };
     }
     let rest = waits_of_rest(whole, form.without(whole));
     let busy = rest.iter().filter(|(wait, _)| *wait != Wait::Idle);

@@ -47,7 +47,11 @@ impl<F: Frame, D: Device<F>> Device<F> for Cut<D> {
             frames.truncate(held);
         }
         let received = frames.split_off(held);
-        frames.extend(received.into_iter().filter(|frame| frame.len() <= self.most));
+        frames.extend(
+            received
+                .into_iter()
+                .filter(|frame| frame.len() <= self.most),
+        );
         Ok(())
     }
 

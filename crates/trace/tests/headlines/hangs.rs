@@ -16,7 +16,12 @@ fn pauses() -> Vec<Scene> {
     let mut add = |name, play: Play, expected| scenes.push((name, play, expected));
     let stops = [
         vec![Op::Send(200), Op::Receive(100_000)],
-        vec![Op::Receive(200), Op::Send(60_000), Op::Wait(millis(6000)), Op::Send(40_000)],
+        vec![
+            Op::Receive(200),
+            Op::Send(60_000),
+            Op::Wait(millis(6000)),
+            Op::Send(40_000),
+        ],
     ];
     add(
         "a server that stops for 6 s within its answer",
@@ -70,21 +75,31 @@ fn hangs() -> Vec<Scene> {
     );
     // The answer's full segments vanish beyond the middle, which is at the server's side. Its last, short one arrives.
     let hole = [
-        vec![Op::Send(200), Op::Wait(millis(9000)), Op::Close, Op::Wait(millis(3000))],
+        vec![
+            Op::Send(200),
+            Op::Wait(millis(9000)),
+            Op::Close,
+            Op::Wait(millis(3000)),
+        ],
         vec![Op::Receive(200), Op::Send(12_000), Op::Wait(millis(12_000))],
     ];
     add(
         "a black hole of the path's MTU",
-        Play::new(path(10_000, 100), hole).black_hole(1400).ends(millis(12_000)),
+        Play::new(path(10_000, 100), hole)
+            .black_hole(1400)
+            .ends(millis(12_000)),
         everywhere(&["undelivered_data"]),
     );
     // A path that dies in the middle of an upload.
     add(
         "a path that dies",
-        Play::new(path(10_000, 100), [vec![Op::Send(8 * MB)], vec![Op::Receive(8 * MB)]])
-            .send_buffer(400_000)
-            .cut(millis(300), millis(100_000))
-            .ends(millis(20_000)),
+        Play::new(
+            path(10_000, 100),
+            [vec![Op::Send(8 * MB)], vec![Op::Receive(8 * MB)]],
+        )
+        .send_buffer(400_000)
+        .cut(millis(300), millis(100_000))
+        .ends(millis(20_000)),
         // At the server nothing shows any longer.
         Expected([&["undelivered_data"], &["undelivered_data"], CLEAN]),
     );
