@@ -44,8 +44,6 @@ struct Sent {
     /// Highest sequence number that the direction had sent before.
     nxt_before: u64,
     data: Data,
-    /// True if the packet was sent again needlessly.
-    is_needless: bool,
 }
 
 /// Result of reading the ACK of a packet.
@@ -59,8 +57,6 @@ struct Acked {
     reports_gap: bool,
     /// True if a pure ACK covers the only outstanding segment.
     is_lone: bool,
-    /// Lowest unacknowledged number before the ACK, if the ACK shows progress of data that are not in the capture.
-    progress: Option<u64>,
 }
 
 impl Connection {
@@ -74,8 +70,8 @@ impl Connection {
         self.pass(&packet);
         let sent = self.count_sent(&packet);
         let acked = self.read_ack(&packet, &sent);
-        if let Some(before) = acked.progress {
-            self.on_unseen_data(&packet, before);
+        if self.directions[1 - packet.from].has_news() {
+            self.on_news(&packet);
         }
         if acked.reports_gap || (acked.coverage.is_some() && self.time.is_recovering()) {
             self.on_recovery(packet.from, acked.reports_gap);
@@ -198,26 +194,23 @@ impl Connection {
             .on_taken(segment.ip_id, wire_segments, seq, length, at_ns);
         let tail_split = payload > 0 && here.on_tail(seq, payload, push, follows_data);
         let nxt_before = here.nxt;
-        let needless = here.sent.retransmitted_needlessly;
         let data = if length > 0 && !segment.any(flag::RST) {
             here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns)
         } else {
             Data::New
         };
-        let in_flight = here.in_flight();
-        let there = &mut self.directions[1 - from];
-        if there.window_shift.is_none() && length > 0 {
-            there.bound_scale(in_flight);
+        if length > 0 {
+            let (here, there) = sides(&mut self.directions, from);
+            if there.window_shift.is_none() {
+                there.bound_scale(here.in_flight());
+            }
         }
-        let here = &self.directions[from];
         Sent {
             mss,
             wire_segments,
             tail_split,
             nxt_before,
             data,
-            is_needless: data == Data::Retransmitted
-                && here.sent.retransmitted_needlessly > needless,
         }
     }
 
@@ -245,8 +238,6 @@ impl Connection {
         let one_outstanding = there.has_one_segment_outstanding();
         let window_changed = here.on_window(segment);
         let duplicates = here.sent.duplicate_acks;
-        let needless = there.sent.retransmitted_needlessly;
-        let unseen_from = there.is_unseen().then_some(there.una);
         let mut coverage = None;
         if let Some(ack) = packet.ack.filter(|_| !segment.any(flag::RST)) {
             let acking = Acking {
@@ -266,29 +257,36 @@ impl Connection {
         if reports_gap {
             there.told_of_gap_ns = self.now_ns;
         }
-        // Of data that the capture does not hold a DSACK alone tells.
-        let is_needless = there.sent.retransmitted_needlessly > needless
-            || unseen_from.is_some() && is_dsack(segment);
-        let progress = unseen_from.filter(|una| *una > 0 && *una < there.una);
         let is_lone = pure && coverage.is_some() && one_outstanding && there.in_flight() == 0;
         if packet.from == 0 && coverage.is_some_and(|coverage| coverage.of_syn) {
             let since_first = segment.at_ns.zip(self.first_ns);
             let handshake_ns = since_first.map(|(at, first)| at.saturating_sub(first));
             self.handshake_ns = self.handshake_ns.or(handshake_ns);
         }
-        if is_needless {
-            self.on_needless(1 - packet.from);
-        }
         Acked {
             pure,
             coverage,
             reports_gap,
             is_lone,
-            progress,
         }
     }
 
-    /// Charges the time since the last progress of data that the capture does not hold: only their ACKs are in it.
+    /// Handles what an ACK shows of data: that they were sent again needlessly, or went on though the capture lacks them.
+    #[cold]
+    fn on_news(&mut self, packet: &Packet<'_>) {
+        let there = &mut self.directions[1 - packet.from];
+        let is_needless = std::mem::take(&mut there.is_needless);
+        let unseen_from = std::mem::take(&mut there.unseen_from);
+        if is_needless {
+            self.on_needless(1 - packet.from);
+        }
+        if unseen_from > 0 {
+            self.on_unseen_data(packet, unseen_from);
+        }
+    }
+
+    /// Charges the time since the last progress of data that the capture does not hold: only their
+    /// ACKs are in it.
     #[cold]
     fn on_unseen_data(&mut self, packet: &Packet<'_>, before: u64) {
         let from = 1 - packet.from;
@@ -357,7 +355,7 @@ impl Connection {
                 outcome: sent.data,
                 is_syn: segment.any(flag::SYN),
                 is_reset,
-                is_needless: sent.is_needless,
+                is_needless: self.directions[packet.from].is_needless,
                 frame: segment.frame,
                 ran_out: push && !segment.payload.is_multiple_of(sent.mss),
                 push,

@@ -307,7 +307,9 @@ impl Connection {
         }
         time.ended_by_fin = !ending.has_data && !ending.is_syn;
         time.frame = ending.frame;
-        time.filled[ending.from] = here.in_flight();
+        if shift.is_none() {
+            time.filled[ending.from] = here.in_flight();
+        }
         time.messages[ending.from] = ending.is_message && time.was_message[ending.from];
         time.was_message[ending.from] = ending.is_message;
         (time.from, time.was_syn) = (ending.from, ending.is_syn);
@@ -370,6 +372,7 @@ impl Connection {
         let probes = is_again && (beyond || self.time.probed[ending.from] == Some(ending.seq));
         self.time.probed[ending.from] = beyond.then_some(ending.seq);
         if ending.is_needless {
+            self.directions[ending.from].is_needless = false;
             self.on_needless(ending.from);
         } else if (is_again || opens) && !probes {
             self.on_loss(ending, span_ns, is_again);

@@ -29,6 +29,9 @@ impl Direction {
         if self.una == 0 || !self.seen {
             // The capture began in the middle of the connection, or holds the other direction
             // alone.
+            if !self.seen && ack > self.una {
+                self.unseen_from = self.una;
+            }
             self.una = self.una.max(ack);
             if !self.seen {
                 self.nxt = self.una;

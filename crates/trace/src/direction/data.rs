@@ -100,7 +100,9 @@ impl Direction {
         sent.retransmitted_after_ack += u64::from(is_delivered);
         // The original came late, and this is what its sender sent meanwhile.
         let is_late = packet.at_ns.saturating_sub(self.late_ns) < REPLACED_NS;
-        sent.retransmitted_needlessly += u64::from(is_delivered && self.late_ns > 0 && is_late);
+        let is_needless = is_delivered && self.late_ns > 0 && is_late;
+        sent.retransmitted_needlessly += u64::from(is_needless);
+        self.is_needless |= is_needless;
         sent.silence_before_retransmission_ns += silence_ns;
         Data::Retransmitted
     }
@@ -258,6 +260,7 @@ impl Direction {
         let is_new = !std::mem::replace(&mut resent.is_needless, true);
         let opened = resent.opened;
         self.sent.retransmitted_needlessly += u64::from(is_new);
+        self.is_needless |= is_new;
         if let Some((opened_ns, packets)) = opened {
             self.note_late(at_ns, opened_ns, packets);
         }
@@ -273,6 +276,7 @@ impl Direction {
             let is_later = |value: u32| value.wrapping_sub(echo).cast_signed() > 0;
             if is_covered && resent.stamp.timestamp.is_some_and(is_later) {
                 resent.is_needless = true;
+                self.is_needless = true;
                 self.sent.retransmitted_needlessly += 1;
             }
         }

@@ -189,6 +189,10 @@ pub struct Direction {
     pub(crate) part_acked_ns: u64,
     /// Time of the last packet that came late, ns. 0 for none.
     late_ns: u64,
+    /// True if something just proved that this end sent a packet again needlessly.
+    pub(crate) is_needless: bool,
+    /// Lowest unacknowledged number before an ACK that shows progress of data that are not in the capture. 0 for none.
+    pub(crate) unseen_from: u64,
     /// Time when an ACK last reported a gap in what this end sent.
     pub(crate) told_of_gap_ns: u64,
     /// Last window that was offered to this end, bytes.
@@ -330,6 +334,8 @@ impl Direction {
             newest: Learned::default(),
             part_acked_ns: 0,
             late_ns: 0,
+            is_needless: false,
+            unseen_from: 0,
             told_of_gap_ns: 0,
             offered: 0,
             initial_bytes: 0,
@@ -498,16 +504,18 @@ impl Direction {
     }
 
     /// Bounds the scale of this end's windows by the other end's data in flight.
-    #[cold]
+    #[inline]
     pub(crate) fn bound_scale(&mut self, in_flight: u64) {
-        self.scale.on_in_flight(in_flight);
+        if self.scale.is_beyond(in_flight) {
+            self.scale.on_in_flight(in_flight);
+        }
     }
 
     /// Bounds the scale of this end's windows by an ACK of this end, and keeps it once it is sure.
-    #[cold]
     pub(super) fn infer_scale(&mut self, ack: u64, window: u16) {
-        self.scale.on_window(ack, window);
-        if let Some(shift) = self.scale.known() {
+        if self.scale.on_window(ack, window)
+            && let Some(shift) = self.scale.known()
+        {
             self.window_shift = Some(shift);
             self.window_most = self.window_most.saturating_mul(1 << shift);
         }
@@ -572,6 +580,12 @@ impl Direction {
         !self.seen
     }
 
+    /// True if the last ACK of the other end showed something rare.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_needless || self.unseen_from > 0
+    }
+
     /// Data that the other end's ACKs show not to have come: since when, and the bytes. `None` if it has all, or only FIN is
     /// missing. A gap that was never filled counts though nothing is outstanding here.
     pub(crate) fn undelivered(&self) -> Option<(u64, u64)> {
@@ -600,6 +614,8 @@ impl Direction {
         let is_known = again.as_ref().is_some_and(|resent| resent.is_needless);
         let again = again.map(|resent| resent.is_needless = true).is_some();
         self.sent.spurious_by_dsack += u64::from(again);
+        // Of data that the capture does not hold a DSACK alone tells.
+        self.is_needless |= again && !is_known || self.is_unseen();
         self.sent.retransmitted_needlessly += u64::from(again && !is_known);
     }
 

@@ -27,35 +27,45 @@ const UNITS: u16 = 12;
 const FITS: u8 = 3;
 
 impl Scale {
-    /// Notes the ACK and the window field of a segment.
+    /// Notes the ACK and the window field of a segment. True if a ratio fitted a shift: then it may be known.
     #[inline]
-    pub(crate) fn on_window(&mut self, ack: u64, window: u16) {
+    pub(crate) fn on_window(&mut self, ack: u64, window: u16) -> bool {
         self.window = window;
-        let Some((last_ack, last_window)) = self.from.replace((ack, window)) else {
-            return;
+        let Some((last_ack, last_window)) = self.from.filter(|(_, last)| window < *last) else {
+            self.from = Some((ack, window));
+            return false;
         };
-        let (bytes, units) = (
-            ack.saturating_sub(last_ack),
-            last_window.saturating_sub(window),
-        );
-        if bytes > 0 && units >= UNITS {
-            let ratio = (bytes as f64 / f64::from(units)).log2();
-            let shift = ratio.round();
-            if (0.0..=f64::from(MOST)).contains(&shift) && (ratio - shift).abs() < EIGHTH {
-                let fits = &mut self.fits[shift as usize];
-                *fits = fits.saturating_add(1);
-            }
-        } else if bytes > 0 && units > 0 {
+        let (bytes, units) = (ack.saturating_sub(last_ack), last_window - window);
+        if bytes > 0 && units < UNITS {
             // Small steps add up.
-            self.from = Some((last_ack, last_window));
+            return false;
         }
+        self.from = Some((ack, window));
+        bytes > 0 && self.on_ratio(bytes as f64 / f64::from(units))
+    }
+
+    #[cold]
+    fn on_ratio(&mut self, bytes_per_unit: f64) -> bool {
+        let ratio = bytes_per_unit.log2();
+        let shift = ratio.round();
+        let fits = (0.0..=f64::from(MOST)).contains(&shift) && (ratio - shift).abs() < EIGHTH;
+        if fits {
+            let fits = &mut self.fits[shift as usize];
+            *fits = fits.saturating_add(1);
+        }
+        fits
+    }
+
+    /// True if this many bytes are more than the last window by the lower bound: then the bound is higher.
+    #[inline]
+    pub(crate) fn is_beyond(&self, bytes: u64) -> bool {
+        self.window > 0 && bytes > u64::from(self.window) << self.least
     }
 
     /// Notes that the other end had this many bytes in flight within the last window.
-    #[inline]
+    #[cold]
     pub(crate) fn on_in_flight(&mut self, bytes: u64) {
-        let is_open = self.from.is_some() && self.window > 0;
-        while is_open && self.least < MOST && bytes > u64::from(self.window) << self.least {
+        while self.least < MOST && self.is_beyond(bytes) {
             self.least += 1;
         }
     }
