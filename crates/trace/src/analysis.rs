@@ -363,22 +363,31 @@ impl<W: Watch> Sink for Analysis<W> {
         if self.filter.is_some() && !self.passes(segment) {
             return;
         }
-        self.now_ns = self.now_ns.max(segment.at_ns.unwrap_or(0));
+        if segment.frame <= self.last_frame || self.frames_before > 0 {
+            return self.of_later_file(segment);
+        }
+        self.last_frame = segment.frame;
+        self.take(segment);
+    }
+}
+
+impl<W: Watch> Analysis<W> {
+    /// Takes a segment of a file that is read after another: its packets are numbered on.
+    #[cold]
+    fn of_later_file(&mut self, segment: &Segment) {
         if segment.frame <= self.last_frame {
             self.frames_before += self.last_frame;
         }
         self.last_frame = segment.frame;
-        let joined;
-        let segment = match self.frames_before {
-            0 => segment,
-            before => {
-                joined = Segment {
-                    frame: before + segment.frame,
-                    ..*segment
-                };
-                &joined
-            }
-        };
+        self.take(&Segment {
+            frame: self.frames_before + segment.frame,
+            ..*segment
+        });
+    }
+
+    #[inline(always)]
+    fn take(&mut self, segment: &Segment) {
+        self.now_ns = self.now_ns.max(segment.at_ns.unwrap_or(0));
         let Some((place, from)) = self.find(segment) else {
             return self.begin(segment);
         };

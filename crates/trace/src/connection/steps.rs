@@ -382,7 +382,6 @@ impl Connection {
     #[inline(always)]
     fn emit<W: Watch>(&mut self, packet: &Packet<'_>, sent: &Sent, acked: &Acked, watch: &mut W) {
         let &Packet { segment, from, .. } = packet;
-        let event = self.packet_event(packet, sent, acked.coverage);
         self.last_from = Some(from);
         self.last_data_ns = (segment.payload > 0 && self.clock).then_some(self.now_ns);
         let kind = if segment.payload > 0 {
@@ -405,7 +404,8 @@ impl Connection {
             };
             watch.on_ack(self.place, &event);
         }
-        watch.on_packet(self.place, &event);
+        // Made last, so that a watch of few connections makes no other's.
+        watch.on_packet(self.place, &self.packet_event(packet, sent, acked.coverage));
     }
 
     #[inline(always)]
