@@ -118,8 +118,11 @@ pub(crate) fn acknowledged(report: &Report) -> String {
 /// The largest connections, and the number of those that are worth a row. Failed handshakes are in the findings.
 fn shown(report: &Report) -> (Vec<&ConnectionReport>, usize) {
     let is_failed = |of: &&ConnectionReport| {
-        use Handshake::{HalfOpen, Refused, Unanswered};
-        matches!(of.handshake, Some(HalfOpen | Refused | Unanswered))
+        use Handshake::{HalfOpen, Open, Refused, Unanswered};
+        matches!(
+            of.handshake,
+            Some(HalfOpen | Open | Refused | Unanswered)
+        )
     };
     let all = report.connections.iter();
     let mut order: Vec<&ConnectionReport> = all.filter(|of| !is_failed(of)).collect();
@@ -197,6 +200,12 @@ fn unknown(report: &Report) -> Vec<String> {
         lines.push(format!(
             "of {} it cannot be told whether a window was full, unless it closed: the windows' scale is in the SYNs, which were not captured whole",
             those(report.scale_unknown)
+        ));
+    }
+    if report.handshakes.open > 0 {
+        lines.push(format!(
+            "{} within a second before the capture ended: whether they failed is unknown",
+            count(report.handshakes.open, "handshake")
         ));
     }
     if report.handshakes.not_analysed > 0 {
