@@ -49,7 +49,7 @@ pub(crate) struct Evidence {
     pub(crate) lossy_ns: u64,
     pub(crate) lossy_window_ns: u64,
     pub(crate) lossy_unclear_ns: u64,
-    /// The same time in connections whose retransmissions proved needless.
+    /// Likewise, time in connections whose retransmissions proved needless.
     pub(crate) reordered_ns: u64,
     pub(crate) reordered_window_ns: u64,
     pub(crate) reordered_unclear_ns: u64,

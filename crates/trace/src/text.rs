@@ -119,10 +119,7 @@ pub(crate) fn acknowledged(report: &Report) -> String {
 fn shown(report: &Report) -> (Vec<&ConnectionReport>, usize) {
     let is_failed = |of: &&ConnectionReport| {
         use Handshake::{HalfOpen, Open, Refused, Unanswered};
-        matches!(
-            of.handshake,
-            Some(HalfOpen | Open | Refused | Unanswered)
-        )
+        matches!(of.handshake, Some(HalfOpen | Open | Refused | Unanswered))
     };
     let all = report.connections.iter();
     let mut order: Vec<&ConnectionReport> = all.filter(|of| !is_failed(of)).collect();

@@ -133,7 +133,7 @@ pub struct Connection {
     clock: bool,
     /// End of the capture, ns since the epoch; 0 while it is unknown.
     until_ns: u64,
-    /// What was owed when the capture ended.
+    /// Exchange that was not finished when the capture ended.
     owed: Option<Owed>,
     timestamps: bool,
     ipv6: bool,

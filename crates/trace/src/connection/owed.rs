@@ -1,4 +1,4 @@
-//! What was owed when the capture ended: an exchange that is not finished is not idle.
+//! Exchanges that were not finished when the capture ended: they are not idle, an end owes something.
 
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ const ROUND_TRIPS: u64 = 8;
 const REQUEST_MOST: u64 = 65_536;
 
 impl Connection {
-    /// What was owed when the capture ended. `None` if all exchanges were finished, or the capture ended soon after.
+    /// Returns what was owed when the capture ended. `None` if all exchanges were finished, or the capture ended soon after.
     pub fn owed(&self) -> Option<Owed> {
         self.owed
     }

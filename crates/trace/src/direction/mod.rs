@@ -614,7 +614,7 @@ impl Direction {
         let is_known = again.as_ref().is_some_and(|resent| resent.is_needless);
         let again = again.map(|resent| resent.is_needless = true).is_some();
         self.sent.spurious_by_dsack += u64::from(again);
-        // Of data that the capture does not hold a DSACK alone tells.
+        // A DSACK alone tells of data that the capture does not hold.
         self.is_needless |= again && !is_known || self.is_unseen();
         self.sent.retransmitted_needlessly += u64::from(again && !is_known);
     }

@@ -1,6 +1,6 @@
 //! Scale of a window whose SYN was not captured (RFC 7323 §2.2), as what passes bounds it.
 
-/// What is known of the scale of one end's windows.
+/// Bounds of the scale of one end's windows.
 ///
 /// From below: the other end never sends beyond the window. From above: the right edge of a window never moves left
 /// (RFC 9293 §3.8.6.2.1), so while an end acknowledges and does not read, its window shrinks by what it acknowledges. Where it

@@ -169,7 +169,7 @@ pub fn kinds_of(wait: Wait) -> &'static [&'static str] {
     }
 }
 
-/// What a finding that says that it cannot be told is called.
+/// Kinds of findings that say that the cause cannot be told.
 pub const NOT_TOLD: [&str; 3] = ["sender_or_path", "path_or_application", "none"];
 
 /// Verdict on a first finding.
@@ -216,7 +216,7 @@ const FAILURES: [&str; 5] = [
 /// Judges the first finding of a form of a capture. `expected`: what may come first for the whole.
 pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> Verdict {
     if matches!(form, Form::EndedAt(_)) {
-        // What passed is told as before; what did not pass yet is no failure.
+        // Packets that passed are told as before; those that did not pass yet are no failure.
         let is_failure = FAILURES.contains(&first) && !expected.contains(&first);
         return if is_failure {
             Verdict::Wrong
@@ -237,7 +237,7 @@ pub fn judge(form: Form, whole: &[Segment], first: &str, expected: &[&str]) -> V
     });
     let is_cut = matches!(form, Form::BegunAt(_));
     let is_expected = expected.contains(&first) && (!is_cut || first == "resets");
-    // What was never delivered was lost.
+    // Data that were never delivered were lost.
     let is_lost = first == "loss" && expected.contains(&"undelivered_data") && form != Form::Whole;
     // Without options, or without one direction, a loss and an overtaken packet look the same, and the finding says so.
     let is_either = first == "loss"
