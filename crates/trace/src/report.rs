@@ -318,7 +318,11 @@ impl ConnectionReport {
             bits_per_s: duration_ns
                 .filter(|ns| *ns > 0)
                 .map(|_| rate(connection, &waits) * 8.0),
-            rtt_min_ns: client.rtt.min_ns.zip(server.rtt.min_ns).map(|(a, b)| a + b),
+            rtt_min_ns: client
+                .rtt
+                .min_ns
+                .zip(server.rtt.min_ns)
+                .map(|(a, b)| a.saturating_add(b)),
             server_by: connection.server_by(),
             waits,
             captured_at: connection.captured_at(),

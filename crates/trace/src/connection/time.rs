@@ -437,7 +437,7 @@ impl Connection {
     fn close_episode(&mut self) {
         if let Some(mut episode) = self.time.episode.take() {
             let closed_ns = closed_ns_of(&self.directions).saturating_sub(episode.closed_ns);
-            episode.is_shut = closed_ns * 2 > episode.otherwise_ns();
+            episode.is_shut = closed_ns > episode.otherwise_ns() / 2;
             self.time.episode = Some(episode);
         }
         self.time.waits = self.waits_so_far();

@@ -144,7 +144,11 @@ pub(super) static WAITS: &[Kind] = &[
         definition: "recoveries of which most retransmissions proved needless: by a D-SACK (RFC 2883), by a timestamp (Eifel, RFC 3522), or since the original came later; with 1 % of segments resent and more also the time with a window that this keeps small",
         remedy: "find what sends packets of one connection over several ways (balance-rr bonding, several queues, per-packet multipath); net.ipv4.tcp_reordering, net.ipv4.tcp_max_reordering, net.ipv4.tcp_recovery",
         waits: &[Wait::Reordering],
-        part: |of| (of.waits.of(Wait::Reordering) + of.reordered_ns) as f64,
+        part: |of| {
+            of.waits
+                .of(Wait::Reordering)
+                .saturating_add(of.reordered_ns) as f64
+        },
         sentence: |of, _| {
             let total = &of.total;
             let mut text = format!(
@@ -495,7 +499,8 @@ impl Evidence {
     fn window_ns(&self) -> u64 {
         self.rest_ns(
             Wait::CongestionWindow,
-            self.queueing_window_ns + self.reordered_window_ns,
+            self.queueing_window_ns
+                .saturating_add(self.reordered_window_ns),
             self.lossy_window_ns,
         )
     }
@@ -503,7 +508,8 @@ impl Evidence {
     fn unclear_ns(&self) -> u64 {
         self.rest_ns(
             Wait::Unclear,
-            self.queueing_unclear_ns + self.reordered_unclear_ns,
+            self.queueing_unclear_ns
+                .saturating_add(self.reordered_unclear_ns),
             self.lossy_unclear_ns,
         )
     }
@@ -513,6 +519,10 @@ impl Evidence {
     }
 
     fn is_unclear_by_one_side(&self) -> bool {
-        self.one_sided_ns > (self.unclear_ns() + self.waits.of(Wait::UnclearAnswer)) / 2
+        self.one_sided_ns
+            > self
+                .unclear_ns()
+                .saturating_add(self.waits.of(Wait::UnclearAnswer))
+                / 2
     }
 }
