@@ -49,7 +49,7 @@ pub(crate) struct Evidence {
     pub(crate) lossy_ns: u64,
     pub(crate) lossy_window_ns: u64,
     pub(crate) lossy_unclear_ns: u64,
-    /// Likewise, time in connections whose retransmissions proved needless.
+    /// Time waited for the congestion window, or for an unclear cause, in connections whose retransmissions proved needless, ns.
     pub(crate) reordered_ns: u64,
     pub(crate) reordered_window_ns: u64,
     pub(crate) reordered_unclear_ns: u64,

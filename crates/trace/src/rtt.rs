@@ -88,7 +88,7 @@ impl Rtt {
         }
     }
 
-    /// Smallest sample, ns; without data of this end the smallest of its ACKs' echoes. `None` without either.
+    /// Returns the smallest sample, ns. An end that sent no data has none: then the smallest echo of its ACKs. `None` without either.
     pub(crate) fn least_ns(&self) -> Option<u64> {
         let of_acks = || Some(self.of_acks_us.quantile(0.0)?.saturating_mul(1000));
         self.min_ns.or_else(of_acks)

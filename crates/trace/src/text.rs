@@ -201,7 +201,7 @@ fn unknown(report: &Report) -> Vec<String> {
     }
     if report.handshakes.open > 0 {
         lines.push(format!(
-            "{} within a second before the capture ended: whether they failed is unknown",
+            "{} under way when the capture ended: whether they failed is unknown",
             count(report.handshakes.open, "handshake")
         ));
     }

@@ -118,7 +118,8 @@ fn interface_to(follower: &mut Follower<'_>, interface: &str) -> anyhow::Result<
         let taken = live.packets(|at_ns, wire, frame| {
             reading.packets += 1;
             reading.bytes += frame.len() as u64;
-            if let Some(segment) = parse(link, frame, wire, at_ns, &mut reading.skipped) {
+            if let Some(mut segment) = parse(link, frame, wire, at_ns, &mut reading.skipped) {
+                segment.frame = reading.packets;
                 follower.segment(&segment);
             }
         });

@@ -82,7 +82,7 @@ const CLIENT_PORTS: u16 = 32_768;
 const PAUSE_NS: u64 = 1_000_000_000;
 
 impl Connection {
-    /// Finds the server of a connection without a SYN, before anything of it is analysed. `held`: its first packets.
+    /// Infers the server of a connection whose SYN was not captured. Its packets must not be analysed before. `held`: the first of them.
     pub(super) fn infer_server(&mut self, held: &[Segment]) {
         if self.syn_numbers.iter().any(Option::is_some) {
             return;

@@ -229,9 +229,6 @@ struct Early {
     echo: Option<u32>,
 }
 
-/// Size that any receiver's whole window has, bytes: the smallest buffers of Linux and of others hold twice that.
-const WINDOW_LEAST: u64 = 8192;
-
 /// Limit of the queue of unacknowledged packets. Beyond it the two oldest are merged.
 const OUTSTANDING_MOST: usize = 512;
 
@@ -501,32 +498,6 @@ impl Direction {
         if self.window_closed {
             self.sent.zero_window_ns += ns;
         }
-    }
-
-    /// Bounds the scale of this end's windows by the other end's data in flight.
-    #[inline]
-    pub(crate) fn bound_scale(&mut self, in_flight: u64) {
-        if self.scale.is_beyond(in_flight) {
-            self.scale.on_in_flight(in_flight);
-        }
-    }
-
-    /// Bounds the scale of this end's windows by an ACK of this end, and keeps it once it is sure.
-    pub(super) fn infer_scale(&mut self, ack: u64, window: u16) {
-        if self.scale.on_window(ack, window)
-            && let Some(shift) = self.scale.known()
-        {
-            self.window_shift = Some(shift);
-            self.window_most = self.window_most.saturating_mul(1 << shift);
-        }
-    }
-
-    /// True if this end's windows of an unknown scale had room for more than the other end had in flight: they stayed about as
-    /// large as ever, so that the reader had read all, and the lower bound of the scale leaves a quarter of them.
-    pub(crate) fn was_ample_for(&self, in_flight: u64) -> bool {
-        let stayed = u64::from(self.window_least) * 4 >= u64::from(self.window_most) * 3;
-        let least = self.scale.least_bytes(self.window_least).max(WINDOW_LEAST);
-        stayed && in_flight * 4 <= least * 3
     }
 
     /// Begins anew to look for the smallest window.

@@ -1,5 +1,7 @@
 //! Scale of a window whose SYN was not captured (RFC 7323 §2.2), as what passes bounds it.
 
+use super::Direction;
+
 /// Bounds of the scale of one end's windows.
 ///
 /// From below: the other end never sends beyond the window. From above: the right edge of a window never moves left
@@ -11,7 +13,7 @@ pub(crate) struct Scale {
     least: u8,
     /// Ratios of bytes to units of the window, by the shift that fits within an eighth.
     fits: [u8; 15],
-    /// ACK and window from which the window shrinks.
+    /// ACK number and window field of the segment since which the window only shrank.
     from: Option<(u64, u16)>,
     /// Window of the last segment.
     window: u16,
@@ -84,6 +86,37 @@ impl Scale {
 
 /// log2 of nine eighths.
 const EIGHTH: f64 = 0.17;
+
+/// Size that any receiver's whole window has, bytes: the smallest buffers of Linux and of others hold twice that.
+const WINDOW_LEAST: u64 = 8192;
+
+impl Direction {
+    /// Bounds the scale of this end's windows by the other end's data in flight.
+    #[inline]
+    pub(crate) fn bound_scale(&mut self, in_flight: u64) {
+        if self.scale.is_beyond(in_flight) {
+            self.scale.on_in_flight(in_flight);
+        }
+    }
+
+    /// Bounds the scale of this end's windows by an ACK of this end, and keeps it once it is sure.
+    pub(super) fn infer_scale(&mut self, ack: u64, window: u16) {
+        if self.scale.on_window(ack, window)
+            && let Some(shift) = self.scale.known()
+        {
+            self.window_shift = Some(shift);
+            self.window_most = self.window_most.saturating_mul(1 << shift);
+        }
+    }
+
+    /// True if this end's windows of an unknown scale had room for more than the other end had in flight: they stayed about as
+    /// large as ever, so that the reader had read all, and the lower bound of the scale leaves a quarter of them.
+    pub(crate) fn was_ample_for(&self, in_flight: u64) -> bool {
+        let stayed = u64::from(self.window_least) * 4 >= u64::from(self.window_most) * 3;
+        let least = self.scale.least_bytes(self.window_least).max(WINDOW_LEAST);
+        stayed && in_flight * 4 <= least * 3
+    }
+}
 
 #[cfg(test)]
 mod tests {
