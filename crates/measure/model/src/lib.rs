@@ -8,11 +8,20 @@
 #![warn(missing_docs)]
 
 mod causes;
+mod drift;
 mod explain;
+mod fit;
+mod linear;
 pub mod prices;
+mod sample;
+mod words;
 
 pub use causes::{Cause, Counts, Kind};
+pub use drift::{Drift, age};
 pub use explain::{Explanation, Term, explain};
+pub use fit::{CellError, Fit, FitError, fit};
 pub use prices::{
     Accuracy, Interval, Place, Price, PriceList, PriceListError, Reference, Unpriced,
 };
+pub use sample::{Sample, Work, counts};
+pub use words::time;
