@@ -8,6 +8,7 @@ use tcpcost_conduct::RunArgs;
 use tcpcost_console::values::interval;
 use tcpcost_observe::{DoctorArgs, StatArgs, WatchArgs};
 
+use crate::advise::AdviseArgs;
 use crate::compare::CompareArgs;
 use crate::explain::ExplainArgs;
 use crate::kernels::KernelsArgs;
@@ -65,6 +66,8 @@ pub enum Command {
     Watch(Box<WatchArgs>),
     /// Explain where the CPU time of any work goes, by the prices of this host.
     Explain(Box<ExplainArgs>),
+    /// Advise which knob would lower the CPU of a workload, by how much, and how to prove it.
+    Advise(Box<AdviseArgs>),
     /// Measure the prices of this host: CPU time of a byte, an skb, an ACK, a call, a sleep, a connection.
     Model(ModelArgs),
     /// Analyse captures: ACKs, bursts, splits and stalls.

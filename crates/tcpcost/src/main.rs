@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod cli;
 mod compare;
 mod explain;
@@ -167,6 +168,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => Ok(tcpcost_observe::watch(&args)?.into()),
         Command::Stat(args) => tcpcost_observe::stat(&args).map(compare::exit_code),
         Command::Explain(args) => explain::explain(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Model(args) => Ok(model::model(&args)?.into()),
         Command::Peer(flags) => Ok(tcpcost_peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),

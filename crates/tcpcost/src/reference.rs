@@ -45,10 +45,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
                 ("other", "the command's own code, the first that is not 0"),
             ],
         ),
-        "explain" => (
+        "explain" | "advise" => (
             &[Unavailable],
             &[
-                ("0", "the command's own code is 0, or stored runs were explained"),
+                ("0", "the command's own code is 0, or stored files were read"),
                 ("126", "the command cannot be run"),
                 ("127", "there is no such command"),
                 ("128+N", "signal N ended the command"),
@@ -163,11 +163,11 @@ pub fn files(words: &str) -> Vec<(&'static str, &'static str)> {
         ),
         (
             of(&[
-                "run", "compare", "stat", "watch", "explain", "model", "doctor", "netperf",
+                "run", "compare", "stat", "watch", "explain", "advise", "model", "doctor", "netperf",
             ]),
             TYPES,
         ),
-        (of(&["explain", "model"]), PRICES),
+        (of(&["explain", "advise", "model"]), PRICES),
         (of(&["peer", "relay"]), TUN),
     ]
     .into_iter()

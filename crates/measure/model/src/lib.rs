@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod advice;
 mod causes;
 mod drift;
 mod explain;
@@ -23,5 +24,5 @@ pub use fit::{CellError, Fit, FitError, fit};
 pub use prices::{
     Accuracy, Interval, Place, Price, PriceList, PriceListError, Reference, Unpriced,
 };
-pub use sample::{Sample, Work, counts};
+pub use sample::{HostCounts, Sample, Work, counts};
 pub use words::time;

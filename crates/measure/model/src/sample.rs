@@ -180,13 +180,14 @@ pub fn counts(record: &Record, name: HostName, host: &HostRecord) -> Option<Coun
 
 /// Counts of a host, scaled to the interval of its CPU time: meters are read some microseconds to
 /// milliseconds apart.
-struct HostCounts<'a> {
+pub struct HostCounts<'a> {
     host: &'a HostRecord,
     exact_ns: f64,
 }
 
 impl<'a> HostCounts<'a> {
-    fn new(host: &'a HostRecord) -> Option<HostCounts<'a>> {
+    /// Counts of a host; `None` without the meter `exact`.
+    pub fn new(host: &'a HostRecord) -> Option<HostCounts<'a>> {
         let mut readings = host.readings.iter();
         let exact = readings.find(|reading| reading.meter == MeterName::Exact)?;
         Some(HostCounts {

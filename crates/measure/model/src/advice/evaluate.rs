@@ -63,12 +63,12 @@ pub struct Advised {
 
 /// Tests all rules on a situation.
 pub fn advise(of: &Situation<'_>) -> Advised {
-    let explanation = of
-        .prices
+    let cost = of
+        .list()
         .map(|list| explain(list, &of.counts, of.measured_ns));
     let mut advised = Advised::default();
     for rule in rules() {
-        match outcome(rule, of, explanation.as_ref()) {
+        match outcome(rule, of, cost.as_ref()) {
             Outcome::Claim(advice) => advised.claims.push(advice),
             Outcome::Try(advice) => advised.worth_trying.push(advice),
             Outcome::NotHere(not_here) => advised.not_here.push(not_here),
@@ -84,7 +84,11 @@ pub fn advise(of: &Situation<'_>) -> Advised {
         let bound = |advice: &Advice| advice.upper_bound.unwrap_or(0.0);
         bound(other).total_cmp(&bound(one))
     });
-    advised.explanation = explanation;
+    let each = 1.0 / of.units.unwrap_or(1.0);
+    advised.explanation = of.list().map(|list| {
+        let measured_ns = of.measured_ns.map(|ns| ns * each);
+        explain(list, &of.counts.scaled(each), measured_ns)
+    });
     advised
 }
 
@@ -133,6 +137,8 @@ fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) 
     for condition in rule.when {
         match condition.test(of) {
             Test::Holds(text) => evidence.push(text),
+            // The setting has the advised value already, or the host has no such setting.
+            _ if condition.is_of_setting() => return Outcome::Silent,
             Test::Fails(_) | Test::Unknown => applies = false,
         }
     }
@@ -172,9 +178,8 @@ fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) 
 
 /// Saving that may be claimed, or the reason for none.
 fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<Saving, String> {
-    let (Some(list), Some(cost)) = (of.prices, cost) else {
-        return Err("no prices of this host".to_string());
-    };
+    let list = of.prices.as_ref().map_err(String::clone)?;
+    let cost = cost.ok_or("no cost")?;
     let moved = rule.moved_causes();
     let missing = moved.iter().find(|cause| {
         let is_essential = rule.acts_on.first() == Some(*cause);
@@ -308,7 +313,7 @@ fn normal(random: &mut impl RngCore) -> f64 {
 /// Cost of the causes that a rule can lower, by the upper ends of their prices, as a share of the whole cost.
 /// `None` if the rule names no causes, or one of them has no price or no count.
 fn upper_bound(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Option<f64> {
-    let (list, cost) = (of.prices?, cost?);
+    let (list, cost) = (of.list()?, cost?);
     if rule.acts_on.is_empty() || cost.priced_ns <= 0.0 {
         return None;
     }
@@ -330,15 +335,4 @@ pub(super) fn percent(share: f64) -> String {
         size if size < 0.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
     }
-}
-
-/// True if a rule fires by settings alone, so that it needs neither counts nor prices.
-pub fn is_of_settings(rule: &Rule) -> bool {
-    let of_setting = |condition: &Condition| {
-        matches!(
-            condition,
-            Condition::Is(..) | Condition::IsNot(..) | Condition::Over(..) | Condition::Under(..)
-        )
-    };
-    rule.when.iter().all(of_setting)
 }

@@ -67,15 +67,12 @@ pub enum Verify {
 }
 
 impl Rule {
-    /// Line that compares before and after.
-    pub fn verify_line(&self) -> String {
-        match self.verify {
-            Verify::Loads => "tcpcost stat TARGET -n 10 -- OLD --versus -- NEW".to_string(),
-            Verify::Switch => format!(
-                "tcpcost stat TARGET -n 10 -- sh -c '{}; LOAD' --versus -- sh -c '{}; LOAD'",
-                self.undo, self.act
-            ),
-        }
+    /// Line that compares two loads.
+    pub const LOADS: &str = "tcpcost stat TARGET -n 10 -- OLD --versus -- NEW";
+
+    /// Line that compares one load with a setting undone and done.
+    pub fn switch(undo: &str, act: &str) -> String {
+        format!("tcpcost stat TARGET -n 10 -- sh -c '{undo}; LOAD' --versus -- sh -c '{act}; LOAD'")
     }
 }
 
@@ -164,6 +161,14 @@ impl Condition {
                 None => Test::Unknown,
             },
         }
+    }
+
+    /// True if it tests a setting.
+    pub fn is_of_setting(&self) -> bool {
+        matches!(
+            self,
+            Condition::Is(..) | Condition::IsNot(..) | Condition::Over(..) | Condition::Under(..)
+        )
     }
 
     /// Condition in words, for the documentation.

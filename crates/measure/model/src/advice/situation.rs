@@ -92,14 +92,16 @@ pub struct Situation<'a> {
     /// CPU time of the workload in the interval, ns: its tasks, and softirqs and interrupts for its
     /// sockets. `None` if it was not measured, or is not of the same sockets as the counts.
     pub measured_ns: Option<f64>,
+    /// Units of work in the interval: the cost is per unit. `None` if they were not counted.
+    pub units: Option<f64>,
     /// True if the counts are of both ends of the connections: over loopback, or of all hosts of a trial.
     pub has_both_ends: bool,
     /// Settings of the host.
     pub settings: Settings,
     /// Release of the kernel (major, minor); `None` if it is unknown.
     pub kernel: Option<(u32, u32)>,
-    /// Prices of this host; `None` if there are none.
-    pub prices: Option<&'a PriceList>,
+    /// Prices of this host, or the reason why there are none that apply.
+    pub prices: Result<&'a PriceList, String>,
 }
 
 impl<'a> Situation<'a> {
@@ -110,16 +112,22 @@ impl<'a> Situation<'a> {
             counts: Counts::of(source),
             duration_ns,
             measured_ns: None,
+            units: None,
             has_both_ends: false,
             settings: Settings::default(),
             kernel: None,
-            prices: None,
+            prices: Err("no prices of this host".to_string()),
         }
+    }
+
+    /// Prices, if there are any that apply.
+    pub(super) fn list(&self) -> Option<&'a PriceList> {
+        self.prices.as_ref().ok().copied()
     }
 
     /// Share of some causes in the priced cost; `None` without prices or without a count.
     pub(super) fn share(&self, of: &[crate::Cause]) -> Option<f64> {
-        let list = self.prices?;
+        let list = self.list()?;
         let whole = list.cost_ns(&self.counts);
         let some: Option<f64> = of
             .iter()
