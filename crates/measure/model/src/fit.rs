@@ -354,3 +354,6 @@ fn correlation(one: &[f64], other: &[f64]) -> f64 {
     let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
     if spread > 0.0 { sum(&|a, b| a * b) / spread } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests;
