@@ -238,3 +238,43 @@ fn print(answers: &[Answer], output: &Output<TextOrJson>) -> anyhow::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use tcpcost_model::advice::rules;
+
+    use super::*;
+    use crate::{compare, pages};
+
+    #[test]
+    fn the_parser_takes_the_line_that_verifies_each_rule() {
+        let mut subject = Subject {
+            name: "nginx".to_string(),
+            target: "--pid 2214".to_string(),
+            load: "sh -c './load :80'".to_string(),
+            device: "eth0".to_string(),
+            within: "nsenter -t 2214 -n ".to_string(),
+        };
+        for target in ["--pid 2214", "--netns web", "--cgroup /sys/fs/cgroup/web", "--fresh-netns", ""] {
+            subject.target = target.to_string();
+            for rule in rules() {
+                let line = subject.lines(rule).verify;
+                let words = pages::words(&line);
+                assert_eq!(pages::refused(&words, true), None, "{}: {line}", rule.id);
+                let versus = words.iter().filter(|word| *word == "--versus").count();
+                assert_eq!(versus, 1, "{}: {line}", rule.id);
+            }
+        }
+    }
+
+    #[test]
+    fn each_rule_has_a_study_that_has_its_knobs() {
+        let wrong: Vec<String> = rules()
+            .filter_map(|rule| {
+                let error = compare::tests::check(&pages::words(rule.study)).err()?;
+                Some(format!("{}: {}: {error}", rule.id, rule.study))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}

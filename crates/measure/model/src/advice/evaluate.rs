@@ -152,7 +152,16 @@ fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) 
         });
     }
     if !applies {
-        return Outcome::Silent;
+        let Some(evidence) = by_packets(rule, of) else {
+            return Outcome::Silent;
+        };
+        return Outcome::Try(Advice {
+            rule,
+            evidence,
+            saving: None,
+            upper_bound,
+            withheld: "calls or prices are not known".to_string(),
+        });
     }
     let mut advice = Advice {
         rule,
@@ -174,6 +183,19 @@ fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) 
         Some(_) => Outcome::Claim(advice),
         None => Outcome::Try(advice),
     }
+}
+
+/// Evidence by packets where another signal or a price is unknown; `None` if the packets do not suffice.
+fn by_packets(rule: &Rule, of: &Situation<'_>) -> Option<Vec<String>> {
+    let lacks = |condition: &Condition| condition.test(of) == Test::Unknown;
+    if rule.by_packets.is_empty() || !rule.when.iter().any(lacks) {
+        return None;
+    }
+    let holds = |condition: &Condition| match condition.test(of) {
+        Test::Holds(text) => Some(text),
+        _ => None,
+    };
+    rule.by_packets.iter().map(holds).collect()
 }
 
 /// Saving that may be claimed, or the reason for none.

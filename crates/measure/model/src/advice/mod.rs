@@ -9,6 +9,8 @@ mod rule;
 mod rules;
 mod signal;
 mod situation;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use evaluate::{Advice, Advised, LEAST, NotHere, Saving, advise};

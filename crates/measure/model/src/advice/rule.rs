@@ -27,6 +27,8 @@ pub struct Rule {
     pub needs: Needs,
     /// Conditions that all hold when it is advised.
     pub when: &'static [Condition],
+    /// Conditions that suffice where calls were not counted, as in a capture. Then nothing is claimed.
+    pub by_packets: &'static [Condition],
     /// Conditions of which one makes it not worth it here.
     pub not_when: &'static [Condition],
     /// Causes that it can lower. Their cost is the upper bound of the saving.

@@ -28,6 +28,7 @@ const WORTH_TRYING: Rule = Rule {
         who: "root",
     },
     when: &[],
+    by_packets: &[],
     not_when: &[],
     acts_on: &[],
     change: &[],

@@ -65,6 +65,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Above(Signal::AcksPerEightSegments, 2.0),
             Condition::Share(&[Cause::AckReceived, Cause::AckSent], 0.1),
         ],
+        by_packets: &[Condition::Above(Signal::AcksPerEightSegments, 2.0)],
         acts_on: &[Cause::AckReceived, Cause::AckSent],
         limits: "loss recovery and growth of the window need ACKs; the filter has a cost of its own; the price of an ACK is uncertain",
         claim: "0 % [−18, +25] of both ends with an ACK for 16 segments instead of 2: not established",

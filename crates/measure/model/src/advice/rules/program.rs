@@ -48,6 +48,10 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 32.0 * KIB),
             Condition::Above(Signal::SendsPerReceive, 1.5),
         ],
+        by_packets: &[
+            Condition::Below(Signal::SkbBytes, 1400.0),
+            Condition::Above(Signal::SkbsPerExchange, 2.0),
+        ],
         acts_on: &[Cause::SendCall, Cause::SkbSent, Cause::AckReceived],
         change: &[
             Change::Count(
