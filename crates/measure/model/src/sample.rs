@@ -161,10 +161,9 @@ const TAKEN_WITHOUT_COPY: [&str; 3] = ["recv-trunc", "splice", "zerocopy"];
 pub fn counts(record: &Record, name: HostName, host: &HostRecord) -> Option<Counts> {
     let from = HostCounts::new(host)?;
     let mut counts = Counts::of(&from);
-    let knob = |knob| record.knobs.value_at(name, knob).map(|value| value.to_string());
-    let is_by = |named: &str, ways: &[&str]| {
-        let way = knob(named);
-        way.is_some_and(|way| ways.contains(&way.as_str()))
+    let is_by = |knob: &str, ways: &[&str]| {
+        let way = record.knobs.value_at(name, knob);
+        way.is_some_and(|way| ways.contains(&way.to_string().as_str()))
     };
     if let Some(sent) = counts.get(Cause::ByteCopiedIn) {
         let is_by_reference = is_by("send_with", &REFERENCES);

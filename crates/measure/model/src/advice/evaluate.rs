@@ -1,7 +1,7 @@
 //! Advice from a situation: each rule is tested, priced if it has a change of counts, and ranked.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::advice::rule::{Class, Condition, Rule, Test, Unknowns};
 use crate::advice::rules::rules;
@@ -322,12 +322,12 @@ fn log_sd(interval: Interval) -> f64 {
     if width.is_finite() { width / (2.0 * 1.645) } else { 0.0 }
 }
 
-fn uniform(random: &mut impl RngCore) -> f64 {
+fn uniform(random: &mut Xoshiro256PlusPlus) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// A normal number (Box and Muller 1958).
-fn normal(random: &mut impl RngCore) -> f64 {
+fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(random)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }

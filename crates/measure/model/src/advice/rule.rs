@@ -16,6 +16,7 @@ pub enum Class {
 }
 
 /// A knob, with the conditions for advising it.
+#[derive(Debug)]
 pub struct Rule {
     /// Stable name.
     pub id: &'static str,

@@ -5,7 +5,6 @@ mod kernel;
 mod program;
 
 use crate::advice::rule::{Class, Needs, Rule, Verify};
-use crate::causes::Cause;
 
 /// All rules, in the order of the documentation.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {

@@ -255,7 +255,7 @@ fn cases() -> Vec<Case> {
         }),
         case(
             "io-uring",
-            server(400.0, 1.0, 0.0).setting("connections", "32"),
+            with_sleeps(server(400.0, 1.0, 0.0), 5_000.0).setting("connections", "32"),
             |made| made.settings.set("connections", "8"),
         ),
         case(
@@ -270,7 +270,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "tso-on",
-            sender(32_768.0, 30_000.0)
+            cut(sender(32_768.0, 30_000.0))
                 .setting("segmentation", "software-gso")
                 .setting("tso", "off"),
             |made| made.settings.set("tso", "on"),
@@ -364,6 +364,13 @@ fn cases() -> Vec<Case> {
         ),
         case("busy-poll", nic(sleepy()), |made| made.settings.set("driver", "veth")),
     ]
+}
+
+/// A sender whose packets the CPU cuts into segments.
+fn cut(mut made: Made) -> Made {
+    let segments = made.counts[&(M::Segments, Q::DataWireSegmentsSent)];
+    made.set(M::Segments, Q::DeviceSkbsSent, segments);
+    made
 }
 
 fn with_sleeps(mut made: Made, sleeps: f64) -> Made {
