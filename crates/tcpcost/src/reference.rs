@@ -48,7 +48,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         "explain" => (
             &[Unavailable],
             &[
-                ("0", "the command's own code is 0, or stored runs were explained"),
+                (
+                    "0",
+                    "the command's own code is 0, or stored runs were explained",
+                ),
                 ("126", "the command cannot be run"),
                 ("127", "there is no such command"),
                 ("128+N", "signal N ended the command"),
@@ -57,7 +60,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         ),
         "model" => (
             &[Missed, Unavailable],
-            &[("3", "--check: the prices are off by more than their accuracy")],
+            &[(
+                "3",
+                "--check: the prices are off by more than their accuracy",
+            )],
         ),
         "watch" => (
             &[],

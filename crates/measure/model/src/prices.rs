@@ -140,7 +140,7 @@ pub enum PriceListError {
     #[error("no folder for prices: neither XDG_STATE_HOME nor HOME is set")]
     NoFolder,
     /// The file cannot be read or written.
-    #[error("{0}: {1}", .path.display())]
+    #[error("{}: {source}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -148,7 +148,7 @@ pub enum PriceListError {
         source: io::Error,
     },
     /// The file is not a price list.
-    #[error("{0}: not a price list of this version ({1}): run tcpcost model again", .path.display())]
+    #[error("{}: not a price list of this version ({reason}): run tcpcost model again", .path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
