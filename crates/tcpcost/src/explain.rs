@@ -153,7 +153,9 @@ fn checked() -> Option<String> {
     output::say!("tcpcost: the prices are older than a day: checking them for 5 s");
     let program = std::env::current_exe().ok()?;
     let mut check = Command::new(program);
-    check.args(["model", "--check", "--quiet"]).stdin(Stdio::null());
+    check
+        .args(["model", "--check", "--quiet"])
+        .stdin(Stdio::null());
     let done = check.stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&done.stdout).trim().to_string();
     (!text.is_empty()).then_some(text)
@@ -172,7 +174,9 @@ fn live(target: &TargetArgs, observed: &Observed, list: &PriceList) -> Explained
     }
     notes.extend(growth.warnings.iter().cloned());
     if target.per.is_some() && units.is_none() {
-        notes.push("--per: no such number in the output, so costs are of the whole run.".to_string());
+        notes.push(
+            "--per: no such number in the output, so costs are of the whole run.".to_string(),
+        );
     }
     Explained {
         name: target.name(),

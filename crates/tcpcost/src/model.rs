@@ -114,7 +114,9 @@ fn samples(records: &[Record]) -> (Vec<Sample>, Vec<Sample>) {
 
 fn list(records: &[Record]) -> anyhow::Result<PriceList> {
     let (fitted, checked) = samples(records);
-    let machine = records.iter().find_map(|record| record.machines.values().next());
+    let machine = records
+        .iter()
+        .find_map(|record| record.machines.values().next());
     let machine = machine.context("no trial was measured")?;
     if fitted.is_empty() {
         return Err(unavailable(records));
@@ -128,7 +130,9 @@ fn list(records: &[Record]) -> anyhow::Result<PriceList> {
         host: error.host.to_string(),
         ratio: error.log_ratio.exp(),
     });
-    let started = records.iter().filter_map(|record| record.started.parse().ok());
+    let started = records
+        .iter()
+        .filter_map(|record| record.started.parse().ok());
     let measured = started.map(jiff::Timestamp::as_second).max();
     Ok(PriceList {
         schema_version: SCHEMA_VERSION,

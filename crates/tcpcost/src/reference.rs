@@ -57,7 +57,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         ),
         "model" => (
             &[Missed, Unavailable],
-            &[("3", "--check: the prices are off by more than their accuracy")],
+            &[(
+                "3",
+                "--check: the prices are off by more than their accuracy",
+            )],
         ),
         "watch" => (
             &[],

@@ -28,7 +28,15 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
     }
     let place = Place::new();
     let run = place.run(&[
-        "run", "prices", "--duration", "30ms", "-n", "2", "--out", "out", "--quiet",
+        "run",
+        "prices",
+        "--duration",
+        "30ms",
+        "-n",
+        "2",
+        "--out",
+        "out",
+        "--quiet",
     ]);
     assert!(place.path("out/records.jsonl").exists(), "{run:?}");
 
@@ -37,28 +45,47 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
     check("prices", &list);
     // Every cause has a price, or a reason why it has none.
     let length = |key: &str| list[key].as_array().unwrap().len();
-    assert!(length("prices") >= 3 && length("prices") + length("unpriced") >= 13, "{list}");
+    assert!(
+        length("prices") >= 3 && length("prices") + length("unpriced") >= 13,
+        "{list}"
+    );
     for price in list["prices"].as_array().unwrap() {
         let (low, high) = (&price["interval"]["low"], &price["interval"]["high"]);
-        assert!(low.as_f64() <= high.as_f64() && low.as_f64() > Some(0.0), "{price}");
+        assert!(
+            low.as_f64() <= high.as_f64() && low.as_f64() > Some(0.0),
+            "{price}"
+        );
     }
 
     let cells = place.run(&["explain", "out", "--format", "json"]);
     let cells: Value = serde_json::from_str(&cells.stdout).unwrap_or_else(|_| panic!("{cells:?}"));
     check("explain", &cells);
     let cells = cells["explained"].as_array().unwrap();
-    let is_of = |name: &str, host: &str| {
-        move |one: &&Value| one["name"] == name && one["host"] == host
-    };
-    let crr = cells.iter().find(is_of("crr 100/8K x16", "server")).unwrap();
+    let is_of =
+        |name: &str, host: &str| move |one: &&Value| one["name"] == name && one["host"] == host;
+    let crr = cells
+        .iter()
+        .find(is_of("crr 100/8K x16", "server"))
+        .unwrap();
     assert_eq!(crr["unit"], "response");
     let terms = crr["terms"].as_array().unwrap();
     let sum: f64 = terms.iter().filter_map(|term| term["ns"].as_f64()).sum();
-    assert!((sum / crr["priced_ns"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{crr}");
+    assert!(
+        (sum / crr["priced_ns"].as_f64().unwrap() - 1.0).abs() < 1e-6,
+        "{crr}"
+    );
 
     let text = place.run(&["explain", "out"]);
-    assert!(text.stdout.contains("w64 r64K, server: a KiB costs "), "{}", text.stdout);
-    assert!(text.stdout.contains("90 % of errors within"), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("w64 r64K, server: a KiB costs "),
+        "{}",
+        text.stdout
+    );
+    assert!(
+        text.stdout.contains("90 % of errors within"),
+        "{}",
+        text.stdout
+    );
 
     let command = place.run(&["explain", "--fresh-netns", "--format", "json", "--", "true"]);
     let document: Value =
@@ -72,5 +99,8 @@ fn without_prices_the_command_to_get_them_is_named() {
     let place = Place::new();
     let explained = place.run(&["explain", "--", "true"]);
     assert_eq!(explained.code, 1, "{explained:?}");
-    assert!(explained.stderr.ends_with("run tcpcost model first\n"), "{explained:?}");
+    assert!(
+        explained.stderr.ends_with("run tcpcost model first\n"),
+        "{explained:?}"
+    );
 }

@@ -21,7 +21,8 @@ impl PriceList {
         let errors = fit::errors_by(now, self);
         let since = |one: &CellError| {
             let mut references = self.references.iter();
-            let then = references.find(|then| then.cell == one.cell && then.host == one.host.as_str())?;
+            let then =
+                references.find(|then| then.cell == one.cell && then.host == one.host.as_str())?;
             Some(one.log_ratio.exp() / then.ratio)
         };
         let mut ratios: Vec<f64> = errors.iter().filter_map(since).collect();

@@ -40,7 +40,9 @@ pub struct CellError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// Too few cells were measured.
-    #[error("{fitted} cells to fit and {checked} check cells were measured: at least {FITTED_MIN} and {CHECKED_MIN} are needed")]
+    #[error(
+        "{fitted} cells to fit and {checked} check cells were measured: at least {FITTED_MIN} and {CHECKED_MIN} are needed"
+    )]
     TooFew {
         /// Cells to fit.
         fitted: usize,
@@ -78,6 +80,7 @@ pub fn fit(fitted: &[Sample], checked: &[Sample]) -> Result<Fit, FitError> {
         });
     }
     let (mut causes, mut unpriced) = counted(fitted);
+    part_twins(fitted, &mut causes, &mut unpriced);
     loop {
         let design = Design::new(fitted, &causes);
         let prices = design.costs.prices(None);
@@ -96,7 +99,10 @@ pub fn fit(fitted: &[Sample], checked: &[Sample]) -> Result<Fit, FitError> {
             prices: design.price_rows(&prices, &intervals),
             unpriced,
             accuracy: accuracy(&errors, of_check),
-            draws: draws.iter().map(|draw| draw.iter().copied().collect()).collect(),
+            draws: draws
+                .iter()
+                .map(|draw| draw.iter().copied().map(rounded).collect())
+                .collect(),
             errors,
         });
     }
@@ -123,6 +129,44 @@ fn counted(samples: &[Sample]) -> (Vec<Cause>, Vec<Unpriced>) {
     (causes, unpriced)
 }
 
+/// Removes causes whose counts go with those of another in all samples.
+fn part_twins(samples: &[Sample], causes: &mut Vec<Cause>, unpriced: &mut Vec<Unpriced>) {
+    let column = |cause: Cause| {
+        let shares = samples.iter();
+        shares.map(move |one| one.counts.get(cause).unwrap_or(0.0) / one.cpu_ns)
+    };
+    let product = |a: Cause, b: Cause| column(a).zip(column(b)).map(|(a, b)| a * b).sum::<f64>();
+    let cosine = |a, b| product(a, b) / (product(a, a) * product(b, b)).sqrt();
+    let mut at = 1;
+    while at < causes.len() {
+        let cause = causes[at];
+        let earlier = causes[..at].iter().copied();
+        match earlier
+            .into_iter()
+            .find(|&other| cosine(cause, other) > TWINS)
+        {
+            Some(other) => {
+                causes.remove(at);
+                unpriced.push(Unpriced {
+                    cause,
+                    reason: cannot_be_told(other),
+                });
+            }
+            None => at += 1,
+        }
+    }
+}
+
+/// Cosine of two columns of counts from which they are one: what differs is a few percent, less than the noise.
+const TWINS: f64 = 0.995;
+
+fn cannot_be_told(from: Cause) -> String {
+    format!(
+        "cannot be told from {}, whose price includes it",
+        from.label()
+    )
+}
+
 /// Matrix of a fit.
 struct Design<'a> {
     causes: &'a [Cause],
@@ -138,10 +182,12 @@ impl<'a> Design<'a> {
             .iter()
             .map(|sample| {
                 let key = (sample.cell.as_str(), sample.host);
-                keys.iter().position(|known| *known == key).unwrap_or_else(|| {
-                    keys.push(key);
-                    keys.len() - 1
-                })
+                keys.iter()
+                    .position(|known| *known == key)
+                    .unwrap_or_else(|| {
+                        keys.push(key);
+                        keys.len() - 1
+                    })
             })
             .collect();
         let size = |group: usize| groups.iter().filter(|other| **other == group).count();
@@ -178,9 +224,11 @@ impl<'a> Design<'a> {
         let mut draw = |from: &[f64]| from[(random.next_u64() % from.len() as u64) as usize];
         let one = |_| {
             let shifts: Vec<f64> = (0..count).map(|_| draw(&of_cells)).collect();
-            let measured = self.groups.iter().zip(predicted.iter()).map(|(&group, cost)| {
-                cost * (shifts[group] + draw(&of_trials[group])).exp()
-            });
+            let measured = self
+                .groups
+                .iter()
+                .zip(predicted.iter())
+                .map(|(&group, cost)| cost * (shifts[group] + draw(&of_trials[group])).exp());
             let costs = Costs {
                 measured: DVector::from_iterator(predicted.len(), measured),
                 ..self.costs.clone()
@@ -226,8 +274,7 @@ impl<'a> Design<'a> {
             let with = |at| correlation(&of(worst), &of(at));
             with(one).total_cmp(&with(other))
         })?;
-        let of = self.causes[together].label();
-        Some((worst, format!("cannot be told from {of}, whose price includes it")))
+        Some((worst, cannot_be_told(self.causes[together])))
     }
 
     fn price_rows(&self, prices: &DVector<f64>, intervals: &[Interval]) -> Vec<Price> {
@@ -237,10 +284,13 @@ impl<'a> Design<'a> {
             let counts = self.costs.counts.column(at);
             Price {
                 cause,
-                ns: prices[at],
-                interval: intervals[at],
-                largest_share: shares[at],
-                most_per_cpu_s: counts.component_div(&self.costs.measured).amax() * 1e9,
+                ns: rounded(prices[at]),
+                interval: Interval {
+                    low: rounded(intervals[at].low),
+                    high: rounded(intervals[at].high),
+                },
+                largest_share: rounded(shares[at]),
+                most_per_cpu_s: rounded(counts.component_div(&self.costs.measured).amax() * 1e9),
             }
         })
         .collect()
@@ -276,7 +326,14 @@ fn cell_errors(samples: &[Sample], causes: &[Cause], prices: &DVector<f64>) -> V
             None => {
                 let (cell, host) = (sample.cell.clone(), sample.host);
                 let log_ratio = 0.0;
-                by_cell.push((CellError { cell, host, log_ratio }, vec![error]));
+                by_cell.push((
+                    CellError {
+                        cell,
+                        host,
+                        log_ratio,
+                    },
+                    vec![error],
+                ));
             }
         }
     }
@@ -291,7 +348,11 @@ fn cell_errors(samples: &[Sample], causes: &[Cause], prices: &DVector<f64>) -> V
 pub(crate) fn errors_by(samples: &[Sample], list: &PriceList) -> Vec<CellError> {
     let causes: Vec<Cause> = list.prices.iter().map(|price| price.cause).collect();
     let prices = list.prices.iter().map(|price| price.ns);
-    cell_errors(samples, &causes, &DVector::from_iterator(causes.len(), prices))
+    cell_errors(
+        samples,
+        &causes,
+        &DVector::from_iterator(causes.len(), prices),
+    )
 }
 
 /// Accuracy from errors of check cells. Both hosts of a cell err together, so the degrees of freedom are
@@ -303,14 +364,22 @@ fn accuracy(errors: &[CellError], cells: usize) -> Accuracy {
     let relative = |one: &CellError| one.log_ratio.exp_m1().abs();
     Accuracy {
         interval: Interval {
-            low: (-half).exp(),
-            high: half.exp(),
+            low: rounded((-half).exp()),
+            high: rounded(half.exp()),
         },
-        median: median(errors.iter().map(relative).collect()),
+        median: rounded(median(errors.iter().map(relative).collect())),
         within_20: errors.iter().filter(|one| relative(one) <= 0.2).count(),
         predictions: errors.len(),
         cells,
     }
+}
+
+/// The value with six digits: more tell nothing, and these survive a file.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// Student's t at 95 %, one-sided, by the expansion of Cornish and Fisher: within 1 % from 4 degrees of
@@ -352,7 +421,11 @@ fn correlation(one: &[f64], other: &[f64]) -> f64 {
         pairs.map(|(a, b)| f(a - of_one, b - of_other)).sum()
     };
     let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
-    if spread > 0.0 { sum(&|a, b| a * b) / spread } else { 0.0 }
+    if spread > 0.0 {
+        sum(&|a, b| a * b) / spread
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]

@@ -92,7 +92,10 @@ impl Costs {
             ..self.clone()
         };
         let start = start.map(|prices| {
-            prices.zip_map(&scales, |price, scale| if scale > 0.0 { price / scale } else { 0.0 })
+            prices.zip_map(
+                &scales,
+                |price, scale| if scale > 0.0 { price / scale } else { 0.0 },
+            )
         });
         scaled.solve(start).component_mul(&scales)
     }
@@ -181,7 +184,10 @@ mod tests {
         assert!((x[0] - 1.5).abs() < 1e-6 && x[1] == 0.0, "{x}");
         let b = DVector::from_vec(vec![5.0, 2.0]);
         let x = non_negative(&a.tr_mul(&a), &a.tr_mul(&b));
-        assert!((x[0] - 2.0).abs() < 1e-6 && (x[1] - 3.0).abs() < 1e-6, "{x}");
+        assert!(
+            (x[0] - 2.0).abs() < 1e-6 && (x[1] - 3.0).abs() < 1e-6,
+            "{x}"
+        );
     }
 
     #[test]
@@ -195,14 +201,18 @@ mod tests {
     #[test]
     fn prices_are_found_in_spite_of_an_outlier() {
         let truth = [100.0, 0.1, 5_000.0];
-        let counts = DMatrix::from_fn(12, 3, |row, column| {
+        let counts = DMatrix::from_fn(60, 3, |row, column| {
             let size = [40.0, 60_000.0, 1.0][column];
             size * (1.0 + ((row * (column + 2)) % 5) as f64)
         });
         let mut measured = &counts * DVector::from_row_slice(&truth);
         measured[7] *= 3.0;
-        let weights = DVector::repeat(12, 1.0);
-        let costs = Costs { counts, measured, weights };
+        let weights = DVector::repeat(60, 1.0);
+        let costs = Costs {
+            counts,
+            measured,
+            weights,
+        };
         let prices = costs.prices(None);
         for (price, truth) in prices.iter().zip(truth) {
             assert!((price / truth - 1.0).abs() < 0.1, "{prices}");

@@ -34,9 +34,7 @@ impl Sample {
                 let skbs: f64 = skbs.into_iter().flatten().sum();
                 let from = HostCounts::new(host)?;
                 let holder = Quantity::EXACT_OF_HOST.iter();
-                let holder: Option<f64> = holder
-                    .map(|&of| from.count(MeterName::Exact, of))
-                    .sum();
+                let holder: Option<f64> = holder.map(|&of| from.count(MeterName::Exact, of)).sum();
                 let cpu_ns = holder.or_else(|| exact_cost_ns(&from))?;
                 (skbs >= SKBS_MIN && cpu_ns > 0.0).then(|| Sample {
                     cell: record.cell.clone(),
@@ -81,7 +79,13 @@ impl Work {
             };
             for sample in Sample::all(record) {
                 let ratio = sample.cpu_ns / list.cost_ns(&sample.counts);
-                let part = Part { unit, units, ratio, cpu_ns: sample.cpu_ns, counts: sample.counts };
+                let part = Part {
+                    unit,
+                    units,
+                    ratio,
+                    cpu_ns: sample.cpu_ns,
+                    counts: sample.counts,
+                };
                 let found = cells
                     .iter_mut()
                     .find(|(cell, host, _)| *cell == record.cell && *host == sample.host);
@@ -167,7 +171,11 @@ pub fn counts(record: &Record, name: HostName, host: &HostRecord) -> Option<Coun
     };
     if let Some(sent) = counts.get(Cause::ByteCopiedIn) {
         let is_by_reference = is_by("send_with", &REFERENCES);
-        let (copied, referenced) = if is_by_reference { (0.0, sent) } else { (sent, 0.0) };
+        let (copied, referenced) = if is_by_reference {
+            (0.0, sent)
+        } else {
+            (sent, 0.0)
+        };
         counts.set(Cause::ByteCopiedIn, copied);
         counts.set(Cause::ByteReferenced, referenced);
     }

@@ -27,7 +27,11 @@ impl PriceList {
         text += &table.text(2, WIDTH);
         text.push('\n');
         for unpriced in &self.unpriced {
-            let line = format!("No price for a {}: {}.", unpriced.cause.unit(), unpriced.reason);
+            let line = format!(
+                "No price for a {}: {}.",
+                unpriced.cause.unit(),
+                unpriced.reason
+            );
             text += &(wrap(&line, WIDTH, "  ") + "\n");
         }
         text += &(wrap(&self.method(), WIDTH, "  ") + "\n");
@@ -96,7 +100,9 @@ impl Explanation {
     pub fn answer(&self, subject: &str) -> String {
         let priced = format!("{} {}", time(self.priced_ns), times(self.interval));
         let Some(measured) = self.measured_ns else {
-            return format!("{subject} costs {priced} of CPU in TCP by this host's prices; its CPU time was not measured.");
+            return format!(
+                "{subject} costs {priced} of CPU in TCP by this host's prices; its CPU time was not measured."
+            );
         };
         let measured_text = time(measured);
         if measured >= self.interval.high {
@@ -125,7 +131,11 @@ impl Explanation {
             ("", Align::Left),
         ]);
         for term in &self.terms {
-            let mark = if term.is_outside { "outside what was studied" } else { "" };
+            let mark = if term.is_outside {
+                "outside what was studied"
+            } else {
+                ""
+            };
             table.row(vec![
                 term.cause.label().to_string(),
                 digits(term.count),

@@ -121,7 +121,7 @@ pub fn capture(path: &Path) -> anyhow::Result<Growth> {
     outcome.with_context(|| format!("read {}", path.display()))?;
     let (connections, ()) = analysis.finish();
     let (mut segments, mut netstat) = (Counts::new(), Counts::new());
-    let mut add = |counts: &mut Counts, quantity, count: u64| {
+    let add = |counts: &mut Counts, quantity, count: u64| {
         *counts.entry(quantity).or_default() += count;
     };
     for connection in connections.iter() {

@@ -1,5 +1,6 @@
 /* Sends and receives on internet sockets of the processes in `followed`, by whichever system call: write and read are
- * among them. Not splice out of a socket. calls.rs reads the cells. */
+ * among them. Not splice out of a socket. Pages that sendfile and splice send are counted a second time, as sends by reference.
+ * calls.rs reads the cells. */
 #include "core.h"
 #include "calls.layout.h"
 
@@ -12,6 +13,12 @@ struct sock___calls {
 	} CORE __sk_common;
 } CORE;
 
+struct socket___calls {
+	struct sock___calls *sk;
+} CORE;
+
+static struct socket___calls *(*bpf_sock_from_file)(void *file) = (void *)162;
+
 /* That of `exact`. */
 #define BPF_MAP_TYPE_HASH 1
 struct {
@@ -23,12 +30,10 @@ struct {
 
 struct Cell cells[MAX_CPUS] = {};
 
-static inline int count(u64 *ctx, u32 place)
+static inline int count(struct sock___calls *sk, s32 bytes, u32 place)
 {
-	struct sock___calls *sk = (void *)ctx[0];
 	u32 tgid = bpf_get_current_pid_tgid() >> 32, cpu = bpf_get_smp_processor_id();
 	u16 family = sk->__sk_common.skc_family;
-	s32 bytes = ctx[1];
 
 	if (cpu >= MAX_CPUS || (family != AF_INET && family != AF_INET6) || !bpf_map_lookup_elem(&followed, &tgid))
 		return 0;
@@ -42,11 +47,21 @@ static inline int count(u64 *ctx, u32 place)
 SEC("tp_btf/sock_send_length")
 int called_send(u64 *ctx)
 {
-	return count(ctx, SENDS);
+	return count((void *)ctx[0], ctx[1], SENDS);
 }
 
 SEC("tp_btf/sock_recv_length")
 int called_receive(u64 *ctx)
 {
-	return count(ctx, RECEIVES);
+	return count((void *)ctx[0], ctx[1], RECEIVES);
+}
+
+/* Since Linux 6.5. Up to 16 pages of a pipe, which sendfile has, too. */
+SEC("fexit/splice_to_socket")
+int called_splice(u64 *ctx)
+{
+	struct socket___calls *socket = bpf_sock_from_file((void *)ctx[1]);
+	struct sock___calls *sk = socket ? socket->sk : 0;
+
+	return sk ? count(sk, ctx[5], REFERENCE_SENDS) : 0;
 }

@@ -1,4 +1,5 @@
-//! Sends and receives on internet sockets of the processes that a [`super::Follower`] follows.
+//! Sends and receives on internet sockets of the processes that a [`super::Follower`] follows. Sends by reference (sendfile,
+//! splice) are counted since Linux 6.5, and absent before.
 //!
 //! The kernel's socket tracepoints see every system call that sends or receives, read and write and io_uring's among
 //! them, and cost nothing to calls that are of no socket.
@@ -10,7 +11,7 @@ use std::ptr;
 
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
-use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS};
+use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS, Place};
 use super::object::{Attached, Table};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
@@ -51,12 +52,23 @@ impl Meter for Calls {
             // SAFETY: so many cells were mapped, and a page is aligned for all; volatile since other CPUs write them, each
             // word in one piece.
             let cell = unsafe { ptr::read_volatile(cells.add(cpu)) };
-            for (name, count) in COUNTED.iter().zip(cell.counts) {
+            let known = if self.0.runs(SPLICE) {
+                COUNTS
+            } else {
+                WITHOUT_SPLICE
+            };
+            for (name, count) in COUNTED.iter().zip(cell.counts).take(known) {
                 let quantity = Quantity::named(name).expect("the layout names quantities");
                 *counts.entry(quantity).or_insert(0) += count;
             }
         }
         Ok(snapshot_of(METER, CountOwner::Threads, counts))
+    }
+
+    fn misses(&self) -> Option<String> {
+        (!self.0.runs(SPLICE)).then(|| {
+            format!("{METER}: sends by reference are not counted: they need Linux 6.5 or newer")
+        })
     }
 }
 
@@ -69,3 +81,6 @@ impl fmt::Debug for Calls {
 const METER: MeterName = MeterName::SocketCalls;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const _: () = assert!(COUNTED.len() == COUNTS);
+/// Program that counts sends by reference, and the number of counts without it.
+const SPLICE: &str = "called_splice";
+const WITHOUT_SPLICE: usize = Place::REFERENCE_SENDS as usize;

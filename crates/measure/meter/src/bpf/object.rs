@@ -11,7 +11,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libbpf_rs::btf::{Btf, types::Typedef};
+use libbpf_rs::btf::{
+    Btf,
+    types::{Func, Typedef},
+};
 use libbpf_rs::libbpf_sys::{
     BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_SOCK_CREATE, BPF_CGROUP_INET_SOCK_RELEASE,
     BPF_CGROUP_SOCK_OPS, BPF_F_ALLOW_MULTI, bpf_prog_query,
@@ -165,10 +168,19 @@ impl Attached {
                 true => program.attach_cgroup(cgroup_root(self.meter)?.as_raw_fd()),
                 false => program.attach(),
             };
-            let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
-            self.links.push((name, link));
+            match link {
+                Ok(link) => self.links.push((name, link)),
+                // Some kernels have no trampolines at functions, and their meters count without this program.
+                Err(_) if section.starts_with(FUNCTION) => {}
+                Err(error) => return Err(failure(self.meter, "attach", &error)),
+            }
         }
         Ok(())
+    }
+
+    /// True if this program runs here. False for another process' programs.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.links.iter().any(|(of, _)| of == name)
     }
 
     /// An iterator's program.
@@ -346,8 +358,10 @@ pub(super) fn cgroup_sees_all(meter: MeterName) -> bool {
 
 /// How sections of programs begin that are attached to a cgroup,
 const CGROUP: [&str; 2] = ["cgroup", "sockops"];
-/// and that run when they are asked to.
+/// that run when they are asked to,
 const ITERATOR: &str = "iter/";
+/// and at the return of a function.
+const FUNCTION: &str = "fexit/";
 
 /// A program that the kernel runs for each of its objects of a kind, when it is asked to.
 #[derive(Debug)]
@@ -557,7 +571,7 @@ const LACKS: [(&str, &str); 1] = [(
     "Linux 5.12 or newer, with atomic operations that return a value",
 )];
 
-/// Chooses the programs to load: not those without room, nor those whose tracepoint this kernel does not have
+/// Chooses the programs to load: not those without room, nor those whose tracepoint or function this kernel does not have
 /// or has a better program for.
 fn choose_programs(open: &mut OpenObject, btf: &Btf<'_>, rooms: &[Room]) {
     for mut program in open.progs_mut() {
@@ -573,6 +587,8 @@ fn choose_programs(open: &mut OpenObject, btf: &Btf<'_>, rooms: &[Room]) {
         } else if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
             let better = name.strip_prefix("instead_of_");
             program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
+        } else if let Some(function) = section.strip_prefix(FUNCTION) {
+            program.set_autoload(btf.type_by_name::<Func<'_>>(function).is_some());
         }
     }
 }

@@ -77,7 +77,10 @@ fn prices_and_their_intervals_hold_the_truth() {
     }
     let accuracy = &fit.accuracy;
     assert!(accuracy.within_20 == accuracy.predictions, "{accuracy:?}");
-    assert!(accuracy.interval.low > 0.8 && accuracy.interval.high < 1.25, "{accuracy:?}");
+    assert!(
+        accuracy.interval.low > 0.8 && accuracy.interval.high < 1.25,
+        "{accuracy:?}"
+    );
 }
 
 #[test]
@@ -96,25 +99,41 @@ fn a_cause_that_goes_with_another_or_does_not_occur_has_no_price() {
     let fit = fit(&samples(0..16, 0.05, add), &samples(16..24, 0.05, add)).unwrap();
     let reason = |cause| {
         let mut unpriced = fit.unpriced.iter();
-        unpriced.find(|one| one.cause == cause).map(|one| one.reason.as_str())
+        unpriced
+            .find(|one| one.cause == cause)
+            .map(|one| one.reason.as_str())
     };
     assert_eq!(reason(Cause::Connection), Some("did not occur"));
     assert_eq!(reason(Cause::AckSent), Some("not counted by these meters"));
     let calls = [Cause::SendCall, Cause::ReceiveCall].map(reason);
     let told: Vec<&str> = calls.into_iter().flatten().collect();
-    assert_eq!(told.len(), 1, "one of the two has the price of both: {calls:?}");
+    assert_eq!(
+        told.len(),
+        1,
+        "one of the two has the price of both: {calls:?}"
+    );
     assert!(told[0].starts_with("cannot be told from"), "{told:?}");
 }
 
 #[test]
 fn too_few_cells_are_an_error() {
     let few = fit(&samples(0..3, 0.1, |_| ()), &samples(16..24, 0.1, |_| ()));
-    assert_eq!(few, Err(FitError::TooFew { fitted: 3, checked: 8 }));
+    assert_eq!(
+        few,
+        Err(FitError::TooFew {
+            fitted: 3,
+            checked: 8
+        })
+    );
 }
 
 #[test]
 fn an_explanation_has_a_term_for_each_cause_and_names_what_was_not_counted() {
-    let fit = fit(&samples(0..16, 0.05, |_| ()), &samples(16..24, 0.05, |_| ())).unwrap();
+    let fit = fit(
+        &samples(0..16, 0.05, |_| ()),
+        &samples(16..24, 0.05, |_| ()),
+    )
+    .unwrap();
     let list = list(fit);
     let mut counts = counts(9);
     let whole = explain(&list, &counts, None);
@@ -124,8 +143,15 @@ fn an_explanation_has_a_term_for_each_cause_and_names_what_was_not_counted() {
     assert!((sum / explained.priced_ns - 1.0).abs() < 1e-9);
     assert!((explained.unpriced_ns.unwrap() - 50_000.0).abs() < 1.0);
     assert!(explained.not_counted.is_empty());
-    assert!(explained.terms.is_sorted_by(|one, other| one.ns >= other.ns));
-    counts = counts.iter().filter(|(cause, _)| *cause != Cause::Sleep).collect();
+    assert!(
+        explained
+            .terms
+            .is_sorted_by(|one, other| one.ns >= other.ns)
+    );
+    counts = counts
+        .iter()
+        .filter(|(cause, _)| *cause != Cause::Sleep)
+        .collect();
     let without = explain(&list, &counts, Some(measured));
     assert_eq!(without.not_counted, [Cause::Sleep]);
     assert!(without.priced_ns < explained.priced_ns);
@@ -137,7 +163,11 @@ fn an_explanation_has_a_term_for_each_cause_and_names_what_was_not_counted() {
 
 #[test]
 fn a_list_survives_its_file_and_another_version_is_refused() {
-    let fit = fit(&samples(0..16, 0.05, |_| ()), &samples(16..24, 0.05, |_| ())).unwrap();
+    let fit = fit(
+        &samples(0..16, 0.05, |_| ()),
+        &samples(16..24, 0.05, |_| ()),
+    )
+    .unwrap();
     let mut list = list(fit);
     let folder = std::env::temp_dir().join(format!("tcpcost-model-{}", std::process::id()));
     let path = folder.join("prices.json");
