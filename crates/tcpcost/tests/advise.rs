@@ -118,7 +118,7 @@ fn a_stored_run_is_advised_cell_by_cell_with_prices_and_without() {
 
     let bare = place.run(&["advise", "out"]);
     assert_eq!(bare.code, Some(0), "{bare:?}");
-    assert!(bare.stdout.contains("`tcpcost model` makes prices"), "{}", bare.stdout);
+    assert!(bare.stdout.contains("tcpcost model"), "{}", bare.stdout);
     let bare = place.run(&["advise", "out", "--format", "json"]);
     let cells = advised(&bare.stdout);
     assert!(cells.iter().all(|cell| ids(cell, "claims").is_empty()));

@@ -208,7 +208,7 @@ fn answer(subject: Subject, situation: &Situation<'_>, notes: Vec<String>) -> An
             list.place.device,
             list.accuracy_text()
         ),
-        Err(why) => format!("{}: no numbers: {why}. `tcpcost model` makes prices of this host.", subject.name),
+        Err(why) => format!("{}: no numbers: {why}.", subject.name),
     };
     Answer {
         advised: advise(situation),

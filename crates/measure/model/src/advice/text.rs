@@ -173,48 +173,40 @@ fn claim(number: usize, advice: &Advice, subject: &Subject) -> String {
     let rule = advice.rule;
     let saving = advice.saving.as_ref();
     let saving = saving.map_or(String::new(), |saving| saving_words(saving, rule));
-    let head = format!("\n{number} {:<18} {saving}\n", rule.id);
-    head + &details(advice, subject)
-}
-
-/// Rows of one piece of advice.
-fn details(advice: &Advice, subject: &Subject) -> String {
-    let rule = advice.rule;
-    let lines = subject.lines(rule);
-    let mut text = String::new();
-    let mut prose = |name: &str, words: &str| {
-        if !words.is_empty() {
-            let first = format!("  {name:<8}");
-            text += &(wrap_after(&first, words, WIDTH, &" ".repeat(10)) + "\n");
-        }
-    };
-    let why = format!("{}: {}", rule.title, advice.evidence.join("; "));
-    prose("why", &why);
-    text += &format!("  {:<8}{}\n  {:<8}{}\n", "do", lines.act, "undo", lines.undo);
-    let mut prose = |name: &str, words: &str| {
-        let first = format!("  {name:<8}");
-        text += &(wrap_after(&first, words, WIDTH, &" ".repeat(10)) + "\n");
-    };
-    prose("costs", rule.costs);
-    prose("limits", rule.limits);
-    text + &format!("  {:<8}{}\n", "verify", lines.verify)
+    let mut text = format!("\n{number} {:<18} {saving}\n", rule.id);
+    text += &prose("why", &why(advice));
+    text += &details(rule, subject);
+    text + &prose("limits", rule.limits)
 }
 
 fn worth_trying(advice: &Advice, subject: &Subject) -> String {
-    let mut head = format!("\n- {:<18}", advice.rule.id);
+    let rule = advice.rule;
     let bound = advice.upper_bound.map(|bound| format!("at most {}", percent(bound)));
-    let said: Vec<String> = bound
-        .into_iter()
-        .chain((!advice.withheld.is_empty()).then(|| format!("no claim: {}", advice.withheld)))
-        .collect();
-    head += &said.join("; ");
-    let claim = wrap_after(
-        "  claimed ",
-        &format!("{} ({})", advice.rule.claim, advice.rule.source),
-        WIDTH,
-        &" ".repeat(10),
-    );
-    format!("{}\n{claim}\n{}", head.trim_end(), details(advice, subject))
+    let withheld = (!advice.withheld.is_empty()).then(|| format!("no claim: {}", advice.withheld));
+    let said: Vec<String> = bound.into_iter().chain(withheld).collect();
+    let head = format!("\n- {:<18} {}", rule.id, said.join("; "));
+    let mut text = head.trim_end().to_string() + "\n";
+    text += &prose("why", &why(advice));
+    text += &prose("claimed", &format!("{} ({})", rule.claim, rule.source));
+    text + &details(rule, subject)
+}
+
+fn why(advice: &Advice) -> String {
+    format!("{}: {}", advice.rule.title, advice.evidence.join("; "))
+}
+
+/// Lines of a rule, and what it costs.
+fn details(rule: &Rule, subject: &Subject) -> String {
+    let lines = subject.lines(rule);
+    let whole = [("do", &lines.act), ("undo", &lines.undo), ("verify", &lines.verify)];
+    let whole = whole.map(|(name, line)| format!("  {name:<8}{line}\n"));
+    whole.concat() + &prose("costs", rule.costs)
+}
+
+/// Wrapped row.
+fn prose(name: &str, words: &str) -> String {
+    let first = format!("  {name:<8}");
+    wrap_after(&first, words, WIDTH, &" ".repeat(10)) + "\n"
 }
 
 fn not_here(of: &NotHere) -> String {
