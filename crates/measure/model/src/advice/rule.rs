@@ -206,7 +206,7 @@ const PACKETS: &[Cause] = &[
 ];
 
 /// Causes that are runs of softirqs.
-pub(super) const RUNS: &[Cause] = &[];
+pub(super) const RUNS: &[Cause] = &[Cause::NetRxRun];
 
 /// Labels of causes: `send calls, receive calls`.
 pub(super) fn labels(causes: &[Cause]) -> String {

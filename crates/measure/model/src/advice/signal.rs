@@ -198,7 +198,7 @@ const ROWS: &[Row] = &[
         "segments_per_run",
         "wire segments received per softirq run",
         Unit::Number,
-        |of| ratio(seg(of, Q::DataWireSegmentsReceived)?, cause(of, Cause::named("net_rx_run")?)?),
+        |of| ratio(seg(of, Q::DataWireSegmentsReceived)?, cause(of, Cause::NetRxRun)?),
     ),
     row(
         Signal::OpensPerExchange,

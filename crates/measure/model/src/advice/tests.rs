@@ -175,9 +175,9 @@ fn receiver(read: f64, packet: f64) -> Made {
     ])
 }
 
-/// A server of 100,000 requests of 200 B with responses of `response` bytes in `sends` writes.
+/// A server of 150,000 requests of 200 B with responses of `response` bytes in `sends` writes.
 fn server(response: f64, sends: f64, opens: f64) -> Made {
-    let count = 100_000.0;
+    let count = 150_000.0;
     let skbs = count * sends.max((response / 65_536.0).ceil());
     Made::new(&[
         (M::SocketCalls, Q::SocketSends, count * sends),
@@ -362,8 +362,36 @@ fn cases() -> Vec<Case> {
                 .setting("gro_flush_timeout", "0"),
             |made| made.settings.set("gro_flush_timeout", "2000"),
         ),
-        case("busy-poll", nic(sleepy()), |made| made.settings.set("driver", "veth")),
+        case(
+            "gro",
+            with_runs(receiver(65_536.0, 1448.0), 20_000.0).setting("gro", "off"),
+            |made| made.set(M::Exact, Q::ExactOwnNetRxRuns, 100_000.0),
+        ),
+        case(
+            "defer-hard-irqs",
+            busy(nic(with_runs(receiver(65_536.0, 1448.0), 200_000.0)))
+                .setting("napi_defer_hard_irqs", "0"),
+            |made| made.set(M::Exact, Q::ExactOwnNetRxRuns, 50_000.0),
+        ),
+        case(
+            "rx-coalescing",
+            busy(nic(with_runs(receiver(65_536.0, 1448.0), 300_000.0))).setting("rx_usecs", "0"),
+            |made| made.set(M::Exact, Q::ExactOwnNetRxRuns, 150_000.0),
+        ),
+        case("busy-poll", nic(with_runs(sleepy(), 100_000.0)), |made| made.settings.set("driver", "veth")),
     ]
+}
+
+fn with_runs(mut made: Made, runs: f64) -> Made {
+    made.set(M::Exact, Q::ExactOwnNetRxRuns, runs);
+    made
+}
+
+/// Half of the CPU time is softirqs.
+fn busy(mut made: Made) -> Made {
+    made.set(M::Exact, Q::ExactOwnSoftirqNs, 1e9);
+    made.set(M::Exact, Q::ExactTaskOwnNs, 1e9);
+    made
 }
 
 /// A sender whose packets the CPU cuts into segments.

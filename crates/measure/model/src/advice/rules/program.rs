@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "Keep connections for several requests",
         class: Class::A,
         when: &[Condition::Above(Signal::OpensPerExchange, 0.1)],
-        acts_on: &[Cause::Connection, Cause::AckReceived, Cause::AckSent, Cause::ReceiveCall],
+        acts_on: &[Cause::Connection, Cause::NetRxRun, Cause::AckReceived, Cause::AckSent, Cause::ReceiveCall],
         change: &[
             Change::Count(
                 &[Cause::AckReceived, Cause::AckSent],
@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 1400.0),
             Condition::Above(Signal::SkbsPerExchange, 2.0),
         ],
-        acts_on: &[Cause::SendCall, Cause::SkbSent, Cause::AckReceived],
+        acts_on: &[Cause::SendCall, Cause::SkbSent, Cause::AckReceived, Cause::NetRxRun],
         change: &[
             Change::Count(
                 &[Cause::SendCall],
@@ -79,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 2.0 * KIB),
             Condition::Above(Signal::SendsPerReceive, 1.5),
         ],
-        acts_on: &[Cause::SkbSent, Cause::AckReceived],
+        acts_on: &[Cause::SkbSent, Cause::AckReceived, Cause::NetRxRun],
         change: &[Change::Packets(CORKED)],
         is_cautious: true,
         limits: "a sender that never uncorks waits for up to 200 ms; the last write must uncork; MSG_MORE needs no second call",
@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbsPerExchange, 2.0),
             Condition::Below(Signal::OpensPerExchange, 0.1),
         ],
-        acts_on: &[Cause::Sleep, Cause::SkbSent, Cause::SkbReceived, Cause::AckReceived, Cause::AckSent],
+        acts_on: &[Cause::Sleep, Cause::NetRxRun, Cause::SkbSent, Cause::SkbReceived],
         change: &[
             Change::Count(&[Cause::Sleep], By::Magnitude(0.125, 0.536)),
             Change::Count(&[Cause::SkbSent, Cause::SkbReceived], By::Magnitude(0.19, 1.0)),
