@@ -118,7 +118,8 @@ quantities! {
     /// Bytes that receives on internet sockets returned. eBPF at sock_recv_length.
     SocketBytesReceived = "socket_bytes_received", "bytes received on internet sockets",
     /// Part of `socket_sends` that passed pages by reference: sendfile and splice, in steps of at most
-    /// 16 pages. Not MSG_ZEROCOPY. eBPF at the return of splice_to_socket (Linux 6.5).
+    /// 16 pages. Not MSG_ZEROCOPY, nor io_uring's splice. eBPF at sock_send_length, by the number of
+    /// the system call (Linux 6.5).
     SocketReferenceSends = "socket_reference_sends", "sends by reference (sendfile, splice)",
     /// Bytes that the sends of `socket_reference_sends` took.
     SocketReferenceBytesSent = "socket_reference_bytes_sent", "bytes sent by reference",

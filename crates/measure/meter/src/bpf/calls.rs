@@ -12,11 +12,15 @@ use std::ptr;
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS, Place};
-use super::object::{Attached, Table};
+use super::object::{self, Attached, Table};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
 /// The meter `socket_calls`: [`CountOwner::Threads`].
-pub(super) struct Calls(Attached);
+pub(super) struct Calls {
+    attached: Attached,
+    /// Number of counts that this kernel shows.
+    known: usize,
+}
 
 impl Calls {
     /// Counts from now on.
@@ -36,7 +40,12 @@ impl Calls {
                 )),
             });
         }
-        Ok(Calls(attached))
+        // Before Linux 6.5 sends by reference pass no tracepoint.
+        let known = match object::kernel_has_function("splice_to_socket") {
+            true => COUNTS,
+            false => Place::REFERENCE_SENDS as usize,
+        };
+        Ok(Calls { attached, known })
     }
 }
 
@@ -46,18 +55,13 @@ impl Meter for Calls {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let cells = self.0.variables().cast::<Cell>();
+        let cells = self.attached.variables().cast::<Cell>();
         let mut counts = Counts::new();
         for cpu in 0..MAX_CPUS {
             // SAFETY: so many cells were mapped, and a page is aligned for all; volatile since other CPUs write them, each
             // word in one piece.
             let cell = unsafe { ptr::read_volatile(cells.add(cpu)) };
-            let known = if self.0.runs(SPLICE) {
-                COUNTS
-            } else {
-                WITHOUT_SPLICE
-            };
-            for (name, count) in COUNTED.iter().zip(cell.counts).take(known) {
+            for (name, count) in COUNTED.iter().zip(cell.counts).take(self.known) {
                 let quantity = Quantity::named(name).expect("the layout names quantities");
                 *counts.entry(quantity).or_insert(0) += count;
             }
@@ -66,7 +70,7 @@ impl Meter for Calls {
     }
 
     fn misses(&self) -> Option<String> {
-        (!self.0.runs(SPLICE)).then(|| {
+        (self.known < COUNTS).then(|| {
             format!("{METER}: sends by reference are not counted: they need Linux 6.5 or newer")
         })
     }
@@ -81,6 +85,3 @@ impl fmt::Debug for Calls {
 const METER: MeterName = MeterName::SocketCalls;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const _: () = assert!(COUNTED.len() == COUNTS);
-/// Program that counts sends by reference, and the number of counts without it.
-const SPLICE: &str = "called_splice";
-const WITHOUT_SPLICE: usize = Place::REFERENCE_SENDS as usize;

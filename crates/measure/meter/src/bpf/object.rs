@@ -168,19 +168,10 @@ impl Attached {
                 true => program.attach_cgroup(cgroup_root(self.meter)?.as_raw_fd()),
                 false => program.attach(),
             };
-            match link {
-                Ok(link) => self.links.push((name, link)),
-                // Some kernels have no trampolines at functions, and their meters count without this program.
-                Err(_) if section.starts_with(FUNCTION) => {}
-                Err(error) => return Err(failure(self.meter, "attach", &error)),
-            }
+            let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
+            self.links.push((name, link));
         }
         Ok(())
-    }
-
-    /// True if this program runs here. False for another process' programs.
-    pub(super) fn runs(&self, name: &str) -> bool {
-        self.links.iter().any(|(of, _)| of == name)
     }
 
     /// An iterator's program.
@@ -199,6 +190,11 @@ impl Attached {
     /// True if none of its programs is attached: this kernel has none of their tracepoints.
     pub(super) fn is_idle(&self) -> bool {
         self.links.is_empty()
+    }
+
+    /// True if this program runs here. False for another process' programs.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.links.iter().any(|(of, _)| of == name)
     }
 
     /// Stops those that this names; variables stay as they are.
@@ -258,6 +254,11 @@ impl Attached {
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
     }
+}
+
+/// True if the kernel has a function of this name, by its BTF.
+pub(super) fn kernel_has_function(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
 /// Checks that programs can be attached to the root of cgroup v2 next to those that are there; attaches none.
@@ -358,10 +359,8 @@ pub(super) fn cgroup_sees_all(meter: MeterName) -> bool {
 
 /// How sections of programs begin that are attached to a cgroup,
 const CGROUP: [&str; 2] = ["cgroup", "sockops"];
-/// that run when they are asked to,
+/// and that run when they are asked to.
 const ITERATOR: &str = "iter/";
-/// and at the return of a function.
-const FUNCTION: &str = "fexit/";
 
 /// A program that the kernel runs for each of its objects of a kind, when it is asked to.
 #[derive(Debug)]
@@ -571,7 +570,7 @@ const LACKS: [(&str, &str); 1] = [(
     "Linux 5.12 or newer, with atomic operations that return a value",
 )];
 
-/// Chooses the programs to load: not those without room, nor those whose tracepoint or function this kernel does not have
+/// Chooses the programs to load: not those without room, nor those whose tracepoint this kernel does not have
 /// or has a better program for.
 fn choose_programs(open: &mut OpenObject, btf: &Btf<'_>, rooms: &[Room]) {
     for mut program in open.progs_mut() {
@@ -587,8 +586,6 @@ fn choose_programs(open: &mut OpenObject, btf: &Btf<'_>, rooms: &[Room]) {
         } else if let Some(tracepoint) = section.strip_prefix("tp_btf/") {
             let better = name.strip_prefix("instead_of_");
             program.set_autoload(is_known(tracepoint) && !better.is_some_and(is_known));
-        } else if let Some(function) = section.strip_prefix(FUNCTION) {
-            program.set_autoload(btf.type_by_name::<Func<'_>>(function).is_some());
         }
     }
 }
