@@ -203,12 +203,10 @@ fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<
     let list = of.prices.as_ref().map_err(String::clone)?;
     let cost = cost.ok_or("no cost")?;
     let moved = rule.moved_causes();
-    let missing = moved.iter().find(|cause| {
-        let is_essential = rule.acts_on.first() == Some(*cause);
-        is_essential && (list.price(**cause).is_none() || of.counts.get(**cause).is_none())
-    });
-    if let Some(cause) = missing {
-        return Err(format!("{} have no price or no count here", cause.label()));
+    let is_priced =
+        |cause: &&Cause| list.price(**cause).is_some() && of.counts.get(**cause).is_some();
+    if moved.iter().find(is_priced).is_none() {
+        return Err("what it changes has no price or no count here".to_string());
     }
     let outside = cost.terms.iter().find(|term| {
         term.is_outside && moved.contains(&term.cause) && term.share >= LEAST
