@@ -23,5 +23,5 @@ pub use fit::{CellError, Fit, FitError, fit};
 pub use prices::{
     Accuracy, Interval, Place, Price, PriceList, PriceListError, Reference, Unpriced,
 };
-pub use sample::{Sample, Work, counts};
+pub use sample::{HostCounts, Sample, Work, counts};
 pub use words::time;
