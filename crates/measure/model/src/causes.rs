@@ -66,11 +66,10 @@ macro_rules! causes {
 causes! {
     /// Payload bytes that a send copied into the kernel.
     ByteCopiedIn = "byte_copied_in", Program, "byte copied in", "bytes copied in"
-        => |from| bytes_sent(from);
-    /// Payload bytes sent by reference: sendfile, splice, MSG_ZEROCOPY and their like. Known only for
-    /// a study's workload.
+        => |from| Some((bytes_sent(from)? - bytes_referenced(from).unwrap_or(0.0)).max(0.0));
+    /// Payload bytes sent by reference: sendfile, splice; of a study's workload also MSG_ZEROCOPY and its like.
     ByteReferenced = "byte_referenced", Program, "byte sent by reference", "bytes sent by reference"
-        => |_| None;
+        => |from| bytes_referenced(from);
     /// Payload bytes that a receive copied out of the kernel.
     ByteCopiedOut = "byte_copied_out", Program, "byte copied out", "bytes copied out"
         => |from| bytes_received(from);
@@ -82,7 +81,7 @@ causes! {
         => |from| either(from, &[(M::Workload, Q::ReceiveCalls), (M::SocketCalls, Q::SocketReceives)]);
     /// Times that a thread gave up the CPU to wait, each with the wake-up that ends the wait.
     Sleep = "sleep", Program, "sleep and wake-up", "sleeps and wake-ups"
-        => |from| from.count(M::Rusage, Q::VoluntarySwitches);
+        => |from| either(from, &[(M::Exact, Q::HolderSleeps), (M::Exact, Q::ExactTaskOwnSleeps), (M::Rusage, Q::VoluntarySwitches)]);
     /// Connections opened, by either end.
     Connection = "connection", Program, "connection", "connections"
         => |from| Some(from.count(M::Netstat, Q::ActiveOpens)? + from.count(M::Netstat, Q::PassiveOpens)?);
@@ -107,6 +106,13 @@ causes! {
     /// Segments sent without payload.
     AckSent = "ack_sent", Kernel, "ACK sent", "ACKs sent"
         => |from| from.count(M::Segments, Q::PureAcksSent);
+    /// Runs of softirq NET_RX, with the poll of the device, the interrupt that raised it and mostly a
+    /// wake-up, however many packets it handles.
+    NetRxRun = "net_rx_run", Kernel, "run of NET_RX", "runs of NET_RX"
+        => |from| either(from, &[(M::Exact, Q::HolderNetRxRuns), (M::Exact, Q::ExactOwnNetRxRuns), (M::Exact, Q::ExactNetRxRuns)]);
+    /// Timer interrupts beyond the regular tick: pacing, delayed ACKs, ends of idle.
+    TimerInterrupt = "timer_interrupt", Kernel, "timer interrupt beyond the tick", "timer interrupts beyond the tick"
+        => |from| either(from, &[(M::Exact, Q::HolderExtraTimerInterrupts), (M::Exact, Q::ExactOwnExtraTimerInterrupts), (M::Exact, Q::ExactExtraTimerInterrupts)]);
 }
 
 /// Count of the first meter that has it.
@@ -123,6 +129,10 @@ fn bytes_sent(from: &dyn Source) -> Option<f64> {
             (M::Segments, Q::DataSkbBytesSent),
         ],
     )
+}
+
+fn bytes_referenced(from: &dyn Source) -> Option<f64> {
+    from.count(M::SocketCalls, Q::SocketReferenceBytesSent)
 }
 
 fn bytes_received(from: &dyn Source) -> Option<f64> {

@@ -18,7 +18,7 @@ pub struct Term {
     pub ns: f64,
     /// Interval of `ns` by that of the price, at 90 % confidence.
     pub interval: Interval,
-    /// Share of the sum of all terms, 0 to 1.
+    /// Share of the priced sum, 0 to 1.
     pub share: f64,
     /// True if the cause is more frequent than in any studied cell, so that the term is a guess.
     pub is_outside: bool,
@@ -29,7 +29,11 @@ pub struct Term {
 pub struct Explanation {
     /// Terms, the largest first, without causes that did not occur.
     pub terms: Vec<Term>,
-    /// Sum of the terms, ns.
+    /// Part of causes that occurred but have no price of their own, ns: only the sum with others is known.
+    pub inseparable_ns: f64,
+    /// These causes.
+    pub inseparable: Vec<Cause>,
+    /// Sum of the terms and of `inseparable_ns`, ns.
     pub priced_ns: f64,
     /// Interval of the sum, at 90 % confidence, by the errors of check cells.
     pub interval: Interval,
@@ -70,9 +74,19 @@ pub fn explain(list: &PriceList, counts: &Counts, measured_ns: Option<f64>) -> E
         });
     }
     terms.sort_by(|one, other| other.ns.total_cmp(&one.ns));
+    let mut inseparable = Vec::new();
+    for unpriced in list.unpriced.iter().filter(|one| one.in_sums_ns > 0.0) {
+        match counts.get(unpriced.cause) {
+            None => not_counted.push(unpriced.cause),
+            Some(count) if count > 0.0 => inseparable.push(unpriced.cause),
+            Some(_) => {}
+        }
+    }
     let of_sum = list.accuracy.interval;
     Explanation {
         terms,
+        inseparable_ns: list.inseparable_ns(counts),
+        inseparable,
         priced_ns,
         interval: Interval {
             low: priced_ns * of_sum.low,

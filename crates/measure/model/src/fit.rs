@@ -61,7 +61,8 @@ const SEED: u64 = 1;
 /// Share of a cell's cost below which a cause is too rare to have a price.
 const SHARE_MIN: f64 = 0.02;
 
-/// Fits prices on the samples of `fitted` and checks them on those of `checked`.
+/// Fits prices on the samples of `fitted` and `checked`. The accuracy is that of each check cell by prices that were fitted without
+/// it; `fitted` are cells that alone have a cause, so that they cannot be left out.
 ///
 /// # Errors
 /// Too few cells have samples.
@@ -79,33 +80,63 @@ pub fn fit(fitted: &[Sample], checked: &[Sample]) -> Result<Fit, FitError> {
             checked: of_check,
         });
     }
-    let (mut causes, mut unpriced) = counted(fitted);
-    part_twins(fitted, &mut causes, &mut unpriced);
-    loop {
-        let design = Design::new(fitted, &causes);
-        let prices = design.costs.prices(None);
-        let errors = cell_errors(checked, &causes, &prices);
-        let draws = design.bootstrap(&prices, &errors);
-        let intervals: Vec<Interval> = (0..causes.len())
-            .map(|at| interval_of(draws.iter().map(|draw| draw[at]).collect()))
-            .collect();
-        if let Some((at, reason)) = design.inseparable(&prices, &intervals, &draws) {
-            let cause = causes.remove(at);
-            unpriced.push(Unpriced { cause, reason });
+    let all: Vec<Sample> = fitted.iter().chain(checked).cloned().collect();
+    let (mut causes, mut unpriced) = counted(&all);
+    part_twins(&all, &mut causes, &mut unpriced);
+    let design = Design::new(&all, &causes);
+    let prices = design.costs.prices(None);
+    let of_cells = cell_errors(&all, &causes, &prices);
+    let spread = spread(&of_cells, &prices);
+    let draws = design.bootstrap(&prices, &of_cells, spread);
+    let rows = design.price_rows(&prices, &draws);
+    let is_told = |row: &Price| row.interval.low >= CERTAINTY_MIN * row.interval.high;
+    let mut told = Vec::new();
+    for (at, row) in rows.into_iter().enumerate() {
+        if is_told(&row) {
+            told.push((at, row));
             continue;
         }
-        unpriced.sort_by_key(|unpriced| unpriced.cause);
-        return Ok(Fit {
-            prices: design.price_rows(&prices, &intervals),
-            unpriced,
-            accuracy: accuracy(&errors, of_check),
-            draws: draws
-                .iter()
-                .map(|draw| draw.iter().copied().map(rounded).collect())
-                .collect(),
-            errors,
+        unpriced.push(Unpriced {
+            cause: row.cause,
+            reason: design.reason(at, &row, &draws),
+            in_sums_ns: row.ns,
         });
     }
+    unpriced.sort_by_key(|unpriced| unpriced.cause);
+    let of_draw = |draw: &DVector<f64>| told.iter().map(|(at, _)| rounded(draw[*at])).collect();
+    let draws = draws.iter().map(of_draw).collect();
+    Ok(Fit {
+        accuracy: accuracy(&left_out(fitted, checked, &causes), spread, of_check),
+        prices: told.into_iter().map(|(_, row)| row).collect(),
+        unpriced,
+        draws,
+        errors: of_cells,
+    })
+}
+
+/// Errors of the check cells, each by prices that are fitted on all other cells.
+fn left_out(fitted: &[Sample], checked: &[Sample], causes: &[Cause]) -> Vec<CellError> {
+    let mut cells: Vec<&str> = checked.iter().map(|sample| sample.cell.as_str()).collect();
+    cells.sort_unstable();
+    cells.dedup();
+    let errors = |cell: &&str| {
+        let (out, others): (Vec<Sample>, Vec<Sample>) =
+            checked.iter().cloned().partition(|one| one.cell == *cell);
+        let others: Vec<Sample> = fitted.iter().cloned().chain(others).collect();
+        let prices = Design::new(&others, causes).costs.prices(None);
+        cell_errors(&out, causes, &prices)
+    };
+    cells.iter().flat_map(errors).collect()
+}
+
+/// Standard deviation of the errors of cells that the fit did not see, from those that it saw: by the
+/// median, because single cells err far more than others, and with the degrees of freedom that prices took.
+fn spread(errors: &[CellError], prices: &DVector<f64>) -> f64 {
+    let count = errors.len() as f64;
+    let taken = prices.iter().filter(|price| **price > 0.0).count() as f64;
+    let middle = median(errors.iter().map(|one| one.log_ratio.abs()).collect());
+    // Of a normal distribution half lies within 0.6745 standard deviations.
+    middle / 0.674_5 * (count / (count - taken).max(1.0)).sqrt()
 }
 
 /// Causes that all samples have counts of and that occur, and the others with reasons.
@@ -124,6 +155,7 @@ fn counted(samples: &[Sample]) -> (Vec<Cause>, Vec<Unpriced>) {
         unpriced.push(Unpriced {
             cause,
             reason: reason.to_string(),
+            in_sums_ns: 0.0,
         });
     }
     (causes, unpriced)
@@ -150,6 +182,7 @@ fn part_twins(samples: &[Sample], causes: &mut Vec<Cause>, unpriced: &mut Vec<Un
                 unpriced.push(Unpriced {
                     cause,
                     reason: cannot_be_told(other),
+                    in_sums_ns: 0.0,
                 });
             }
             None => at += 1,
@@ -202,13 +235,19 @@ impl<'a> Design<'a> {
         }
     }
 
-    /// Prices of samples whose errors are drawn anew: the error of a cell from those of check cells, the
-    /// error of a trial from those of its cell. Leaving out whole cells would lose causes that one cell has.
-    fn bootstrap(&self, prices: &DVector<f64>, checks: &[CellError]) -> Vec<DVector<f64>> {
+    /// Prices of samples whose errors are drawn anew: the error of a cell from those of all cells, which are
+    /// widened to the spread of cells that no fit saw, the error of a trial from those of its cell. Leaving
+    /// out whole cells would lose causes that one cell has.
+    fn bootstrap(
+        &self,
+        prices: &DVector<f64>,
+        errors: &[CellError],
+        spread: f64,
+    ) -> Vec<DVector<f64>> {
         let predicted = self.costs.predicted(prices);
-        let errors = self.costs.errors(&predicted);
+        let of_samples = self.costs.errors(&predicted);
         let of_group = |group: usize| -> Vec<f64> {
-            let each = self.groups.iter().zip(errors.iter());
+            let each = self.groups.iter().zip(of_samples.iter());
             let of_it: Vec<f64> = each
                 .filter(|(of, _)| **of == group)
                 .map(|(_, error)| *error)
@@ -218,8 +257,15 @@ impl<'a> Design<'a> {
         };
         let count = self.groups.iter().max().map_or(0, |last| last + 1);
         let of_trials: Vec<Vec<f64>> = (0..count).map(of_group).collect();
-        let middle = median(checks.iter().map(|one| one.log_ratio).collect());
-        let of_cells: Vec<f64> = checks.iter().map(|one| one.log_ratio - middle).collect();
+        let square = errors.iter().map(|one| one.log_ratio.powi(2)).sum::<f64>();
+        let deviation = (square / errors.len() as f64).sqrt();
+        // Without errors there is nothing to widen.
+        let wider = if deviation > 0.0 {
+            (spread / deviation).max(1.0)
+        } else {
+            1.0
+        };
+        let of_cells: Vec<f64> = errors.iter().map(|one| one.log_ratio * wider).collect();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let mut draw = |from: &[f64]| from[(random.next_u64() % from.len() as u64) as usize];
         let one = |_| {
@@ -247,47 +293,34 @@ impl<'a> Design<'a> {
             .collect()
     }
 
-    /// The cause whose price is least certain, if it is too uncertain to be told, with the reason.
-    fn inseparable(
-        &self,
-        prices: &DVector<f64>,
-        intervals: &[Interval],
-        draws: &[DVector<f64>],
-    ) -> Option<(usize, String)> {
-        let shares = self.shares(prices);
-        let certainty = |at: usize| intervals[at].low / intervals[at].high.max(f64::MIN_POSITIVE);
-        let worst = (0..prices.len()).min_by(|&one, &other| {
-            let rank = |at: usize| (certainty(at), shares[at]);
-            let (one, other) = (rank(one), rank(other));
-            one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
-        })?;
-        if shares[worst] < SHARE_MIN && certainty(worst) < CERTAINTY_MIN {
-            let share = SHARE_MIN * 100.0;
-            return Some((worst, format!("below {share:.0} % of every cell's cost")));
-        }
-        if certainty(worst) >= CERTAINTY_MIN {
-            return None;
+    /// Reason why a price is too uncertain to be told.
+    fn reason(&self, at: usize, row: &Price, draws: &[DVector<f64>]) -> String {
+        let counts = self.costs.counts.column(at);
+        let most = counts.component_div(&self.costs.measured).amax() * row.interval.high;
+        if most < SHARE_MIN {
+            return format!("below {:.0} % of every cell's cost", SHARE_MIN * 100.0);
         }
         let of = |at: usize| draws.iter().map(|draw| draw[at]).collect::<Vec<f64>>();
-        let others = (0..prices.len()).filter(|&at| at != worst);
+        let others = (0..self.causes.len()).filter(|&other| other != at);
         let together = others.min_by(|&one, &other| {
-            let with = |at| correlation(&of(worst), &of(at));
+            let with = |other| correlation(&of(at), &of(other));
             with(one).total_cmp(&with(other))
-        })?;
-        Some((worst, cannot_be_told(self.causes[together])))
+        });
+        together.map_or_else(String::new, |other| cannot_be_told(self.causes[other]))
     }
 
-    fn price_rows(&self, prices: &DVector<f64>, intervals: &[Interval]) -> Vec<Price> {
+    fn price_rows(&self, prices: &DVector<f64>, draws: &[DVector<f64>]) -> Vec<Price> {
         let shares = self.shares(prices);
         let rows = self.causes.iter().enumerate();
         rows.map(|(at, &cause)| {
             let counts = self.costs.counts.column(at);
+            let interval = interval_of(draws.iter().map(|draw| draw[at]).collect());
             Price {
                 cause,
                 ns: rounded(prices[at]),
                 interval: Interval {
-                    low: rounded(intervals[at].low),
-                    high: rounded(intervals[at].high),
+                    low: rounded(interval.low),
+                    high: rounded(interval.high),
                 },
                 largest_share: rounded(shares[at]),
                 most_per_cpu_s: rounded(counts.component_div(&self.costs.measured).amax() * 1e9),
@@ -297,8 +330,8 @@ impl<'a> Design<'a> {
     }
 }
 
-/// Least quotient of the ends of a price's interval: a price that may be thirty times another is none.
-const CERTAINTY_MIN: f64 = 0.03;
+/// Least quotient of the ends of a price's interval: a price that may as well be a tenth is none.
+const CERTAINTY_MIN: f64 = 0.1;
 
 fn costs(samples: &[Sample], causes: &[Cause]) -> Costs {
     let count = |row: usize, column: usize| {
@@ -355,12 +388,9 @@ pub(crate) fn errors_by(samples: &[Sample], list: &PriceList) -> Vec<CellError> 
     )
 }
 
-/// Accuracy from errors of check cells. Both hosts of a cell err together, so the degrees of freedom are
-/// those of the cells.
-fn accuracy(errors: &[CellError], cells: usize) -> Accuracy {
-    let squares = errors.iter().map(|one| one.log_ratio.powi(2)).sum::<f64>();
-    let deviation = (squares / errors.len() as f64).sqrt();
-    let half = student(cells as f64) * deviation * (1.0 + 1.0 / cells as f64).sqrt();
+/// Accuracy by the errors of check cells that were left out, and by the spread of all cells.
+fn accuracy(errors: &[CellError], spread: f64, cells: usize) -> Accuracy {
+    let half = NORMAL_95 * spread;
     let relative = |one: &CellError| one.log_ratio.exp_m1().abs();
     Accuracy {
         interval: Interval {
@@ -374,21 +404,15 @@ fn accuracy(errors: &[CellError], cells: usize) -> Accuracy {
     }
 }
 
+/// Standard deviations below which 95 % of a normal distribution lie.
+const NORMAL_95: f64 = 1.645;
+
 /// The value with six digits: more tell nothing, and these survive a file.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
     format!("{value:.5e}").parse().unwrap_or(value)
-}
-
-/// Student's t at 95 %, one-sided, by the expansion of Cornish and Fisher: within 1 % from 4 degrees of
-/// freedom on.
-fn student(freedom: f64) -> f64 {
-    let z: f64 = 1.644_853_6;
-    let first = (z.powi(3) + z) / (4.0 * freedom);
-    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * freedom.powi(2));
-    z + first + second
 }
 
 fn interval_of(mut values: Vec<f64>) -> Interval {

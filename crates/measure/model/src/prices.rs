@@ -42,9 +42,13 @@ pub struct Unpriced {
     pub cause: Cause,
     /// Reason, in a few words.
     pub reason: String,
+    /// Its part in sums, ns a unit: no price, because only its sum with that of other causes is known. 0 if
+    /// there is none.
+    #[serde(default)]
+    pub in_sums_ns: f64,
 }
 
-/// Error of predictions for cells that no fit saw.
+/// Error of predictions for work that the fit did not see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     /// Measured over predicted cost, at 90 % confidence: 0.9 and 1.15 mean 10 % less to 15 % more.
@@ -169,18 +173,29 @@ impl PriceList {
     /// Cost of counts by these prices, ns. Causes that were not counted add nothing.
     pub fn cost_ns(&self, counts: &Counts) -> f64 {
         let terms = self.prices.iter();
-        terms
+        let priced: f64 = terms
             .filter_map(|price| Some(price.ns * counts.get(price.cause)?))
+            .sum();
+        priced + self.inseparable_ns(counts)
+    }
+
+    /// Part of a cost that belongs to causes without a price of their own, ns.
+    pub fn inseparable_ns(&self, counts: &Counts) -> f64 {
+        let terms = self.unpriced.iter();
+        terms
+            .filter_map(|one| Some(one.in_sums_ns * counts.get(one.cause)?))
             .sum()
     }
 
     /// Cost of counts by each draw of the bootstrap, ns.
     pub fn drawn_costs_ns(&self, counts: &Counts) -> Vec<f64> {
+        let inseparable_ns = self.inseparable_ns(counts);
         let of_draw = |draw: &Vec<f64>| {
             let terms = self.prices.iter().zip(draw);
-            terms
+            let priced: f64 = terms
                 .filter_map(|(price, ns)| Some(ns * counts.get(price.cause)?))
-                .sum()
+                .sum();
+            priced + inseparable_ns
         };
         self.draws.iter().map(of_draw).collect()
     }

@@ -69,11 +69,10 @@ pub struct Work {
 
 impl Work {
     /// Work of each host of each cell, in the order of the records. A quarter of the trials at either end,
-    /// by measured over priced cost, is omitted.
+    /// by measured over priced cost, is omitted. Marked trials count, because CPU time is without other tasks.
     pub fn all(records: &[Record], list: &PriceList) -> Vec<Work> {
         let mut cells: Vec<(&str, HostName, Vec<Part>)> = Vec::new();
-        let is_usable = |record: &&Record| !record.is_marked();
-        for record in records.iter().filter(is_usable) {
+        for record in records {
             let (unit, Some(units)) = units(record) else {
                 continue;
             };
@@ -214,7 +213,12 @@ impl<'a> HostCounts<'a> {
 
 impl Source for HostCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        let reading = self.reading(by, of)?;
+        let Some(reading) = self.reading(by, of) else {
+            // A workload counts its own calls: a host that only receives has none that send.
+            let mut readings = self.host.readings.iter();
+            let counts_itself = readings.any(|reading| reading.whose == CountOwner::Workload);
+            return (by == MeterName::Workload && counts_itself).then_some(0.0);
+        };
         let count = reading.counts[&of] as f64;
         let scale = match reading.duration_ns {
             0 => 1.0,

@@ -40,21 +40,26 @@ impl PriceList {
 
     /// The prices that matter, and how well they predict.
     fn answer(&self) -> String {
-        let mut largest: Vec<_> = self.prices.iter().collect();
-        largest.sort_by(|one, other| other.largest_share.total_cmp(&one.largest_share));
         let of = |cause: Cause| self.price(cause);
         let first = [
             Cause::SkbSent,
             Cause::SkbReceived,
-            Cause::AckReceived,
             Cause::SendCall,
+            Cause::NetRxRun,
             Cause::Sleep,
             Cause::Connection,
         ];
         let prices: Vec<String> = first
             .into_iter()
             .filter_map(of)
-            .map(|price| format!("a {} {}", price.cause.unit(), time(price.ns)))
+            .map(|price| {
+                format!(
+                    "{} {} {}",
+                    price.cause.article(),
+                    price.cause.unit(),
+                    time(price.ns)
+                )
+            })
             .collect();
         format!(
             "Prices of this host over {}: {}. {}",
@@ -68,7 +73,7 @@ impl PriceList {
     pub fn accuracy_text(&self) -> String {
         let of = &self.accuracy;
         format!(
-            "They predicted {} of {} costs of {} check cells to ±20 %; median error {}, 90 % of errors within {} and {}.",
+            "Fitted without them, they predict {} of {} costs of {} check cells to ±20 % (median error {}); 90 % of predictions are within {} and {}.",
             of.within_20,
             of.predictions,
             of.cells,
@@ -145,6 +150,14 @@ impl Explanation {
                 mark.to_string(),
             ]);
         }
+        if self.inseparable_ns > 0.0 {
+            let labels: Vec<&str> = self.inseparable.iter().map(|cause| cause.label()).collect();
+            let mut row = vec![String::new(); 6];
+            row[0] = format!("together: {}", labels.join(", "));
+            row[2] = time(self.inseparable_ns);
+            row[4] = percent(self.inseparable_ns / self.priced_ns);
+            table.row(row);
+        }
         if let Some(rest) = self.unpriced_ns.filter(|rest| *rest > 0.0) {
             let mut row = vec![String::new(); 6];
             row[0] = "no price (the program's own)".to_string();
@@ -163,6 +176,20 @@ impl Explanation {
                 labels.join(", ")
             )
         })
+    }
+}
+
+impl Cause {
+    /// `a` or `an`, as its unit is spoken.
+    fn article(self) -> &'static str {
+        if ["ACK", "skb"]
+            .iter()
+            .any(|word| self.unit().starts_with(word))
+        {
+            "an"
+        } else {
+            "a"
+        }
     }
 }
 
