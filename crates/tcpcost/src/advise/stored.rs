@@ -48,8 +48,7 @@ impl Source for Cell<'_> {
 /// Cells of a run, in the order of the records. Cells without CPU time by eBPF are omitted.
 pub fn cells(run: &StoredRun) -> Vec<Cell<'_>> {
     let mut cells: Vec<Cell<'_>> = Vec::new();
-    let usable = run.records.iter().filter(|record| !record.is_marked());
-    for record in usable {
+    for record in &run.records {
         let samples = Sample::all(record);
         let hosts: Vec<HostCounts<'_>> = samples
             .iter()

@@ -6,7 +6,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::advice::rule::{Class, Condition, Rule, Test, Unknowns};
 use crate::advice::rules::rules;
 use crate::advice::situation::Situation;
-use crate::causes::Cause;
+use crate::causes::{Cause, Counts};
 use crate::explain::{Explanation, explain};
 use crate::prices::{Interval, PriceList};
 
@@ -205,7 +205,7 @@ fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<
     let moved = rule.moved_causes();
     let is_priced =
         |cause: &&Cause| list.price(**cause).is_some() && of.counts.get(**cause).is_some();
-    if moved.iter().find(is_priced).is_none() {
+    if !moved.iter().any(|cause| is_priced(&cause)) {
         return Err("what it changes has no price or no count here".to_string());
     }
     let outside = cost.terms.iter().find(|term| {
@@ -248,12 +248,17 @@ const ERROR_OF_CHANGE: f64 = 0.7;
 /// Saving of a rule's change by prices, as a share of the measured cost, or of the priced cost if that is
 /// larger or nothing was measured.
 fn saving(rule: &Rule, list: &PriceList, of: &Situation<'_>) -> Option<Saving> {
-    let middle = Unknowns {
-        follows: 0.5,
-        between: 0.5,
-    };
     let prices: Vec<f64> = list.prices.iter().map(|price| price.ns).collect();
-    let point = share(rule, list, &prices, of, middle, [0.0, 0.0])?;
+    let middle = Draw {
+        prices: &prices,
+        unknowns: Unknowns {
+            follows: 0.5,
+            between: 0.5,
+        },
+        errors: [0.0, 0.0],
+        inseparable: 1.0,
+    };
+    let point = share(rule, list, of, &middle)?;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let sd = ERROR_OF_CHANGE * log_sd(list.accuracy.interval);
     let mut shares = Vec::with_capacity(DRAWS);
@@ -262,12 +267,16 @@ fn saving(rule: &Rule, list: &PriceList, of: &Situation<'_>) -> Option<Saving> {
             0 => &prices,
             rows => &list.draws[(random.next_u64() % rows as u64) as usize],
         };
-        let unknowns = Unknowns {
-            follows: uniform(&mut random),
-            between: uniform(&mut random),
+        let draw = Draw {
+            prices: drawn,
+            unknowns: Unknowns {
+                follows: uniform(&mut random),
+                between: uniform(&mut random),
+            },
+            errors: [sd * normal(&mut random), sd * normal(&mut random)],
+            inseparable: 2.0 * uniform(&mut random),
         };
-        let errors = [sd * normal(&mut random), sd * normal(&mut random)];
-        shares.push(share(rule, list, drawn, of, unknowns, errors)?);
+        shares.push(share(rule, list, of, &draw)?);
     }
     shares.sort_by(f64::total_cmp);
     let quantile = |at: f64| shares[((DRAWS - 1) as f64 * at).round() as usize];
@@ -288,27 +297,34 @@ fn saving(rule: &Rule, list: &PriceList, of: &Situation<'_>) -> Option<Saving> {
 /// Seed of the draws, so that the same counts give the same advice.
 const SEED: u64 = 1;
 
-/// Saving by one draw of prices, of the unknown numbers, and of the logarithmic errors before and after.
-fn share(
-    rule: &Rule,
-    list: &PriceList,
-    prices: &[f64],
-    of: &Situation<'_>,
+/// Numbers of one draw that are not known.
+struct Draw<'a> {
+    /// Prices, ns, in the order of the list.
+    prices: &'a [f64],
     unknowns: Unknowns,
+    /// Logarithmic errors before and after.
     errors: [f64; 2],
-) -> Option<f64> {
-    let cost = |counts: &crate::causes::Counts| -> f64 {
-        let terms = list.prices.iter().zip(prices);
+    /// Factor of the saving on causes that have no price of their own, between 0 and 2: only their sum with
+    /// others is known.
+    inseparable: f64,
+}
+
+/// Saving by one draw.
+fn share(rule: &Rule, list: &PriceList, of: &Situation<'_>, draw: &Draw<'_>) -> Option<f64> {
+    let priced = |counts: &Counts| -> f64 {
+        let terms = list.prices.iter().zip(draw.prices);
         terms
             .filter_map(|(price, ns)| Some(ns * counts.get(price.cause)?))
             .sum()
     };
     let mut changed = of.counts.clone();
     for change in rule.change {
-        change.apply(&mut changed, of, unknowns)?;
+        change.apply(&mut changed, of, draw.unknowns)?;
     }
-    let before = cost(&of.counts) * errors[0].exp();
-    let after = cost(&changed) * errors[1].exp();
+    let inseparable = list.inseparable_ns(&of.counts);
+    let less = draw.inseparable * (inseparable - list.inseparable_ns(&changed));
+    let before = (priced(&of.counts) + inseparable) * draw.errors[0].exp();
+    let after = (priced(&changed) + inseparable - less) * draw.errors[1].exp();
     let whole = of.measured_ns.map_or(before, |measured| measured.max(before));
     (whole > 0.0).then(|| (before - after) / whole)
 }
