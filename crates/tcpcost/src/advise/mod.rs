@@ -1,5 +1,6 @@
 //! `tcpcost advise`: which knob would lower the CPU of a workload, by how much, and the line that proves it.
 
+mod attempt;
 mod place;
 mod stored;
 
@@ -32,6 +33,9 @@ pub struct AdviseArgs {
     /// Work that is advised.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// Count the attached work for 2 s with the setting of this rule and for 2 s without, in turn, price both counts, and restore the setting.
+    #[arg(long = "try", value_name = "ID", conflicts_with_all = ["files", "command", "per", "fresh_netns"])]
+    pub attempt: Option<String>,
     /// Formats of the results.
     #[command(flatten)]
     pub output: Output<TextOrJson>,
@@ -54,6 +58,11 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         Ok(list) => Ok(list),
         Err(error) => Err(error.to_string()),
     };
+    if let Some(id) = &args.attempt {
+        let tried = attempt::attempt(&args.target, id, prices())?;
+        tried.print(&args.output)?;
+        return Ok(Exit::Ok.into());
+    }
     if !args.files.is_empty() {
         print(&of_files(&args.files, prices())?, &args.output)?;
         return Ok(Exit::Ok.into());

@@ -21,6 +21,8 @@ pub struct Place {
     pub settings: Settings,
     /// Device; empty if no connection was seen.
     pub device: String,
+    /// Peer of the connection that moved most bytes; `None` if no connection was seen.
+    pub peer: Option<IpAddr>,
     /// True if both ends of its connections are in the same namespace.
     pub has_both_ends: bool,
     /// Words before a command that must run in its namespace.
@@ -88,6 +90,22 @@ impl Watcher {
         };
         place.within.clone_from(&self.within);
         place
+    }
+
+    /// Calls `work` in the target's namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+        match &self.network {
+            Some(network) => Ok(network.within(work)?),
+            None => Ok(work()),
+        }
+    }
+
+    /// True if the target is in another namespace than this process.
+    pub fn is_elsewhere(&self) -> bool {
+        self.network.is_some()
     }
 
     fn look(&self) -> Option<Seen> {
@@ -166,6 +184,7 @@ fn port(seen: &Seen, has_sysfs: bool) -> Place {
     Place {
         settings,
         device,
+        peer: Some(seen.remote),
         has_both_ends: seen.has_both_ends,
         within: String::new(),
     }

@@ -54,6 +54,9 @@ pub struct Rule {
     pub undo: &'static str,
     /// Comparison of before and after on the running workload.
     pub verify: Verify,
+    /// Knobs of a study that `advise --try` sets and restores while the workload runs: name, value. Empty if the
+    /// change is not a setting that acts on running connections.
+    pub set: &'static [(&'static str, &'static str)],
     /// What it costs or risks.
     pub costs: &'static str,
     /// Other rules with the same effect: only the best is advised.

@@ -40,6 +40,7 @@ const WORTH_TRYING: Rule = Rule {
     act: "",
     undo: "",
     verify: Verify::Switch,
+    set: &[],
     costs: "",
     instead: &[],
 };

@@ -39,6 +39,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--a segmentation=per-mss --b segmentation=tso"),
         act: "ethtool -K DEV tx on sg on gso on tso on && ip link set DEV gso_max_segs 65535",
         undo: "ip link set DEV gso_max_segs 1",
+        set: &[("segmentation", "tso")],
         costs: "latency of small flows that share the device",
         ..WORTH_TRYING
     },
@@ -58,6 +59,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--a segmentation=software-gso --b segmentation=tso"),
         act: "ethtool -K DEV tso on",
         undo: "ethtool -K DEV tso off",
+        set: &[("tso", "on")],
         costs: "nothing known",
         ..WORTH_TRYING
     },
@@ -135,6 +137,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set segmentation=software-gso --a server.gro=off --b server.gro=on"),
         act: "ethtool -K DEV gro on",
         undo: "ethtool -K DEV gro off",
+        set: &[("gro", "on")],
         costs: "a packet may wait for the end of its run",
         ..WORTH_TRYING
     },
@@ -156,6 +159,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set server.gro=on --a gro_flush_timeout=0us --b gro_flush_timeout=2us"),
         act: "echo 2000 > /sys/class/net/DEV/gro_flush_timeout",
         undo: "echo 0 > /sys/class/net/DEV/gro_flush_timeout",
+        set: &[("gro_flush_timeout", "2us")],
         costs: "2 µs of latency for packets without PSH",
         ..WORTH_TRYING
     },
@@ -179,6 +183,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set gro_flush_timeout=20us --a napi_defer_hard_irqs=0 --b napi_defer_hard_irqs=10"),
         act: "echo 10 > /sys/class/net/DEV/napi_defer_hard_irqs && echo 20000 > /sys/class/net/DEV/gro_flush_timeout",
         undo: "echo 0 > /sys/class/net/DEV/napi_defer_hard_irqs && echo 0 > /sys/class/net/DEV/gro_flush_timeout",
+        set: &[("gro_flush_timeout", "20us"), ("napi_defer_hard_irqs", "10")],
         costs: "up to 20 µs of latency",
         ..WORTH_TRYING
     },
@@ -199,6 +204,7 @@ pub(super) const RULES: &[Rule] = &[
         study: requests!("--a rx_usecs=0 --b rx_usecs=20"),
         act: "ethtool -C DEV adaptive-rx off rx-usecs 20",
         undo: "ethtool -C DEV rx-usecs 0",
+        set: &[("adaptive_rx", "off"), ("rx_usecs", "20")],
         costs: "latency: up to 20 µs for each request",
         ..WORTH_TRYING
     },
@@ -216,6 +222,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--a tx_usecs=0 --b tx_usecs=64"),
         act: "ethtool -C DEV tx-usecs 64",
         undo: "ethtool -C DEV tx-usecs 0",
+        set: &[("tx_usecs", "64")],
         costs: "memory of sent packets is freed later",
         ..WORTH_TRYING
     },

@@ -28,6 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set congestion_control=bbr --a qdisc=pfifo --b qdisc=fq"),
         act: "tc qdisc replace dev DEV root fq",
         undo: "tc qdisc replace dev DEV root pfifo",
+        set: &[("qdisc", "fq")],
         costs: "fq itself; queues of other traffic change",
         ..WORTH_TRYING
     },
@@ -55,6 +56,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--a server.quickack=on --b server.quickack=off"),
         act: "ip route change ROUTE quickack 0",
         undo: "ip route change ROUTE quickack 1",
+        set: &[("quickack", "off")],
         costs: "nothing known for bulk transfers",
         ..WORTH_TRYING
     },
@@ -88,6 +90,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set write_size=700B --a sysctl.net.ipv4.tcp_autocorking=0 --b sysctl.net.ipv4.tcp_autocorking=1"),
         act: "sysctl -w net.ipv4.tcp_autocorking=1",
         undo: "sysctl -w net.ipv4.tcp_autocorking=0",
+        set: &[("sysctl.net.ipv4.tcp_autocorking", "1")],
         costs: "a small write may wait for a queue",
         ..WORTH_TRYING
     },
@@ -103,6 +106,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--a backlog_ack_defer=off --b backlog_ack_defer=on"),
         act: "sysctl -w net.ipv4.tcp_backlog_ack_defer=1",
         undo: "sysctl -w net.ipv4.tcp_backlog_ack_defer=0",
+        set: &[("sysctl.net.ipv4.tcp_backlog_ack_defer", "1")],
         costs: "nothing known",
         ..WORTH_TRYING
     },
@@ -118,6 +122,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set congestion_control=bbr --a sysctl.net.ipv4.tcp_tso_rtt_log=0 --b sysctl.net.ipv4.tcp_tso_rtt_log=9"),
         act: "sysctl -w net.ipv4.tcp_tso_rtt_log=9",
         undo: "sysctl -w net.ipv4.tcp_tso_rtt_log=0",
+        set: &[("sysctl.net.ipv4.tcp_tso_rtt_log", "9")],
         costs: "bursts on the wire",
         ..WORTH_TRYING
     },
@@ -132,6 +137,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set congestion_control=bbr --a sysctl.net.ipv4.tcp_min_tso_segs=1 --b sysctl.net.ipv4.tcp_min_tso_segs=2"),
         act: "sysctl -w net.ipv4.tcp_min_tso_segs=2",
         undo: "sysctl -w net.ipv4.tcp_min_tso_segs=1",
+        set: &[("sysctl.net.ipv4.tcp_min_tso_segs", "2")],
         costs: "nothing known",
         ..WORTH_TRYING
     },
@@ -150,6 +156,7 @@ pub(super) const RULES: &[Rule] = &[
         study: requests!("--a sysctl.net.ipv4.tcp_pingpong_thresh=3 --b sysctl.net.ipv4.tcp_pingpong_thresh=1"),
         act: "sysctl -w net.ipv4.tcp_pingpong_thresh=1",
         undo: "sysctl -w net.ipv4.tcp_pingpong_thresh=3",
+        set: &[("sysctl.net.ipv4.tcp_pingpong_thresh", "1")],
         costs: "a sender may wait up to 40 ms for the ACK of a request without response",
         ..WORTH_TRYING
     },
@@ -168,6 +175,7 @@ pub(super) const RULES: &[Rule] = &[
         study: stream!("--set loss=1% --a comp_sack_nr=0 --b comp_sack_nr=44"),
         act: "sysctl -w net.ipv4.tcp_comp_sack_nr=44",
         undo: "sysctl -w net.ipv4.tcp_comp_sack_nr=0",
+        set: &[("sysctl.net.ipv4.tcp_comp_sack_nr", "44")],
         costs: "nothing known",
         ..WORTH_TRYING
     },
