@@ -258,7 +258,7 @@ fn text(list: &PriceList, all: &[Explained], drift: Option<&str>) -> String {
         text += &explanation.table();
         text.push('\n');
         let notes = explained.notes.iter().cloned();
-        for note in explanation.not_counted_text().into_iter().chain(notes) {
+        for note in explanation.remarks().into_iter().chain(notes) {
             text += &(wrap(&note, WIDTH, "  ") + "\n");
         }
     }

@@ -122,10 +122,15 @@ fn list(records: &[Record]) -> anyhow::Result<PriceList> {
         return Err(unavailable(records));
     }
     let fit = tcpcost_model::fit(&fitted, &checked)?;
-    let mut cells: Vec<&str> = fitted.iter().map(|sample| sample.cell.as_str()).collect();
+    let all = fitted.iter().chain(&checked);
+    let mut cells: Vec<&str> = all.map(|sample| sample.cell.as_str()).collect();
     cells.sort_unstable();
     cells.dedup();
-    let references = fit.errors.iter().map(|error| Reference {
+    let of_checks = fit
+        .errors
+        .iter()
+        .filter(|error| error.cell.starts_with(CHECK));
+    let references = of_checks.map(|error| Reference {
         cell: error.cell.clone(),
         host: error.host.to_string(),
         ratio: error.log_ratio.exp(),

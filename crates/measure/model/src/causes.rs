@@ -106,18 +106,42 @@ causes! {
     /// Segments sent without payload.
     AckSent = "ack_sent", Kernel, "ACK sent", "ACKs sent"
         => |from| from.count(M::Segments, Q::PureAcksSent);
-    /// Runs of softirq NET_RX, with the poll of the device, the interrupt that raised it and mostly a
-    /// wake-up, however many packets it handles.
+    /// Runs of softirq NET_RX, with the poll of the device, however many packets they handle.
     NetRxRun = "net_rx_run", Kernel, "run of NET_RX", "runs of NET_RX"
-        => |from| either(from, &[(M::Exact, Q::HolderNetRxRuns), (M::Exact, Q::ExactOwnNetRxRuns), (M::Exact, Q::ExactNetRxRuns)]);
+        => |from| event(from, Q::HolderNetRxRuns, Q::ExactOwnNetRxRuns, Q::ExactNetRxRuns);
+    /// Function-call IPIs received: by them another CPU begins NET_RX for packets that RPS or RFS steered, or
+    /// wakes a task.
+    IpiReceived = "ipi_received", Kernel, "function-call IPI received", "function-call IPIs received"
+        => |from| event(from, Q::HolderCallIpis, Q::ExactOwnCallIpis, Q::ExactCallIpis);
+    /// Function-call IPIs sent: in a virtual machine each may leave the guest. In a trial, those that the other
+    /// hosts of the machine received; otherwise as many as were received, because with RPS on a device the same
+    /// sockets send and receive them.
+    IpiSent = "ipi_sent", Kernel, "function-call IPI sent", "function-call IPIs sent"
+        => |from| event(from, Q::HolderCallIpis, Q::ExactOwnCallIpis, Q::ExactCallIpis);
+    /// Reschedule IPIs: a task was woken on an idle CPU by another CPU. Sending, receiving and the end of idle
+    /// together.
+    RescheduleIpi = "reschedule_ipi", Kernel, "reschedule IPI", "reschedule IPIs"
+        => |from| event(from, Q::HolderRescheduleIpis, Q::ExactOwnRescheduleIpis, Q::ExactRescheduleIpis);
     /// Timer interrupts beyond the regular tick: pacing, delayed ACKs, ends of idle.
     TimerInterrupt = "timer_interrupt", Kernel, "timer interrupt beyond the tick", "timer interrupts beyond the tick"
-        => |from| either(from, &[(M::Exact, Q::HolderExtraTimerInterrupts), (M::Exact, Q::ExactOwnExtraTimerInterrupts), (M::Exact, Q::ExactExtraTimerInterrupts)]);
+        => |from| event(from, Q::HolderExtraTimerInterrupts, Q::ExactOwnExtraTimerInterrupts, Q::ExactExtraTimerInterrupts);
 }
 
 /// Count of the first meter that has it.
 fn either(from: &dyn Source, of: &[(M, Q)]) -> Option<f64> {
     of.iter().find_map(|&(by, of)| from.count(by, of))
+}
+
+/// Events of the meter `exact`: of a process, else of a command, else on the CPUs.
+fn event(from: &dyn Source, of_process: Q, of_command: Q, on_cpus: Q) -> Option<f64> {
+    either(
+        from,
+        &[
+            (M::Exact, of_process),
+            (M::Exact, of_command),
+            (M::Exact, on_cpus),
+        ],
+    )
 }
 
 fn bytes_sent(from: &dyn Source) -> Option<f64> {

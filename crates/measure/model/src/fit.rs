@@ -21,7 +21,7 @@ pub struct Fit {
     pub accuracy: Accuracy,
     /// Bootstrap: prices in the order of `prices`, ns.
     pub draws: Vec<Vec<f64>>,
-    /// Errors by check cell and host.
+    /// Errors by cell and host, of all cells.
     pub errors: Vec<CellError>,
 }
 
@@ -130,13 +130,14 @@ fn left_out(fitted: &[Sample], checked: &[Sample], causes: &[Cause]) -> Vec<Cell
 }
 
 /// Standard deviation of the errors of cells that the fit did not see, from those that it saw: by the
-/// median, because single cells err far more than others, and with the degrees of freedom that prices took.
+/// median, because single cells err far more than others, with the degrees of freedom that prices took, and
+/// with the errors of these prices (the mean leverage).
 fn spread(errors: &[CellError], prices: &DVector<f64>) -> f64 {
     let count = errors.len() as f64;
     let taken = prices.iter().filter(|price| **price > 0.0).count() as f64;
     let middle = median(errors.iter().map(|one| one.log_ratio.abs()).collect());
     // Of a normal distribution half lies within 0.6745 standard deviations.
-    middle / 0.674_5 * (count / (count - taken).max(1.0)).sqrt()
+    middle / 0.674_5 * (count / (count - taken).max(1.0) * (1.0 + taken / count)).sqrt()
 }
 
 /// Causes that all samples have counts of and that occur, and the others with reasons.
@@ -194,10 +195,7 @@ fn part_twins(samples: &[Sample], causes: &mut Vec<Cause>, unpriced: &mut Vec<Un
 const TWINS: f64 = 0.995;
 
 fn cannot_be_told(from: Cause) -> String {
-    format!(
-        "cannot be told from {}, whose price includes it",
-        from.label()
-    )
+    format!("cannot be told from {}", from.label())
 }
 
 /// Matrix of a fit.

@@ -107,7 +107,7 @@ pub struct PriceList {
     pub place: Place,
     /// Time of the measurement, s since 1970.
     pub measured_unix_s: u64,
-    /// Number of cells that were fitted.
+    /// Number of cells that were fitted, check cells included.
     pub cells: usize,
     /// Prices, in the order of [`Cause::ALL`].
     pub prices: Vec<Price>,

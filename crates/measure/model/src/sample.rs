@@ -181,6 +181,18 @@ pub fn counts(record: &Record, name: HostName, host: &HostRecord) -> Option<Coun
     if is_by("receive_with", &TAKEN_WITHOUT_COPY) {
         counts.set(Cause::ByteCopiedOut, 0.0);
     }
+    // A host's IPIs are sent by the other hosts of its machine.
+    let others = record
+        .hosts
+        .iter()
+        .filter(|(other, of)| **other != name && of.machine == host.machine);
+    let received: Vec<Option<f64>> = others
+        .map(|(_, other)| Cause::IpiReceived.count(&HostCounts::new(other)?))
+        .collect();
+    match received.iter().copied().sum::<Option<f64>>() {
+        Some(sent) if !received.is_empty() => counts.set(Cause::IpiSent, sent),
+        _ => {}
+    }
     Some(counts)
 }
 

@@ -45,7 +45,7 @@ impl PriceList {
             Cause::SkbSent,
             Cause::SkbReceived,
             Cause::SendCall,
-            Cause::NetRxRun,
+            Cause::IpiSent,
             Cause::Sleep,
             Cause::Connection,
         ];
@@ -151,9 +151,8 @@ impl Explanation {
             ]);
         }
         if self.inseparable_ns > 0.0 {
-            let labels: Vec<&str> = self.inseparable.iter().map(|cause| cause.label()).collect();
             let mut row = vec![String::new(); 6];
-            row[0] = format!("together: {}", labels.join(", "));
+            row[0] = format!("{} others together", self.inseparable.len());
             row[2] = time(self.inseparable_ns);
             row[4] = percent(self.inseparable_ns / self.priced_ns);
             table.row(row);
@@ -167,15 +166,24 @@ impl Explanation {
         table.text(2, WIDTH)
     }
 
-    /// Line about causes that were not counted; `None` if all were.
-    pub fn not_counted_text(&self) -> Option<String> {
-        let labels: Vec<&str> = self.not_counted.iter().map(|cause| cause.label()).collect();
-        (!labels.is_empty()).then(|| {
-            format!(
-                "Not counted here, so that their cost is in what has no price: {}.",
-                labels.join(", ")
-            )
-        })
+    /// Lines about causes that cannot be told apart, and about those that were not counted.
+    pub fn remarks(&self) -> Vec<String> {
+        let labels = |of: &[Cause]| {
+            let labels: Vec<&str> = of.iter().map(|cause| cause.label()).collect();
+            labels.join(", ")
+        };
+        let mut remarks = Vec::new();
+        if !self.inseparable.is_empty() {
+            let of = labels(&self.inseparable);
+            remarks.push(format!("Others, of which only the sum is known: {of}."));
+        }
+        if !self.not_counted.is_empty() {
+            let of = labels(&self.not_counted);
+            remarks.push(format!(
+                "Not counted here, so that their cost is in what has no price: {of}."
+            ));
+        }
+        remarks
     }
 }
 
