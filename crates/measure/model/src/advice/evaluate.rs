@@ -3,7 +3,7 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::advice::rule::{Class, Condition, Rule, Test, Unknowns};
+use crate::advice::rule::{Class, Condition, RUNS, Rule, Test, Unknowns};
 use crate::advice::rules::rules;
 use crate::advice::situation::Situation;
 use crate::causes::{Cause, Counts};
@@ -346,22 +346,29 @@ fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }
 
-/// Cost of the causes that a rule can lower, by the upper ends of their prices, as a share of the whole cost.
-/// `None` if the rule names no causes, or one of them has no price or no count.
+/// Cost of the causes that a rule can lower, as a share of the whole cost: by the upper ends of prices, and twice
+/// the part in sums where a cause has no price of its own. `None` if the rule names no causes, or one of
+/// them was not counted or studied.
 fn upper_bound(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Option<f64> {
     let (list, cost) = (of.list()?, cost?);
     if rule.acts_on.is_empty() || cost.priced_ns <= 0.0 {
         return None;
     }
-    let most: Option<f64> = rule
-        .acts_on
-        .iter()
-        .map(|&cause| Some(list.price(cause)?.interval.high * of.counts.get(cause)?))
-        .sum();
+    let most = |cause: Cause| {
+        let in_sums = list.unpriced.iter().find(|one| one.cause == cause);
+        let in_sums = in_sums.map(|one| 2.0 * one.in_sums_ns);
+        let high = list.price(cause).map(|price| price.interval.high);
+        Some(high.or(in_sums)? * of.counts.get(cause)?)
+    };
+    let named: Option<f64> = rule.acts_on.iter().map(|&cause| most(cause)).sum();
+    // Interrupts come with the runs, where a kernel shows them.
+    let has_runs = rule.acts_on.contains(&Cause::NetRxRun);
+    let others = RUNS.iter().filter(|cause| has_runs && !rule.acts_on.contains(cause));
+    let others: f64 = others.filter_map(|&cause| most(cause)).sum();
     let whole = of
         .measured_ns
         .map_or(cost.priced_ns, |measured| measured.max(cost.priced_ns));
-    most.map(|most| (most / whole).min(1.0))
+    named.map(|named| ((named + others) / whole).min(1.0))
 }
 
 /// Share as a percentage: `40 %`, `0.4 %`.

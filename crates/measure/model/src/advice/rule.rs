@@ -208,8 +208,13 @@ const PACKETS: &[Cause] = &[
     Cause::AckSent,
 ];
 
-/// Causes that are runs of softirqs.
-pub(super) const RUNS: &[Cause] = &[Cause::NetRxRun];
+/// Causes that go with runs of softirqs: the run, and the interrupts that begin it or that wake a reader.
+pub(super) const RUNS: &[Cause] = &[
+    Cause::NetRxRun,
+    Cause::IpiReceived,
+    Cause::IpiSent,
+    Cause::RescheduleIpi,
+];
 
 /// Labels of causes: `send calls, receive calls`.
 pub(super) fn labels(causes: &[Cause]) -> String {

@@ -2,7 +2,7 @@
 
 use super::program::VIRTUAL;
 use super::{WORTH_TRYING, requests, stream};
-use crate::advice::rule::{Change, Class, Condition, Needs, RUNS, Rule, Size, Verify};
+use crate::advice::rule::{Change, Class, Condition, Needs, Rule, Size, Verify};
 use crate::advice::signal::Signal;
 use crate::causes::Cause;
 
@@ -176,7 +176,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SegmentsPerRun, 4.0),
             Condition::Above(Signal::SoftirqShare, 0.3),
         ],
-        acts_on: RUNS,
+        acts_on: &[Cause::NetRxRun],
         limits: "many queues; nothing on veth and loopback",
         claim: "enabling interrupts \"could hurt throughput by ~20 %\" at 100 Gbit with 32 queues and more",
         source: "kernel commit 6f8b12d661d0",
@@ -197,7 +197,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SegmentsPerRun, 2.0),
             Condition::Above(Signal::SoftirqShare, 0.3),
         ],
-        acts_on: RUNS,
+        acts_on: &[Cause::NetRxRun],
         limits: "requests wait longer: up to 50 % more latency at rx-usecs 4, rx-frames 44",
         claim: "+14 % requests a second of one HTTP benchmark on AWS (throughput)",
         source: "amzn/amzn-drivers#195; kernel commit 3b47d30396ba",
