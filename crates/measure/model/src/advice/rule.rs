@@ -140,7 +140,7 @@ impl Condition {
                 };
                 let is_above = matches!(self, Condition::Above(..));
                 let holds = if is_above { value > bound } else { value < bound };
-                verdict(holds, format!("{} {}", signal.text(value), signal.words()))
+                verdict(holds, signal.sentence(value))
             }
             Condition::Is(name, words) | Condition::IsNot(name, words) => {
                 let value = of.settings.get(name);
