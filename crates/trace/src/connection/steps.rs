@@ -428,8 +428,9 @@ impl Connection {
             };
             watch.on_ack(self.place, &event);
         }
-        // Made last, so that a watch of few connections makes no other's.
-        watch.on_packet(self.place, &self.packet_event(packet, sent, acked.coverage));
+        if watch.wants(self.place) {
+            watch.on_packet(self.place, &self.packet_event(packet, sent, acked.coverage));
+        }
     }
 
     #[inline(always)]
