@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, SocketBuffer, Source, busy_ns, busy_ratio, exact_busy_ns, exact_busy_ratio,
+    ALL_SENT, SocketBuffer, Source, busy_ns, busy_ratio, events, exact_busy_ns, exact_busy_ratio,
     exact_cost_ns, filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in,
     ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu,
     pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load,
@@ -466,6 +466,20 @@ figures! {
     /// Context switches of the workload's threads per transaction.
     SwitchesPerTransaction = "context_switches_per_transaction", "switches", Host, Less, "context switches per transaction", "switches/trans."
         => |from| ratio(switches(from)?, transactions(from)?);
+    /// Runs of softirq NET_RX per MiB of payload delivered: on the CPUs of the host or, with owners,
+    /// for its sockets. Each costs its entry, a poll of the device and mostly a wake-up, however
+    /// many packets it handles.
+    NetRxRunsPerMib = "net_rx_runs_per_mib", "1/MiB", Host, Less, "runs of NET_RX per MiB", "NET_RX/MiB"
+        => |from| ratio(events(from, Q::ExactNetRxRuns, Q::HolderNetRxRuns)?, mib(from)?);
+    /// Runs of softirq NET_RX per transaction, as in `net_rx_runs_per_mib`.
+    NetRxRunsPerTransaction = "net_rx_runs_per_transaction", "runs", Host, Less, "runs of NET_RX per transaction", "NET_RX/trans."
+        => |from| ratio(events(from, Q::ExactNetRxRuns, Q::HolderNetRxRuns)?, transactions(from)?);
+    /// Times that a thread of the host slept until it was woken, per MiB of payload delivered.
+    SleepsPerMib = "sleeps_per_mib", "1/MiB", Host, Less, "sleeps per MiB", "sleeps/MiB"
+        => |from| ratio(events(from, Q::ExactTaskOwnSleeps, Q::HolderSleeps)?, mib(from)?);
+    /// Times that a thread of the host slept until it was woken, per transaction.
+    SleepsPerTransaction = "sleeps_per_transaction", "sleeps", Host, Less, "sleeps per transaction", "sleeps/trans."
+        => |from| ratio(events(from, Q::ExactTaskOwnSleeps, Q::HolderSleeps)?, transactions(from)?);
     /// System calls of the workload per transaction: sends, receives and waits (a thread for each
     /// connection waits in sends and receives); with io_uring, calls of io_uring_enter.
     SystemCallsPerTransaction = "system_calls_per_transaction", "calls", Host, Less, "system calls per transaction", "calls/trans."

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::meter_name::MeterName;
 use crate::quantity::Quantity;
 use crate::reading::{CountOwner, Counts, Reading, Snapshot, WentBackwards};
-use crate::source::Source;
+use crate::source::{Source, sum};
 
 /// Growth of one host's counts between two readings of its meters.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -71,7 +71,11 @@ impl Source for Growth {
         let counts = self.counts.get(&by)?;
         Some(match by {
             // Each ns of a CPU is in one of the modes or contexts.
-            MeterName::Proc | MeterName::Exact => counts.values().sum::<u64>() as f64,
+            MeterName::Proc => counts.values().sum::<u64>() as f64,
+            MeterName::Exact => {
+                let wire_ns = counts.get(&Quantity::ExactWireNs).copied();
+                sum(self, by, Quantity::EXACT_CONTEXTS)? + wire_ns.unwrap_or(0) as f64
+            }
             _ => self.duration_ns as f64,
         })
     }

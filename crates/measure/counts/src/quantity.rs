@@ -117,6 +117,12 @@ quantities! {
     SocketReceives = "socket_receives", "receives on internet sockets",
     /// Bytes that receives on internet sockets returned. eBPF at sock_recv_length.
     SocketBytesReceived = "socket_bytes_received", "bytes received on internet sockets",
+    /// Part of `socket_sends` that passed pages by reference: sendfile and splice, in steps of at most
+    /// 16 pages. Not MSG_ZEROCOPY, nor io_uring's splice. eBPF at sock_send_length, by the number of
+    /// the system call (Linux 6.5).
+    SocketReferenceSends = "socket_reference_sends", "sends by reference (sendfile, splice)",
+    /// Bytes that the sends of `socket_reference_sends` took.
+    SocketReferenceBytesSent = "socket_reference_bytes_sent", "bytes sent by reference",
     /// Cycles of the time-stamp counter (x86-64 TSC, arm64 CNTVCT): a clock at a constant rate, not
     /// core cycles.
     TscCycles = "tsc_cycles",
@@ -220,6 +226,22 @@ quantities! {
     /// Time that the CPU had nothing to run, without interrupts. Time that the hypervisor stole is
     /// in the context that it hit.
     ExactIdleNs = "exact_idle_ns",
+    /// Runs of softirq NET_RX on the CPUs, for whatever sockets. eBPF at softirq_entry.
+    ExactNetRxRuns = "exact_net_rx_runs", "runs of softirq NET_RX, of all sockets",
+    /// Times that one of the trial's own tasks went to sleep until it was woken. eBPF at sched_switch;
+    /// of a command, all its threads, as in `voluntary_switches`.
+    ExactTaskOwnSleeps = "exact_task_own_sleeps", "sleeps of own tasks",
+    /// Interrupts by which another CPU woke a task on these CPUs. eBPF at reschedule_exit, which
+    /// only x86 has.
+    ExactRescheduleIpis = "exact_reschedule_ipis", "reschedule IPIs",
+    /// Interrupts by which another CPU had a function called on these CPUs, e.g. to begin NET_RX
+    /// for packets that RPS or RFS steered. eBPF at call_function_exit and
+    /// call_function_single_exit, which only x86 has.
+    ExactCallIpis = "exact_call_ipis", "function-call IPIs",
+    /// Interrupts of the CPUs' local timers in which the regular tick did not expire: other timers,
+    /// and the end of idle. eBPF at local_timer_exit, which only x86 has; absent if the kernel
+    /// hides its symbols.
+    ExactExtraTimerInterrupts = "exact_extra_timer_interrupts", "timer interrupts beyond the tick",
     /// Time in softirqs for the sockets of the command that is measured: packets that they
     /// received, and packets that timers, pacing and queues sent for them. Part of the softirq
     /// times above, which cover all sockets.
@@ -234,6 +256,22 @@ quantities! {
     ExactNeighbourSoftirqNs = "exact_neighbour_softirq_ns", "softirqs for neighbours' sockets",
     /// Time in the hard interrupts that raised the softirqs of `exact_neighbour_softirq_ns`.
     ExactNeighbourHardirqNs = "exact_neighbour_hardirq_ns",
+    /// Runs of softirq NET_RX for the sockets of the command that is measured. A run for several
+    /// owners is the first one's.
+    ExactOwnNetRxRuns = "exact_own_net_rx_runs", "runs of softirq NET_RX for its sockets",
+    /// Reschedule IPIs that woke a thread of the command, or raised a run of `exact_own_net_rx_runs`.
+    ExactOwnRescheduleIpis = "exact_own_reschedule_ipis", "reschedule IPIs for it",
+    /// Function-call IPIs that woke a thread of the command, or raised a run of
+    /// `exact_own_net_rx_runs`.
+    ExactOwnCallIpis = "exact_own_call_ipis", "function-call IPIs for it",
+    /// Timer interrupts beyond the tick that woke a thread of the command, or raised a softirq for
+    /// its sockets.
+    ExactOwnExtraTimerInterrupts = "exact_own_extra_timer_interrupts", "timer interrupts beyond the tick for it",
+    /// Runs of softirq NET_RX for the other ends of the command's connections, if these are on this
+    /// host.
+    ExactPeerNetRxRuns = "exact_peer_net_rx_runs", "runs of NET_RX for the other ends on this host",
+    /// Runs of softirq NET_RX for all other sockets of this host.
+    ExactNeighbourNetRxRuns = "exact_neighbour_net_rx_runs", "runs of NET_RX for neighbours' sockets",
     /// Run time of the tasks of a process that has sockets, without interrupts and softirqs; in a trial,
     /// of a host's process. Meter `exact`, as in the three rows below; `watch` estimates the time that
     /// was not observed.
@@ -244,6 +282,19 @@ quantities! {
     HolderSoftirqNs = "holder_softirq_ns",
     /// Time in the hard interrupts that raised the softirqs of `holder_softirq_ns`.
     HolderHardirqNs = "holder_hardirq_ns",
+    /// Runs of softirq NET_RX for the sockets of a process. A run for several owners is the first
+    /// one's.
+    HolderNetRxRuns = "holder_net_rx_runs",
+    /// Times that a thread of the process went to sleep until it was woken.
+    HolderSleeps = "holder_sleeps",
+    /// Reschedule IPIs that woke a thread of the process, or raised a run of `holder_net_rx_runs`.
+    HolderRescheduleIpis = "holder_reschedule_ipis",
+    /// Function-call IPIs that woke a thread of the process, or raised a run of
+    /// `holder_net_rx_runs`.
+    HolderCallIpis = "holder_call_ipis",
+    /// Timer interrupts beyond the tick that woke a thread of the process, or raised a softirq for
+    /// its sockets.
+    HolderExtraTimerInterrupts = "holder_extra_timer_interrupts",
     /// skbs with payload that TCP passed down, a super-segment counting as one, retransmissions
     /// included. eBPF at net_dev_queue in this namespace, like all `…skbs_sent` of the meter
     /// `segments`; IPv4 options and IPv6 extension headers are not parsed.
@@ -532,6 +583,15 @@ impl Quantity {
         Quantity::ExactIdleNs,
     ];
 
+    /// Events that the meter `exact` counts on each CPU. A kernel may not show all.
+    pub const EXACT_EVENTS: [Quantity; 5] = [
+        Quantity::ExactNetRxRuns,
+        Quantity::ExactTaskOwnSleeps,
+        Quantity::ExactRescheduleIpis,
+        Quantity::ExactCallIpis,
+        Quantity::ExactExtraTimerInterrupts,
+    ];
+
     /// Softirqs and hard interrupts by owner: the command, the other ends of its connections,
     /// neighbours. The rest of [`Quantity::EXACT_SOFTIRQS`] and [`Quantity::ExactHardirqNs`] has no
     /// socket and belongs to the host.
@@ -550,6 +610,15 @@ impl Quantity {
         Quantity::HolderUserNs,
         Quantity::HolderSoftirqNs,
         Quantity::HolderHardirqNs,
+    ];
+
+    /// Events for a process with sockets; in a trial, for a host's process.
+    pub const HOLDER_EVENTS: [Quantity; 5] = [
+        Quantity::HolderNetRxRuns,
+        Quantity::HolderSleeps,
+        Quantity::HolderRescheduleIpis,
+        Quantity::HolderCallIpis,
+        Quantity::HolderExtraTimerInterrupts,
     ];
 
     /// Cost of a host's process where CPU time has owners: its tasks, softirqs and hard interrupts.

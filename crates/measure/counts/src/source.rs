@@ -225,6 +225,12 @@ pub(crate) fn exact_busy_ratio(from: &dyn Source) -> Option<f64> {
     ratio(exact_busy_ns(from)?, from.time_ns(MeterName::Exact)?)
 }
 
+/// Events of hosts: for their processes where CPU time has owners, else on their CPUs.
+pub(crate) fn events(from: &dyn Source, on_cpus: Quantity, of_process: Quantity) -> Option<f64> {
+    let owned = from.count(MeterName::Exact, of_process);
+    owned.or_else(|| from.count(MeterName::Exact, on_cpus))
+}
+
 /// CPU time of a process with sockets, or of several, ns; in a trial, of a host's process.
 pub(crate) fn holder_ns(from: &dyn Source) -> Option<f64> {
     sum(from, MeterName::Exact, &Quantity::EXACT_OF_HOST)

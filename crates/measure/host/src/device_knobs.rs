@@ -11,7 +11,7 @@ use tcpcost_knobs::{DeviceName, DeviceSettings, Value};
 use crate::channels::{Channels, Rss};
 use crate::error::SystemError;
 use crate::qdisc::Tbf;
-use crate::{ethtool, irq, link, qdisc, route, rps};
+use crate::{ethtool, irq, link, qdisc, queues, route, rps};
 
 /// Knob of a device, with its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,10 @@ pub enum State {
     Interrupts(irq::Placement),
     /// CPUs for receive work (RPS); empty leaves the work where it arrives.
     Cpus(Vec<usize>),
+    /// CPUs of each transmit queue (XPS).
+    QueueCpus(Vec<Vec<usize>>),
+    /// Number of each receive queue.
+    QueueNumbers(Vec<u32>),
     /// Kind of the root qdisc. `None` for the device's default.
     Qdisc(Option<String>),
     /// Token bucket as root qdisc. `None` for the device's default qdisc.
@@ -73,7 +77,9 @@ struct Asked<'a> {
     settings: &'a DeviceSettings,
 }
 
-use State::{Bottleneck, Cpus, Interrupts, Limit, Number, Qdisc, Quickack, Switch};
+use State::{
+    Bottleneck, Cpus, Interrupts, Limit, Number, Qdisc, QueueCpus, QueueNumbers, Quickack, Switch,
+};
 
 /// Knobs of a device, in the order in which they are set: a later one may depend on an earlier one.
 const DEVICE_KNOBS: &[DeviceKnob] = &[
@@ -139,6 +145,25 @@ const DEVICE_KNOBS: &[DeviceKnob] = &[
         write: |setting| rps::set_threaded(rps::root(), &setting.device, setting.is_on()?),
     },
     DeviceKnob {
+        names: &queues::NUMBERS,
+        wanted: |asked| match asked.value.time() {
+            Some(time) => Ok(Number(time.as_nanos().try_into().expect(KIND))),
+            None => Ok(Number(asked.number())),
+        },
+        read: |setting| {
+            let number = queues::read_number(rps::root(), &setting.device, &setting.knob)?;
+            Ok(Number(number))
+        },
+        write: |setting| {
+            queues::set_number(
+                rps::root(),
+                &setting.device,
+                &setting.knob,
+                setting.number()?,
+            )
+        },
+    },
+    DeviceKnob {
         names: &ethtool::NUMBERS,
         wanted: |asked| Ok(Number(asked.number())),
         read: |setting| {
@@ -168,6 +193,38 @@ const DEVICE_KNOBS: &[DeviceKnob] = &[
         read: |setting| Ok(State::Rss(Rss::read(&setting.device)?)),
         write: |setting| match &setting.state {
             State::Rss(table) => table.set(&setting.device),
+            _ => setting.wrong(),
+        },
+    },
+    // After the channels, which make the queues.
+    DeviceKnob {
+        names: &["xps_cpus"],
+        wanted: |asked| {
+            let queues = queues::read_xps(rps::root(), asked.device)?.len();
+            Ok(QueueCpus(queues::in_turn(queues, asked.cpus())))
+        },
+        read: |setting| Ok(QueueCpus(queues::read_xps(rps::root(), &setting.device)?)),
+        write: |setting| match &setting.state {
+            QueueCpus(cpus) => queues::set_xps(rps::root(), &setting.device, cpus),
+            _ => setting.wrong(),
+        },
+    },
+    DeviceKnob {
+        names: &["rps_flow_cnt"],
+        wanted: |asked| {
+            let queues = queues::read_flows(rps::root(), asked.device)?.len();
+            let flows = match asked.number() {
+                0 => 0,
+                flows => flows.next_power_of_two(),
+            };
+            Ok(QueueNumbers(vec![flows; queues]))
+        },
+        read: |setting| {
+            let flows = queues::read_flows(rps::root(), &setting.device)?;
+            Ok(QueueNumbers(flows))
+        },
+        write: |setting| match &setting.state {
+            QueueNumbers(flows) => queues::set_flows(rps::root(), &setting.device, flows),
             _ => setting.wrong(),
         },
     },
@@ -381,6 +438,8 @@ impl fmt::Display for State {
                 f.write_str(&each.join(", "))
             }
             Cpus(cpus) => write!(f, "to CPUs {cpus:?}"),
+            QueueCpus(queues) => write!(f, "queues of CPUs {queues:?}"),
+            QueueNumbers(numbers) => write!(f, "{numbers:?}"),
             Qdisc(kind) => f.write_str(kind.as_deref().unwrap_or("default")),
             Bottleneck(None) => f.write_str("none"),
             Bottleneck(Some(tbf)) => write!(

@@ -8,7 +8,7 @@ use tcpcost_counts::Environment;
 use tcpcost_knobs::{DeviceName, Segmentation};
 
 use crate::error::SystemError;
-use crate::{ethtool, link, qdisc, route, rps, sysctl};
+use crate::{ethtool, link, qdisc, queues, route, rps, sysctl};
 
 /// Reads a device, the route to `peer`, and the sysctls of [`SYSCTLS`] and of `also` (those that
 /// the trial set). The caller adds congestion control and MSS, which belong to connections. Values
@@ -43,7 +43,8 @@ pub fn of_port(
         route: route::describe(peer)?,
         rps_cpus: rps::read(rps::root(), device)
             .ok()
-            .map(|cpus| rps::to_mask(&cpus)),
+            .map(|cpus| queues::to_mask(&cpus)),
+        queues: queues::describe(rps::root(), device),
         carrier: None,
         nic: None,
         sysctls: sysctls(sysctl::root(), also),

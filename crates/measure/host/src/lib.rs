@@ -35,6 +35,7 @@ mod place;
 pub mod port;
 pub mod privileges;
 pub mod qdisc;
+pub mod queues;
 pub mod route;
 pub mod rps;
 pub mod setting;

@@ -3,18 +3,18 @@
 //! `veth_xmit` runs the peer's receive stack on the sender's CPU unless RPS moves it. XPS does not
 //! matter here: it chooses among transmit queues, and a veth made without a queue count uses one.
 //! RFS (`rps_flow_cnt`) and threaded NAPI would override RPS or move the work again, so both are
-//! turned off.
+//! turned off; a study that sets one of them has `steering` off.
 //!
 //! In an unprivileged user namespace the kernel refuses to write rps_cpus (it requires
 //! CAP_NET_ADMIN in the host's own user namespace).
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use tcpcost_knobs::DeviceName;
 
 use crate::error::{SystemError, read_trimmed, write};
+use crate::queues::{Direction, folders, from_mask, to_mask};
 
 /// CPUs that a device's receive work is steered to; empty means no steering. If queues differ, the
 /// CPUs of all.
@@ -23,7 +23,7 @@ use crate::error::{SystemError, read_trimmed, write};
 /// ENOENT on a kernel without CONFIG_RPS, or if `root` (/sys) shows another namespace's devices.
 pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError> {
     let mut cpus = BTreeSet::new();
-    for queue in queues(root, device)? {
+    for queue in folders(root, device, Direction::Receive)? {
         let path = queue.join("rps_cpus");
         let mask = read_trimmed(&path)?;
         let listed = from_mask(&mask).ok_or_else(|| {
@@ -40,7 +40,7 @@ pub fn read(root: &Path, device: &DeviceName) -> Result<Vec<usize>, SystemError>
 /// # Errors
 /// Those of [`read`]; EPERM in an unprivileged user namespace.
 pub fn set(root: &Path, device: &DeviceName, cpus: &[usize]) -> Result<(), SystemError> {
-    for queue in queues(root, device)? {
+    for queue in folders(root, device, Direction::Receive)? {
         write(&queue.join("rps_cpus"), &to_mask(cpus))?;
         write_if_there(&queue.join("rps_flow_cnt"), "0")?;
     }
@@ -76,46 +76,6 @@ fn write_if_there(path: &Path, text: &str) -> Result<(), SystemError> {
     }
 }
 
-fn queues(root: &Path, device: &DeviceName) -> Result<Vec<PathBuf>, SystemError> {
-    let folder = root.join("class/net").join(device).join("queues");
-    let failed = |error| SystemError::new(format!("read {}", folder.display()), error);
-    let mut queues = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with("rx-") {
-            queues.push(entry.path());
-        }
-    }
-    queues.sort();
-    Ok(queues)
-}
-
-/// CPU mask as the kernel prints it: groups of 32 bits in hexadecimal, highest first, separated by
-/// commas.
-pub fn to_mask(cpus: &[usize]) -> String {
-    let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
-    let mut words = vec![0_u32; groups];
-    for &cpu in cpus {
-        words[cpu / 32] |= 1 << (cpu % 32);
-    }
-    let mut words = words.iter().rev();
-    let first = words
-        .next()
-        .map_or(String::new(), |word| format!("{word:x}"));
-    words.fold(first, |mask, word| format!("{mask},{word:08x}"))
-}
-
-/// CPUs of a mask. `None` if the text is no mask.
-pub fn from_mask(mask: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for (group, word) in mask.split(',').rev().enumerate() {
-        let word = u32::from_str_radix(word, 16).ok()?;
-        let bits = (0..32).filter(|bit| word >> bit & 1 == 1);
-        cpus.extend(bits.map(|bit| group * 32 + bit));
-    }
-    Some(cpus)
-}
-
 /// Returns /sys. After [`crate::namespace::enter_new`] it is the namespace's own.
 pub fn root() -> &'static Path {
     Path::new("/sys")
@@ -123,32 +83,12 @@ pub fn root() -> &'static Path {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    fn check(cpus: &[usize], mask: &str) {
-        assert_eq!(to_mask(cpus), mask);
-        assert_eq!(from_mask(mask).unwrap(), cpus);
-    }
+    use super::*;
 
     fn v0() -> DeviceName {
         "v0".parse().unwrap()
-    }
-
-    #[test]
-    fn masks_are_groups_of_32_bits() {
-        check(&[], "0");
-        check(&[0], "1");
-        check(&[1, 4], "12");
-        check(&[31], "80000000");
-        check(&[0, 32], "1,00000001");
-        check(&[95], "80000000,00000000,00000000");
-    }
-
-    #[test]
-    fn what_is_no_mask_is_refused() {
-        for text in ["", "x", "1,,2", "1ffffffff", "-1"] {
-            assert_eq!(from_mask(text), None, "{text:?}");
-        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Contents of a knob's row: accepted values, what the knob belongs to, its support in each TCP,
-//! and what else it needs. The rows are in `knobs.rs`; the parser, the defaults and
+//! and what else it needs. The rows are below `knobs/`; the parser, the defaults and
 //! `docs/study-file.md` are made from them.
 
 use std::fmt;

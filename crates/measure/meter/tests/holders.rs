@@ -130,10 +130,13 @@ fn check_tasks_and_ports(without_cgroups: bool, resolved: f64) {
         return;
     };
     let before = exact(&mut meter);
+    let slept_before = voluntary_switches(server.0.id());
     let mut client = Process::start(&format!("127.0.0.1:{port}"));
     client.says("done");
+    let slept = voluntary_switches(server.0.id()) - slept_before;
     let all = meter.by_holder().unwrap();
     let after = exact(&mut meter);
+    check_events(&all, server.0.id(), slept, &after);
 
     let netns = fs::metadata("/proc/self/ns/net").unwrap().st_ino() as u32;
     let mut softirqs = 0;
@@ -165,6 +168,35 @@ fn check_tasks_and_ports(without_cgroups: bool, resolved: f64) {
     assert!(sum <= total, "{sum} of {total}");
     assert!(sum as f64 > resolved * net_rx as f64, "{sum} of {net_rx}");
     assert!(sum >= softirqs, "{sum} {softirqs}");
+}
+
+/// Voluntary switches of a process' threads.
+fn voluntary_switches(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses =
+        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
+    let counts = statuses.map(|status| {
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    });
+    counts.sum()
+}
+
+/// A server that slept so often has at least these sleeps: it was known from the start. Its runs are those of its port.
+fn check_events(all: &ByHolder, server: u32, slept: u64, exact: &Counts) {
+    let (_, tasks) = of(all, server, None).expect("its tasks");
+    let sleeps = tasks[&Q::HolderSleeps];
+    assert!(
+        sleeps + 1 >= slept && sleeps <= slept + 10,
+        "{sleeps} of {slept}"
+    );
+    let runs = |counts: &Counts| counts[&Q::HolderNetRxRuns];
+    let sum: u64 = all.values().map(runs).sum();
+    assert!(sum <= exact[&Q::ExactNetRxRuns], "{sum} {exact:?}");
+    let of_server = all.iter().filter(|(holder, _)| holder.pid == server);
+    let of_server: u64 = of_server.map(|(_, counts)| runs(counts)).sum();
+    assert!(of_server > ROUNDS as u64 / 2, "{of_server}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Sends and receives on internet sockets of the processes that a [`super::Follower`] follows.
+//! Sends and receives on internet sockets of the processes that a [`super::Follower`] follows. Sends by reference (sendfile,
+//! splice) are counted since Linux 6.5, and absent before.
 //!
 //! The kernel's socket tracepoints see every system call that sends or receives, read and write and io_uring's among
 //! them, and cost nothing to calls that are of no socket.
@@ -10,12 +11,16 @@ use std::ptr;
 
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
-use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS};
-use super::object::{Attached, Table};
+use super::layout::calls::{COUNTED, COUNTS, Cell, MAX_CPUS, Place};
+use super::object::{self, Attached, Table};
 use crate::{Meter, MeterError, Needs, snapshot_of};
 
 /// The meter `socket_calls`: [`CountOwner::Threads`].
-pub(super) struct Calls(Attached);
+pub(super) struct Calls {
+    attached: Attached,
+    /// Number of counts that this kernel shows.
+    known: usize,
+}
 
 impl Calls {
     /// Counts from now on.
@@ -35,7 +40,12 @@ impl Calls {
                 )),
             });
         }
-        Ok(Calls(attached))
+        // Before Linux 6.5 sends by reference pass no tracepoint.
+        let known = match object::kernel_has_function("splice_to_socket") {
+            true => COUNTS,
+            false => Place::REFERENCE_SENDS as usize,
+        };
+        Ok(Calls { attached, known })
     }
 }
 
@@ -45,18 +55,24 @@ impl Meter for Calls {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MeterError> {
-        let cells = self.0.variables().cast::<Cell>();
+        let cells = self.attached.variables().cast::<Cell>();
         let mut counts = Counts::new();
         for cpu in 0..MAX_CPUS {
             // SAFETY: so many cells were mapped, and a page is aligned for all; volatile since other CPUs write them, each
             // word in one piece.
             let cell = unsafe { ptr::read_volatile(cells.add(cpu)) };
-            for (name, count) in COUNTED.iter().zip(cell.counts) {
+            for (name, count) in COUNTED.iter().zip(cell.counts).take(self.known) {
                 let quantity = Quantity::named(name).expect("the layout names quantities");
                 *counts.entry(quantity).or_insert(0) += count;
             }
         }
         Ok(snapshot_of(METER, CountOwner::Threads, counts))
+    }
+
+    fn misses(&self) -> Option<String> {
+        (self.known < COUNTS).then(|| {
+            format!("{METER}: sends by reference are not counted: they need Linux 6.5 or newer")
+        })
     }
 }
 

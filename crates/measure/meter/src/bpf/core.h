@@ -27,6 +27,15 @@ struct task_struct {
 	char comm[16];
 } CORE;
 
+/* Its state, before and since Linux 5.14. */
+struct task_struct___before_5_14 {
+	long state;
+} CORE;
+
+struct task_struct___state {
+	u32 __state;
+} CORE;
+
 struct ns_common {
 	u32 inum;
 } CORE;
@@ -89,6 +98,12 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 enum bpf_func_id { BPF_FUNC_get_current_task_btf = 158 };
 #define ENUM_VALUE_EXISTS 0
 #define HAS_HELPER(name) __builtin_preserve_enum_value(*(enum bpf_func_id *)BPF_FUNC_##name, ENUM_VALUE_EXISTS)
+
+/* Kinds of __builtin_preserve_field_info (clang's BPF_FIELD_BYTE_OFFSET and _EXISTENCE). */
+#define FIELD_OFFSET 0
+#define FIELD_EXISTS 2
+#define OFFSET(type, field) __builtin_preserve_field_info(((struct type *)0)->field, FIELD_OFFSET)
+#define HAS(type, field) __builtin_preserve_field_info(((struct type *)0)->field, FIELD_EXISTS)
 
 #define PF_KTHREAD 0x00200000
 #define SCHED_BATCH 3

@@ -5,7 +5,6 @@
 #include "exact.layout.h"
 
 #define SOFTIRQ SOFTIRQ_HI
-#define SOFTIRQ_VECTORS 10
 
 /* Set before loading: filters known to the verifier cost nothing where they are off. */
 const volatile struct {
@@ -17,6 +16,7 @@ const volatile struct {
 	u64 pace_kick; /* where tcp_pace_kick is, or 0 */
 	u64 probes; /* 1 if tcp_probe names the sockets of packets, in place of programs of cgroups */
 	u64 hosts; /* 1 if the holders are the processes of a trial's hosts, which readers enter into `followed` with their rows */
+	u64 tick; /* where the function of the regular tick's timer is, or 0 */
 	/* Where these functions are, or 0: owner_senders.h. */
 	u64 write_timer, delack_timer, keepalive_timer, syn_ack_timer, tsq_work, ack_kick;
 } targ = {};
@@ -43,6 +43,7 @@ struct Transit {
 struct {
 	struct Cell cells[MAX_CPUS];
 	struct Changes task_changes; /* of `followed` */
+	struct Seen seen;
 	struct Changes socket_changes; /* of `owned_socket` */
 	struct Transit transits[MAX_CPUS][TRANSITS];
 } all = {};
@@ -79,7 +80,7 @@ static inline void tick(struct Cell *cell)
 	cell->last_ns = now;
 	if (!last || now <= last)
 		return;
-	cell->ns[context] += now - last;
+	cell->totals[context] += now - last;
 	if (targ.owns)
 		hold(cell, context, now - last);
 	if (TASKS_HAVE_HOLDERS && cell->holder && (context == OTHERS || context == OWN))
@@ -191,13 +192,16 @@ static inline int enter(u64 context)
 	last = cell->last_ns;
 	charge(cell);
 	cell->contexts = cell->contexts << 8 | context;
+	if (context == SOFTIRQ_NET_RX)
+		cell->totals[NET_RX_RUNS]++;
 	if (targ.owns && context != HARDIRQ)
 		begin_softirq(cell, context, cell->last_ns - last);
 	end(cell);
 	return 0;
 }
 
-static inline int leave(u64 context)
+/* `event`: the place where this hard interrupt is counted, or 0. */
+static inline int leave(u64 context, u32 event)
 {
 	struct Cell *cell = mine();
 	u64 last;
@@ -207,8 +211,12 @@ static inline int leave(u64 context)
 	know(cell, context);
 	last = cell->last_ns;
 	charge(cell);
-	if (targ.owns && context == HARDIRQ)
+	if (event)
+		cell->totals[event & (CONTEXTS - 1)]++;
+	if (targ.owns && context == HARDIRQ) {
 		cell->hard_ns = cell->last_ns - last;
+		cell->interrupt = event;
+	}
 	if (targ.owns && context != HARDIRQ)
 		end_softirq(cell);
 	/* An exit whose entry was before we were loaded has nothing to go back to. */
@@ -229,30 +237,57 @@ static inline int leave(u64 context)
 	return 0;
 }
 
+/* Not 0: the task sleeps until it is woken. */
+static inline u64 state_of(struct task_struct *task)
+{
+	if (HAS(task_struct___state, __state))
+		return ((struct task_struct___state *)task)->__state;
+	return ((struct task_struct___before_5_14 *)task)->state;
+}
+
+/* The task that ran goes to sleep by itself: it is not preempted. */
+static inline void count_sleep(struct Cell *cell, struct task_struct *task, int is_preempted)
+{
+	int is_own = running(cell) == OWN;
+
+	if (is_preempted || (!is_own && !cell->holder) || !state_of(task))
+		return;
+	if (is_own)
+		cell->totals[SLEEPS]++;
+	if (TASKS_HAVE_HOLDERS && cell->holder)
+		own(cell->holder, SLEEPS, 1);
+}
+
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
-	struct task_struct *next = (void *)ctx[2];
+	struct task_struct *task = (void *)ctx[1], *next = (void *)ctx[2];
 	struct Cell *cell = mine();
 	u32 holder = 0;
-	u64 class;
+	u64 class, last;
 
 	if (!cell)
 		return 0;
 	class = class_of(cell, next);
 	if (TASKS_HAVE_HOLDERS) {
 		know(cell, 0);
-		count_user(cell, (void *)ctx[1]);
+		count_user(cell, task);
 		holder = holder_of(cell, next);
 	}
+	count_sleep(cell, task, ctx[0] & 1);
 	/* From one task of a class to another nothing changes: the clock is half of what an event costs. */
 	if (cell->contexts != class || cell->holder != holder) {
 		know(cell, 0);
+		last = cell->last_ns;
 		charge(cell);
 		/* Tasks switch outside of all interrupts: what is left on the stack lost its exit. */
 		cell->contexts = class;
 		if (TASKS_HAVE_HOLDERS)
 			run_holder(cell, next, holder);
+		else if (class == OWN)
+			holder = COMMAND;
+		if (targ.owns)
+			begin_task(cell, holder, cell->last_ns - last);
 		end(cell);
 	} else if (TASKS_HAVE_HOLDERS) {
 		run_holder(cell, next, holder);
@@ -274,19 +309,32 @@ int softirq_entry(u64 *ctx)
 SEC("tp_btf/softirq_exit")
 int softirq_exit(u64 *ctx)
 {
-	return leave(softirq(ctx[0]));
+	return leave(softirq(ctx[0]), 0);
+}
+
+/* The place of the timer's interrupt that ends now: 0 if the tick expired in it, or is not known. */
+static inline u32 beyond_tick(void)
+{
+	struct Cell *cell = mine();
+	u32 is_tick;
+
+	if (!targ.tick || !cell)
+		return 0;
+	is_tick = cell->is_tick;
+	cell->is_tick = 0;
+	return is_tick ? 0 : EXTRA_TIMERS;
 }
 
 /* Devices' interrupts pass irq_handler_*; x86's own vectors have a pair of tracepoints each. */
-#define HARD(entry, exit) \
+#define HARD(entry, exit, event) \
 	SEC("tp_btf/" #entry) int entry(u64 *ctx) { return enter(HARDIRQ); } \
-	SEC("tp_btf/" #exit) int exit(u64 *ctx) { return leave(HARDIRQ); }
-HARD(irq_handler_entry, irq_handler_exit)
-HARD(local_timer_entry, local_timer_exit)
-HARD(reschedule_entry, reschedule_exit)
-HARD(call_function_entry, call_function_exit)
-HARD(call_function_single_entry, call_function_single_exit)
-HARD(irq_work_entry, irq_work_exit)
+	SEC("tp_btf/" #exit) int exit(u64 *ctx) { return leave(HARDIRQ, event); }
+HARD(irq_handler_entry, irq_handler_exit, 0)
+HARD(local_timer_entry, local_timer_exit, beyond_tick())
+HARD(reschedule_entry, reschedule_exit, RESCHEDULE_IPIS)
+HARD(call_function_entry, call_function_exit, CALL_IPIS)
+HARD(call_function_single_entry, call_function_single_exit, CALL_IPIS)
+HARD(irq_work_entry, irq_work_exit, 0)
 
 /* Before the child runs. Threads have their process' id. */
 SEC("tp_btf/sched_process_fork")

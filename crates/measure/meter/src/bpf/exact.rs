@@ -1,4 +1,5 @@
-//! CPU time by context to the nanosecond: which task, which softirq, hard interrupt or idle.
+//! CPU time by context to the nanosecond: which task, which softirq, hard interrupt or idle. And how often: runs of NET_RX, sleeps
+//! of own tasks, IPIs, interrupts of the timer beyond the tick. What this kernel does not show is absent.
 //!
 //! Programs at sched_switch, softirq_entry/exit, irq_handler_entry/exit and x86's interrupt vectors
 //! charge the time since the last event on their CPU to what was running. The kernel's own accounting
@@ -17,7 +18,6 @@
 #![allow(unsafe_code, reason = "memory that an eBPF program writes")]
 
 use std::fmt;
-use std::io::{BufRead, BufReader};
 use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{Ordering, fence};
@@ -28,19 +28,21 @@ use rustix::time::ClockId;
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 
 use super::calls::Calls;
+use super::events::{self, COMMAND_EVENTS, HOLDER_EVENTS, NEIGHBOUR_EVENTS, PEER_EVENTS};
+use super::functions::FUNCTIONS;
 use super::holders::{self, Holders, PLACES_MAX};
 use super::layout::exact::{
     COMMAND, CONTEXTS, COUNTED, Cell, Changes, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS,
-    OWN_PIDS, OWNERS, Owned, Place, TASK_NS, USER_NS,
+    OWN_PIDS, OWNERS, Owned, Place, Seen,
 };
 use super::object::{self, Attached, Listing, Room, Table};
 use super::owned_rows::{OWNED, OwnedRows, THREADS_MAX};
-use super::{Idle, MISSED_BY_PROBE, Pausable, symbols};
+use super::{Idle, MISSED_BY_PROBE, Pausable};
 use crate::holder::ByHolder;
 use crate::{Meter, MeterError, Needs, Owners, Scope, clock};
 
-/// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] of each CPU ([`CountOwner::Cpu`]) and of all
-/// ([`CountOwner::Cpus`]).
+/// The meter `exact`: [`Quantity::EXACT_CONTEXTS`] and [`Quantity::EXACT_EVENTS`] of each CPU ([`CountOwner::Cpu`]) and of
+/// all ([`CountOwner::Cpus`]).
 pub struct Exact {
     attached: Attached,
     cpus: Vec<usize>,
@@ -56,8 +58,10 @@ pub struct Exact {
     host: Option<OfHost>,
     /// Processes without room that were told.
     not_followed: u64,
-    /// Softirqs that have no owner, and the reason, in a line. `None` if programs of cgroups name the sockets.
+    /// Softirqs that have no owner, events that are not seen, and the reasons, in a line. `None` if nothing is missing.
     misses: Option<String>,
+    /// Events that the programs see here, a bit for each place.
+    seen: u64,
 }
 
 impl Exact {
@@ -71,7 +75,7 @@ impl Exact {
             let reason = format!("CPU {cpu}: only CPUs below {MAX_CPUS} are known");
             return Err(MeterError::refused(METER, reason));
         }
-        let length = CELLS_LENGTH + size_of::<Changes>();
+        let length = SEEN_AT + size_of::<Seen>();
         let shared = scope.loaded.get(&METER).and_then(|handle| {
             let attached = Attached::of(METER, handle, length).ok()?;
             let mut exact = Exact::counting(attached, scope).ok()?;
@@ -100,8 +104,18 @@ impl Exact {
             }
         }
         in_first_pid_namespace()?;
+        let (seen, unseen) = events::seen(&attached);
+        // SAFETY: so many bytes were mapped, and cells and counts of changes are multiples of 64 bytes; programs do not read it.
+        unsafe {
+            attached
+                .variables()
+                .add(SEEN_AT)
+                .cast::<Seen>()
+                .write_volatile(seen)
+        };
         let mut exact = Exact::counting(attached, scope)?;
-        exact.misses = misses;
+        let all: Vec<String> = misses.into_iter().chain(unseen).collect();
+        exact.misses = (!all.is_empty()).then(|| all.join("; "));
         exact.own(scope)?;
         Ok(exact)
     }
@@ -117,7 +131,7 @@ impl Exact {
             Owners::Command => {
                 self.owned = Some(OwnedRows::new(&self.attached, OWNERS)?);
             }
-            Owners::Holders => self.holders = Some(Holders::new(&self.attached)?),
+            Owners::Holders => self.holders = Some(Holders::new(&self.attached, self.seen)?),
             Owners::Hosts { index, count, .. } => {
                 in_first_pid_namespace()?;
                 let place = OWNERS as u32 + index;
@@ -126,7 +140,7 @@ impl Exact {
                 self.host = Some(OfHost {
                     rows: OwnedRows::new(&self.attached, OWNERS + count as usize)?,
                     place,
-                    given: [0; 3],
+                    given: Counts::new(),
                 });
             }
         }
@@ -136,6 +150,14 @@ impl Exact {
     /// Opens the cells of its CPUs, but for those that another reader has opened.
     fn counting(attached: Attached, scope: &Scope) -> Result<Exact, MeterError> {
         let given = vec![[0; CONTEXTS]; scope.cpus.len()];
+        // SAFETY: so many bytes were mapped; the reader that loaded the programs has written it.
+        let seen = unsafe {
+            attached
+                .variables()
+                .add(SEEN_AT)
+                .cast::<Seen>()
+                .read_volatile()
+        };
         let mut meter = Exact {
             attached,
             cpus: scope.cpus.clone(),
@@ -145,6 +167,7 @@ impl Exact {
             host: None,
             not_followed: 0,
             misses: None,
+            seen: seen.events,
             opened: Vec::new(),
         };
         for &cpu in &scope.cpus {
@@ -193,39 +216,47 @@ impl Exact {
         Ok((self.attached.remembered(FOLLOWED, CELLS_LENGTH)?, rows))
     }
 
-    /// Softirqs and hard interrupts by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
+    /// Softirqs, hard interrupts and events by owner, of its CPUs ([`Quantity::EXACT_OWNED`]).
     fn owned(&self) -> Counts {
         let mut counts = Counts::new();
         let Some(rows) = &self.owned else {
             return counts;
         };
-        for (index, &[softirq, hardirq]) in Quantity::EXACT_OWNED.iter().enumerate() {
-            let ns = rows.sum(index + 1, &self.cpus).ns;
-            counts.extend([(softirq, ns[1..USER_NS].iter().sum()), (hardirq, ns[0])]);
+        let owners = Quantity::EXACT_OWNED.iter();
+        let owners = owners.zip([COMMAND_EVENTS, PEER_EVENTS, NEIGHBOUR_EVENTS]);
+        for (index, (&[softirq, hardirq], owned)) in owners.enumerate() {
+            let row = rows.sum(index + 1, &self.cpus);
+            counts.extend([(softirq, row.softirq_ns()), (hardirq, row.hardirq_ns())]);
+            counts.extend(events::of(&row, self.seen, owned));
         }
         counts
     }
 
-    /// Totals of this process at `now_ns`, on all CPUs that any reader opened ([`Quantity::EXACT_OF_HOST`]).
+    /// Totals of this process at `now_ns`, on all CPUs that any reader opened ([`Quantity::EXACT_OF_HOST`], and events).
     fn of_host(&mut self, now_ns: u64) -> Option<Counts> {
         let host = self.host.as_ref()?;
         let mut ns = [0; 3];
+        let mut all = Counts::new();
         for cpu in 0..host.rows.cpus() {
             let (cell, row) = self.cell_and_row(cpu, host);
-            ns[0] += row.ns[TASK_NS];
-            ns[1] += row.ns[1..USER_NS].iter().sum::<u64>();
-            ns[2] += row.ns[0];
+            ns[0] += row.task_ns();
+            ns[1] += row.softirq_ns();
+            ns[2] += row.hardirq_ns();
+            for (of, count) in events::of(&row, self.seen, HOLDER_EVENTS) {
+                *all.entry(of).or_insert(0) += count;
+            }
             let is_task = [Place::OWN as usize, Place::OTHERS as usize].contains(&cell.running());
             if cell.is_open == 1 && is_task && cell.holder == host.place {
                 ns[0] += now_ns.saturating_sub(cell.last_ns);
             }
         }
+        all.extend(Quantity::EXACT_OF_HOST.into_iter().zip(ns));
         let host = self.host.as_mut()?;
-        for (ns, given) in ns.iter_mut().zip(&mut host.given) {
-            *ns = (*ns).max(*given);
-            *given = *ns;
+        for (of, total) in &mut all {
+            *total = (*total).max(host.given.get(of).copied().unwrap_or(0));
         }
-        Some(Quantity::EXACT_OF_HOST.into_iter().zip(ns).collect())
+        host.given.clone_from(&all);
+        Some(all)
     }
 
     /// A CPU's cell, and a host's row on the CPU, both of one instant.
@@ -284,19 +315,32 @@ impl Exact {
         }
     }
 
-    /// A CPU's total in each context at `now_ns` or, if it wrote after that, right then.
+    /// A CPU's totals at `now_ns` or, if it wrote after that, right then.
     fn totals(&mut self, index: usize, now_ns: u64) -> [u64; CONTEXTS] {
         let cell = self.cell(self.cpus[index]);
-        let mut ns = cell.ns;
+        let mut totals = cell.totals;
         if cell.is_open == 1 {
-            ns[cell.running()] += now_ns.saturating_sub(cell.last_ns);
+            totals[cell.running()] += now_ns.saturating_sub(cell.last_ns);
         }
         // The kernel's clock for programs and that of clock_gettime may be some ns apart.
-        for (ns, given) in ns.iter_mut().zip(&mut self.given[index]) {
-            *ns = (*ns).max(*given);
-            *given = *ns;
+        for (total, given) in totals.iter_mut().zip(&mut self.given[index]) {
+            *total = (*total).max(*given);
+            *given = *total;
         }
-        ns
+        totals
+    }
+
+    /// Totals by quantity; several contexts may be one. Without events that the programs do not see here.
+    fn counts(&self, totals: &[u64; CONTEXTS]) -> Counts {
+        let mut counts = Counts::new();
+        for (place, (&total, quantity)) in totals.iter().zip(&*QUANTITIES).enumerate() {
+            if let Some(quantity) = quantity
+                && (place < Place::NET_RX_RUNS as usize || self.seen >> place & 1 == 1)
+            {
+                *counts.entry(*quantity).or_insert(0) += total;
+            }
+        }
+        counts
     }
 }
 
@@ -333,14 +377,16 @@ impl Meter for Exact {
         let (now_ns, cells) = self.look();
         let mut sum = [0; CONTEXTS];
         let mut totals = Vec::with_capacity(self.cpus.len() + 1);
-        for (&cpu, ns) in self.cpus.iter().zip(&cells) {
-            sum.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
+        for (&cpu, cell) in self.cpus.iter().zip(&cells) {
+            sum.iter_mut()
+                .zip(cell)
+                .for_each(|(sum, total)| *sum += total);
             totals.push(Totals {
                 whose: CountOwner::Cpu(cpu),
-                counts: counts(ns),
+                counts: self.counts(cell),
             });
         }
-        let mut all = counts(&sum);
+        let mut all = self.counts(&sum);
         all.append(&mut self.owned());
         totals.push(Totals {
             whose: CountOwner::Cpus(self.cpus.clone()),
@@ -396,8 +442,8 @@ impl Pausable for Exact {
             // SAFETY: in bounds and aligned; from here on the cell is ours. A program that looked at the word just before
             // writes a time that is lost, or counted twice: one event.
             unsafe {
-                (&raw mut (*place).ns[cell.running()])
-                    .write_volatile(cell.ns[cell.running()] + open_ns);
+                (&raw mut (*place).totals[cell.running()])
+                    .write_volatile(cell.totals[cell.running()] + open_ns);
                 (&raw mut (*place).last_ns).write_volatile(now_ns);
             }
         }
@@ -424,7 +470,7 @@ struct OfHost {
     /// Place of this process among the rows of a CPU.
     place: u32,
     /// Totals of the last snapshot: no total ever decreases.
-    given: [u64; 3],
+    given: Counts,
 }
 
 /// Whoever reads later shall not take cells that nobody writes any more for open ones.
@@ -481,17 +527,6 @@ impl fmt::Debug for Exact {
     }
 }
 
-/// By quantity; several contexts may be one.
-fn counts(ns: &[u64; CONTEXTS]) -> Counts {
-    let mut counts = Counts::new();
-    for (&ns, quantity) in ns.iter().zip(&*QUANTITIES) {
-        if let Some(quantity) = quantity {
-            *counts.entry(*quantity).or_insert(0) += ns;
-        }
-    }
-    counts
-}
-
 /// Puts a thread on the CPU that goes to sleep there: it is switched to, and away from.
 fn switch_tasks_on(cpu: usize) -> std::io::Result<()> {
     thread::scope(|scope| {
@@ -532,14 +567,17 @@ fn settings(
     };
     let any = owners != Owners::None;
     let hosts = matches!(owners, Owners::Hosts { .. });
-    let (pace_kick, senders) = if any { *FUNCTIONS } else { (0, None) };
+    let (pace_kick, senders) = match any {
+        true => (FUNCTIONS.pace_kick, FUNCTIONS.senders),
+        false => (0, None),
+    };
     let words = [owns, possible, rows].map(|word| word as u32);
     let words = [u32::from(follows.is_some())].into_iter().chain(words);
     let words = own.into_iter().chain(words);
     let targ = words
         .flat_map(u32::to_ne_bytes)
         .chain(
-            [pace_kick, probes.into(), hosts.into()]
+            [pace_kick, probes.into(), hosts.into(), FUNCTIONS.tick]
                 .into_iter()
                 .chain(senders.unwrap_or_default())
                 .flat_map(u64::to_ne_bytes),
@@ -632,43 +670,13 @@ fn in_first_pid_namespace() -> Result<(), MeterError> {
     Ok(())
 }
 
-/// Looks up the addresses of the kernel's functions that tell owners of what softirqs send. The kernel shows addresses with
-/// CAP_SYSLOG alone, so this is called before that is given up.
-pub fn look_up_functions() {
-    LazyLock::force(&FUNCTIONS);
-}
-
-/// Addresses of [`pace_kick`] and of [`SENDERS`].
-static FUNCTIONS: LazyLock<(u64, Option<[u64; SENDERS.len()]>)> =
-    LazyLock::new(|| (pace_kick(), symbols::addresses_of(SENDERS)));
-
-/// Address of the kernel's function for the pacing timer. 0 if it is hidden or missing: pacing then has no owner.
-fn pace_kick() -> u64 {
-    symbols::addresses_of(["tcp_pace_kick"])
-        .map(|[address]| address)
-        .or_else(listed_pace_kick)
-        .unwrap_or(0)
-}
-
-/// Address of `tcp_pace_kick` from the list of all symbols, for kernels before 5.16. Takes 50 ms.
-fn listed_pace_kick() -> Option<u64> {
-    let symbols = fs::File::open("/proc/kallsyms").ok()?;
-    // The list has some 5 MB of text, so reading stops at the line.
-    let lines = BufReader::with_capacity(1 << 16, symbols).lines();
-    let mut lines = lines.map_while(Result::ok);
-    lines.find_map(|line| {
-        let (address, kind_and_name) = line.split_once(' ')?;
-        // The kind is `T` if the function is not static.
-        let is_found = matches!(kind_and_name, "t tcp_pace_kick" | "T tcp_pace_kick");
-        is_found.then(|| u64::from_str_radix(address, 16).ok())?
-    })
-}
-
 const METER: MeterName = MeterName::Exact;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exact.bpf.o"));
 /// The map of exact.bpf.c, whose changes are counted after the cells.
 const FOLLOWED: &str = "followed";
 const CELLS_LENGTH: usize = MAX_CPUS * size_of::<Cell>();
+/// Place of [`Seen`], after the changes of that map.
+const SEEN_AT: usize = CELLS_LENGTH + size_of::<Changes>();
 /// The maps of owner.h.
 const OWNED_SOCKET: &str = "owned_socket";
 const OWNED_COOKIE: &str = "owned_cookie";
@@ -693,20 +701,10 @@ const HOT: &[&str] = &[
     "owned_ingress",
     "owned_probe",
     "owned_transmit",
-    "owned_pacing",
+    "timer_expired",
     "owned_sender_timer",
     "owned_sender_queue",
     "owned_sender_packets",
-];
-/// Functions that send in a softirq, in the order of `targ`.
-const SENDERS: [&str; 6] = [
-    "tcp_write_timer",
-    "tcp_delack_timer",
-    "tcp_keepalive_timer",
-    "reqsk_timer_handler",
-    // Linux 6.9 and later.
-    "tcp_tsq_workfn",
-    "tcp_compressed_ack_kick",
 ];
 /// How programs begin that look at these functions, and the one that does without their addresses.
 const SENDER_POINTS: &str = "owned_sender";
@@ -722,7 +720,7 @@ const LOOKS_MAX: u32 = 8;
 /// include/linux/proc_ns.h, PROC_PID_INIT_INO.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Quantity of each context. The first context has none, and is never charged.
+/// Quantity of each context and event. The first context has none, and is never charged.
 static QUANTITIES: LazyLock<Vec<Option<Quantity>>> =
     LazyLock::new(|| COUNTED.iter().map(|name| Quantity::named(name)).collect());
 

@@ -1,5 +1,5 @@
-//! CPU time of each process that has sockets (`holder.h`): of its tasks, and of softirqs and hard interrupts for its sockets, by
-//! network namespace and port.
+//! CPU time and events of each process that has sockets (`holder.h`): of its tasks, and of softirqs and hard interrupts for its
+//! sockets, by network namespace and port.
 //!
 //! Processes are found when they make a socket, and those that accept or were given theirs by a walk through the open files
 //! of all processes, which takes 1 % of a CPU at most. Until then an accepted connection is its listener's.
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use tcpcost_counts::{Counts, Printable, Quantity};
 
-use super::layout::exact::{ASKS, Holder as Place, Key, OWNED_CONTEXTS, OWNERS, TASK_NS, USER_NS};
+use super::events::{self, HOLDER_EVENTS};
+use super::layout::exact::{ASKS, Holder as Place, Key, OWNERS};
 use super::object::{Attached, Listing, Table};
 use super::owned_rows::OwnedRows;
 use crate::MeterError;
@@ -27,8 +28,10 @@ pub(super) struct Holders {
     keys: Table,
     files: Listing,
     next_walk: Instant,
-    /// Totals of each place at the time when it was freed, ns.
-    bases: Vec<[u64; 4]>,
+    /// Totals of each place at the time when it was freed.
+    bases: Vec<Counts>,
+    /// Events that the programs see here.
+    seen: u64,
     /// Places of processes that had ended when they were read last.
     ended: HashSet<usize>,
 }
@@ -38,7 +41,7 @@ impl Holders {
     ///
     /// # Errors
     /// The maps are not what this reader knows, or the kernel refuses to list files.
-    pub(super) fn new(attached: &Attached) -> Result<Holders, MeterError> {
+    pub(super) fn new(attached: &Attached, seen: u64) -> Result<Holders, MeterError> {
         let (places, count) = attached.array(PLACES, size_of::<Place>())?;
         let mut holders = Holders {
             rows: OwnedRows::new(attached, count)?,
@@ -47,7 +50,8 @@ impl Holders {
             keys: attached.table(KEYS)?,
             files: attached.listing(FILES)?,
             next_walk: Instant::now(),
-            bases: vec![[0; 4]; count],
+            bases: vec![Counts::new(); count],
+            seen,
             ended: HashSet::new(),
         };
         holders.walk()?;
@@ -85,16 +89,20 @@ impl Holders {
         }
         let mut now_ended = HashSet::new();
         for (index, place) in told {
-            let ns = self.totals(index, cpus);
+            let totals = self.totals(index, cpus);
             if self.ended.contains(&index) {
-                self.free(index, &place, ns);
+                self.free(index, &place, totals);
                 continue;
             }
             if ended.contains(&(place.tgid, place.start)) {
                 now_ended.insert(index);
             }
-            let grown = std::array::from_fn(|at| ns[at].saturating_sub(self.bases[index][at]));
-            all.insert(holder(&place), counts(grown));
+            let base = &self.bases[index];
+            let grown = totals.into_iter().map(|(of, total)| {
+                let before = base.get(&of).unwrap_or(&0);
+                (of, total.saturating_sub(*before))
+            });
+            all.insert(holder(&place), grown.collect());
         }
         self.ended = now_ended;
         all
@@ -106,15 +114,23 @@ impl Holders {
         unsafe { ptr::read_volatile(self.places.as_ptr().cast::<Place>().add(index)) }
     }
 
-    /// In the order of [`Quantity::HOLDER`].
-    fn totals(&self, index: usize, cpus: &[usize]) -> [u64; 4] {
-        let ns = self.rows.sum(index, cpus).ns;
-        let softirqs = ns[1..OWNED_CONTEXTS.min(USER_NS)].iter().sum();
-        [ns[TASK_NS], ns[USER_NS], softirqs, ns[0]]
+    /// [`Quantity::HOLDER`], and the events that are seen here.
+    fn totals(&self, index: usize, cpus: &[usize]) -> Counts {
+        let row = self.rows.sum(index, cpus);
+        let ns = [
+            row.task_ns(),
+            row.user_ns(),
+            row.softirq_ns(),
+            row.hardirq_ns(),
+        ];
+        let times = Quantity::HOLDER.into_iter().zip(ns);
+        times
+            .chain(events::of(&row, self.seen, HOLDER_EVENTS))
+            .collect()
     }
 
     /// Lets another holder have this place.
-    fn free(&mut self, index: usize, place: &Place, ns: [u64; 4]) {
+    fn free(&mut self, index: usize, place: &Place, totals: Counts) {
         let key = Key {
             start: place.start,
             tgid: place.tgid,
@@ -128,7 +144,7 @@ impl Holders {
         if self.keys.set(bytes, None).is_err() {
             return;
         }
-        self.bases[index] = ns;
+        self.bases[index] = totals;
         let place = self.places.as_mut_ptr().cast::<Place>();
         // SAFETY: as above; the kernel's programs write a place only from when it is not taken.
         unsafe {
@@ -160,15 +176,11 @@ fn port(word: u32) -> Option<Port> {
     }
 }
 
-fn counts(ns: [u64; 4]) -> Counts {
-    Quantity::HOLDER.iter().copied().zip(ns).collect()
-}
-
 /// The maps of holder.h, and the program of owner_points.h that finds open sockets.
 pub(super) const PLACES: &str = "owned_holder";
 pub(super) const KEYS: &str = "owned_place";
 const FILES: &str = "owned_files";
-/// Places for holders: a process with sockets in one namespace with two ports has three. 128 KiB for each CPU.
+/// Places for holders: a process with sockets in one namespace with two ports has three. 192 KiB for each CPU.
 pub(super) const PLACES_MAX: usize = 1024;
 /// Between two walks pass so many times the time that one takes: 1 % of a CPU.
 const WALK_SHARE: u32 = 100;

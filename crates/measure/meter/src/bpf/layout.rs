@@ -60,11 +60,11 @@ pub mod exact {
         const OF_COMMAND = 1;
         const OF_HOLDERS = 2;
         const OF_THREADS = 3;
-        // Contexts that have owners, from HARDIRQ on: a power of two. The last two: a holder's user time by the tick, and all time
-        // of its tasks.
-        const OWNED_CONTEXTS = 16;
-        const USER_NS = 14;
-        const TASK_NS = 15;
+        const SOFTIRQ_VECTORS = 10;
+        // Totals of an owner, from HARDIRQ on. The last two: a holder's user time by the tick, and all time of its tasks.
+        const OWNED_TOTALS = 20;
+        const USER_NS = 18;
+        const TASK_NS = 19;
         // A holder looks at so many places for one that is free.
         const PROBES = 16;
         // Added to the port of a socket that asks: the port is the other end's.
@@ -74,6 +74,8 @@ pub mod exact {
         const COMM = 16;
         // An interrupt that ended less than 2 us before a softirq raised it.
         const RAISED_NS = 2000;
+        // An interrupt that ended less than 20 us before a task began woke it: an idle CPU first sets its tick anew.
+        const WOKEN_NS = 20000;
         // Packets that are forwarded, of a CPU.
         const TRANSITS = 32;
         // Sockets, or packets, that share what it takes to send for them.
@@ -82,7 +84,7 @@ pub mod exact {
         const RECENT_TASKS = 4;
         const RECENT_SOCKETS = 8;
         const RECENT_WORDS = 16;
-        // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector.
+        // 0 stands for no context, so that a stack of them can be a number. Softirqs are by vector. From NET_RX_RUNS on: events.
         counts COUNTED {
             NO_CONTEXT = none,
             IDLE = exact_idle_ns,
@@ -104,6 +106,11 @@ pub mod exact {
             SOFTIRQ_RCU = exact_softirq_rcu_ns,
             SOAKER = exact_soaker_ns,
             WIRE = exact_wire_ns,
+            NET_RX_RUNS = exact_net_rx_runs,
+            SLEEPS = exact_task_own_sleeps,
+            RESCHEDULE_IPIS = exact_reschedule_ipis,
+            CALL_IPIS = exact_call_ipis,
+            EXTRA_TIMERS = exact_extra_timer_interrupts,
         }
         // State of one CPU, which alone writes it while it is open. `sequence`: odd while it is written. `contexts`: a stack, one
         // byte each, the running one lowest. `not_followed`: processes that `followed` had no room for, counted also
@@ -111,7 +118,9 @@ pub mod exact {
         // last hard interrupt; `hard_pot`: of the one that raised this softirq. `skb`: the packet in hand; `sender`: cookie
         // of the socket that sent it, where that is on this host; `segments`: of what is in hand, a list of GRO or not.
         // `holder`: of the task that runs, or 0; `utime`: its user time by the tick when it began to run. `queue`: owners that share the
-        // pot, the first `queued` of them. `in_transit`: places of this CPU's packets that are forwarded. What each packet needs is
+        // pot, the first `queued` of them. `in_transit`: places of this CPU's packets that are forwarded. `events` of this softirq
+        // have no owner yet: bit 0 is a run of NET_RX, the bits above are the place of the interrupt that raised it. `interrupt`: the
+        // place of the last hard interrupt, or 0; `is_tick`: the one that runs is the tick's. What each packet needs is
         // in the first lines. From `tasks` on: recent.h.
         struct Cell align(64) {
             sequence: u32,
@@ -125,27 +134,35 @@ pub mod exact {
             sender: u64,
             owner: u32,
             last_owner: u32,
-            pacer: u32,
+            events: u32,
             segments: u32,
             is_list: u32,
             holder: u32,
             queued: u32,
             in_transit: u32,
             tasks: u64 [RECENT_TASKS],
-            ns: u64 [CONTEXTS],
+            totals: u64 [CONTEXTS],
             sockets: u64 [RECENT_WORDS],
             socket: u64,
             utime: u64,
             queue: u32 [QUEUED],
             not_followed: u64,
+            pacer: u32,
+            interrupt: u32,
+            is_tick: u32,
+            unused: u32,
         }
         // Changes of a map so far, by programs and by readers.
         struct Changes align(64) {
             count: u32,
         }
-        // Time of one owner on one CPU, ns by context from HARDIRQ on.
+        // Events that the loaded programs see on this kernel: a bit for each place. Their reader sets it.
+        struct Seen align(64) {
+            events: u64,
+        }
+        // Totals of one owner on one CPU, by place from HARDIRQ on.
         struct Owned align(64) {
-            ns: u64 [OWNED_CONTEXTS],
+            totals: u64 [OWNED_TOTALS],
         }
         // Whose sockets: of which process (`start` parts it from others that had its number), in which network namespace,
         // with which port: their own if they listen or were accepted, with ASKS that of the other end, 0 if they have none.
@@ -178,12 +195,14 @@ pub mod exact {
 pub mod calls {
     layout! {
         const MAX_CPUS = 1024;
-        const COUNTS = 4;
+        const COUNTS = 6;
         counts COUNTED {
             SENDS = socket_sends,
             BYTES_SENT = socket_bytes_sent,
             RECEIVES = socket_receives,
             BYTES_RECEIVED = socket_bytes_received,
+            REFERENCE_SENDS = socket_reference_sends,
+            REFERENCE_BYTES_SENT = socket_reference_bytes_sent,
         }
         struct Cell align(64) {
             counts: u64 [COUNTS],

@@ -14,7 +14,11 @@ pub mod ack_filter;
 #[cfg(feature = "bpf")]
 mod calls;
 #[cfg(feature = "bpf")]
+mod events;
+#[cfg(feature = "bpf")]
 pub mod exact;
+#[cfg(feature = "bpf")]
+mod functions;
 #[cfg(feature = "bpf")]
 mod holders;
 #[cfg(feature = "bpf")]
@@ -95,7 +99,9 @@ pub fn cgroup_admits() -> Result<(), MeterError> {
 pub const MISSED_BY_PROBE: &str = "packets of UDP, of connections that open or close, and of sockets in use by a system call have none";
 
 #[cfg(feature = "bpf")]
-pub use exact::{Follower, look_up_functions};
+pub use exact::Follower;
+#[cfg(feature = "bpf")]
+pub use functions::look_up_functions;
 #[cfg(feature = "bpf")]
 pub use owned_rows::THREADS_MAX;
 #[cfg(feature = "bpf")]

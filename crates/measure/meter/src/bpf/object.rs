@@ -11,7 +11,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libbpf_rs::btf::{Btf, types::Typedef};
+use libbpf_rs::btf::{
+    Btf,
+    types::{Func, Typedef},
+};
 use libbpf_rs::libbpf_sys::{
     BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_SOCK_CREATE, BPF_CGROUP_INET_SOCK_RELEASE,
     BPF_CGROUP_SOCK_OPS, BPF_F_ALLOW_MULTI, bpf_prog_query,
@@ -189,6 +192,11 @@ impl Attached {
         self.links.is_empty()
     }
 
+    /// True if this program runs here. False for another process' programs.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.links.iter().any(|(of, _)| of == name)
+    }
+
     /// Stops those that this names; variables stay as they are.
     pub(super) fn detach(&mut self, is_named: impl Fn(&str) -> bool) {
         self.links.retain(|(name, _)| !is_named(name));
@@ -246,6 +254,11 @@ impl Attached {
     pub(super) fn variables(&self) -> *mut u8 {
         self.variables.as_ptr().cast_mut()
     }
+}
+
+/// True if the kernel has a function of this name, by its BTF.
+pub(super) fn kernel_has_function(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
 /// Checks that programs can be attached to the root of cgroup v2 next to those that are there; attaches none.

@@ -1,4 +1,4 @@
-//! CPU time by owner (`owner.h`), as the programs of `exact` write it: a row for each CPU and owner.
+//! CPU time and events by owner (`owner.h`), as the programs of `exact` write them: a row for each CPU and owner.
 
 #![allow(unsafe_code, reason = "memory that an eBPF program writes")]
 
@@ -6,7 +6,9 @@ use std::ptr;
 
 use memmap2::MmapMut;
 
-use super::layout::exact::{MAX_CPUS, OWNED_CONTEXTS, Owned};
+use super::layout::exact::{
+    MAX_CPUS, OWNED_TOTALS, Owned, Place, SOFTIRQ_VECTORS, TASK_NS, USER_NS,
+};
 use super::object::Attached;
 use crate::MeterError;
 
@@ -34,28 +36,55 @@ impl OwnedRows {
         (self.room / self.owners).min(MAX_CPUS)
     }
 
-    /// Sum of an owner's rows on these CPUs, ns by context.
+    /// Sum of an owner's rows on these CPUs.
     pub(super) fn sum(&self, owner: usize, cpus: &[usize]) -> Owned {
         let rows = self.rows.as_ptr().cast::<Owned>();
         let mut sum = Owned {
-            ns: [0; OWNED_CONTEXTS],
+            totals: [0; OWNED_TOTALS],
         };
         for &cpu in cpus {
             let row = cpu * self.owners + owner;
             assert!(owner < self.owners && row < self.room, "owner {owner}");
             // SAFETY: `room` rows were mapped; volatile since another CPU writes them.
             let row = unsafe { ptr::read_volatile(rows.add(row)) };
-            sum.ns
+            sum.totals
                 .iter_mut()
-                .zip(row.ns)
-                .for_each(|(sum, ns)| *sum += ns);
+                .zip(row.totals)
+                .for_each(|(sum, total)| *sum += total);
         }
         sum
+    }
+}
+
+impl Owned {
+    /// Time in softirqs, ns.
+    pub(super) fn softirq_ns(&self) -> u64 {
+        self.totals[1..=SOFTIRQ_VECTORS].iter().sum()
+    }
+
+    /// Time in hard interrupts, ns.
+    pub(super) fn hardirq_ns(&self) -> u64 {
+        self.totals[0]
+    }
+
+    /// Run time of tasks, ns.
+    pub(super) fn task_ns(&self) -> u64 {
+        self.totals[TASK_NS]
+    }
+
+    /// User time of tasks by the tick, ns.
+    pub(super) fn user_ns(&self) -> u64 {
+        self.totals[USER_NS]
+    }
+
+    /// Number of events of a place of the cell's totals.
+    pub(super) fn events(&self, place: usize) -> u64 {
+        self.totals[place - Place::HARDIRQ as usize]
     }
 }
 
 /// Name of the map in owner.h.
 pub(super) const OWNED: &str = "owned";
 
-/// Limit on threads that are owners at the same time: 128 KiB of kernel memory for each CPU.
+/// Limit on threads that are owners at the same time: 192 KiB of kernel memory for each CPU.
 pub const THREADS_MAX: usize = 1024;

@@ -2,7 +2,10 @@
  * the cell's pot until it is. What has no owner at the end of a softirq is the host's: it is in the contexts alone.
  *
  * An owner's time is part of the contexts' (exact.bpf.c), never beside it. A softirq of a vector is one context, and the
- * rows of `owned` are by context from HARDIRQ on. */
+ * rows of `owned` are by place from HARDIRQ on.
+ *
+ * A run of NET_RX, and the interrupt that raised it, are the first owner's that has time in it. An interrupt that woke a task is
+ * the task's owner's. */
 #define NOBODY 0
 /* True if tasks' time is counted by holder, too (holder.h). */
 #define TASKS_HAVE_HOLDERS (targ.owns == OF_HOLDERS || targ.owns == OF_THREADS)
@@ -56,35 +59,69 @@ static inline int is_softirq(u32 context)
 	return context >= SOFTIRQ && context < SOFTIRQ + SOFTIRQ_VECTORS;
 }
 
-static inline void own(u32 owner, u32 context, u64 ns)
+static inline struct Owned *row_of(u32 owner)
 {
 	u32 key = bpf_get_smp_processor_id() * targ.rows + owner;
-	struct Owned *row = bpf_map_lookup_elem(&owned, &key);
+
+	return bpf_map_lookup_elem(&owned, &key);
+}
+
+static inline void add(struct Owned *row, u32 place, u64 amount)
+{
+	u32 at = place - HARDIRQ;
+
+	if (at < OWNED_TOTALS)
+		row->totals[at] += amount;
+}
+
+static inline void own(u32 owner, u32 place, u64 amount)
+{
+	struct Owned *row = row_of(owner);
 
 	if (row)
-		row->ns[(context - HARDIRQ) & (OWNED_CONTEXTS - 1)] += ns;
+		add(row, place, amount);
+}
+
+static inline void own_events(struct Cell *cell, struct Owned *row)
+{
+	if (!cell->events)
+		return;
+	if (cell->events & 1)
+		add(row, NET_RX_RUNS, 1);
+	if (cell->events >> 1)
+		add(row, cell->events >> 1, 1);
+	cell->events = 0;
 }
 
 /* Time that was just charged to the context that runs. */
 static inline void hold(struct Cell *cell, u32 context, u64 ns)
 {
+	struct Owned *row;
+
 	if (!is_softirq(context))
 		return;
-	if (cell->owner)
-		own(cell->owner, context, ns);
-	else
+	if (!cell->owner) {
 		cell->pot += ns;
+		return;
+	}
+	row = row_of(cell->owner);
+	if (!row)
+		return;
+	add(row, context, ns);
+	own_events(cell, row);
 }
 
 /* What is in the pot, and all that follows in this softirq, is this owner's. */
 static inline void bill(struct Cell *cell, u32 owner)
 {
 	u32 context = running(cell);
+	struct Owned *row = owner && (cell->pot || cell->hard_pot) ? row_of(owner) : 0;
 
-	if (owner && cell->pot)
-		own(owner, context, cell->pot);
-	if (owner && cell->hard_pot)
-		own(owner, HARDIRQ, cell->hard_pot);
+	if (row) {
+		add(row, context, cell->pot);
+		add(row, HARDIRQ, cell->hard_pot);
+		own_events(cell, row);
+	}
 	cell->pot = cell->hard_pot = 0;
 	cell->owner = owner;
 	cell->segments = 0;
@@ -142,8 +179,19 @@ static inline void begin_softirq(struct Cell *cell, u32 context, u64 idle_ns)
 	int is_raised = idle_ns < RAISED_NS && (context == SOFTIRQ_NET_RX || context == SOFTIRQ_HRTIMER);
 
 	cell->hard_pot = is_raised ? cell->hard_ns : 0;
+	cell->events = context == SOFTIRQ_NET_RX;
+	if (cell->hard_pot)
+		cell->events |= cell->interrupt << 1;
 	cell->hard_ns = cell->pot = cell->sender = 0;
 	cell->owner = cell->segments = cell->is_list = cell->last_owner = cell->queued = 0;
+}
+
+/* A task begins `idle_ns` after the last event. An interrupt that ended just before woke it. */
+static inline void begin_task(struct Cell *cell, u32 owner, u64 idle_ns)
+{
+	if (owner && cell->hard_ns && cell->interrupt && idle_ns < WOKEN_NS)
+		own(owner, cell->interrupt, 1);
+	cell->hard_ns = 0;
 }
 
 static inline void end_softirq(struct Cell *cell)

@@ -384,12 +384,10 @@ int owned_transmit(u64 *ctx)
 #include "owner_senders.h"
 
 /* Timers of pacing and of ACKs that wait for others, whether they send or find the socket in use. */
-SEC("tp_btf/hrtimer_expire_entry")
-int owned_pacing(u64 *ctx)
+static inline int pace(struct hrtimer___owner *timer, u64 function)
 {
-	struct hrtimer___owner *timer = (void *)ctx[0];
-	u64 function = (u64)timer->function, sk;
 	struct Cell *cell;
+	u64 sk;
 
 	if (targ.pace_kick && function == targ.pace_kick)
 		sk = (u64)timer - OFFSET(tcp_sock___owner, pacing_timer);
@@ -405,6 +403,22 @@ int owned_pacing(u64 *ctx)
 	bill(cell, owner_at(sk));
 	end(cell);
 	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int timer_expired(u64 *ctx)
+{
+	struct hrtimer___owner *timer = (void *)ctx[0];
+	u64 function = (u64)timer->function;
+	struct Cell *cell;
+
+	if (targ.tick && function == targ.tick) {
+		cell = mine();
+		if (cell)
+			cell->is_tick = 1;
+		return 0;
+	}
+	return targ.owns ? pace(timer, function) : 0;
 }
 
 /* A socket has its owner from when it is made: of TCP, UDP and raw alike. */

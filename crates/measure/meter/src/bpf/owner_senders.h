@@ -39,12 +39,6 @@ struct sk_buff___senders {
 	struct sock___owner *sk;
 } CORE;
 
-/* Kinds of __builtin_preserve_field_info (clang's BPF_FIELD_BYTE_OFFSET and _EXISTENCE). */
-#define FIELD_OFFSET 0
-#define FIELD_EXISTS 2
-#define OFFSET(type, field) __builtin_preserve_field_info(((struct type *)0)->field, FIELD_OFFSET)
-#define HAS(type, field) __builtin_preserve_field_info(((struct type *)0)->field, FIELD_EXISTS)
-
 /* The owner of a socket by its address as a number: timers and queues show no more. */
 static inline u32 owner_at(u64 address)
 {

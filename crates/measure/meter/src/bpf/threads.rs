@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::exact::Exact;
-use super::layout::exact::{OWNED_CONTEXTS, OWNERS, TASK_NS, USER_NS};
+use super::layout::exact::OWNERS;
 use super::object::Table;
 use super::owned_rows::{OwnedRows, THREADS_MAX};
 use crate::{MeterError, Owners, Scope};
@@ -94,9 +94,8 @@ impl Threads {
     }
 
     fn sum_ns(&self, owner: usize) -> u64 {
-        let ns = self.rows.sum(owner, &self.cpus).ns;
-        let interrupts: u64 = ns[..OWNED_CONTEXTS.min(USER_NS)].iter().sum();
-        ns[TASK_NS] + interrupts
+        let row = self.rows.sum(owner, &self.cpus);
+        row.task_ns() + row.softirq_ns() + row.hardirq_ns()
     }
 }
 

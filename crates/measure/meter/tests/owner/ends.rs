@@ -70,6 +70,39 @@ fn each_end_of_a_loopback_connection_has_its_share() {
     }
 }
 
+/// On loopback each message raises a run for its receiver; two may share one.
+#[test]
+fn each_end_has_its_runs_and_the_command_its_sleeps() {
+    let Some((_alone, mut owners)) = Owners::load() else {
+        return;
+    };
+    let counts = resolved(|| owners.command("transactions", server("127.0.0.1", 1, 1)));
+    let runs = |of| counts[&of];
+    let [own, peer, neighbours] = [
+        Q::ExactOwnNetRxRuns,
+        Q::ExactPeerNetRxRuns,
+        Q::ExactNeighbourNetRxRuns,
+    ]
+    .map(runs);
+    let all = runs(Q::ExactNetRxRuns);
+    assert!(own + peer + neighbours <= all, "{counts:?}");
+    let rounds = ROUNDS as u64;
+    assert!(own > rounds / 2 && peer > rounds / 2, "{counts:?}");
+    assert!(own + peer <= 3 * rounds, "{counts:?}");
+    assert!(runs(Q::ExactTaskOwnSleeps) > 0, "{counts:?}");
+    for (own, all) in [
+        (Q::ExactOwnRescheduleIpis, Q::ExactRescheduleIpis),
+        (Q::ExactOwnCallIpis, Q::ExactCallIpis),
+        (
+            Q::ExactOwnExtraTimerInterrupts,
+            Q::ExactExtraTimerInterrupts,
+        ),
+    ] {
+        assert!(counts.get(&own) <= counts.get(&all), "{own} {counts:?}");
+        assert_eq!(counts.contains_key(&own), counts.contains_key(&all));
+    }
+}
+
 #[test]
 fn datagrams_have_owners() {
     let Some((_alone, mut owners)) = Owners::load() else {

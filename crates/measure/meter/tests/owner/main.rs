@@ -3,6 +3,7 @@
 //! The command is this program, run again with [`CHILD`] in its environment, or what this process does while it is followed.
 #![cfg(feature = "bpf")]
 
+mod calls;
 mod ends;
 mod paths;
 mod probe;

@@ -58,6 +58,8 @@ const fn figure(section: &'static str, of: Figure) -> Row {
 const COST: &str = "cost";
 const CPU: &str = "CPU time of the command, all CPUs, exact by eBPF";
 const HOST: &str = "CPU time of this whole host meanwhile";
+const EVENTS: &str = "runs, sleeps and interrupts of the command, by eBPF";
+const HOST_EVENTS: &str = "runs and interrupts of this whole host meanwhile";
 const TASKS: &str = "the command's threads";
 const WAITED: &str = "processes waited for, by getrusage";
 const CALLS: &str = "network system calls";
@@ -130,6 +132,17 @@ pub const ROWS: &[Row] = &[
     count(HOST, M::Exact, &[Q::ExactHardirqNs]),
     count(HOST, M::Exact, &[Q::ExactTaskOthersNs]),
     count(HOST, M::Proc, &[Q::CpuStealNs]),
+    count(EVENTS, M::Exact, &[Q::ExactTaskOwnSleeps]),
+    count(EVENTS, M::Exact, &[Q::ExactOwnNetRxRuns]),
+    count(EVENTS, M::Exact, &[Q::ExactOwnRescheduleIpis]),
+    count(EVENTS, M::Exact, &[Q::ExactOwnCallIpis]),
+    count(EVENTS, M::Exact, &[Q::ExactOwnExtraTimerInterrupts]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactNetRxRuns]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactPeerNetRxRuns]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactNeighbourNetRxRuns]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactRescheduleIpis]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactCallIpis]),
+    count(HOST_EVENTS, M::Exact, &[Q::ExactExtraTimerInterrupts]),
     count(TASKS, M::Descendants, &[Q::TaskClockNs]),
     count(TASKS, M::Descendants, &[Q::ContextSwitches]),
     count(TASKS, M::Descendants, &[Q::CpuMigrations]),
@@ -151,6 +164,8 @@ pub const ROWS: &[Row] = &[
     count(WAITED, M::Rusage, &[Q::MajorFaults]),
     count(CALLS, M::SocketCalls, &[Q::SocketSends]),
     count(CALLS, M::SocketCalls, &[Q::SocketBytesSent]),
+    count(CALLS, M::SocketCalls, &[Q::SocketReferenceSends]),
+    count(CALLS, M::SocketCalls, &[Q::SocketReferenceBytesSent]),
     count(CALLS, M::SocketCalls, &[Q::SocketReceives]),
     count(CALLS, M::SocketCalls, &[Q::SocketBytesReceived]),
     count(CALLS, M::Descendants, &[Q::SendSystemCalls]),

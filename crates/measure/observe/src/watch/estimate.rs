@@ -232,9 +232,11 @@ fn exact(
     let own_ns = known.total(&[Quantity::SelfCpuNs])?;
     let idle = [Quantity::CpuIdleNs, Quantity::CpuIowaitNs];
     let mut tasks_ns = wall_ns - known.total(&idle)? - own_ns;
-    let unseen_ns = wall_ns - grown.values().sum::<f64>();
+    let contexts = grown.iter().filter(|(of, _)| !is_event(**of));
+    let unseen_ns = wall_ns - contexts.map(|(_, ns)| ns).sum::<f64>();
     let packets = known.unseen(RECEIVED).unwrap_or(0.0);
     let octets = known.unseen(OCTETS_RECEIVED).unwrap_or(0.0);
+    let events = events(pool, windows, known, unseen_ns, grown);
     grown.remove(&Quantity::ExactIdleNs)?;
     grown.remove(&Quantity::ExactTaskOwnNs);
     let (tasks, interrupts): (Vec<Quantity>, Vec<Quantity>) =
@@ -270,7 +272,46 @@ fn exact(
     grown.insert(Quantity::ExactTaskOwnNs, own_ns);
     let idle_ns = wall_ns - grown.values().sum::<f64>();
     grown.insert(Quantity::ExactIdleNs, idle_ns);
+    grown.extend(events);
     Some(())
+}
+
+/// Takes the events out of the counts of the windows, and estimates those of all time. Runs of NET_RX are known, all others are as
+/// many per ns and packet between windows as inside.
+fn events(
+    pool: &VecDeque<Window>,
+    windows: &[Window],
+    known: &Known,
+    unseen_ns: f64,
+    grown: &mut BTreeMap<Quantity, f64>,
+) -> Vec<(Quantity, f64)> {
+    let packets = known.unseen(RECEIVED).unwrap_or(0.0);
+    let seen = grown.extract_if(.., |of, _| is_event(*of));
+    let estimated = seen.map(|(event, seen)| {
+        let kind = Quantity::ExactSoftirqNetRxNs;
+        let all = known.events.0.get(&kind);
+        if event == Quantity::ExactNetRxRuns
+            && let Some(&all) = all
+            && windows
+                .iter()
+                .all(|window| window.events.0.contains_key(&kind))
+        {
+            return (event, seen.max(all as f64));
+        }
+        let point = |window: &Window| Point {
+            base: of(&window.seen, Quantity::EXACT_CONTEXTS) as f64,
+            control: mixed(RECEIVED, &window.known).unwrap_or(0.0),
+            count: of(&window.seen, &[event]) as f64,
+        };
+        let points: Vec<Point> = pool.iter().map(point).collect();
+        let unseen = Fit::new(&points, unseen_ns, packets, 0.0).map_or(0.0, |fit| fit.estimate);
+        (event, seen + unseen.max(0.0))
+    });
+    estimated.collect()
+}
+
+fn is_event(quantity: Quantity) -> bool {
+    Quantity::EXACT_EVENTS.contains(&quantity)
 }
 
 /// Point of a regression: a window's time in hard interrupts or in one kind of softirq, without the programs' time. The base is

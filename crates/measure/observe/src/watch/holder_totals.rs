@@ -1,4 +1,4 @@
-//! CPU time of each process with sockets if the programs run only in windows. The time that was seen is
+//! CPU time and events of each process with sockets if the programs run only in windows. What was seen is
 //! scaled by the ratio of the estimate to the time seen of all tasks, softirqs or hard interrupts. So holders
 //! and host add up to these estimates.
 
@@ -24,8 +24,11 @@ impl ByClass {
     /// Index of the class that a count of a holder belongs to.
     fn of(quantity: Quantity) -> usize {
         match quantity {
-            Quantity::HolderSoftirqNs => 1,
-            Quantity::HolderHardirqNs => 2,
+            Quantity::HolderSoftirqNs | Quantity::HolderNetRxRuns => 1,
+            Quantity::HolderHardirqNs
+            | Quantity::HolderRescheduleIpis
+            | Quantity::HolderCallIpis
+            | Quantity::HolderExtraTimerInterrupts => 2,
             _ => 0,
         }
     }

@@ -358,7 +358,9 @@ fn reading(host: &HostRecord, by: MeterName, of: Quantity) -> Option<&Reading> {
 
 impl Source for ScopeCounts<'_> {
     fn count(&self, by: MeterName, of: Quantity) -> Option<f64> {
-        if by.subject() == MeterSubject::Cpus && !Quantity::EXACT_OF_HOST.contains(&of) {
+        let is_of_process =
+            Quantity::EXACT_OF_HOST.contains(&of) || Quantity::HOLDER_EVENTS.contains(&of);
+        if by.subject() == MeterSubject::Cpus && !is_of_process {
             return self.cpu_time(by)?.sum(of);
         }
         let (readings, expected) = self.readings(by, of)?;

@@ -340,6 +340,8 @@ pub(crate) const EXACT: &[Figure] = &[
     Figure::ExactDeferredRatio,
     Figure::ExactHardirqRatio,
     Figure::ExactOthersRatio,
+    Figure::NetRxRunsPerMib,
+    Figure::NetRxRunsPerTransaction,
     Figure::ProcToExact,
     Figure::RusageToExact,
     Figure::SoakToExact,
