@@ -143,7 +143,7 @@ formats! {
     ListFormats(false): Text Json Csv;
     /// Formats of `study show`.
     ShowFormats(false): Text Manifest;
-    /// Formats of `doctor`, `peer` and `relay`.
+    /// Formats of `doctor`, `peer`, `relay`, `model` and `explain`.
     TextOrJson(false): Text Json;
 }
 
@@ -152,6 +152,16 @@ formats! {
 pub struct Output<C> {
     asked: Vec<(Format, Option<PathBuf>)>,
     command: PhantomData<C>,
+}
+
+/// The command's default format, printed.
+impl<C: Formats> Default for Output<C> {
+    fn default() -> Self {
+        Self {
+            asked: vec![(C::FORMATS[0], None)],
+            command: PhantomData,
+        }
+    }
 }
 
 impl<C: Formats> Output<C> {

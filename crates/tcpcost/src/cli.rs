@@ -8,8 +8,11 @@ use tcpcost_conduct::RunArgs;
 use tcpcost_console::values::interval;
 use tcpcost_observe::{DoctorArgs, StatArgs, WatchArgs};
 
+use crate::advise::AdviseArgs;
 use crate::compare::CompareArgs;
+use crate::explain::ExplainArgs;
 use crate::kernels::KernelsArgs;
+use crate::model::ModelArgs;
 use crate::report::ReportArgs;
 use crate::study::StudyCommand;
 use crate::trace::TraceArgs;
@@ -37,6 +40,10 @@ impl Cli {
             Command::Run(args) => Some(&mut args.telling),
             Command::Compare(args) => Some(&mut args.telling),
             Command::Kernels(args) => Some(&mut args.telling),
+            Command::Model(args) => {
+                args.quiet = self.quiet;
+                None
+            }
             _ => None,
         };
         if let Some(telling) = telling {
@@ -57,6 +64,12 @@ pub enum Command {
     Stat(StatArgs),
     /// Show what TCP costs on this host as it runs: any application, no benchmark.
     Watch(Box<WatchArgs>),
+    /// Explain where the CPU time of any work goes, by the prices of this host.
+    Explain(Box<ExplainArgs>),
+    /// Advise which knob would lower the CPU of a workload, by how much, and how to prove it.
+    Advise(Box<AdviseArgs>),
+    /// Measure the prices of this host: CPU time of a byte, an skb, an ACK, a call, a sleep, a connection.
+    Model(ModelArgs),
     /// Analyse captures: ACKs, bursts, splits and stalls.
     Trace(TraceArgs),
     /// Run our own TCP on a TAP or TUN of this host; any client can talk to it.

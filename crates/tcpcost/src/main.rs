@@ -6,12 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod cli;
 mod compare;
+mod explain;
 mod fronts;
 mod generate;
 mod kernels;
 mod manifest;
+mod model;
 #[cfg(test)]
 mod pages;
 mod privileges;
@@ -164,6 +167,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
         Command::Watch(args) => Ok(tcpcost_observe::watch(&args)?.into()),
         Command::Stat(args) => tcpcost_observe::stat(&args).map(compare::exit_code),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Advise(args) => advise::run(&args),
+        Command::Model(args) => Ok(model::model(&args)?.into()),
         Command::Peer(flags) => Ok(tcpcost_peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),

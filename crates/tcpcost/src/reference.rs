@@ -45,6 +45,23 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
                 ("other", "the command's own code, the first that is not 0"),
             ],
         ),
+        "explain" | "advise" => (
+            &[Unavailable],
+            &[
+                ("0", "the command's own code is 0, or stored files were read"),
+                ("126", "the command cannot be run"),
+                ("127", "there is no such command"),
+                ("128+N", "signal N ended the command"),
+                ("other", "the command's own code"),
+            ],
+        ),
+        "model" => (
+            &[Missed, Unavailable],
+            &[(
+                "3",
+                "--check: the prices are off by more than their accuracy",
+            )],
+        ),
         "watch" => (
             &[],
             &[(
@@ -143,11 +160,17 @@ pub fn files(words: &str) -> Vec<(&'static str, &'static str)> {
     [
         (of(&["run", "compare", "kernels", "uperf"]), RUNS),
         (of(&["report"]), PAGE),
-        (of(&["run", "compare", "uperf", "doctor", "netperf"]), STATE),
         (
-            of(&["run", "compare", "stat", "watch", "doctor", "netperf"]),
+            of(&["run", "compare", "model", "uperf", "doctor", "netperf"]),
+            STATE,
+        ),
+        (
+            of(&[
+                "run", "compare", "stat", "watch", "explain", "advise", "model", "doctor", "netperf",
+            ]),
             TYPES,
         ),
+        (of(&["explain", "advise", "model"]), PRICES),
         (of(&["peer", "relay"]), TUN),
     ]
     .into_iter()
@@ -175,6 +198,10 @@ const PAGE: Files = &[("DIR/report.html", "the report as a page, made again")];
 const STATE: Files = &[(
     "/run/tcpcost/",
     "journals of changed settings, and locks; a user's are in $XDG_RUNTIME_DIR/tcpcost; $TCPCOST_STATE_DIR names another folder",
+)];
+const PRICES: Files = &[(
+    "~/.local/state/tcpcost/prices/",
+    "price lists, one for each host, kernel and device; $XDG_STATE_HOME/tcpcost/prices/ if that is set",
 )];
 const TYPES: Files = &[(
     "/sys/kernel/btf/vmlinux",

@@ -371,6 +371,24 @@ fn without_remains(
     }
 }
 
+/// Measures a study into the new directory `path`, without a report. Returns the records; `None` if the run was interrupted.
+///
+/// # Errors
+/// The study or its overrides are wrong, the directory holds another run, or the bed cannot be made.
+pub fn measure(
+    path: &Path,
+    source: &Source<'_>,
+    overrides: &Overrides,
+    launchers: Launchers,
+    quiet: bool,
+) -> anyhow::Result<Option<Vec<Record>>> {
+    let study = overrides.apply(source.text, source.file)?;
+    let mut store = Directory::create(path, source.text, overrides)?;
+    let done = trials(&mut store, &study, Vec::new(), launchers, quiet)?;
+    let interrupted = done.ended?;
+    Ok((!interrupted).then_some(done.records))
+}
+
 /// Writes and prints the report of a run. `ended`: true if the run was interrupted, or the error that ended it.
 fn report(
     store: &Directory,

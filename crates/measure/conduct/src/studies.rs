@@ -163,6 +163,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in![
     "beside",
     "profile",
     "fleet-check",
+    "prices",
 ];
 
 /// Returns the text of a built-in study. `None` if no study has this name.

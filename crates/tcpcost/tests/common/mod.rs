@@ -67,6 +67,7 @@ impl Place {
             .current_dir(self.directory.path())
             .env("TCPCOST_STATE_DIR", self.path("state"))
             .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_STATE_HOME", self.path("xdg-state"))
             // A test boots guests only if it asks for them.
             .env("TCPCOST_SECOND_CLOCK", "never")
             .stdin(Stdio::null());

@@ -15,7 +15,7 @@ use anyhow::Context;
 use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
-use tcpcost_counts::TextForm;
+use tcpcost_counts::{Growth, TextForm};
 use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
@@ -188,6 +188,48 @@ fn verdict(args: &StatArgs, until_decided: Option<Duration>, all: &[Measured]) -
         }
         _ => None,
     }
+}
+
+/// Counts and CPU time of one run of a command, or of attached processes.
+#[derive(Debug)]
+pub struct Observed {
+    /// Exit code of the command, as a shell has it in `$?`.
+    pub code: u8,
+    /// True if the program could be started, or none was named.
+    pub was_started: bool,
+    /// Growth of all counts.
+    pub growth: Growth,
+    /// True if the counts of the network namespace are the measured workload's alone.
+    pub is_alone: bool,
+    /// Meters that are not available, a line each.
+    pub unavailable: Vec<String>,
+}
+
+/// Measures one run of a command, or of attached processes while a command runs.
+///
+/// # Errors
+/// See [`stat`].
+pub fn observe(args: &StatArgs) -> anyhow::Result<Observed> {
+    let per = args.per.as_deref().map(measure::Per::parse).transpose()?;
+    if args.fresh_netns {
+        enter_fresh_network()?;
+    }
+    let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
+    let mut bench = Bench::open(per.as_ref(), args)?;
+    bench.answer_on_stdout = true;
+    let run = bench.run(&args.command, &interrupt)?;
+    let about = bench.about(args);
+    Ok(Observed {
+        code: if interrupt.is_set() && !args.command.is_empty() && run.code == 0 {
+            INTERRUPTED
+        } else {
+            run.code
+        },
+        was_started: run.was_started,
+        is_alone: about.is_fresh || about.is_elsewhere,
+        growth: run.growth,
+        unavailable: about.refused,
+    })
 }
 
 /// Splits the words into one command, or into two at `--versus --`.

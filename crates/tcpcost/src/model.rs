@@ -1,0 +1,241 @@
+//! `tcpcost model`: measures what TCP's work costs on this host, cause by cause, and keeps the price list.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clap::Args;
+use tcpcost_conduct::{self as conduct, Launchers, Overrides, Source, StoredRun, studies};
+use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::format::{Format, Output, TextOrJson};
+use tcpcost_console::output;
+use tcpcost_model::prices::{self, SCHEMA_VERSION};
+use tcpcost_model::{Place, PriceList, Reference, Sample};
+use tcpcost_study::Record;
+
+/// Study that prices are fitted on.
+const STUDY: &str = "prices";
+/// Beginning of the names of cells that are not fitted.
+const CHECK: &str = "check: ";
+
+/// `tcpcost model`.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Fit again on stored runs of the study "prices", instead of measuring.
+    #[arg(value_name = "DIR")]
+    pub runs: Vec<PathBuf>,
+    /// Measure only the check cells for 5 s, and say how far the kept prices are off now. Exits with 3 if they are off by more than their accuracy.
+    #[arg(long, conflicts_with = "runs")]
+    pub check: bool,
+    /// Directory for the records [default: tcpcost-out/prices-TIME].
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["runs", "check"])]
+    pub out: Option<PathBuf>,
+    /// True for no progress on standard error; `--quiet` of all commands.
+    #[arg(skip)]
+    pub quiet: bool,
+    /// Formats of the results.
+    #[command(flatten)]
+    pub output: Output<TextOrJson>,
+}
+
+/// Runs `tcpcost model`.
+pub fn model(args: &ModelArgs) -> anyhow::Result<Exit> {
+    if args.check {
+        return check(args);
+    }
+    let records = if args.runs.is_empty() {
+        let path = args.out.clone();
+        let path = path.unwrap_or_else(|| conduct::default_directory(STUDY));
+        let overrides = Overrides {
+            study: STUDY.to_string(),
+            ..Overrides::default()
+        };
+        match measured(&path, &overrides, args.quiet)? {
+            Some(records) => records,
+            None => return Ok(Exit::Interrupted),
+        }
+    } else {
+        stored(&args.runs)?
+    };
+    let list = list(&records)?;
+    let path = prices::path(&list.place)?;
+    // Prices of stored runs may be of another host or of a former kernel: they have another file.
+    prices::write(&list, &path)?;
+    print(&args.output, &list)?;
+    if args.output.is_text() {
+        output::say!("tcpcost: prices: {}", path.display());
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(output: &Output<TextOrJson>, list: &PriceList) -> anyhow::Result<()> {
+    for (format, _) in output.each() {
+        match format {
+            Format::Json => output::write_json(&(serde_json::to_string(list)? + "\n"))?,
+            _ => output::write(&list.text())?,
+        };
+    }
+    Ok(())
+}
+
+/// Measures the study "prices"; `None` if interrupted.
+fn measured(
+    path: &Path,
+    overrides: &Overrides,
+    quiet: bool,
+) -> anyhow::Result<Option<Vec<Record>>> {
+    let text = studies::built_in(STUDY).expect("the study is built in");
+    let source = Source { text, file: STUDY };
+    conduct::measure(path, &source, overrides, Launchers::default(), quiet)
+}
+
+fn stored(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for path in conduct::directories(paths)? {
+        let run = StoredRun::load(&path)?;
+        if run.overrides.study != STUDY {
+            return Err(usage(format!(
+                "{}: a run of the study {}: prices are fitted on runs of {STUDY}",
+                path.display(),
+                run.overrides.study
+            )));
+        }
+        records.extend(run.records);
+    }
+    Ok(records)
+}
+
+/// Samples of fitted cells and of check cells.
+fn samples(records: &[Record]) -> (Vec<Sample>, Vec<Sample>) {
+    let samples = records.iter().flat_map(Sample::all);
+    samples.partition(|sample| !sample.cell.starts_with(CHECK))
+}
+
+fn list(records: &[Record]) -> anyhow::Result<PriceList> {
+    let (fitted, checked) = samples(records);
+    let machine = records
+        .iter()
+        .find_map(|record| record.machines.values().next());
+    let machine = machine.context("no trial was measured")?;
+    if fitted.is_empty() {
+        return Err(unavailable(records));
+    }
+    let fit = tcpcost_model::fit(&fitted, &checked)?;
+    let all = fitted.iter().chain(&checked);
+    let mut cells: Vec<&str> = all.map(|sample| sample.cell.as_str()).collect();
+    cells.sort_unstable();
+    cells.dedup();
+    let of_checks = fit
+        .errors
+        .iter()
+        .filter(|error| error.cell.starts_with(CHECK));
+    let references = of_checks.map(|error| Reference {
+        cell: error.cell.clone(),
+        host: error.host.to_string(),
+        ratio: error.log_ratio.exp(),
+    });
+    let started = records
+        .iter()
+        .filter_map(|record| record.started.parse().ok());
+    let measured = started.map(jiff::Timestamp::as_second).max();
+    Ok(PriceList {
+        schema_version: SCHEMA_VERSION,
+        tcpcost: machine.tcpcost.clone(),
+        place: Place::of(&host_name(), machine),
+        measured_unix_s: measured.and_then(|at| u64::try_from(at).ok()).unwrap_or(0),
+        cells: cells.len(),
+        references: references.collect(),
+        prices: fit.prices,
+        unpriced: fit.unpriced,
+        accuracy: fit.accuracy,
+        draws: fit.draws,
+    })
+}
+
+/// Error of records without CPU time by context or without counts of skbs.
+fn unavailable(records: &[Record]) -> anyhow::Error {
+    use tcpcost_study::Outcome;
+    let mut outcomes = records.iter().map(|record| &record.outcome);
+    let why = outcomes.find_map(|outcome| match outcome {
+        Outcome::Failed { reason } | Outcome::Skipped { reason } => Some(reason.clone()),
+        Outcome::Measured => None,
+    });
+    let why = why.unwrap_or_else(|| {
+        "prices need CPU time and skbs by eBPF: run as root (tcpcost doctor says what is missing)"
+            .to_string()
+    });
+    Stop {
+        exit: Exit::Unavailable,
+        text: why,
+    }
+    .into()
+}
+
+/// Name of this host, which is part of the list's file name.
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
+/// Reads the price list of this host, kernel and device.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn kept() -> anyhow::Result<PriceList> {
+    let place = Place::of(&host_name(), &tcpcost_host::machine::host());
+    Ok(prices::read(&prices::path(&place)?)?)
+}
+
+/// Age of a list, s.
+pub fn age_s(list: &PriceList) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    now.saturating_sub(list.measured_unix_s)
+}
+
+/// Check cells of `--check`, and their repetitions: 5 s.
+const CHECK_CELLS: usize = 5;
+const CHECK_REPETITIONS: u32 = 2;
+
+fn check(args: &ModelArgs) -> anyhow::Result<Exit> {
+    let list = kept()?;
+    let text = studies::built_in(STUDY).expect("the study is built in");
+    let study = tcpcost_study::Study::parse(STUDY, text, STUDY).map_err(usage)?;
+    let names = study.cells.iter().map(|cell| cell.name.clone());
+    let cells: Vec<String> = names.filter(|name| name.starts_with(CHECK)).collect();
+    let overrides = Overrides {
+        study: STUDY.to_string(),
+        cells: cells.into_iter().take(CHECK_CELLS).collect(),
+        repetitions: Some(CHECK_REPETITIONS),
+        duration: Some("250ms".to_string()),
+        ..Overrides::default()
+    };
+    let folder = tempfile::tempdir().context("create a folder for the check")?;
+    let path = folder.path().join("run");
+    let Some(records) = measured(&path, &overrides, true)? else {
+        return Ok(Exit::Interrupted);
+    };
+    let (_, checked) = samples(&records);
+    let Some(drift) = list.drift(&checked) else {
+        return Err(unavailable(&records));
+    };
+    let is_kept = drift.is_within(&list.accuracy.interval);
+    let text = drift.text(&list, age_s(&list));
+    for (format, _) in args.output.each() {
+        match format {
+            Format::Json => {
+                let json = serde_json::json!({
+                    "schema_version": SCHEMA_VERSION,
+                    "ratio": drift.ratio,
+                    "low": drift.low,
+                    "high": drift.high,
+                    "is_kept": is_kept,
+                });
+                output::write_json(&format!("{json}\n"))?
+            }
+            _ => output::write(&(text.clone() + "\n"))?,
+        };
+    }
+    Ok(if is_kept { Exit::Ok } else { Exit::Missed })
+}
