@@ -1,4 +1,4 @@
-//! Conversion of uperf's profiles (XML) to the text of a study file; from there on they are
+//! Conversion of uperf's profiles to the text of a study file; from there on they are
 //! ordinary studies.
 //!
 //! Meanings and defaults are those in the sources of uperf 1.0.8. `uperf/rows.rs` lists the words
@@ -58,8 +58,8 @@ pub fn convert_uperf_profile(
         key: wrong.name,
         expected: wrong.what,
     };
-    let root = element::read(text).map_err(in_file)?;
-    let profile = profile::Profile::read(&root, surroundings).map_err(in_file)?;
+    let (root, notes) = element::read(text).map_err(in_file)?;
+    let profile = profile::Profile::read(&root, notes, surroundings).map_err(in_file)?;
     let study = translate::study(&profile, surroundings).map_err(in_file)?;
     let title = match profile.name.as_str() {
         "" => name,

@@ -4,17 +4,10 @@
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Attribute, Element, ProfileError, Word};
-use super::number::{time, whole};
+use super::element::{Attribute, Element, Note, ProfileError, Word};
+use super::number::{leading, time, whole};
 use super::rows::{self, UperfHandling, WordKind};
 use tcpcost_knobs::{MessageSize, Program};
-
-/// Difference from uperf, at a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
-    pub(super) line: usize,
-    pub(super) text: String,
-}
 
 #[derive(Debug)]
 pub(super) struct Profile {
@@ -95,14 +88,14 @@ const FLOWOPS_MAX: usize = 100_000;
 impl Profile {
     pub(super) fn read(
         root: &Element,
+        notes: Vec<Note>,
         surroundings: &UperfSurroundings<'_>,
     ) -> Result<Profile, ProfileError> {
         let mut reader = Reader {
             surroundings,
-            notes: Vec::new(),
+            notes,
             flowops: 0,
         };
-        element(root, "profile")?;
         let mut name = String::new();
         for attribute in &root.attributes {
             word(
@@ -114,7 +107,6 @@ impl Profile {
         }
         let mut groups = Vec::new();
         for child in &root.children {
-            element(child, "group")?;
             groups.push(reader.group(child)?);
         }
         if groups.is_empty() {
@@ -130,16 +122,6 @@ impl Profile {
             notes: reader.notes,
         })
     }
-}
-
-/// Refuses an element other than the expected one.
-fn element(found: &Element, expected: &str) -> Result<(), ProfileError> {
-    word(WordKind::Element, &found.name, found.line)?;
-    if found.name.eq_ignore_ascii_case(expected) {
-        return Ok(());
-    }
-    let what = format!("found where <{expected}> is expected");
-    Err(ProfileError::new(found.line, &found.name, what))
 }
 
 fn word(kind: WordKind, name: &str, line: usize) -> Result<&'static rows::UperfRow, ProfileError> {
@@ -189,7 +171,6 @@ impl Reader<'_> {
         }
         let mut transactions = Vec::new();
         for child in &of.children {
-            element(child, "transaction")?;
             transactions.push(self.transaction(child)?);
         }
         Ok(Group {
@@ -232,7 +213,6 @@ impl Reader<'_> {
             }
         }
         for child in &of.children {
-            element(child, "flowop")?;
             self.flowops += 1;
             if self.flowops > FLOWOPS_MAX {
                 let what = format!("more than {FLOWOPS_MAX} flowops");
@@ -244,10 +224,6 @@ impl Reader<'_> {
     }
 
     fn flowop(&mut self, of: &Element) -> Result<Flowop, ProfileError> {
-        if let Some(child) = of.children.first() {
-            let what = "found in a flowop, which must be empty";
-            return Err(ProfileError::new(child.line, &child.name, what));
-        }
         let (mut kind, mut options) = (None, None);
         for attribute in &of.attributes {
             let row = word(
@@ -300,6 +276,17 @@ impl Reader<'_> {
         kind: Kind,
         options: &mut Options,
     ) -> Result<(), ProfileError> {
+        if !one
+            .text
+            .starts_with(|first: char| first.is_ascii_alphabetic())
+        {
+            let text = format!(
+                "{}: no option, without effect",
+                super::element::shown(&one.text)
+            );
+            self.note(one.line, text);
+            return Ok(());
+        }
         let (key, value) = match one.text.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (one.text.as_str(), None),
@@ -319,9 +306,9 @@ impl Reader<'_> {
                     "rsize" => options.read_bytes = Some(value.bytes(row.name, &value.text)?),
                     "nfiles" => options.files = value.count(row.name)?,
                     "dir" => options.folder = Some(value),
-                    "count" => options.count = value.count(row.name)?,
+                    "count" => options.count = self.leading(&value, row.name)?,
                     "conn" => {
-                        options.conn = value.count(row.name)?;
+                        options.conn = self.leading(&value, row.name)?;
                         if options.conn == 0 {
                             return Err(wrong("expected a number from 1"));
                         }
@@ -393,6 +380,16 @@ impl Reader<'_> {
                 Err(ProfileError::new(line, &format!("${name}"), what))
             }
         }
+    }
+
+    /// Number of an option that uperf reads by atoi(3).
+    fn leading(&mut self, value: &Value, name: &str) -> Result<u32, ProfileError> {
+        let (number, has_rest) = leading(&value.text).map_err(|what| value.wrong(name, what))?;
+        if has_rest {
+            let text = format!("{name}: {}: uperf reads only its first digits", value.shown);
+            self.note(value.line, text);
+        }
+        Ok(number)
     }
 
     fn number(&self, of: &Attribute) -> Result<u32, ProfileError> {
