@@ -12,7 +12,7 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
     }
     use Exit::{Failed, Inconclusive, Interrupted, Missed, Unavailable, Usage};
     let (more, own): (&[Exit], &[(&str, &str)]) = match words {
-        "" | "run" | "uperf" => (&[Missed, Inconclusive, Unavailable], &[]),
+        "" | "run" => (&[Missed, Inconclusive, Unavailable], &[]),
         "compare" | "kernels" => (&[Unavailable], &VERDICTS),
         "kernels bisect" => (
             &[],
@@ -141,9 +141,9 @@ pub fn exit_codes_line(words: &str) -> String {
 pub fn files(words: &str) -> Vec<(&'static str, &'static str)> {
     let of = |commands: &[&str]| commands.contains(&words);
     [
-        (of(&["run", "compare", "kernels", "uperf"]), RUNS),
+        (of(&["run", "compare", "kernels"]), RUNS),
         (of(&["report"]), PAGE),
-        (of(&["run", "compare", "uperf", "doctor", "netperf"]), STATE),
+        (of(&["run", "compare", "doctor", "netperf"]), STATE),
         (
             of(&["run", "compare", "stat", "watch", "doctor", "netperf"]),
             TYPES,

@@ -25,7 +25,7 @@ mod client;
 mod confidence;
 mod cpu;
 mod demo;
-mod getopt;
+pub mod getopt;
 mod latency;
 mod net;
 mod number;
@@ -42,7 +42,7 @@ mod units;
 
 pub use client::netperf;
 pub use options::usage as netperf_usage;
-pub use server::{answer, serve, usage as netserver_usage};
+pub use server::{answer, serve, settle, usage as netserver_usage};
 
 /// Text about a command line, for help and manuals.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the text of `-h`.
-    fn help(&self) -> String {
+    pub fn help(&self) -> String {
         let codes = self.exit_codes.iter();
         let codes: Vec<String> = codes
             .map(|(code, meaning)| format!("{code} {meaning}"))

@@ -9,43 +9,66 @@ use super::number::{leading, time, whole};
 use super::rows::{self, UperfHandling, WordKind};
 use tcpcost_knobs::{MessageSize, Program};
 
+/// A profile: what its words say, with uperf's defaults.
 #[derive(Debug)]
-pub(super) struct Profile {
-    pub(super) name: String,
-    pub(super) groups: Vec<Group>,
+pub struct Profile {
+    /// Name of the profile. Empty without one.
+    pub name: String,
+    /// Groups, at least one.
+    pub groups: Vec<Group>,
     pub(super) notes: Vec<Note>,
 }
 
+/// Group of threads that do the same.
 #[derive(Debug)]
-pub(super) struct Group {
+pub struct Group {
     pub(super) line: usize,
-    pub(super) name: Option<String>,
-    pub(super) threads: u32,
-    pub(super) transactions: Vec<Transaction>,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Number of threads, 1 to 30000.
+    pub threads: u32,
+    /// True if uperf would start processes.
+    pub is_processes: bool,
+    /// What each thread does, one after the other.
+    pub transactions: Vec<Transaction>,
 }
 
+/// Transaction: flowops that are done again and again.
 #[derive(Debug)]
-pub(super) struct Transaction {
+pub struct Transaction {
     pub(super) line: usize,
-    pub(super) iterations: u32,
-    pub(super) duration: Option<Duration>,
-    pub(super) rate: Option<u32>,
-    pub(super) flowops: Vec<Flowop>,
+    /// Number of passes, if there is no duration.
+    pub iterations: u32,
+    /// How long it is done.
+    pub duration: Option<Duration>,
+    /// Passes per second of each thread.
+    pub rate: Option<u32>,
+    /// What a pass does.
+    pub flowops: Vec<Flowop>,
 }
 
+/// Operation.
 #[derive(Debug)]
-pub(super) struct Flowop {
+pub struct Flowop {
     pub(super) line: usize,
-    pub(super) kind: Kind,
-    pub(super) options: Options,
+    /// Word of its type.
+    pub name: &'static str,
+    /// What it does.
+    pub kind: Kind,
+    /// How it does it.
+    pub options: Options,
 }
 
+/// Kind of a flowop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+#[allow(missing_docs, reason = "the names are uperf's")]
+pub enum Kind {
     Connect,
     Accept,
     Disconnect,
+    /// Also `recv`.
     Read,
+    /// Also `send`.
     Write,
     Sendfile,
     Sendfilev,
@@ -55,29 +78,46 @@ pub(super) enum Kind {
 
 /// Options of a flowop, with uperf's defaults filled in.
 #[derive(Debug)]
-pub(super) struct Options {
-    pub(super) size: Option<MessageSize>,
-    pub(super) read_bytes: Option<u32>,
-    pub(super) files: u32,
-    pub(super) folder: Option<Value>,
-    pub(super) count: u32,
+pub struct Options {
+    /// Bytes of a message.
+    pub size: Option<MessageSize>,
+    /// `rsize`: bytes that the slave takes with a read.
+    pub read_bytes: Option<u32>,
+    /// `nfiles`.
+    pub files: u32,
+    /// `dir`.
+    pub folder: Option<Value>,
+    /// How often the flowop is done.
+    pub count: u32,
     /// Number of the connection; 0 for the one without a name.
-    pub(super) conn: u32,
-    pub(super) host: Option<Value>,
-    pub(super) window: Option<u32>,
-    pub(super) nodelay: bool,
-    pub(super) can_fail: bool,
-    pub(super) time: Option<Duration>,
-    pub(super) is_busy: bool,
-    pub(super) congestion_control: Option<String>,
+    pub conn: u32,
+    /// `remotehost`.
+    pub host: Option<Value>,
+    /// Port at which a slave listens, 0 for any.
+    pub port: u16,
+    /// `wndsz`, bytes.
+    pub window: Option<u32>,
+    /// `tcp_nodelay`.
+    pub nodelay: bool,
+    /// `canfail`: a failure is no error.
+    pub can_fail: bool,
+    /// `duration` of a think.
+    pub time: Option<Duration>,
+    /// `timeout` of a read.
+    pub timeout: Option<Duration>,
+    /// A think keeps the CPU busy.
+    pub is_busy: bool,
+    /// `cc`.
+    pub congestion_control: Option<String>,
 }
 
 /// Value with its line.
 #[derive(Debug)]
-pub(super) struct Value {
-    pub(super) text: String,
+pub struct Value {
+    /// The value, of a variable if it names one.
+    pub text: String,
     /// Text for messages: the name of a variable, whose value may be a secret.
-    pub(super) shown: String,
+    pub shown: String,
     pub(super) line: usize,
 }
 
@@ -143,7 +183,7 @@ impl Reader<'_> {
     }
 
     fn group(&mut self, of: &Element) -> Result<Group, ProfileError> {
-        let (mut name, mut threads) = (None, None);
+        let (mut name, mut threads, mut is_processes) = (None, None, false);
         for attribute in &of.attributes {
             let row = word(
                 WordKind::Attribute("group"),
@@ -155,6 +195,7 @@ impl Reader<'_> {
                 key => {
                     threads = Some(self.number(attribute)?);
                     if key == "nprocs" {
+                        is_processes = true;
                         let text = "nprocs: threads, not processes".to_string();
                         self.note(attribute.line, text);
                     }
@@ -177,6 +218,7 @@ impl Reader<'_> {
             line: of.line,
             name,
             threads,
+            is_processes,
             transactions,
         })
     }
@@ -234,15 +276,17 @@ impl Reader<'_> {
             match row.name {
                 "type" => {
                     let value = self.value(attribute)?;
-                    kind = Some(kind_of(&value)?);
+                    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
+                    kind = Some((row.name, kind_of(row.name)));
                 }
                 _ => options = Some(attribute),
             }
         }
-        let kind =
+        let (name, kind) =
             kind.ok_or_else(|| ProfileError::new(of.line, &of.name, "no type: which flowop?"))?;
         Ok(Flowop {
             line: of.line,
+            name,
             kind,
             options: self.options(options, kind)?,
         })
@@ -257,10 +301,12 @@ impl Reader<'_> {
             count: 1,
             conn: 0,
             host: None,
+            port: 0,
             window: None,
             nodelay: false,
             can_fail: false,
             time: None,
+            timeout: None,
             is_busy: false,
             congestion_control: None,
         };
@@ -318,6 +364,12 @@ impl Reader<'_> {
                         let name = format!("protocol {}", value.shown);
                         rows::find(WordKind::Protocol, &value.text, one.line, &name)?;
                     }
+                    "port" => {
+                        let port = self.leading(&value, row.name)?;
+                        let wrong = |_| value.wrong(row.name, "expected 0 to 65535");
+                        options.port = u16::try_from(port).map_err(wrong)?;
+                    }
+                    "timeout" => options.timeout = Some(time(&value.text).map_err(wrong)?),
                     "wndsz" => {
                         let window = value.bytes(row.name, &value.text)?;
                         if !WINDOWS.contains(&window) {
@@ -397,9 +449,8 @@ impl Reader<'_> {
     }
 }
 
-fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
-    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
-    Ok(match row.name {
+fn kind_of(name: &str) -> Kind {
+    match name {
         "connect" => Kind::Connect,
         "accept" => Kind::Accept,
         "disconnect" => Kind::Disconnect,
@@ -409,7 +460,7 @@ fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
         "sendfilev" => Kind::Sendfilev,
         "think" => Kind::Think,
         _ => Kind::Nop,
-    })
+    }
 }
 
 impl Value {

@@ -26,6 +26,7 @@ use crate::number::pair;
 use crate::options::{Family, family, port};
 use crate::{Failure, Usage, VERSION, thread_meter};
 use connections::Connections;
+pub use user::settle;
 
 /// Letters of the options, in getopt(3)'s notation. `e`, `s` and `u` are ours.
 const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
