@@ -247,6 +247,10 @@ mod tests {
     fn options_of_run_make_a_study() {
         assert_eq!(run_words(&words("-m p.xml -a")), None);
         let run = run_words(&words("-am p.xml -- --set io=epoll")).unwrap();
+        let run: Vec<String> = run
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect();
         let expected = words("tcpcost run p.xml --format details --set io=epoll");
         assert_eq!(run, expected);
         assert_eq!(run_words(&words("-s --")), None);

@@ -21,7 +21,9 @@ use crate::wire::{self, Command, Goodbye, Hello};
 
 /// Sessions at the same time: a master has one for each group and host.
 const SESSIONS: usize = 256;
-/// Bytes of the buffers of all threads of a session.
+/// Threads of all sessions.
+const THREADS: usize = 30_000;
+/// Bytes of the buffers of all threads of all sessions.
 const BUFFERS: usize = 1 << 30;
 /// Limit on a message of the handshake.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,10 +68,10 @@ pub fn listen(hosts: &[String], port: u16) -> Result<Vec<TcpListener>, Failure> 
 /// The listeners fail.
 pub fn serve(listeners: Vec<TcpListener>) -> Result<(), Failure> {
     wake::prepare().map_err(|error| Failure::of("sigaction", &error))?;
-    let sessions = Arc::new(AtomicUsize::new(0));
+    let all = Arc::new(All::default());
     let threads = listeners.into_iter().map(|listener| {
-        let sessions = Arc::clone(&sessions);
-        std::thread::spawn(move || accept(&listener, &sessions))
+        let all = Arc::clone(&all);
+        std::thread::spawn(move || accept(&listener, &all))
     });
     for thread in threads.collect::<Vec<_>>() {
         let _ = thread.join();
@@ -77,29 +79,61 @@ pub fn serve(listeners: Vec<TcpListener>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn accept(listener: &TcpListener, sessions: &Arc<AtomicUsize>) {
+/// What all sessions have together.
+#[derive(Debug, Default)]
+struct All {
+    sessions: AtomicUsize,
+    threads: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A part of a limit, until it is dropped.
+struct Share<'a> {
+    of: &'a AtomicUsize,
+    size: usize,
+}
+
+impl<'a> Share<'a> {
+    /// Takes a share. `None` if less is left.
+    fn take(of: &'a AtomicUsize, size: usize, limit: usize) -> Option<Share<'a>> {
+        let before = of.fetch_add(size, Ordering::Relaxed);
+        let share = Share { of, size };
+        before
+            .checked_add(size)
+            .filter(|sum| *sum <= limit)
+            .map(|_| share)
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+fn accept(listener: &TcpListener, all: &Arc<All>) {
     loop {
         let Ok((stream, _)) = listener.accept() else {
             // No descriptors: sessions may end.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let sessions = Arc::clone(sessions);
-        if sessions.fetch_add(1, Ordering::Relaxed) >= SESSIONS {
-            sessions.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        std::thread::spawn(move || {
-            if let Err(error) = session(stream) {
+        let all = Arc::clone(all);
+        let thread = std::thread::Builder::new();
+        // Without a thread the connection is closed.
+        let _ = thread.spawn(move || {
+            let Some(_share) = Share::take(&all.sessions, 1, SESSIONS) else {
+                return;
+            };
+            if let Err(error) = session(stream, &all) {
                 eprintln!("uperf: {error}");
             }
-            sessions.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }
 
 /// Serves a master to its end.
-fn session(mut stream: TcpStream) -> io::Result<()> {
+fn session(mut stream: TcpStream, all: &All) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let peer = stream.peer_addr()?;
@@ -123,7 +157,7 @@ fn session(mut stream: TcpStream) -> io::Result<()> {
         }
         wire::send_ack(&mut stream, &Ok(()))?;
     };
-    let made = Session::new(&mut stream, ports, peer.ip());
+    let made = Session::new(&mut stream, ports, peer.ip(), all);
     let (mut session, ports) = match made {
         Ok(made) => made,
         Err(error) => return wire::send_group_ack(&mut stream, &Err(error.to_string())),
@@ -141,15 +175,23 @@ fn session(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Threads of a session.
-struct Session {
+struct Session<'a> {
+    _shares: [Share<'a>; 2],
+    /// Transactions that have begun.
+    begun: usize,
     group: Arc<Group>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Times>>,
 }
 
-impl Session {
+impl<'a> Session<'a> {
     /// Receives a group and starts its threads. Also returns the ports at which they accept.
-    fn new(stream: &mut TcpStream, ports: u32, peer: IpAddr) -> io::Result<(Session, Vec<u16>)> {
+    fn new(
+        stream: &mut TcpStream,
+        ports: u32,
+        peer: IpAddr,
+        all: &'a All,
+    ) -> io::Result<(Session<'a>, Vec<u16>)> {
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         let mut group = wire::receive_group(stream)?;
         if ports > group.threads {
@@ -166,18 +208,26 @@ impl Session {
                 flowop.host.clone_from(&host);
             }
         }
-        if group.buffer().saturating_mul(group.threads as usize) > BUFFERS {
-            return refused("buffers of more than 1 GiB");
-        }
+        let threads = group.threads as usize;
+        let bytes = group.buffer().saturating_mul(threads);
+        let shares = (
+            Share::take(&all.threads, threads, THREADS),
+            Share::take(&all.bytes, bytes.min(BUFFERS + 1), BUFFERS),
+        );
+        let (Some(threads), Some(bytes)) = shares else {
+            return refused("all masters together have 30000 threads and 1 GiB of buffers at most");
+        };
         let (listeners, ours) = listeners(&group, stream.local_addr()?)?;
-        let (group, count) = (Arc::new(group), 0);
+        let group = Arc::new(group);
         let mut session = Session {
+            _shares: [threads, bytes],
+            begun: 0,
             shared: Arc::new(Shared::new(
                 group.threads as usize,
                 group.transactions.len(),
             )),
             group,
-            threads: Vec::with_capacity(count),
+            threads: Vec::new(),
         };
         for index in 0..session.group.threads as usize {
             let port = theirs.get(index).copied();
@@ -205,9 +255,10 @@ impl Session {
                 Command::Begin(number) => {
                     let number = number as usize;
                     // Groups of a profile may have different numbers of transactions.
-                    if number >= self.group.transactions.len() {
+                    if number >= self.group.transactions.len() || number < self.begun {
                         continue;
                     }
+                    self.begun = number + 1;
                     if !self.gather(number) {
                         return Ok(());
                     }
@@ -260,8 +311,11 @@ impl Session {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_nanos(duration));
+        let end = Instant::now() + Duration::from_nanos(duration);
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        // Without a thread the next command ends the transaction.
+        let _ = thread.spawn(move || {
+            shared.wait_for_end(end);
             let number = u32::try_from(number + 1).unwrap_or(u32::MAX);
             for counter in &shared.counters {
                 if counter.within.load(Ordering::Relaxed) == number {

@@ -48,13 +48,15 @@ fn run(text: &str, port: u16) -> Result<(bool, String), Failure> {
 
 /// Bytes and operations of the last line with this name.
 fn last(out: &str, name: &str) -> (u64, u64) {
-    let lines = out.lines().filter_map(|line| {
+    let mut lines = out.lines().filter_map(|line| {
         let rest = line.strip_prefix("timestamp_ms:")?.split_once(" name:")?.1;
         let (found, rest) = rest.split_once(" nr_bytes:")?;
         let (bytes, operations) = rest.split_once(" nr_ops:")?;
         (found == name).then(|| (bytes.parse().unwrap(), operations.parse().unwrap()))
     });
-    lines.last().unwrap_or_else(|| panic!("no {name} in {out}"))
+    lines
+        .next_back()
+        .unwrap_or_else(|| panic!("no {name} in {out}"))
 }
 
 /// Loops of fixed length, so that both ends' counts are known.
@@ -83,10 +85,10 @@ fn loops_of_fixed_length_are_counted_at_both_ends() {
     assert_eq!(last(&out, "ask").0, bytes);
     assert_eq!(last(&out, "Thr2").0, bytes / 3);
     let row = |name: &str| {
-        let rows = out
+        let mut rows = out
             .lines()
             .filter(|line| line.split_whitespace().next() == Some(name));
-        let row: Vec<&str> = rows.last().unwrap().split_whitespace().collect();
+        let row: Vec<&str> = rows.next_back().unwrap().split_whitespace().collect();
         row[1].to_string()
     };
     assert_eq!(
@@ -95,8 +97,8 @@ fn loops_of_fixed_length_are_counted_at_both_ends() {
     );
     // Both ends moved the same.
     let fields = |host: &str| {
-        let rows = out.lines().filter(|line| line.starts_with(host));
-        let row: Vec<&str> = rows.last().unwrap().split_whitespace().collect();
+        let mut rows = out.lines().filter(|line| line.starts_with(host));
+        let row: Vec<&str> = rows.next_back().unwrap().split_whitespace().collect();
         row[2].to_string()
     };
     assert_eq!(fields("127.0.0.1"), fields("master"));
