@@ -16,7 +16,6 @@ use crate::model::ModelArgs;
 use crate::report::ReportArgs;
 use crate::study::StudyCommand;
 use crate::trace::TraceArgs;
-use crate::uperf::UperfArgs;
 
 /// Measures how much CPU each kilobyte of TCP costs, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
@@ -98,8 +97,17 @@ pub enum Command {
         )]
         args: Vec<String>,
     },
-    /// Run a profile of uperf (XML), both ends, as a study.
-    Uperf(UperfArgs),
+    /// Run a profile of uperf (XML): master, slave, or both ends as a study.
+    #[command(disable_help_flag = true)]
+    Uperf {
+        /// Options of uperf: `tcpcost uperf --help`.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTION"
+        )]
+        args: Vec<String>,
+    },
     /// Built-in studies and their knobs: list, show, knobs, convert.
     #[command(subcommand)]
     Study(StudyCommand),

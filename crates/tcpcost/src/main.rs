@@ -157,7 +157,6 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(tcpcost_conduct::run(&args)?.into()),
         Command::Compare(args) => compare::compare(&args),
         Command::Study(command) => print(study::study(&command)?),
-        Command::Uperf(args) => dispatch(parse(uperf::run_words(&args))?.into_command()),
         Command::Kernels(args) => match &args.command {
             Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked)?.into()),
             None => Ok(kernels::kernels(&args)?.into()),
@@ -174,6 +173,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
         Command::Netserver { args } => Ok(fronts::Front::netserver(args, false).run()),
+        Command::Uperf { args } => Ok(fronts::Front::uperf(args).run()),
         Command::Generate(command) => print(generate::generate(&command)?),
         Command::Carry {
             device,

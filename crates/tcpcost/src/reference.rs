@@ -12,7 +12,7 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
     }
     use Exit::{Failed, Inconclusive, Interrupted, Missed, Unavailable, Usage};
     let (more, own): (&[Exit], &[(&str, &str)]) = match words {
-        "" | "run" | "uperf" => (&[Missed, Inconclusive, Unavailable], &[]),
+        "" | "run" => (&[Missed, Inconclusive, Unavailable], &[]),
         "compare" | "kernels" => (&[Unavailable], &VERDICTS),
         "kernels bisect" => (
             &[],
@@ -48,7 +48,10 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
         "explain" | "advise" => (
             &[Unavailable],
             &[
-                ("0", "the command's own code is 0, or stored files were read"),
+                (
+                    "0",
+                    "the command's own code is 0, or stored files were read",
+                ),
                 ("126", "the command cannot be run"),
                 ("127", "there is no such command"),
                 ("128+N", "signal N ended the command"),
@@ -158,15 +161,13 @@ pub fn exit_codes_line(words: &str) -> String {
 pub fn files(words: &str) -> Vec<(&'static str, &'static str)> {
     let of = |commands: &[&str]| commands.contains(&words);
     [
-        (of(&["run", "compare", "kernels", "uperf"]), RUNS),
+        (of(&["run", "compare", "kernels"]), RUNS),
         (of(&["report"]), PAGE),
-        (
-            of(&["run", "compare", "model", "uperf", "doctor", "netperf"]),
-            STATE,
-        ),
+        (of(&["run", "compare", "model", "doctor", "netperf"]), STATE),
         (
             of(&[
-                "run", "compare", "stat", "watch", "explain", "advise", "model", "doctor", "netperf",
+                "run", "compare", "stat", "watch", "explain", "advise", "model", "doctor",
+                "netperf",
             ]),
             TYPES,
         ),

@@ -13,7 +13,10 @@ use tcpcost_testbed::{is_root, skip};
 #[track_caller]
 fn advised(stdout: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(stdout).unwrap_or_else(|_| panic!("{stdout}"));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/advise.schema.json");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/schema/advise.schema.json"
+    );
     let schema = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let schema: Validator = jsonschema::draft202012::new(&schema).unwrap();
     let wrong: Vec<String> = schema
@@ -26,7 +29,8 @@ fn advised(stdout: &str) -> Vec<Value> {
 
 fn ids(of: &Value, list: &str) -> Vec<String> {
     let rows = of[list].as_array().unwrap().iter();
-    rows.map(|row| row["id"].as_str().unwrap().to_string()).collect()
+    rows.map(|row| row["id"].as_str().unwrap().to_string())
+        .collect()
 }
 
 const STUDY: &str = r#"
@@ -96,9 +100,17 @@ fn write_prices(place: &Place, machine: &Value) {
         "draws": [prices.map(|(_, ns)| ns)],
         "references": [],
     });
-    let release = machine["kernel"].as_str().unwrap().split(' ').next().unwrap();
+    let release = machine["kernel"]
+        .as_str()
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
     let name = format!("{}-{release}-veth", host.trim());
-    let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && !"._-+".contains(c), "_");
+    let name = name.replace(
+        |c: char| !c.is_ascii_alphanumeric() && !"._-+".contains(c),
+        "_",
+    );
     let folder = place.path("xdg-state/tcpcost/prices");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join(name + ".json"), list.to_string()).unwrap();
@@ -113,7 +125,9 @@ fn a_stored_run_is_advised_cell_by_cell_with_prices_and_without() {
     let study = place.write("cells.toml", STUDY);
     let ran = place.run(&["run", &study, "--out", "out", "--quiet"]);
     let records = place.records("out");
-    let measured = records.iter().filter(|record| record["outcome"] == "measured");
+    let measured = records
+        .iter()
+        .filter(|record| record["outcome"] == "measured");
     assert_eq!(measured.count(), 6, "{ran:?}");
 
     let bare = place.run(&["advise", "out"]);
@@ -124,7 +138,12 @@ fn a_stored_run_is_advised_cell_by_cell_with_prices_and_without() {
     assert!(cells.iter().all(|cell| ids(cell, "claims").is_empty()));
     assert!(ids(&cells[1], "worth_trying").contains(&"autocorking-on".to_string()));
 
-    let machine = records[0]["machines"].as_object().unwrap().values().next().unwrap();
+    let machine = records[0]["machines"]
+        .as_object()
+        .unwrap()
+        .values()
+        .next()
+        .unwrap();
     write_prices(&place, machine);
     let priced = place.run(&["advise", "out", "--format", "json"]);
     let cells = advised(&priced.stdout);
@@ -133,15 +152,30 @@ fn a_stored_run_is_advised_cell_by_cell_with_prices_and_without() {
         let found = cells.find(|cell| cell["subject"].as_str().unwrap().starts_with(name));
         found.unwrap_or_else(|| panic!("{priced:?}"))
     };
-    assert_eq!(ids(of("small writes"), "claims"), ["larger-writes"], "{}", of("small writes"));
+    assert_eq!(
+        ids(of("small writes"), "claims"),
+        ["larger-writes"],
+        "{}",
+        of("small writes")
+    );
     let connections = of("connections");
-    assert!(ids(connections, "claims").contains(&"keep-connections".to_string()), "{connections}");
+    assert!(
+        ids(connections, "claims").contains(&"keep-connections".to_string()),
+        "{connections}"
+    );
     assert!(connections["cost"]["priced_ns"].as_f64() > Some(0.0));
     for claim in connections["claims"].as_array().unwrap() {
-        assert!(claim["saving"]["interval"]["low"].as_f64() > Some(0.0), "{claim}");
+        assert!(
+            claim["saving"]["interval"]["low"].as_f64() > Some(0.0),
+            "{claim}"
+        );
     }
     let text = place.run(&["advise", "out"]).stdout;
-    for words in ["1 larger-writes", "  verify  tcpcost stat TARGET -n 10 --", "Nothing was changed."] {
+    for words in [
+        "1 larger-writes",
+        "  verify  tcpcost stat TARGET -n 10 --",
+        "Nothing was changed.",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
@@ -150,14 +184,23 @@ fn a_stored_run_is_advised_cell_by_cell_with_prices_and_without() {
 fn a_capture_is_advised_without_numbers() {
     let place = Place::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    fs::copy(here.join("tests/data/pages/slow.pcap"), place.path("slow.pcap")).unwrap();
+    fs::copy(
+        here.join("tests/data/pages/slow.pcap"),
+        place.path("slow.pcap"),
+    )
+    .unwrap();
     let ran = place.run(&["advise", "slow.pcap", "--format", "json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let [capture] = &advised(&ran.stdout)[..] else {
         panic!("{ran:?}");
     };
     assert!(ids(capture, "claims").is_empty() && capture["cost"].is_null());
-    assert!(capture["prices"].as_str().unwrap().contains("no calls and no CPU time"));
+    assert!(
+        capture["prices"]
+            .as_str()
+            .unwrap()
+            .contains("no calls and no CPU time")
+    );
 }
 
 #[test]

@@ -101,7 +101,9 @@ fn section(rule: &Rule) -> String {
         false => texts.join(join),
     };
     let conditions = |of: &[tcpcost_model::advice::Condition]| {
-        of.iter().map(|condition| condition.words()).collect::<Vec<_>>()
+        of.iter()
+            .map(|condition| condition.words())
+            .collect::<Vec<_>>()
     };
     let mut needs = Vec::new();
     if let Some((major, minor)) = rule.needs.kernel {
@@ -110,14 +112,21 @@ fn section(rule: &Rule) -> String {
     needs.extend(Some(rule.needs.device.to_string()).filter(|device| !device.is_empty()));
     needs.push(format!("changed by {}", rule.needs.who));
     let change = rule.change.iter().map(|change| change.words()).collect();
-    let acts_on = rule.acts_on.iter().map(|cause| cause.label().to_string()).collect();
+    let acts_on = rule
+        .acts_on
+        .iter()
+        .map(|cause| cause.label().to_string())
+        .collect();
     let verify = match rule.verify {
         Verify::Loads => Rule::LOADS.to_string(),
         Verify::Switch => Rule::switch(rule.undo, rule.act),
     };
     let rows = [
         ("advised if", list(conditions(rule.when), "; ")),
-        ("by packets alone, if", list(conditions(rule.by_packets), "; ")),
+        (
+            "by packets alone, if",
+            list(conditions(rule.by_packets), "; "),
+        ),
         ("not worth it if", list(conditions(rule.not_when), "; or ")),
         ("needs", needs.join("; ")),
         ("priced change", list(change, "; ")),
@@ -148,5 +157,8 @@ fn the_page_of_advice_has_every_rule() {
         fs::write(path, &wanted).unwrap();
     }
     let page = fs::read_to_string(path).unwrap();
-    assert!(page == wanted, "{path} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-model");
+    assert!(
+        page == wanted,
+        "{path} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-model"
+    );
 }

@@ -42,7 +42,9 @@ impl SideCounts {
             self.counts.set(cause, sum + count);
         }
         let of = [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
-        let bytes = of.iter().filter_map(|&of| part.count(MeterName::Segments, of));
+        let bytes = of
+            .iter()
+            .filter_map(|&of| part.count(MeterName::Segments, of));
         self.payload_bytes += bytes.sum::<f64>();
         if let Some(ns) = exact_cost_ns(part) {
             *self.cpu_ns.get_or_insert(0.0) += ns;
@@ -184,11 +186,7 @@ fn measure(
 /// Least payload of a side, bytes: below it the counts are of background traffic.
 const PAYLOAD_LEAST: f64 = 1_048_576.0;
 
-fn tried(
-    rule: &'static Rule,
-    list: &PriceList,
-    sides: [SideCounts; 2],
-) -> anyhow::Result<Tried> {
+fn tried(rule: &'static Rule, list: &PriceList, sides: [SideCounts; 2]) -> anyhow::Result<Tried> {
     anyhow::ensure!(
         sides.iter().all(|side| side.payload_bytes >= PAYLOAD_LEAST),
         "--try {}: less than 1 MiB of payload in 2 s: nothing to compare",
@@ -219,7 +217,10 @@ fn tried(
     moved.sort_by(|one, other| other.1.abs().total_cmp(&one.1.abs()));
     moved.truncate(MOVED_MAX);
     let measured = |side: &SideCounts| Some(side.cpu_ns? / side.payload_bytes);
-    let settings = rule.set.iter().map(|(name, value)| format!("{name} = {value}"));
+    let settings = rule
+        .set
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"));
     Ok(Tried {
         rule,
         settings: settings.collect::<Vec<_>>().join(", "),
@@ -264,7 +265,8 @@ impl Tried {
     }
 
     fn text(&self) -> String {
-        let change = |ratio: f64| format!("{:+.0} %", 100.0 * (ratio - 1.0)).replace('-', "\u{2212}");
+        let change =
+            |ratio: f64| format!("{:+.0} %", 100.0 * (ratio - 1.0)).replace('-', "\u{2212}");
         let mut text = format!(
             "{} ({}) changes TCP's cost by counts and prices from {} to {} per KiB: {} [{}, {}].",
             self.rule.id,
@@ -286,7 +288,10 @@ impl Tried {
             .collect();
         let mut notes = vec![format!("Changed most, per KiB: {}.", moved.join("; "))];
         notes.extend(self.measured.map(|ratio| {
-            format!("Measured CPU time in these seconds: {} (no interval: one pair of 2 s).", change(ratio))
+            format!(
+                "Measured CPU time in these seconds: {} (no interval: one pair of 2 s).",
+                change(ratio)
+            )
         }));
         notes.push(
             "Counted for 2 s with the setting and 2 s without, in turn; the setting is restored. The interval is that of the prices alone: \
@@ -309,11 +314,20 @@ mod tests {
         let mut count = 0;
         for rule in rules().filter(|rule| !rule.set.is_empty()) {
             let made = settings(rule).unwrap_or_else(|error| panic!("{}: {error}", rule.id));
-            assert!(!made.values.is_empty() || !made.sysctls.is_empty(), "{}", rule.id);
+            assert!(
+                !made.values.is_empty() || !made.sysctls.is_empty(),
+                "{}",
+                rule.id
+            );
             count += 1;
         }
         assert!(count > 10, "{count}");
-        assert!(tryable("larger-writes").unwrap_err().to_string().contains("tcpcost compare"));
+        assert!(
+            tryable("larger-writes")
+                .unwrap_err()
+                .to_string()
+                .contains("tcpcost compare")
+        );
         assert!(tryable("gor").unwrap_err().to_string().contains("gro,"));
     }
 }

@@ -13,7 +13,9 @@ use tcpcost_console::exit::Exit;
 use tcpcost_console::format::{Format, Output, TextOrJson};
 use tcpcost_console::output;
 use tcpcost_counts::{MeterName, Quantity, Source, exact_cost_ns};
-use tcpcost_model::advice::{Advised, Remarks, SCHEMA_VERSION, Situation, Subject, advise, release};
+use tcpcost_model::advice::{
+    Advised, Remarks, SCHEMA_VERSION, Situation, Subject, advise, release,
+};
 use tcpcost_model::{PriceList, age};
 use tcpcost_observe::Observed;
 
@@ -71,7 +73,10 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     if !observed.was_started {
         return Ok(observed.code.into());
     }
-    print(&[live(&args.target, &observed, place, prices())], &args.output)?;
+    print(
+        &[live(&args.target, &observed, place, prices())],
+        &args.output,
+    )?;
     Ok(observed.code.into())
 }
 
@@ -117,13 +122,20 @@ fn live(
     situation.units = growth.work(Quantity::Transactions);
     situation.settings = place.settings;
     situation.kernel = release(&tcpcost_host::machine::host().kernel);
-    situation.prices = prices.and_then(|list| fits(list, &place.device, situation.settings.get("driver")));
+    situation.prices =
+        prices.and_then(|list| fits(list, &place.device, situation.settings.get("driver")));
     notes.extend(growth.warnings.iter().cloned());
     if target.per.is_some() && situation.units.is_none() {
-        notes.push("--per: no such number in the output, so costs are of the whole run.".to_string());
+        notes.push(
+            "--per: no such number in the output, so costs are of the whole run.".to_string(),
+        );
     }
     let subject = Subject {
-        name: if situation.units.is_some() { "A unit".to_string() } else { target.name() },
+        name: if situation.units.is_some() {
+            "A unit".to_string()
+        } else {
+            target.name()
+        },
         target: words(target),
         load: target.command.join(" "),
         device: place.device,
@@ -167,10 +179,7 @@ fn words(target: &TargetArgs) -> String {
     }
 }
 
-fn of_files(
-    files: &[PathBuf],
-    prices: Result<&PriceList, String>,
-) -> anyhow::Result<Vec<Answer>> {
+fn of_files(files: &[PathBuf], prices: Result<&PriceList, String>) -> anyhow::Result<Vec<Answer>> {
     let (runs, captures) = stored::parted(files)?;
     let mut answers = Vec::new();
     for path in runs {
@@ -228,7 +237,9 @@ fn answer(subject: Subject, situation: &Situation<'_>, notes: Vec<String>) -> An
 
 fn print(answers: &[Answer], output: &Output<TextOrJson>) -> anyhow::Result<()> {
     let text = || -> String {
-        let texts = answers.iter().map(|one| one.advised.text(&one.subject, &one.remarks));
+        let texts = answers
+            .iter()
+            .map(|one| one.advised.text(&one.subject, &one.remarks));
         texts.collect::<Vec<_>>().join("\n")
     };
     for (format, _) in output.each() {
@@ -264,7 +275,13 @@ mod tests {
             device: "eth0".to_string(),
             within: "nsenter -t 2214 -n ".to_string(),
         };
-        for target in ["--pid 2214", "--netns web", "--cgroup /sys/fs/cgroup/web", "--fresh-netns", ""] {
+        for target in [
+            "--pid 2214",
+            "--netns web",
+            "--cgroup /sys/fs/cgroup/web",
+            "--fresh-netns",
+            "",
+        ] {
             subject.target = target.to_string();
             for rule in rules() {
                 let line = subject.lines(rule).verify;

@@ -73,7 +73,9 @@ impl Watcher {
         let mut most: Option<Seen> = None;
         loop {
             if let Some(seen) = look() {
-                let is_more = most.as_ref().is_none_or(|most| seen.connections >= most.connections);
+                let is_more = most
+                    .as_ref()
+                    .is_none_or(|most| seen.connections >= most.connections);
                 if is_more {
                     most = Some(seen);
                 }
@@ -139,9 +141,11 @@ struct Seen {
 
 /// Inodes of the sockets that processes hold.
 fn inodes(pids: &[u32]) -> BTreeSet<u32> {
-    let files = pids
-        .iter()
-        .flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten());
+    let files = pids.iter().flat_map(|pid| {
+        fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+    });
     files
         .flatten()
         .filter_map(|file| {
@@ -206,7 +210,10 @@ fn files(device: &str) -> BTreeMap<&'static str, String> {
             found.insert(*name, text.trim().to_string());
         }
     }
-    let queues = fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
+    let queues = fs::read_dir(folder.join("queues"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let sending = queues.filter(|queue| queue.file_name().to_string_lossy().starts_with("tx-"));
     let masks: Vec<Option<String>> = sending
         .map(|queue| fs::read_to_string(queue.path().join("xps_cpus")).ok())
@@ -214,7 +221,11 @@ fn files(device: &str) -> BTreeMap<&'static str, String> {
     found.insert("tx_queues", masks.len().to_string());
     if let Some(masks) = masks.into_iter().collect::<Option<Vec<String>>>() {
         let is_off = |mask: &String| mask.trim().chars().all(|digit| "0,".contains(digit));
-        let word = if masks.iter().all(is_off) { "off" } else { "on" };
+        let word = if masks.iter().all(is_off) {
+            "off"
+        } else {
+            "on"
+        };
         found.insert("xps", word.to_string());
     }
     found

@@ -100,7 +100,10 @@ impl Cell<'_> {
         situation.measured_ns = Some(self.cpu_ns);
         situation.units = self.work(Quantity::Transactions);
         situation.has_both_ends = record.hosts.len() == record.topology.hosts.len();
-        let port = record.hosts.values().find_map(|host| host.ports.values().next());
+        let port = record
+            .hosts
+            .values()
+            .find_map(|host| host.ports.values().next());
         situation.settings = port.map(Settings::of).unwrap_or_default();
         situation.kernel = machine.and_then(|machine| release(&machine.kernel));
         situation.prices = prices;

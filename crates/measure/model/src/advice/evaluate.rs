@@ -119,7 +119,11 @@ enum Outcome {
 }
 
 fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Outcome {
-    if rule.needs.kernel.is_some_and(|least| of.kernel.is_some_and(|has| has < least)) {
+    if rule
+        .needs
+        .kernel
+        .is_some_and(|least| of.kernel.is_some_and(|has| has < least))
+    {
         return Outcome::Silent;
     }
     let upper_bound = upper_bound(rule, of, cost);
@@ -208,9 +212,10 @@ fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<
     if !moved.iter().any(|cause| is_priced(&cause)) {
         return Err("what it changes has no price or no count here".to_string());
     }
-    let outside = cost.terms.iter().find(|term| {
-        term.is_outside && moved.contains(&term.cause) && term.share >= LEAST
-    });
+    let outside = cost
+        .terms
+        .iter()
+        .find(|term| term.is_outside && moved.contains(&term.cause) && term.share >= LEAST);
     if let Some(term) = outside {
         return Err(format!(
             "more {} than in any cell that the prices were measured on",
@@ -234,7 +239,10 @@ fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<
 impl Rule {
     /// Causes that the change lowers.
     pub(super) fn moved_causes(&self) -> Vec<Cause> {
-        self.change.iter().flat_map(|change| change.causes()).collect()
+        self.change
+            .iter()
+            .flat_map(|change| change.causes())
+            .collect()
     }
 }
 
@@ -325,7 +333,9 @@ fn share(rule: &Rule, list: &PriceList, of: &Situation<'_>, draw: &Draw<'_>) -> 
     let less = draw.inseparable * (inseparable - list.inseparable_ns(&changed));
     let before = (priced(&of.counts) + inseparable) * draw.errors[0].exp();
     let after = (priced(&changed) + inseparable - less) * draw.errors[1].exp();
-    let whole = of.measured_ns.map_or(before, |measured| measured.max(before));
+    let whole = of
+        .measured_ns
+        .map_or(before, |measured| measured.max(before));
     (whole > 0.0).then(|| (before - after) / whole)
 }
 
@@ -333,7 +343,11 @@ fn share(rule: &Rule, list: &PriceList, of: &Situation<'_>, draw: &Draw<'_>) -> 
 fn log_sd(interval: Interval) -> f64 {
     let width = (interval.high / interval.low).ln();
     // 90 % of a normal distribution is within 1.645 standard deviations.
-    if width.is_finite() { width / (2.0 * 1.645) } else { 0.0 }
+    if width.is_finite() {
+        width / (2.0 * 1.645)
+    } else {
+        0.0
+    }
 }
 
 fn uniform(random: &mut Xoshiro256PlusPlus) -> f64 {
@@ -363,7 +377,9 @@ fn upper_bound(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> O
     let named: Option<f64> = rule.acts_on.iter().map(|&cause| most(cause)).sum();
     // Interrupts come with the runs, where a kernel shows them.
     let has_runs = rule.acts_on.contains(&Cause::NetRxRun);
-    let others = RUNS.iter().filter(|cause| has_runs && !rule.acts_on.contains(cause));
+    let others = RUNS
+        .iter()
+        .filter(|cause| has_runs && !rule.acts_on.contains(cause));
     let others: f64 = others.filter_map(|&cause| most(cause)).sum();
     let whole = of
         .measured_ns

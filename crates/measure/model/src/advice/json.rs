@@ -12,7 +12,11 @@ pub const SCHEMA_VERSION: u32 = 1;
 impl Advised {
     /// Advice on one workload as JSON.
     pub fn json(&self, subject: &Subject, remarks: &Remarks) -> Value {
-        let all = |of: &[Advice]| of.iter().map(|one| advice(one, subject)).collect::<Vec<_>>();
+        let all = |of: &[Advice]| {
+            of.iter()
+                .map(|one| advice(one, subject))
+                .collect::<Vec<_>>()
+        };
         json!({
             "subject": subject.name,
             "device": Some(&subject.device).filter(|device| !device.is_empty()),
@@ -37,7 +41,10 @@ fn class(class: Class) -> &'static str {
 fn advice(of: &Advice, subject: &Subject) -> Value {
     let rule = of.rule;
     let lines = subject.lines(rule);
-    let kernel = rule.needs.kernel.map(|(major, minor)| format!("{major}.{minor}"));
+    let kernel = rule
+        .needs
+        .kernel
+        .map(|(major, minor)| format!("{major}.{minor}"));
     json!({
         "id": rule.id,
         "title": rule.title,

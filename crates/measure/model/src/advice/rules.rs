@@ -8,7 +8,10 @@ use crate::advice::rule::{Class, Needs, Rule, Verify};
 
 /// All rules, in the order of the documentation.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    program::RULES.iter().chain(device::RULES).chain(kernel::RULES)
+    program::RULES
+        .iter()
+        .chain(device::RULES)
+        .chain(kernel::RULES)
 }
 
 /// Rule with this id; `None` if there is none.

@@ -107,10 +107,12 @@ const ROWS: &[Row] = &[
         "bytes_per_receive",
         "bytes per receive",
         Unit::Bytes,
-        |of| ratio(
+        |of| {
+            ratio(
                 cause(of, Cause::ByteCopiedOut)?,
                 cause(of, Cause::ReceiveCall)?,
-            ),
+            )
+        },
     ),
     row(
         Signal::SendsPerReceive,
@@ -198,7 +200,12 @@ const ROWS: &[Row] = &[
         "segments_per_run",
         "wire segments received per softirq run",
         Unit::Number,
-        |of| ratio(seg(of, Q::DataWireSegmentsReceived)?, cause(of, Cause::NetRxRun)?),
+        |of| {
+            ratio(
+                seg(of, Q::DataWireSegmentsReceived)?,
+                cause(of, Cause::NetRxRun)?,
+            )
+        },
     ),
     row(
         Signal::OpensPerExchange,
@@ -226,17 +233,24 @@ const ROWS: &[Row] = &[
         "sleeps_per_mib",
         "sleeps per MiB received",
         Unit::Number,
-        |of| ratio(cause(of, Cause::Sleep)? * 1_048_576.0, seg(of, Q::DataSkbBytesReceived)?),
+        |of| {
+            ratio(
+                cause(of, Cause::Sleep)? * 1_048_576.0,
+                seg(of, Q::DataSkbBytesReceived)?,
+            )
+        },
     ),
     row(
         Signal::ReceivesPerSkb,
         "receives_per_skb",
         "receives per packet (skb) received",
         Unit::Number,
-        |of| ratio(
+        |of| {
+            ratio(
                 cause(of, Cause::ReceiveCall)?,
                 seg(of, Q::DataSkbsReceived)?,
-            ),
+            )
+        },
     ),
     row(
         Signal::AcksPerEightSegments,
@@ -325,7 +339,10 @@ const ROWS: &[Row] = &[
         |of| {
             let [softirq, _] = Q::EXACT_OWNED[0];
             let softirqs = of.source.count(M::Exact, softirq)?;
-            ratio(softirqs, softirqs + of.source.count(M::Exact, Q::ExactTaskOwnNs)?)
+            ratio(
+                softirqs,
+                softirqs + of.source.count(M::Exact, Q::ExactTaskOwnNs)?,
+            )
         },
     ),
 ];

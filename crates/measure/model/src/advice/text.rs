@@ -133,7 +133,8 @@ impl Advised {
 }
 
 /// Last line of all advice.
-const END: &str = "Nothing was changed. Savings are of CPU at this load, not of latency; they do not add up.\n";
+const END: &str =
+    "Nothing was changed. Savings are of CPU at this load, not of latency; they do not add up.\n";
 
 /// Least share of a term that is printed.
 const TERM_LEAST: f64 = 0.01;
@@ -142,7 +143,11 @@ fn terms(cost: &Explanation) -> String {
     let terms = cost.terms.iter().filter(|term| term.share >= TERM_LEAST);
     let terms: Vec<String> = terms
         .map(|term| {
-            let mark = if term.is_outside { ", outside what was studied" } else { "" };
+            let mark = if term.is_outside {
+                ", outside what was studied"
+            } else {
+                ""
+            };
             format!(
                 "{} {} ({}{mark})",
                 term.cause.label(),
@@ -157,7 +162,11 @@ fn terms(cost: &Explanation) -> String {
 /// A saving in words: `saves 40 % [32, 53]`.
 pub fn saving_words(saving: &Saving, rule: &Rule) -> String {
     let of = |share: f64| format!("{:.0}", 100.0 * share);
-    let interval = format!("[{}, {}]", of(saving.interval.low), of(saving.interval.high));
+    let interval = format!(
+        "[{}, {}]",
+        of(saving.interval.low),
+        of(saving.interval.high)
+    );
     let least = if rule.is_cautious { "at least " } else { "" };
     let more = if rule.saves_more { ", or more" } else { "" };
     format!("saves {least}{} {interval}{more}", percent(saving.share))
@@ -175,7 +184,9 @@ fn claim(number: usize, advice: &Advice, subject: &Subject) -> String {
 
 fn worth_trying(advice: &Advice, subject: &Subject) -> String {
     let rule = advice.rule;
-    let bound = advice.upper_bound.map(|bound| format!("at most {}", percent(bound)));
+    let bound = advice
+        .upper_bound
+        .map(|bound| format!("at most {}", percent(bound)));
     let withheld = (!advice.withheld.is_empty()).then(|| format!("no claim: {}", advice.withheld));
     let said: Vec<String> = bound.into_iter().chain(withheld).collect();
     let head = format!("\n- {:<18} {}", rule.id, said.join("; "));
@@ -192,7 +203,11 @@ fn why(advice: &Advice) -> String {
 /// Lines of a rule, and what it costs.
 fn details(rule: &Rule, subject: &Subject) -> String {
     let lines = subject.lines(rule);
-    let whole = [("do", &lines.act), ("undo", &lines.undo), ("verify", &lines.verify)];
+    let whole = [
+        ("do", &lines.act),
+        ("undo", &lines.undo),
+        ("verify", &lines.verify),
+    ];
     let whole = whole.map(|(name, line)| format!("  {name:<8}{line}\n"));
     whole.concat() + &prose("costs", rule.costs)
 }
@@ -204,7 +219,14 @@ fn prose(name: &str, words: &str) -> String {
 }
 
 fn not_here(of: &NotHere) -> String {
-    let bound = of.upper_bound.map(|bound| format!("; at most {}", percent(bound)));
+    let bound = of
+        .upper_bound
+        .map(|bound| format!("; at most {}", percent(bound)));
     let bound = bound.filter(|_| !of.reason.starts_with("it could save"));
-    format!("{} ({}{})", of.rule.id, of.reason, bound.unwrap_or_default())
+    format!(
+        "{} ({}{})",
+        of.rule.id,
+        of.reason,
+        bound.unwrap_or_default()
+    )
 }

@@ -81,7 +81,13 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Above(Signal::SegmentsPerSkbSent, 1.5),
             Condition::Below(Signal::SkbBytes, 1200.0),
         ],
-        acts_on: &[Cause::SkbSent, Cause::SkbReceived, Cause::AckReceived, Cause::AckSent, Cause::NetRxRun],
+        acts_on: &[
+            Cause::SkbSent,
+            Cause::SkbReceived,
+            Cause::AckReceived,
+            Cause::AckSent,
+            Cause::NetRxRun,
+        ],
         change: &[Change::Packets(Size::Times(8948.0 / 1448.0))],
         limits: "with TSO and GRO the gain is nearly none: turn these on first; every hop and the other end must agree",
         claim: "−78 % [−80, −74] of both ends without TSO",
@@ -178,10 +184,15 @@ pub(super) const RULES: &[Rule] = &[
         limits: "many queues; nothing on veth and loopback",
         claim: "enabling interrupts \"could hurt throughput by ~20 %\" at 100 Gbit with 32 queues and more",
         source: "kernel commit 6f8b12d661d0",
-        study: stream!("--set gro_flush_timeout=20us --a napi_defer_hard_irqs=0 --b napi_defer_hard_irqs=10"),
+        study: stream!(
+            "--set gro_flush_timeout=20us --a napi_defer_hard_irqs=0 --b napi_defer_hard_irqs=10"
+        ),
         act: "echo 10 > /sys/class/net/DEV/napi_defer_hard_irqs && echo 20000 > /sys/class/net/DEV/gro_flush_timeout",
         undo: "echo 0 > /sys/class/net/DEV/napi_defer_hard_irqs && echo 0 > /sys/class/net/DEV/gro_flush_timeout",
-        set: &[("gro_flush_timeout", "20us"), ("napi_defer_hard_irqs", "10")],
+        set: &[
+            ("gro_flush_timeout", "20us"),
+            ("napi_defer_hard_irqs", "10"),
+        ],
         costs: "up to 20 µs of latency",
         ..WORTH_TRYING
     },
@@ -258,7 +269,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "bulk transfers gain from two CPUs (kernel commit 133c4c0d3717); requests from one",
         claim: "better locality; no figure looked up",
         source: "kernel Documentation/networking/scaling.rst",
-        study: requests!("--set steering=off --set rps_sock_flow_entries=32768 --a rps_flow_cnt=0 --b rps_flow_cnt=32768"),
+        study: requests!(
+            "--set steering=off --set rps_sock_flow_entries=32768 --a rps_flow_cnt=0 --b rps_flow_cnt=32768"
+        ),
         act: "sysctl -w net.core.rps_sock_flow_entries=32768 && echo 32768 > /sys/class/net/DEV/queues/rx-0/rps_flow_cnt",
         undo: "sysctl -w net.core.rps_sock_flow_entries=0 && echo 0 > /sys/class/net/DEV/queues/rx-0/rps_flow_cnt",
         costs: "memory of the table",

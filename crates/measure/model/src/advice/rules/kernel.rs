@@ -72,7 +72,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "loss recovery and growth of the window need ACKs; the filter has a cost of its own; the price of an ACK is uncertain",
         claim: "0 % [−18, +25] of both ends with an ACK for 16 segments instead of 2: not established",
         source: "measured with tcpcost's studies on 2 virtual CPUs, Linux 6.18; docs/acks-and-segments.md",
-        study: stream!("--set segmentation=per-mss --a server.ack_filter=2 --b server.ack_filter=16"),
+        study: stream!(
+            "--set segmentation=per-mss --a server.ack_filter=2 --b server.ack_filter=16"
+        ),
         act: "at the other end: a route without quickack, GRO on, or an ACK filter (cake ack-filter)",
         undo: "the former setting",
         costs: "slower recovery after a loss",
@@ -87,7 +89,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "nothing over loopback or an idle link: it joins small writes only while a packet of the connection is in a queue",
         claim: "fewer small packets; the default is on",
         source: "kernel commit f54b311142a9",
-        study: stream!("--set write_size=700B --a sysctl.net.ipv4.tcp_autocorking=0 --b sysctl.net.ipv4.tcp_autocorking=1"),
+        study: stream!(
+            "--set write_size=700B --a sysctl.net.ipv4.tcp_autocorking=0 --b sysctl.net.ipv4.tcp_autocorking=1"
+        ),
         act: "sysctl -w net.ipv4.tcp_autocorking=1",
         undo: "sysctl -w net.ipv4.tcp_autocorking=0",
         set: &[("sysctl.net.ipv4.tcp_autocorking", "1")],
@@ -119,7 +123,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "paced connections (BBR, fq with a rate) and many flows on a short path",
         claim: "600 paced flows in a rack: before, 4 segments a packet and 65.9 s of CPU in 20 s; the default is 9",
         source: "kernel commit 65466904b015",
-        study: stream!("--set congestion_control=bbr --a sysctl.net.ipv4.tcp_tso_rtt_log=0 --b sysctl.net.ipv4.tcp_tso_rtt_log=9"),
+        study: stream!(
+            "--set congestion_control=bbr --a sysctl.net.ipv4.tcp_tso_rtt_log=0 --b sysctl.net.ipv4.tcp_tso_rtt_log=9"
+        ),
         act: "sysctl -w net.ipv4.tcp_tso_rtt_log=9",
         undo: "sysctl -w net.ipv4.tcp_tso_rtt_log=0",
         set: &[("sysctl.net.ipv4.tcp_tso_rtt_log", "9")],
@@ -134,7 +140,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "paced connections",
         claim: "no figure; the default is 2",
         source: "kernel Documentation/networking/ip-sysctl.rst",
-        study: stream!("--set congestion_control=bbr --a sysctl.net.ipv4.tcp_min_tso_segs=1 --b sysctl.net.ipv4.tcp_min_tso_segs=2"),
+        study: stream!(
+            "--set congestion_control=bbr --a sysctl.net.ipv4.tcp_min_tso_segs=1 --b sysctl.net.ipv4.tcp_min_tso_segs=2"
+        ),
         act: "sysctl -w net.ipv4.tcp_min_tso_segs=2",
         undo: "sysctl -w net.ipv4.tcp_min_tso_segs=1",
         set: &[("sysctl.net.ipv4.tcp_min_tso_segs", "2")],
@@ -153,7 +161,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "servers that answer soon; \"SQL DB may prefer a higher\" value",
         claim: "no figure; the default is 1",
         source: "kernel commit 562b1fd (stable 4ec8a98b3dc3); Documentation/networking/ip-sysctl.rst",
-        study: requests!("--a sysctl.net.ipv4.tcp_pingpong_thresh=3 --b sysctl.net.ipv4.tcp_pingpong_thresh=1"),
+        study: requests!(
+            "--a sysctl.net.ipv4.tcp_pingpong_thresh=3 --b sysctl.net.ipv4.tcp_pingpong_thresh=1"
+        ),
         act: "sysctl -w net.ipv4.tcp_pingpong_thresh=1",
         undo: "sysctl -w net.ipv4.tcp_pingpong_thresh=3",
         set: &[("sysctl.net.ipv4.tcp_pingpong_thresh", "1")],

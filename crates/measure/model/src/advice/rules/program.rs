@@ -19,13 +19,22 @@ pub(super) const RULES: &[Rule] = &[
         title: "Keep connections for several requests",
         class: Class::A,
         when: &[Condition::Above(Signal::OpensPerExchange, 0.1)],
-        acts_on: &[Cause::Connection, Cause::NetRxRun, Cause::AckReceived, Cause::AckSent, Cause::ReceiveCall],
+        acts_on: &[
+            Cause::Connection,
+            Cause::NetRxRun,
+            Cause::AckReceived,
+            Cause::AckSent,
+            Cause::ReceiveCall,
+        ],
         change: &[
             Change::Count(
                 &[Cause::AckReceived, Cause::AckSent],
                 By::LessPer(Cause::Connection, 2.0, 3.0),
             ),
-            Change::Count(&[Cause::ReceiveCall], By::LessPer(Cause::Connection, 1.0, 1.0)),
+            Change::Count(
+                &[Cause::ReceiveCall],
+                By::LessPer(Cause::Connection, 1.0, 1.0),
+            ),
             Change::Count(RUNS, By::Factor(0.25, 0.65)),
             Change::Count(&[Cause::Connection], By::Factor(0.0, 0.0)),
         ],
@@ -52,7 +61,12 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 1400.0),
             Condition::Above(Signal::SkbsPerExchange, 2.0),
         ],
-        acts_on: &[Cause::SendCall, Cause::SkbSent, Cause::AckReceived, Cause::NetRxRun],
+        acts_on: &[
+            Cause::SendCall,
+            Cause::SkbSent,
+            Cause::AckReceived,
+            Cause::NetRxRun,
+        ],
         change: &[
             Change::Count(
                 &[Cause::SendCall],
@@ -85,7 +99,9 @@ pub(super) const RULES: &[Rule] = &[
         limits: "a sender that never uncorks waits for up to 200 ms; the last write must uncork; MSG_MORE needs no second call",
         claim: "10,000 packets over loopback: 4.08 s with TCP_NODELAY, 0.67 s with TCP_CORK (time); −40 % [−48, −23] of both ends' CPU with writes of 700 B",
         source: "Red Hat Enterprise Linux for Real Time 10, chapter 11.3.2; tcpcost's studies on 2 virtual CPUs, Linux 6.18",
-        study: stream!("--set write_size=700B --set sysctl.net.ipv4.tcp_autocorking=0 --a nodelay=on --b cork=on"),
+        study: stream!(
+            "--set write_size=700B --set sysctl.net.ipv4.tcp_autocorking=0 --a nodelay=on --b cork=on"
+        ),
         act: "send with MSG_MORE but for the last part, or setsockopt TCP_CORK 1 before and 0 after",
         undo: "send without MSG_MORE; setsockopt TCP_CORK 0",
         costs: "the first byte leaves later",
@@ -104,7 +120,10 @@ pub(super) const RULES: &[Rule] = &[
         acts_on: &[Cause::ReceiveCall],
         change: &[Change::Count(
             &[Cause::ReceiveCall],
-            By::ToSize(Signal::BytesPerReceive, Size::Between(20.0 * KIB, 64.0 * KIB)),
+            By::ToSize(
+                Signal::BytesPerReceive,
+                Size::Between(20.0 * KIB, 64.0 * KIB),
+            ),
         )],
         limits: "a buffer above 64 to 128 KiB leaves the L2 cache",
         claim: "−34 % [−58, −19] of both ends from 2 to 64 KiB",
@@ -124,16 +143,26 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbsPerExchange, 2.0),
             Condition::Below(Signal::OpensPerExchange, 0.1),
         ],
-        acts_on: &[Cause::Sleep, Cause::NetRxRun, Cause::SkbSent, Cause::SkbReceived],
+        acts_on: &[
+            Cause::Sleep,
+            Cause::NetRxRun,
+            Cause::SkbSent,
+            Cause::SkbReceived,
+        ],
         change: &[
             Change::Count(&[Cause::Sleep], By::Magnitude(0.125, 0.536)),
-            Change::Count(&[Cause::SkbSent, Cause::SkbReceived], By::Magnitude(0.19, 1.0)),
+            Change::Count(
+                &[Cause::SkbSent, Cause::SkbReceived],
+                By::Magnitude(0.19, 1.0),
+            ),
             Change::Count(RUNS, By::Magnitude(0.19, 1.0)),
         ],
         limits: "order, head-of-line blocking; the client must be able to",
         claim: "−60 % [−69, −49] of both ends with 8 requests in flight instead of 1",
         source: "measured with tcpcost's studies on 2 virtual CPUs, Linux 6.18",
-        study: requests!("--set flows=2 --set request_size=100B --set response_size=400B --a in_flight=1 --b in_flight=8"),
+        study: requests!(
+            "--set flows=2 --set request_size=100B --set response_size=400B --a in_flight=1 --b in_flight=8"
+        ),
         act: "8 requests in flight on each connection (redis-cli --pipe, redis-benchmark -P 8, HTTP/2)",
         undo: "1 in flight",
         costs: "a slow response delays those after it",
