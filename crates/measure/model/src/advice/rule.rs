@@ -139,7 +139,11 @@ impl Condition {
                     return Test::Unknown;
                 };
                 let is_above = matches!(self, Condition::Above(..));
-                let holds = if is_above { value > bound } else { value < bound };
+                let holds = if is_above {
+                    value > bound
+                } else {
+                    value < bound
+                };
                 verdict(holds, signal.sentence(value))
             }
             Condition::Is(name, words) | Condition::IsNot(name, words) => {
@@ -156,12 +160,20 @@ impl Condition {
                     return Test::Unknown;
                 };
                 let is_over = matches!(self, Condition::Over(..));
-                let holds = if is_over { value > bound } else { value < bound };
+                let holds = if is_over {
+                    value > bound
+                } else {
+                    value < bound
+                };
                 verdict(holds, format!("{name} is {value}"))
             }
             Condition::Share(causes, bound) => match of.share(causes) {
                 Some(share) => {
-                    let text = format!("{} are {:.0} % of TCP's cost", labels(causes), 100.0 * share);
+                    let text = format!(
+                        "{} are {:.0} % of TCP's cost",
+                        labels(causes),
+                        100.0 * share
+                    );
                     verdict(share > bound, text)
                 }
                 None => Test::Unknown,
@@ -191,7 +203,11 @@ impl Condition {
             Condition::Over(name, bound) => format!("`{name}` above {bound}"),
             Condition::Under(name, bound) => format!("`{name}` below {bound}"),
             Condition::Share(causes, bound) => {
-                format!("{} above {:.0} % of the priced cost", labels(causes), 100.0 * bound)
+                format!(
+                    "{} above {:.0} % of the priced cost",
+                    labels(causes),
+                    100.0 * bound
+                )
             }
         }
     }

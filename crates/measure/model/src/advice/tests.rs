@@ -37,7 +37,12 @@ impl Made {
             settings: Settings::default(),
             has_both_ends: false,
         };
-        for quantity in [Q::ActiveOpens, Q::PassiveOpens, Q::BacklogCoalesced, Q::ZeroWindowsSent] {
+        for quantity in [
+            Q::ActiveOpens,
+            Q::PassiveOpens,
+            Q::BacklogCoalesced,
+            Q::ZeroWindowsSent,
+        ] {
             made.set(M::Netstat, quantity, 0.0);
         }
         for quantity in [Q::PureAcksSent, Q::PureAcksReceived] {
@@ -46,7 +51,11 @@ impl Made {
         for &(by, of, count) in counts {
             made.set(by, of, count);
         }
-        let sent = made.counts.get(&(M::Segments, Q::DataSkbsSent)).copied().unwrap_or(0.0);
+        let sent = made
+            .counts
+            .get(&(M::Segments, Q::DataSkbsSent))
+            .copied()
+            .unwrap_or(0.0);
         made.set(M::Segments, Q::DeviceSkbsSent, sent);
         made
     }
@@ -170,7 +179,11 @@ fn receiver(read: f64, packet: f64) -> Made {
         (M::Segments, Q::DataWireSegmentsSent, 0.0),
         (M::Segments, Q::DataSkbsReceived, skbs),
         (M::Segments, Q::DataSkbBytesReceived, bytes),
-        (M::Segments, Q::DataWireSegmentsReceived, (bytes / 1448.0).max(skbs)),
+        (
+            M::Segments,
+            Q::DataWireSegmentsReceived,
+            (bytes / 1448.0).max(skbs),
+        ),
         (M::Segments, Q::PureAcksSent, skbs / 2.0),
     ])
 }
@@ -187,7 +200,11 @@ fn server(response: f64, sends: f64, opens: f64) -> Made {
         (M::Rusage, Q::VoluntarySwitches, count),
         (M::Segments, Q::DataSkbsSent, skbs),
         (M::Segments, Q::DataSkbBytesSent, count * response),
-        (M::Segments, Q::DataWireSegmentsSent, (count * response / 1448.0).max(skbs)),
+        (
+            M::Segments,
+            Q::DataWireSegmentsSent,
+            (count * response / 1448.0).max(skbs),
+        ),
         (M::Segments, Q::DataSkbsReceived, count),
         (M::Segments, Q::DataSkbBytesReceived, count * 200.0),
         (M::Segments, Q::DataWireSegmentsReceived, count),
@@ -244,15 +261,23 @@ fn cases() -> Vec<Case> {
                 .setting("mtu", "4168"),
             |made| made.settings.set("mtu", "1500"),
         ),
-        case("rcvlowat", with_sleeps(receiver(30_000.0, 20_000.0), 8_000.0), |made| {
-            made.set(M::Rusage, Q::VoluntarySwitches, 4_000.0);
-        }),
+        case(
+            "rcvlowat",
+            with_sleeps(receiver(30_000.0, 20_000.0), 8_000.0),
+            |made| {
+                made.set(M::Rusage, Q::VoluntarySwitches, 4_000.0);
+            },
+        ),
         case("send-buffer", limited(sender(65_536.0, 60_000.0)), |made| {
             made.set(M::TcpInfo, Q::ConnSendBufferLimitedNs, 4e8);
         }),
-        case("receive-buffer", zero_windows(receiver(65_536.0, 20_000.0)), |made| {
-            made.set(M::Netstat, Q::ZeroWindowsSent, 300.0);
-        }),
+        case(
+            "receive-buffer",
+            zero_windows(receiver(65_536.0, 20_000.0)),
+            |made| {
+                made.set(M::Netstat, Q::ZeroWindowsSent, 300.0);
+            },
+        ),
         case(
             "io-uring",
             with_sleeps(server(400.0, 1.0, 0.0), 5_000.0).setting("connections", "32"),
@@ -300,9 +325,13 @@ fn cases() -> Vec<Case> {
             server(400.0, 1.0, 0.0).setting("net.core.busy_read", "50"),
             |made| made.settings.set("net.core.busy_read", "0"),
         ),
-        case("quickack-off", acked(1.0).setting("quickack", "on"), |made| {
-            made.settings.set("quickack", "off");
-        }),
+        case(
+            "quickack-off",
+            acked(1.0).setting("quickack", "on"),
+            |made| {
+                made.settings.set("quickack", "off");
+            },
+        ),
         case("ack-ratio", acked(0.5), |made| {
             made.set(M::Segments, Q::PureAcksReceived, 512e6 / 1448.0 / 4.1);
         }),
@@ -378,7 +407,9 @@ fn cases() -> Vec<Case> {
             busy(nic(with_runs(receiver(65_536.0, 1448.0), 300_000.0))).setting("rx_usecs", "0"),
             |made| made.set(M::Exact, Q::ExactOwnNetRxRuns, 150_000.0),
         ),
-        case("busy-poll", nic(with_runs(sleepy(), 100_000.0)), |made| made.settings.set("driver", "veth")),
+        case("busy-poll", nic(with_runs(sleepy(), 100_000.0)), |made| {
+            made.settings.set("driver", "veth")
+        }),
     ]
 }
 
@@ -459,14 +490,26 @@ fn each_rule_fires_on_a_made_reading_and_not_on_its_neighbour() {
     let list = list(1.2);
     let cases = cases();
     for case in &cases {
-        assert!(is_advised(case.id, &case.fires, &list), "{} does not fire", case.id);
+        assert!(
+            is_advised(case.id, &case.fires, &list),
+            "{} does not fire",
+            case.id
+        );
         let mut other = case.fires.clone();
         (case.neighbour)(&mut other);
-        assert!(!is_advised(case.id, &other, &list), "{} fires on its neighbour", case.id);
+        assert!(
+            !is_advised(case.id, &other, &list),
+            "{} fires on its neighbour",
+            case.id
+        );
     }
     for rule in rules() {
         let has_case = cases.iter().any(|case| case.id == rule.id);
-        assert!(has_case || UNCOUNTED.contains(&rule.id), "{} has no case", rule.id);
+        assert!(
+            has_case || UNCOUNTED.contains(&rule.id),
+            "{} has no case",
+            rule.id
+        );
     }
 }
 
@@ -478,9 +521,17 @@ fn each_claim_names_a_saving_whose_interval_is_above_0() {
         for claim in &advised.claims {
             let saving = claim.saving.expect("a claim has a saving");
             assert_eq!(claim.rule.class, Class::A, "{}", case.id);
-            assert!(saving.share >= LEAST && saving.interval.low > 0.0, "{}", case.id);
+            assert!(
+                saving.share >= LEAST && saving.interval.low > 0.0,
+                "{}",
+                case.id
+            );
             let interval = saving.interval;
-            assert!((interval.low..=interval.high).contains(&saving.share), "{}: {saving:?}", case.id);
+            assert!(
+                (interval.low..=interval.high).contains(&saving.share),
+                "{}: {saving:?}",
+                case.id
+            );
             assert!(interval.high < 1.0, "{}", case.id);
         }
     }
@@ -492,7 +543,10 @@ fn a_claim_whose_interval_includes_0_is_withheld() {
     let claims = |error| {
         let list = list(error);
         let advised = advise(&made.situation(Some(&list)));
-        let claim = advised.claims.iter().any(|one| one.rule.id == "keep-connections");
+        let claim = advised
+            .claims
+            .iter()
+            .any(|one| one.rule.id == "keep-connections");
         let mut tries = advised.worth_trying.iter();
         let withheld = tries.find(|one| one.rule.id == "keep-connections");
         (claim, withheld.map(|one| one.withheld.clone()))
@@ -501,7 +555,10 @@ fn a_claim_whose_interval_includes_0_is_withheld() {
     let (claim, withheld) = claims(3.0);
     assert!(!claim);
     let withheld = withheld.expect("it is worth trying");
-    assert!(withheld.starts_with("its interval includes 0"), "{withheld}");
+    assert!(
+        withheld.starts_with("its interval includes 0"),
+        "{withheld}"
+    );
 }
 
 #[test]
@@ -510,8 +567,16 @@ fn without_prices_nothing_is_claimed_and_settings_are_still_advised() {
     let advised = advise(&made.situation(None));
     assert!(advised.claims.is_empty() && advised.explanation.is_none());
     let ids: Vec<&str> = advised.worth_trying.iter().map(|one| one.rule.id).collect();
-    assert!(ids.contains(&"autocorking-on") && ids.contains(&"larger-writes"), "{ids:?}");
-    assert!(advised.worth_trying.iter().all(|one| one.upper_bound.is_none()));
+    assert!(
+        ids.contains(&"autocorking-on") && ids.contains(&"larger-writes"),
+        "{ids:?}"
+    );
+    assert!(
+        advised
+            .worth_trying
+            .iter()
+            .all(|one| one.upper_bound.is_none())
+    );
 }
 
 #[test]
@@ -539,7 +604,10 @@ fn of_two_rules_with_the_same_effect_only_the_better_is_claimed() {
     assert_eq!(claimed, ["larger-writes"]);
     let mut tries = advised.worth_trying.iter();
     let cork = tries.find(|one| one.rule.id == "cork").unwrap();
-    assert_eq!(cork.withheld, "instead of larger-writes: it has the same effect");
+    assert_eq!(
+        cork.withheld,
+        "instead of larger-writes: it has the same effect"
+    );
 }
 
 #[test]
@@ -549,7 +617,11 @@ fn small_files_are_not_advised_to_use_sendfile() {
     let advised = advise(&made.situation(Some(&list)));
     let mut not_here = advised.not_here.iter();
     let sendfile = not_here.find(|one| one.rule.id == "sendfile").unwrap();
-    assert!(sendfile.reason.contains("KiB sent per response"), "{}", sendfile.reason);
+    assert!(
+        sendfile.reason.contains("KiB sent per response"),
+        "{}",
+        sendfile.reason
+    );
     assert!(sendfile.upper_bound.unwrap() < LEAST);
 }
 
@@ -561,7 +633,10 @@ fn the_other_end_changes_only_if_it_is_counted() {
         let situation = made.situation(Some(&list));
         let rule = rule("larger-writes").unwrap();
         let mut counts = situation.counts.clone();
-        let unknowns = Unknowns { follows: 0.0, between: 0.5 };
+        let unknowns = Unknowns {
+            follows: 0.0,
+            between: 0.5,
+        };
         for change in rule.change {
             change.apply(&mut counts, &situation, unknowns).unwrap();
         }
@@ -579,12 +654,30 @@ fn ids_are_unique_and_every_rule_is_whole() {
     let ids: std::collections::BTreeSet<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(ids.len(), rules().count());
     for rule in rules() {
-        for text in [rule.title, rule.limits, rule.claim, rule.source, rule.study, rule.act, rule.undo, rule.costs] {
+        for text in [
+            rule.title,
+            rule.limits,
+            rule.claim,
+            rule.source,
+            rule.study,
+            rule.act,
+            rule.undo,
+            rule.costs,
+        ] {
             assert!(!text.is_empty(), "{}", rule.id);
         }
         assert!(!rule.when.is_empty(), "{}", rule.id);
-        assert_eq!(rule.class == Class::A, !rule.change.is_empty(), "{}", rule.id);
-        assert!(rule.instead.iter().all(|id| ids.contains(id)), "{}", rule.id);
+        assert_eq!(
+            rule.class == Class::A,
+            !rule.change.is_empty(),
+            "{}",
+            rule.id
+        );
+        assert!(
+            rule.instead.iter().all(|id| ids.contains(id)),
+            "{}",
+            rule.id
+        );
     }
 }
 
@@ -604,12 +697,21 @@ fn lines_have_the_names_of_the_work() {
         format!("sh -c 'nsenter -t 7 -n ethtool -K eth0 tso {on}; {load}'")
     };
     let (off, on) = (side("off"), side("on"));
-    assert_eq!(lines.verify, format!("tcpcost stat --pid 7 -n 10 -- {off} --versus -- {on}"));
+    assert_eq!(
+        lines.verify,
+        format!("tcpcost stat --pid 7 -n 10 -- {off} --versus -- {on}")
+    );
     let lines = subject.lines(rule("larger-writes").unwrap());
-    assert_eq!(lines.verify, "tcpcost stat --pid 7 -n 10 -- OLD --versus -- NEW");
+    assert_eq!(
+        lines.verify,
+        "tcpcost stat --pid 7 -n 10 -- OLD --versus -- NEW"
+    );
     subject.target.clear();
     let lines = subject.lines(rule("larger-writes").unwrap());
-    assert_eq!(lines.verify, "tcpcost stat -n 10 -- ./load 'a b' --versus -- NEW");
+    assert_eq!(
+        lines.verify,
+        "tcpcost stat -n 10 -- ./load 'a b' --versus -- NEW"
+    );
 }
 
 #[test]
