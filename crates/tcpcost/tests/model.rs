@@ -46,7 +46,7 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
     // Every cause has a price, or a reason why it has none.
     let length = |key: &str| list[key].as_array().unwrap().len();
     assert!(
-        length("prices") >= 3 && length("prices") + length("unpriced") >= 13,
+        length("prices") >= 3 && length("prices") + length("unpriced") == 18,
         "{list}"
     );
     for price in list["prices"].as_array().unwrap() {
@@ -78,7 +78,7 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
         text.stdout
     );
     assert!(
-        text.stdout.contains("90 % of errors within"),
+        text.stdout.contains("90 % of predictions are within"),
         "{}",
         text.stdout
     );
