@@ -18,7 +18,7 @@ use rustix::thread::NanosleepRelativeResult;
 use crate::order::{Flowop, Group, Kind, Transaction};
 use crate::shared::{Shared, now_ns};
 
-/// What a thread needs.
+/// A thread before it runs.
 pub struct Strand {
     pub group: Arc<Group>,
     /// Number of the thread among all of this end.
