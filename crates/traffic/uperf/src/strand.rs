@@ -32,7 +32,7 @@ pub struct Strand {
     pub timed: Timed,
 }
 
-/// What is timed besides bytes and operations, because it costs two looks at the clock each time.
+/// Parts that are timed besides bytes and operations. Each costs two looks at the clock each time.
 #[derive(Debug, Clone, Default)]
 pub struct Timed {
     pub flowops: bool,
