@@ -8,6 +8,7 @@ use tcpcost_conduct::RunArgs;
 use tcpcost_console::values::interval;
 use tcpcost_observe::{DoctorArgs, StatArgs, WatchArgs};
 
+use crate::advise::AdviseArgs;
 use crate::compare::CompareArgs;
 use crate::explain::ExplainArgs;
 use crate::kernels::KernelsArgs;
@@ -15,7 +16,6 @@ use crate::model::ModelArgs;
 use crate::report::ReportArgs;
 use crate::study::StudyCommand;
 use crate::trace::TraceArgs;
-use crate::uperf::UperfArgs;
 
 /// Measures how much CPU each kilobyte of TCP costs, why, and which knob makes it cheaper.
 #[derive(Debug, Parser)]
@@ -65,6 +65,8 @@ pub enum Command {
     Watch(Box<WatchArgs>),
     /// Explain where the CPU time of any work goes, by the prices of this host.
     Explain(Box<ExplainArgs>),
+    /// Advise which knob would lower the CPU of a workload, by how much, and how to prove it.
+    Advise(Box<AdviseArgs>),
     /// Measure the prices of this host: CPU time of a byte, an skb, an ACK, a call, a sleep, a connection.
     Model(ModelArgs),
     /// Analyse captures: ACKs, bursts, splits and stalls.
@@ -95,8 +97,17 @@ pub enum Command {
         )]
         args: Vec<String>,
     },
-    /// Run a profile of uperf (XML), both ends, as a study.
-    Uperf(UperfArgs),
+    /// Run a profile of uperf (XML): master, slave, or both ends as a study.
+    #[command(disable_help_flag = true)]
+    Uperf {
+        /// Options of uperf: `tcpcost uperf --help`.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTION"
+        )]
+        args: Vec<String>,
+    },
     /// Built-in studies and their knobs: list, show, knobs, convert.
     #[command(subcommand)]
     Study(StudyCommand),

@@ -122,8 +122,12 @@ fn stored(
     Ok(conduct::stored(Some(&baseline), after, min_effect, &args.telling)?.into())
 }
 
-/// Runs a study's cells in turn, and compares them.
-fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Result<ExitCode> {
+/// Study of a pair, its text and its overrides.
+fn pair(
+    args: &CompareArgs,
+    named: &str,
+    min_effect: Option<f64>,
+) -> anyhow::Result<(Study, String, Overrides)> {
     let sides = match (&args.cells, sides(args)?) {
         (Some(cells), _) => Sides::Cells(cells[0].clone(), cells[1].clone()),
         (None, Some(sides)) => sides,
@@ -149,6 +153,12 @@ fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Res
     };
     let study = overrides.apply(&text, &file)?;
     check_comparable(&study)?;
+    Ok((study, text, overrides))
+}
+
+/// Runs a study's cells in turn, and compares them.
+fn live(args: &CompareArgs, named: &str, min_effect: Option<f64>) -> anyhow::Result<ExitCode> {
+    let (study, text, overrides) = pair(args, named, min_effect)?;
     if study.awaits_nodes() {
         return Err(usage(
             "every node of a job is a host of this study: name its hosts to compare",
@@ -240,5 +250,25 @@ pub fn exit_code(end: End) -> ExitCode {
     match end {
         End::Code(code) => code.into(),
         End::Decided(decision) => results::exit_of(decision).into(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// Checks that `compare` takes a command line, and that its study has the pair.
+    pub(crate) fn check(words: &[String]) -> Result<(), String> {
+        let matches = crate::screen::command().try_get_matches_from(words);
+        let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        match cli.map_err(|error| error.to_string())?.command {
+            Command::Compare(args) => pair(&args, &args.of[0], Some(0.01))
+                .map(|_| ())
+                .map_err(|error| error.to_string()),
+            _ => Err("not a comparison".to_string()),
+        }
     }
 }

@@ -8,8 +8,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use tcpcost_console::exit::Exit;
 use tcpcost_console::output::say;
 use tcpcost_netperf::Usage;
+
+use crate::uperf;
 use tcpcost_signals::Interrupt;
 
 /// A front end to run, and its arguments.
@@ -23,24 +26,27 @@ enum Program {
     Netperf,
     /// True if started by the name `netserver`: it then moves to the background.
     Netserver(bool),
+    Uperf,
 }
 
 impl Front {
     /// Returns the front end that the program's name or its first argument asks for. `None` for
     /// every other subcommand.
     pub fn asked() -> Option<Front> {
-        let mut words = std::env::args_os();
-        let called = file_name(&words.next()?);
-        let args: Vec<String> = words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        match (called.as_deref(), args.first().map(String::as_str)) {
-            (Some("netperf"), _) => Some(Front::netperf(args)),
-            (Some("netserver"), _) => Some(Front::netserver(args, true)),
-            (_, Some("netperf")) => Some(Front::netperf(args[1..].to_vec())),
-            (_, Some("netserver")) => Some(Front::netserver(args[1..].to_vec(), false)),
+        let (name, by_link, args) = called()?;
+        match name.as_str() {
+            "netperf" => Some(Front::netperf(args)),
+            "netserver" => Some(Front::netserver(args, by_link)),
+            // With options of `tcpcost run` it is that command: see `words`.
+            "uperf" if uperf::run_words(&args).is_none() => Some(Front::uperf(args)),
             _ => None,
         }
+    }
+
+    /// Returns the front end `uperf` with these arguments.
+    pub fn uperf(args: Vec<String>) -> Front {
+        let program = Program::Uperf;
+        Front { program, args }
     }
 
     /// Returns the front end `netperf` with these arguments.
@@ -69,6 +75,15 @@ impl Front {
             Program::Netserver(by_name) => {
                 ("netserver", tcpcost_netperf::serve(&self.args, by_name))
             }
+            Program::Uperf => {
+                return uperf::uperf(&self.args).map_or_else(
+                    |why| {
+                        say!("uperf: {why}");
+                        Exit::Failed.into()
+                    },
+                    ExitCode::from,
+                );
+            }
         };
         match done {
             Ok(code) => code.into(),
@@ -85,20 +100,29 @@ pub fn usage(command: &str) -> Option<Usage> {
     match command {
         "netperf" => Some(tcpcost_netperf::netperf_usage()),
         "netserver" => Some(tcpcost_netperf::netserver_usage()),
+        "uperf" => Some(uperf::usage()),
         _ => None,
     }
 }
 
-/// Returns the words of the command line for this program's own parser. A link named `uperf` is the
-/// subcommand of that name.
+/// Returns the words of the command line for this program's own parser. `uperf` with options of
+/// `tcpcost run` is that command.
 pub fn words() -> Vec<OsString> {
-    let mut words: Vec<OsString> = std::env::args_os().collect();
-    let called = words.first().and_then(|word| file_name(word));
-    if called.as_deref() == Some("uperf") {
-        // Messages then name the command as it is documented.
-        words.splice(..1, ["tcpcost".into(), "uperf".into()]);
+    let as_study = called().filter(|(name, ..)| name == "uperf");
+    let as_study = as_study.and_then(|(_, _, args)| uperf::run_words(&args));
+    as_study.unwrap_or_else(|| std::env::args_os().collect())
+}
+
+/// Returns the front's name by which this program was called, true if that is the name of a link to it, and the words behind it.
+/// Another name may be of no front.
+fn called() -> Option<(String, bool, Vec<String>)> {
+    let mut words = std::env::args_os();
+    let link = file_name(&words.next()?);
+    let mut args = words.map(|word| word.to_string_lossy().into_owned());
+    match link.filter(|name| ["netperf", "netserver", "uperf"].contains(&name.as_str())) {
+        Some(name) => Some((name, true, args.collect())),
+        None => Some((args.next()?, false, args.collect())),
     }
-    words
 }
 
 fn file_name(word: &OsStr) -> Option<String> {

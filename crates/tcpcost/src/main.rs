@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod cli;
 mod compare;
 mod explain;
@@ -156,7 +157,6 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(tcpcost_conduct::run(&args)?.into()),
         Command::Compare(args) => compare::compare(&args),
         Command::Study(command) => print(study::study(&command)?),
-        Command::Uperf(args) => dispatch(parse(uperf::run_words(&args))?.into_command()),
         Command::Kernels(args) => match &args.command {
             Some(KernelsCommand::Bisect(asked)) => Ok(kernels::bisect(&args, asked)?.into()),
             None => Ok(kernels::kernels(&args)?.into()),
@@ -167,11 +167,13 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => Ok(tcpcost_observe::watch(&args)?.into()),
         Command::Stat(args) => tcpcost_observe::stat(&args).map(compare::exit_code),
         Command::Explain(args) => explain::explain(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Model(args) => Ok(model::model(&args)?.into()),
         Command::Peer(flags) => Ok(tcpcost_peer::run(&flags)?.into()),
         Command::Relay(flags) => Ok(relay::run(&flags)?.into()),
         Command::Netperf { args } => Ok(fronts::Front::netperf(args).run()),
         Command::Netserver { args } => Ok(fronts::Front::netserver(args, false).run()),
+        Command::Uperf { args } => Ok(fronts::Front::uperf(args).run()),
         Command::Generate(command) => print(generate::generate(&command)?),
         Command::Carry {
             device,

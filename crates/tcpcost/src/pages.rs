@@ -11,7 +11,7 @@ use crate::screen;
 
 /// Splits text by a shell's rules up to the end of its first command: a pipe, a redirection, `&`, `;` or a
 /// comment.
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -88,7 +88,7 @@ fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
 }
 
 /// Error of the parser. A command that is quoted in a sentence may lack words.
-fn refused(words: &[String], is_whole: bool) -> Option<String> {
+pub(crate) fn refused(words: &[String], is_whole: bool) -> Option<String> {
     let matches = screen::command().try_get_matches_from(words);
     let error = matches
         .and_then(|matches| Cli::from_arg_matches(&matches))

@@ -12,7 +12,7 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
     }
     use Exit::{Failed, Inconclusive, Interrupted, Missed, Unavailable, Usage};
     let (more, own): (&[Exit], &[(&str, &str)]) = match words {
-        "" | "run" | "uperf" => (&[Missed, Inconclusive, Unavailable], &[]),
+        "" | "run" => (&[Missed, Inconclusive, Unavailable], &[]),
         "compare" | "kernels" => (&[Unavailable], &VERDICTS),
         "kernels bisect" => (
             &[],
@@ -45,12 +45,12 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
                 ("other", "the command's own code, the first that is not 0"),
             ],
         ),
-        "explain" => (
+        "explain" | "advise" => (
             &[Unavailable],
             &[
                 (
                     "0",
-                    "the command's own code is 0, or stored runs were explained",
+                    "the command's own code is 0, or stored files were read",
                 ),
                 ("126", "the command cannot be run"),
                 ("127", "there is no such command"),
@@ -161,19 +161,17 @@ pub fn exit_codes_line(words: &str) -> String {
 pub fn files(words: &str) -> Vec<(&'static str, &'static str)> {
     let of = |commands: &[&str]| commands.contains(&words);
     [
-        (of(&["run", "compare", "kernels", "uperf"]), RUNS),
+        (of(&["run", "compare", "kernels"]), RUNS),
         (of(&["report"]), PAGE),
-        (
-            of(&["run", "compare", "model", "uperf", "doctor", "netperf"]),
-            STATE,
-        ),
+        (of(&["run", "compare", "model", "doctor", "netperf"]), STATE),
         (
             of(&[
-                "run", "compare", "stat", "watch", "explain", "model", "doctor", "netperf",
+                "run", "compare", "stat", "watch", "explain", "advise", "model", "doctor",
+                "netperf",
             ]),
             TYPES,
         ),
-        (of(&["explain", "model"]), PRICES),
+        (of(&["explain", "advise", "model"]), PRICES),
         (of(&["peer", "relay"]), TUN),
     ]
     .into_iter()

@@ -214,6 +214,9 @@ fn read_back(record: &Json, end: &str, row: &Knob, user: bool) -> Option<String>
             let is_on = environment["threaded_napi"].as_bool()?;
             Some(if is_on { "on" } else { "off" }.to_string())
         }
+        ("gro_flush_timeout" | "napi_defer_hard_irqs" | "rps_flow_cnt" | "xps_cpus", _) => {
+            text(&environment["queues"][row.name])
+        }
         ("steering", _) => {
             let mask = environment["rps_cpus"].as_str()?;
             let is_on = mask.chars().any(|digit| !matches!(digit, '0' | ','));
@@ -259,6 +262,17 @@ fn is_as_asked(row: &Knob, asked: &str, read: &str, user: bool) -> bool {
         ("bottleneck", Some(_)) => read.contains(&format!("rate {}bit", number(&value))),
         ("bottleneck_queue", Some(_)) => read.contains(&format!("limit {}b", number(&value))),
         ("ack_filter" | "ack_segments", Some(_)) => true,
+        ("gro_flush_timeout", _) => {
+            let ns = value.time().unwrap().as_nanos();
+            read == ns.to_string()
+        }
+        // Each queue has so many, rounded up to a power of two.
+        ("rps_flow_cnt", _) => {
+            let flows = number(&value).next_power_of_two().to_string();
+            read.split(' ').all(|queue| queue == flows)
+        }
+        // The examples have one CPU, which all queues serve.
+        ("xps_cpus", _) => read.split(' ').all(|mask| mask == "2"),
         ("mtu" | "gso_max_size" | "gro_max_size" | "gso_max_segs", _) => {
             read == number(&value).to_string() || read == value.to_string()
         }

@@ -189,7 +189,7 @@ const RELAYS: &[(i32, &[&str])] = &[
 
 /// Command lines of netperf, each with netperf's exit code.
 const NETPERFS: &[(i32, &[&str])] = &[
-    (1, &["netperf", "-t", "UDP_STREAM"]),
+    (1, &["netperf", "-t", "UDP_MAERTS"]),
     (1, &["netperf", "-t", "SCTP_STREAM"]),
     (1, &["netperf", "-t", "TCP_CC"]),
     (1, &["netperf", "-t", "TCP_STREEM"]),

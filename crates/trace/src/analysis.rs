@@ -231,7 +231,7 @@ impl<W: Watch> Analysis<W> {
         let attempts = std::mem::take(&mut self.attempts);
         self.let_go.handshakes.not_analysed = attempts.not_analysed();
         for attempt in attempts.open() {
-            self.settle(&attempt);
+            self.settle(&attempt, self.now_ns);
         }
         for connection in &mut self.connections {
             connection.finish(self.now_ns, &mut self.watch);
@@ -242,8 +242,8 @@ impl<W: Watch> Analysis<W> {
 
     /// Turns a failed handshake into a connection; beyond [`LISTED_MOST`] only its evidence is
     /// kept.
-    fn settle(&mut self, attempt: &Attempt) {
-        let connection = of_attempt(attempt, self.settings, self.now_ns, &mut self.watch);
+    fn settle(&mut self, attempt: &Attempt, until_ns: u64) {
+        let connection = of_attempt(attempt, self.settings, until_ns, &mut self.watch);
         if self.listed < LISTED_MOST {
             self.listed += 1;
             self.connections.push(connection);
@@ -291,7 +291,7 @@ impl<W: Watch> Analysis<W> {
         let attempt = match begun {
             AttemptResult::Held(over) => {
                 if let Some(over) = over {
-                    self.settle(&over);
+                    self.settle(&over, 0);
                 }
                 return;
             }
@@ -334,7 +334,8 @@ fn begun_by(
     connection
 }
 
-/// Creates the connection of a handshake that nothing followed until `until_ns`, already finished.
+/// Creates the connection of a handshake that nothing followed until `until_ns` (0: until its ports began another), already
+/// finished.
 fn of_attempt(
     attempt: &Attempt,
     settings: Settings,

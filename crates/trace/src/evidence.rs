@@ -1,6 +1,6 @@
 //! Evidence for findings: sums over connections.
 
-use crate::connection::{Connection, ConnectionStart, Spots};
+use crate::connection::{Connection, ConnectionStart, Sight, Spots};
 use crate::counts::DirectionCounts;
 use crate::handshakes::{CommonestEndpoints, Handshakes};
 use crate::waits::{Wait, Waits};
@@ -29,7 +29,7 @@ pub(crate) struct Evidence {
     pub(crate) handshakes: Handshakes,
     /// Destinations of failed handshakes.
     pub(crate) failed_to: CommonestEndpoints,
-    /// Frames at which waits ended.
+    /// Frames at which causes show.
     pub(crate) spots: Spots,
     /// Connections that began before the capture, and those of which the scale of a window is unknown.
     pub(crate) begun_before: u64,
@@ -76,8 +76,15 @@ impl Evidence {
         self.handshakes.add(connection);
         if self.handshakes.failed() > failed {
             self.failed_to.add(connection.ends[1]);
+            self.spots.add_sight(Sight::Syn, connection.spots());
         }
-        self.cut_off += u64::from(connection.is_cut_off());
+        if connection.is_cut_off() {
+            self.cut_off += 1;
+            self.spots.add_sight(Sight::Reset, connection.spots());
+        }
+        for sight in [Sight::Retransmission, Sight::TailSplit, Sight::Joinable] {
+            self.spots.add_sight(sight, connection.spots());
+        }
         let is_older = connection.began() == ConnectionStart::BeforeCapture;
         self.begun_before += u64::from(is_older);
         self.one_sided += u64::from(connection.is_one_sided());
@@ -113,7 +120,7 @@ impl Evidence {
     fn add_waits(&mut self, connection: &Connection) {
         let waits = connection.waits();
         self.waits.add_all(&waits);
-        self.spots.add_all(connection.spots());
+        self.spots.add_waits(connection.spots());
         if connection.is_one_sided() {
             let ns = waits
                 .of(Wait::Unclear)

@@ -105,8 +105,8 @@ struct Kind {
     definition: &'static str,
     /// Remedy: a study, a knob, or a socket option.
     remedy: &'static str,
-    /// Waits whose frames show it.
-    waits: &'static [Wait],
+    /// Frames at which it shows. All packets show some kinds.
+    frames: fn(&Evidence) -> Spot,
     /// Part of the whole.
     part: fn(&Evidence) -> f64,
     /// Description of the evidence.
@@ -193,7 +193,7 @@ impl Evidence {
             let whole = kind.whole.of(self);
             let part = (kind.part)(self);
             let share = part / whole;
-            let spot = self.spots.of(kind.waits);
+            let spot = (kind.frames)(self);
             (whole > 0.0 && share >= LEAST).then(|| Finding {
                 kind: kind.id,
                 severity: kind.severity,

@@ -290,6 +290,11 @@ impl ConnectionGraph {
 
 impl Watch for Graph {
     #[inline]
+    fn wants(&self, _connection: usize) -> bool {
+        !self.connections.is_empty()
+    }
+
+    #[inline]
     fn on_packet(&mut self, connection: usize, packet: &PacketEvent) {
         if let Some(of) = self.find(connection) {
             of.on_packet(packet);

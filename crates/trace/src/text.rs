@@ -73,6 +73,9 @@ fn lines(out: &mut String, findings: &[Finding]) {
 /// Evidence of a finding, with the frames at which it shows.
 fn evidence(finding: &Finding) -> String {
     let frames = finding.frames.map(|of| {
+        if of.worst_frame == 0 {
+            return format!("; first at frame {}", of.first_frame);
+        }
         let worst = format!(
             "longest {} until frame {}",
             seconds(of.worst_ns),

@@ -4,6 +4,10 @@
 /// [`crate::Analysis::finish`]. `from`: the end, 0 for the client, or for the end that was seen
 /// first.
 pub trait Watch {
+    /// True if packets of this connection are of interest: no event is made of others.
+    fn wants(&self, _connection: usize) -> bool {
+        true
+    }
     /// Receives a captured packet.
     fn on_packet(&mut self, _connection: usize, _packet: &PacketEvent) {}
     /// Receives an ACK that covers payload for the first time.

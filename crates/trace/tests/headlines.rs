@@ -480,6 +480,20 @@ fn merged(ends: &[Vec<tcpcost_trace::Segment>; 2]) -> Vec<tcpcost_trace::Segment
     all
 }
 
+/// Checks that each finding names a frame of the capture, unless all packets show it.
+fn all_name_frames(report: &tcpcost_trace::Report, frames: u64, name: &str) {
+    for found in report.findings.iter().chain(&report.costs) {
+        if ["pure_acks", "no_super_segments"].contains(&found.kind) {
+            continue;
+        }
+        let Some(spot) = found.frames else {
+            panic!("{name}: {} names no frame", found.kind);
+        };
+        let last = u64::from(spot.first_frame.max(spot.worst_frame));
+        assert!(last <= frames, "{name}: {} names frame {last}", found.kind);
+    }
+}
+
 #[test]
 fn a_capture_in_another_form_tells_the_same_or_that_it_cannot_be_told() {
     use forms::{FORMS, Verdict};
@@ -504,6 +518,9 @@ fn a_capture_in_another_form_tells_the_same_or_that_it_cannot_be_told() {
             let whole = forms::segments(file);
             for form in FORMS {
                 let report = forms::report(&form.of(&whole));
+                if form == forms::Form::Whole {
+                    all_name_frames(&report, whole.len() as u64, name);
+                }
                 let first = report.findings.first().map_or("none", |found| found.kind);
                 let verdict = forms::judge(form, &whole, first, expected);
                 counted.entry(format!("{form:?}")).or_default()[verdict as usize] += 1;

@@ -8,7 +8,8 @@ use tcpcost_guest::Guest;
 use tcpcost_report::{Basis, Decision, Earlier, Summary};
 use tcpcost_study::Bed;
 
-use super::directory::{Overrides, RECORDS, STUDY, StoredRun};
+use super::directory::{RECORDS, STUDY, StoredRun};
+use super::overrides::Overrides;
 use super::shell::quoted;
 use super::studies;
 

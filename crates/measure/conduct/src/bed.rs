@@ -13,8 +13,10 @@ use tcpcost_study::{
     Machine, Reach, Side, StackKind, Topology, WorkloadSettings,
 };
 
+use super::ask_error::{AskError, out_of_turn};
+use super::events::Events;
 use super::launcher::Launchers;
-use super::nodes::{AskError, Events, Nodes, out_of_turn};
+use super::nodes::Nodes;
 use super::placement::{ONE_THREAD, Placement, place};
 
 /// Agents and the links between them.

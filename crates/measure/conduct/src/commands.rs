@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tcpcost_console::exit::usage;
 use tcpcost_study::{Reach, Sides, Study};
 
-use super::directory::Overrides;
+use super::overrides::Overrides;
 use super::shell::command_line;
 
 /// The user's consent to commands that a study names.

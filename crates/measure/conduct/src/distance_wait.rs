@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use tcpcost_study::{CpuDistance, Record};
 
+use super::ask_error::AskError;
 use super::bed::Bed;
-use super::nodes::{AskError, Events};
+use super::events::Events;
 use super::phases::{ask_distance, cpu_pairs};
 use tcpcost_study::{Knobs, Topology};
 

@@ -26,9 +26,10 @@ use tcpcost_study::{
     Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology, Warning, WarningCode,
 };
 
-use super::directory::{Directory, OVERRIDES, Overrides, RECORDS, STUDY};
+use super::directory::{Directory, OVERRIDES, RECORDS, STUDY};
 use super::exact_instructions::ExactInstructions;
 use super::functions::{self, ByFunction, FUNCTIONS};
+use super::overrides::Overrides;
 use super::progress::Progress;
 
 /// Unit to which the memory of a guest is rounded up in records.

@@ -7,7 +7,8 @@ use tcpcost_console::output;
 
 use super::args::RunArgs;
 use super::commands::{self, Consent};
-use super::directory::{CreatedFiles, Directory, Overrides, StoredRun};
+use super::directory::{CreatedFiles, Directory, StoredRun};
+use super::overrides::Overrides;
 use super::slurm::{self, Allocation, Job};
 use super::studies;
 

@@ -1,135 +1,29 @@
-//! The agents of a bed's hosts, and the queue of their answers.
+//! The agents of a bed's hosts, and their answers.
 //!
 //! Does not know the meaning of the questions, which `bed` and `trial` ask.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{self, BufReader, ErrorKind, Write};
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use tcpcost_agent::protocol::{ANSWER_BYTES_MAX, Answer, Ask, Hello, PROTOCOL};
+use tcpcost_agent::protocol::{Answer, Ask, Hello, PROTOCOL};
 use tcpcost_counts::printable_json;
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, KnobError, Reach, Topology};
 
+use super::ask_error::{AskError, all_failed};
+use super::events::{AgentReader, Event, Events};
 use super::launcher::{Launchers, advice};
-use super::lines::{self, excerpt};
+use super::lines::excerpt;
 use super::reap::{LEAVE_MAX, end, ended_within, reap};
 use super::stderr_tail::StderrTail;
-
-/// Event that the command waits for.
-#[derive(Debug)]
-pub enum Event {
-    /// Line of an agent: its generation, the host, and the text.
-    Line(u64, HostName, String),
-    /// No more lines of an agent, for any of its hosts: its generation, its first host, and the reason. Without a reason the agent
-    /// closed its standard output; with one, the output could not be read or broke the protocol.
-    Gone(u64, HostName, Option<String>),
-    /// A request to stop: [`Events::interrupt`] has its state.
-    Wake,
-}
-
-/// Queue of the events of all agents.
-pub struct Events {
-    sender: SyncSender<Event>,
-    receiver: Receiver<Event>,
-    /// Number of the current set of agents, so that late lines of a dead agent are not attributed to its successor.
-    generation: u64,
-    /// Requests to stop.
-    pub interrupt: Interrupt,
-}
-
-impl Events {
-    /// Makes an empty queue. A request to stop ends a wait for its next event.
-    pub fn new(interrupt: Interrupt) -> Events {
-        // The queue has room for one event. A reader thread blocks while it is full, so memory is limited by the number of hosts.
-        let (sender, receiver) = sync_channel(1);
-        let waker = sender.clone();
-        // If the queue is full, its receiver checks the interrupt after the queued event.
-        interrupt.on_each(move || drop(waker.try_send(Event::Wake)));
-        Events {
-            sender,
-            receiver,
-            generation: 0,
-            interrupt,
-        }
-    }
-}
-
-/// Why a question got no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// Ctrl-C.
-    #[error("interrupted")]
-    Interrupted,
-    /// A knob is not available here.
-    #[error(transparent)]
-    Unsupported(#[from] KnobError),
-    /// The host says that it failed.
-    #[error("{0}: {1}")]
-    Failed(HostName, String),
-    /// A host could not connect to another.
-    #[error(
-        "{on}: no data connection to {to} at {target}: {reason}; {}",
-        likely_cause(reason)
-    )]
-    Unreached {
-        /// The host that connects.
-        on: HostName,
-        /// The host that listens.
-        to: HostName,
-        /// Where it listens.
-        target: SocketAddr,
-        /// Error of connect.
-        reason: String,
-    },
-    /// The host's agent is dead or broke the protocol: the bed can no longer be used.
-    #[error("{0} agent: {1}")]
-    Gone(HostName, String),
-    /// The host's agent cannot be started or has another version: every other trial would fail, too.
-    #[error("{0} agent: {1}")]
-    Unfit(HostName, String),
-}
-
-/// Likely cause of a failed connection to a host whose agent listens, and what to do about it.
-fn likely_cause(reason: &str) -> &'static str {
-    if reason.contains("Network is unreachable") {
-        "there is no route: check `device` and `address` of both hosts"
-    } else if reason.contains("no answer") {
-        "most likely a firewall drops it: open the ports that the knob data_ports names (docs/hosts.md)"
-    } else {
-        "most likely a firewall refuses it: open the ports that the knob data_ports names (docs/hosts.md)"
-    }
-}
-
-/// Error of hosts that failed at the same question, in the order of `failures`. `None` if no host failed.
-fn all_failed(failures: Vec<(HostName, String)>) -> Option<AskError> {
-    let more = failures.len().saturating_sub(FAILURES_SHOWN);
-    let mut failures = failures.into_iter().take(FAILURES_SHOWN);
-    let (host, mut reason) = failures.next()?;
-    for (host, then) in failures {
-        reason += &format!("; then {host}: {then}");
-    }
-    if more > 0 {
-        reason += &format!("; then {more} more hosts");
-    }
-    Some(AskError::Failed(host, reason))
-}
-
-/// Failures in an error. The first is most likely the cause; the others usually lost their connections because of it.
-const FAILURES_SHOWN: usize = 2;
-
-/// Error of a host that answered another question than it was asked.
-pub(super) fn out_of_turn(host: HostName, answer: &Answer) -> AskError {
-    AskError::Gone(host, format!("answered out of turn: {answer:?}"))
-}
 
 /// Time limit for setting up connections: half a minute and a millisecond for each connection (`agent/src/trial.rs`). A host has at
 /// most 30,000.
@@ -174,63 +68,6 @@ struct Node {
     /// True if the last question was to run and has no answer yet.
     runs: bool,
 }
-
-/// Reader of an agent's standard output, on a thread of its own.
-struct AgentReader {
-    generation: u64,
-    /// Hosts that the agent answers for: at least one.
-    hosts: Vec<HostName>,
-    /// True if another program is between this process and the agent.
-    is_remote: bool,
-    sender: SyncSender<Event>,
-}
-
-impl AgentReader {
-    /// Reads lines until the end of the output, or until a line breaks the protocol.
-    fn run(self, stdout: ChildStdout) {
-        let why = self.forward_lines(&mut BufReader::new(stdout)).err();
-        let why = why.map(|error| error.to_string());
-        // An error means that the command has ended and has no receiver any more, which is fine.
-        let _ = self
-            .sender
-            .send(Event::Gone(self.generation, self.hosts[0], why));
-    }
-
-    fn forward_lines(&self, stdout: &mut BufReader<ChildStdout>) -> io::Result<()> {
-        let mut greeting_bytes = 0;
-        let mut has_answered = false;
-        while let Some(line) = lines::read_line(stdout, ANSWER_BYTES_MAX)? {
-            // A line without the name of a host is attributed to the first host, and breaks the protocol there.
-            let answer = line.split_once(' ').and_then(|(host, answer)| {
-                let host = self.hosts.iter().find(|own| own.as_str() == host)?;
-                Some((*host, answer.to_string()))
-            });
-            // The shell of a remote host may print a greeting before the agent's first answer (a `.bashrc` that prints).
-            let is_json = |(_, answer): &(HostName, String)| answer.starts_with('{');
-            if self.is_remote && !has_answered && !answer.as_ref().is_some_and(is_json) {
-                greeting_bytes += line.len();
-                if greeting_bytes > GREETING_BYTES_MAX {
-                    let reason = format!(
-                        "printed more than {} KiB before its first answer",
-                        GREETING_BYTES_MAX >> 10
-                    );
-                    return Err(io::Error::new(ErrorKind::InvalidData, reason));
-                }
-                continue;
-            }
-            has_answered = true;
-            let (host, answer) = answer.unwrap_or((self.hosts[0], line));
-            let event = Event::Line(self.generation, host, answer);
-            if self.sender.send(event).is_err() {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Limit on the greeting that a shell prints before it starts the agent; `/etc/motd` has some kilobytes.
-const GREETING_BYTES_MAX: usize = 1 << 20;
 
 /// Time limit of a trial.
 #[derive(Debug, Clone, Copy)]
@@ -773,19 +610,6 @@ impl Drop for Nodes {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_host_that_failed_first_is_named_first_and_few_are_named() {
-        let error = |count: usize| {
-            let hosts = ["server", "client", "h3", "h4"].into_iter().take(count);
-            let failures = hosts.map(|host| (host.parse().unwrap(), format!("why {host}")));
-            all_failed(failures.collect()).map(|error| error.to_string())
-        };
-        assert_eq!(error(0), None);
-        assert_eq!(error(1).unwrap(), "server: why server");
-        let two = "server: why server; then client: why client";
-        assert_eq!(error(2).unwrap(), two);
-        assert_eq!(error(4).unwrap(), format!("{two}; then 2 more hosts"));
-    }
     #[test]
     fn a_host_that_does_not_answer_or_read_is_given_up() {
         let mut events = Events::new(Interrupt::default());

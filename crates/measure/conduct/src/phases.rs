@@ -8,8 +8,9 @@ use tcpcost_study::{
     Bed as Kind, ClockOffset, CpuDistance, CpuId, Environment, HostName, MeterName, Side, Topology,
 };
 
+use super::ask_error::{AskError, out_of_turn};
 use super::bed::Bed;
-use super::nodes::{AskError, Events, out_of_turn};
+use super::events::Events;
 use super::placement::Placement;
 
 /// A value for each host.

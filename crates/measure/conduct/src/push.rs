@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{HostName, Reach, Topology};
 
+use super::ask_error::AskError;
 use super::launcher::Launchers;
 use super::lines::excerpt;
-use super::nodes::AskError;
 use super::reap::{end, ended_within};
 use super::stderr_tail::StderrTail;
 

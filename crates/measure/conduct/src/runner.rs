@@ -10,12 +10,13 @@ use tcpcost_study::{
 };
 
 use super::access::{Access, bed_of};
+use super::ask_error::AskError;
 use super::bed::Bed;
 use super::directory::Directory;
 use super::distance_wait::DistanceWait;
+use super::events::Events;
 use super::host::{self, SettingsLock};
 use super::launcher::Launchers;
-use super::nodes::{AskError, Events};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::trial::{Trial, TrialError};

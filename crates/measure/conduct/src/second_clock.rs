@@ -12,9 +12,10 @@ use tcpcost_report::Summary;
 use tcpcost_signals::Interrupt;
 
 use super::commands::{self, Consent};
-use super::directory::{INSTRUCTIONS, Overrides, StoredRun};
+use super::directory::{INSTRUCTIONS, StoredRun};
 use super::exact_instructions::ExactInstructions;
 use super::guests::unavailable;
+use super::overrides::Overrides;
 use super::plan::Plan;
 use super::{Source, in_guests};
 

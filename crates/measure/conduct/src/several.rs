@@ -12,8 +12,9 @@ use tcpcost_signals::Interrupt;
 
 use super::args::{RunArgs, Telling};
 use super::baseline::{Baseline, directories};
-use super::directory::{Directory, Overrides, RECORDS, StoredRun};
+use super::directory::{Directory, RECORDS, StoredRun};
 use super::launcher::Launchers;
+use super::overrides::Overrides;
 use super::{default_directory, overrides, results, studies};
 
 /// One of the two things that are compared: a study with its overrides, the build that runs it, and the folder of its runs.

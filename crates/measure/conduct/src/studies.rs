@@ -7,7 +7,8 @@ use std::path::Path;
 use tcpcost_console::exit::usage;
 use tcpcost_console::output::say;
 use tcpcost_study::{
-    ConvertedProfile, UperfSurroundings, convert_uperf_profile, is_uperf_profile, nearest,
+    ConvertedProfile, UperfProfile, UperfSurroundings, convert_uperf_profile, is_uperf_profile,
+    nearest, read_uperf_profile,
 };
 
 /// Finds a study by its built-in name or by its path; converts a uperf profile into a study. Returns its name, its text, and the
@@ -92,21 +93,36 @@ pub fn convert(named: &str) -> anyhow::Result<String> {
 
 /// Converts a profile into the text of a study. Prints what differs from uperf on standard error.
 fn study(name: &str, text: &str, file: &str) -> anyhow::Result<String> {
-    let surroundings = UperfSurroundings {
-        variable: &|name| std::env::var(name).ok(),
-        files: &|folder| {
-            let (mut sizes, mut left) = (Vec::new(), FILES_MAX);
-            add_files(folder, &mut sizes, &mut left)?;
-            Ok(sizes)
-        },
-    };
-    let converted = convert_uperf_profile(name, text, file, &surroundings);
+    let converted = convert_uperf_profile(name, text, file, &SURROUNDINGS);
     let ConvertedProfile { toml, notes } = converted.map_err(usage)?;
     for note in notes {
         say!("tcpcost: {note}");
     }
     Ok(toml)
 }
+
+/// Reads a profile of uperf from a file. Prints what differs from uperf on standard error.
+///
+/// # Errors
+/// The file cannot be read, or is a wrong profile: exit code 2.
+pub fn profile(file: &str) -> anyhow::Result<UperfProfile> {
+    let text = read(Path::new(file)).map_err(|error| usage(format!("read {file}: {error}")))?;
+    let (profile, notes) = read_uperf_profile(&text, file, &SURROUNDINGS).map_err(usage)?;
+    for note in notes {
+        say!("uperf: {note}");
+    }
+    Ok(profile)
+}
+
+/// Environment and folders of this process.
+const SURROUNDINGS: UperfSurroundings<'static> = UperfSurroundings {
+    variable: &|name| std::env::var(name).ok(),
+    files: &|folder| {
+        let (mut sizes, mut left) = (Vec::new(), FILES_MAX);
+        add_files(folder, &mut sizes, &mut left)?;
+        Ok(sizes)
+    },
+};
 
 /// Limit of the entries in a folder and in the folders below it. It stops a slip such as `dir=/`.
 const FILES_MAX: usize = 100_000;

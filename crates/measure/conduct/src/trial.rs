@@ -17,11 +17,12 @@ use tcpcost_study::{
     WarningCode,
 };
 
+use super::ask_error::{AskError, out_of_turn};
 use super::bed::Bed;
 use super::cpu_owners::cpu_owners;
 use super::directory::CAPTURES;
+use super::events::Events;
 use super::needs;
-use super::nodes::{AskError, Events, out_of_turn};
 use super::phases::{self, ByHost, OwnCpus, Ports, clock_offset, connect, distances};
 use super::placement::Placement;
 use super::warnings;

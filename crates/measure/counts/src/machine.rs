@@ -112,6 +112,11 @@ pub struct Environment {
     /// RPS mask of the device's receive queue. `None` if it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rps_cpus: Option<String>,
+    /// How its NAPI waits and what its queues serve, as sysfs has it: `gro_flush_timeout` (ns),
+    /// `napi_defer_hard_irqs`, and `rps_flow_cnt` and `xps_cpus` queue by queue. What cannot be read
+    /// is absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<String, String>,
     /// Carrier of a wire: `own` or `netem`. `None` if the study sets no wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,

@@ -145,7 +145,7 @@ const DEVICE_KNOBS: &[DeviceKnob] = &[
         write: |setting| rps::set_threaded(rps::root(), &setting.device, setting.is_on()?),
     },
     DeviceKnob {
-        names: &["gro_flush_timeout", "napi_defer_hard_irqs"],
+        names: &queues::NUMBERS,
         wanted: |asked| match asked.value.time() {
             Some(time) => Ok(Number(time.as_nanos().try_into().expect(KIND))),
             None => Ok(Number(asked.number())),

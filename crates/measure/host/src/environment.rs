@@ -44,6 +44,7 @@ pub fn of_port(
         rps_cpus: rps::read(rps::root(), device)
             .ok()
             .map(|cpus| queues::to_mask(&cpus)),
+        queues: queues::describe(rps::root(), device),
         carrier: None,
         nic: None,
         sysctls: sysctls(sysctl::root(), also),

@@ -1,5 +1,6 @@
 //! Numbers of a device and of its queues in /sys/class/net: how NAPI waits, and which CPUs a queue serves.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,31 @@ pub fn set_xps(root: &Path, device: &DeviceName, cpus: &[Vec<usize>]) -> Result<
     let mut pairs = queues.iter().zip(cpus);
     pairs.try_for_each(|(queue, cpus)| write(&queue.join("xps_cpus"), &to_mask(cpus)))
 }
+
+/// How a device's NAPI waits and what its queues serve, by the names of the knobs, as sysfs has it. What cannot be read is
+/// absent.
+pub fn describe(root: &Path, device: &DeviceName) -> BTreeMap<String, String> {
+    let numbers = NUMBERS.map(|name| {
+        let number = read_number(root, device, name);
+        (name, number.map(|number| number.to_string()))
+    });
+    let flows = read_flows(root, device).map(|flows| joined(flows.iter()));
+    let cpus = read_xps(root, device);
+    let cpus = cpus.map(|cpus| joined(cpus.iter().map(|cpus| to_mask(cpus))));
+    let all = numbers
+        .into_iter()
+        .chain([("rps_flow_cnt", flows), ("xps_cpus", cpus)]);
+    let known = all.filter_map(|(name, text)| Some((name.to_string(), text.ok()?)));
+    known.collect()
+}
+
+fn joined(each: impl Iterator<Item = impl ToString>) -> String {
+    let each: Vec<String> = each.map(|one| one.to_string()).collect();
+    each.join(" ")
+}
+
+/// Numbers of a device's NAPI that are knobs.
+pub(crate) const NUMBERS: [&str; 2] = ["gro_flush_timeout", "napi_defer_hard_irqs"];
 
 /// Deals CPUs to queues in turn. If there are fewer CPUs than queues, a CPU has several queues.
 pub fn in_turn(queues: usize, cpus: &[usize]) -> Vec<Vec<usize>> {

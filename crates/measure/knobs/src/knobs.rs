@@ -49,7 +49,7 @@ const COUNT: usize = {
 };
 
 /// All families in one table.
-const ALL: [Knob; COUNT] = {
+static ALL: [Knob; COUNT] = {
     let mut all = [SYSCTL; COUNT];
     let (mut count, mut family) = (0, 0);
     while family < FAMILIES.len() {

@@ -236,7 +236,7 @@ fn change(ratio: f64) -> String {
 }
 
 /// Formats a number with three digits, and thousands apart.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let text = match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

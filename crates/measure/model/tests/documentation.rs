@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
+use tcpcost_model::advice::{Class, Rule, Verify, rules};
 use tcpcost_model::{Cause, Kind};
 
 const BEGIN: &str = "<!-- made by cargo test -p tcpcost-model -->\n";
@@ -61,4 +62,103 @@ fn each_cause_has_one_id_and_a_definition() {
         );
         assert_eq!(Cause::named(cause.id()), Some(*cause));
     }
+}
+
+const ADVICE: &str = "# Knobs of `tcpcost advise`
+
+Made from `rules.rs` of `crates/measure/model/src/advice`; to make it again: `TCPCOST_REWRITE=1 cargo test -p tcpcost-model`.
+
+`tcpcost advise` tests each rule below on what was counted and on the host's settings. It changes nothing.
+
+- **Class A** may claim a saving with an interval, by prices × the change of counts that the rule states. It claims only
+  if the 90 % interval excludes 0 and the saving is 5 % or more.
+- **Class B** is worth trying, and has no number. The upper bound is the cost of all that the rule can lower.
+- A rule is **not worth it here** if that upper bound is below 5 %, or if a condition against it holds.
+
+No rule claims latency. Savings do not add up: after one change, run `advise` again. Prices of another host, kernel or kind of
+device give no number, and neither do counts beyond what the prices were measured on.
+
+In the lines, `DEV`, `LOAD`, `OLD` and `NEW` stand for a device, a command that makes the load, and two loads: on the program as it is,
+and on a copy of it with the change. γ is unknown between 0 and 1: it says how far the receiver's calls, sleeps, ACKs and softirq
+runs follow the number of packets.
+
+| rule | class | advice |
+|---|---|---|
+";
+
+fn row(rule: &Rule) -> String {
+    let class = match rule.class {
+        Class::A => "A",
+        Class::B => "B",
+        Class::C => "C",
+    };
+    format!("| [`{0}`](#{0}) | {class} | {1} |\n", rule.id, rule.title)
+}
+
+fn section(rule: &Rule) -> String {
+    let list = |texts: Vec<String>, join: &str| match texts.is_empty() {
+        true => "–".to_string(),
+        false => texts.join(join),
+    };
+    let conditions = |of: &[tcpcost_model::advice::Condition]| {
+        of.iter()
+            .map(|condition| condition.words())
+            .collect::<Vec<_>>()
+    };
+    let mut needs = Vec::new();
+    if let Some((major, minor)) = rule.needs.kernel {
+        needs.push(format!("Linux {major}.{minor}"));
+    }
+    needs.extend(Some(rule.needs.device.to_string()).filter(|device| !device.is_empty()));
+    needs.push(format!("changed by {}", rule.needs.who));
+    let change = rule.change.iter().map(|change| change.words()).collect();
+    let acts_on = rule
+        .acts_on
+        .iter()
+        .map(|cause| cause.label().to_string())
+        .collect();
+    let verify = match rule.verify {
+        Verify::Loads => Rule::LOADS.to_string(),
+        Verify::Switch => Rule::switch(rule.undo, rule.act),
+    };
+    let rows = [
+        ("advised if", list(conditions(rule.when), "; ")),
+        (
+            "by packets alone, if",
+            list(conditions(rule.by_packets), "; "),
+        ),
+        ("not worth it if", list(conditions(rule.not_when), "; or ")),
+        ("needs", needs.join("; ")),
+        ("priced change", list(change, "; ")),
+        ("can lower", list(acts_on, ", ")),
+        ("do", rule.act.to_string()),
+        ("undo", rule.undo.to_string()),
+        ("verify", format!("`{verify}`")),
+        ("study", format!("`{}`", rule.study)),
+        ("costs", rule.costs.to_string()),
+        ("limits", rule.limits.to_string()),
+        ("claimed", format!("{} ({})", rule.claim, rule.source)),
+    ];
+    let mut text = format!("\n## {}\n\n{}.\n\n| | |\n|---|---|\n", rule.id, rule.title);
+    for (name, value) in rows.iter().filter(|(_, value)| value != "–") {
+        let value = value.replace('|', "\\|");
+        writeln!(text, "| {name} | {value} |").expect("a String takes all");
+    }
+    text
+}
+
+#[test]
+fn the_page_of_advice_has_every_rule() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/knob-advice.md");
+    let table: String = rules().map(row).collect();
+    let sections: String = rules().map(section).collect();
+    let wanted = format!("{ADVICE}{table}{sections}");
+    if std::env::var_os("TCPCOST_REWRITE").is_some() {
+        fs::write(path, &wanted).unwrap();
+    }
+    let page = fs::read_to_string(path).unwrap();
+    assert!(
+        page == wanted,
+        "{path} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-model"
+    );
 }

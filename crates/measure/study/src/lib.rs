@@ -87,6 +87,7 @@ pub use tcpcost_knobs::{
 };
 pub use topology::{Host, Link, LinkKind, Port, Route, StackKind, Topology};
 pub use uperf::{
-    ConvertedProfile, UperfHandling, UperfRow, UperfSurroundings, convert_uperf_profile,
-    is_uperf_profile, uperf_table,
+    ConvertedProfile, UperfFlowop, UperfGroup, UperfHandling, UperfKind, UperfOptions,
+    UperfProfile, UperfRow, UperfSurroundings, UperfTransaction, UperfValue, convert_uperf_profile,
+    is_uperf_profile, read_uperf_profile, uperf_table, uperf_time,
 };

@@ -1,4 +1,4 @@
-//! Conversion of uperf's profiles (XML) to the text of a study file; from there on they are
+//! Conversion of uperf's profiles to the text of a study file; from there on they are
 //! ordinary studies.
 //!
 //! Meanings and defaults are those in the sources of uperf 1.0.8. `uperf/rows.rs` lists the words
@@ -16,6 +16,10 @@ use std::path::Path;
 
 use crate::parse::StudyError;
 
+pub use self::profile::{
+    Flowop as UperfFlowop, Group as UperfGroup, Kind as UperfKind, Options as UperfOptions,
+    Profile as UperfProfile, Transaction as UperfTransaction, Value as UperfValue,
+};
 pub use self::rows::{UperfHandling, UperfRow, uperf_table};
 
 /// Information that a profile requires of the machine on which it is read.
@@ -35,6 +39,14 @@ pub struct ConvertedProfile {
     pub notes: Vec<String>,
 }
 
+/// Parses a time of uperf: `10ms`, and seconds without a unit.
+///
+/// # Errors
+/// What is expected instead.
+pub fn uperf_time(text: &str) -> Result<std::time::Duration, &'static str> {
+    number::time(text)
+}
+
 /// True if a text is XML, which no study file is.
 pub fn is_uperf_profile(text: &str) -> bool {
     text.trim_start_matches('\u{feff}')
@@ -52,30 +64,56 @@ pub fn convert_uperf_profile(
     file: &str,
     surroundings: &UperfSurroundings<'_>,
 ) -> Result<ConvertedProfile, StudyError> {
-    let in_file = |wrong: element::ProfileError| StudyError {
-        file: file.to_string(),
-        line: wrong.line,
-        key: wrong.name,
-        expected: wrong.what,
-    };
-    let root = element::read(text).map_err(in_file)?;
-    let profile = profile::Profile::read(&root, surroundings).map_err(in_file)?;
+    let in_file = |wrong| in_file(wrong, file);
+    let profile = read(text, surroundings).map_err(in_file)?;
     let study = translate::study(&profile, surroundings).map_err(in_file)?;
     let title = match profile.name.as_str() {
         "" => name,
         title => title,
     };
-    let notes = profile.notes.iter().chain(&study.notes);
-    let mut notes: Vec<(usize, &String)> = notes.map(|note| (note.line, &note.text)).collect();
-    notes.sort();
-    notes.dedup();
     Ok(ConvertedProfile {
         toml: write::toml(title, file, &study),
-        notes: notes
-            .into_iter()
-            .map(|(line, text)| format!("{file}:{line}: {text}"))
-            .collect(),
+        notes: lines(profile.notes.iter().chain(&study.notes), file),
     })
+}
+
+/// Reads a profile, and the notes about it, a line each. `file`: name of the file in messages.
+///
+/// # Errors
+/// The first mistake, or the first word that is refused: line, name, reason.
+pub fn read_uperf_profile(
+    text: &str,
+    file: &str,
+    surroundings: &UperfSurroundings<'_>,
+) -> Result<(UperfProfile, Vec<String>), StudyError> {
+    let profile = read(text, surroundings).map_err(|wrong| in_file(wrong, file))?;
+    let notes = lines(&profile.notes, file);
+    Ok((profile, notes))
+}
+
+fn read(
+    text: &str,
+    surroundings: &UperfSurroundings<'_>,
+) -> Result<UperfProfile, element::ProfileError> {
+    let (root, notes) = element::read(text)?;
+    UperfProfile::read(&root, notes, surroundings)
+}
+
+fn in_file(wrong: element::ProfileError, file: &str) -> StudyError {
+    StudyError {
+        file: file.to_string(),
+        line: wrong.line,
+        key: wrong.name,
+        expected: wrong.what,
+    }
+}
+
+/// Formats notes, in the order of their lines, each once.
+fn lines<'a>(notes: impl IntoIterator<Item = &'a element::Note>, file: &str) -> Vec<String> {
+    let notes = notes.into_iter().map(|note| (note.line, &note.text));
+    let notes: std::collections::BTreeSet<_> = notes.collect();
+    let line = |(line, text)| format!("{file}:{line}: {text}");
+    notes.into_iter().map(line).collect()
 }
 
 #[cfg(test)]

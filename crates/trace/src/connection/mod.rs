@@ -19,7 +19,7 @@ pub use self::owed::{Owed, OwedKind};
 pub(crate) use self::roles::Ports;
 pub use self::roles::ServerBy;
 pub use self::spots::Spot;
-pub(crate) use self::spots::Spots;
+pub(crate) use self::spots::{Sight, Spots};
 use self::stall::Pending;
 use self::time::Time;
 use crate::counts::DirectionCounts;
@@ -224,7 +224,7 @@ impl Connection {
         carries && self.directions.iter().any(|of| of.window_shift.is_none())
     }
 
-    /// Frames at which waits ended.
+    /// Frames at which causes show.
     pub(crate) fn spots(&self) -> &Spots {
         &self.time.spots
     }
@@ -264,13 +264,20 @@ impl Connection {
             Handshake::Completed
         } else if server.reset {
             Handshake::Refused
-        } else if self.clock && self.until_ns.saturating_sub(self.now_ns) < SYN_TIMEOUT_NS {
+        } else if self.is_under_way() {
             Handshake::Open
         } else if server.syn_seen {
             Handshake::HalfOpen
         } else {
             Handshake::Unanswered
         })
+    }
+
+    /// True if the capture ended so soon after the last packet that an answer may follow. Where the ports began another
+    /// connection none follows.
+    fn is_under_way(&self) -> bool {
+        let is_soon = self.until_ns.saturating_sub(self.now_ns) < SYN_TIMEOUT_NS;
+        self.clock && self.until_ns > 0 && is_soon
     }
 
     /// Time from the first packet to the last, ns. `None` if the capture has no times.

@@ -80,6 +80,9 @@ impl Connection {
         let network_ns = if self.time.begun { network_ns } else { 0 };
         self.spend(Wait::Network, network_ns);
         self.spend(rest, span_ns - network_ns);
+        self.time
+            .spots
+            .note(rest, self.time.frame, span_ns - network_ns);
         self.time.since_ns = self.now_ns;
     }
 

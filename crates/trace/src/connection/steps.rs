@@ -6,8 +6,8 @@
 use super::burst::Kind;
 use super::stall::Pending;
 use super::time::Ending;
-use super::{Connection, sides};
-use crate::direction::{Acking, Coverage, Data, Direction, Limit, is_dsack};
+use super::{Connection, Sight, sides};
+use crate::direction::{Acking, Coverage, Data, Direction, Limit, Short, is_dsack};
 use crate::segment::{Segment, flag};
 use crate::watch::{AckEvent, PacketEvent, Watch};
 
@@ -39,8 +39,7 @@ struct Sent {
     mss: u32,
     /// Wire segments of the packet. 0 without payload.
     wire_segments: u32,
-    /// True if the packet is the short tail that was split off a super-segment.
-    tail_split: bool,
+    short: Short,
     /// Highest sequence number that the direction had sent before.
     nxt_before: u64,
     data: Data,
@@ -69,6 +68,9 @@ impl Connection {
         }
         self.pass(&packet);
         let sent = self.count_sent(&packet);
+        if sent.short != Short::No || sent.data == Data::Retransmitted {
+            self.see(&packet, &sent);
+        }
         let acked = self.read_ack(&packet, &sent);
         if self.directions[1 - packet.from].has_news() {
             self.on_news(&packet);
@@ -192,7 +194,10 @@ impl Connection {
         here.on_packet(segment, wire_segments);
         here.copies
             .on_taken(segment.ip_id, wire_segments, seq, length, at_ns);
-        let tail_split = payload > 0 && here.on_tail(seq, payload, push, follows_data);
+        let short = match payload {
+            0 => Short::No,
+            _ => here.on_tail(seq, payload, push, follows_data),
+        };
         let nxt_before = here.nxt;
         let data = if length > 0 && !segment.any(flag::RST) {
             here.on_sequence(segment, seq, length, wire_segments, at_ns, silence_ns)
@@ -208,7 +213,7 @@ impl Connection {
         Sent {
             mss,
             wire_segments,
-            tail_split,
+            short,
             nxt_before,
             data,
         }
@@ -221,11 +226,30 @@ impl Connection {
         here.syn_seen |= segment.any(flag::SYN);
         here.fin_seen |= segment.any(flag::FIN);
         here.reset |= segment.any(flag::RST);
+        if segment.any(flag::SYN) {
+            self.time.spots.see(Sight::Syn, segment.frame);
+        }
         if segment.any(flag::FIN) {
             self.first_fin.get_or_insert(from);
         }
         if segment.any(flag::RST) {
             self.reset_by.get_or_insert(from);
+            self.time.spots.see(Sight::Reset, segment.frame);
+        }
+    }
+
+    /// Notes the frame of a packet that costs more than necessary.
+    #[cold]
+    fn see(&mut self, packet: &Packet<'_>, sent: &Sent) {
+        let spots = &mut self.time.spots;
+        let frame = packet.segment.frame;
+        match sent.short {
+            Short::Tail => spots.see(Sight::TailSplit, frame),
+            Short::Joinable => spots.see(Sight::Joinable, frame),
+            Short::No => {}
+        }
+        if sent.data == Data::Retransmitted {
+            spots.see(Sight::Retransmission, frame);
         }
     }
 
@@ -404,8 +428,9 @@ impl Connection {
             };
             watch.on_ack(self.place, &event);
         }
-        // Made last, so that a watch of few connections makes no other's.
-        watch.on_packet(self.place, &self.packet_event(packet, sent, acked.coverage));
+        if watch.wants(self.place) {
+            watch.on_packet(self.place, &self.packet_event(packet, sent, acked.coverage));
+        }
     }
 
     #[inline(always)]
@@ -438,7 +463,7 @@ impl Connection {
             ack: ack.map(|ack| (ack as u32, ack.saturating_sub(there.base))),
             push: segment.any(flag::PSH),
             retransmission: sent.data == Data::Retransmitted,
-            tail_split: sent.tail_split,
+            tail_split: sent.short == Short::Tail,
             frame: segment.frame,
             in_flight_bytes: here.in_flight(),
             newly_acked_bytes: coverage.map_or(0, |coverage| coverage.bytes),

@@ -285,8 +285,13 @@ impl Connection {
             self.time.rate[ending.from].begin = ending.seq;
             // A window of 0 needs no scale to be known as closed.
             let closed_ns = self.closed_ns().min(span_ns);
-            self.spend(Wait::ReceiverWindow, closed_ns);
-            self.spend(Wait::Unclear, span_ns - closed_ns);
+            for (wait, ns) in [
+                (Wait::ReceiverWindow, closed_ns),
+                (Wait::Unclear, span_ns - closed_ns),
+            ] {
+                self.spend(wait, ns);
+                self.time.spots.note(wait, ending.frame, ns);
+            }
             self.time.last = (!ending.is_syn).then_some(Wait::Unclear);
             return true;
         }

@@ -2,7 +2,7 @@
 
 use super::Severity::{Failure, Slow, Usual};
 use super::{Kind, ShareBase, count, megabits, seconds};
-use crate::connection::OwedKind;
+use crate::connection::{OwedKind, Sight, Spot};
 use crate::evidence::Evidence;
 use crate::segment::endpoint_name;
 use crate::waits::Wait;
@@ -31,7 +31,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Data never arrived",
         definition: "data that were not acknowledged, or a gap that ACKs report, until the capture ended or an end closed, for 1 s or longer; the recovery that failed belongs to it",
         remedy: "a black hole of the path MTU (ping -M do -s 1472; net.ipv4.tcp_mtu_probing, a tunnel's MTU, MSS clamping); a firewall that dropped the connection; a receiver that is gone",
-        waits: &[Wait::Undelivered],
+        frames: |of| of.spots.of(&[Wait::Undelivered]),
         part: |of| of.waits.of(Wait::Undelivered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Delivery, "connection");
@@ -48,7 +48,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "A server did not answer",
         definition: "a request without data after it until the capture ended or an end closed, for 1 s or longer (8 round trips on a long path), where the server answered before, or the connection had one message",
         remedy: "the server's application: what it waits for (a lock, a database, a full accept queue), whether it runs at all",
-        waits: &[Wait::Unanswered],
+        frames: |of| of.spots.of(&[Wait::Unanswered]),
         part: |of| of.waits.of(Wait::Unanswered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Answer, "server");
@@ -62,7 +62,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "An answer stopped half way",
         definition: "an answer whose last packet has no PSH, so that its server had more to send, and nothing after it for 1 s or longer until the capture ended",
         remedy: "the server's application or its CPU; what lies between server and capture",
-        waits: &[Wait::Stopped],
+        frames: |of| of.spots.of(&[Wait::Stopped]),
         part: |of| of.waits.of(Wait::Stopped) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::RestOfAnswer, "server");
@@ -78,7 +78,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "A close was not answered",
         definition: "one FIN, and no data or FIN of the other end for 1 s or longer until the capture ended",
         remedy: "the application that does not close what its peer has closed (CLOSE_WAIT in ss -tn); net.ipv4.tcp_fin_timeout",
-        waits: &[Wait::FinUnanswered],
+        frames: |of| of.spots.of(&[Wait::FinUnanswered]),
         part: |of| of.waits.of(Wait::FinUnanswered) as f64,
         sentence: |of, _| {
             let those = of.owed(OwedKind::Fin, "end");
@@ -98,7 +98,7 @@ pub(super) static WAITS: &[Kind] = &[
         },
         definition: "the waits `loss`; with 1 % of segments resent and more also the time with a window that losses keep small",
         remedy: "find what drops packets (tc -s qdisc, ethtool -S, ip -s link); TCP_RTO_MIN_US, net.ipv4.tcp_recovery, TCP_CONGESTION",
-        waits: RECOVERIES,
+        frames: |of| of.spots.of(RECOVERIES),
         part: |of| {
             if of.total.is_unclear() {
                 return 0.0;
@@ -143,7 +143,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Packets changed their order, and were taken for lost",
         definition: "recoveries of which most retransmissions proved needless: by a D-SACK (RFC 2883), by a timestamp (Eifel, RFC 3522), or since the original came later; with 1 % of segments resent and more also the time with a window that this keeps small",
         remedy: "find what sends packets of one connection over several ways (balance-rr bonding, several queues, per-packet multipath); net.ipv4.tcp_reordering, net.ipv4.tcp_max_reordering, net.ipv4.tcp_recovery",
-        waits: &[Wait::Reordering],
+        frames: |of| of.spots.of(&[Wait::Reordering]),
         part: |of| {
             of.waits
                 .of(Wait::Reordering)
@@ -173,7 +173,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "SYNs were lost, or accepted late",
         definition: "the wait `SYN sent again`",
         remedy: "find what drops SYNs: a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog), a firewall, the path",
-        waits: &[Wait::SynTimeout],
+        frames: |of| of.spots.of(&[Wait::SynTimeout]),
         part: |of| of.waits.of(Wait::SynTimeout) as f64,
         sentence: |of, _| {
             let those = count(of.handshakes.syns_retransmitted, "SYN");
@@ -187,7 +187,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The server's application took its time",
         definition: "the wait for the server's application",
         remedy: "the server's application and whatever it waits for; several requests in flight (study: request-response)",
-        waits: &[Wait::ServerApplication],
+        frames: |of| of.spots.of(&[Wait::ServerApplication]),
         part: |of| of.waits.of(Wait::ServerApplication) as f64,
         sentence: |_, _| "after a request had arrived, or an answer had begun".to_string(),
     },
@@ -198,7 +198,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The client's application took its time",
         definition: "the wait for the client's application",
         remedy: "the client's application: larger or sooner writes (study: write-size)",
-        waits: &[Wait::ClientApplication],
+        frames: |of| of.spots.of(&[Wait::ClientApplication]),
         part: |of| of.waits.of(Wait::ClientApplication) as f64,
         sentence: |_, _| "after it had connected, or a request had begun".to_string(),
     },
@@ -209,7 +209,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Round trips",
         definition: "the wait for round trips",
         remedy: "fewer round trips: connections that stay open, TCP_FASTOPEN, more requests in flight (study: request-response); a nearer server",
-        waits: &[Wait::Network],
+        frames: |of| of.spots.of(&[Wait::Network]),
         part: |of| of.waits.of(Wait::Network) as f64,
         sentence: |_, _| "handshakes, requests and answers on their way".to_string(),
     },
@@ -220,7 +220,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Delayed ACKs held the sender",
         definition: "the wait `delayed ACK`",
         remedy: "receiver: TCP_QUICKACK or ip route ... quickack 1; sender: TCP_NODELAY (nodelay), one write a message (cork)",
-        waits: &[Wait::DelayedAck],
+        frames: |of| of.spots.of(&[Wait::DelayedAck]),
         part: |of| of.waits.of(Wait::DelayedAck) as f64,
         sentence: |of, _| {
             let those = count(of.total.delayed_ack_stalls, "stall");
@@ -234,7 +234,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The receiver's window was full",
         definition: "the wait for the receiver's window",
         remedy: "receiver: a reader that reads sooner (read_size), SO_RCVBUF unset or larger, net.ipv4.tcp_rmem",
-        waits: &[Wait::ReceiverWindow],
+        frames: |of| of.spots.of(&[Wait::ReceiverWindow]),
         part: |of| of.waits.of(Wait::ReceiverWindow) as f64,
         sentence: |of, _| {
             let closed = count(of.total.window_closings, "time");
@@ -248,7 +248,10 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Data waited in a queue of the path",
         definition: "`congestion_window`, `sender_or_path` and `paced` where the median round trip is twice the shortest and 10 ms more",
         remedy: "a shorter queue where the path is slowest (fq_codel, cake, a lower txqueuelen or tbf limit); TCP_CONGESTION bbr; a limit of what is unsent (TCP_NOTSENT_LOWAT) or of the rate (SO_MAX_PACING_RATE)",
-        waits: &[Wait::CongestionWindow, Wait::Unclear, Wait::Paced],
+        frames: |of| {
+            of.spots
+                .of(&[Wait::CongestionWindow, Wait::Unclear, Wait::Paced])
+        },
         part: |of| of.queueing_ns as f64,
         sentence: |of, _| {
             format!(
@@ -266,7 +269,12 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The sender waited for ACKs of data in flight",
         definition: "the wait for the congestion window or the path's rate, less what other findings have of it",
         remedy: "initcwnd (ip route), TCP_CONGESTION, SO_SNDBUF, net.ipv4.tcp_wmem; on a short path the hosts' own speed (study: write-size)",
-        waits: &[Wait::CongestionWindow],
+        // Time of these may be that of the others, once the whole connection is known.
+        frames: |of| {
+            of.spots
+                .of(&[Wait::CongestionWindow])
+                .or(of.spots.of(&[Wait::ReceiverWindow]))
+        },
         part: |of| of.window_ns() as f64,
         sentence: |_, _| "its congestion window, its send buffer, or the path's rate".to_string(),
     },
@@ -277,7 +285,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The sender kept its own pace",
         definition: "the wait `sender's own pace`, less what `queueing` has of it",
         remedy: "SO_MAX_PACING_RATE, fq, a congestion control that paces (bbr); the sender's CPU",
-        waits: &[Wait::Paced],
+        frames: |of| of.spots.of(&[Wait::Paced]),
         part: |of| of.paced_ns() as f64,
         sentence: |of, _| {
             format!(
@@ -293,7 +301,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "The sender had no CPU",
         definition: "the wait `sender held up`",
         remedy: "the sender's CPU: what else runs there (/proc/pressure/cpu, the second number of /proc/PID/schedstat); a larger SO_SNDBUF",
-        waits: &[Wait::HeldUp],
+        frames: |of| of.spots.of(&[Wait::HeldUp]),
         part: |of| of.waits.of(Wait::HeldUp) as f64,
         sentence: |_, _| {
             "it had data and window and sent nothing, for times that follow no rate".to_string()
@@ -309,7 +317,12 @@ pub(super) static WAITS: &[Kind] = &[
         },
         definition: "the wait `unclear`, less what other findings have of it",
         remedy: "capture at the sender, both directions and the handshake",
-        waits: &[Wait::Unclear],
+        // Time of these may be that of the others, once the whole connection is known.
+        frames: |of| {
+            of.spots
+                .of(&[Wait::Unclear])
+                .or(of.spots.of(&[Wait::LossFast]))
+        },
         part: |of| of.unclear_ns() as f64,
         sentence: |_, _| {
             "data were limited by a window, by pacing or by the path's rate".to_string()
@@ -325,7 +338,12 @@ pub(super) static WAITS: &[Kind] = &[
         },
         definition: "time before answers of which the share of the path is unknown: all ACKs came with answers and the handshake is not in the capture, or one direction is not in it",
         remedy: "capture both directions, and the handshake",
-        waits: &[Wait::UnclearAnswer],
+        // Time of these may be that of the others, once the whole connection is known.
+        frames: |of| {
+            of.spots.of(&[Wait::UnclearAnswer]).or(of
+                .spots
+                .of(&[Wait::ClientApplication, Wait::ServerApplication]))
+        },
         part: |of| of.waits.of(Wait::UnclearAnswer) as f64,
         sentence: |_, _| "the time before answers".to_string(),
     },
@@ -343,7 +361,7 @@ pub(super) static WAITS: &[Kind] = &[
         },
         definition: "handshakes with a RST for an answer, without an answer, or with nothing after it, 1 s before the capture ended or earlier (`handshakes` has them by kind)",
         remedy: "is the server up and its port open (ss -ltn there); a firewall; a full backlog (net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
-        waits: &[],
+        frames: |of| of.spots.at(Sight::Syn),
         part: |of| of.handshakes.failed() as f64,
         sentence: |of, names| {
             let most = of.failed_to.most();
@@ -367,7 +385,7 @@ pub(super) static WAITS: &[Kind] = &[
         cause: |_| "Connections were reset",
         definition: "connections that a RST ended with data in flight or a request unanswered",
         remedy: "the application that closes without reading all, or is killed; a middlebox that forgets connections (keepalives)",
-        waits: &[],
+        frames: |of| of.spots.at(Sight::Reset),
         part: |of| of.cut_off as f64,
         sentence: |of, _| {
             let those = count(of.cut_off, "connection");
@@ -385,7 +403,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "ACKs",
         definition: "pure ACKs beyond one for eight segments (what Solaris allows a neighbour)",
         remedy: "receiver: GRO (ethtool -K DEV gro on), TCP_DELACK_MAX_US; no TCP_QUICKACK (study: segmentation)",
-        waits: &[],
+        frames: |_| Spot::default(),
         part: |of| of.covering_acks as f64 - of.covered_segments as f64 / SEGMENTS_PER_ACK,
         sentence: |of, _| {
             format!(
@@ -402,7 +420,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "Short tails",
         definition: "tail splits",
         remedy: "a kernel since 3.14, MSG_MORE off (cork), or writes of whole segments (study: tso-split)",
-        waits: &[],
+        frames: |of| of.spots.at(Sight::TailSplit),
         part: |of| of.total.tail_splits as f64,
         sentence: |of, _| {
             let tails = count(of.total.tail_splits, "short tail");
@@ -416,7 +434,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "No segmentation offload",
         definition: "full-sized packets that offload would join to 64 KiB",
         remedy: "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
-        waits: &[],
+        frames: |_| Spot::default(),
         part: |of| of.joined,
         sentence: |_, _| {
             "full-sized packets of one wire segment each where this was captured".to_string()
@@ -429,7 +447,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "Small packets",
         definition: "joinable packets",
         remedy: "larger writes (write_size, study: write-size), TCP_CORK or MSG_MORE (cork), no TCP_NODELAY",
-        waits: &[],
+        frames: |of| of.spots.at(Sight::Joinable),
         part: |of| of.total.joinable_packets as f64,
         sentence: |of, _| {
             format!(
@@ -445,7 +463,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "Retransmissions",
         definition: "retransmitted packets, if their number is known",
         remedy: "find what drops packets; net.ipv4.tcp_recovery, TCP_CONGESTION",
-        waits: &[],
+        frames: |of| of.spots.at(Sight::Retransmission),
         part: |of| {
             if of.total.is_unclear() {
                 0.0

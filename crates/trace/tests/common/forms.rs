@@ -1,7 +1,10 @@
 //! Forms in which a capture may come: cut, with short snap lengths, one direction, doubled, tunnelled. A form changes the
 //! segments of a whole capture, so that what the whole shows is the truth about what the form shows.
 
-use tcpcost_trace::{Analysis, Report, Segment, Settings, Sink, Tunnel, Wait, flag, read};
+use std::net::IpAddr;
+use tcpcost_trace::{
+    Analysis, Endpoint, Host, Report, Segment, Settings, Sink, Tunnel, Wait, flag, read,
+};
 
 /// Form of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +22,14 @@ pub enum Form {
     Doubled,
     DoubledAlike,
     Tunnelled,
+    /// Each packet twice: as it is and in a tunnel, as on `-i any` of a tunnel's end; or in two tunnels, one after the other.
+    BesideTunnel,
+    TwoTunnels,
+    Ipv6,
+    DoubledIpv6,
 }
 
-pub const FORMS: [Form; 14] = [
+pub const FORMS: [Form; 18] = [
     Form::Whole,
     Form::BegunAt(1),
     Form::BegunAt(2),
@@ -35,6 +43,10 @@ pub const FORMS: [Form; 14] = [
     Form::Doubled,
     Form::DoubledAlike,
     Form::Tunnelled,
+    Form::BesideTunnel,
+    Form::TwoTunnels,
+    Form::Ipv6,
+    Form::DoubledIpv6,
     Form::BegunAt(0),
 ];
 
@@ -51,17 +63,6 @@ impl Form {
     pub fn of(self, whole: &[Segment]) -> Vec<Segment> {
         let part = |thirds: usize| whole.len() * thirds / 3;
         let each = |change: &dyn Fn(&Segment) -> Segment| whole.iter().map(change).collect();
-        let twice = |hops: u8| {
-            let copies = |segment: &Segment| {
-                let mut copy = *segment;
-                copy.hop_limit = copy.hop_limit.saturating_sub(hops);
-                copy.at_ns = copy.at_ns.map(|at| at + 20_000);
-                [*segment, copy]
-            };
-            let mut all: Vec<Segment> = whole.iter().flat_map(copies).collect();
-            all.sort_by_key(|segment| segment.at_ns);
-            all
-        };
         match self {
             Form::Whole => whole.to_vec(),
             Form::BegunAt(0) => {
@@ -76,12 +77,23 @@ impl Form {
                 let is_of = |segment: &&Segment| (segment.source == client) == (end == 0);
                 whole.iter().filter(is_of).copied().collect()
             }
-            Form::Doubled => twice(1),
-            Form::DoubledAlike => twice(0),
-            Form::Tunnelled => each(&|segment| Segment {
-                tunnel: Some(Tunnel::Gre),
-                ..*segment
+            Form::Doubled => twice(whole, &|copy| {
+                copy.hop_limit = copy.hop_limit.saturating_sub(1)
             }),
+            Form::DoubledAlike => twice(whole, &|_| {}),
+            Form::Tunnelled => each(&|segment| in_tunnel(segment, Tunnel::Gre)),
+            Form::BesideTunnel => twice(whole, &|copy| copy.tunnel = Some(Tunnel::Gre)),
+            Form::TwoTunnels => {
+                let first: Vec<Segment> = each(&|segment| in_tunnel(segment, Tunnel::Vxlan));
+                twice(&first, &|copy| copy.tunnel = Some(Tunnel::Gre))
+            }
+            Form::Ipv6 => each(&ipv6),
+            Form::DoubledIpv6 => {
+                let first: Vec<Segment> = each(&ipv6);
+                twice(&first, &|copy| {
+                    copy.hop_limit = copy.hop_limit.saturating_sub(1)
+                })
+            }
         }
     }
 
@@ -95,6 +107,44 @@ impl Form {
             Form::BegunAt(thirds) => whole.len() * thirds / 3,
             _ => 0,
         }
+    }
+}
+
+/// Each segment, and 20 µs later its copy, which `change` makes different.
+fn twice(of: &[Segment], change: &dyn Fn(&mut Segment)) -> Vec<Segment> {
+    let copies = |segment: &Segment| {
+        let mut copy = *segment;
+        copy.at_ns = copy.at_ns.map(|at| at + 20_000);
+        change(&mut copy);
+        [*segment, copy]
+    };
+    let mut all: Vec<Segment> = of.iter().flat_map(copies).collect();
+    all.sort_by_key(|segment| segment.at_ns);
+    all
+}
+
+fn in_tunnel(segment: &Segment, tunnel: Tunnel) -> Segment {
+    Segment {
+        tunnel: Some(tunnel),
+        ..*segment
+    }
+}
+
+/// The segment in IPv6: longer addresses, a longer header, no id.
+fn ipv6(segment: &Segment) -> Segment {
+    let host = |end: Endpoint| match end.host {
+        Host::Address(IpAddr::V4(address)) => Endpoint {
+            host: address.to_ipv6_mapped().into(),
+            ..end
+        },
+        _ => end,
+    };
+    Segment {
+        source: host(segment.source),
+        destination: host(segment.destination),
+        ip_id: 0,
+        ip_octets: segment.ip_octets + 20,
+        ..*segment
     }
 }
 

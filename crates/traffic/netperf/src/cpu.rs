@@ -4,7 +4,7 @@
 //! cost. Here a service demand is that of the instance. With eBPF it is the time of its thread and of the softirqs for its sockets
 //! ([`crate::thread_meter`]). Without eBPF it is its thread's user and system time, without softirqs that hit the thread, and a share
 //! of the machine's interrupts (/proc/stat): the instance's share of the TCP segments that the machine sent. (Received segments are not
-//! used, because the kernel counts the machine's after GRO and a connection's before it.)
+//! used, because the kernel counts the machine's after GRO and a connection's before it.) For UDP it is the share of IP packets.
 
 use std::sync::Once;
 
@@ -12,6 +12,7 @@ use tcpcost_counts::{CountOwner, Growth, MeterName, Quantity, Snapshot, Source, 
 use tcpcost_meter::{MeterError, Observer, proc::Proc};
 
 use crate::Failure;
+use crate::options::Transport;
 use crate::protocol::exact::Method;
 use crate::segments::Segments;
 use crate::thread_meter::Named;
@@ -75,6 +76,7 @@ pub struct Meters {
     /// Meters of the whole machine.
     observer: Observer,
     own: Own,
+    transport: Transport,
     cpus: usize,
 }
 
@@ -82,7 +84,7 @@ pub struct Meters {
 enum Own {
     /// CPU time of the thread and its sockets, by eBPF.
     Exact(Named),
-    /// Share of the machine's segments.
+    /// Share of the machine's packets.
     Share,
 }
 
@@ -97,13 +99,14 @@ pub struct Reading {
 
 impl Meters {
     /// Opens the available meters. Softirqs for sockets that exist already are not counted.
-    pub fn open() -> Meters {
+    pub fn open(transport: Transport) -> Meters {
         let cpus = tcpcost_host::cpus::online();
         let mut observer: Observer = Observer::default();
         observer.add(Ok(Box::new(Proc::new(&cpus))));
         Meters {
             observer,
             own: Own::of_this_thread(),
+            transport,
             cpus: cpus.len(),
         }
     }
@@ -139,13 +142,13 @@ impl Meters {
     fn machine(&mut self) -> Result<(Vec<Snapshot>, Option<Segments>), Failure> {
         let segments = match self.own {
             Own::Exact(_) => None,
-            Own::Share => Some(Segments::read().map_err(failed)?),
+            Own::Share => Some(Segments::read(self.transport).map_err(failed)?),
         };
         let read: Result<_, MeterError> = self.observer.read().map(|(_, read)| read).collect();
         Ok((read.map_err(failed)?, segments))
     }
 
-    /// CPU time between two readings. `segments`: wire segments of the test's connections, for [`Own::Share`].
+    /// CPU time between two readings. `segments`: the test's packets ([`Segments`]), for [`Own::Share`].
     pub fn between(&self, before: &Reading, after: &Reading, segments: u64) -> Cpu {
         let own = before.own_ns.zip(after.own_ns);
         let own_ns = own.map(|(before, after)| after.saturating_sub(before));
@@ -181,7 +184,7 @@ impl Own {
             Some(Err(why)) => {
                 SAID.call_once(|| {
                     eprintln!(
-                        "tcpcost: CPU by the share of TCP segments, not exactly: the meter exact: {why}"
+                        "tcpcost: CPU by the share of packets, not exactly: the meter exact: {why}"
                     );
                 });
                 Own::Share

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::options::{Direction, Form, Options};
+use crate::options::{Direction, Form, Options, Transport};
 use crate::traffic::Live;
 use crate::units::Unit;
 
@@ -15,7 +15,8 @@ use crate::units::Unit;
 #[derive(Debug, Clone, Copy)]
 enum Counting {
     Acknowledged,
-    Received,
+    /// Bytes received, or sent as datagrams, which nobody acknowledges.
+    Moved,
     Transactions,
     /// Bytes of transactions, in both directions together.
     BytesOfTransactions(u64),
@@ -50,8 +51,8 @@ impl Interim {
     /// Begins to count now.
     pub fn new(options: &Options, live: &Arc<Live>) -> Interim {
         let counting = match options.direction {
-            Direction::Send => Counting::Acknowledged,
-            Direction::Receive => Counting::Received,
+            Direction::Send if options.transport == Transport::Tcp => Counting::Acknowledged,
+            Direction::Send | Direction::Receive => Counting::Moved,
             Direction::Both if options.unit.counts_transactions() => Counting::Transactions,
             Direction::Both => {
                 let bytes = i64::from(options.request) + i64::from(options.response);
@@ -86,7 +87,7 @@ impl Interim {
     fn count(&self) -> u64 {
         match self.counting {
             Counting::Acknowledged => self.live.acknowledged(),
-            Counting::Received => self.live.bytes(),
+            Counting::Moved => self.live.bytes(),
             Counting::Transactions => self.live.transactions(),
             Counting::BytesOfTransactions(bytes) => self.live.transactions().saturating_mul(bytes),
         }
@@ -142,7 +143,7 @@ mod tests {
     fn line(form: Lines) -> String {
         let interim = Interim {
             live: Arc::default(),
-            counting: Counting::Received,
+            counting: Counting::Moved,
             form,
             unit: Unit::MEGABITS,
             state: Arc::new(Mutex::new(State {

@@ -10,6 +10,36 @@ use hdrhistogram::Histogram;
 pub struct Latency {
     times: Histogram<u64>,
     begun: VecDeque<Instant>,
+    buckets: Buckets,
+}
+
+/// netperf's histogram: ten equal parts of each power of ten of microseconds (netperf's `hist.h`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Buckets {
+    /// Rows from 1 µs to 10 s.
+    pub rows: [[u64; 10]; 8],
+    /// Times of 100 s and more.
+    pub longer: u64,
+}
+
+impl Buckets {
+    fn record(&mut self, ns: u64) {
+        let mut rest = ns / 1000;
+        for row in &mut self.rows {
+            if rest < 10 {
+                // Below 10, so it is an index.
+                row[rest as usize] += 1;
+                return;
+            }
+            rest /= 10;
+        }
+        self.longer += 1;
+    }
+
+    /// Number of times in the rows, as netperf's total.
+    pub fn total(&self) -> u64 {
+        self.rows.iter().flatten().sum::<u64>() + self.longer
+    }
 }
 
 /// Summary in microseconds; −1 if nothing was timed.
@@ -35,6 +65,7 @@ impl Default for Latency {
             times: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
                 .expect("the bounds are in order"),
             begun: VecDeque::new(),
+            buckets: Buckets::default(),
         }
     }
 }
@@ -52,8 +83,24 @@ impl Latency {
         }
     }
 
+    /// Forgets the start of the newest transaction in progress, which did not begin.
+    pub fn cancel(&mut self) {
+        self.begun.pop_back();
+    }
+
+    /// Forgets all transactions in progress.
+    pub fn forget(&mut self) {
+        self.begun.clear();
+    }
+
     fn record(&mut self, ns: u64) {
         self.times.saturating_record(ns);
+        self.buckets.record(ns);
+    }
+
+    /// Histogram of all recorded times.
+    pub fn buckets(&self) -> &Buckets {
+        &self.buckets
     }
 
     pub fn summary(&self) -> Summary {
@@ -87,6 +134,20 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_of_the_histogram_is_a_power_of_ten_of_microseconds() {
+        let mut latency = Latency::default();
+        let us = [0, 9, 10, 19, 99, 100, 999, 1000, 99_999_999, 100_000_000];
+        us.iter().for_each(|us| latency.record(us * 1000 + 999));
+        let buckets = latency.buckets();
+        assert_eq!(buckets.rows[0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(buckets.rows[1], [0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(buckets.rows[2], [0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(buckets.rows[3][1], 1);
+        assert_eq!(buckets.rows[7][9], 1);
+        assert_eq!((buckets.longer, buckets.total()), (1, 10));
+    }
 
     #[test]
     fn what_began_first_ends_first() {

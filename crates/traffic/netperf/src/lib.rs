@@ -1,4 +1,4 @@
-//! netperf's command line and its control protocol, both ends, for TCP: scripts that use `netperf` and
+//! netperf's command line and its control protocol, both ends, for TCP and UDP: scripts that use `netperf` and
 //! `netserver` keep working, with correct figures.
 //!
 //! The output has netperf's columns, selectors and units (netperf 2.7). These points differ from netperf:
@@ -6,7 +6,7 @@
 //! - service demand is that of this instance's CPU time ([`protocol::exact::Method`]), not of everything on the machine;
 //! - [`serve`] listens on the given addresses, or on loopback, and accepts data only from the control connection's peer.
 //!
-//! Only TCP is supported: UDP, SCTP and others are refused by name. The crate knows nothing about studies.
+//! SCTP and others are refused by name, and UDP from netserver. The crate knows nothing about studies.
 //! Start with [`netperf`], [`serve`], [`answer`] and [`protocol`].
 //!
 //! ```
@@ -25,7 +25,7 @@ mod client;
 mod confidence;
 mod cpu;
 mod demo;
-mod getopt;
+pub mod getopt;
 mod latency;
 mod net;
 mod number;
@@ -42,7 +42,7 @@ mod units;
 
 pub use client::netperf;
 pub use options::usage as netperf_usage;
-pub use server::{answer, serve, usage as netserver_usage};
+pub use server::{answer, serve, settle, usage as netserver_usage};
 
 /// Text about a command line, for help and manuals.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the text of `-h`.
-    fn help(&self) -> String {
+    pub fn help(&self) -> String {
         let codes = self.exit_codes.iter();
         let codes: Vec<String> = codes
             .map(|(code, meaning)| format!("{code} {meaning}"))

@@ -30,6 +30,17 @@ pub fn size(option: &str, text: &str) -> Result<i32, Failure> {
     })
 }
 
+/// Parses a number like atoi(3), for options that netperf reads so: digits, and what follows them is not
+/// read. Also returns true if something follows.
+///
+/// # Errors
+/// There are no digits, or too many.
+pub fn leading(option: &str, text: &str) -> Result<(i32, bool), Failure> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    Ok((size(option, digits)?, !rest.is_empty()))
+}
+
 /// Parses the length of a test: seconds if positive, bytes or transactions if negative.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
-//! TCP segments that the whole machine sends. Interrupts are counted for the machine, so a test's share of
-//! them is its share of these segments.
+//! Packets of the whole machine: TCP segments that it sends, or for UDP all IP packets in both directions.
+//! Interrupts are counted for the machine, so a test's share of them is its share of these packets. A receiver of
+//! UDP sends nothing, so what it receives must count.
 //!
 //! The kernel counts segments by network namespace. Both ends of a test on one machine are usually in two
 //! namespaces. If only one namespace were counted, each end would be charged with all interrupts.
@@ -11,7 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use tcpcost_counts::{Quantity, Snapshot};
 use tcpcost_meter::{Meter, MeterError, netstat::Netstat};
 
-/// Segments sent since each network namespace began, by its inode.
+use crate::options::Transport;
+
+/// Packets since each network namespace began, by its inode.
 ///
 /// Includes every namespace with a process that is visible to this user (all, for root in one PID namespace),
 /// and always the thread's own. Takes 1 ms for 500 processes.
@@ -23,9 +26,9 @@ impl Segments {
     ///
     /// # Errors
     /// /proc is missing.
-    pub(crate) fn read() -> Result<Segments, MeterError> {
+    pub(crate) fn read(transport: Transport) -> Result<Segments, MeterError> {
         let own = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino());
-        let mut all = HashMap::from([(own, sent(&Netstat::default().snapshot()?))]);
+        let mut all = HashMap::from([(own, packets(&Netstat::default().snapshot()?, transport))]);
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -39,13 +42,13 @@ impl Segments {
                 continue;
             }
             if let Ok(found) = Netstat::of_process(pid).snapshot() {
-                all.insert(namespace.ino(), sent(&found));
+                all.insert(namespace.ino(), packets(&found, transport));
             }
         }
         Ok(Segments(all))
     }
 
-    /// Share of the segments since `before` that a test's connections sent, 0 to 1. Counters are not read at
+    /// Share of the packets since `before` that are a test's, 0 to 1. Counters are not read at
     /// one instant, so the share is limited to 1.
     pub(crate) fn share(&self, before: &Segments, own: u64) -> f64 {
         let since = |(namespace, now): (&u64, &u64)| {
@@ -59,10 +62,18 @@ impl Segments {
     }
 }
 
-fn sent(snapshot: &Snapshot) -> u64 {
-    let totals = snapshot.totals.iter();
-    totals
-        .filter_map(|reading| reading.counts.get(&Quantity::SegmentsSent))
+fn packets(snapshot: &Snapshot, transport: Transport) -> u64 {
+    let quantities: &[Quantity] = match transport {
+        Transport::Tcp => &[Quantity::SegmentsSent],
+        Transport::Udp => &[Quantity::IpPacketsSent, Quantity::IpPacketsReceived],
+    };
+    let counts = snapshot.totals.iter().map(|reading| &reading.counts);
+    counts
+        .flat_map(|counts| {
+            quantities
+                .iter()
+                .filter_map(|quantity| counts.get(quantity))
+        })
         .sum()
 }
 
@@ -116,10 +127,15 @@ mod tests {
             let inode = fs::metadata(path).ok()?.ino();
             (inode != own).then_some(inode)
         });
-        let seen = Segments::read().unwrap();
+        let seen = Segments::read(Transport::Tcp).unwrap();
         drop(other.stdin.take());
         other.wait().unwrap();
         assert!(seen.0.contains_key(&own) && seen.0.contains_key(&namespace));
-        assert!(!Segments::read().unwrap().0.contains_key(&namespace));
+        assert!(
+            !Segments::read(Transport::Tcp)
+                .unwrap()
+                .0
+                .contains_key(&namespace)
+        );
     }
 }

@@ -243,3 +243,61 @@ fn data_from_somebody_else_is_not_taken() {
     });
     assert_eq!(Results::of(&stream[1]).bytes_received, 9);
 }
+
+/// Request of a test of UDP, and the answers of our netserver. `client` runs the test.
+fn answered_datagrams(
+    request: Request,
+    client: impl FnOnce(std::net::UdpSocket),
+) -> (Response, Results) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut control = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (served, _) = listener.accept().unwrap();
+    let server = std::thread::spawn(move || tcpcost_netperf::answer(served));
+    request.message(-1).send(&mut control).unwrap();
+    let first = Message::receive(&mut control).unwrap().unwrap();
+    assert_eq!(first.aside, 0);
+    let first = Response::of(&first);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ("127.0.0.1", u16::try_from(first.data_port).unwrap());
+    socket.connect(to).unwrap();
+    client(socket.try_clone().unwrap());
+    // As netperf announces the end. The first one ends the test, and the others are refused.
+    (0..3).for_each(|_| drop(socket.send(&[])));
+    let last = Message::receive(&mut control).unwrap().unwrap();
+    assert_eq!(last.aside, 0);
+    control.shutdown(Shutdown::Write).unwrap();
+    server.join().unwrap();
+    (first, Results::of(&last))
+}
+
+#[test]
+fn datagrams_are_received_and_answered() {
+    let udp = Request {
+        socket_type: 2,
+        protocol: 17,
+        ..Request::default()
+    };
+    let stream = udp.clone();
+    let (set_up, seen) = answered_datagrams(stream, |socket| {
+        (0..5).for_each(|_| assert_eq!(socket.send(&[1; 700]).unwrap(), 700));
+    });
+    assert_eq!(set_up.receive_size, set_up.recv_buf_size);
+    assert_eq!((seen.bytes_received, seen.recv_calls), (3500, 5));
+    assert_eq!((seen.transport_retrans, seen.cpu_util), (-1, -1.0));
+    let transactions = |flags| Request {
+        direction: SENDS | RECEIVES,
+        request_size: 30,
+        response_size: 40,
+        flags,
+        ..udp.clone()
+    };
+    for flags in [0, flag::CONNECTED, flag::MEASURE_CPU] {
+        let (_, seen) = answered_datagrams(transactions(flags), |socket| {
+            for _ in 0..7 {
+                socket.send(&[1; 30]).unwrap();
+                assert_eq!(socket.recv(&mut [0; 99]).unwrap(), 40);
+            }
+        });
+        assert_eq!((seen.trans_received, seen.bytes_sent), (7, 280));
+    }
+}

@@ -286,8 +286,11 @@ fn events(
     grown: &mut BTreeMap<Quantity, f64>,
 ) -> Vec<(Quantity, f64)> {
     let packets = known.unseen(RECEIVED).unwrap_or(0.0);
-    let seen = grown.extract_if(.., |of, _| is_event(*of));
-    let estimated = seen.map(|(event, seen)| {
+    let seen: Vec<(Quantity, f64)> = Quantity::EXACT_EVENTS
+        .into_iter()
+        .filter_map(|event| grown.remove_entry(&event))
+        .collect();
+    let estimated = seen.into_iter().map(|(event, seen)| {
         let kind = Quantity::ExactSoftirqNetRxNs;
         let all = known.events.0.get(&kind);
         if event == Quantity::ExactNetRxRuns
@@ -736,6 +739,31 @@ mod tests {
         assert_eq!(counts[&Quantity::ExactKworkerNs], 175);
         assert_eq!(counts[&Quantity::ExactTaskOwnNs], 40);
         assert_eq!(counts[&Quantity::ExactIdleNs], 1060);
+    }
+
+    /// Events are no time: runs of NET_RX are the kernel's count, sleeps as many per ns as in the window.
+    #[test]
+    fn events_are_estimated_and_no_part_of_the_time() {
+        let mut seen: Counts = Quantity::EXACT_CONTEXTS.iter().map(|&of| (of, 0)).collect();
+        seen.insert(Quantity::ExactIdleNs, 60);
+        seen.insert(Quantity::ExactTaskOthersNs, 40);
+        seen.insert(Quantity::ExactNetRxRuns, 2);
+        seen.insert(Quantity::ExactTaskOwnSleeps, 3);
+        let net_rx = |count| Events(BTreeMap::from([(Quantity::ExactSoftirqNetRxNs, count)]));
+        let mut estimate = Estimate::of_exact(2);
+        estimate.take([], true, &kernel(0, 0, 0, 0), &net_rx(100));
+        let window = Window {
+            seen,
+            known: Counts::new(),
+            events: net_rx(2),
+            run_ns: 0.0,
+        };
+        let estimated = estimate.take([window], false, &kernel(1000, 1200, 0, 0), &net_rx(150));
+        let counts = estimated.unwrap().totals;
+        assert_eq!(counts[&Quantity::ExactNetRxRuns], 50);
+        assert_eq!(counts[&Quantity::ExactTaskOwnSleeps], 60);
+        assert_eq!(counts[&Quantity::ExactTaskOthersNs], 800);
+        assert_eq!(counts[&Quantity::ExactIdleNs], 1200);
     }
 
     #[test]

@@ -481,6 +481,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                     gso_max_size: 65536,
                     gro_max_size: Some(65536),
                     threaded_napi: Some(false),
+                    queues: BTreeMap::new(),
                     qdisc: "noqueue".into(),
                     route: "10.0.0.0/24 dev veth0".into(),
                     rps_cpus: Some(format!("{}", 1 << this)),

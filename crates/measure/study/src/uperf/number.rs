@@ -23,6 +23,17 @@ pub(super) fn whole(text: &str) -> Result<u32, &'static str> {
     Ok(value as u32)
 }
 
+/// Parses a number like atoi(3), by which uperf reads `count` and `conn`: digits, and what follows
+/// them is not read. Also returns true if something follows.
+pub(super) fn leading(text: &str) -> Result<(u32, bool), &'static str> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    match digits {
+        "" => Err("expected a number"),
+        digits => Ok((whole(digits)?, !rest.is_empty())),
+    }
+}
+
 /// Parses a time like `string_to_nsec`: in seconds without a unit.
 pub(super) fn time(text: &str) -> Result<Duration, &'static str> {
     let expected = "expected a time such as 30s, 10ms or 5us";
@@ -88,6 +99,9 @@ mod tests {
         ] {
             assert!(whole(text).is_err(), "{text}");
         }
+        assert_eq!(leading("16k"), Ok((16, true)));
+        assert_eq!(leading("16"), Ok((16, false)));
+        assert!(leading("k").is_err() && leading("-1").is_err());
         for (text, us) in [
             ("20", 20_000_000),
             ("30s", 30_000_000),

@@ -4,55 +4,71 @@
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Attribute, Element, ProfileError, Word};
-use super::number::{time, whole};
+use super::element::{Attribute, Element, Note, ProfileError, Word};
+use super::number::{leading, time, whole};
 use super::rows::{self, UperfHandling, WordKind};
 use tcpcost_knobs::{MessageSize, Program};
 
-/// Difference from uperf, at a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
-    pub(super) line: usize,
-    pub(super) text: String,
-}
-
+/// A profile: what its words say, with uperf's defaults.
 #[derive(Debug)]
-pub(super) struct Profile {
-    pub(super) name: String,
-    pub(super) groups: Vec<Group>,
+pub struct Profile {
+    /// Name of the profile. Empty without one.
+    pub name: String,
+    /// Groups, at least one.
+    pub groups: Vec<Group>,
     pub(super) notes: Vec<Note>,
 }
 
+/// Group of threads that do the same.
 #[derive(Debug)]
-pub(super) struct Group {
+pub struct Group {
     pub(super) line: usize,
-    pub(super) name: Option<String>,
-    pub(super) threads: u32,
-    pub(super) transactions: Vec<Transaction>,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Number of threads, 1 to 30000.
+    pub threads: u32,
+    /// True if uperf would start processes.
+    pub is_processes: bool,
+    /// What each thread does, one after the other.
+    pub transactions: Vec<Transaction>,
 }
 
+/// Transaction: flowops that are done again and again.
 #[derive(Debug)]
-pub(super) struct Transaction {
+pub struct Transaction {
     pub(super) line: usize,
-    pub(super) iterations: u32,
-    pub(super) duration: Option<Duration>,
-    pub(super) rate: Option<u32>,
-    pub(super) flowops: Vec<Flowop>,
+    /// Number of passes, if there is no duration.
+    pub iterations: u32,
+    /// How long it is done.
+    pub duration: Option<Duration>,
+    /// Passes per second of each thread.
+    pub rate: Option<u32>,
+    /// What a pass does.
+    pub flowops: Vec<Flowop>,
 }
 
+/// Operation.
 #[derive(Debug)]
-pub(super) struct Flowop {
+pub struct Flowop {
     pub(super) line: usize,
-    pub(super) kind: Kind,
-    pub(super) options: Options,
+    /// Word of its type.
+    pub name: &'static str,
+    /// What it does.
+    pub kind: Kind,
+    /// How it does it.
+    pub options: Options,
 }
 
+/// Kind of a flowop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+#[allow(missing_docs, reason = "the names are uperf's")]
+pub enum Kind {
     Connect,
     Accept,
     Disconnect,
+    /// Also `recv`.
     Read,
+    /// Also `send`.
     Write,
     Sendfile,
     Sendfilev,
@@ -62,29 +78,46 @@ pub(super) enum Kind {
 
 /// Options of a flowop, with uperf's defaults filled in.
 #[derive(Debug)]
-pub(super) struct Options {
-    pub(super) size: Option<MessageSize>,
-    pub(super) read_bytes: Option<u32>,
-    pub(super) files: u32,
-    pub(super) folder: Option<Value>,
-    pub(super) count: u32,
+pub struct Options {
+    /// Bytes of a message.
+    pub size: Option<MessageSize>,
+    /// `rsize`: bytes that the slave takes with a read.
+    pub read_bytes: Option<u32>,
+    /// `nfiles`.
+    pub files: u32,
+    /// `dir`.
+    pub folder: Option<Value>,
+    /// How often the flowop is done.
+    pub count: u32,
     /// Number of the connection; 0 for the one without a name.
-    pub(super) conn: u32,
-    pub(super) host: Option<Value>,
-    pub(super) window: Option<u32>,
-    pub(super) nodelay: bool,
-    pub(super) can_fail: bool,
-    pub(super) time: Option<Duration>,
-    pub(super) is_busy: bool,
-    pub(super) congestion_control: Option<String>,
+    pub conn: u32,
+    /// `remotehost`.
+    pub host: Option<Value>,
+    /// Port at which a slave listens, 0 for any.
+    pub port: u16,
+    /// `wndsz`, bytes.
+    pub window: Option<u32>,
+    /// `tcp_nodelay`.
+    pub nodelay: bool,
+    /// `canfail`: a failure is no error.
+    pub can_fail: bool,
+    /// `duration` of a think.
+    pub time: Option<Duration>,
+    /// `timeout` of a read.
+    pub timeout: Option<Duration>,
+    /// A think keeps the CPU busy.
+    pub is_busy: bool,
+    /// `cc`.
+    pub congestion_control: Option<String>,
 }
 
 /// Value with its line.
 #[derive(Debug)]
-pub(super) struct Value {
-    pub(super) text: String,
+pub struct Value {
+    /// The value, of a variable if it names one.
+    pub text: String,
     /// Text for messages: the name of a variable, whose value may be a secret.
-    pub(super) shown: String,
+    pub shown: String,
     pub(super) line: usize,
 }
 
@@ -95,14 +128,14 @@ const FLOWOPS_MAX: usize = 100_000;
 impl Profile {
     pub(super) fn read(
         root: &Element,
+        notes: Vec<Note>,
         surroundings: &UperfSurroundings<'_>,
     ) -> Result<Profile, ProfileError> {
         let mut reader = Reader {
             surroundings,
-            notes: Vec::new(),
+            notes,
             flowops: 0,
         };
-        element(root, "profile")?;
         let mut name = String::new();
         for attribute in &root.attributes {
             word(
@@ -114,7 +147,6 @@ impl Profile {
         }
         let mut groups = Vec::new();
         for child in &root.children {
-            element(child, "group")?;
             groups.push(reader.group(child)?);
         }
         if groups.is_empty() {
@@ -130,16 +162,6 @@ impl Profile {
             notes: reader.notes,
         })
     }
-}
-
-/// Refuses an element other than the expected one.
-fn element(found: &Element, expected: &str) -> Result<(), ProfileError> {
-    word(WordKind::Element, &found.name, found.line)?;
-    if found.name.eq_ignore_ascii_case(expected) {
-        return Ok(());
-    }
-    let what = format!("found where <{expected}> is expected");
-    Err(ProfileError::new(found.line, &found.name, what))
 }
 
 fn word(kind: WordKind, name: &str, line: usize) -> Result<&'static rows::UperfRow, ProfileError> {
@@ -161,7 +183,7 @@ impl Reader<'_> {
     }
 
     fn group(&mut self, of: &Element) -> Result<Group, ProfileError> {
-        let (mut name, mut threads) = (None, None);
+        let (mut name, mut threads, mut is_processes) = (None, None, false);
         for attribute in &of.attributes {
             let row = word(
                 WordKind::Attribute("group"),
@@ -173,6 +195,7 @@ impl Reader<'_> {
                 key => {
                     threads = Some(self.number(attribute)?);
                     if key == "nprocs" {
+                        is_processes = true;
                         let text = "nprocs: threads, not processes".to_string();
                         self.note(attribute.line, text);
                     }
@@ -189,13 +212,13 @@ impl Reader<'_> {
         }
         let mut transactions = Vec::new();
         for child in &of.children {
-            element(child, "transaction")?;
             transactions.push(self.transaction(child)?);
         }
         Ok(Group {
             line: of.line,
             name,
             threads,
+            is_processes,
             transactions,
         })
     }
@@ -232,7 +255,6 @@ impl Reader<'_> {
             }
         }
         for child in &of.children {
-            element(child, "flowop")?;
             self.flowops += 1;
             if self.flowops > FLOWOPS_MAX {
                 let what = format!("more than {FLOWOPS_MAX} flowops");
@@ -244,10 +266,6 @@ impl Reader<'_> {
     }
 
     fn flowop(&mut self, of: &Element) -> Result<Flowop, ProfileError> {
-        if let Some(child) = of.children.first() {
-            let what = "found in a flowop, which must be empty";
-            return Err(ProfileError::new(child.line, &child.name, what));
-        }
         let (mut kind, mut options) = (None, None);
         for attribute in &of.attributes {
             let row = word(
@@ -258,15 +276,17 @@ impl Reader<'_> {
             match row.name {
                 "type" => {
                     let value = self.value(attribute)?;
-                    kind = Some(kind_of(&value)?);
+                    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
+                    kind = Some((row.name, kind_of(row.name)));
                 }
                 _ => options = Some(attribute),
             }
         }
-        let kind =
+        let (name, kind) =
             kind.ok_or_else(|| ProfileError::new(of.line, &of.name, "no type: which flowop?"))?;
         Ok(Flowop {
             line: of.line,
+            name,
             kind,
             options: self.options(options, kind)?,
         })
@@ -281,10 +301,12 @@ impl Reader<'_> {
             count: 1,
             conn: 0,
             host: None,
+            port: 0,
             window: None,
             nodelay: false,
             can_fail: false,
             time: None,
+            timeout: None,
             is_busy: false,
             congestion_control: None,
         };
@@ -300,6 +322,17 @@ impl Reader<'_> {
         kind: Kind,
         options: &mut Options,
     ) -> Result<(), ProfileError> {
+        if !one
+            .text
+            .starts_with(|first: char| first.is_ascii_alphabetic())
+        {
+            let text = format!(
+                "{}: no option, without effect",
+                super::element::shown(&one.text)
+            );
+            self.note(one.line, text);
+            return Ok(());
+        }
         let (key, value) = match one.text.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (one.text.as_str(), None),
@@ -319,9 +352,9 @@ impl Reader<'_> {
                     "rsize" => options.read_bytes = Some(value.bytes(row.name, &value.text)?),
                     "nfiles" => options.files = value.count(row.name)?,
                     "dir" => options.folder = Some(value),
-                    "count" => options.count = value.count(row.name)?,
+                    "count" => options.count = self.leading(&value, row.name)?,
                     "conn" => {
-                        options.conn = value.count(row.name)?;
+                        options.conn = self.leading(&value, row.name)?;
                         if options.conn == 0 {
                             return Err(wrong("expected a number from 1"));
                         }
@@ -331,6 +364,12 @@ impl Reader<'_> {
                         let name = format!("protocol {}", value.shown);
                         rows::find(WordKind::Protocol, &value.text, one.line, &name)?;
                     }
+                    "port" => {
+                        let port = self.leading(&value, row.name)?;
+                        let wrong = |_| value.wrong(row.name, "expected 0 to 65535");
+                        options.port = u16::try_from(port).map_err(wrong)?;
+                    }
+                    "timeout" => options.timeout = Some(time(&value.text).map_err(wrong)?),
                     "wndsz" => {
                         let window = value.bytes(row.name, &value.text)?;
                         if !WINDOWS.contains(&window) {
@@ -395,14 +434,23 @@ impl Reader<'_> {
         }
     }
 
+    /// Number of an option that uperf reads by atoi(3).
+    fn leading(&mut self, value: &Value, name: &str) -> Result<u32, ProfileError> {
+        let (number, has_rest) = leading(&value.text).map_err(|what| value.wrong(name, what))?;
+        if has_rest {
+            let text = format!("{name}: {}: uperf reads only its first digits", value.shown);
+            self.note(value.line, text);
+        }
+        Ok(number)
+    }
+
     fn number(&self, of: &Attribute) -> Result<u32, ProfileError> {
         self.value(of)?.count(&of.name)
     }
 }
 
-fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
-    let row = rows::find(WordKind::Flowop, &value.text, value.line, &value.shown)?;
-    Ok(match row.name {
+fn kind_of(name: &str) -> Kind {
+    match name {
         "connect" => Kind::Connect,
         "accept" => Kind::Accept,
         "disconnect" => Kind::Disconnect,
@@ -412,7 +460,7 @@ fn kind_of(value: &Value) -> Result<Kind, ProfileError> {
         "sendfilev" => Kind::Sendfilev,
         "think" => Kind::Think,
         _ => Kind::Nop,
-    })
+    }
 }
 
 impl Value {

@@ -81,6 +81,28 @@ pub(super) fn find(
     })
 }
 
+/// Error for the name of an element that uperf has not.
+pub(super) fn no_element(line: usize, name: &str) -> ProfileError {
+    match find(WordKind::Element, name, line, name) {
+        Err(error) => error,
+        Ok(_) => ProfileError::new(line, name, "no such element of a profile"),
+    }
+}
+
+/// Returns the element that an attribute in a tag of `inside` belongs to: that element, if it has
+/// such an attribute, else the nearest one around it, as in uperf. `None` if no such element has it.
+pub(super) fn owner(name: &str, inside: &str) -> Option<&'static str> {
+    let lower = name.to_ascii_lowercase();
+    let mut around = ["flowop", "transaction", "group", "profile"].into_iter();
+    around
+        .by_ref()
+        .skip_while(|element| *element != inside)
+        .find(|element| {
+            let kind = WordKind::Attribute(element);
+            ROWS.iter().any(|row| row.kind == kind && row.name == lower)
+        })
+}
+
 /// Renders the rows as a Markdown table, which `docs/fronts.md` contains; a test compares them.
 pub fn uperf_table() -> String {
     let mut table = String::from("| word | is | here |\n|---|---|---|\n");

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::ProfileError;
-use super::profile::{self, Flowop, Kind, Note, Profile, Transaction, Value};
+use super::element::{Note, ProfileError};
+use super::profile::{self, Flowop, Kind, Profile, Transaction, Value};
 use crate::topology::Topology;
 use tcpcost_knobs::{
     Bed, CloseBy, HostName, Knobs, MessageSize, Operation, PauseAt, Program, SendWith, Times,

@@ -76,7 +76,10 @@ impl Connection {
             episode.is_shut = closed_ns > episode.otherwise_ns() / 2;
             self.time.episode = Some(episode);
         }
+        let before_ns = self.time.waits.of(Wait::Reordering);
         self.time.waits = self.waits_so_far();
+        let ns = self.time.waits.of(Wait::Reordering) - before_ns;
+        self.time.spots.note(Wait::Reordering, self.time.frame, ns);
         self.time.past = self.time.episode.take();
     }
 

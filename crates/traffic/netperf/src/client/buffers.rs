@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use crate::Failure;
 use crate::net::socket::Sizes;
-use crate::options::{Direction, Options};
+use crate::options::{Direction, Options, Transport};
 use crate::traffic;
 
 /// Buffers of one test.
@@ -17,6 +17,9 @@ pub(super) struct Buffers {
 
 /// Limit on the length of a buffer.
 const BUFFER_MAX: usize = 1 << 30;
+
+/// Largest datagram of UDP over IPv4, bytes.
+const DATAGRAM_MAX: i32 = 65_535 - 20 - 8;
 
 impl Buffers {
     pub(super) fn new(options: &Options, sizes: Sizes) -> Result<Buffers, Failure> {
@@ -33,7 +36,13 @@ impl Buffers {
         };
         let asked = |size: Option<i32>| size.unwrap_or(-1);
         let (send, receive) = match options.direction {
-            Direction::Send => (length(asked(options.send_size.local), sizes.send)?, 0),
+            Direction::Send => {
+                let default = match options.transport {
+                    Transport::Tcp => sizes.send,
+                    Transport::Udp => sizes.send.min(DATAGRAM_MAX),
+                };
+                (length(asked(options.send_size.local), default)?, 0)
+            }
             Direction::Receive => (0, length(asked(options.receive_size.local), sizes.receive)?),
             Direction::Both => (length(options.request, 1)?, length(options.response, 1)?),
         };

@@ -15,7 +15,7 @@ use crate::confidence::{Measured, Repetitions};
 use crate::cpu::{Cpu, Meters, Reading, Utilization};
 use crate::latency::{Latency, Summary};
 use crate::net::socket::{self, SocketOptions, data_socket};
-use crate::options::{Asked, Direction, Ends, Options, parse};
+use crate::options::{Asked, Direction, Ends, Options, Transport, parse};
 use crate::output::{self, Layout, Report, selectors};
 use crate::protocol::exact::{self, Method};
 use crate::protocol::omni::{self, Request, Response, Results, flag};
@@ -81,8 +81,8 @@ pub fn netperf(
         thread_meter::connect();
     }
     let mut test = Tester {
-        meters: options.cpu.local.then(Meters::open),
-        with_latency: options.with_latency || layout.has_latency(),
+        meters: (options.cpu.local).then(|| Meters::open(options.transport)),
+        latency: with_latency(&options, &layout).then(Latency::default),
         buffers: None,
         options: &options,
         ends,
@@ -116,6 +116,12 @@ pub fn netperf(
     Ok(0)
 }
 
+/// True if each transaction, or each call of a stream, must be timed.
+fn with_latency(options: &Options, layout: &Layout) -> bool {
+    let has_histogram = options.verbosity > 1;
+    options.with_latency || has_histogram || layout.has_latency()
+}
+
 /// Prints a line on standard error. Text from others is made printable.
 fn say(line: &str) {
     eprintln!("netperf: {}", printable(line));
@@ -140,7 +146,8 @@ struct Tester<'a> {
     ends: DataEnds,
     meters: Option<Meters>,
     buffers: Option<Buffers>,
-    with_latency: bool,
+    /// Times of all repetitions.
+    latency: Option<Latency>,
     stop: Stop,
 }
 
@@ -155,7 +162,6 @@ struct Seen {
     set_up: Response,
     remote: Results,
     cpu: Ends<Cpu>,
-    latency: Option<Summary>,
 }
 
 impl Tester<'_> {
@@ -172,6 +178,7 @@ impl Tester<'_> {
     fn socket_options(&self) -> SocketOptions {
         let options = self.options;
         SocketOptions {
+            transport: options.transport,
             send_buffer: options.send_buffer.local,
             receive_buffer: options.receive_buffer.local,
             nodelay: options.nodelay,
@@ -205,6 +212,11 @@ impl Tester<'_> {
         set(options.cpu.remote, flag::MEASURE_CPU);
         set(options.routed, flag::ROUTING_ALLOWED);
         set(options.keepalive, flag::KEEPALIVE);
+        set(options.connected.remote, flag::CONNECTED);
+        let (socket_type, protocol) = match options.transport {
+            Transport::Tcp => (omni::STREAM_SOCKET, omni::TCP),
+            Transport::Udp => (omni::DATAGRAM_SOCKET, omni::UDP),
+        };
         Request {
             send_buf_size: or_default(options.send_buffer.remote),
             send_size: or_default(options.send_size.remote),
@@ -216,6 +228,8 @@ impl Tester<'_> {
             test_length: options.length,
             data_port: self.options.data_port.remote.into(),
             ipfamily: if self.ends.remote.is_ipv4() { 4 } else { 6 },
+            socket_type,
+            protocol,
             direction: match options.direction {
                 Direction::Send => omni::RECEIVES,
                 Direction::Receive => omni::SENDS,
@@ -257,7 +271,9 @@ impl Tester<'_> {
             .map_err(|_| Failure::remote("netserver names no port to connect to"))?;
         let mut to = self.ends.remote;
         to.set_port(port);
-        let latency = self.with_latency.then(Latency::default);
+        // Transactions that the last repetition did not complete.
+        self.latency.iter_mut().for_each(Latency::forget);
+        let latency = self.latency.take();
         let mut run = Run {
             test: self,
             live: Arc::default(),
@@ -266,7 +282,7 @@ impl Tester<'_> {
             retransmits: 0,
             mss: -1,
         };
-        let outcome = run
+        let mut outcome = run
             .traffic(socket, to)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::ConnectionReset => {
@@ -285,6 +301,7 @@ impl Tester<'_> {
             mss,
             ..
         } = run;
+        self.latency = latency;
         if is_ours && options.is_connect_test {
             // A last connection without a request tells our netserver that there are no more.
             let _ = self
@@ -292,7 +309,9 @@ impl Tester<'_> {
                 .and_then(|last| Ok(rustix::net::connect(&last, &to)?));
         }
         let time_is_over = live.at_end();
-        let answer = match control.answer(self.time().unwrap_or_default()) {
+        let answer = control.answer(self.time().unwrap_or_default());
+        drop(outcome.datagrams.take());
+        let answer = match answer {
             // After a request to stop, the answer may be missing.
             Err(_) if self.stop.is_asked() => None,
             answer => Some(answer?),
@@ -317,7 +336,6 @@ impl Tester<'_> {
             set_up,
             remote,
             cpu: Ends::default(),
-            latency: latency.map(|latency| latency.summary()),
         };
         seen.cpu.local = self.local_cpu(outcome.local_cpu, segments, &seen);
         if let Some(answer) = answer {
@@ -329,13 +347,14 @@ impl Tester<'_> {
     /// Our end's counts and sizes. `time_is_over`: bytes received and bytes acknowledged at the end of the
     /// time.
     fn local(&self, outcome: &Outcome, time_is_over: Option<(u64, u64)>) -> Local {
-        let (counted, direction) = (outcome.counted, self.options.direction);
+        let options = self.options;
+        let (counted, direction) = (outcome.counted, options.direction);
         let bytes_received = match (direction, time_is_over) {
             (Direction::Receive, Some((bytes, _))) => bytes,
             _ => counted.bytes_received,
         };
         let unconfirmed = match (direction, time_is_over) {
-            (Direction::Send, Some((_, acknowledged))) => {
+            (Direction::Send, Some((_, acknowledged))) if options.transport == Transport::Tcp => {
                 let confirmed = acknowledged.saturating_sub(outcome.acknowledged_before);
                 Some(counted.bytes_sent.saturating_sub(confirmed))
             }
@@ -351,6 +370,7 @@ impl Tester<'_> {
             bytes_received,
             send_calls: counted.send_calls,
             receive_calls: counted.receive_calls,
+            failed_sends: counted.failed_sends,
             send_buffer_end: outcome.end_sizes.send,
             receive_buffer_end: outcome.end_sizes.receive,
             send_size: one_way(direction == Direction::Send, buffers.send.len()),
@@ -455,7 +475,11 @@ impl Tester<'_> {
             set_up: seen.set_up,
             remote: seen.remote,
             cpu,
-            latency: seen.latency.unwrap_or(Summary::NONE),
+            latency: self
+                .latency
+                .as_ref()
+                .map_or(Summary::NONE, Latency::summary),
+            histogram: self.latency.as_ref().map(Latency::buckets),
             confidence: repetitions.figures(),
             family: match self.ends.remote {
                 SocketAddr::V4(_) => libc::AF_INET,

@@ -17,7 +17,7 @@ use crate::latency::Latency;
 use crate::net::option;
 use crate::net::socket::{self, Sizes};
 use crate::net::timers;
-use crate::options::Direction;
+use crate::options::{Direction, Transport};
 use crate::traffic::{self, Counted, Live};
 
 /// How long a receiver goes on reading after the time, because the sender stops at that time, too.
@@ -46,19 +46,25 @@ pub(super) struct Outcome {
     pub(super) acknowledged_before: u64,
     /// Bytes that we sent and that the other side's TCP has acknowledged or answered.
     pub(super) confirmed: u64,
+    /// The socket of UDP, which must be open until netserver has ended: it may still answer.
+    pub(super) datagrams: Option<Arc<OwnedFd>>,
 }
 
 impl Run<'_, '_> {
     /// Runs the traffic, from the connection to its end.
     pub(super) fn traffic(&mut self, socket: OwnedFd, to: SocketAddr) -> io::Result<Outcome> {
         let options = self.test.options;
-        let is_single = !options.is_connect_test;
+        let is_udp = options.transport == Transport::Udp;
+        let is_single = !options.is_connect_test && !is_udp;
         let socket = Arc::new(socket);
         let fd = socket.as_fd();
         if is_single {
             set_socket_timeout(fd, Timeout::Send, Some(CONFIRM))?;
             rustix::net::connect(fd, &to)?;
             set_socket_timeout(fd, Timeout::Send, None)?;
+        }
+        if is_udp {
+            self.prepare_datagrams(fd, to)?;
         }
         let fresh_sizes = socket::sizes(fd);
         self.live.watch(&socket);
@@ -71,19 +77,9 @@ impl Run<'_, '_> {
         let before = self.test.meters.as_mut().map(Meters::begin).transpose();
         let before = before.map_err(io::Error::other)?;
         let begin = Instant::now();
-        self.test.stop.begin(&self.live, options.direction);
+        self.test.stop.begin(&self.live, self.ends_by());
         let end_timer = self.end_timer(begin);
-        let interim_timer = interim
-            .clone()
-            .zip(options.interim)
-            .map(|(interim, every)| {
-                let mut due = begin + every;
-                timers::at(due, move || {
-                    interim.print(false);
-                    due += every;
-                    Some(due)
-                })
-            });
+        let interim_timer = self.interim_timer(interim.as_ref(), begin);
         let counted = self.bytes(&socket, to)?;
         let done = match options.direction {
             Direction::Send => counted.bytes_sent,
@@ -104,7 +100,11 @@ impl Run<'_, '_> {
         if is_single {
             self.finish(fd)?;
         }
-        if options.direction == Direction::Send {
+        if is_udp {
+            traffic::end_datagrams(fd, self.destination(to));
+            self.segments = counted.packets(|bytes| socket::fragments(to, bytes));
+            self.retransmits = -1;
+        } else if options.direction == Direction::Send {
             elapsed = begin.elapsed();
         }
         let limit = self.test.time().map(|time| time + CONFIRM);
@@ -134,7 +134,7 @@ impl Run<'_, '_> {
             }
         }
         let mut end_sizes = socket::sizes(fd);
-        if !is_single {
+        if options.is_connect_test {
             end_sizes = fresh_sizes;
         }
         Ok(Outcome {
@@ -145,7 +145,56 @@ impl Run<'_, '_> {
             congestion: socket::congestion(fd),
             acknowledged_before,
             confirmed,
+            datagrams: is_udp.then(|| Arc::clone(&socket)),
         })
+    }
+
+    /// Timer that prints interim results.
+    fn interim_timer(&self, interim: Option<&Interim>, begin: Instant) -> Option<timers::Timer> {
+        let (interim, every) = (interim?.clone(), self.test.options.interim?);
+        let end = self.test.time().map(|time| begin + time);
+        let mut due = begin + every;
+        Some(timers::at(due, move || {
+            // The line of the end has the rest.
+            if end.is_some_and(|end| due >= end) {
+                return None;
+            }
+            interim.print(false);
+            due += every;
+            Some(due)
+        }))
+    }
+
+    /// Which calls on the socket the end of the time ends.
+    fn ends_by(&self) -> Shutdown {
+        let options = self.test.options;
+        match (options.direction, options.transport) {
+            // The datagrams of the end must be sent after it.
+            (_, Transport::Udp) => Shutdown::Read,
+            // Shuts down both ways, because the sender would go on to the end of its time.
+            (Direction::Receive, _) => Shutdown::Both,
+            (Direction::Send | Direction::Both, _) => Shutdown::Write,
+        }
+    }
+
+    /// Address of each datagram.
+    fn destination(&self, to: SocketAddr) -> traffic::Destination {
+        (!self.test.options.connected.local).then_some(to)
+    }
+
+    fn prepare_datagrams(&self, fd: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+        let options = self.test.options;
+        if options.direction == Direction::Send {
+            option::set_receive_errors(fd, to.is_ipv4())?;
+        }
+        if let Some(seconds) = options.patience.filter(|seconds| *seconds > 0) {
+            let time = Duration::from_secs(u64::from(seconds.unsigned_abs()));
+            set_socket_timeout(fd, Timeout::Recv, Some(time))?;
+        }
+        if options.connected.local {
+            rustix::net::connect(fd, &to)?;
+        }
+        Ok(())
     }
 
     /// Waits until netserver has read all data and has answered all requests.
@@ -179,8 +228,10 @@ impl Run<'_, '_> {
         let time = self.test.time()?;
         let live = Arc::clone(&self.live);
         let direction = self.test.options.direction;
+        let is_udp = self.test.options.transport == Transport::Udp;
         Some(timers::at(begin + time, move || {
             match direction {
+                _ if is_udp => live.end(Some(Shutdown::Read)),
                 _ if live.is_over() => live.shut(Shutdown::Both),
                 Direction::Send => live.end(Some(Shutdown::Write)),
                 // The current transaction is completed.
@@ -210,14 +261,21 @@ impl Run<'_, '_> {
         } = &mut buffers;
         let latency = self.latency.as_mut();
         let (live, fd) = (&*self.live, socket.as_fd());
+        let more = u64::from(options.burst.unsigned_abs());
+        let destination = (!options.connected.local).then_some(to);
         let counted = match options.direction {
+            Direction::Both if options.transport == Transport::Udp => {
+                traffic::ask_datagrams(live, fd, destination, send, receive, more, until, latency)
+            }
+            _ if options.transport == Transport::Udp => {
+                traffic::send_datagrams(live, fd, destination, send, until, latency)
+            }
             Direction::Send => match file {
                 Some(file) => traffic::send_file(live, fd, file, send.len(), until, latency),
                 None => traffic::send(live, fd, send, until, latency),
             },
             Direction::Receive => traffic::receive(live, fd, receive, until, latency),
             Direction::Both if !options.is_connect_test => {
-                let more = u64::from(options.burst.unsigned_abs());
                 traffic::request(live, fd, send, receive, more, until, latency)
             }
             Direction::Both => {

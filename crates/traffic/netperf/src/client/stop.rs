@@ -8,7 +8,6 @@ use rustix::net::Shutdown;
 use tcpcost_signals::{EXIT_CODE, Interrupt};
 
 use crate::net::timers;
-use crate::options::Direction;
 use crate::traffic::Live;
 
 /// Limit on waiting, after a request to stop, for the end of the data connection and for netserver's results.
@@ -41,13 +40,8 @@ impl Stop {
         Stop { interrupt, running }
     }
 
-    /// Registers a test whose traffic begins.
-    pub(super) fn begin(&self, live: &Arc<Live>, direction: Direction) {
-        let how = match direction {
-            // Shuts down both ways, because the sender would go on to the end of its time.
-            Direction::Receive => Shutdown::Both,
-            Direction::Send | Direction::Both => Shutdown::Write,
-        };
+    /// Registers a test whose traffic begins. `how`: the direction in which its socket is shut down.
+    pub(super) fn begin(&self, live: &Arc<Live>, how: Shutdown) {
         lock(&self.running).test = Some((Arc::clone(live), how));
         if self.is_asked() {
             live.end(Some(how));

@@ -52,6 +52,48 @@ pub fn set_mss(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes)
 }
 
+/// IP_RECVERR: a datagram for which the device's queue has no room is an error of its send (ENOBUFS), where
+/// Linux would drop it silently.
+pub fn set_receive_errors(fd: BorrowedFd<'_>, is_v4: bool) -> io::Result<()> {
+    match is_v4 {
+        true => set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+        false => set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+    }
+}
+
+/// Value of SO_PRIORITY.
+pub fn priority(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    get(fd, libc::SOL_SOCKET, libc::SO_PRIORITY)
+}
+
+/// MTU of the path of a connected socket, bytes.
+pub fn path_mtu(fd: BorrowedFd<'_>, is_v4: bool) -> io::Result<i32> {
+    match is_v4 {
+        true => get(fd, libc::IPPROTO_IP, libc::IP_MTU),
+        false => get(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    }
+}
+
+/// Value of an option of type int.
+fn get(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which `value` has.
+    let status = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    match status {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// TCP_INFO of a connection (`struct tcp_info` of linux/tcp.h).
 #[derive(Debug, Clone, Copy)]
 pub struct Info([u8; INFO_BYTES]);

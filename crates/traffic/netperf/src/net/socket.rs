@@ -7,10 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::option;
+use crate::options::Transport;
 
 /// Options of a socket. The default leaves the system's values.
 #[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
+    pub transport: Transport,
     /// SO_SNDBUF, bytes; the kernel doubles it.
     pub send_buffer: Option<i32>,
     /// SO_RCVBUF, bytes; the kernel doubles it.
@@ -45,15 +47,18 @@ pub fn data_socket(local: SocketAddr, options: &SocketOptions) -> io::Result<Own
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        Some(ipproto::TCP),
-    )?;
+    let (kind, protocol) = match options.transport {
+        Transport::Tcp => (SocketType::STREAM, ipproto::TCP),
+        Transport::Udp => (SocketType::DGRAM, ipproto::UDP),
+    };
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
     let fd = socket.as_fd();
     apply(fd, local.ip(), options)?;
-    sockopt::set_socket_reuseaddr(fd, true)?;
+    if options.transport == Transport::Tcp {
+        // With UDP, another user's socket could get this one's datagrams.
+        sockopt::set_socket_reuseaddr(fd, true)?;
+        apply_tcp(fd, options)?;
+    }
     if local.is_ipv6() {
         sockopt::set_ipv6_v6only(fd, true)?;
     }
@@ -81,15 +86,6 @@ fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Resu
             of(sockopt::set_socket_recv_buffer_size(fd, size(bytes))),
         )?;
     }
-    if options.nodelay {
-        set("TCP_NODELAY", of(sockopt::set_tcp_nodelay(fd, true)))?;
-    }
-    if options.cork {
-        set("TCP_CORK", of(sockopt::set_tcp_cork(fd, true)))?;
-    }
-    if let Some(bytes) = options.mss {
-        set("TCP_MAXSEG", option::set_mss(fd, bytes))?;
-    }
     if let Some(rate) = options.pacing.filter(|rate| *rate > 0) {
         set("SO_MAX_PACING_RATE", option::set_pacing(fd, rate))?;
     }
@@ -97,7 +93,11 @@ fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Resu
         set("SO_KEEPALIVE", of(sockopt::set_socket_keepalive(fd, true)))?;
     }
     if let Some(priority) = options.priority {
-        set("SO_PRIORITY", option::set_priority(fd, priority))?;
+        match option::set_priority(fd, priority) {
+            // Not fatal, as in netperf: the output has −2.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => set("SO_PRIORITY", done)?,
+        }
     }
     if let Some(tos) = options.tos.filter(|tos| *tos > 0) {
         set(
@@ -108,18 +108,71 @@ fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Resu
             }),
         )?;
     }
-    if !options.congestion.is_empty() {
-        let name = &options.congestion;
-        set(
-            &format!("congestion control {name}"),
-            of(sockopt::set_tcp_congestion(fd, name)),
-        )?;
-    }
     if options.unrouted {
         set("SO_DONTROUTE", option::set_unrouted(fd))?;
     }
     Ok(())
 }
+
+/// Sets the options that only TCP has.
+fn apply_tcp(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
+    let of =
+        |what: &str, done: rustix::io::Result<()>| done.map_err(|error| tried(what, error.into()));
+    if options.nodelay {
+        of("TCP_NODELAY", sockopt::set_tcp_nodelay(fd, true))?;
+    }
+    if options.cork {
+        of("TCP_CORK", sockopt::set_tcp_cork(fd, true))?;
+    }
+    if let Some(bytes) = options.mss {
+        option::set_mss(fd, bytes).map_err(|error| tried("TCP_MAXSEG", error))?;
+    }
+    if !options.congestion.is_empty() {
+        let name = &options.congestion;
+        let done = sockopt::set_tcp_congestion(fd, name);
+        of(&format!("congestion control {name}"), done)?;
+    }
+    Ok(())
+}
+
+/// Priority of the socket after one was asked for: −1 if none was, −2 if this user may not set it, as in
+/// netperf.
+pub fn priority(fd: BorrowedFd<'_>, asked: Option<i32>) -> i32 {
+    let Some(asked) = asked else { return -1 };
+    match option::priority(fd) {
+        Ok(priority) if priority == asked => priority,
+        _ => -2,
+    }
+}
+
+/// Number of IP packets of a datagram of `bytes` on the way to an address; 1 if the path is unknown.
+pub fn fragments(to: SocketAddr, bytes: usize) -> u64 {
+    let any = match to {
+        SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        SocketAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let options = SocketOptions {
+        transport: Transport::Udp,
+        ..SocketOptions::default()
+    };
+    let mtu = data_socket(any, &options).and_then(|socket| {
+        rustix::net::connect(&socket, &to)?;
+        option::path_mtu(socket.as_fd(), to.is_ipv4())
+    });
+    let header = if to.is_ipv4() { 20 } else { 40 };
+    let room = mtu.map_or(0, |mtu| {
+        usize::try_from(mtu).unwrap_or(0).saturating_sub(header)
+    });
+    let bytes = bytes + UDP_HEADER;
+    match room {
+        room if room < 8 || bytes <= room => 1,
+        // All fragments but the last have a multiple of 8 bytes.
+        room => bytes.div_ceil(room & !7) as u64,
+    }
+}
+
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = 8;
 
 /// Adds the failed step to an error, but keeps its number.
 fn tried(what: &str, error: io::Error) -> io::Error {

@@ -30,7 +30,7 @@ pub fn usage() -> Usage {
 const TEXT: &str = "\
 Usage: netperf [global options] -- [test options]
 
-netperf's command line for TCP; docs/fronts.md has what differs, and what is refused.
+netperf's command line for TCP and UDP; docs/fronts.md has what differs, and what is refused.
 
   -t TEST         {tests}
   -H HOST[,FAM]   where netserver runs; ssh:HOST, netns:NAME@ADDRESS and bed:veth start one
@@ -49,7 +49,8 @@ netperf's command line for TCP; docs/fronts.md has what differs, and what is ref
   -Z WORD         passphrase;  -V: version
 
 Test options:
-  -d DIRECTION    of OMNI: send, recv, rr, or their numbers 2, 4, 6;  -c: a connection for each transaction
+  -d DIRECTION    of OMNI: send, recv, rr, crr, or the numbers 2, 4, 6;  -c: a connection for each transaction
+  -T tcp|udp      of OMNI;  -e SECS: a response of UDP is lost then;  -n, -N: connected sockets of UDP
   -m LOCAL[,REMOTE], -M REMOTE[,LOCAL]   bytes of a send, of a receive
   -r REQ[,RESP]   bytes of request and response;  -b N: so many more requests in flight
   -s SND[,RCV], -S SND[,RCV]   socket buffers, ours and netserver's

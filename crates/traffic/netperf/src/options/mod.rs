@@ -27,6 +27,16 @@ pub enum Direction {
     Both,
 }
 
+/// The protocol of the data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
 /// Where netserver is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
@@ -95,6 +105,7 @@ pub enum Form {
 pub struct Options {
     pub command_line: String,
     pub test: &'static Test,
+    pub transport: Transport,
     pub direction: Direction,
     /// A connection for each transaction.
     pub is_connect_test: bool,
@@ -134,6 +145,10 @@ pub struct Options {
     pub mss: Option<i32>,
     pub pacing: Option<u32>,
     pub routed: bool,
+    /// Seconds after which a response of UDP counts as lost.
+    pub patience: Option<i32>,
+    /// UDP's sockets are connected.
+    pub connected: Ends<bool>,
     pub congestion: Ends<String>,
     pub send_size: Ends<Option<i32>>,
     pub receive_size: Ends<Option<i32>>,
@@ -215,6 +230,20 @@ fn assemble(
             "-b: a connection for each transaction has one request in flight; -b is of TCP_RR",
         ));
     }
+    if specific.transport == Transport::Udp {
+        if specific.direction == Direction::Receive || specific.is_connect_test {
+            return Err(Failure::usage(
+                "UDP from netserver, and connections of UDP, are not supported: UDP_STREAM and UDP_RR are",
+            ));
+        }
+        if specific.burst < 0 {
+            return Err(Failure::usage("-b: expected a number from 0"));
+        }
+    }
+    // As in netperf, a stream of UDP does not leave the network unless -R 1 says so.
+    let routed = specific
+        .routed
+        .unwrap_or(specific.transport == Transport::Tcp || is_transactions);
     let mut notes = global.notes;
     notes.extend(specific.notes);
     Ok(Options {
@@ -223,6 +252,7 @@ fn assemble(
             .collect::<Vec<_>>()
             .join(" "),
         test,
+        transport: specific.transport,
         direction: specific.direction,
         is_connect_test: specific.is_connect_test,
         host: global.host,
@@ -256,7 +286,9 @@ fn assemble(
         cork: specific.cork,
         mss: specific.mss,
         pacing: specific.pacing,
-        routed: specific.routed,
+        routed,
+        patience: specific.patience,
+        connected: specific.connected,
         congestion: specific.congestion,
         send_size: specific.send_size,
         receive_size: specific.receive_size,

@@ -6,7 +6,7 @@ use crate::Failure;
 /// Refusal of a test that has no row, with the reason.
 pub fn test(name: &str) -> Failure {
     let why = match name {
-        name if name.starts_with("UDP") => "UDP is not TCP",
+        name if name.starts_with("UDP") => "netserver sends no UDP by itself",
         name if name.starts_with("SCTP") => "SCTP is not TCP",
         "TCP_CC" => "connections without data: TCP_CRR has a byte each way",
         "TCP_MSS" => "the MSS is the selector TRANSPORT_MSS of any test",
@@ -63,7 +63,11 @@ fn known_specific(letter: char) -> Result<String, Failure> {
         )),
         'W' => Ok(without_effect(letter, "one buffer is sent again and again")),
         'g' => Ok(without_effect(letter, "Linux has no use for SO_DEBUG")),
-        'e' | 'n' | 'N' | 'B' | 'l' => Ok(without_effect(letter, "only for UDP")),
+        'B' => Ok(without_effect(
+            letter,
+            "answers come from the address that was asked",
+        )),
+        'l' => Ok(without_effect(letter, "only for multicast")),
         'j' | 'i' | 'w' => Ok(without_effect(
             letter,
             "netperf itself does nothing with it",
@@ -84,6 +88,11 @@ fn known_specific(letter: char) -> Result<String, Failure> {
             "copies are not avoided; -t TCP_SENDFILE avoids those of the sender",
         )),
     }
+}
+
+/// A test option that only UDP has.
+pub fn only_for_udp(letter: char) -> String {
+    format!("-- {}", without_effect(letter, "only for UDP"))
 }
 
 /// A word that is no option.

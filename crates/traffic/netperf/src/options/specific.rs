@@ -1,15 +1,16 @@
 //! The options after `--`.
 
-use super::{Direction, Ends, Family, Form, Test, family, port, refused};
+use super::{Direction, Ends, Family, Form, Test, Transport, family, port, refused};
 use crate::Failure;
 use crate::getopt::{Found, Words};
-use crate::number::{both, pair, size, sizes};
+use crate::number::{both, leading, pair, sizes};
 
 /// Letters of the options, in the form of getopt(3).
 const LETTERS: &str = "aBb:cCd:De:fFgG:hH:i:Ij:kK:l:L:m:M:nNoOp:P:q:r:R:s:S:t:T:u:UVw:W:46";
 
 /// Values of the options.
 pub struct Specific {
+    pub transport: Transport,
     pub direction: Direction,
     pub is_connect_test: bool,
     pub data_host: Option<String>,
@@ -21,7 +22,9 @@ pub struct Specific {
     pub cork: bool,
     pub mss: Option<i32>,
     pub pacing: Option<u32>,
-    pub routed: bool,
+    pub routed: Option<bool>,
+    pub patience: Option<i32>,
+    pub connected: Ends<bool>,
     pub congestion: Ends<String>,
     pub send_size: Ends<Option<i32>>,
     pub receive_size: Ends<Option<i32>>,
@@ -54,6 +57,7 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
         -1
     };
     let mut specific = Specific {
+        transport: test.transport,
         direction: Direction::Send,
         is_connect_test: test.is_connect_test,
         data_host: None,
@@ -65,7 +69,9 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
         cork: false,
         mss: None,
         pacing: None,
-        routed: true,
+        routed: None,
+        patience: None,
+        connected: Ends::default(),
         congestion: Ends::default(),
         send_size: Ends::default(),
         receive_size: Ends::default(),
@@ -101,6 +107,7 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
             }
             Found::Option(letter) => specific.option(letter)?,
             Found::With('d', argument) if test.direction.is_none() => {
+                specific.is_connect_test |= argument.eq_ignore_ascii_case("crr");
                 told = Some(direction(&argument)?);
             }
             Found::With('d', _) => specific
@@ -109,6 +116,22 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
             Found::With(letter, argument) => implied |= specific.with(letter, &argument)?,
             Found::Word(word) => specific.notes.push(refused::word(&word)),
             Found::Invalid(complaint) => specific.notes.push(refused::invalid(&complaint)),
+        }
+    }
+    if test.direction.is_some() && specific.transport != test.transport {
+        return Err(Failure::usage(format!(
+            "-T: {} has its own protocol; -t OMNI, UDP_STREAM and UDP_RR have UDP",
+            test.name
+        )));
+    }
+    if specific.transport == Transport::Tcp {
+        let given = [
+            ('e', specific.patience.is_some()),
+            ('n', specific.connected.local),
+            ('N', specific.connected.remote),
+        ];
+        for (letter, _) in given.iter().filter(|(_, is_given)| *is_given) {
+            specific.notes.push(refused::only_for_udp(*letter));
         }
     }
     // A connection test without directions is TCP_CC, which the caller refuses.
@@ -140,6 +163,8 @@ impl Specific {
     fn option(&mut self, letter: char) -> Result<(), Failure> {
         match letter {
             'c' => self.is_connect_test = true,
+            'n' => self.connected.local = true,
+            'N' => self.connected.remote = true,
             'C' => self.cork = true,
             'D' => self.nodelay = true,
             '4' => self.data_family = Some(Family::V4),
@@ -155,10 +180,11 @@ impl Specific {
         let option = option.as_str();
         let mut implied = 0;
         match letter {
-            'b' => self.burst = size(option, argument)?,
-            'G' => self.mss = Some(size(option, argument)?),
-            'q' => self.pacing = Some(size(option, argument)?.cast_unsigned()),
-            'R' => self.routed = size(option, argument)? != 0,
+            'b' => self.burst = self.leading(option, argument)?,
+            'e' => self.patience = Some(self.leading(option, argument)?),
+            'G' => self.mss = Some(self.leading(option, argument)?),
+            'q' => self.pacing = Some(self.leading(option, argument)?.cast_unsigned()),
+            'R' => self.routed = Some(self.leading(option, argument)? != 0),
             'H' | 'L' => {
                 let (host, of) = pair(argument);
                 if host.as_deref().is_some_and(|host| host.contains('/')) {
@@ -230,21 +256,36 @@ impl Specific {
                 self.receive_buffer.remote = receive;
             }
             't' if argument.contains("stream") => {}
+            't' if argument.contains("dgram") && self.transport == Transport::Udp => {}
             't' => {
                 return Err(Failure::usage(format!(
-                    "-t {argument}: only stream sockets are supported"
+                    "-t {argument}: only stream is supported, and dgram after -T udp"
                 )));
             }
-            'T' if argument.eq_ignore_ascii_case("tcp") => {}
+            'T' if argument.eq_ignore_ascii_case("tcp") => self.transport = Transport::Tcp,
+            'T' if argument.eq_ignore_ascii_case("udp") => self.transport = Transport::Udp,
             'T' => {
                 return Err(Failure::usage(format!(
-                    "-T {argument}: only tcp is supported"
+                    "-T {argument}: only tcp and udp are supported"
                 )));
             }
             'u' => self.uuid = Some(argument.chars().take(37).collect()),
             letter => self.notes.push(refused::specific(letter)?),
         }
         Ok(implied)
+    }
+}
+
+impl Specific {
+    /// A number that netperf reads by atoi(3), with a note if something follows its digits.
+    fn leading(&mut self, option: &str, argument: &str) -> Result<i32, Failure> {
+        let (number, has_rest) = leading(option, argument)?;
+        if has_rest {
+            self.notes.push(format!(
+                "-- {option} {argument}: read as {number}, as netperf does"
+            ));
+        }
+        Ok(number)
     }
 }
 
@@ -265,10 +306,10 @@ fn direction(text: &str) -> Result<u32, Failure> {
         bits |= match name.to_ascii_lowercase().as_str() {
             "xmit" | "send" | "stream" | "transmit" | "2" | "0x2" => SEND,
             "recv" | "receive" | "maerts" | "4" | "0x4" => RECEIVE,
-            "rr" | "6" | "0x6" => SEND | RECEIVE,
+            "rr" | "crr" | "6" | "0x6" => SEND | RECEIVE,
             _ => {
                 return Err(Failure::usage(format!(
-                    "-d {text}: expected send, recv, rr, or 2, 4, 6"
+                    "-d {text}: expected send, recv, rr, crr, or 2, 4, 6"
                 )));
             }
         };

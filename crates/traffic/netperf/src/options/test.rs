@@ -1,6 +1,6 @@
 //! The tests of `-t`, a row each (docs/dev/add-a-row.md says how to add one).
 
-use super::Direction;
+use super::{Direction, Transport};
 
 /// Properties of one test.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Test {
     pub name: &'static str,
     /// Name in the first line of the output. `None` if the line names the direction instead.
     pub banner: Option<&'static str>,
+    /// Protocol of the payload. A test without a direction may have another by its options.
+    pub transport: Transport,
     /// Direction of the payload. `None` if the options after `--` set it; such a test has the
     /// columns of omni output.
     pub direction: Option<Direction>,
@@ -24,6 +26,7 @@ pub struct Test {
 const STREAM: Test = Test {
     name: "TCP_STREAM",
     banner: Some("MIGRATED TCP STREAM TEST"),
+    transport: Transport::Tcp,
     direction: Some(Direction::Send),
     is_connect_test: false,
     sends_file: false,
@@ -57,6 +60,20 @@ pub static TESTS: &[Test] = &[
         banner: Some("MIGRATED TCP Connect/Request/Response TEST"),
         direction: Some(Direction::Both),
         is_connect_test: true,
+        ..STREAM
+    },
+    Test {
+        name: "UDP_STREAM",
+        banner: Some("MIGRATED UDP STREAM TEST"),
+        transport: Transport::Udp,
+        ..STREAM
+    },
+    Test {
+        name: "UDP_RR",
+        banner: Some("MIGRATED UDP REQUEST/RESPONSE TEST"),
+        transport: Transport::Udp,
+        direction: Some(Direction::Both),
+        reports_round_trips: true,
         ..STREAM
     },
     Test {

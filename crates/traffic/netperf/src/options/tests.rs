@@ -141,14 +141,7 @@ fn a_host_of_ssh_or_of_a_namespace_is_started_on() {
 
 #[test]
 fn what_is_refused_is_refused_by_name_with_a_reason() {
-    for test in [
-        "UDP_STREAM",
-        "UDP_RR",
-        "SCTP_STREAM",
-        "TCP_CC",
-        "DLCO_RR",
-        "NOTHING",
-    ] {
+    for test in ["UDP_MAERTS", "SCTP_STREAM", "TCP_CC", "DLCO_RR", "NOTHING"] {
         let line = line_of(&format!("-t {test}"));
         assert!(line.starts_with(&format!("-t {test}: ")), "{line}");
         assert!(line.contains("supported are TCP_STREAM"), "{line}");
@@ -160,12 +153,51 @@ fn what_is_refused_is_refused_by_name_with_a_reason() {
         "-- -F",
         "-- -V",
         "-- -p 1,2",
-        "-- -T udp",
+        "-t OMNI -- -T sctp",
+        "-t OMNI -- -T udp -d recv",
+        "-t OMNI -- -T udp -d crr",
+        "-t OMNI -- -t dgram",
         "-t OMNI -- -c",
     ] {
         let line = line_of(options);
         assert!(line.contains("supported"), "{line}");
     }
+}
+
+#[test]
+fn a_test_of_udp_is_a_stream_or_transactions() {
+    let rr = of("-t UDP_RR -- -e 1 -n -N -r 100,200").unwrap();
+    assert_eq!(
+        (rr.transport, rr.direction),
+        (Transport::Udp, Direction::Both)
+    );
+    assert_eq!((rr.request, rr.response, rr.patience), (100, 200, Some(1)));
+    assert!(rr.connected.local && rr.connected.remote && rr.routed);
+    assert!(rr.notes.is_empty(), "{:?}", rr.notes);
+    // A stream does not leave the network unless it is told so.
+    let stream = of("-t UDP_STREAM").unwrap();
+    assert_eq!((stream.direction, stream.routed), (Direction::Send, false));
+    assert!(of("-t omni -- -T udp -d stream -R 1").unwrap().routed);
+    assert_eq!(
+        of("-t omni -- -T udp -d rr").unwrap().transport,
+        Transport::Udp
+    );
+    assert!(line_of("-t TCP_RR -- -T udp").contains("its own protocol"));
+}
+
+#[test]
+fn perfkitbenchmarkers_command_lines_are_understood() {
+    let crr = of("-p 20000 -j -v2 -t OMNI -H 10.0.0.2 -l 60 -- -T TCP -d CRR -P ,20001 -G 1400b")
+        .unwrap();
+    assert!(crr.is_connect_test && crr.direction == Direction::Both);
+    assert_eq!(crr.mss, Some(1400));
+    assert_eq!(crr.notes, ["-- -G 1400b: read as 1400, as netperf does"]);
+    let stream = of("-t OMNI -- -T UDP -d STREAM -R 1 -m 1400 -M 1400").unwrap();
+    assert_eq!(
+        (stream.transport, stream.direction),
+        (Transport::Udp, Direction::Send)
+    );
+    assert_eq!(of("-y 3 -t TCP_RR").unwrap().priority.remote, Some(3));
 }
 
 #[test]

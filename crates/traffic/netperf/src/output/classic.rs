@@ -1,11 +1,12 @@
-//! The columns of TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR and TCP_CRR (netperf's `nettest_omni.c`, `send_tcp_stream`
+//! The columns of TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, UDP_STREAM and UDP_RR (netperf's `nettest_omni.c`, `send_tcp_stream`
 //! and its likes). Scripts count their lines and words: super_netperf takes the last word of the seventh line.
 
 use std::fmt::Write;
 
-use super::Report;
 use super::value::{left, per, printed, right};
-use crate::options::{Direction, Options};
+use super::{Report, histogram};
+use crate::cpu::Cpu;
+use crate::options::{Direction, Options, Transport};
 
 /// Formats all results below the banner.
 pub fn results(report: &Report<'_>) -> String {
@@ -13,6 +14,7 @@ pub fn results(report: &Report<'_>) -> String {
     text += &report.confidence.warning();
     match report.options.direction {
         Direction::Both => transactions(report, &mut text),
+        _ if report.options.transport == Transport::Udp => datagrams(report, &mut text),
         direction => stream(report, direction, &mut text),
     }
     text
@@ -105,6 +107,74 @@ fn stream(report: &Report<'_>, direction: Direction, text: &mut String) {
     }
 }
 
+/// Formats what was sent, and below it what netserver received (`send_udp_stream`).
+fn datagrams(report: &Report<'_>, text: &mut String) {
+    let options = report.options;
+    let (local, remote) = (&report.local, &report.remote);
+    let with_cpu = options.cpu.local || options.cpu.remote;
+    let (sent, received) = (
+        report.rate(local.bytes_sent),
+        report.rate(remote.bytes_received),
+    );
+    if options.verbosity == 0 {
+        match with_cpu {
+            true => brief(report, text),
+            false => *text += &(right(sent, 7, 2) + "\n"),
+        }
+        return;
+    }
+    let unit = options.unit.name();
+    if options.with_headers {
+        let (ours, theirs) = (
+            report.cpu.local.method_letter(),
+            report.cpu.remote.method_letter(),
+        );
+        *text += &match with_cpu {
+            false => format!(
+                "Socket  Message  Elapsed      Messages                \n\
+                 Size    Size     Time         Okay Errors   Throughput\n\
+                 bytes   bytes    secs            #      #   {unit}/sec\n\n"
+            ),
+            true => format!(
+                "Socket  Message  Elapsed      Messages                   CPU      Service\n\
+                 Size    Size     Time         Okay Errors   Throughput   Util     Demand\n\
+                 bytes   bytes    secs            #      #   {unit}/sec % {ours}{theirs}     us/KB\n\n"
+            ),
+        };
+    }
+    let elapsed = left(report.elapsed, 7, 2);
+    let digits = if with_cpu { 1 } else { 2 };
+    let cpu = |cpu: &Cpu| match with_cpu {
+        false => String::new(),
+        true => format!(
+            "     {}   {}",
+            left(cpu.percent(|cpu| cpu.all), 6, 2),
+            left(printed(cpu.service_demand), 6, 3)
+        ),
+    };
+    let _ = writeln!(
+        text,
+        "{:>6}  {:>6}   {elapsed}   {:>7} {:>6}    {}{}",
+        local.send_buffer,
+        local.send_size,
+        local.send_calls,
+        local.failed_sends,
+        right(sent, 7, digits),
+        cpu(&report.cpu.local),
+    );
+    let _ = writeln!(
+        text,
+        "{:>6}           {elapsed}   {:>7}           {}{}\n",
+        report.set_up.recv_buf_size,
+        remote.recv_calls,
+        right(received, 7, digits),
+        cpu(&report.cpu.remote),
+    );
+    if options.verbosity > 1 {
+        *text += &histogram::titled(report, "\nHistogram of time spent in send() call");
+    }
+}
+
 /// Formats the bytes, the calls and the bytes per call of both ends, and the MSS.
 fn calls(report: &Report<'_>, is_maerts: bool, text: &mut String) {
     let (local, remote) = (&report.local, &report.remote);
@@ -141,6 +211,9 @@ fn calls(report: &Report<'_>, is_maerts: bool, text: &mut String) {
         right(per(their_bytes, their_calls), 6, 2),
     );
     let _ = write!(text, "\nMaximum\nSegment\nSize (bytes)\n{:>6}\n", local.mss);
+    let call = if is_maerts { "recv" } else { "send" };
+    let title = format!("\n\nHistogram of time spent in {call}() call.");
+    *text += &histogram::titled(report, &title);
 }
 
 fn transactions(report: &Report<'_>, text: &mut String) {
@@ -211,8 +284,16 @@ fn transactions(report: &Report<'_>, text: &mut String) {
         "{:<6} {:<6}",
         set_up.send_buf_size, set_up.recv_buf_size
     );
-    if options.verbosity > 1 && options.test.reports_round_trips {
-        round_trips(report, text);
+    if options.verbosity > 1 {
+        let title = match options.transport {
+            Transport::Tcp => "\nHistogram of request/response times",
+            // netperf's own spelling.
+            Transport::Udp => "\nHistogram of request/reponse times.",
+        };
+        if options.transport == Transport::Tcp && options.test.reports_round_trips {
+            round_trips(report, text);
+        }
+        *text += &histogram::titled(report, title);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod banner;
 mod classic;
+mod histogram;
 mod omni;
 mod selection;
 pub mod selectors;
@@ -12,8 +13,8 @@ use std::fmt::Write;
 use crate::Failure;
 use crate::confidence;
 use crate::cpu::Cpu;
-use crate::latency;
-use crate::options::{Ends, Form, Options};
+use crate::latency::{self, Buckets};
+use crate::options::{Ends, Form, Options, Transport};
 use crate::protocol::exact::Method;
 use crate::protocol::omni::{Response, Results};
 use crate::traffic::Local;
@@ -72,6 +73,8 @@ pub struct Report<'a> {
     pub remote_nodelay: bool,
     pub cpu: Ends<Cpu>,
     pub latency: latency::Summary,
+    /// Times of all repetitions. `None` if they were not asked for.
+    pub histogram: Option<&'a Buckets>,
     pub confidence: confidence::Figures,
     /// Number of the address family on this system.
     pub family: i32,
@@ -112,9 +115,9 @@ pub fn results(report: &Report<'_>, layout: &Layout) -> String {
     let blocks = &layout.blocks;
     match report.options.form {
         Form::Classic => classic::results(report),
-        Form::Keyval => omni::keyval(report, blocks),
-        Form::Csv => omni::csv(report, blocks),
-        Form::Human => omni::human(report, blocks),
+        Form::Keyval => omni::keyval(report, blocks) + &histogram::omni(report),
+        Form::Csv => omni::csv(report, blocks) + &histogram::omni(report),
+        Form::Human => omni::human(report, blocks) + &histogram::omni(report),
     }
 }
 
@@ -124,7 +127,8 @@ pub fn remarks(report: &Report<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     for (end, cpu) in [("local", &report.cpu.local), ("remote", &report.cpu.remote)] {
         let Some(method) = cpu.method else { continue };
-        let mut line = format!("{end} service demand: {}", explained(method));
+        let transport = report.options.transport;
+        let mut line = format!("{end} service demand: {}", explained(method, transport));
         if let Some(cpu_ns) = cpu.cpu_ns {
             let _ = write!(line, ", {:.3} s", cpu_ns as f64 / 1e9);
         }
@@ -139,8 +143,11 @@ pub fn remarks(report: &Report<'_>) -> Vec<String> {
     remarks
 }
 
-fn explained(method: Method) -> &'static str {
+fn explained(method: Method, transport: Transport) -> &'static str {
     match method {
+        Method::Share if transport == Transport::Udp => {
+            "this instance's thread, and its share of the machine's interrupts by IP packets (share)"
+        }
         Method::Exact => "this instance's thread and the softirqs for its sockets (exact)",
         Method::Share => {
             "this instance's thread, and its share of the machine's interrupts by TCP segments (share)"

@@ -7,12 +7,10 @@ use super::Report;
 use super::selectors::Selector;
 use super::value::Value;
 
-/// Prints a line `NAME=value` for each selector that has a value. Our own selectors follow those that were
-/// asked for.
+/// Prints a line `NAME=value` for each selector that has a value.
 pub fn keyval(report: &Report<'_>, blocks: &[Vec<Selector>]) -> String {
-    let own = Selector::own().filter(|own| !blocks.iter().flatten().any(|one| one == own));
     let mut text = String::new();
-    for selector in blocks.iter().flatten().copied().chain(own) {
+    for selector in blocks.iter().flatten() {
         match selector.value(report) {
             Value::None => {}
             value => {

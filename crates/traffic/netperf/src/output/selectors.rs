@@ -4,7 +4,7 @@
 use super::Report;
 use super::value::{Value, asked, count, int, per, printed, quoted, text, three, two};
 use crate::cpu::Cpu;
-use crate::options::Direction;
+use crate::options::{Direction, Transport};
 
 /// A selector: its index in the table `ROWS`, continued by `OWN`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,12 +23,6 @@ impl Selector {
             its.eq_ignore_ascii_case(name) || heading.replace('|', " ").eq_ignore_ascii_case(name)
         };
         ROWS.iter().chain(OWN).position(is_it).map(Selector)
-    }
-
-    /// Selectors that netperf does not have: the method and CPU time of each service demand, and the bytes
-    /// that were not yet acknowledged at the end.
-    pub fn own() -> impl Iterator<Item = Selector> {
-        (ROWS.len()..ROWS.len() + OWN.len()).map(Selector)
     }
 
     fn row(self) -> &'static Row {
@@ -123,6 +117,8 @@ pub fn by_direction(direction: Direction, with_cpu: bool) -> Vec<Selector> {
 /// Value that netperf 2.7 and later print for what they no longer look for.
 const DEPRECATED: &str = "Deprecated";
 
+/// Selectors that netperf does not have: the method and CPU time of each service demand, and the bytes
+/// that were not yet acknowledged at the end.
 #[rustfmt::skip]
 const OWN: &[Row] = &[
     ("LOCAL_SD_METHOD", "Local|Service|Demand|Method", |r| method(&r.cpu.local)),
@@ -131,6 +127,13 @@ const OWN: &[Row] = &[
     ("REMOTE_SD_CPU_NS", "Remote|Service|Demand|CPU ns", |r| known(r.cpu.remote.cpu_ns)),
     ("LOCAL_BYTES_UNCONFIRMED", "Local|Bytes|Unconfirmed", |r| known(r.local.unconfirmed)),
 ];
+
+fn by_transport(report: &Report<'_>, tcp: &'static str, udp: &'static str) -> &'static str {
+    match report.options.transport {
+        Transport::Tcp => tcp,
+        Transport::Udp => udp,
+    }
+}
 
 fn method(cpu: &Cpu) -> Value {
     cpu.method.map_or(Value::None, |method| text(method.name()))
@@ -142,8 +145,8 @@ fn known(number: Option<u64>) -> Value {
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    ("SOCKET_TYPE", "Socket|Type", |_| text("Stream")),
-    ("PROTOCOL", "Protocol", |_| text("TCP")),
+    ("SOCKET_TYPE", "Socket|Type", |r| text(by_transport(r, "Stream", "Datagram"))),
+    ("PROTOCOL", "Protocol", |r| text(by_transport(r, "TCP", "UDP"))),
     ("DIRECTION", "Direction", |r| text(r.options.direction_name())),
     ("ELAPSED_TIME", "Elapsed|Time|(sec)", |r| two(r.elapsed)),
     ("THROUGHPUT", "Throughput", |r| two(r.throughput)),

@@ -19,6 +19,8 @@ pub mod flag {
     pub const FASTOPEN: u32 = 0x0000_0800;
     /// TCP_DEFER_ACCEPT.
     pub const DEFER_ACCEPT: u32 = 0x0000_8000;
+    /// The socket of UDP is connected to netperf.
+    pub const CONNECTED: u32 = 0x0000_4000;
     /// SO_KEEPALIVE.
     pub const KEEPALIVE: u32 = 0x8000_0000;
 }
@@ -30,8 +32,12 @@ pub const RECEIVES: u32 = 4;
 
 /// Value of `socket_type` for a stream (`NST_STREAM`).
 pub const STREAM_SOCKET: u32 = 1;
+/// Value of `socket_type` for datagrams (`NST_DGRAM`).
+pub const DATAGRAM_SOCKET: u32 = 2;
 /// Value of `protocol` for TCP.
 pub const TCP: u32 = 6;
+/// Value of `protocol` for UDP.
+pub const UDP: u32 = 17;
 
 /// Request of a test: words with numbers, followed by text (`OMNI_REQUEST_CONV_CUTOFF`).
 #[derive(Debug, Clone, PartialEq)]

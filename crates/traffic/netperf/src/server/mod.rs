@@ -26,6 +26,7 @@ use crate::number::pair;
 use crate::options::{Family, family, port};
 use crate::{Failure, Usage, VERSION, thread_meter};
 use connections::Connections;
+pub use user::settle;
 
 /// Letters of the options, in getopt(3)'s notation. `e`, `s` and `u` are ours.
 const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
@@ -33,7 +34,7 @@ const LETTERS: &str = "DdefhL:n:Np:su:v:VZ:46";
 const TEXT: &str = "\
 Usage: netserver [options]
 
-Answers netperf's TCP tests; docs/fronts.md.
+Answers netperf's tests of TCP and UDP; docs/fronts.md.
 
   -L HOST[,FAM]  listen there; may be repeated [default: 127.0.0.1 and ::1, nothing else]; 0.0.0.0 and :: are all addresses
   -p PORT        [12865]; 0 for one that the system chooses

@@ -19,6 +19,7 @@ use crate::cpu::{Cpu, Meters, Reading};
 use crate::net::option;
 use crate::net::socket::{self, Sizes, SocketOptions, data_socket, errno};
 use crate::net::timers;
+use crate::options::Transport;
 use crate::protocol::exact::{self, OwnCpu};
 use crate::protocol::omni::{self, RECEIVES, Request, Response, Results, SENDS, flag};
 use crate::protocol::{LENGTH_MAX_S, Message, PROC_STAT, classic, kind};
@@ -99,9 +100,16 @@ fn refused(errno: i32) -> io::Error {
 impl Plan {
     /// Checks all values from the network.
     fn of(request: &Request, ends: &Ends, bound: &[SocketAddr]) -> io::Result<Plan> {
-        let is_stream = request.socket_type == omni::STREAM_SOCKET && request.protocol == omni::TCP;
-        if !is_stream {
-            return Err(refused(libc::EPROTONOSUPPORT));
+        let transport = match (request.socket_type, request.protocol) {
+            (omni::STREAM_SOCKET, omni::TCP) => Transport::Tcp,
+            (omni::DATAGRAM_SOCKET, omni::UDP) => Transport::Udp,
+            _ => return Err(refused(libc::EPROTONOSUPPORT)),
+        };
+        // A request must not make this host send datagrams to an address that it only names.
+        let sends_alone = request.direction & (SENDS | RECEIVES) == SENDS;
+        let is_connect_test = request.flags & flag::CONNECT_TEST != 0;
+        if transport == Transport::Udp && (sends_alone || is_connect_test) {
+            return Err(refused(libc::EOPNOTSUPP));
         }
         let unknown = flag::FASTOPEN | flag::DEFER_ACCEPT;
         let has_intervals = request.interval_burst != 0 || request.interval_usecs != 0;
@@ -142,6 +150,7 @@ impl Plan {
         }
         let asked = |value: i32| (value >= 0).then_some(value);
         let options = SocketOptions {
+            transport,
             send_buffer: asked(request.send_buf_size),
             receive_buffer: asked(request.recv_buf_size),
             nodelay: request.flags & flag::NO_DELAY != 0,
@@ -228,13 +237,15 @@ impl<'a> Ready<'a> {
         let measures = plan.request.flags & flag::MEASURE_CPU != 0;
         // Opened before the listener, because softirqs for sockets that the thread makes from now on belong
         // to the test.
-        let meters = measures.then(Meters::open);
+        let meters = measures.then(|| Meters::open(plan.options.transport));
         let listener = data_socket(plan.listen, &plan.options)?;
         let sizes = socket::sizes(listener.as_fd());
         let (send, receive) = plan.lengths(sizes)?;
         let room = place.buffers(send + receive);
         let room = room.ok_or_else(|| refused(libc::ENOBUFS))?;
-        rustix::net::listen(&listener, BACKLOG)?;
+        if plan.options.transport == Transport::Tcp {
+            rustix::net::listen(&listener, BACKLOG)?;
+        }
         Ok(Ready {
             listener: Arc::new(listener),
             sizes,
@@ -263,7 +274,7 @@ impl<'a> Ready<'a> {
             send_size: length(self.send.len(), request.send_size),
             flags: request.flags & (flag::NO_DELAY | flag::MEASURE_CPU),
             data_port: bound.map_or(0, |bound| bound.port().into()),
-            socket_prio: options.priority.unwrap_or(-1),
+            socket_prio: socket::priority(self.listener.as_fd(), options.priority),
             socket_tos: socket::tos(self.listener.as_fd(), ip, options.tos),
         }
     }
@@ -271,12 +282,16 @@ impl<'a> Ready<'a> {
     fn run(mut self, control: BorrowedFd<'_>) -> io::Result<(Results, Option<OwnCpu>)> {
         let live = Arc::<Live>::default();
         let end = Instant::now() + DATA_CONNECTION;
-        let seen = match self.plan.is_connect_test() {
-            true => {
+        let seen = match self.plan.options.transport {
+            Transport::Udp => {
+                let from = self.first_from(control, end)?;
+                self.datagrams(&live, from)?
+            }
+            Transport::Tcp if self.plan.is_connect_test() => {
                 self.wait(control, end)?;
                 self.each_its_own(&live)?
             }
-            false => {
+            Transport::Tcp => {
                 let socket = Arc::new(self.accept(control, end)?);
                 self.one_connection(&live, &socket)?
             }
@@ -351,6 +366,20 @@ impl<'a> Ready<'a> {
         }
     }
 
+    /// Waits for the first datagram from the peer of the control connection and returns its address. Those
+    /// of others do not extend the wait.
+    fn first_from(&self, control: BorrowedFd<'_>, end: Instant) -> io::Result<SocketAddr> {
+        loop {
+            self.wait(control, end)?;
+            let is_known = |from: SocketAddr| from.ip() == self.plan.peer;
+            match traffic::next_from(self.listener.as_fd(), is_known) {
+                Ok(Some(from)) => return Ok(from),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
     /// Marks the start of the traffic. From now on the session cannot be ended for another.
     fn running(&self) -> io::Result<Running> {
         let running = self.place.running();
@@ -393,6 +422,42 @@ impl<'a> Ready<'a> {
             sizes: socket::sizes(fd),
             congestion: socket::congestion(fd),
             cpu: self.cpu(before, after, segments),
+        })
+    }
+
+    /// Receives, and answers if asked for, until netperf announces the end or the time is over.
+    fn datagrams(&mut self, live: &Arc<Live>, from: SocketAddr) -> io::Result<Seen> {
+        let _running = self.running()?;
+        let socket = Arc::clone(&self.listener);
+        let fd = socket.as_fd();
+        let is_connected = self.plan.request.flags & flag::CONNECTED != 0;
+        if is_connected {
+            rustix::net::connect(fd, &from)?;
+        }
+        if self.plan.time.is_none() {
+            set_socket_timeout(fd, Timeout::Recv, Some(IDLE))?;
+        }
+        live.watch(&socket);
+        let before = self.read(Meters::begin)?;
+        let begin = Instant::now();
+        let timer = self.end_timer(live, begin);
+        let response = self.plan.sends().then_some(&self.send[..]);
+        let known = |other: SocketAddr| other == from;
+        let buffer = &mut self.receive;
+        let counted = traffic::receive_datagrams(fd, known, buffer, response, is_connected)?;
+        // The datagrams of the end may be lost.
+        let elapsed = begin.elapsed();
+        let elapsed = elapsed.min(self.plan.time.unwrap_or(elapsed));
+        drop(timer);
+        let after = self.read(Meters::end)?;
+        let packets = counted.packets(|bytes| socket::fragments(from, bytes));
+        Ok(Seen {
+            counted,
+            elapsed,
+            retransmits: -1,
+            sizes: self.sizes,
+            congestion: String::new(),
+            cpu: self.cpu(before, after, packets),
         })
     }
 

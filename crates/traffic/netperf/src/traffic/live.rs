@@ -69,7 +69,7 @@ impl Live {
         self.transactions.store(transactions, Ordering::Relaxed);
     }
 
-    /// Bytes received so far.
+    /// Bytes received, or sent as datagrams, so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

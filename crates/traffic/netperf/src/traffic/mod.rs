@@ -1,5 +1,6 @@
 //! Traffic over sockets: one way, or request and response. Both ends use the same code.
 
+mod datagrams;
 mod live;
 mod stream;
 mod transactions;
@@ -10,6 +11,9 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+pub use datagrams::{
+    Destination, ask_datagrams, end_datagrams, next_from, receive_datagrams, send_datagrams,
+};
 pub use live::Live;
 pub use stream::{drain, receive, send, send_file};
 pub use transactions::{accept_each, accept_one, connect, connect_each, request, respond};
@@ -22,6 +26,19 @@ pub struct Counted {
     pub send_calls: u64,
     pub receive_calls: u64,
     pub transactions: u64,
+    /// Datagrams for which the kernel had no memory.
+    pub failed_sends: u64,
+}
+
+impl Counted {
+    /// Number of IP packets of these datagrams. `fragments`: number of packets of a datagram of so many bytes.
+    pub fn packets(&self, fragments: impl Fn(usize) -> u64) -> u64 {
+        let of = |bytes: u64, datagrams: u64| match bytes.checked_div(datagrams) {
+            Some(mean) => datagrams * fragments(usize::try_from(mean).unwrap_or(usize::MAX)),
+            None => 0,
+        };
+        of(self.bytes_sent, self.send_calls) + of(self.bytes_received, self.receive_calls)
+    }
 }
 
 /// Counts and settings of our end.
@@ -31,6 +48,7 @@ pub struct Local {
     pub bytes_received: u64,
     pub send_calls: u64,
     pub receive_calls: u64,
+    pub failed_sends: u64,
     /// Bytes, −1 if unknown.
     pub mss: i32,
     pub retransmits: i32,

@@ -77,6 +77,93 @@ proptest! {
     }
 }
 
+/// Two sockets of UDP on loopback and their addresses.
+fn datagram_pair() -> [(OwnedFd, std::net::SocketAddr); 2] {
+    [(); 2].map(|()| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket.into(), address)
+    })
+}
+
+#[test]
+fn each_datagram_is_counted_and_an_empty_one_is_the_end() {
+    let [(client, from), (server, to)] = datagram_pair();
+    let live = Live::default();
+    let sent = send_datagrams(
+        &live,
+        client.as_fd(),
+        Some(to),
+        &[7; 100],
+        Until::Units(250),
+        None,
+    );
+    assert_eq!(sent.as_ref().unwrap().bytes_sent, 250);
+    assert_eq!(live.bytes(), 250);
+    // A stranger neither counts nor ends the test.
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(&[1; 9], to).unwrap();
+    stranger.send_to(&[], to).unwrap();
+    end_datagrams(client.as_fd(), Some(to));
+    let known = |other: std::net::SocketAddr| other == from;
+    assert_eq!(next_from(server.as_fd(), known).unwrap(), Some(from));
+    let received = receive_datagrams(server.as_fd(), known, &mut [0; 1000], None, false).unwrap();
+    assert_eq!((received.receive_calls, received.bytes_received), (3, 250));
+}
+
+#[test]
+fn a_lost_datagram_does_not_end_a_test_with_a_timeout() {
+    let [(client, from), (server, to)] = datagram_pair();
+    let timeout = rustix::net::sockopt::Timeout::Recv;
+    let time = Some(Duration::from_millis(20));
+    rustix::net::sockopt::set_socket_timeout(&client, timeout, time).unwrap();
+    let counted = thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first request is lost.
+            rustix::net::recv(&server, &mut [0; 9], rustix::net::RecvFlags::empty()).unwrap();
+            let known = |other: std::net::SocketAddr| other == from;
+            receive_datagrams(server.as_fd(), known, &mut [0; 9], Some(&[2; 5]), false).unwrap();
+        });
+        let mut latency = Latency::default();
+        let live = Live::default();
+        let (until, response) = (Until::Units(10), &mut [0; 5]);
+        let done = ask_datagrams(
+            &live,
+            client.as_fd(),
+            Some(to),
+            &[1; 3],
+            response,
+            0,
+            until,
+            Some(&mut latency),
+        );
+        end_datagrams(client.as_fd(), Some(to));
+        assert_eq!(latency.buckets().total(), 10);
+        done.unwrap()
+    });
+    assert_eq!((counted.transactions, counted.bytes_received), (10, 50));
+    assert!(counted.send_calls > 10, "{counted:?}");
+}
+
+#[test]
+fn the_end_of_the_time_ends_a_wait_for_a_datagram() {
+    let [(client, _), (_server, to)] = datagram_pair();
+    let client = Arc::new(client);
+    let live = Arc::<Live>::default();
+    live.watch(&client);
+    let ending = Arc::clone(&live);
+    let _timer = timers::at(Instant::now() + Duration::from_millis(20), move || {
+        ending.end(Some(Shutdown::Read));
+        None
+    });
+    let until = Until::Time;
+    let fd = client.as_fd();
+    let counted = ask_datagrams(&live, fd, Some(to), &[1], &mut [0], 0, until, None).unwrap();
+    assert_eq!((counted.send_calls, counted.transactions), (1, 0));
+    // The end can still be announced.
+    rustix::net::sendto(fd, &[], rustix::net::SendFlags::empty(), &to).unwrap();
+}
+
 #[test]
 fn the_end_of_the_time_ends_a_call_that_waits() {
     // The other end does not read, so the sender waits; and it does not send, so the receiver waits.

@@ -30,6 +30,17 @@ fn what_is_not_to_be_had_is_refused_with_its_reason() {
         plan(&request).map(|_| ()).unwrap_err()
     };
     assert_eq!(with(|request| request.protocol = 17), libc::EPROTONOSUPPORT);
+    let udp = |request: &mut Request| (request.socket_type, request.protocol) = (2, 17);
+    let mut sends = Request::default();
+    udp(&mut sends);
+    assert!(plan(&sends).is_ok());
+    sends.direction = SENDS;
+    let refused = |request: &Request| plan(request).map(|_| ()).unwrap_err();
+    assert_eq!(refused(&sends), libc::EOPNOTSUPP);
+    sends.direction = SENDS | RECEIVES;
+    assert!(plan(&sends).is_ok());
+    sends.flags |= flag::CONNECT_TEST;
+    assert_eq!(refused(&sends), libc::EOPNOTSUPP);
     assert_eq!(
         with(|request| request.socket_type = 2),
         libc::EPROTONOSUPPORT

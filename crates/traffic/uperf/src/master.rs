@@ -1,0 +1,649 @@
+//! The master: it connects to slaves, tells each what to do, does its own part, and prints what was done (uperf's `master.c`).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tcpcost_study::UperfProfile;
+
+use crate::Failure;
+use crate::devices::Devices;
+use crate::order::{Group, Kind};
+use crate::print::{Printer, Span};
+use crate::shared::{Shared, now_ns};
+use crate::strand::{Stat, Strand, Timed, Times, apply};
+use crate::wake;
+use crate::wire::{self, Command, Goodbye, Hello};
+
+/// Options of a run.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the names are the tables that are printed")]
+pub struct MasterOptions {
+    /// Port of the slaves.
+    pub port: u16,
+    pub with_groups: bool,
+    pub with_threads: bool,
+    pub with_transactions: bool,
+    pub with_flowops: bool,
+    /// No numbers at all.
+    pub is_silent: bool,
+    /// Numbers with their times, a line each.
+    pub is_raw: bool,
+    /// Time between two lines of progress.
+    pub interval: Duration,
+    /// File for the time of each flowop.
+    pub history: Option<File>,
+    /// Columns of a line.
+    pub width: usize,
+}
+
+/// Limit on a connect, and on an answer of a slave.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit on the last message of a slave (uperf's).
+const GOODBYE: Duration = Duration::from_secs(15);
+/// Limit on waiting for threads that must end.
+const END: Duration = Duration::from_secs(2);
+/// Pause between two signals to a thread that is still in a call.
+const AGAIN: Duration = Duration::from_millis(5);
+/// Stack of a thread, bytes: it calls nothing deep.
+const STACK: usize = 256 << 10;
+
+/// Control connection to a slave, for one group.
+struct Slave {
+    group: usize,
+    host: String,
+    stream: TcpStream,
+}
+
+/// Runs a profile against the slaves of its hosts. Prints results on `out`. Returns false if errors ended the run.
+///
+/// # Errors
+/// A slave does not answer or refuses; the output fails.
+pub fn master(
+    profile: &UperfProfile,
+    options: MasterOptions,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    let groups = Group::of(profile).map_err(Failure)?;
+    wake::prepare().map_err(|error| Failure::of("sigaction", &error))?;
+    let files = Arc::new(files(&groups)?);
+    let mut slaves = connect(&groups, options.port)?;
+    let transactions = groups.iter().map(|group| group.transactions.len()).max();
+    let threads = groups.iter().map(|group| group.threads as usize).sum();
+    let mut run = Run {
+        shared: Arc::new(Shared::new(threads, transactions.unwrap_or(0))),
+        printer: Printer {
+            out,
+            is_raw: options.is_raw,
+            width: options.width,
+        },
+        threads: Vec::new(),
+        groups: groups.into_iter().map(Arc::new).collect(),
+        files,
+        options,
+    };
+    let strands = run.handshake(&mut slaves)?;
+    let failed = |error: io::Error| Failure::of("write results", &error);
+    run.start(&profile.name, strands)?;
+    for slave in &mut slaves {
+        let done = wire::send_ack(&mut slave.stream, &Ok(()));
+        // uperf's own answer is empty.
+        let done = done.and_then(|()| wire::receive_ack(&mut slave.stream).map(drop));
+        done.map_err(|error| Failure::of(&slave.host, &error))?;
+    }
+    let before = Devices::read().ok();
+    let begin = now_ns();
+    let is_good = run.transactions(&mut slaves).map_err(failed)?;
+    let times = run.join();
+    let total = run.total(begin);
+    let after = Devices::read().ok();
+    let devices = before.as_ref().zip(after.as_ref());
+    run.results(&mut slaves, &total, &times, devices)
+        .map_err(failed)?;
+    let errors = run.shared.errors();
+    for error in &errors {
+        eprintln!("uperf: {error}");
+    }
+    if !is_good {
+        let count = errors.len().max(1);
+        run.printer
+            .text(&format!("\nWARNING: {count} Errors detected during run\n"))
+            .map_err(failed)?;
+    }
+    Ok(is_good)
+}
+
+/// Connects to the slave of each group and host.
+fn connect(groups: &[Group], port: u16) -> Result<Vec<Slave>, Failure> {
+    let mut slaves = Vec::new();
+    for (group, hosts) in groups.iter().map(Group::hosts).enumerate() {
+        for host in hosts {
+            let failed = |error: io::Error| {
+                Failure(format!(
+                    "Error connecting to {host}: {error}: is there a slave (uperf -s) at port {port}? Without one: tcpcost run PROFILE"
+                ))
+            };
+            let addresses = (host.as_str(), port).to_socket_addrs().map_err(failed)?;
+            let tried = addresses.map(|address| TcpStream::connect_timeout(&address, PATIENCE));
+            let stream = tried.reduce(|first, next| first.or(next));
+            let stream = stream.unwrap_or(Err(io::ErrorKind::NotFound.into()));
+            let stream = stream.map_err(failed)?;
+            let set = stream.set_read_timeout(Some(PATIENCE));
+            set.and_then(|()| stream.set_nodelay(true))
+                .map_err(failed)?;
+            slaves.push(Slave {
+                group,
+                host,
+                stream,
+            });
+        }
+    }
+    Ok(slaves)
+}
+
+/// Files of the folders that a profile sends.
+fn files(groups: &[Group]) -> Result<HashMap<String, Vec<(File, u64)>>, Failure> {
+    let mut all = HashMap::new();
+    for flowop in groups.iter().flat_map(Group::flowops) {
+        let sends = matches!(flowop.kind, Kind::Sendfile | Kind::Sendfilev);
+        if !sends || all.contains_key(&flowop.folder) {
+            continue;
+        }
+        let mut found = Vec::new();
+        add_files(Path::new(&flowop.folder), &mut found)
+            .map_err(|error| Failure::of(&flowop.folder, &error))?;
+        all.insert(flowop.folder.clone(), found);
+    }
+    Ok(all)
+}
+
+/// Limit on the files that are open at once.
+const FILES_MAX: usize = 512;
+
+fn add_files(folder: &Path, found: &mut Vec<(File, u64)>) -> io::Result<()> {
+    for entry in folder.read_dir()? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_dir() && found.len() < FILES_MAX {
+            add_files(&entry.path(), found)?;
+        } else if metadata.is_file() && metadata.len() > 0 && found.len() < FILES_MAX {
+            found.push((File::open(entry.path())?, metadata.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Listeners of a group's threads, and their ports. Empty if no thread accepts.
+pub fn listeners(
+    group: &Group,
+    local: SocketAddr,
+) -> io::Result<(Vec<Arc<TcpListener>>, Vec<u16>)> {
+    let Some(accept) = group.flowops().find(|flowop| flowop.kind == Kind::Accept) else {
+        return Ok((Vec::new(), Vec::new()));
+    };
+    let mut listeners = Vec::new();
+    let listen = || -> io::Result<Arc<TcpListener>> {
+        let address = SocketAddr::new(local.ip(), accept.port);
+        let listener = TcpListener::bind(address)?;
+        // Before the first connection, because it sets the window's scale.
+        apply(std::os::fd::AsFd::as_fd(&listener), accept)?;
+        listener.set_nonblocking(true)?;
+        Ok(Arc::new(listener))
+    };
+    for _ in 0..group.threads {
+        // A port that the profile names is that of all threads.
+        let shared = listeners.first().filter(|_| accept.port != 0).cloned();
+        listeners.push(shared.map_or_else(listen, Ok)?);
+    }
+    let ports = listeners
+        .iter()
+        .map(|listener| Ok(listener.local_addr()?.port()));
+    let ports = ports.collect::<io::Result<Vec<u16>>>()?;
+    Ok((listeners, ports))
+}
+
+/// A run and its threads.
+struct Run<'a> {
+    options: MasterOptions,
+    groups: Vec<Arc<Group>>,
+    files: Arc<HashMap<String, Vec<(File, u64)>>>,
+    shared: Arc<Shared>,
+    /// Threads with the number of their group.
+    threads: Vec<(usize, JoinHandle<Times>)>,
+    printer: Printer<'a>,
+}
+
+impl Run<'_> {
+    /// Tells slaves what to do. Returns the threads of this end.
+    fn handshake(&mut self, slaves: &mut [Slave]) -> Result<Vec<Strand>, Failure> {
+        let timed = Timed {
+            flowops: !self.options.is_silent
+                && (self.options.with_flowops
+                    || self.options.with_groups
+                    || self.options.history.is_some()),
+            transactions: !self.options.is_silent && self.options.with_transactions,
+            group: !self.options.is_silent && self.options.with_groups,
+            history: self
+                .options
+                .history
+                .take()
+                .map(|file| Arc::new(Mutex::new(file))),
+        };
+        let mut strands = Vec::new();
+        let mut firsts = Vec::new();
+        for group in &self.groups {
+            firsts.push(strands.len());
+            strands.extend((0..group.threads).map(|_| Strand {
+                group: Arc::clone(group),
+                index: 0,
+                shared: Arc::clone(&self.shared),
+                ports: HashMap::new(),
+                listener: None,
+                files: Arc::clone(&self.files),
+                timed: timed.clone(),
+            }));
+        }
+        for (index, strand) in strands.iter_mut().enumerate() {
+            strand.index = index;
+        }
+        for slave in slaves.iter_mut() {
+            let hello = Hello {
+                phase: 1,
+                protocols: std::array::from_fn(|number| u32::from(number == wire::TCP)),
+                ..Hello::default()
+            };
+            let said = hello.send(&mut slave.stream);
+            let said = said.and_then(|()| wire::receive_ack(&mut slave.stream));
+            slave.agreed(said)?;
+        }
+        for slave in slaves.iter_mut() {
+            let (first, group) = (firsts[slave.group], &self.groups[slave.group]);
+            let last = first + group.threads as usize;
+            slave.place(group, &mut strands[first..last])?;
+        }
+        Ok(strands)
+    }
+
+    fn start(&mut self, name: &str, strands: Vec<Strand>) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::of("start threads", &error);
+        let count = |is_processes: bool| -> u32 {
+            let groups = self
+                .groups
+                .iter()
+                .filter(|group| group.is_processes == is_processes);
+            groups.map(|group| group.threads).sum()
+        };
+        let what = match (count(false), count(true)) {
+            (0, processes) => format!("{processes} processes"),
+            (threads, 0) => format!("{threads} threads"),
+            (threads, processes) => format!("{threads} threads, {processes} processes"),
+        };
+        let text = format!("Starting {what} running profile:{name} ... ");
+        self.printer.text(&text).map_err(failed)?;
+        let begin = Instant::now();
+        for strand in strands {
+            let group = strand.group.number as usize;
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            let thread = thread.spawn(move || strand.run()).map_err(failed)?;
+            self.threads.push((group, thread));
+        }
+        let took = begin.elapsed().as_secs_f64();
+        self.printer
+            .text(&format!(" {took:5.2} seconds\n"))
+            .map_err(failed)
+    }
+
+    /// Number of threads that have a transaction of this number.
+    fn threads_of(&self, transaction: usize) -> usize {
+        let groups = self.groups.iter();
+        let with = groups.filter(|group| group.transactions.len() > transaction);
+        with.map(|group| group.threads as usize).sum()
+    }
+
+    /// Does all transactions, each when all threads are there. False if an error has ended them.
+    fn transactions(&mut self, slaves: &mut [Slave]) -> io::Result<bool> {
+        let count = self
+            .groups
+            .iter()
+            .map(|group| group.transactions.len())
+            .max()
+            .unwrap_or(0);
+        let limit = Instant::now() + PATIENCE;
+        if !self.shared.wait_for(0, self.threads_of(0), limit) {
+            return Ok(false);
+        }
+        for number in 0..count {
+            let begun = Command::Begin(u32::try_from(number).unwrap_or(u32::MAX));
+            for slave in slaves.iter_mut() {
+                if begun.send(&mut slave.stream).is_err() {
+                    return self.aborted();
+                }
+            }
+            let (bytes, operations) = self.shared.total();
+            let first = Span {
+                name: format!("Txn{}", number + 1),
+                begin_ns: now_ns(),
+                end_ns: 0,
+                bytes,
+                operations,
+            };
+            self.shared.begin(number);
+            if !self.transaction(number, number + 1 == count, &first, slaves)? {
+                return Ok(false);
+            }
+            if !self.options.is_silent {
+                self.progress(&first)?;
+                self.printer.text("\n")?;
+            }
+        }
+        if !self.options.is_silent {
+            self.printer.line()?;
+        }
+        Ok(true)
+    }
+
+    fn aborted(&mut self) -> io::Result<bool> {
+        self.printer.text("\n*** Slave aborted! ***\n")?;
+        self.shared.abort();
+        Ok(false)
+    }
+
+    /// Waits for the end of a transaction, ends those of a duration, and prints progress.
+    fn transaction(
+        &mut self,
+        number: usize,
+        is_last: bool,
+        first: &Span,
+        slaves: &mut [Slave],
+    ) -> io::Result<bool> {
+        let begin = Instant::now();
+        let durations = self.groups.iter().map(|group| {
+            let transaction = group.transactions.get(number)?;
+            (transaction.duration_ns > 0)
+                .then(|| begin + Duration::from_nanos(transaction.duration_ns))
+        });
+        let durations: Vec<Option<Instant>> = durations.collect();
+        let next = self.threads_of(number + 1);
+        let mut due = begin;
+        loop {
+            let now = Instant::now();
+            let wake_at = durations.iter().flatten().filter(|end| **end > now).min();
+            if !self.options.is_silent && now >= due {
+                // Wrappers average lines, so the last one must not be about a moment.
+                let is_near = |end: &&Instant| **end < now + self.options.interval / 2;
+                let is_end = durations
+                    .iter()
+                    .flatten()
+                    .max()
+                    .is_some_and(|end| is_near(&end));
+                if !is_end {
+                    self.progress(first)?;
+                }
+                due = now + self.options.interval;
+            }
+            let is_late = self.end_those_over(number, &durations, now);
+            let limit = if is_late {
+                now + AGAIN
+            } else {
+                now + Duration::from_secs(1)
+            };
+            let until = limit.min(due).min(*wake_at.unwrap_or(&limit));
+            let is_done = match is_last {
+                true => self.shared.wait_for_end(until),
+                false => self.shared.wait_for(number + 1, next, until),
+            };
+            if !self.shared.errors().is_empty() {
+                return Ok(false);
+            }
+            if is_done {
+                return Ok(true);
+            }
+            if slaves.iter().any(Slave::has_spoken) {
+                return self.aborted();
+            }
+        }
+    }
+
+    /// Ends the transaction of threads whose time is over, and wakes those in a call. True if any is still in one.
+    fn end_those_over(&self, number: usize, ends: &[Option<Instant>], now: Instant) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let number = u32::try_from(number + 1).unwrap_or(u32::MAX);
+        let mut is_any = false;
+        for ((group, thread), counter) in self.threads.iter().zip(&self.shared.counters) {
+            if ends[*group].is_some_and(|end| now >= end) && counter.within.load(Relaxed) == number
+            {
+                counter.over.store(number, Relaxed);
+                wake::wake(thread);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    fn progress(&mut self, first: &Span) -> io::Result<()> {
+        let (bytes, operations) = self.shared.total();
+        let span = Span {
+            end_ns: now_ns(),
+            bytes: bytes - first.bytes,
+            operations: operations - first.operations,
+            ..first.clone()
+        };
+        self.printer.span(&span, true)
+    }
+
+    /// Waits for all threads, those of an aborted run for a limited time.
+    fn join(&mut self) -> Vec<(usize, Times)> {
+        let limit = Instant::now() + END;
+        let has_failed = !self.shared.errors().is_empty();
+        if has_failed {
+            self.shared.abort();
+        }
+        while Instant::now() < limit && self.threads.iter().any(|(_, thread)| !thread.is_finished())
+        {
+            self.shared.abort();
+            self.threads
+                .iter()
+                .for_each(|(_, thread)| wake::wake(thread));
+            std::thread::sleep(AGAIN);
+        }
+        let threads = self
+            .threads
+            .drain(..)
+            .filter(|(_, thread)| thread.is_finished());
+        threads
+            .filter_map(|(group, thread)| Some((group, thread.join().ok()?)))
+            .collect()
+    }
+
+    fn total(&self, begin_ns: u64) -> Span {
+        let (bytes, operations) = self.shared.total();
+        Span {
+            name: "Total".to_string(),
+            begin_ns,
+            end_ns: now_ns(),
+            bytes,
+            operations,
+        }
+    }
+
+    fn results(
+        &mut self,
+        slaves: &mut [Slave],
+        total: &Span,
+        times: &[(usize, Times)],
+        devices: Option<(&Devices, &Devices)>,
+    ) -> io::Result<()> {
+        let goodbyes = slaves.iter_mut().map(Slave::goodbye).collect::<Vec<_>>();
+        if self.options.is_silent {
+            return Ok(());
+        }
+        self.printer.span(total, false)?;
+        self.tables(times)?;
+        if let Some((before, after)) = devices {
+            after.print_since(before, &mut self.printer)?;
+        }
+        self.printer
+            .title("Run Statistics\nHostname            Time       Data   Throughput   Operations      Errors")?;
+        let mut all = Goodbye::default();
+        for (slave, goodbye) in slaves.iter().zip(goodbyes) {
+            match goodbye {
+                Ok(goodbye) => {
+                    if !goodbye.error.is_empty() {
+                        eprintln!("uperf: [{}] {}", slave.host, goodbye.error);
+                    }
+                    self.printer.host(&slave.host, &goodbye)?;
+                    all.elapsed_ns = all.elapsed_ns.max(goodbye.elapsed_ns);
+                    all.bytes += goodbye.bytes;
+                    all.count += goodbye.count;
+                }
+                Err(error) => eprintln!("uperf: Error saying goodbye with {}: {error}", slave.host),
+            }
+        }
+        if slaves.len() > 1 {
+            self.printer.host("Total", &all)?;
+        }
+        let master = Goodbye {
+            error: String::new(),
+            elapsed_ns: total.end_ns - total.begin_ns,
+            bytes: total.bytes,
+            count: total.operations,
+        };
+        self.printer.host("master", &master)?;
+        self.printer.difference(&master, &all)
+    }
+
+    fn tables(&mut self, times: &[(usize, Times)]) -> io::Result<()> {
+        let printer = &mut self.printer;
+        if self.options.with_groups {
+            printer.title("Group Details")?;
+            for (number, group) in self.groups.iter().enumerate() {
+                let mut sum = Stat::default();
+                for (_, times) in times.iter().filter(|(of, _)| *of == number) {
+                    times
+                        .flowops
+                        .iter()
+                        .flatten()
+                        .for_each(|stat| sum.merge(stat));
+                }
+                if let Some(span) = Span::of(&group.name, &sum) {
+                    printer.span(&span, false)?;
+                }
+            }
+            printer.text("\n")?;
+        }
+        if self.options.with_threads {
+            printer.title("Strand Details")?;
+            for number in 0..self.groups.len() {
+                let threads = times.iter().filter(|(of, _)| *of == number);
+                for (place, (_, times)) in threads.enumerate() {
+                    if let Some(span) = Span::of(&format!("Thr{place}"), &times.thread) {
+                        printer.span(&span, false)?;
+                    }
+                }
+            }
+            printer.text("\n")?;
+        }
+        let sum = |group: usize, of: &dyn Fn(&Times) -> Option<&Stat>| {
+            let mut sum = Stat::default();
+            let times = times.iter().filter(|(number, _)| *number == group);
+            times
+                .filter_map(|(_, times)| of(times))
+                .for_each(|stat| sum.merge(stat));
+            sum
+        };
+        let (mut transactions, mut flowops) = (Vec::new(), Vec::new());
+        for (group, what) in self.groups.iter().enumerate() {
+            for (number, transaction) in what.transactions.iter().enumerate() {
+                let stat = sum(group, &|times| times.transactions.get(number));
+                transactions.push((format!("Txn{number}"), stat));
+                for (place, flowop) in transaction.flowops.iter().enumerate() {
+                    let stat = sum(group, &|times| times.flowops.get(number)?.get(place));
+                    flowops.push((flowop.kind.name().to_string(), stat));
+                }
+            }
+        }
+        if self.options.with_transactions {
+            let rows = transactions.iter().map(|(name, stat)| (name.clone(), stat));
+            printer.averages("Txn", rows)?;
+        }
+        if self.options.with_flowops {
+            let rows = flowops.iter().map(|(name, stat)| (name.clone(), stat));
+            printer.averages("Flowop", rows)?;
+        }
+        Ok(())
+    }
+}
+
+impl Slave {
+    fn failed(&self, error: &io::Error) -> Failure {
+        Failure(format!(
+            "Error while handshaking with {}: {error}",
+            self.host
+        ))
+    }
+
+    fn agreed(&self, said: io::Result<wire::Ack>) -> Result<(), Failure> {
+        match said {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(Failure(format!("{} says: {why}", self.host))),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Sends a group, and exchanges the ports of both ends.
+    fn place(&mut self, group: &Group, strands: &mut [Strand]) -> Result<(), Failure> {
+        let peer = self
+            .stream
+            .peer_addr()
+            .map_err(|error| self.failed(&error))?;
+        let local = self
+            .stream
+            .local_addr()
+            .map_err(|error| self.failed(&error))?;
+        let (listeners, ports) = listeners(group, local).map_err(|error| self.failed(&error))?;
+        let hello = Hello {
+            phase: 2,
+            ports: u32::try_from(ports.len()).unwrap_or(u32::MAX),
+            ..Hello::default()
+        };
+        for (strand, listener) in strands.iter_mut().zip(listeners) {
+            strand.listener = Some((listener, peer.ip()));
+        }
+        let stream = &mut self.stream;
+        let said = hello
+            .send(stream)
+            .and_then(|()| wire::send_group(stream, &group.opposite(&self.host)))
+            .and_then(|()| wire::send_ports(stream, &ports))
+            .and_then(|()| wire::receive_group_ack(stream));
+        let count = match said {
+            Ok(Ok(count)) => count,
+            Ok(Err(why)) => return Err(Failure(format!("{} says: {why}", self.host))),
+            Err(error) => return Err(self.failed(&error)),
+        };
+        let theirs = wire::receive_ports(&mut self.stream, count.min(group.threads));
+        let theirs = theirs.map_err(|error| self.failed(&error))?;
+        for (strand, port) in strands.iter_mut().zip(theirs) {
+            strand.ports.insert(self.host.clone(), port);
+        }
+        Ok(())
+    }
+
+    /// True if there is a message or the end of the connection, which there is only after an error.
+    fn has_spoken(&self) -> bool {
+        let set = self.stream.set_nonblocking(true);
+        let peeked = set.and_then(|()| self.stream.peek(&mut [0]));
+        let _ = self.stream.set_nonblocking(false);
+        !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn goodbye(&mut self) -> io::Result<Goodbye> {
+        self.stream.set_read_timeout(Some(GOODBYE))?;
+        Command::SendStats.send(&mut self.stream)?;
+        Goodbye::receive(&mut self.stream)
+    }
+}
