@@ -180,6 +180,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in![
     "profile",
     "fleet-check",
     "prices",
+    "knob",
 ];
 
 /// Returns the text of a built-in study. `None` if no study has this name.

@@ -271,7 +271,7 @@ mod tests {
         let mut subject = Subject {
             name: "nginx".to_string(),
             target: "--pid 2214".to_string(),
-            load: "sh -c './load :80'".to_string(),
+            load: "./load :80".to_string(),
             device: "eth0".to_string(),
             within: "nsenter -t 2214 -n ".to_string(),
         };

@@ -144,7 +144,7 @@ impl Condition {
                 } else {
                     value < bound
                 };
-                verdict(holds, format!("{} {}", signal.text(value), signal.words()))
+                verdict(holds, signal.sentence(value))
             }
             Condition::Is(name, words) | Condition::IsNot(name, words) => {
                 let value = of.settings.get(name);

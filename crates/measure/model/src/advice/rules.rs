@@ -59,23 +59,17 @@ const OF_PROGRAM: Rule = Rule {
     ..WORTH_TRYING
 };
 
-/// Comparison of the tour's stream with itself.
+/// Comparison of a stream with itself.
 macro_rules! stream {
     ($knobs:literal) => {
-        concat!(
-            "tcpcost compare tour --cell \"stream 64 KiB, CPU-bound\" ",
-            $knobs
-        )
+        concat!("tcpcost compare knob ", $knobs)
     };
 }
 
-/// Comparison of the tour's requests with themselves.
+/// Comparison of requests with themselves.
 macro_rules! requests {
     ($knobs:literal) => {
-        concat!(
-            "tcpcost compare tour --cell \"rr 1 B/1 B, 20 flows, CPU-bound\" ",
-            $knobs
-        )
+        concat!("tcpcost compare knob --set workload=rr ", $knobs)
     };
 }
 

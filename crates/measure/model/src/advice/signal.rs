@@ -373,6 +373,16 @@ impl Signal {
         (self.row().value)(of).filter(|value| value.is_finite())
     }
 
+    /// Value with the signal's name: `4.1 KiB per send`.
+    pub fn sentence(self, value: f64) -> String {
+        let words = self.words();
+        let words = match self.row().unit {
+            Unit::Bytes => words.strip_prefix("bytes ").unwrap_or(words),
+            _ => words,
+        };
+        format!("{} {words}", self.text(value))
+    }
+
     /// Text of a value with its unit: `4.1 KB`, `14.6`, `35 %`.
     pub fn text(self, value: f64) -> String {
         match self.row().unit {

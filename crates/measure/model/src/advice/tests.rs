@@ -305,7 +305,7 @@ fn cases() -> Vec<Case> {
             sender(32_768.0, 1448.0)
                 .setting("segmentation", "per-mss")
                 .setting("mtu", "1500")
-                .setting("driver", "veth"),
+                .setting("device", "veth0"),
             |made| made.settings.set("mtu", "9000"),
         ),
         case(
@@ -618,7 +618,7 @@ fn small_files_are_not_advised_to_use_sendfile() {
     let mut not_here = advised.not_here.iter();
     let sendfile = not_here.find(|one| one.rule.id == "sendfile").unwrap();
     assert!(
-        sendfile.reason.contains("bytes sent per response"),
+        sendfile.reason.contains("KiB sent per response"),
         "{}",
         sendfile.reason
     );
@@ -679,4 +679,66 @@ fn ids_are_unique_and_every_rule_is_whole() {
             rule.id
         );
     }
+}
+
+#[test]
+fn lines_have_the_names_of_the_work() {
+    let mut subject = Subject {
+        name: "nginx".to_string(),
+        target: "--pid 7".to_string(),
+        load: "./load 'a b'".to_string(),
+        device: "eth0".to_string(),
+        within: "nsenter -t 7 -n ".to_string(),
+    };
+    let lines = subject.lines(rule("tso-on").unwrap());
+    assert_eq!(lines.act, "nsenter -t 7 -n ethtool -K eth0 tso on");
+    let side = |on: &str| {
+        let load = r"./load '\''a b'\''";
+        format!("sh -c 'nsenter -t 7 -n ethtool -K eth0 tso {on}; {load}'")
+    };
+    let (off, on) = (side("off"), side("on"));
+    assert_eq!(
+        lines.verify,
+        format!("tcpcost stat --pid 7 -n 10 -- {off} --versus -- {on}")
+    );
+    let lines = subject.lines(rule("larger-writes").unwrap());
+    assert_eq!(
+        lines.verify,
+        "tcpcost stat --pid 7 -n 10 -- OLD --versus -- NEW"
+    );
+    subject.target.clear();
+    let lines = subject.lines(rule("larger-writes").unwrap());
+    assert_eq!(
+        lines.verify,
+        "tcpcost stat -n 10 -- ./load 'a b' --versus -- NEW"
+    );
+}
+
+#[test]
+fn advice_is_a_sentence_its_terms_and_ranked_lines() {
+    let list = list(1.1);
+    let mut made = server(24_000.0, 6.0, 1.0)
+        .setting("segmentation", "tso")
+        .setting("tso", "on");
+    made.set(M::Exact, Q::ExactOwnNetRxRuns, 600_000.0);
+    let mut situation = made.situation(Some(&list));
+    situation.measured_ns = Some(80e9);
+    situation.units = Some(150_000.0);
+    let subject = Subject {
+        name: "A response".to_string(),
+        target: "--pid 2214".to_string(),
+        load: "sleep 10".to_string(),
+        device: "eth0".to_string(),
+        within: String::new(),
+    };
+    let remarks = Remarks {
+        prices: "Prices: tcpcost model, 8 minutes ago, over veth.".to_string(),
+        notes: vec!["A note.".to_string()],
+    };
+    let text = advise(&situation).text(&subject, &remarks);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/advice.txt");
+    if std::env::var_os("TCPCOST_REWRITE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(path).unwrap_or_default());
 }

@@ -38,19 +38,13 @@ pub struct Lines {
 impl Subject {
     /// Lines of a rule. Names that are not known stay as they are, in capitals.
     pub fn lines(&self, rule: &Rule) -> Lines {
-        let is_command = rule.verify == Verify::Switch && rule.needs.who == "root";
+        // Files of /sys are read only in this namespace.
+        let is_file = rule.act.contains("/sys/");
+        let is_command = rule.verify == Verify::Switch && rule.needs.who == "root" && !is_file;
         let within = if is_command { self.within.as_str() } else { "" };
         let named = |line: &str, with: &str| {
-            let prefixed = line
-                .split(" && ")
-                .map(|part| match (with, part.contains('>')) {
-                    ("", _) => part.to_string(),
-                    (_, true) => format!("{with}sh -c '{part}'"),
-                    _ => format!("{with}{part}"),
-                })
-                .collect::<Vec<_>>()
-                .join(" && ");
-            replace(&prefixed, "DEV", &self.device)
+            let parts = line.split(" && ").map(|part| format!("{with}{part}"));
+            replace(&parts.collect::<Vec<_>>().join(" && "), "DEV", &self.device)
         };
         let (act, undo) = (named(rule.act, within), named(rule.undo, within));
         let mut verify = match rule.verify {
