@@ -127,6 +127,7 @@ fn section(rule: &Rule) -> String {
             "by packets alone, if",
             list(conditions(rule.by_packets), "; "),
         ),
+        ("claimed only if", list(conditions(rule.claims_if), "; ")),
         ("not worth it if", list(conditions(rule.not_when), "; or ")),
         ("needs", needs.join("; ")),
         ("priced change", list(change, "; ")),

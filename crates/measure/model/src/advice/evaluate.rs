@@ -206,6 +206,11 @@ fn by_packets(rule: &Rule, of: &Situation<'_>) -> Option<Vec<String>> {
 fn claim(rule: &Rule, of: &Situation<'_>, cost: Option<&Explanation>) -> Result<Saving, String> {
     let list = of.prices.as_ref().map_err(String::clone)?;
     let cost = cost.ok_or("no cost")?;
+    for condition in rule.claims_if {
+        if let Test::Fails(text) = condition.test(of) {
+            return Err(format!("its counts are not known at {text}"));
+        }
+    }
     let moved = rule.moved_causes();
     let is_priced =
         |cause: &&Cause| list.price(**cause).is_some() && of.counts.get(**cause).is_some();

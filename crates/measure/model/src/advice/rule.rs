@@ -30,6 +30,8 @@ pub struct Rule {
     pub when: &'static [Condition],
     /// Conditions that suffice where calls were not counted, as in a capture. Then nothing is claimed.
     pub by_packets: &'static [Condition],
+    /// Conditions that a claim needs, as far as they are known: elsewhere the change of the counts is not the stated one.
+    pub claims_if: &'static [Condition],
     /// Conditions of which one makes it not worth it here.
     pub not_when: &'static [Condition],
     /// Causes that it can lower. Their cost is the upper bound of the saving.

@@ -31,6 +31,7 @@ const WORTH_TRYING: Rule = Rule {
     },
     when: &[],
     by_packets: &[],
+    claims_if: &[],
     not_when: &[],
     acts_on: &[],
     change: &[],

@@ -742,3 +742,18 @@ fn advice_is_a_sentence_its_terms_and_ranked_lines() {
     }
     assert_eq!(text, std::fs::read_to_string(path).unwrap_or_default());
 }
+
+#[test]
+fn larger_writes_on_new_connections_are_tried_and_not_claimed() {
+    let list = list(1.1);
+    let of = |opens: f64| {
+        let advised = advise(&server(24_000.0, 6.0, opens).situation(Some(&list)));
+        let is_one = |one: &&Advice| one.rule.id == "larger-writes";
+        let is_claimed = advised.claims.iter().any(|one| is_one(&one));
+        let withheld = advised.worth_trying.iter().find(is_one);
+        (is_claimed, withheld.map(|one| one.withheld.clone()))
+    };
+    assert_eq!(of(0.05), (true, None));
+    let withheld = "its counts are not known at 1.0 connections per response";
+    assert_eq!(of(1.0), (false, Some(withheld.to_string())));
+}

@@ -1,6 +1,6 @@
 //! Knobs of a device and of the path: segmentation, MTU, GRO, interrupts, steering.
 
-use super::program::VIRTUAL;
+use super::program::{KEPT, VIRTUAL};
 use super::{WORTH_TRYING, requests, stream};
 use crate::advice::rule::{Change, Class, Condition, Needs, Rule, Size, Verify};
 use crate::advice::signal::Signal;
@@ -30,6 +30,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Above(Signal::SkbBytes, 500.0),
             Condition::Above(Signal::BytesPerSend, 4096.0),
         ],
+        claims_if: KEPT,
         acts_on: &[Cause::SkbSent, Cause::AckReceived, Cause::NetRxRun],
         change: &[Change::Packets(Size::OfSends(0.6, 1.5))],
         limits: "drivers with broken TSO; paced and small flows",
@@ -81,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Above(Signal::SegmentsPerSkbSent, 1.5),
             Condition::Below(Signal::SkbBytes, 1200.0),
         ],
+        claims_if: KEPT,
         acts_on: &[
             Cause::SkbSent,
             Cause::SkbReceived,

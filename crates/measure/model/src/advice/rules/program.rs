@@ -12,6 +12,10 @@ const LARGE: Size = Size::Between(0.6 * 32.0 * KIB, 1.5 * 32.0 * KIB);
 /// Size of the packets of a corked sender, which depends on when its queue is pushed.
 const CORKED: Size = Size::MagnitudeBetween(4.0 * KIB, 64.0 * KIB);
 
+/// Connections that are kept: the packets of a new one do not follow the size of writes, and its window is small at first.
+/// Claimed without this, a saving of 43 % of nginx's CPU was measured as +29 %.
+pub(super) const KEPT: &[Condition] = &[Condition::Below(Signal::OpensPerExchange, 0.1)];
+
 /// Rules, in the order of the documentation.
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -61,6 +65,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 1400.0),
             Condition::Above(Signal::SkbsPerExchange, 2.0),
         ],
+        claims_if: KEPT,
         acts_on: &[
             Cause::SendCall,
             Cause::SkbSent,
@@ -74,7 +79,8 @@ pub(super) const RULES: &[Rule] = &[
             ),
             Change::Packets(LARGE),
         ],
-        limits: "nothing if the program has no more to say at once",
+        saves_more: true,
+        limits: "nothing if the program has no more to say at once; with a new connection for each response the packets of the handshake stay, and the window is small at first",
         claim: "−91 % [−94, −89] of both ends from 512 B to 32 KiB; −30 % [−48, −14] of nginx from 4 to 32 KiB",
         source: "measured with tcpcost's studies on 2 virtual CPUs, Linux 6.18",
         study: stream!("--a write_size=4KiB --b write_size=32KiB"),
@@ -93,6 +99,7 @@ pub(super) const RULES: &[Rule] = &[
             Condition::Below(Signal::SkbBytes, 2.0 * KIB),
             Condition::Above(Signal::SendsPerReceive, 1.5),
         ],
+        claims_if: KEPT,
         acts_on: &[Cause::SkbSent, Cause::AckReceived, Cause::NetRxRun],
         change: &[Change::Packets(CORKED)],
         is_cautious: true,
