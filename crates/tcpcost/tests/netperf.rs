@@ -182,7 +182,7 @@ fn whose_cpu_it_is_is_told() {
     in_namespace(|| {
         let server = Server::start(&[]);
         let ran = netperf(&format!(
-            "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -2000 -c -C -v 2 -- -k LOCAL_SD,REMOTE_SD,SD_UNITS,LOCAL_CPU_COUNT",
+            "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -2000 -c -C -v 2 -- -k LOCAL_SD,REMOTE_SD,SD_UNITS,LOCAL_CPU_COUNT,LOCAL_SD_METHOD,LOCAL_SD_CPU_NS,REMOTE_SD_METHOD,REMOTE_SD_CPU_NS",
             server.port()
         ));
         let values = values(&ran);
@@ -362,8 +362,13 @@ fn a_netserver_of_roots_does_for_its_clients_what_nobody_may() {
             assert_eq!(held & !(1 << 38 | 1 << 39), 0, "{set} {held:x}");
         }
         assert_eq!(as_nobody.status("NoNewPrivs"), "1");
-        // The priority needs CAP_NET_ADMIN.
-        let mut asked = vec!["-y 0,7".to_string()];
+        // The priority needs CAP_NET_ADMIN. As in netperf, it is reported and not fatal.
+        let ran = netperf(&format!(
+            "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -10 -y 0,7 -- -k REMOTE_SOCKET_PRIO",
+            as_nobody.port()
+        ));
+        assert_eq!(values(&ran)["REMOTE_SOCKET_PRIO"], "-2", "{ran:?}");
+        let mut asked = Vec::new();
         let of_proc = |name: &str| {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"))
         };
@@ -422,7 +427,7 @@ fn no_name_that_anybody_can_take_keeps_root_from_the_exact_meter() {
         let server = Server::start(&["-L", "127.0.0.1"]);
         let run = |cpu: &str| {
             netperf(&format!(
-                "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -200 {cpu} -- -k LOCAL_SD,REMOTE_SD",
+                "-P 0 -H 127.0.0.1 -p {} -t TCP_RR -l -200 {cpu} -- -k LOCAL_SD_METHOD,REMOTE_SD_METHOD",
                 server.port()
             ))
         };

@@ -73,7 +73,7 @@ impl Exact {
         Some((growth, [before_end - after_begin, end - begin]))
     }
 
-    /// The same number, but for one event on each CPU between the kernel's count and ours.
+    /// Checks that both numbers are equal, but for one event on each CPU between the kernel's count and ours.
     fn check_equal(&mut self, event: Q, kernel: impl Fn() -> u64, work: impl FnOnce()) {
         let (ours, [least, most]) = self.grown(event, kernel, work).unwrap();
         let cpus = self.cpus as u64;

@@ -28,7 +28,7 @@ impl PriceList {
         text.push('\n');
         for unpriced in &self.unpriced {
             let line = format!(
-                "No price for a {}: {}.",
+                "No price for one {}: {}.",
                 unpriced.cause.unit(),
                 unpriced.reason
             );

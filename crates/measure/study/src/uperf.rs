@@ -6,6 +6,7 @@
 //! a folder: the caller provides what a profile requires of them.
 
 mod element;
+mod error;
 mod number;
 mod profile;
 mod rows;
@@ -94,12 +95,12 @@ pub fn read_uperf_profile(
 fn read(
     text: &str,
     surroundings: &UperfSurroundings<'_>,
-) -> Result<UperfProfile, element::ProfileError> {
+) -> Result<UperfProfile, error::ProfileError> {
     let (root, notes) = element::read(text)?;
     UperfProfile::read(&root, notes, surroundings)
 }
 
-fn in_file(wrong: element::ProfileError, file: &str) -> StudyError {
+fn in_file(wrong: error::ProfileError, file: &str) -> StudyError {
     StudyError {
         file: file.to_string(),
         line: wrong.line,
@@ -109,7 +110,7 @@ fn in_file(wrong: element::ProfileError, file: &str) -> StudyError {
 }
 
 /// Formats notes, in the order of their lines, each once.
-fn lines<'a>(notes: impl IntoIterator<Item = &'a element::Note>, file: &str) -> Vec<String> {
+fn lines<'a>(notes: impl IntoIterator<Item = &'a error::Note>, file: &str) -> Vec<String> {
     let notes = notes.into_iter().map(|note| (note.line, &note.text));
     let notes: std::collections::BTreeSet<_> = notes.collect();
     let line = |(line, text)| format!("{file}:{line}: {text}");

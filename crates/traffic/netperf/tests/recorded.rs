@@ -261,7 +261,7 @@ fn answered_datagrams(
     let to = ("127.0.0.1", u16::try_from(first.data_port).unwrap());
     socket.connect(to).unwrap();
     client(socket.try_clone().unwrap());
-    // As netperf announces the end. The first one ends the test, and the others are refused.
+    // Announces the end, as netperf does. The first one ends the test, and the others are refused.
     (0..3).for_each(|_| drop(socket.send(&[])));
     let last = Message::receive(&mut control).unwrap().unwrap();
     assert_eq!(last.aside, 0);

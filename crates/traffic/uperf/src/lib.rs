@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod control;
 mod devices;
 mod master;
 mod order;

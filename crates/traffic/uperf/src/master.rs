@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -12,11 +11,12 @@ use std::time::{Duration, Instant};
 use tcpcost_study::UperfProfile;
 
 use crate::Failure;
+use crate::control::{Slave, connect};
 use crate::devices::Devices;
 use crate::order::{Group, Kind};
 use crate::print::{Printer, Span};
 use crate::shared::{Shared, now_ns};
-use crate::strand::{Stat, Strand, Timed, Times, apply};
+use crate::strand::{Stat, Strand, Timed, Times};
 use crate::wake;
 use crate::wire::{self, Command, Goodbye, Hello};
 
@@ -42,23 +42,14 @@ pub struct MasterOptions {
     pub width: usize,
 }
 
-/// Limit on a connect, and on an answer of a slave.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Limit on the last message of a slave (uperf's).
-const GOODBYE: Duration = Duration::from_secs(15);
+/// Limit on the wait for the first transaction.
+const FIRST: Duration = Duration::from_secs(20);
 /// Limit on waiting for threads that must end.
 const END: Duration = Duration::from_secs(2);
 /// Pause between two signals to a thread that is still in a call.
 const AGAIN: Duration = Duration::from_millis(5);
 /// Stack of a thread, bytes: it calls nothing deep.
 const STACK: usize = 256 << 10;
-
-/// Control connection to a slave, for one group.
-struct Slave {
-    group: usize,
-    host: String,
-    stream: TcpStream,
-}
 
 /// Runs a profile against the slaves of its hosts. Prints results on `out`. Returns false if errors ended the run.
 ///
@@ -118,34 +109,6 @@ pub fn master(
     Ok(is_good)
 }
 
-/// Connects to the slave of each group and host.
-fn connect(groups: &[Group], port: u16) -> Result<Vec<Slave>, Failure> {
-    let mut slaves = Vec::new();
-    for (group, hosts) in groups.iter().map(Group::hosts).enumerate() {
-        for host in hosts {
-            let failed = |error: io::Error| {
-                Failure(format!(
-                    "Error connecting to {host}: {error}: is there a slave (uperf -s) at port {port}? Without one: tcpcost run PROFILE"
-                ))
-            };
-            let addresses = (host.as_str(), port).to_socket_addrs().map_err(failed)?;
-            let tried = addresses.map(|address| TcpStream::connect_timeout(&address, PATIENCE));
-            let stream = tried.reduce(|first, next| first.or(next));
-            let stream = stream.unwrap_or(Err(io::ErrorKind::NotFound.into()));
-            let stream = stream.map_err(failed)?;
-            let set = stream.set_read_timeout(Some(PATIENCE));
-            set.and_then(|()| stream.set_nodelay(true))
-                .map_err(failed)?;
-            slaves.push(Slave {
-                group,
-                host,
-                stream,
-            });
-        }
-    }
-    Ok(slaves)
-}
-
 /// Files of the folders that a profile sends.
 fn files(groups: &[Group]) -> Result<HashMap<String, Vec<(File, u64)>>, Failure> {
     let mut all = HashMap::new();
@@ -176,35 +139,6 @@ fn add_files(folder: &Path, found: &mut Vec<(File, u64)>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Listeners of a group's threads, and their ports. Empty if no thread accepts.
-pub fn listeners(
-    group: &Group,
-    local: SocketAddr,
-) -> io::Result<(Vec<Arc<TcpListener>>, Vec<u16>)> {
-    let Some(accept) = group.flowops().find(|flowop| flowop.kind == Kind::Accept) else {
-        return Ok((Vec::new(), Vec::new()));
-    };
-    let mut listeners = Vec::new();
-    let listen = || -> io::Result<Arc<TcpListener>> {
-        let address = SocketAddr::new(local.ip(), accept.port);
-        let listener = TcpListener::bind(address)?;
-        // Before the first connection, because it sets the window's scale.
-        apply(std::os::fd::AsFd::as_fd(&listener), accept)?;
-        listener.set_nonblocking(true)?;
-        Ok(Arc::new(listener))
-    };
-    for _ in 0..group.threads {
-        // A port that the profile names is that of all threads.
-        let shared = listeners.first().filter(|_| accept.port != 0).cloned();
-        listeners.push(shared.map_or_else(listen, Ok)?);
-    }
-    let ports = listeners
-        .iter()
-        .map(|listener| Ok(listener.local_addr()?.port()));
-    let ports = ports.collect::<io::Result<Vec<u16>>>()?;
-    Ok((listeners, ports))
 }
 
 /// A run and its threads.
@@ -313,7 +247,7 @@ impl Run<'_> {
             .map(|group| group.transactions.len())
             .max()
             .unwrap_or(0);
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + FIRST;
         if !self.shared.wait_for(0, self.threads_of(0), limit) {
             return Ok(false);
         }
@@ -576,74 +510,5 @@ impl Run<'_> {
             printer.averages("Flowop", rows)?;
         }
         Ok(())
-    }
-}
-
-impl Slave {
-    fn failed(&self, error: &io::Error) -> Failure {
-        Failure(format!(
-            "Error while handshaking with {}: {error}",
-            self.host
-        ))
-    }
-
-    fn agreed(&self, said: io::Result<wire::Ack>) -> Result<(), Failure> {
-        match said {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => Err(Failure(format!("{} says: {why}", self.host))),
-            Err(error) => Err(self.failed(&error)),
-        }
-    }
-
-    /// Sends a group, and exchanges the ports of both ends.
-    fn place(&mut self, group: &Group, strands: &mut [Strand]) -> Result<(), Failure> {
-        let peer = self
-            .stream
-            .peer_addr()
-            .map_err(|error| self.failed(&error))?;
-        let local = self
-            .stream
-            .local_addr()
-            .map_err(|error| self.failed(&error))?;
-        let (listeners, ports) = listeners(group, local).map_err(|error| self.failed(&error))?;
-        let hello = Hello {
-            phase: 2,
-            ports: u32::try_from(ports.len()).unwrap_or(u32::MAX),
-            ..Hello::default()
-        };
-        for (strand, listener) in strands.iter_mut().zip(listeners) {
-            strand.listener = Some((listener, peer.ip()));
-        }
-        let stream = &mut self.stream;
-        let said = hello
-            .send(stream)
-            .and_then(|()| wire::send_group(stream, &group.opposite(&self.host)))
-            .and_then(|()| wire::send_ports(stream, &ports))
-            .and_then(|()| wire::receive_group_ack(stream));
-        let count = match said {
-            Ok(Ok(count)) => count,
-            Ok(Err(why)) => return Err(Failure(format!("{} says: {why}", self.host))),
-            Err(error) => return Err(self.failed(&error)),
-        };
-        let theirs = wire::receive_ports(&mut self.stream, count.min(group.threads));
-        let theirs = theirs.map_err(|error| self.failed(&error))?;
-        for (strand, port) in strands.iter_mut().zip(theirs) {
-            strand.ports.insert(self.host.clone(), port);
-        }
-        Ok(())
-    }
-
-    /// True if there is a message or the end of the connection, which there is only after an error.
-    fn has_spoken(&self) -> bool {
-        let set = self.stream.set_nonblocking(true);
-        let peeked = set.and_then(|()| self.stream.peek(&mut [0]));
-        let _ = self.stream.set_nonblocking(false);
-        !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    fn goodbye(&mut self) -> io::Result<Goodbye> {
-        self.stream.set_read_timeout(Some(GOODBYE))?;
-        Command::SendStats.send(&mut self.stream)?;
-        Goodbye::receive(&mut self.stream)
     }
 }

@@ -1,4 +1,4 @@
-//! What threads do, at either end: groups of transactions of flowops (uperf's `workorder.c`).
+//! Work of threads at either end: groups of transactions of flowops (uperf's `workorder.c`).
 
 use tcpcost_study::{UperfFlowop, UperfGroup, UperfKind, UperfProfile};
 
@@ -25,7 +25,7 @@ pub struct Transaction {
     pub flowops: Vec<Flowop>,
 }
 
-/// What a flowop does, by its number in uperf's protocol.
+/// Kind of a flowop, by its number in uperf's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Read = 1,
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// What the other end does.
+    /// Kind at the other end.
     fn opposite(self) -> Kind {
         match self {
             Kind::Read => Kind::Write,
@@ -207,7 +207,7 @@ impl Flowop {
         Ok(read)
     }
 
-    /// What the other end does, with uperf's changes for reads of another size.
+    /// Flowop of the other end, with uperf's changes for reads of another size.
     fn opposite(&self) -> Flowop {
         let mut other = self.clone();
         if matches!(self.kind, Kind::Sendfile | Kind::Sendfilev) {
@@ -275,7 +275,7 @@ impl Group {
         sizes.max().unwrap_or(0).max(8192) as usize
     }
 
-    /// What the threads of the slave at `host` do.
+    /// Group of the slave at `host`.
     pub fn opposite(&self, host: &str) -> Group {
         let mut other = self.clone();
         for transaction in &mut other.transactions {

@@ -32,7 +32,7 @@ struct State {
     is_aborted: bool,
 }
 
-/// What a thread did. Only it writes the first two.
+/// Counts of a thread. Only it writes the first two.
 #[derive(Debug, Default)]
 pub struct Counter {
     pub bytes: AtomicU64,

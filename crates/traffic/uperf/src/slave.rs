@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::master::listeners;
+use crate::control::listeners;
 use crate::order::{Group, Kind};
 use crate::shared::{Shared, now_ns};
 use crate::strand::{Strand, Timed, Times};
@@ -79,7 +79,7 @@ pub fn serve(listeners: Vec<TcpListener>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all sessions have together.
+/// Sums over all sessions.
 #[derive(Debug, Default)]
 struct All {
     sessions: AtomicUsize,

@@ -18,7 +18,7 @@ use rustix::thread::NanosleepRelativeResult;
 use crate::order::{Flowop, Group, Kind, Transaction};
 use crate::shared::{Shared, now_ns};
 
-/// What a thread needs.
+/// A thread before it runs.
 pub struct Strand {
     pub group: Arc<Group>,
     /// Number of the thread among all of this end.
@@ -32,7 +32,7 @@ pub struct Strand {
     pub timed: Timed,
 }
 
-/// What is timed besides bytes and operations, because it costs two looks at the clock each time.
+/// Parts that are timed besides bytes and operations. Each costs two looks at the clock each time.
 #[derive(Debug, Clone, Default)]
 pub struct Timed {
     pub flowops: bool,

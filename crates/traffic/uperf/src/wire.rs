@@ -381,7 +381,7 @@ impl Command {
 /// Last message of a slave (`goodbye_t`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Goodbye {
-    /// What went wrong. Empty after a run without errors.
+    /// Error of the run. Empty after a run without errors.
     pub error: String,
     pub elapsed_ns: u64,
     pub bytes: u64,

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Attribute, Element, Note, ProfileError, Word};
+use super::element::{Attribute, Element, Word};
+use super::error::{Note, ProfileError, shown};
 use super::number::{leading, time, whole};
 use super::rows::{self, UperfHandling, WordKind};
 use tcpcost_knobs::{MessageSize, Program};
@@ -326,10 +327,7 @@ impl Reader<'_> {
             .text
             .starts_with(|first: char| first.is_ascii_alphabetic())
         {
-            let text = format!(
-                "{}: no option, without effect",
-                super::element::shown(&one.text)
-            );
+            let text = format!("{}: no option, without effect", shown(&one.text));
             self.note(one.line, text);
             return Ok(());
         }
@@ -409,7 +407,7 @@ impl Reader<'_> {
     fn expanded(&self, value: &str, line: usize) -> Result<Value, ProfileError> {
         let given = |text: String| Value {
             text,
-            shown: super::element::shown(value),
+            shown: shown(value),
             line,
         };
         let Some(name) = value.strip_prefix('$') else {
@@ -426,7 +424,7 @@ impl Reader<'_> {
             )),
             Some(value) => Ok(given(value)),
             None => {
-                let name = super::element::shown(name);
+                let name = shown(name);
                 let what =
                     format!("the environment has no such variable: {name}=... tcpcost run ...");
                 Err(ProfileError::new(line, &format!("${name}"), what))

@@ -1,7 +1,7 @@
 //! Words of uperf's language, one row each: honoured, without effect, or refused. The reader
 //! refuses a word without a row, and docs/fronts.md contains the table.
 
-use super::element::ProfileError;
+use super::error::ProfileError;
 use tcpcost_knobs::nearest;
 
 /// Handling of a word.

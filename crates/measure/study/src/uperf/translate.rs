@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::UperfSurroundings;
-use super::element::{Note, ProfileError};
+use super::error::{Note, ProfileError};
 use super::profile::{self, Flowop, Kind, Profile, Transaction, Value};
 use crate::topology::Topology;
 use tcpcost_knobs::{

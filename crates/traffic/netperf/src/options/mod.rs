@@ -240,7 +240,7 @@ fn assemble(
             return Err(Failure::usage("-b: expected a number from 0"));
         }
     }
-    // As in netperf, a stream of UDP does not leave the network unless -R 1 says so.
+    // A stream of UDP does not leave the network unless -R 1 says so, as in netperf.
     let routed = specific
         .routed
         .unwrap_or(specific.transport == Transport::Tcp || is_transactions);
