@@ -6,12 +6,18 @@ use crate::cli::Cli;
 use crate::reference;
 
 /// Groups of commands. Names in one row share its line, and the first one describes them.
-const GROUPS: [(&str, &[&[&str]]); 4] = [
+const GROUPS: [(&str, &[&[&str]]); 3] = [
     (
         "Measure",
-        &[&["run"], &["compare"], &["stat"], &["watch"], &["trace"]],
+        &[
+            &["run"],
+            &["compare"],
+            &["stat"],
+            &["watch"],
+            &["trace"],
+            &["advise", "explain", "model"],
+        ],
     ),
-    ("Explain", &[&["explain", "model"], &["advise"]]),
     (
         "Make traffic",
         &[&["peer"], &["relay"], &["netperf", "netserver", "uperf"]],
@@ -104,8 +110,9 @@ fn first_clause(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Limit on the options of all commands together. Lower it when one goes.
-    const OPTIONS_MAX: usize = 145;
+    /// Limit on the options of all commands together. Lower it when one goes. `stat`, `explain` and `advise` have the same five for
+    /// what they measure.
+    const OPTIONS_MAX: usize = 159;
 
     /// Options of a command and of those below it, as `run --set`. Not `--help` and `--version`.
     fn options(command: &Command, path: &str, list: &mut Vec<String>) {
@@ -173,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_screen_has_each_command_once_in_at_most_fourteen_rows() {
+    fn the_first_screen_has_each_command_once_in_at_most_thirteen_rows() {
         let rows = GROUPS.iter().flat_map(|(_, rows)| rows.iter());
-        assert!(rows.clone().count() <= 14);
+        assert!(rows.clone().count() <= 13);
         let mut shown: Vec<&str> = rows.flat_map(|names| names.iter().copied()).collect();
         let command = command();
         let visible = command.get_subcommands().filter(|one| !one.is_hide_set());

@@ -235,6 +235,9 @@ fn tried(rule: &'static Rule, list: &PriceList, sides: [SideCounts; 2]) -> anyho
     })
 }
 
+/// Difference of the priced and the measured ratio from which they disagree. Two seconds of one load differ by less.
+const DISAGREES: f64 = 0.2;
+
 /// Limit on the causes that are named.
 const MOVED_MAX: usize = 3;
 
@@ -287,12 +290,16 @@ impl Tried {
             })
             .collect();
         let mut notes = vec![format!("Changed most, per KiB: {}.", moved.join("; "))];
-        notes.extend(self.measured.map(|ratio| {
-            format!(
-                "Measured CPU time in these seconds: {} (no interval: one pair of 2 s).",
-                change(ratio)
-            )
-        }));
+        if let Some(ratio) = self.measured {
+            let change = change(ratio);
+            notes.push(format!(
+                "Measured CPU time in these seconds: {change} (no interval: one pair of 2 s)."
+            ));
+            if (ratio - self.ratio).abs() > DISAGREES {
+                notes
+                    .push("The two disagree: the prices do not fit what changed here.".to_string());
+            }
+        }
         notes.push(
             "Counted for 2 s with the setting and 2 s without, in turn; the setting is restored. The interval is that of the prices alone: \
              verify it by pairs."
