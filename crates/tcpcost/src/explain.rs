@@ -113,7 +113,7 @@ struct Explained {
     /// Costs per unit.
     #[serde(flatten)]
     explanation: Explanation,
-    /// What else a reader must know.
+    /// Scope of the counts, and meters that are missing.
     notes: Vec<String>,
 }
 

