@@ -18,7 +18,13 @@ const GROUPS: [(&str, &[&[&str]]); 4] = [
     ),
     (
         "Prepare and read",
-        &[&["study"], &["report"], &["kernels"], &["doctor"]],
+        &[
+            &["model"],
+            &["study"],
+            &["report"],
+            &["kernels"],
+            &["doctor"],
+        ],
     ),
 ];
 
