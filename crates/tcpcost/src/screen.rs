@@ -18,13 +18,7 @@ const GROUPS: [(&str, &[&[&str]]); 4] = [
     ),
     (
         "Prepare and read",
-        &[
-            &["model"],
-            &["study"],
-            &["report"],
-            &["kernels"],
-            &["doctor"],
-        ],
+        &[&["study"], &["report"], &["kernels"], &["doctor"]],
     ),
 ];
 
