@@ -113,7 +113,7 @@ struct Explained {
     /// Costs per unit.
     #[serde(flatten)]
     explanation: Explanation,
-    /// What else a reader must know.
+    /// Further remarks for the reader.
     notes: Vec<String>,
 }
 

@@ -66,6 +66,7 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
     assert_eq!(crr["unit"], "response");
     let terms = crr["terms"].as_array().unwrap();
     let sum: f64 = terms.iter().filter_map(|term| term["ns"].as_f64()).sum();
+    let sum = sum + crr["inseparable_ns"].as_f64().unwrap();
     assert!(
         (sum / crr["priced_ns"].as_f64().unwrap() - 1.0).abs() < 1e-6,
         "{crr}"

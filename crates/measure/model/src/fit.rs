@@ -136,7 +136,7 @@ fn spread(errors: &[CellError], prices: &DVector<f64>) -> f64 {
     let count = errors.len() as f64;
     let taken = prices.iter().filter(|price| **price > 0.0).count() as f64;
     let middle = median(errors.iter().map(|one| one.log_ratio.abs()).collect());
-    // Of a normal distribution half lies within 0.6745 standard deviations.
+    // Half of a normal distribution lies within 0.6745 standard deviations.
     middle / 0.674_5 * (count / (count - taken).max(1.0) * (1.0 + taken / count)).sqrt()
 }
 
