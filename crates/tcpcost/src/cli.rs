@@ -67,7 +67,7 @@ pub enum Command {
     Explain(Box<ExplainArgs>),
     /// Advise which knob would lower the CPU of a workload, by how much, and how to prove it.
     Advise(Box<AdviseArgs>),
-    /// Measure the prices of this host: CPU time of a byte, an skb, a call, a connection.
+    /// Measure this host's prices: CPU time of a byte, an skb, a call, a sleep, a connection.
     Model(ModelArgs),
     /// Analyse captures: ACKs, bursts, splits and stalls.
     Trace(TraceArgs),

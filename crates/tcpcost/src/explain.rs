@@ -113,7 +113,7 @@ struct Explained {
     /// Costs per unit.
     #[serde(flatten)]
     explanation: Explanation,
-    /// Scope of the counts, and meters that are missing.
+    /// Further remarks for the reader.
     notes: Vec<String>,
 }
 

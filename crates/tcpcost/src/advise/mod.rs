@@ -137,7 +137,7 @@ fn live(
             target.name()
         },
         target: words(target),
-        load: target.command.join(" "),
+        load: line(&target.command),
         device: place.device,
         within: place.within,
     };
@@ -159,6 +159,16 @@ fn fits<'a>(
         list.place.device,
         driver.unwrap_or("no driver")
     ))
+}
+
+/// Line for a shell that runs a command.
+fn line(command: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    let words = command.iter().map(|word| match word.chars().all(is_plain) {
+        true if !word.is_empty() => word.clone(),
+        _ => format!("'{}'", word.replace('\'', "'\\''")),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Options of `tcpcost stat` that name a target.
@@ -291,6 +301,12 @@ mod tests {
                 assert_eq!(versus, 1, "{}: {line}", rule.id);
             }
         }
+    }
+
+    #[test]
+    fn a_command_is_one_line_for_a_shell() {
+        let words = ["sh", "-c", "echo 'a b' > c", "x"].map(String::from);
+        assert_eq!(line(&words), r"sh -c 'echo '\''a b'\'' > c' x");
     }
 
     #[test]

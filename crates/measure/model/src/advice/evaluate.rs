@@ -13,6 +13,9 @@ use crate::prices::{Interval, PriceList};
 /// Least saving that is claimed, and least upper bound that is worth trying.
 pub const LEAST: f64 = 0.05;
 
+/// Upper bound below which a rule has nothing to do with the work, so that nothing is said about it.
+const NOTHING: f64 = 0.005;
+
 /// A saving, as shares of the cost.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Saving {
@@ -147,6 +150,9 @@ fn outcome(rule: &'static Rule, of: &Situation<'_>, cost: Option<&Explanation>) 
         }
     }
     let bound = upper_bound.filter(|bound| *bound < LEAST);
+    if bound.is_some_and(|bound| bound < NOTHING) {
+        return Outcome::Silent;
+    }
     if let Some(bound) = bound {
         let reason = format!("it could save {} at most", percent(bound));
         return Outcome::NotHere(NotHere {

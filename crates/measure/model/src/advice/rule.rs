@@ -24,7 +24,7 @@ pub struct Rule {
     pub title: &'static str,
     /// Strength.
     pub class: Class,
-    /// What it needs.
+    /// Needs: kernel, driver, privilege.
     pub needs: Needs,
     /// Conditions that all hold when it is advised.
     pub when: &'static [Condition],
@@ -44,7 +44,7 @@ pub struct Rule {
     pub saves_more: bool,
     /// Limits, and cases in which it does not help.
     pub limits: &'static str,
-    /// What is claimed elsewhere, in the claim's own unit.
+    /// Claims elsewhere, each in its own unit.
     pub claim: &'static str,
     /// Source of the claim.
     pub source: &'static str,
@@ -59,7 +59,7 @@ pub struct Rule {
     /// Knobs of a study that `advise --try` sets and restores while the workload runs: name, value. Empty if the
     /// change is not a setting that acts on running connections.
     pub set: &'static [(&'static str, &'static str)],
-    /// What it costs or risks.
+    /// Costs and risks.
     pub costs: &'static str,
     /// Other rules with the same effect: only the best is advised.
     pub instead: &'static [&'static str],
@@ -84,7 +84,7 @@ impl Rule {
     }
 }
 
-/// What a knob needs.
+/// Needs of a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs {
     /// Least release of Linux; `None` for any that runs tcpcost.

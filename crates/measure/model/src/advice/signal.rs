@@ -440,7 +440,7 @@ fn bytes_sent(of: &Situation<'_>) -> Option<f64> {
 /// Upper bound of the number of exchanges: requests with their responses. The transactions of a study,
 /// or the units of `--per`, if they were counted. Otherwise the least of the calls and packets that
 /// each exchange has one of: a send and a receive, and a data skb in each direction, if the counts are
-/// of one end. `None` without traffic in both directions.
+/// of one end. `None` without traffic in both directions, and for a stream.
 pub(super) fn exchanges(of: &Situation<'_>) -> Option<f64> {
     if let Some(counted) = of.source.work(Q::Transactions) {
         return Some(counted).filter(|count| *count > 0.0);
@@ -453,5 +453,10 @@ pub(super) fn exchanges(of: &Situation<'_>) -> Option<f64> {
         bounds.extend([seg(of, Q::DataSkbsSent), seg(of, Q::DataSkbsReceived)]);
     }
     let least = bounds.into_iter().flatten().reduce(f64::min)?;
-    Some(least).filter(|count| *count > 0.0)
+    let is_stream = bytes_sent(of).is_some_and(|bytes| bytes > STREAM_BYTES * least);
+    Some(least).filter(|count| *count > 0.0 && !is_stream)
 }
+
+/// Bytes sent per exchange above which the work is a stream: the few receives are of another connection, or of a
+/// request that weighs nothing.
+const STREAM_BYTES: f64 = 4.0 * 1_048_576.0;

@@ -77,7 +77,7 @@ fn replace(line: &str, name: &str, by: &str) -> String {
     }
 }
 
-/// What is printed besides the advice itself.
+/// Text that is printed besides the advice itself.
 #[derive(Debug, Clone, Default)]
 pub struct Remarks {
     /// Age, place and accuracy of the prices, or the reason for none and the remedy.

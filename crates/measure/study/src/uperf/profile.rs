@@ -30,7 +30,7 @@ pub struct Group {
     pub threads: u32,
     /// True if uperf would start processes.
     pub is_processes: bool,
-    /// What each thread does, one after the other.
+    /// Work of each thread, one after the other.
     pub transactions: Vec<Transaction>,
 }
 
@@ -44,7 +44,7 @@ pub struct Transaction {
     pub duration: Option<Duration>,
     /// Passes per second of each thread.
     pub rate: Option<u32>,
-    /// What a pass does.
+    /// Work of a pass.
     pub flowops: Vec<Flowop>,
 }
 
@@ -54,7 +54,7 @@ pub struct Flowop {
     pub(super) line: usize,
     /// Word of its type.
     pub name: &'static str,
-    /// What it does.
+    /// Kind of work.
     pub kind: Kind,
     /// How it does it.
     pub options: Options,
