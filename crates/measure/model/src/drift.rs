@@ -54,7 +54,7 @@ impl Drift {
             "more than their accuracy: run tcpcost model again"
         };
         format!(
-            "Since the prices were measured, {} ago, the same work costs {} % [{}, {}]: {verdict}.",
+            "Since the prices were measured, {} ago, the cost of the same work changed by {} % [{}, {}]: {verdict}.",
             age(age_s),
             change(self.ratio),
             change(self.low),
