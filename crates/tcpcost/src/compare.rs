@@ -13,7 +13,7 @@ use tcpcost_conduct::{
     studies,
 };
 use tcpcost_console::exit::usage;
-use tcpcost_observe::{End, StatArgs};
+use tcpcost_observe::{End, StatArgs, Target};
 use tcpcost_report::{Incomparable, is_per_transaction, transactions_differ};
 use tcpcost_study::{Sides, Study, units};
 
@@ -232,11 +232,7 @@ fn commands(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let stat = StatArgs {
         syscalls: false,
         repetitions: u32::MAX,
-        per: None,
-        fresh_netns: false,
-        pid: Vec::new(),
-        cgroup: None,
-        netns: None,
+        target: Target::default(),
         min_effect: args.min_effect,
         seed: args.seed,
         output,

@@ -12,7 +12,7 @@ use tcpcost_console::output;
 use tcpcost_counts::table::{WIDTH, wrap};
 use tcpcost_counts::{Source, exact_cost_ns};
 use tcpcost_model::{Counts, Explanation, PriceList, Work, age, explain as by_prices};
-use tcpcost_observe::{Observed, StatArgs};
+use tcpcost_observe::{Observed, StatArgs, Target};
 
 use crate::model::{age_s, kept};
 
@@ -35,30 +35,12 @@ pub struct ExplainArgs {
     pub output: Output<TextOrJson>,
 }
 
-/// Work that runs on this host: a command, or processes while a command runs.
+/// Work that runs on this host, with the command after `--`.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
-    /// Regular expression whose first group is a number in the command's output, e.g. '(\d+) requests'. The cost is per unit of that number.
-    #[arg(long, value_name = "REGEX")]
-    pub per: Option<String>,
-    /// Run the command in a new network namespace with lo alone, so that all TCP is the command's.
-    #[arg(long)]
-    pub fresh_netns: bool,
-    /// Running processes and all that they start, while the command runs, e.g. `sleep 10`; without a command until Ctrl-C.
-    #[arg(
-        short,
-        long,
-        value_name = "PID",
-        value_delimiter = ',',
-        conflicts_with = "fresh_netns"
-    )]
-    pub pid: Vec<u32>,
-    /// All processes of a cgroup: its directory.
-    #[arg(long, value_name = "DIR", conflicts_with = "fresh_netns")]
-    pub cgroup: Option<PathBuf>,
-    /// All processes in a network namespace: its name (ip netns), its path, or the id of a process in it.
-    #[arg(long, value_name = "NAME|PID|PATH", conflicts_with_all = ["fresh_netns", "pid", "cgroup"])]
-    pub netns: Option<String>,
+    /// Work that is measured.
+    #[command(flatten)]
+    pub of: Target,
     /// The command and its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -74,11 +56,7 @@ impl TargetArgs {
         let output = Output::default();
         tcpcost_observe::observe(&StatArgs {
             repetitions: 1,
-            per: self.per.clone(),
-            fresh_netns: self.fresh_netns,
-            pid: self.pid.clone(),
-            cgroup: self.cgroup.clone(),
-            netns: self.netns.clone(),
+            target: self.of.clone(),
             syscalls: true,
             min_effect: 1.0,
             seed: None,
@@ -90,7 +68,8 @@ impl TargetArgs {
     /// Name of the work in a sentence.
     pub fn name(&self) -> String {
         let command = self.command.join(" ");
-        let is_attached = !self.pid.is_empty() || self.cgroup.is_some() || self.netns.is_some();
+        let of = &self.of;
+        let is_attached = !of.pid.is_empty() || of.cgroup.is_some() || of.netns.is_some();
         match (is_attached, command.is_empty()) {
             (false, _) => format!("`{command}`"),
             (true, true) => "The attached workload".to_string(),
@@ -173,7 +152,7 @@ fn live(target: &TargetArgs, observed: &Observed, list: &PriceList) -> Explained
         notes.push("skbs, ACKs and connections are those of the whole network namespace (--fresh-netns separates a command's).".to_string());
     }
     notes.extend(growth.warnings.iter().cloned());
-    if target.per.is_some() && units.is_none() {
+    if target.of.per.is_some() && units.is_none() {
         notes.push(
             "--per: no such number in the output, so costs are of the whole run.".to_string(),
         );

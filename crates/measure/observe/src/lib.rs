@@ -12,7 +12,7 @@ mod watch;
 use tcpcost_console::exit::Exit;
 
 pub use doctor::{CommandNeed, DoctorArgs, doctor};
-pub use stat::{End, Observed, StatArgs, compare, observe, stat};
+pub use stat::{End, Observed, StatArgs, Target, compare, observe, stat};
 pub use watch::{By, WatchArgs, metrics_text, serve_metrics};
 
 /// Runs `tcpcost watch`.

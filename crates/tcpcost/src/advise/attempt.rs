@@ -20,6 +20,7 @@ use tcpcost_study::{DeviceOwner, DeviceSettings, HostName, Knobs};
 
 use super::place::{Place, Watcher};
 use crate::explain::TargetArgs;
+use tcpcost_observe::Target;
 
 /// Time of one of the four parts: each side has two of them.
 const PART: &str = "1";
@@ -161,11 +162,11 @@ fn measure(
     };
     let mut sides = [SideCounts::default(), SideCounts::default()];
     let part = TargetArgs {
-        per: None,
-        fresh_netns: false,
-        pid: target.pid.clone(),
-        cgroup: target.cgroup.clone(),
-        netns: target.netns.clone(),
+        of: Target {
+            per: None,
+            fresh_netns: false,
+            ..target.of.clone()
+        },
         command: vec!["sleep".to_string(), PART.to_string()],
     };
     for is_with in ORDER {

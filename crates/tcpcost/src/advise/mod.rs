@@ -83,7 +83,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
 /// Measures the work, and looks at its connections meanwhile.
 fn observe(target: &TargetArgs) -> anyhow::Result<(Observed, Place)> {
     // A process with two threads cannot enter a user namespace.
-    if target.fresh_netns {
+    if target.of.fresh_netns {
         let observed = target.observe()?;
         return Ok((observed, Place::loopback()));
     }
@@ -125,7 +125,7 @@ fn live(
     situation.prices =
         prices.and_then(|list| fits(list, &place.device, situation.settings.get("driver")));
     notes.extend(growth.warnings.iter().cloned());
-    if target.per.is_some() && situation.units.is_none() {
+    if target.of.per.is_some() && situation.units.is_none() {
         notes.push(
             "--per: no such number in the output, so costs are of the whole run.".to_string(),
         );
@@ -173,14 +173,14 @@ fn line(command: &[String]) -> String {
 
 /// Options of `tcpcost stat` that name a target.
 fn words(target: &TargetArgs) -> String {
-    if let Some(name) = &target.netns {
+    if let Some(name) = &target.of.netns {
         return format!("--netns {name}");
     }
-    if let Some(cgroup) = &target.cgroup {
+    if let Some(cgroup) = &target.of.cgroup {
         return format!("--cgroup {}", cgroup.display());
     }
-    match &target.pid[..] {
-        [] if target.fresh_netns => "--fresh-netns".to_string(),
+    match &target.of.pid[..] {
+        [] if target.of.fresh_netns => "--fresh-netns".to_string(),
         [] => String::new(),
         pids => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();

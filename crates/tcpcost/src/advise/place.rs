@@ -54,7 +54,7 @@ impl Watcher {
         Watcher {
             network,
             within,
-            pids: target.pid.clone(),
+            pids: target.of.pid.clone(),
             is_over: AtomicBool::new(false),
         }
     }
@@ -233,16 +233,16 @@ fn files(device: &str) -> BTreeMap<&'static str, String> {
 
 /// Namespace of a target, and the words before a command that must run there. `None` for this namespace.
 fn namespace(target: &TargetArgs) -> (Option<NetworkOf>, String) {
-    if let Some(name) = &target.netns {
+    if let Some(name) = &target.of.netns {
         let network = NetworkOf::named(name).ok();
         let within = format!("nsenter --net={} ", tcpcost_host::namespace::path(name));
         return (network, within);
     }
-    let of_cgroup = target.cgroup.as_ref().and_then(|cgroup| {
+    let of_cgroup = target.of.cgroup.as_ref().and_then(|cgroup| {
         let text = fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
         text.lines().next()?.parse::<u32>().ok()
     });
-    let Some(pid) = target.pid.first().copied().or(of_cgroup) else {
+    let Some(pid) = target.of.pid.first().copied().or(of_cgroup) else {
         return (None, String::new());
     };
     match NetworkOf::process(pid) {

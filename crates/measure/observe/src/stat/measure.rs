@@ -99,16 +99,16 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A process or cgroup to attach to does not exist, or the processes are in several network namespaces.
     pub fn open(per: Option<&'a Per>, args: &StatArgs) -> anyhow::Result<Bench<'a>> {
-        if let Some(pid) = args.pid.iter().find(|pid| !is_there(**pid)) {
+        if let Some(pid) = args.target.pid.iter().find(|pid| !is_there(**pid)) {
             return Err(usage(format!("--pid {pid}: there is no such process")));
         }
         // Members of a cgroup and inhabitants of a namespace may end meanwhile.
-        let mut attached = args.pid.clone();
-        if let Some(cgroup) = &args.cgroup {
+        let mut attached = args.target.pid.clone();
+        if let Some(cgroup) = &args.target.cgroup {
             attached.extend(members(cgroup)?);
         }
         let mut network = None;
-        if let Some(name) = &args.netns {
+        if let Some(name) = &args.target.netns {
             let (namespace, inhabitants) = inhabited(name)?;
             attached.extend(inhabitants);
             network = namespace;
@@ -124,9 +124,9 @@ impl<'a> Bench<'a> {
             per,
             cpus: cpus.len(),
             answer_on_stdout: false,
-            is_attached: !attached.is_empty() || args.netns.is_some(),
-            is_fresh: args.fresh_netns,
-            network: match args.netns {
+            is_attached: !attached.is_empty() || args.target.netns.is_some(),
+            is_fresh: args.target.fresh_netns,
+            network: match args.target.netns {
                 Some(_) => network,
                 None => common_network(&attached)?,
             },
@@ -286,7 +286,7 @@ impl<'a> Bench<'a> {
             is_elsewhere: self.network.is_some(),
             refused: refused.collect(),
             lacks_privileges: needs.any(|needs| matches!(needs, Needs::Capabilities(_))),
-            per: args.per.clone(),
+            per: args.target.per.clone(),
         }
     }
 }

@@ -20,7 +20,7 @@ use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
 
-pub use args::StatArgs;
+pub use args::{StatArgs, Target};
 
 use self::measure::{Bench, Run};
 use self::versus::Verdict;
@@ -70,7 +70,7 @@ fn run(args: &StatArgs, until_decided: Option<Duration>) -> anyhow::Result<End> 
             "expected two commands: tcpcost compare -- COMMAND… --versus -- COMMAND…",
         ));
     }
-    let per = match &args.per {
+    let per = match &args.target.per {
         Some(per) => Some(measure::Per::parse(per)?),
         None => None,
     };
@@ -78,7 +78,7 @@ fn run(args: &StatArgs, until_decided: Option<Duration>) -> anyhow::Result<End> 
         return Err(usage("--min-effect: expected a percentage from 0 to 100"));
     }
     // Before a second thread starts, because the kernel moves no process with several threads into a user namespace.
-    if args.fresh_netns {
+    if args.target.fresh_netns {
         enter_fresh_network()?;
     }
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
@@ -210,8 +210,13 @@ pub struct Observed {
 /// # Errors
 /// See [`stat`].
 pub fn observe(args: &StatArgs) -> anyhow::Result<Observed> {
-    let per = args.per.as_deref().map(measure::Per::parse).transpose()?;
-    if args.fresh_netns {
+    let per = args
+        .target
+        .per
+        .as_deref()
+        .map(measure::Per::parse)
+        .transpose()?;
+    if args.target.fresh_netns {
         enter_fresh_network()?;
     }
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
