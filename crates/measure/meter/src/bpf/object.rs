@@ -532,13 +532,8 @@ fn refusal(error: MeterError, log: &str) -> MeterError {
     let Some(said) = verdict(log) else {
         return error;
     };
-    let MeterError::Unavailable {
-        meter,
-        source,
-        needs: None,
-        ..
-    } = error
-    else {
+    // The verifier refuses with "Permission denied", too: what it says is the reason, and no capability is missing.
+    let MeterError::Unavailable { meter, source, .. } = error else {
         return error;
     };
     let lack = LACKS.iter().find(|(words, _)| said.contains(words));

@@ -68,10 +68,14 @@ static inline struct Owned *row_of(u32 owner)
 
 static inline void add(struct Owned *row, u32 place, u64 amount)
 {
-	u32 at = place - HARDIRQ;
+	u64 at = place - HARDIRQ;
 
-	if (at < OWNED_TOTALS)
-		row->totals[at] += amount;
+	/* Keeps the compared register the index: the verifier of Linux 6.1 does not see that a shifted copy is bounded. */
+	asm volatile("" : "+r"(at));
+	if (at >= OWNED_TOTALS)
+		return;
+	asm volatile("" : "+r"(at));
+	row->totals[at] += amount;
 }
 
 static inline void own(u32 owner, u32 place, u64 amount)
