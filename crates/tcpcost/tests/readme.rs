@@ -65,14 +65,21 @@ const ROWS: &[Row] = &[
         &[0],
     ),
     (
-        "tcpcost run STUDY --format details",
-        Ok(&["run", "./mine.toml", "--format=details"]),
-        &[0],
+        "tcpcost model",
+        Err("takes 90 s; tests/model.rs makes prices of a short run"),
+        &[],
     ),
     (
-        "tcpcost run profile",
-        Ok(&["run", "profile", "--dry-run"]),
-        &[0],
+        "tcpcost explain -- COMMAND…",
+        // 1: there are no prices here.
+        Ok(&["explain", "--", "true"]),
+        &[1],
+    ),
+    (
+        "tcpcost advise --pid PID",
+        Ok(&["advise", "--fresh-netns", "--", "true"]),
+        // 1, 77: without rights.
+        &[0, 1, 77],
     ),
     ("tcpcost trace FILE", Ok(&["trace", "slow.pcap"]), &[0]),
     (
@@ -81,7 +88,6 @@ const ROWS: &[Row] = &[
         // 77: without libpcap or rights.
         &[0, 77],
     ),
-    ("tcpcost study list", Ok(&["study", "list"]), &[0]),
     ("tcpcost run STUDY", Ok(&["run", "./mine.toml"]), &[0]),
     (
         "tcpcost kernels OLD NEW STUDY",
