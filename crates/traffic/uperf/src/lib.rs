@@ -7,7 +7,7 @@
 //! - a slave listens on the given addresses, or on loopback, and accepts data only from its master's host;
 //! - a slave sends no files.
 //!
-//! Start with [`master`] and [`slave`].
+//! Start with [`master`] and [`serve`].
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
