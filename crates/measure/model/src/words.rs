@@ -103,7 +103,11 @@ impl PriceList {
 impl Explanation {
     /// Sentence: what `subject` (such as "A response") costs, and which part is TCP's.
     pub fn answer(&self, subject: &str) -> String {
-        let priced = format!("{} {}", time(self.priced_ns), times(self.interval));
+        let priced = format!(
+            "{} {}",
+            time(self.priced_ns),
+            times(self.interval, self.priced_ns)
+        );
         let Some(measured) = self.measured_ns else {
             return format!(
                 "{subject} costs {priced} of CPU in TCP by this host's prices; its CPU time was not measured."
@@ -145,7 +149,7 @@ impl Explanation {
                 term.cause.label().to_string(),
                 digits(term.count),
                 time(term.ns),
-                times(term.interval),
+                times(term.interval, term.ns),
                 percent(term.share),
                 mark.to_string(),
             ]);
@@ -203,23 +207,23 @@ impl Cause {
 
 /// Formats a time with three digits.
 pub fn time(ns: f64) -> String {
-    match ns.abs() {
-        size if size >= 1e9 => format!("{} s", digits(ns / 1e9)),
-        size if size >= 1e6 => format!("{} ms", digits(ns / 1e6)),
-        size if size >= 1e3 => format!("{} µs", digits(ns / 1e3)),
-        _ => format!("{} ns", digits(ns)),
-    }
+    let (scale, unit) = unit(ns);
+    format!("{} {unit}", digits(ns / scale))
 }
 
-/// Formats an interval of times in the unit of its upper end.
-fn times(of: Interval) -> String {
-    let (scale, unit) = match of.high.abs() {
+/// Unit that a time is told in, and its length in ns.
+fn unit(ns: f64) -> (f64, &'static str) {
+    match ns.abs() {
         size if size >= 1e9 => (1e9, "s"),
         size if size >= 1e6 => (1e6, "ms"),
         size if size >= 1e3 => (1e3, "µs"),
         _ => (1.0, "ns"),
-    };
-    format!("{} {unit}", interval(of, scale))
+    }
+}
+
+/// Formats an interval in the unit of the time that it belongs to, which stands before it.
+fn times(of: Interval, ns: f64) -> String {
+    interval(of, unit(ns).0)
 }
 
 fn interval(of: Interval, scale: f64) -> String {
