@@ -164,7 +164,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => Ok(report::report(&args)?.into()),
         Command::Doctor(args) => Ok(tcpcost_observe::doctor(&args, &privileges::NEEDS)?.into()),
         Command::Trace(args) => Ok(trace::trace(&args)?.into()),
-        Command::Watch(args) => Ok(tcpcost_observe::watch(&args)?.into()),
+        Command::Watch(args) => Ok(tcpcost_observe::watch(&args, model::kept().ok())?.into()),
         Command::Stat(args) => tcpcost_observe::stat(&args).map(compare::exit_code),
         Command::Explain(args) => explain::explain(&args),
         Command::Advise(args) => advise::run(&args),

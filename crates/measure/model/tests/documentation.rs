@@ -163,3 +163,56 @@ fn the_page_of_advice_has_every_rule() {
         "{path} is old: TCPCOST_REWRITE=1 cargo test -p tcpcost-model"
     );
 }
+
+/// Recording rules for Prometheus: the rate of each cause's cost, and of each rule of advice the share that it can lower.
+fn recording_rules() -> String {
+    let mut text = String::from(
+        "# Made from the rules of tcpcost advise: TCPCOST_REWRITE=1 cargo test -p tcpcost-model.\n\
+         # tcpcost watch --metrics serves tcpcost_cost_seconds_total where tcpcost model has measured prices (docs/prices.md).\n\
+         groups:\n- name: tcpcost\n  rules:\n\
+         \x20 - record: tcpcost:cost:rate5m\n\
+         \x20   expr: sum by (instance, cause) (rate(tcpcost_cost_seconds_total[5m]))\n",
+    );
+    for rule in rules().filter(|rule| !rule.acts_on.is_empty()) {
+        let causes: Vec<&str> = rule.acts_on.iter().map(|cause| cause.id()).collect();
+        let causes = causes.join("|");
+        write!(
+            text,
+            "\x20 - record: tcpcost:saving_bound:ratio5m\n\
+             \x20   labels: {{rule: {}}}\n\
+             \x20   expr: sum by (instance) (tcpcost:cost:rate5m{{cause=~\"{causes}\"}}) / sum by (instance) (tcpcost:cost:rate5m)\n",
+            rule.id
+        )
+        .expect("a String takes all");
+    }
+    text
+}
+
+#[test]
+fn prometheus_records_the_bound_of_each_rule_and_the_dashboard_shows_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging");
+    let path = format!("{folder}/prometheus-rules.yml");
+    let wanted = recording_rules();
+    if std::env::var_os("TCPCOST_REWRITE").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(&path).unwrap_or_default(),
+        wanted,
+        "TCPCOST_REWRITE=1 cargo test -p tcpcost-model makes it again"
+    );
+    let dashboard = fs::read_to_string(format!("{folder}/grafana-dashboard.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    for panel in panels {
+        let expr = panel["targets"][0]["expr"].as_str().unwrap();
+        let is_served = ["tcpcost_cost_seconds_total", "tcpcost_cpu_seconds_total"];
+        let is_known = is_served.iter().any(|name| expr.contains(name))
+            || wanted.lines().any(|line| {
+                let name = line.trim().strip_prefix("- record: ");
+                name.is_some_and(|name| expr.contains(name))
+            });
+        assert!(is_known, "{expr}");
+    }
+    assert_eq!(panels.len(), 4);
+}

@@ -12,11 +12,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use tcpcost_counts::{CountOwner, Counts, Growth, MeterName, Quantity, Snapshot, self_cpu_ns};
+use tcpcost_model::PriceList;
 
 use crate::watch::connections::Wanted;
 use crate::watch::costs::Costs;
 use crate::watch::driver::Moment;
 use crate::watch::exposition::metrics_text;
+use crate::watch::priced::Priced;
 use crate::watch::rows::By;
 
 /// Totals of the last reading, shared by the loop that reads and the server.
@@ -30,6 +32,27 @@ struct Last {
     by: Vec<By>,
     /// CPU time of each owner that was shown once, in the order of [`CONTEXTS`].
     owners: BTreeMap<(By, String), [u64; 4]>,
+    /// Cost by cause. `None` without prices of this host.
+    priced: Option<Priced>,
+}
+
+/// Totals of a meter, without those of single CPUs.
+fn of(snapshots: &[Snapshot], meter: MeterName) -> Option<&Counts> {
+    let snapshot = snapshots.iter().find(|snapshot| snapshot.meter == meter)?;
+    let mut totals = snapshot.totals.iter();
+    totals
+        .find(|totals| !matches!(totals.whose, CountOwner::Cpu(_)))
+        .map(|totals| &totals.counts)
+}
+
+/// Totals of all meters, as growth since they began.
+fn all(snapshots: &[Snapshot]) -> Growth {
+    let totals = MeterName::ALL.iter();
+    let totals = totals.filter_map(|&meter| Some((meter, of(snapshots, meter)?.clone())));
+    Growth {
+        counts: totals.collect(),
+        ..Growth::default()
+    }
 }
 
 impl Last {
@@ -66,11 +89,12 @@ impl Last {
 }
 
 impl Metrics {
-    /// Makes metrics with the CPU time of the owners that `wanted` asks for.
-    pub fn of(wanted: &Wanted) -> Metrics {
+    /// Makes metrics with the CPU time of the owners that `wanted` asks for, and with the cost by cause if there are prices.
+    pub fn of(wanted: &Wanted, prices: Option<PriceList>) -> Metrics {
         let by = wanted.rows.keys().copied();
         let last = Last {
             by: by.filter(|&by| by != By::Connection).collect(),
+            priced: prices.map(Priced::by),
             ..Last::default()
         };
         Metrics(Arc::new(Mutex::new(last)))
@@ -86,6 +110,10 @@ impl Metrics {
         if let Some(costs) = &now.costs {
             last.set_owners(costs);
         }
+        let last = &mut *last;
+        if let Some(priced) = &mut last.priced {
+            priced.set(&all(&last.snapshots));
+        }
     }
 
     /// The text for Prometheus (OpenMetrics 1.0).
@@ -99,25 +127,16 @@ impl Collector for Metrics {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshots = &last.snapshots;
         owners(&last.owners, &mut encoder)?;
-        let of = |meter: MeterName| {
-            let snapshot = snapshots.iter().find(|snapshot| snapshot.meter == meter)?;
-            let mut totals = snapshot.totals.iter();
-            totals
-                .find(|totals| !matches!(totals.whose, CountOwner::Cpu(_)))
-                .map(|totals| &totals.counts)
-        };
+        if let Some(priced) = &last.priced {
+            priced.encode(&mut encoder)?;
+        }
+        let of = |meter: MeterName| of(snapshots, meter);
         for counter in COUNTERS {
             if let Some(counts) = of(counter.meter) {
                 counter.encode(counts, &mut encoder)?;
             }
         }
-        let totals = MeterName::ALL.iter();
-        let totals = totals.filter_map(|&meter| Some((meter, of(meter)?.clone())));
-        let all = Growth {
-            counts: totals.collect(),
-            ..Growth::default()
-        };
-        if let Some(ns) = self_cpu_ns(&all) {
+        if let Some(ns) = self_cpu_ns(&all(snapshots)) {
             let help = "CPU time of tcpcost itself and of its eBPF programs";
             let counts = Counts::from([(Quantity::SelfCpuNs, ns as u64)]);
             let values = [("", Quantity::SelfCpuNs)];
@@ -501,7 +520,7 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
         let mut wanted = Wanted::default();
         wanted.rows.insert(By::Process, 1);
         wanted.rows.insert(By::Connection, 1);
-        let metrics = Metrics::of(&wanted);
+        let metrics = Metrics::of(&wanted, None);
         let set = |of: &[(u32, &str, [u64; 4])]| {
             metrics.set(&Moment {
                 costs: Some(Costs::of(of)),
@@ -540,7 +559,7 @@ tcpcost_cpu_seconds_total{context=\"softirq_net_rx\"} 1.5
     fn owners_beyond_the_limit_are_one() {
         let mut wanted = Wanted::default();
         wanted.rows.insert(By::Process, 1);
-        let metrics = Metrics::of(&wanted);
+        let metrics = Metrics::of(&wanted, None);
         let names: Vec<String> = (0..2 * OWNERS_MAX).map(|of| format!("p{of:04}")).collect();
         let all: Vec<(u32, &str, [u64; 4])> = names
             .iter()

@@ -23,6 +23,7 @@ mod lines;
 mod metrics;
 mod owners;
 mod places;
+mod priced;
 mod rows;
 mod sample;
 mod sampler;
@@ -43,6 +44,7 @@ use anyhow::Context;
 use tcpcost_console::format::Format;
 use tcpcost_counts::{Guard, TextForm};
 use tcpcost_host::namespace::NetworkOf;
+use tcpcost_model::PriceList;
 use tcpcost_signals::Interrupt;
 
 pub use args::WatchArgs;
@@ -65,7 +67,7 @@ use sources::{About, Sources};
 /// # Errors
 /// The address for Prometheus cannot be bound, or standard output cannot be written. A pipe without a reader
 /// is no error.
-pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
+pub fn watch(args: &WatchArgs, prices: Option<PriceList>) -> anyhow::Result<()> {
     let interrupt = Interrupt::watch(ENDS_AT_ONCE)?;
     let has_screen = args.output.has(Format::Screen) && io::stdout().is_terminal();
     let wanted = &args.wanted();
@@ -87,7 +89,7 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
         by_connection,
         has_costs,
     );
-    let metrics = listener.map(|listener| serve_totals(listener, args, &mut about));
+    let metrics = listener.map(|listener| serve_totals(listener, args, prices, &mut about));
     let reader = Reader {
         sources,
         owners: Owners::default(),
@@ -107,11 +109,12 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<()> {
 fn serve_totals(
     listener: TcpListener,
     args: &WatchArgs,
+    prices: Option<PriceList>,
     about: &mut About,
 ) -> anyhow::Result<Metrics> {
     let address = listener.local_addr()?;
     about.metrics = Some(address);
-    let metrics = Metrics::of(&args.wanted());
+    let metrics = Metrics::of(&args.wanted(), prices);
     let served = metrics.clone();
     let failed = || format!("serve metrics at {address}");
     http::serve(listener, args.metrics_host.clone(), move || served.text()).with_context(failed)?;
