@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Args;
 use serde::Serialize;
 use tcpcost_conduct::{self as conduct, StoredRun};
-use tcpcost_console::exit::Exit;
+use tcpcost_console::exit::{Exit, usage};
 use tcpcost_console::format::{Format, Output, TextOrJson};
 use tcpcost_console::output;
 use tcpcost_counts::table::{WIDTH, wrap};
@@ -25,7 +25,7 @@ const CHECKED_FROM_S: u64 = 86_400;
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Stored runs to explain: each host of each cell.
-    #[arg(value_name = "DIR", required_unless_present_any = ["pid", "cgroup", "netns", "command"], conflicts_with_all = ["pid", "cgroup", "netns", "command", "per", "fresh_netns"])]
+    #[arg(value_name = "DIR", conflicts_with_all = ["pid", "cgroup", "netns", "command", "per", "fresh_netns"])]
     pub runs: Vec<PathBuf>,
     /// Work to explain.
     #[command(flatten)]
@@ -47,6 +47,25 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Checks that there is work: processes or a command, or files instead.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn check(&self, files: &[PathBuf]) -> anyhow::Result<()> {
+        if self.is_attached() || !self.command.is_empty() || !files.is_empty() {
+            return Ok(());
+        }
+        Err(usage(
+            "which work? Give a command after --, running processes (--pid, --cgroup, --netns), or the directory of a run",
+        ))
+    }
+
+    /// True if the work is of running processes.
+    fn is_attached(&self) -> bool {
+        let of = &self.of;
+        !of.pid.is_empty() || of.cgroup.is_some() || of.netns.is_some()
+    }
+
     /// Measures the work once.
     ///
     /// # Errors
@@ -68,9 +87,7 @@ impl TargetArgs {
     /// Name of the work in a sentence.
     pub fn name(&self) -> String {
         let command = self.command.join(" ");
-        let of = &self.of;
-        let is_attached = !of.pid.is_empty() || of.cgroup.is_some() || of.netns.is_some();
-        match (is_attached, command.is_empty()) {
+        match (self.is_attached(), command.is_empty()) {
             (false, _) => format!("`{command}`"),
             (true, true) => "The attached workload".to_string(),
             (true, false) => format!("The attached workload, while `{command}` ran,"),
@@ -112,6 +129,7 @@ impl Explained {
 /// # Errors
 /// There are no prices of this host, or the work cannot be measured.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    args.target.check(&args.runs)?;
     let list = kept()?;
     if !args.runs.is_empty() {
         print(&list, &stored(&args.runs, &list)?, None, &args.output)?;

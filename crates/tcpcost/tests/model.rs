@@ -94,6 +94,14 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
 #[test]
 fn without_prices_the_command_to_get_them_is_named() {
     let place = Place::new();
+    for command in ["explain", "advise"] {
+        let nothing = place.run(&[command]);
+        assert_eq!(nothing.code, Some(2), "{nothing:?}");
+        assert!(
+            nothing.stderr.starts_with("tcpcost: which work?"),
+            "{nothing:?}"
+        );
+    }
     let explained = place.run(&["explain", "--", "true"]);
     assert_eq!(explained.code, Some(1), "{explained:?}");
     assert!(

@@ -28,7 +28,7 @@ pub fn read_number(root: &Path, device: &DeviceName, name: &str) -> Result<u32, 
 /// Writes a number of a device.
 ///
 /// # Errors
-/// Those of [`read_number`]; EPERM without CAP_NET_ADMIN; ERANGE.
+/// Errors of [`read_number`]; EPERM without CAP_NET_ADMIN; ERANGE.
 pub fn set_number(
     root: &Path,
     device: &DeviceName,
@@ -58,7 +58,7 @@ pub fn read_xps(root: &Path, device: &DeviceName) -> Result<Vec<Vec<usize>>, Sys
 /// Sets the CPUs of each transmit queue.
 ///
 /// # Errors
-/// Those of [`read_xps`]; EPERM in an unprivileged user namespace.
+/// Errors of [`read_xps`]; EPERM in an unprivileged user namespace.
 pub fn set_xps(root: &Path, device: &DeviceName, cpus: &[Vec<usize>]) -> Result<(), SystemError> {
     let queues = folders(root, device, Direction::Transmit)?;
     let mut pairs = queues.iter().zip(cpus);
@@ -119,7 +119,7 @@ pub fn read_flows(root: &Path, device: &DeviceName) -> Result<Vec<u32>, SystemEr
 /// Sets the flows of each receive queue.
 ///
 /// # Errors
-/// Those of [`read_flows`]; EPERM in an unprivileged user namespace.
+/// Errors of [`read_flows`]; EPERM in an unprivileged user namespace.
 pub fn set_flows(root: &Path, device: &DeviceName, flows: &[u32]) -> Result<(), SystemError> {
     let queues = folders(root, device, Direction::Receive)?;
     let mut pairs = queues.iter().zip(flows);

@@ -30,7 +30,7 @@ use crate::model::{age_s, kept};
 )]
 pub struct AdviseArgs {
     /// Stored runs, or captures, instead of work that runs now.
-    #[arg(value_name = "RUN|CAPTURE", required_unless_present_any = ["pid", "cgroup", "netns", "command"], conflicts_with_all = ["pid", "cgroup", "netns", "command", "per", "fresh_netns"])]
+    #[arg(value_name = "RUN|CAPTURE", conflicts_with_all = ["pid", "cgroup", "netns", "command", "per", "fresh_netns"])]
     pub files: Vec<PathBuf>,
     /// Work that is advised.
     #[command(flatten)]
@@ -55,6 +55,7 @@ struct Answer {
 /// # Errors
 /// The work cannot be measured, or a file cannot be read. Missing prices are no error.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    args.target.check(&args.files)?;
     let list = kept();
     let prices = || match &list {
         Ok(list) => Ok(list),
