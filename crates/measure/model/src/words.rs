@@ -120,7 +120,7 @@ impl Explanation {
             )
         } else if measured >= self.interval.low {
             format!(
-                "{subject} costs {measured_text} of CPU; TCP's by this host's prices is {priced}, which is all of it within the accuracy."
+                "{subject} costs {measured_text} of CPU; by this host's prices {priced} is TCP's: all of it, within their accuracy."
             )
         } else {
             format!(
