@@ -10,8 +10,31 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
     if let Some(front) = fronts::usage(words) {
         return numbered(front.exit_codes);
     }
-    use Exit::{Failed, Inconclusive, Interrupted, Missed, Unavailable, Usage};
-    let (more, own): (&[Exit], &[(&str, &str)]) = match words {
+    use Exit::{Failed, Interrupted, Usage};
+    let (more, own) = own_codes(words);
+    let common: &[Exit] = match words {
+        "kernels bisect" => &[],
+        _ => &[Exit::Ok, Failed, Usage, Interrupted],
+    };
+    let every = common.iter().chain(more);
+    let mut codes = numbered(
+        &every
+            .map(|exit| (*exit as u8, exit.meaning()))
+            .collect::<Vec<_>>(),
+    );
+    codes.retain(|(code, _)| own.iter().all(|(replaced, _)| code != replaced));
+    codes.extend(
+        own.iter()
+            .map(|(code, meaning)| (code.to_string(), *meaning)),
+    );
+    codes.sort_by_key(|(code, _)| code.parse().unwrap_or(u16::MAX));
+    codes
+}
+
+/// Exit codes that a command has beside those of every command: common ones, and its own with their meanings.
+fn own_codes(words: &str) -> (&'static [Exit], &'static [(&'static str, &'static str)]) {
+    use Exit::{Inconclusive, Missed, Unavailable};
+    match words {
         "" | "run" => (&[Missed, Inconclusive, Unavailable], &[]),
         "compare" | "kernels" => (&[Unavailable], &VERDICTS),
         "kernels bisect" => (
@@ -112,24 +135,7 @@ pub fn exit_codes(words: &str) -> Vec<(String, &'static str)> {
             ],
         ),
         _ => (&[], &[]),
-    };
-    let common: &[Exit] = match words {
-        "kernels bisect" => &[],
-        _ => &[Exit::Ok, Failed, Usage, Interrupted],
-    };
-    let every = common.iter().chain(more);
-    let mut codes = numbered(
-        &every
-            .map(|exit| (*exit as u8, exit.meaning()))
-            .collect::<Vec<_>>(),
-    );
-    codes.retain(|(code, _)| own.iter().all(|(replaced, _)| code != replaced));
-    codes.extend(
-        own.iter()
-            .map(|(code, meaning)| (code.to_string(), *meaning)),
-    );
-    codes.sort_by_key(|(code, _)| code.parse().unwrap_or(u16::MAX));
-    codes
+    }
 }
 
 const AT_ONCE: &str = "the terminal closed, or a second signal";

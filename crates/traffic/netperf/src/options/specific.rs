@@ -118,22 +118,7 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
             Found::Invalid(complaint) => specific.notes.push(refused::invalid(&complaint)),
         }
     }
-    if test.direction.is_some() && specific.transport != test.transport {
-        return Err(Failure::usage(format!(
-            "-T: {} has its own protocol; -t OMNI, UDP_STREAM and UDP_RR have UDP",
-            test.name
-        )));
-    }
-    if specific.transport == Transport::Tcp {
-        let given = [
-            ('e', specific.patience.is_some()),
-            ('n', specific.connected.local),
-            ('N', specific.connected.remote),
-        ];
-        for (letter, _) in given.iter().filter(|(_, is_given)| *is_given) {
-            specific.notes.push(refused::only_for_udp(*letter));
-        }
-    }
+    specific.check_transport(test)?;
     // A connection test without directions is TCP_CC, which the caller refuses.
     let chosen = || match told.unwrap_or(implied) {
         0 | SEND => Direction::Send,
@@ -160,6 +145,27 @@ pub fn parse(words: &mut Words, test: &Test) -> Result<Asked, Failure> {
 }
 
 impl Specific {
+    /// Refuses UDP where a test has none, and notes options that TCP has not.
+    fn check_transport(&mut self, test: &Test) -> Result<(), Failure> {
+        if test.direction.is_some() && self.transport != test.transport {
+            return Err(Failure::usage(format!(
+                "-T: {} has its own protocol; -t OMNI, UDP_STREAM and UDP_RR have UDP",
+                test.name
+            )));
+        }
+        if self.transport == Transport::Tcp {
+            let given = [
+                ('e', self.patience.is_some()),
+                ('n', self.connected.local),
+                ('N', self.connected.remote),
+            ];
+            for (letter, _) in given.iter().filter(|(_, is_given)| *is_given) {
+                self.notes.push(refused::only_for_udp(*letter));
+            }
+        }
+        Ok(())
+    }
+
     fn option(&mut self, letter: char) -> Result<(), Failure> {
         match letter {
             'c' => self.is_connect_test = true,
