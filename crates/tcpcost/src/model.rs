@@ -1,6 +1,5 @@
 //! `tcpcost model`: measures what TCP's work costs on this host, cause by cause, and keeps the price list.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -142,7 +141,7 @@ fn list(records: &[Record]) -> anyhow::Result<PriceList> {
     Ok(PriceList {
         schema_version: SCHEMA_VERSION,
         tcpcost: machine.tcpcost.clone(),
-        place: Place::of(&host_name(), machine),
+        place: Place::of(&prices::host_name(), machine),
         measured_unix_s: measured.and_then(|at| u64::try_from(at).ok()).unwrap_or(0),
         cells: cells.len(),
         references: references.collect(),
@@ -172,19 +171,12 @@ fn unavailable(records: &[Record]) -> anyhow::Error {
     .into()
 }
 
-/// Name of this host, which is part of the list's file name.
-fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_string()
-}
-
 /// Reads the price list of this host, kernel and device.
 ///
 /// # Errors
 /// There is none, or it cannot be read.
 pub fn kept() -> anyhow::Result<PriceList> {
-    let place = Place::of(&host_name(), &tcpcost_host::machine::host());
-    Ok(prices::read(&prices::path(&place)?)?)
+    Ok(prices::kept(&tcpcost_host::machine::host())?)
 }
 
 /// Age of a list, s.

@@ -82,7 +82,12 @@ impl Evidence {
             self.cut_off += 1;
             self.spots.add_sight(Sight::Reset, connection.spots());
         }
-        for sight in [Sight::Retransmission, Sight::TailSplit, Sight::Joinable] {
+        for sight in [
+            Sight::Retransmission,
+            Sight::TailSplit,
+            Sight::Joinable,
+            Sight::PureAck,
+        ] {
             self.spots.add_sight(sight, connection.spots());
         }
         let is_older = connection.began() == ConnectionStart::BeforeCapture;
@@ -109,8 +114,10 @@ impl Evidence {
                 .sent
                 .captured_data_packets
                 .saturating_sub(direction.sent.small_packets) as f64;
-            if direction.sent.super_segments == 0 {
-                self.joined += (full - least).max(0.0);
+            let joined = (full - least).max(0.0);
+            if direction.sent.super_segments == 0 && joined > 0.0 {
+                self.joined += joined;
+                self.spots.add_sight(Sight::FullSized, connection.spots());
             }
             self.covering_acks += direction.acks.wire_segments_per_pure_ack.n();
             self.covered_segments += direction.acks.wire_segments_per_pure_ack.sum();

@@ -480,12 +480,9 @@ fn merged(ends: &[Vec<tcpcost_trace::Segment>; 2]) -> Vec<tcpcost_trace::Segment
     all
 }
 
-/// Checks that each finding names a frame of the capture, unless all packets show it.
+/// Checks that each finding names a frame of the capture.
 fn all_name_frames(report: &tcpcost_trace::Report, frames: u64, name: &str) {
     for found in report.findings.iter().chain(&report.costs) {
-        if ["pure_acks", "no_super_segments"].contains(&found.kind) {
-            continue;
-        }
         let Some(spot) = found.frames else {
             panic!("{name}: {} names no frame", found.kind);
         };

@@ -17,6 +17,7 @@ use tcpcost_report::{Distances, Summary};
 use tcpcost_study::{HostName, Record, RecordError, Share, Study};
 
 use super::overrides::Overrides;
+use super::priced;
 use super::studies::STUDY_BYTES_MAX;
 use tcpcost_counts::printable_json;
 use tcpcost_host::folder::{Folder, file_mode, folder_mode, remove_folder};
@@ -381,7 +382,7 @@ impl StoredRun {
 
     /// Summary of the run, with what the second clock says.
     pub fn summary(&self) -> Summary {
-        let mut summary = Summary::new(&self.study, &self.records);
+        let mut summary = priced::summary(&self.study, &self.records);
         if let Some(run) = &self.instructions {
             summary.add_instructions(&run.of_all_cells());
         }

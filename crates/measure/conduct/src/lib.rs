@@ -29,6 +29,7 @@ mod overrides;
 mod phases;
 mod placement;
 mod plan;
+mod priced;
 mod progress;
 mod push;
 mod reap;
@@ -235,7 +236,7 @@ pub fn conduct(
     telling: &Telling,
 ) -> anyhow::Result<Exit> {
     let done = trials(store, study, records, launchers, telling.quiet)?;
-    let summary = Summary::new(study, &done.records);
+    let summary = priced::summary(study, &done.records);
     report(store, summary, done.ended, baseline, telling)
 }
 

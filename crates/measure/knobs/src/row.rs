@@ -387,6 +387,7 @@ pub enum UserKnob {
     PacingRate,
     InitialWindow,
     WindowGrowth,
+    WindowRestart,
     TailLossProbe,
     MtuProbing,
     HyStart,

@@ -90,6 +90,11 @@ impl Place {
         }
     }
 
+    /// True if the machine is of this kernel and has these CPUs.
+    pub fn is_of(&self, machine: &Machine) -> bool {
+        self.kernel == machine.kernel && self.cpu == machine.cpu && self.cpus == machine.cpus
+    }
+
     /// True if prices of this place are those of the machine: the same kernel on the same CPUs.
     pub fn is(&self, machine: &Machine) -> bool {
         self.kernel == machine.kernel && self.cpu == machine.cpu && self.cpus == machine.cpus
@@ -218,6 +223,20 @@ pub fn path(place: &Place) -> Result<PathBuf, PriceListError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
     let name = name.replace(|c| !is_plain(c), "_");
     Ok(folder.join(name + ".json"))
+}
+
+/// Name of this host, which is part of a list's file name.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
+/// Reads the price list of this host, whose machine is given.
+///
+/// # Errors
+/// There is none, it cannot be read, or it is of another version.
+pub fn kept(machine: &Machine) -> Result<PriceList, PriceListError> {
+    read(&path(&Place::of(&host_name(), machine))?)
 }
 
 /// Reads a price list.

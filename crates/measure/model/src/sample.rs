@@ -70,8 +70,8 @@ pub struct Work {
 impl Work {
     /// Work of each host of each cell, in the order of the records. A quarter of the trials at either end,
     /// by measured over priced cost, is omitted. Marked trials count, because CPU time is without other tasks.
-    pub fn all(records: &[Record], list: &PriceList) -> Vec<Work> {
-        let mut cells: Vec<(&str, HostName, Vec<Part>)> = Vec::new();
+    pub fn all<'a>(records: impl IntoIterator<Item = &'a Record>, list: &PriceList) -> Vec<Work> {
+        let mut cells: Vec<(&'a str, HostName, Vec<Part>)> = Vec::new();
         for record in records {
             let (unit, Some(units)) = units(record) else {
                 continue;

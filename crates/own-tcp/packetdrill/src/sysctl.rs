@@ -4,7 +4,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Segmentation};
+use tcpcost_tcp::{AckPolicy, Config, CongestionControl, Segmentation, WindowRestart};
 
 /// Numbers of a TCP sysctl.
 fn read(name: &str) -> Vec<u32> {
@@ -46,7 +46,10 @@ pub fn config() -> Config {
         },
         congestion: CongestionControl::Cubic,
         initial_window: NonZeroU16::new(10),
-        restart_after_idle: is_on("tcp_slow_start_after_idle"),
+        window_restart: match is_on("tcp_slow_start_after_idle") {
+            true => WindowRestart::Idle,
+            false => WindowRestart::Off,
+        },
         tail_loss_probe: first("tcp_early_retrans").is_none_or(|value| value >= 3),
         syn_retries_max: first("tcp_syn_retries").unwrap_or(6) as u8,
         ..Config::default()

@@ -80,7 +80,7 @@ mod time;
 pub mod wire;
 
 pub use connection::config::{
-    Config, CongestionControl, FastOpenChoice, KeepAlive, MtuProbing, WindowGrowth,
+    Config, CongestionControl, FastOpenChoice, KeepAlive, MtuProbing, WindowGrowth, WindowRestart,
 };
 pub use connection::{
     AckDecision, AckPolicy, AckRule, AckState, Agreed, Arrival, Clock, Connection, Ended, Info,

@@ -61,6 +61,10 @@ pub(crate) enum Sight {
     Retransmission,
     TailSplit,
     Joinable,
+    /// Pure ACK that covers data.
+    PureAck,
+    /// Packet of one full-sized segment; of many connections only those with a direction without super-segments.
+    FullSized,
 }
 
 /// Spots of all causes.
@@ -68,7 +72,7 @@ pub(crate) enum Sight {
 pub(crate) struct Spots {
     waits: [Spot; Wait::ALL.len()],
     /// First frames of packets, by [`Sight`]; 0 for none.
-    sights: [u32; 5],
+    sights: [u32; 7],
 }
 
 impl Spots {
@@ -77,6 +81,12 @@ impl Spots {
         if ns > 0 {
             self.waits[wait as usize].note(numbered(frame), ns);
         }
+    }
+
+    /// True if no such packet was noted.
+    #[inline(always)]
+    pub(crate) fn lacks(&self, sight: Sight) -> bool {
+        self.sights[sight as usize] == 0
     }
 
     /// Notes a packet.

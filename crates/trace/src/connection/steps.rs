@@ -58,6 +58,20 @@ struct Acked {
     is_lone: bool,
 }
 
+impl Sent {
+    /// True if the packet is one wire segment of the MSS.
+    fn is_full_sized(&self, packet: &Packet<'_>) -> bool {
+        self.wire_segments == 1 && packet.segment.payload >= self.mss
+    }
+}
+
+impl Acked {
+    /// True if the packet is a pure ACK that covers data.
+    fn covers_data(&self) -> bool {
+        self.pure && self.coverage.is_some_and(|coverage| !coverage.of_syn)
+    }
+}
+
 impl Connection {
     /// Analyses a segment. The MSS must be known.
     pub(super) fn analyse<W: Watch>(&mut self, segment: &Segment, from: usize, watch: &mut W) {
@@ -68,10 +82,10 @@ impl Connection {
         }
         self.pass(&packet);
         let sent = self.count_sent(&packet);
-        if sent.short != Short::No || sent.data == Data::Retransmitted {
-            self.see(&packet, &sent);
-        }
         let acked = self.read_ack(&packet, &sent);
+        if self.is_worth_noting(&packet, &sent, &acked) {
+            self.see(&packet, &sent, &acked);
+        }
         if self.directions[1 - packet.from].has_news() {
             self.on_news(&packet);
         }
@@ -238,9 +252,19 @@ impl Connection {
         }
     }
 
+    /// True if a packet may be the first that costs more than necessary for its reason.
+    #[inline(always)]
+    fn is_worth_noting(&self, packet: &Packet<'_>, sent: &Sent, acked: &Acked) -> bool {
+        let spots = &self.time.spots;
+        sent.short != Short::No
+            || sent.data == Data::Retransmitted
+            || spots.lacks(Sight::PureAck) && acked.covers_data()
+            || spots.lacks(Sight::FullSized) && sent.is_full_sized(packet)
+    }
+
     /// Notes the frame of a packet that costs more than necessary.
     #[cold]
-    fn see(&mut self, packet: &Packet<'_>, sent: &Sent) {
+    fn see(&mut self, packet: &Packet<'_>, sent: &Sent, acked: &Acked) {
         let spots = &mut self.time.spots;
         let frame = packet.segment.frame;
         match sent.short {
@@ -250,6 +274,12 @@ impl Connection {
         }
         if sent.data == Data::Retransmitted {
             spots.see(Sight::Retransmission, frame);
+        }
+        if acked.covers_data() {
+            spots.see(Sight::PureAck, frame);
+        }
+        if sent.is_full_sized(packet) {
+            spots.see(Sight::FullSized, frame);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Severity::{Failure, Slow, Usual};
 use super::{Kind, ShareBase, count, megabits, seconds};
-use crate::connection::{OwedKind, Sight, Spot};
+use crate::connection::{OwedKind, Sight};
 use crate::evidence::Evidence;
 use crate::segment::endpoint_name;
 use crate::waits::Wait;
@@ -403,7 +403,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "ACKs",
         definition: "pure ACKs beyond one for eight segments (what Solaris allows a neighbour)",
         remedy: "receiver: GRO (ethtool -K DEV gro on), TCP_DELACK_MAX_US; no TCP_QUICKACK (study: segmentation)",
-        frames: |_| Spot::default(),
+        frames: |of| of.spots.at(Sight::PureAck),
         part: |of| of.covering_acks as f64 - of.covered_segments as f64 / SEGMENTS_PER_ACK,
         sentence: |of, _| {
             format!(
@@ -434,7 +434,7 @@ pub(super) static COSTS: &[Kind] = &[
         cause: |_| "No segmentation offload",
         definition: "full-sized packets that offload would join to 64 KiB",
         remedy: "ethtool -K DEV tso on gso on at the sender, gro on at the receiver (study: segmentation)",
-        frames: |_| Spot::default(),
+        frames: |of| of.spots.at(Sight::FullSized),
         part: |of| of.joined,
         sentence: |_, _| {
             "full-sized packets of one wire segment each where this was captured".to_string()

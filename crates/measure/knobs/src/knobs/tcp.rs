@@ -260,6 +260,13 @@ pub(super) const ROWS: &[Knob] = &[
         "Growth of the congestion window: by the bytes that an ACK covers (RFC 3465), or by one segment for each ACK that found the window full (Linux of 2005; with `congestion_control = \"reno\"`).",
     ),
     tcp(
+        "window_restart",
+        ValueKind::Choice(&["off", "idle", "each-send"]),
+        KernelSupport::Unsupported("the kernel's is a sysctl, tcp_slow_start_after_idle, and has no restart with each send"),
+        UserKnob::WindowRestart,
+        "When a sender returns to the initial window: never; after an idle time longer than the retransmission timeout (RFC 5681; the default); with each send that finds all earlier data acknowledged.",
+    ),
+    tcp(
         "tail_loss_probe",
         ValueKind::Switch,
         // The value 3: a probe after two round trips, Linux's default.

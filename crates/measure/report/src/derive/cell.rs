@@ -11,6 +11,7 @@ use crate::derive::estimate::Estimate;
 use crate::derive::fleet::Fleet;
 use crate::derive::host_rows::{self, HostRow};
 use crate::derive::operations::{OperationSummary, operations};
+use crate::derive::priced::PricedCosts;
 use crate::derive::profile::{Profile, profiles};
 use crate::derive::student::of_mean;
 use crate::derive::values::{Values, derive};
@@ -153,6 +154,8 @@ pub struct CellSummary {
     /// CPU time by call chain, for each end or for both together. Empty without the meter
     /// `profile`.
     pub profiles: Vec<Profile>,
+    /// CPU time of each host by cause, by the prices of the machine. Empty without prices.
+    pub priced: PricedCosts,
 }
 
 impl TrialValues {
@@ -320,6 +323,7 @@ impl CellSummary {
             operations: Vec::new(),
             series: BTreeMap::new(),
             profiles: Vec::new(),
+            priced: PricedCosts::new(),
         };
         summary.add_hosts(study, records);
         for record in records {

@@ -14,6 +14,7 @@ pub(crate) mod netperf;
 pub(crate) mod number;
 pub(crate) mod opening;
 pub(crate) mod operations;
+pub(crate) mod priced;
 pub(crate) mod profile;
 pub(crate) mod response;
 pub(crate) mod scope;

@@ -10,6 +10,8 @@ use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
 use crate::judge::held::Held;
+use crate::judge::reason::{Reason, reason};
+use crate::judge::sign::is_established;
 
 /// Answer to a conclusion or fit of the study, with or without an estimate.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,31 +103,8 @@ pub struct Step {
     pub published_percent: Option<f64>,
     /// Result for the published statement about it; `None` without a statement.
     pub held: Option<Held>,
-}
-
-/// Sign of an estimated value, as far as its interval shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
-    /// The whole interval is below zero.
-    Below,
-    /// The whole interval is above zero.
-    Above,
-    /// Zero is inside the interval.
-    Open,
-    /// There is no interval: fewer than six trials.
-    Unknown,
-}
-
-impl Sign {
-    /// Sign of an estimate.
-    pub fn of(estimate: &Estimate) -> Sign {
-        match estimate.lo.zip(estimate.hi) {
-            None => Sign::Unknown,
-            Some((_, hi)) if hi < 0.0 => Sign::Below,
-            Some((lo, _)) if lo > 0.0 => Sign::Above,
-            Some(_) => Sign::Open,
-        }
-    }
+    /// Part that has at least half of an established change of the cells' main quantity.
+    pub because: Option<Reason>,
 }
 
 /// Our estimate compared with a published figure.
@@ -340,6 +319,10 @@ fn changes(
                     true => Held::of(percent.as_ref(), expects),
                     false => Held::of_measured(percent.as_ref(), expects),
                 }),
+                because: (than.is_none() && quantity == first.main)
+                    .then(|| reason(first, cell))
+                    .flatten()
+                    .filter(|_| percent.is_some_and(|percent| is_established(&percent))),
             }
         });
         let steps: Vec<Step> = steps.collect();
@@ -527,16 +510,6 @@ mod tests {
         .to_vec();
         let (slope, _) = least_squares(&points).unwrap();
         assert!((3.4..3.8).contains(&slope), "{slope}");
-    }
-
-    #[test]
-    fn an_interval_that_holds_zero_has_no_sign() {
-        assert_eq!(Sign::of(&estimate(-3.0, -1.0)), Sign::Below);
-        assert_eq!(Sign::of(&estimate(1.0, 3.0)), Sign::Above);
-        assert_eq!(Sign::of(&estimate(-1.0, 3.0)), Sign::Open);
-        assert_eq!(Sign::of(&estimate(0.0, 3.0)), Sign::Open);
-        let five = Estimate::new([1.0; 5]).unwrap();
-        assert_eq!(Sign::of(&five), Sign::Unknown);
     }
 
     #[test]

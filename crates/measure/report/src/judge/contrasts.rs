@@ -1,13 +1,14 @@
 //! Main contrasts of a study, and the groups of cells that run next to each other because they are
 //! compared.
 
-use tcpcost_study::{Derived, Knobs, Study};
+use tcpcost_study::{Derived, Expects, Knobs, Study};
 
 use crate::derive::cell::{CellSummary, differing};
 use crate::derive::contrast::Contrast;
 use crate::judge::conclusions;
 use crate::judge::decision::{Decision, pairs_needed};
 use crate::judge::effects;
+use crate::judge::held::Held;
 
 /// Contrast that the study must decide.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,11 +21,13 @@ pub struct MainContrast {
     pub quantity: Derived,
     /// `None` if the two cells have no repetition in common.
     pub contrast: Option<Contrast>,
+    /// Direction that a published statement expects; `None` if the contrast tests none.
+    pub expects: Option<Expects>,
 }
 
 impl MainContrast {
-    /// True if the contrast is as narrow as the study asks, or its comparison has a decision. True
-    /// for a study that asks for neither.
+    /// True if the contrast is as narrow as the study asks and decides the statement that it tests, or its
+    /// comparison has a decision. True for a study that asks for neither.
     pub fn is_decided(&self, study: &Study) -> bool {
         if !study.comparisons.is_empty() {
             let decision = |contrast: Contrast| {
@@ -36,7 +39,15 @@ impl MainContrast {
             return true;
         };
         let width = self.contrast.and_then(|contrast| contrast.half_width());
-        width.is_some_and(|width| width <= target)
+        width.is_some_and(|width| width <= target) && self.is_held_or_not()
+    }
+
+    /// True if the contrast decides the statement that it tests, or tests none.
+    fn is_held_or_not(&self) -> bool {
+        self.expects.is_none_or(|expects| {
+            let percent = self.contrast.map(|contrast| contrast.percent());
+            Held::of_measured(percent.as_ref(), expects) != Held::Undecided
+        })
     }
 
     /// Estimated total number of repetitions for a decision, as an interval narrows with the square
@@ -46,7 +57,11 @@ impl MainContrast {
         if !study.comparisons.is_empty() {
             return pairs_needed(&contrast.ratio, study.measure.min_effect);
         }
-        let times = contrast.half_width()? / study.measure.contrast_target?;
+        let mut target = study.measure.contrast_target?;
+        if let Some(expects) = self.expects.filter(|_| !self.is_held_or_not()) {
+            target = target.min(Held::deciding_width(contrast.percent().median, expects) / 100.0);
+        }
+        let times = contrast.half_width()? / target;
         Some((contrast.ratio.n as f64 * times.powi(2).max(1.0)).ceil() as usize)
     }
 }
@@ -55,6 +70,7 @@ impl MainContrast {
 /// Without these, for each knob in which the cells differ, each value against the first.
 pub(crate) fn main_contrasts(study: &Study, cells: &[CellSummary]) -> Vec<MainContrast> {
     let contrast = |from: &CellSummary, to: &CellSummary, quantity: Derived| MainContrast {
+        expects: None,
         from: from.name.clone(),
         to: to.name.clone(),
         quantity,
@@ -73,7 +89,12 @@ pub(crate) fn main_contrasts(study: &Study, cells: &[CellSummary]) -> Vec<MainCo
         let Some(change) = &one.change else { continue };
         for (first, to) in conclusions::groups(study, &one.matching, change, cells) {
             let quantity = conclusions::told(first, one.quantity);
-            all.extend(to.iter().map(|(_, cell)| contrast(first, cell, quantity)));
+            // A contrast of contrasts has its statement, a single one of its contrasts has none.
+            let expects = one.expects.filter(|_| one.than.is_none());
+            all.extend(to.iter().map(|(_, cell)| MainContrast {
+                expects,
+                ..contrast(first, cell, quantity)
+            }));
         }
     }
     if all.is_empty() {
@@ -133,6 +154,7 @@ pub fn families(study: &Study, of: impl IntoIterator<Item = usize>) -> Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::derive::estimate::Estimate;
 
     fn families_of(text: &str) -> Vec<Vec<String>> {
         let study = Study::parse("s", text, "s.toml").unwrap();
@@ -141,6 +163,38 @@ mod tests {
             .into_iter()
             .map(|family| family.into_iter().map(name).collect())
             .collect()
+    }
+
+    #[test]
+    fn a_narrow_contrast_decides_only_if_it_decides_its_statement() {
+        let text = "[vary]\nflows = [1, 2]\n[measure]\ncontrast_target = \"5%\"\n";
+        let study = Study::parse("s", text, "s.toml").unwrap();
+        let of = |median: f64, half: f64, expects| {
+            let ratio = Estimate {
+                median: 1.0 + median,
+                lo: Some(1.0 + median - half),
+                hi: Some(1.0 + median + half),
+                n: 20,
+            };
+            MainContrast {
+                from: "a".into(),
+                to: "b".into(),
+                quantity: Derived::total(tcpcost_study::Figure::ExactUsPerKib),
+                contrast: Some(Contrast { ratio }),
+                expects,
+            }
+        };
+        let more = Some(Expects::More);
+        assert!(of(0.01, 0.045, None).is_decided(&study));
+        let open = of(0.01, 0.045, more);
+        assert!(!open.is_decided(&study));
+        let needed = open.repetitions_needed(&study).unwrap();
+        assert!(
+            (24..=28).contains(&needed),
+            "{needed}: 4 % of width for 1 %"
+        );
+        assert!(of(0.01, 0.038, more).is_decided(&study), "no change");
+        assert!(of(0.2, 0.03, more).is_decided(&study));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
 use crate::derive::number::signed;
 use crate::derive::values::cost;
-use crate::judge::conclusions::Sign;
+use crate::judge::sign::Sign;
 
 /// Smallest change of the cost, in percent, for which trials are marked. A smaller change does not
 /// affect estimates noticeably.

@@ -1,17 +1,19 @@
 //! Effect of each knob that a study varies, also if the study has no conclusions. Cells that differ only in
 //! this knob and did equal work are compared. The count that changed most with their cost is named; it is not
-//! called a cause. A layer is called the cause if it has at least half of the change by call chains.
+//! called a cause.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use tcpcost_study::{Derived, Figure, Scope, Value};
+use tcpcost_study::{Derived, Figure, Value};
 
 use crate::derive::cell::{CellSummary, Load, differing};
 use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
-use crate::derive::profile::{Layer, Profile};
 use crate::judge::comparable;
-use crate::judge::conclusions::{Finding, FindingKind, Sign};
+use crate::judge::conclusions::{Finding, FindingKind};
+use crate::judge::reason::is_time;
+use crate::judge::reason::{Reason, reason};
+use crate::judge::sign::is_established;
 
 /// Effect of one knob on the main quantity, at each setting of the other knobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,8 +41,8 @@ pub struct EffectAt {
     pub percent: Estimate,
     /// Count that changed most in the direction of the cost.
     pub with: Option<Moved>,
-    /// Layer that has at least half of the change.
-    pub because: Option<LayerShare>,
+    /// Part that has at least half of the change.
+    pub because: Option<Reason>,
 }
 
 /// A count that changed with the cost.
@@ -54,15 +56,6 @@ pub struct Moved {
     pub from: f64,
     /// Median in the cell with the other value.
     pub to: f64,
-}
-
-/// Share of a layer in a change of the cost, by call chains.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LayerShare {
-    /// The layer.
-    pub layer: Layer,
-    /// Share of the change. More than 1 if other layers changed in the opposite direction.
-    pub share: f64,
 }
 
 /// Knobs that set the load: cells that differ in one of them do different work.
@@ -170,14 +163,9 @@ fn effect_at(knob: &str, group: &[&CellSummary], firsts: &[&CellSummary]) -> Opt
             .then(|| moved_with(first, cell, percent.median < 0.0))
             .flatten(),
         because: is_established(percent)
-            .then(|| because(first, cell))
+            .then(|| reason(first, cell))
             .flatten(),
     })
-}
-
-/// True if the interval shows the direction of a change.
-pub(crate) fn is_established(percent: &Estimate) -> bool {
-    matches!(Sign::of(percent), Sign::Below | Sign::Above)
 }
 
 /// Describes a group of cells: its load, and how it differs from the knob's other groups, in the names of the
@@ -265,51 +253,10 @@ pub(crate) fn is_seen(quantity: Derived, cells: [&CellSummary; 2]) -> bool {
     estimates.into_iter().all(is_seen)
 }
 
-/// True if a cost is CPU µs per KiB or per transaction.
-pub(crate) fn is_time(kind: Figure) -> bool {
-    kind.is_cost() && kind.unit().starts_with("µs")
-}
-
 /// True if a count that changed by `moved` could make its share of a change of the cost, at the highest
 /// price.
 fn could_make(price: Option<f64>, moved: f64, cost: f64) -> bool {
     price.is_none_or(|price| moved * price >= SHARE_LEAST * cost)
-}
-
-/// Smallest share of a change that makes a layer its cause.
-const BECAUSE_LEAST: f64 = 0.5;
-
-/// Layer with the largest share of the change of the cost, by the call chains of the cost's hosts. `None` if
-/// the share is below half.
-fn because(from: &CellSummary, to: &CellSummary) -> Option<LayerShare> {
-    if !is_time(from.main.kind) {
-        return None;
-    }
-    let change = to.main_estimate()?.median - from.main_estimate()?.median;
-    let scope = from.main.scope;
-    let of_cost = |profile: &&Profile| scope == Scope::All || profile.scope == scope;
-    let mut grown: BTreeMap<Layer, (f64, bool)> = BTreeMap::new();
-    for profile in to.profiles.iter().filter(of_cost) {
-        let Some(before) = profile.of(&from.profiles) else {
-            continue;
-        };
-        for (layer, cost) in &profile.layers {
-            let Some(growth) = before.layer(*layer).and_then(|first| cost.growth(first)) else {
-                continue;
-            };
-            let (sum, is_sure) = grown.entry(*layer).or_default();
-            *sum += growth.median;
-            *is_sure |= is_established(&growth);
-        }
-    }
-    let shares = grown.into_iter().filter(|(_, (_, is_sure))| *is_sure);
-    shares
-        .map(|(layer, (growth, _))| LayerShare {
-            layer,
-            share: growth / change,
-        })
-        .filter(|one| one.share.is_finite() && one.share >= BECAUSE_LEAST)
-        .max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
 /// Count that changed most in the direction of the cost, if its interval shows that direction.

@@ -47,6 +47,15 @@ impl Held {
         }
     }
 
+    /// Half-width of an interval around `median` percent that decides a statement.
+    pub(crate) fn deciding_width(median: f64, expects: Expects) -> f64 {
+        let (to_none, to_same) = (median.abs(), (SAME - median.abs()).abs());
+        match expects {
+            Expects::Same => to_same,
+            Expects::Less | Expects::More => to_none.max(to_same),
+        }
+    }
+
     /// Result for a statement that a quantity is within limits.
     pub(crate) fn within(
         estimate: Option<&Estimate>,

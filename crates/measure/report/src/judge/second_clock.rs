@@ -6,9 +6,10 @@ use tcpcost_study::{Derived, Figure, Study};
 
 use crate::derive::cell::CellSummary;
 use crate::derive::estimate::Estimate;
-use crate::judge::conclusions::{Finding, FindingKind, Sign, cells_of, conclude};
+use crate::judge::conclusions::{Finding, FindingKind, cells_of, conclude};
 use crate::judge::effects::{self, Effect};
 use crate::judge::held::Held;
+use crate::judge::sign::{Sign, is_established};
 
 /// Findings and effects of a study in instructions, beside those in time.
 #[derive(Debug, Clone, Default)]
@@ -127,7 +128,7 @@ fn is_cost_in_time(quantity: Derived) -> bool {
 }
 
 fn is_open(percent: Option<&Estimate>) -> bool {
-    percent.is_some_and(|percent| !effects::is_established(percent))
+    percent.is_some_and(|percent| !is_established(percent))
 }
 
 /// True if time establishes the effect at none of its settings.
@@ -212,6 +213,7 @@ mod tests {
                 percent: None,
                 incomparable: None,
                 published_percent: None,
+                because: None,
                 held: Some(held),
             })
             .collect();

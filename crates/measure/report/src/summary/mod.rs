@@ -14,6 +14,7 @@ use tcpcost_study::{Cell, Environment, HostName, Record, Study};
 use crate::derive::cell::CellSummary;
 use crate::derive::machines::Machines;
 use crate::derive::opening::{Openings, openings};
+use crate::derive::priced::{PricedCosts, Prices};
 use crate::derive::warned::{self, Warned};
 use crate::judge::comparison::{Comparison, Earlier, against_baseline, comparisons};
 use crate::judge::conclusions::{Finding, findings};
@@ -72,6 +73,11 @@ pub struct Summary {
 impl Summary {
     /// Summarizes the available records, which may be a part of those that the study asks for.
     pub fn new(study: &Study, records: &[Record]) -> Summary {
+        Summary::priced(study, records, &|_| PricedCosts::new())
+    }
+
+    /// Summarizes the available records, with the reasons that prices give for changes of CPU time.
+    pub fn priced(study: &Study, records: &[Record], prices: &Prices<'_>) -> Summary {
         // The name alone does not assign a trial to a cell: with other knobs it was a different cell.
         let cell_of = |record: &Record| {
             let of = |cell: &Cell| cell.name == record.cell && cell.knobs == record.knobs;
@@ -99,7 +105,10 @@ impl Summary {
                     .filter(|record| record.cell == cell.name)
                     .copied()
                     .collect();
-                CellSummary::new(study, cell, &of_cell)
+                CellSummary {
+                    priced: prices(&of_cell),
+                    ..CellSummary::new(study, cell, &of_cell)
+                }
             })
             .collect();
         let trials_planned = cells.iter().map(|cell| planned(study, cell, &done)).sum();

@@ -7,7 +7,7 @@ use crate::derive::number::{precise, show, signed};
 use crate::judge::comparable::Incomparable;
 use crate::judge::comparison::{Basis, Comparison, StoredDecision};
 use crate::judge::decision::Decision;
-use crate::judge::effects::is_established;
+use crate::judge::sign::is_established;
 use crate::words::effects::claim;
 use crate::words::labels;
 

@@ -1,7 +1,8 @@
 //! Sentence about the value of one knob from which a value of another costs less.
 
 use crate::derive::number::signed;
-use crate::judge::conclusions::{Crossing, Sign};
+use crate::judge::conclusions::Crossing;
+use crate::judge::sign::Sign;
 
 /// Text for crossings in the order of their values, such as `is cheaper from 16KiB on (−23 % [−44, −16]
 /// there), costs more up to 1KiB; not decided at 4KiB`.

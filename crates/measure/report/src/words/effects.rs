@@ -4,8 +4,9 @@ use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
 use crate::derive::number::{percent_decimals, precise, signed, trials};
-use crate::judge::conclusions::Sign;
-use crate::judge::effects::{Effect, EffectAt, LayerShare, Moved, is_established};
+use crate::judge::effects::{Effect, EffectAt, Moved};
+use crate::judge::reason::Reason;
+use crate::judge::sign::{Sign, is_established};
 use crate::words::labels;
 
 /// Limit on the settings that are named after the first. Of more, only the number is given.
@@ -116,13 +117,11 @@ fn size(percent: &Estimate) -> String {
     })
 }
 
-/// Text such as `, because of copy: 63 % of the difference by its call chains`.
-fn because(cause: LayerShare) -> String {
-    let share = precise((cause.share * 100.0).min(100.0), 0);
-    format!(
-        ", because of {}: {share} % of the difference by call chains",
-        cause.layer.name()
-    )
+/// Text such as `, because of copy: 63 % of the difference by call chains`.
+pub(crate) fn because(reason: Reason) -> String {
+    let share = precise((reason.share * 100.0).min(100.0), 0);
+    let (what, by) = (reason.what, reason.by.name());
+    format!(", because of {what}: {share} % of the difference by {by}")
 }
 
 /// Text such as ` Also changed: client's ACKs per KiB −88 %.`
@@ -138,7 +137,7 @@ fn with(moved: Moved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::derive::profile::Layer;
+    use crate::judge::reason::ReasonBy;
     use tcpcost_study::{Figure, HostName};
 
     fn percent(median: f64, lo: f64, hi: f64) -> Estimate {
@@ -179,9 +178,10 @@ mod tests {
             from: 0.354,
             to: 0.0442,
         });
-        bound.because = Some(LayerShare {
-            layer: Layer::TcpInput,
+        bound.because = Some(Reason {
+            what: "TCP input and ACK",
             share: 0.634,
+            by: ReasonBy::CallChains,
         });
         let open = at("at 1Gbit", 9000, percent(3.2, -4.1, 9.3));
         assert_eq!(

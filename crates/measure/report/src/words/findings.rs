@@ -6,9 +6,10 @@ use tcpcost_study::{Derived, Value};
 
 use crate::derive::estimate::Estimate;
 use crate::derive::number::precise;
-use crate::judge::conclusions::{Against, Finding, FindingKind, Sign, Step};
+use crate::judge::conclusions::{Against, Finding, FindingKind, Step};
 use crate::judge::held::Held;
 use crate::judge::second_clock::ByInstructions;
+use crate::judge::sign::Sign;
 use crate::summary::Summary;
 use crate::words::common_words::{beginning, ending};
 use crate::words::comparisons;
@@ -158,13 +159,20 @@ fn clause(found: &Finding, before: Option<&Finding>) -> String {
 
 /// Clauses about the changes at all values. The first one names the quantity and `knob_and_from`, if given.
 fn change(of: Derived, knob_and_from: Option<(&str, &Value)>, steps: &[Step]) -> String {
+    let size = |one: &Step| one.percent.map_or(0.0, |percent| percent.median.abs());
+    let explained = steps.iter().enumerate();
+    let largest = explained
+        .filter_map(|(index, one)| Some((index, one.because?, size(one))))
+        .max_by(|(_, _, one), (_, _, other)| one.total_cmp(other));
     let clauses = steps.iter().enumerate().map(|(index, one)| {
         let first = knob_and_from.filter(|_| index == 0);
         let to = match first {
             Some((knob, from)) => format!("{knob} {} instead of {from}", one.to),
             None => one.to.to_string(),
         };
-        format!("{to} {}", step(of, one, first.is_some()))
+        let why = largest.filter(|(at, ..)| *at == index);
+        let why = why.map_or(String::new(), |(_, reason, _)| effects::because(reason));
+        format!("{to} {}{why}", step(of, one, first.is_some()))
     });
     clauses.collect::<Vec<_>>().join(", ")
 }
@@ -396,6 +404,7 @@ mod tests {
                 percent,
                 incomparable: None,
                 published_percent,
+                because: None,
                 held: None,
             })
             .collect();

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use tcpcost_counts::SocketBuffer;
-use tcpcost_study::{Derived, Figure, FigureOf, HostName, Machine, Scope, Value, units};
+use tcpcost_study::{
+    Derived, Figure, FigureOf, HostName, Machine, Scope, Value, WorkloadKind, units,
+};
 
 use crate::derive::cell::{CellSummary, Load};
 use crate::derive::number::{precise, show, trials};
@@ -513,6 +515,7 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
             show(step * 100.0)
         ));
     }
+    notes.extend(placement(summary));
     notes.extend(copy_path::note(&summary.cells));
     notes.extend(comparable::note(&summary.cells));
     if summary.is_partial() {
@@ -549,6 +552,27 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
         );
     }
     notes
+}
+
+/// CPUs of each host's threads, where programs ran: an author of programs, such as uperf, may bind no thread. `None` without
+/// programs, and if cells differ.
+fn placement(summary: &Summary) -> Option<String> {
+    let (first, others) = summary.cells.split_first()?;
+    let mut cells = summary.cells.iter();
+    if cells.any(|cell| cell.workload != Some(WorkloadKind::Program))
+        || first.cpus.is_empty()
+        || others.iter().any(|cell| cell.cpus != first.cpus)
+    {
+        return None;
+    }
+    let hosts = first.hosts().into_iter();
+    let whose: Vec<String> = hosts
+        .map(|host| whose_cpus(first, Scope::Host(host)))
+        .collect();
+    Some(format!(
+        "Threads were bound to {}. uperf binds none and can have other rates, most of all on virtual machines: tcpcost uperf -m PROFILE runs a profile as it does.",
+        whose.join(", ")
+    ))
 }
 
 /// Explanations of the marks of cells, and of marked trials.

@@ -4,7 +4,7 @@ use tcpcost_study::{Derived, Figure};
 
 use crate::derive::cell::CellSummary;
 use crate::derive::number::{show_estimate, show_in_unit};
-use crate::judge::effects::is_time;
+use crate::judge::reason::is_time;
 use crate::summary::Summary;
 use crate::words::labels;
 

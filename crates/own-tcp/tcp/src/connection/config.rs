@@ -56,9 +56,8 @@ pub struct Config {
     pub initial_window: Option<NonZeroU16>,
     /// Data with the SYN (TCP Fast Open, RFC 7413). Default off for both client and server.
     pub fast_open: FastOpenChoice,
-    /// Return to the initial window after an idle time longer than the retransmission timeout (RFC
-    /// 5681 §4.1; Linux's `tcp_slow_start_after_idle`). Default true.
-    pub restart_after_idle: bool,
+    /// When a sender returns to the initial window. Default [`WindowRestart::Idle`].
+    pub window_restart: WindowRestart,
     /// Lower limit of the part of the retransmission timeout that is added to the smoothed
     /// round-trip time. RFC 6298 (2.4) sets a minimum of 1 s for the whole timeout. Default 200 ms
     /// as in Linux, because peers delay ACKs by no more. At most 65 s.
@@ -180,7 +179,7 @@ impl Default for Config {
             hystart: false,
             initial_window: None,
             fast_open: FastOpenChoice::default(),
-            restart_after_idle: true,
+            window_restart: WindowRestart::Idle,
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(120),
             tail_loss_probe: true,
@@ -203,6 +202,19 @@ pub enum CongestionControl {
     Cubic,
     /// Constant window of this many bytes. Removes congestion control from a measurement.
     Fixed(u32),
+}
+
+/// When a sender returns to the initial window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowRestart {
+    /// Never.
+    Off,
+    /// After an idle time longer than the retransmission timeout (RFC 5681 §4.1; Linux's
+    /// `tcp_slow_start_after_idle`).
+    Idle,
+    /// With each send that finds all earlier data acknowledged, so that each message begins in slow
+    /// start. For studies of how a message's bursts grow.
+    EachSend,
 }
 
 /// Rule for growth of the congestion window.

@@ -12,7 +12,7 @@ use super::segmentation::{Cut, SendView};
 use super::timers::Timer;
 use super::{Connection, State};
 use crate::wire::{AckRate, Ecn, Flags, Options, Segment, Timestamps};
-use crate::{Chain, SeqNum, WindowGrowth};
+use crate::{Chain, SeqNum, WindowGrowth, WindowRestart};
 
 impl Connection {
     /// Returns the next segment to send; `None` if there is nothing to send now.
@@ -251,7 +251,7 @@ impl Connection {
         if self.is_paced_out() {
             return None;
         }
-        self.restart_after_idle(now);
+        self.restart_window(now);
         let record = self.snd.queue.share(self.snd.nxt, unsent);
         if self.mtu_search.is_some() {
             match self.mtu_turn(record, now) {
@@ -487,15 +487,20 @@ impl Connection {
         self.snd.wnd.saturating_sub(sent)
     }
 
-    /// Restarts from the initial window after an idle time (RFC 5681 §4.1).
-    fn restart_after_idle(&mut self, now: Instant) {
-        if !self.config.restart_after_idle || !self.recovery.scoreboard.is_empty() {
-            return;
-        }
-        let last = self.recovery.last_sent;
-        let idle = last.map(|sent| now.saturating_duration_since(sent));
-        if idle.is_some_and(|idle| idle > self.rtt.rto()) {
-            self.congestion.on_idle(&self.config);
+    /// Restarts from the initial window where [`Config::window_restart`] says so.
+    fn restart_window(&mut self, now: Instant) {
+        let restarts = match self.config.window_restart {
+            _ if !self.recovery.scoreboard.is_empty() => false,
+            WindowRestart::Off => false,
+            WindowRestart::Idle => {
+                let last = self.recovery.last_sent;
+                let idle = last.map(|sent| now.saturating_duration_since(sent));
+                idle.is_some_and(|idle| idle > self.rtt.rto())
+            }
+            WindowRestart::EachSend => self.snd.nxt == self.snd.una,
+        };
+        if restarts {
+            self.congestion.restart(&self.config);
         }
     }
 }

@@ -21,7 +21,7 @@ use tcpcost_tcp::wire::{
 use tcpcost_tcp::{
     AckPolicy, Config, CongestionControl, ConnId, Connection, Ended, Endpoint, KeepAlive,
     ListenError, MtuProbing, Nagle, Pacing, Piece, Pool, ReadError, Segmentation, SeqNum, TailRule,
-    WindowGrowth,
+    WindowGrowth, WindowRestart,
 };
 
 use crate::common::ms;
@@ -73,7 +73,13 @@ fn config(text: &str) -> Result<Config, String> {
                 config.fast_open.accept_max = 1;
             }
             "mtu_probing" if value == "black-hole" => config.mtu_probing = MtuProbing::BlackHole,
-            "idle_restart" => config.restart_after_idle = value == "yes",
+            "restart" => {
+                config.window_restart = match value {
+                    "each-send" => WindowRestart::EachSend,
+                    "no" => WindowRestart::Off,
+                    _ => WindowRestart::Idle,
+                }
+            }
             "ecn" => config.ecn = value == "yes",
             "scaling" => config.window_scaling = value == "yes",
             "cc" if value == "cubic" => config.congestion = CongestionControl::Cubic,

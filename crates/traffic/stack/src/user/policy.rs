@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tcpcost_knobs::{AckKind, TailSplit, UserKnob, Value, WindowGrowth, with_ack_policies};
 use tcpcost_tcp::{
-    AckPolicy, Config, MtuProbing, Pacing, Segmentation, SegmentationRules, TailRule,
+    AckPolicy, Config, MtuProbing, Pacing, Segmentation, SegmentationRules, TailRule, WindowRestart,
 };
 
 /// Settings of our own TCP that a study chooses.
@@ -87,6 +87,11 @@ impl UserSettings {
                 tcpcost_tcp::WindowGrowth::Bytes => WindowGrowth::Bytes.word(),
                 tcpcost_tcp::WindowGrowth::PerAck => WindowGrowth::PerAck.word(),
             }),
+            UserKnob::WindowRestart => word(match config.window_restart {
+                WindowRestart::Off => "off",
+                WindowRestart::Idle => "idle",
+                WindowRestart::EachSend => "each-send",
+            }),
             UserKnob::TailLossProbe => Some(Value::Switch(config.tail_loss_probe)),
             UserKnob::MtuProbing => word(match config.mtu_probing {
                 MtuProbing::Off => "off",
@@ -159,6 +164,13 @@ impl UserSettings {
                 config.window_growth = match WindowGrowth::from_word(word()).expect(KIND) {
                     WindowGrowth::Bytes => tcpcost_tcp::WindowGrowth::Bytes,
                     WindowGrowth::PerAck => tcpcost_tcp::WindowGrowth::PerAck,
+                }
+            }
+            UserKnob::WindowRestart => {
+                config.window_restart = match word() {
+                    "off" => WindowRestart::Off,
+                    "each-send" => WindowRestart::EachSend,
+                    _ => WindowRestart::Idle,
                 }
             }
             UserKnob::TailLossProbe => config.tail_loss_probe = is_on(),

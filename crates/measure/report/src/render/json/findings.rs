@@ -7,9 +7,11 @@ use serde::Serialize;
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable::Incomparable;
 use crate::judge::conclusions::{Against, Crossing, Finding, FindingKind, Step};
-use crate::judge::effects::{Effect, is_established};
+use crate::judge::effects::Effect;
 use crate::judge::held::Held;
+use crate::judge::reason::{Reason, ReasonBy};
 use crate::judge::second_clock::ByInstructions;
+use crate::judge::sign::is_established;
 use crate::words::effects;
 use crate::words::findings::{sentence, slope_unit};
 
@@ -81,6 +83,8 @@ struct StepJson<'a> {
     against: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     statement: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because: Option<ReasonJson>,
 }
 
 /// Effect of one knob, at each setting of the others.
@@ -102,13 +106,27 @@ struct EffectAtJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<MovedJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    because: Option<LayerShareJson>,
+    because: Option<ReasonJson>,
 }
 
 #[derive(Serialize)]
-struct LayerShareJson {
-    layer: &'static str,
+struct ReasonJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
     share_ratio: f64,
+}
+
+impl ReasonJson {
+    fn new(reason: Reason) -> ReasonJson {
+        let of = |by| (reason.by == by).then_some(reason.what);
+        ReasonJson {
+            layer: of(ReasonBy::CallChains),
+            cause: of(ReasonBy::Prices),
+            share_ratio: reason.share,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -132,10 +150,7 @@ pub(super) fn effect(effect: &Effect) -> EffectJson<'_> {
             median_from: moved.from,
             median_to: moved.to,
         }),
-        because: at.because.map(|cause| LayerShareJson {
-            layer: cause.layer.name(),
-            share_ratio: cause.share,
-        }),
+        because: at.because.map(ReasonJson::new),
     });
     EffectJson {
         knob: &effect.knob,
@@ -248,6 +263,7 @@ fn step(step: &Step) -> StepJson<'_> {
         published_percent: step.published_percent,
         against: against(step.percent, step.published_percent),
         statement: step.held.map(Held::name),
+        because: step.because.map(ReasonJson::new),
     }
 }
 

@@ -216,8 +216,8 @@ impl Congestion {
         self.cwnd = self.mss;
     }
 
-    /// Returns to the initial window after an idle time longer than a timeout (RFC 5681 §4.1).
-    pub(crate) fn on_idle(&mut self, config: &Config) {
+    /// Returns to the initial window (RFC 5681 §4.1).
+    pub(crate) fn restart(&mut self, config: &Config) {
         if self.is_fixed() {
             return;
         }
@@ -381,7 +381,7 @@ mod tests {
         fixed.on_ack(WindowGrowth::Bytes, acked(50_000, 123_456));
         fixed.on_congestion(123_456);
         fixed.on_timeout(123_456, true);
-        fixed.on_idle(&Config::default());
+        fixed.restart(&Config::default());
         fixed.set_cwnd(1);
         assert_eq!(fixed.cwnd(), 123_456);
     }
