@@ -22,6 +22,8 @@ pub struct Slave {
     pub group: usize,
     pub host: String,
     pub stream: TcpStream,
+    /// True if the slave waits for threads that are late for a transaction.
+    pub waits: bool,
 }
 
 /// Connects to the slave of each group and host.
@@ -46,6 +48,7 @@ pub fn connect(groups: &[Group], port: u16) -> Result<Vec<Slave>, Failure> {
                 group,
                 host,
                 stream,
+                waits: false,
             });
         }
     }
@@ -89,10 +92,19 @@ impl Slave {
         ))
     }
 
-    /// Fails unless the slave agrees.
-    pub fn agreed(&self, said: io::Result<wire::Ack>) -> Result<(), Failure> {
-        match said {
-            Ok(Ok(())) => Ok(()),
+    /// Says which protocols are used. Fails unless the slave agrees.
+    pub fn greet(&mut self) -> Result<(), Failure> {
+        let hello = Hello {
+            phase: 1,
+            protocols: std::array::from_fn(|number| u32::from(number == wire::TCP)),
+            ..Hello::default()
+        };
+        let said = hello.send(&mut self.stream);
+        match said.and_then(|()| wire::receive_welcome(&mut self.stream)) {
+            Ok(Ok(waits)) => {
+                self.waits = waits;
+                Ok(())
+            }
             Ok(Err(why)) => Err(Failure(format!("{} says: {why}", self.host))),
             Err(error) => Err(self.failed(&error)),
         }

@@ -18,7 +18,7 @@ use crate::print::{Printer, Span};
 use crate::shared::{Shared, now_ns};
 use crate::strand::{Stat, Strand, Timed, Times};
 use crate::wake;
-use crate::wire::{self, Command, Goodbye, Hello};
+use crate::wire::{self, Command, Goodbye};
 
 /// Options of a run.
 #[derive(Debug)]
@@ -48,6 +48,9 @@ const FIRST: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(2);
 /// Pause between two signals to a thread that is still in a call.
 const AGAIN: Duration = Duration::from_millis(5);
+/// Pause after a transaction without a duration for slaves that interrupt late threads: those of the slave return from accept after
+/// the master's from connect. uperf's master looks once a second.
+const SETTLE: Duration = Duration::from_millis(200);
 /// Stack of a thread, bytes: it calls nothing deep.
 const STACK: usize = 256 << 10;
 
@@ -186,14 +189,7 @@ impl Run<'_> {
             strand.index = index;
         }
         for slave in slaves.iter_mut() {
-            let hello = Hello {
-                phase: 1,
-                protocols: std::array::from_fn(|number| u32::from(number == wire::TCP)),
-                ..Hello::default()
-            };
-            let said = hello.send(&mut slave.stream);
-            let said = said.and_then(|()| wire::receive_ack(&mut slave.stream));
-            slave.agreed(said)?;
+            slave.greet()?;
         }
         for slave in slaves.iter_mut() {
             let (first, group) = (firsts[slave.group], &self.groups[slave.group]);
@@ -239,6 +235,15 @@ impl Run<'_> {
         with.map(|group| group.threads as usize).sum()
     }
 
+    /// True if any group has a duration for the transaction of this number.
+    fn has_duration(&self, transaction: usize) -> bool {
+        let mut groups = self.groups.iter();
+        groups.any(|group| {
+            let found = group.transactions.get(transaction);
+            found.is_some_and(|found| found.duration_ns > 0)
+        })
+    }
+
     /// Does all transactions, each when all threads are there. False if an error has ended them.
     fn transactions(&mut self, slaves: &mut [Slave]) -> io::Result<bool> {
         let count = self
@@ -252,6 +257,12 @@ impl Run<'_> {
             return Ok(false);
         }
         for number in 0..count {
+            if number > 0
+                && !self.has_duration(number - 1)
+                && !slaves.iter().all(|slave| slave.waits)
+            {
+                std::thread::sleep(SETTLE);
+            }
             let begun = Command::Begin(u32::try_from(number).unwrap_or(u32::MAX));
             for slave in slaves.iter_mut() {
                 if begun.send(&mut slave.stream).is_err() {

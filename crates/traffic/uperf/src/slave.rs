@@ -155,7 +155,7 @@ fn session(mut stream: TcpStream, all: &All) -> io::Result<()> {
         if hello.phase == 2 {
             break hello.ports;
         }
-        wire::send_ack(&mut stream, &Ok(()))?;
+        wire::send_welcome(&mut stream)?;
     };
     let made = Session::new(&mut stream, ports, peer.ip(), all);
     let (mut session, ports) = match made {

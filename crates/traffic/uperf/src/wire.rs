@@ -161,6 +161,23 @@ pub fn send_ack(to: &mut impl Write, ack: &Ack) -> io::Result<()> {
     to.write_all(&ack_record::<ACK>(ack).0)
 }
 
+/// Text in a first answer that says OK, which uperf's master does not read: this slave's threads may be late for a
+/// transaction.
+const WAITS: &str = "waits for late threads";
+
+/// Sends a slave's first answer.
+pub fn send_welcome(to: &mut impl Write) -> io::Result<()> {
+    let record = ack_record::<ACK>(&Ok(())).put_text(64, 128, WAITS);
+    to.write_all(&record.0)
+}
+
+/// Receives a slave's first answer: whether it waits for threads that are late for a transaction. uperf's own interrupts them, and they
+/// omit the transaction.
+pub fn receive_welcome(from: &mut impl Read) -> io::Result<Result<bool, String>> {
+    let record = Record::<ACK>::receive(from)?;
+    Ok(ack_of(&record).map(|()| record.text(64, 128) == WAITS))
+}
+
 pub fn receive_ack(from: &mut impl Read) -> io::Result<Ack> {
     Ok(ack_of(&Record::<ACK>::receive(from)?))
 }
@@ -428,6 +445,30 @@ impl Goodbye {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slave_that_waits_for_late_threads_says_so_in_its_first_answer() {
+        let mut wire = Vec::new();
+        send_welcome(&mut wire).unwrap();
+        assert_eq!(
+            receive_ack(&mut &wire[..]).unwrap(),
+            Ok(()),
+            "uperf's master"
+        );
+        assert_eq!(receive_welcome(&mut &wire[..]).unwrap(), Ok(true));
+        for (ack, told) in [
+            (Ok(()), Ok(false)),
+            (Err("no".to_string()), Err("no".to_string())),
+        ] {
+            let mut wire = Vec::new();
+            send_ack(&mut wire, &ack).unwrap();
+            assert_eq!(
+                receive_welcome(&mut &wire[..]).unwrap(),
+                told,
+                "uperf's slave"
+            );
+        }
+    }
 
     #[test]
     fn what_is_sent_is_received() {
