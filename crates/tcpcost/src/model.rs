@@ -5,13 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
-use tcpcost_conduct::{self as conduct, Launchers, Overrides, Source, StoredRun, studies};
+use tcpcost_conduct::{
+    self as conduct, HostArgs, Lab, Launchers, Overrides, Source, StoredRun, studies,
+};
 use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::{Format, Output, TextOrJson};
 use tcpcost_console::output;
-use tcpcost_model::prices::{self, SCHEMA_VERSION};
+use tcpcost_model::prices::{self, SCHEMA_VERSION, VETH};
 use tcpcost_model::{Place, PriceList, Reference, Sample};
-use tcpcost_study::Record;
+use tcpcost_study::{HostName, Record};
 
 /// Study that prices are fitted on.
 const STUDY: &str = "prices";
@@ -27,6 +29,9 @@ pub struct ModelArgs {
     /// Measure only the check cells for 5 s, and say how far the kept prices are off now. Exits with 3 if they are off by more than their accuracy.
     #[arg(long, conflicts_with = "runs")]
     pub check: bool,
+    /// Measure the prices of a real device, between this machine and another (docs/hosts.md): a file like the kernel's net.config, or one of its lines, NETIF=eth1, LOCAL_V4=…, REMOTE_V4=…, REMOTE_TYPE=ssh and REMOTE_ARGS=HOST. It takes the device for 90 s; may be repeated.
+    #[arg(long, value_name = "FILE|NAME=VALUE", conflicts_with_all = ["runs", "check"])]
+    pub hosts: Vec<String>,
     /// Directory for the records [default: tcpcost-out/prices-TIME].
     #[arg(long, value_name = "DIR", conflicts_with_all = ["runs", "check"])]
     pub out: Option<PathBuf>,
@@ -46,11 +51,23 @@ pub fn model(args: &ModelArgs) -> anyhow::Result<Exit> {
     let records = if args.runs.is_empty() {
         let path = args.out.clone();
         let path = path.unwrap_or_else(|| conduct::default_directory(STUDY));
+        let hosts = HostArgs {
+            lab: args.hosts.clone(),
+            ..HostArgs::default()
+        };
+        let lab = Lab::read(&hosts.lab)?;
+        if !hosts.lab.is_empty() && lab.knobs.is_empty() {
+            return Err(usage(
+                "--hosts: prices need two hosts: NETIF, LOCAL_V4, REMOTE_V4, REMOTE_TYPE and REMOTE_ARGS",
+            ));
+        }
+        let bed = (!lab.knobs.is_empty()).then(|| ("bed".to_string(), "hosts".to_string()));
         let overrides = Overrides {
             study: STUDY.to_string(),
+            set: bed.into_iter().chain(lab.knobs).collect(),
             ..Overrides::default()
         };
-        match measured(&path, &overrides, args.quiet)? {
+        match measured(&path, &overrides, Launchers::new(&hosts)?, args.quiet)? {
             Some(records) => records,
             None => return Ok(Exit::Interrupted),
         }
@@ -82,11 +99,12 @@ fn print(output: &Output<TextOrJson>, list: &PriceList) -> anyhow::Result<()> {
 fn measured(
     path: &Path,
     overrides: &Overrides,
+    launchers: Launchers,
     quiet: bool,
 ) -> anyhow::Result<Option<Vec<Record>>> {
     let text = studies::built_in(STUDY).expect("the study is built in");
     let source = Source { text, file: STUDY };
-    conduct::measure(path, &source, overrides, Launchers::default(), quiet)
+    conduct::measure(path, &source, overrides, launchers, quiet)
 }
 
 fn stored(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
@@ -113,10 +131,13 @@ fn samples(records: &[Record]) -> (Vec<Sample>, Vec<Sample>) {
 
 fn list(records: &[Record]) -> anyhow::Result<PriceList> {
     let (fitted, checked) = samples(records);
-    let machine = records
-        .iter()
-        .find_map(|record| record.machines.values().next());
-    let machine = machine.context("no trial was measured")?;
+    // The client is this machine. Another one's hosts count where it is alike.
+    let of_client = |record: &Record| {
+        let client = record.hosts.get(&HostName::CLIENT)?;
+        record.machines.get(&client.machine).cloned()
+    };
+    let machine = records.iter().find_map(of_client);
+    let machine = &machine.context("no trial was measured")?;
     if fitted.is_empty() {
         return Err(unavailable(records));
     }
@@ -141,7 +162,7 @@ fn list(records: &[Record]) -> anyhow::Result<PriceList> {
     Ok(PriceList {
         schema_version: SCHEMA_VERSION,
         tcpcost: machine.tcpcost.clone(),
-        place: Place::of(&prices::host_name(), machine),
+        place: Place::of(&prices::host_name(), machine, prices::device(records)),
         measured_unix_s: measured.and_then(|at| u64::try_from(at).ok()).unwrap_or(0),
         cells: cells.len(),
         references: references.collect(),
@@ -171,12 +192,16 @@ fn unavailable(records: &[Record]) -> anyhow::Error {
     .into()
 }
 
-/// Reads the price list of this host, kernel and device.
+/// Environment variable with the driver of the device whose prices `explain`, `advise` and `watch` use; default [`VETH`].
+const DEVICE: &str = "TCPCOST_PRICES_OF";
+
+/// Reads the price list of this host and kernel, for the device of [`DEVICE`].
 ///
 /// # Errors
 /// There is none, or it cannot be read.
 pub fn kept() -> anyhow::Result<PriceList> {
-    Ok(prices::kept(&tcpcost_host::machine::host())?)
+    let device = std::env::var(DEVICE).unwrap_or_else(|_| VETH.to_string());
+    Ok(prices::kept(&tcpcost_host::machine::host(), &device)?)
 }
 
 /// Age of a list, s.
@@ -191,7 +216,7 @@ const CHECK_CELLS: usize = 5;
 const CHECK_REPETITIONS: u32 = 2;
 
 fn check(args: &ModelArgs) -> anyhow::Result<Exit> {
-    let list = kept()?;
+    let list = prices::kept(&tcpcost_host::machine::host(), VETH)?;
     let text = studies::built_in(STUDY).expect("the study is built in");
     let study = tcpcost_study::Study::parse(STUDY, text, STUDY).map_err(usage)?;
     let names = study.cells.iter().map(|cell| cell.name.clone());
@@ -205,7 +230,7 @@ fn check(args: &ModelArgs) -> anyhow::Result<Exit> {
     };
     let folder = tempfile::tempdir().context("create a folder for the check")?;
     let path = folder.path().join("run");
-    let Some(records) = measured(&path, &overrides, true)? else {
+    let Some(records) = measured(&path, &overrides, Launchers::default(), true)? else {
         return Ok(Exit::Interrupted);
     };
     let (_, checked) = samples(&records);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Limit on the options of all commands together. Lower it when one goes.
-    const OPTIONS_MAX: usize = 160;
+    const OPTIONS_MAX: usize = 161;
 
     /// Options of a command and of those below it, as `run --set`. Not `--help` and `--version`.
     fn options(command: &Command, path: &str, list: &mut Vec<String>) {

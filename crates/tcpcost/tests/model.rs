@@ -102,6 +102,14 @@ fn without_prices_the_command_to_get_them_is_named() {
             "{nothing:?}"
         );
     }
+    let no_hosts = place.run(&["model", "--hosts", "silence_max=60s"]);
+    assert_eq!(no_hosts.code, Some(2), "{no_hosts:?}");
+    assert!(
+        no_hosts
+            .stderr
+            .starts_with("tcpcost: --hosts: prices need two hosts: NETIF,"),
+        "{no_hosts:?}"
+    );
     let explained = place.run(&["explain", "--", "true"]);
     assert_eq!(explained.code, Some(1), "{explained:?}");
     assert!(

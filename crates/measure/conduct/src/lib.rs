@@ -380,10 +380,12 @@ pub fn measure(
     path: &Path,
     source: &Source<'_>,
     overrides: &Overrides,
-    launchers: Launchers,
+    mut launchers: Launchers,
     quiet: bool,
 ) -> anyhow::Result<Option<Vec<Record>>> {
     let study = overrides.apply(source.text, source.file)?;
+    let consent = std::mem::take(&mut launchers.consent);
+    launchers.consent = consent.with_typed(overrides);
     let mut store = Directory::create(path, source.text, overrides)?;
     let done = trials(&mut store, &study, Vec::new(), launchers, quiet)?;
     let interrupted = done.ended?;

@@ -17,7 +17,7 @@ pub(crate) fn summary(study: &Study, records: &[Record]) -> Summary {
 /// Price list of this host, if all records are of its machine.
 fn kept(records: &[Record]) -> Option<PriceList> {
     let mut machines = records.iter().flat_map(|record| record.machines.values());
-    let list = prices::kept(machines.next()?).ok()?;
+    let list = prices::kept(machines.next()?, prices::device(records)).ok()?;
     machines
         .all(|machine| list.place.is_of(machine))
         .then_some(list)

@@ -5,6 +5,7 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use tcpcost_counts::{Machine, printable_json};
+use tcpcost_study::Record;
 
 use crate::causes::{Cause, Counts};
 
@@ -79,14 +80,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// Place of prices that a bed of namespaces measures on this machine.
-    pub fn of(host: &str, machine: &Machine) -> Place {
+    /// Place of prices that a machine measures with a device of this driver.
+    pub fn of(host: &str, machine: &Machine, device: &str) -> Place {
         Place {
             host: host.to_string(),
             kernel: machine.kernel.clone(),
             cpu: machine.cpu.clone(),
             cpus: machine.cpus,
-            device: "veth".to_string(),
+            device: device.to_string(),
         }
     }
 
@@ -225,18 +226,29 @@ pub fn path(place: &Place) -> Result<PathBuf, PriceListError> {
     Ok(folder.join(name + ".json"))
 }
 
+/// Driver of beds of namespaces.
+pub const VETH: &str = "veth";
+
+/// Driver of the device that carried the traffic of records.
+pub fn device(records: &[Record]) -> &str {
+    let hosts = records.iter().flat_map(|record| record.hosts.values());
+    let mut ports = hosts.flat_map(|host| host.ports.values());
+    let driver = ports.find_map(|port| Some(port.nic.as_ref()?.driver.as_str()));
+    driver.unwrap_or(VETH)
+}
+
 /// Name of this host, which is part of a list's file name.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_string()
 }
 
-/// Reads the price list of this host, whose machine is given.
+/// Reads the price list of this host, whose machine is given, for a device's driver.
 ///
 /// # Errors
 /// There is none, it cannot be read, or it is of another version.
-pub fn kept(machine: &Machine) -> Result<PriceList, PriceListError> {
-    read(&path(&Place::of(&host_name(), machine))?)
+pub fn kept(machine: &Machine, device: &str) -> Result<PriceList, PriceListError> {
+    read(&path(&Place::of(&host_name(), machine, device))?)
 }
 
 /// Reads a price list.

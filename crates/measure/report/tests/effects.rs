@@ -3,8 +3,10 @@
 mod common;
 
 use common::{all_measured, records};
-use tcpcost_report::{FindingKind, Incomparable, Summary, TextStyle, json, markdown, text};
-use tcpcost_study::{Figure, Quantity, Record, Study};
+use tcpcost_report::{
+    FindingKind, Incomparable, ReasonBy, Summary, TextStyle, json, markdown, text,
+};
+use tcpcost_study::{Figure, HostName, Quantity, Record, Study};
 
 fn summary(text: &str) -> Summary {
     let study = Study::parse("s", text, "s.toml").unwrap();
@@ -63,6 +65,51 @@ fn a_count_that_moved_with_the_cost_moved_the_same_way() {
     // Bytes per call grow as the cost falls; all other counts fall with it.
     let has_grown = moved.to > moved.from;
     assert_eq!(has_grown, bytes.contains(&moved.quantity.kind), "{moved:?}");
+}
+
+#[test]
+fn a_cause_with_half_of_a_change_by_prices_is_its_reason() {
+    let study = "[vary]\nwrite_size = [\"1KiB\", \"64KiB\"]\n\
+        [[conclusion]]\ntext = \"Larger writes\"\nknob = \"write_size\"\nfrom = \"1KiB\"\nto = [\"64KiB\"]\n";
+    let study = Study::parse("s", study, "s.toml").unwrap();
+    let records = records(&study, "netns", 6, all_measured);
+    let main = |summary: &Summary, cell: usize| summary.cells[cell].main_estimate().unwrap().median;
+    let plain = Summary::new(&study, &records);
+    let saved = main(&plain, 0) - main(&plain, 1);
+    assert!(saved > 0.0, "{saved}");
+    // Calls have 70 % of the change, bytes have none; a third of the calls' cost is the server's.
+    let priced = |share: f64| {
+        let costs = move |of_cell: &[&Record]| {
+            let is_small = of_cell[0].cell.contains("1KiB");
+            let calls = if is_small { saved * share } else { 0.0 };
+            let of = |part: f64| vec![("send calls", calls * part), ("bytes copied in", 0.1)];
+            let hosts = [
+                (HostName::CLIENT, of(2.0 / 3.0)),
+                (HostName::SERVER, of(1.0 / 3.0)),
+            ];
+            hosts.into_iter().collect()
+        };
+        Summary::priced(&study, &records, &costs)
+    };
+    let found = priced(0.7);
+    let FindingKind::Change { steps, .. } = &found.findings[0].kind else {
+        panic!("{:?}", found.findings);
+    };
+    let reason = steps[0].because.unwrap();
+    assert_eq!((reason.what, reason.by), ("send calls", ReasonBy::Prices));
+    assert!((reason.share - 0.7).abs() < 1e-9, "{reason:?}");
+    let told = text(&found, TextStyle::default()).replace("\n  ", " ");
+    assert!(
+        told.contains(", because of send calls: 70 % of the difference by prices"),
+        "{told}"
+    );
+    let document: serde_json::Value = serde_json::from_str(&json(&found)).unwrap();
+    let because = &document["findings"][0]["steps"][0]["because"];
+    assert_eq!(because["cause"], "send calls", "{because}");
+    let FindingKind::Change { steps, .. } = &priced(0.4).findings[0].kind else {
+        panic!("a change");
+    };
+    assert_eq!(steps[0].because, None, "less than half");
 }
 
 #[test]
