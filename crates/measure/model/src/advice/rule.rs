@@ -40,7 +40,7 @@ pub struct Rule {
     pub change: &'static [Change],
     /// True if the interval's half with the smaller saving is said: the counts are hard to guess.
     pub is_cautious: bool,
-    /// True if the program's own work becomes less, too, which has no price.
+    /// True if something that is not priced becomes less, too: the program's own work, or timers of pacing.
     pub saves_more: bool,
     /// Limits, and cases in which it does not help.
     pub limits: &'static str,

@@ -41,6 +41,9 @@ pub(super) const RULES: &[Rule] = &[
         undo: "ip link set DEV gso_max_segs 1",
         set: &[("segmentation", "tso")],
         costs: "latency of small flows that share the device",
+        // A sender that paces (bbr) sets a timer for each packet. These timers are not in the claim: 96 % was
+        // measured of iperf3 where 16 % was claimed.
+        saves_more: true,
         ..WORTH_TRYING
     },
     Rule {
@@ -99,6 +102,8 @@ pub(super) const RULES: &[Rule] = &[
         undo: "ip link set DEV mtu 1500",
         costs: "a hop that drops large packets makes connections hang",
         instead: &["gso-on"],
+        // Fewer timers of pacing, too, as above.
+        saves_more: true,
         ..WORTH_TRYING
     },
     Rule {
