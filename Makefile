@@ -7,7 +7,7 @@ CARGO ?= cargo
 STUDY ?= tour
 ARCH ?= x86_64 aarch64
 
-.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test kernels bench clean
+.PHONY: run install uninstall dist dist-twice test-dist test check book oldest-rust package licences build static static-try deps deps-test kernels bench bench-build clean
 
 run: deps             ## build quickly, then run the built-in study `tour` (STUDY=NAME for another)
 	TCPCOST_PROFILE=fast-build $(CARGO) build --profile fast-build --locked --package tcpcost
@@ -69,9 +69,14 @@ kernels: build        ## what works on which kernel: doctor and tour in guests o
 	@./scripts/need qemu-system-x86_64 qemu-system-x86 "guests run in it"
 	@./scripts/kernel-matrix $(ARGS)
 
-bench: build          ## side by side with iperf3, neper and netperf, as far as they are installed
-	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core
+bench: bench-build    ## side by side with iperf3, neper and netperf, as far as they are installed
 	bench/peers
+
+bench-build: build    ## what bench/all runs
+	$(CARGO) build --release --locked --package tcpcost-meter --example core_to_core --example exact_cpu
+	$(CARGO) build --release --locked --package tcpcost-relay --example relay_load
+	$(CARGO) build --release --locked --package tcpcost-tcp --example count
+	$(CARGO) build --release --locked --package tcpcost-trace --example generate
 
 deps:
 	@./scripts/need cc gcc "Rust calls the C compiler's linker"
