@@ -248,6 +248,9 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     assert!(words.contains(&"missed"), "{ran:?}");
 }
 
+/// Interval in which a thread beside four spinners on two CPUs still has a turn.
+const WITH_A_TURN: &str = "60ms";
+
 #[test]
 fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
     let place = Place::new();
@@ -258,7 +261,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
         "--out",
         "first",
         "--duration",
-        "10ms",
+        WITH_A_TURN,
         "-q",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -273,7 +276,7 @@ fn runs_that_alternate_are_judged_and_what_parts_them_is_said() {
         "--with",
         &build,
         "--duration",
-        "10ms",
+        WITH_A_TURN,
         "--out",
         "turn",
         "--format=json",

@@ -154,7 +154,10 @@ fn run_once(
                 Some(77) => Exit::Unavailable,
                 _ => Exit::Failed,
             },
-            text: format!("run {}: it ended with {status}", path.display()),
+            text: format!(
+                "run {path}: it ended with {status}: tcpcost report {path} says why",
+                path = path.display()
+            ),
         })),
     }
 }
