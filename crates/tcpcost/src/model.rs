@@ -13,7 +13,7 @@ use tcpcost_console::format::{Format, Output, TextOrJson};
 use tcpcost_console::output;
 use tcpcost_model::prices::{self, SCHEMA_VERSION, VETH};
 use tcpcost_model::{Place, PriceList, Reference, Sample};
-use tcpcost_study::{HostName, Record};
+use tcpcost_study::{HostName, Machine, Record};
 
 /// Study that prices are fitted on.
 const STUDY: &str = "prices";
@@ -123,21 +123,37 @@ fn stored(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Samples of fitted cells and of check cells.
+/// Machine of a host of a trial.
+fn machine_of(record: &Record, host: HostName) -> Option<&Machine> {
+    record.machines.get(&record.hosts.get(&host)?.machine)
+}
+
+/// Samples of fitted cells and of check cells. Prices are of the client's machine: hosts on a machine of another kernel or other CPUs
+/// are omitted.
 fn samples(records: &[Record]) -> (Vec<Sample>, Vec<Sample>) {
-    let samples = records.iter().flat_map(Sample::all);
+    let of_client = |record: &Record| {
+        let client = machine_of(record, HostName::CLIENT);
+        let place = client.map(|machine| Place::of("", machine, VETH));
+        let mut samples = Sample::all(record);
+        samples.retain(|sample| {
+            let machine = machine_of(record, sample.host);
+            place
+                .as_ref()
+                .zip(machine)
+                .is_some_and(|(own, other)| own.is_of(other))
+        });
+        samples
+    };
+    let samples = records.iter().flat_map(of_client);
     samples.partition(|sample| !sample.cell.starts_with(CHECK))
 }
 
 fn list(records: &[Record]) -> anyhow::Result<PriceList> {
     let (fitted, checked) = samples(records);
-    // The client is this machine. Another one's hosts count where it is alike.
-    let of_client = |record: &Record| {
-        let client = record.hosts.get(&HostName::CLIENT)?;
-        record.machines.get(&client.machine).cloned()
-    };
-    let machine = records.iter().find_map(of_client);
-    let machine = &machine.context("no trial was measured")?;
+    let machine = records
+        .iter()
+        .find_map(|record| machine_of(record, HostName::CLIENT));
+    let machine = machine.context("no trial was measured")?;
     if fitted.is_empty() {
         return Err(unavailable(records));
     }

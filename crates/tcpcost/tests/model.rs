@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use common::Place;
@@ -89,6 +90,43 @@ fn prices_of_a_stored_run_explain_its_cells_and_a_command() {
         serde_json::from_str(&command.stdout).unwrap_or_else(|_| panic!("{command:?}"));
     check("explain", &document);
     assert_eq!(document["explained"][0]["name"], "`true`");
+
+    let hosts = |list: &Value| -> BTreeSet<String> {
+        let references = list["references"].as_array().unwrap().iter();
+        references
+            .map(|one| one["host"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let both = ["client", "server"].map(str::to_string);
+    assert_eq!(hosts(&list), BTreeSet::from(both));
+    let records = fs::read_to_string(place.path("out/records.jsonl")).unwrap();
+    place.write(
+        "out/records.jsonl",
+        &records.lines().map(with_another_server).collect::<String>(),
+    );
+    let model = place.run(&["model", "out", "--format", "json"]);
+    let list: Value = serde_json::from_str(&model.stdout).unwrap_or_else(|_| panic!("{model:?}"));
+    assert_eq!(
+        hosts(&list),
+        BTreeSet::from(["client".to_string()]),
+        "no price of another machine"
+    );
+}
+
+/// Record whose server was on a machine with other CPUs.
+fn with_another_server(line: &str) -> String {
+    let mut record: Value = serde_json::from_str(line).unwrap();
+    let key = record["hosts"]["client"]["machine"]
+        .as_str()
+        .unwrap_or_default()
+        .to_string();
+    if !key.is_empty() {
+        let mut other = record["machines"][&key].clone();
+        other["cpu"] = "another".into();
+        record["machines"]["other"] = other;
+        record["hosts"]["server"]["machine"] = "other".into();
+    }
+    record.to_string() + "\n"
 }
 
 #[test]

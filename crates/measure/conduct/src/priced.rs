@@ -23,13 +23,16 @@ fn kept(records: &[Record]) -> Option<PriceList> {
         .then_some(list)
 }
 
-/// CPU time of each host of a cell by cause, µs per unit of work. Causes that are more frequent than in any studied cell are omitted.
+/// CPU time of each host of a cell by cause, µs per unit of work; NaN for a cause that is more frequent than in any studied cell, so that
+/// it is no reason.
 fn costs(of_cell: &[&Record], list: &PriceList) -> PricedCosts {
     let mut costs: BTreeMap<HostName, Vec<(&'static str, f64)>> = BTreeMap::new();
     for work in Work::all(of_cell.iter().copied(), list) {
         let terms = explain(list, &work.counts, Some(work.cpu_ns)).terms;
-        let priced = terms.iter().filter(|term| !term.is_outside);
-        let priced = priced.map(|term| (term.cause.label(), term.ns / 1e3));
+        let priced = terms.iter().map(|term| {
+            let ns = if term.is_outside { f64::NAN } else { term.ns };
+            (term.cause.label(), ns / 1e3)
+        });
         costs.insert(work.host, priced.collect());
     }
     costs

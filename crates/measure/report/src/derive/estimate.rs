@@ -124,6 +124,17 @@ fn anytime_rank(n: usize) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
+/// Estimate of six trials with this interval, for tests.
+#[cfg(test)]
+pub(crate) fn between(lo: f64, hi: f64) -> Estimate {
+    Estimate {
+        median: (lo + hi) / 2.0,
+        lo: Some(lo),
+        hi: Some(hi),
+        n: 6,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

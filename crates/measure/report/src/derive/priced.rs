@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tcpcost_study::{HostName, Record};
 
-/// CPU time of a host by cause, as pairs of a cause's name and µs per unit of work (KiB of payload or transaction).
+/// CPU time of a host by cause, as pairs of a cause's name and µs per unit of work (KiB of payload or transaction); NaN if the
+/// prices do not hold for so many.
 pub type PricedCosts = BTreeMap<HostName, Vec<(&'static str, f64)>>;
 
 /// Prices the records of one cell. Empty if there are no prices of the machine.

@@ -473,15 +473,7 @@ fn least_squares(points: &[(f64, f64)]) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn estimate(lo: f64, hi: f64) -> Estimate {
-        Estimate {
-            median: (lo + hi) / 2.0,
-            lo: Some(lo),
-            hi: Some(hi),
-            n: 6,
-        }
-    }
+    use crate::derive::estimate::between;
 
     #[test]
     fn the_line_through_exact_points_is_theirs() {
@@ -514,11 +506,11 @@ mod tests {
 
     #[test]
     fn a_published_figure_is_inside_or_beyond() {
-        assert_eq!(Against::of(&estimate(-30.0, -20.0), -23.0), Against::Within);
-        assert_eq!(Against::of(&estimate(-30.0, -24.0), -23.0), Against::Below);
-        assert_eq!(Against::of(&estimate(-20.0, -10.0), -23.0), Against::Above);
+        assert_eq!(Against::of(&between(-30.0, -20.0), -23.0), Against::Within);
+        assert_eq!(Against::of(&between(-30.0, -24.0), -23.0), Against::Below);
+        assert_eq!(Against::of(&between(-20.0, -10.0), -23.0), Against::Above);
         let five = Estimate::new([1.0; 5]).unwrap();
         assert_eq!(Against::of(&five, 1.0), Against::Unknown);
-        assert_eq!(Against::of(&estimate(1.999, 2.0), 2.0008), Against::Near);
+        assert_eq!(Against::of(&between(1.999, 2.0), 2.0008), Against::Near);
     }
 }

@@ -11,8 +11,7 @@ use crate::derive::contrast::Contrast;
 use crate::derive::estimate::Estimate;
 use crate::judge::comparable;
 use crate::judge::conclusions::{Finding, FindingKind};
-use crate::judge::reason::is_time;
-use crate::judge::reason::{Reason, reason};
+use crate::judge::reason::{Reason, is_time, reason};
 use crate::judge::sign::is_established;
 
 /// Effect of one knob on the main quantity, at each setting of the other knobs.

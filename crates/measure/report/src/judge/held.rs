@@ -105,13 +105,14 @@ const SAME: f64 = 5.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::derive::estimate::between;
 
     #[test]
     fn a_statement_holds_where_the_whole_interval_is_where_it_says() {
         let told = |lo, hi| {
             Expects::WORDS.iter().map(move |word| {
                 let expects = Expects::from_word(word).unwrap();
-                Held::of(Some(&estimate(lo, hi)), expects).name()
+                Held::of(Some(&between(lo, hi)), expects).name()
             })
         };
         // less, more, same
@@ -131,14 +132,14 @@ mod tests {
             (-2.0, 7.0, Held::Undecided),
             (-4.0, -1.0, Held::Holds),
         ] {
-            let told = Held::of_measured(Some(&estimate(lo, hi)), Expects::Less);
+            let told = Held::of_measured(Some(&between(lo, hi)), Expects::Less);
             assert_eq!(told, expected, "{lo} {hi}");
         }
     }
 
     #[test]
     fn a_statement_of_a_quantity_holds_where_the_interval_is_within_its_limits() {
-        let told = |at_most, at_least| Held::within(Some(&estimate(1.0, 2.0)), at_most, at_least);
+        let told = |at_most, at_least| Held::within(Some(&between(1.0, 2.0)), at_most, at_least);
         assert_eq!(told(Some(2.0), Some(1.0)), Held::Holds);
         assert_eq!(told(Some(0.9), None), Held::Fails);
         assert_eq!(told(None, Some(2.1)), Held::Fails);
@@ -147,14 +148,5 @@ mod tests {
         assert_eq!(Held::all([Held::Holds, Held::Undecided]), Held::Undecided);
         assert_eq!(Held::all([Held::Fails, Held::Undecided]), Held::Fails);
         assert_eq!(Held::all([]), Held::Undecided);
-    }
-
-    fn estimate(lo: f64, hi: f64) -> Estimate {
-        Estimate {
-            median: (lo + hi) / 2.0,
-            lo: Some(lo),
-            hi: Some(hi),
-            n: 6,
-        }
     }
 }

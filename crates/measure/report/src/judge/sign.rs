@@ -35,15 +35,7 @@ pub(crate) fn is_established(percent: &Estimate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn between(lo: f64, hi: f64) -> Estimate {
-        Estimate {
-            median: (lo + hi) / 2.0,
-            lo: Some(lo),
-            hi: Some(hi),
-            n: 6,
-        }
-    }
+    use crate::derive::estimate::between;
 
     #[test]
     fn an_interval_that_holds_zero_has_no_sign() {
