@@ -34,8 +34,8 @@ pub enum Signal {
     SegmentsPerRun,
     /// Connections opened and accepted per exchange.
     OpensPerExchange,
-    /// Sleeps with wake-up per exchange.
-    SleepsPerExchange,
+    /// Receive calls per exchange.
+    ReceivesPerExchange,
     /// Pure ACKs sent per exchange.
     AcksPerExchange,
     /// Sleeps with wake-up per MiB received.
@@ -215,11 +215,11 @@ const ROWS: &[Row] = &[
         |of| ratio(cause(of, Cause::Connection)?, exchanges(of)?),
     ),
     row(
-        Signal::SleepsPerExchange,
-        "sleeps_per_exchange",
-        "sleeps per response",
+        Signal::ReceivesPerExchange,
+        "receives_per_exchange",
+        "receives per response",
         Unit::Number,
-        |of| ratio(cause(of, Cause::Sleep)?, exchanges(of)?),
+        |of| ratio(cause(of, Cause::ReceiveCall)?, exchanges(of)?),
     ),
     row(
         Signal::AcksPerExchange,

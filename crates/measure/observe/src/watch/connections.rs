@@ -147,13 +147,23 @@ pub fn growth(
         .collect()
 }
 
-/// Counts of the meter `segments` that the columns of connections need.
+/// Counts of the meter `segments` that the columns of connections and the prices of owners need.
 fn of_skbs() -> BTreeSet<Quantity> {
     let figures = CONNECTION_COLUMNS.iter().flat_map(|column| column.figures);
     let counts = figures.flat_map(|figure| figure.counts());
     let of_segments = counts.filter(|(by, _)| *by == MeterName::Segments);
-    of_segments.map(|(_, of)| of).collect()
+    of_segments.map(|(_, of)| of).chain(PRICED).collect()
 }
+
+/// Counts that causes with a price are made of (docs/prices.md).
+const PRICED: [Quantity; 6] = [
+    Quantity::DataSkbsSent,
+    Quantity::DataSkbBytesSent,
+    Quantity::PureAcksSent,
+    Quantity::DataSkbsReceived,
+    Quantity::DataSkbBytesReceived,
+    Quantity::PureAcksReceived,
+];
 
 #[cfg(test)]
 mod tests {

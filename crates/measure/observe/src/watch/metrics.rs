@@ -1,5 +1,5 @@
 //! The meters' totals as Prometheus counters in base units. Labels have at most a dozen values. The exception
-//! is owners of CPU time, which are shown if `--by` asks for them, and are limited to [`OWNERS_MAX`]. No
+//! is owners of CPU time, which are shown if `--by` asks for them, and are limited to [`rows::OWNERS_MAX`](crate::watch::rows::OWNERS_MAX). No
 //! label is an address or a connection.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use crate::watch::costs::Costs;
 use crate::watch::driver::Moment;
 use crate::watch::exposition::metrics_text;
 use crate::watch::priced::Priced;
-use crate::watch::rows::By;
+use crate::watch::rows::{By, Owner, place};
+use crate::watch::sample::Sample;
 
 /// Totals of the last reading, shared by the loop that reads and the server.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +32,7 @@ struct Last {
     /// Kinds of owners that are shown.
     by: Vec<By>,
     /// CPU time of each owner that was shown once, in the order of [`CONTEXTS`].
-    owners: BTreeMap<(By, String), [u64; 4]>,
+    owners: BTreeMap<Owner, [u64; 4]>,
     /// Cost by cause. `None` without prices of this host.
     priced: Option<Priced>,
 }
@@ -61,14 +62,9 @@ impl Last {
     fn set_owners(&mut self, costs: &Costs) {
         let rows = costs.totals();
         for &by in &self.by {
-            let mut sums: BTreeMap<(By, String), [u64; 4]> = BTreeMap::new();
+            let mut sums: BTreeMap<Owner, [u64; 4]> = BTreeMap::new();
             for row in &rows {
-                let owner = row.owner_by(by).unwrap_or_else(|| UNKNOWN.to_string());
-                let known = self.owners.keys().filter(|(of, _)| *of == by).count();
-                let mut key = (by, owner);
-                if !self.owners.contains_key(&key) && known + 1 >= OWNERS_MAX {
-                    key.1 = OTHERS.to_string();
-                }
+                let key = place(&self.owners, by, row);
                 self.owners.entry(key.clone()).or_default();
                 let sum = sums.entry(key).or_default();
                 let of = |quantity| row.counts.get(&quantity).copied().unwrap_or(0);
@@ -116,6 +112,17 @@ impl Metrics {
         }
     }
 
+    /// Adds the cost of an interval to its owners.
+    pub fn add(&self, sample: &Sample) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = &mut *last;
+        if let Some(priced) = &mut last.priced {
+            for &by in &last.by {
+                priced.add(by, sample);
+            }
+        }
+    }
+
     /// The text for Prometheus (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
         metrics_text(self.clone())
@@ -155,7 +162,7 @@ impl Collector for Metrics {
 
 /// Encodes `tcpcost_owner_cpu_seconds_total`.
 fn owners(
-    owners: &BTreeMap<(By, String), [u64; 4]>,
+    owners: &BTreeMap<Owner, [u64; 4]>,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     if owners.is_empty() {
@@ -180,10 +187,6 @@ fn owners(
 }
 
 const CONTEXTS: [&str; 4] = ["user", "system", "softirq", "hardirq"];
-/// Limit on the owners of each kind that have a name; the rest are one owner.
-const OWNERS_MAX: usize = 200;
-const OTHERS: &str = "others";
-const UNKNOWN: &str = "not known";
 
 /// Encodes `tcpcost_cpu_seconds_total`. A context is named like its quantity, without prefix and unit.
 fn cpu(
@@ -395,6 +398,7 @@ const COUNTERS: &[Counter] = &[
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::watch::rows::OWNERS_MAX;
     use tcpcost_counts::Totals;
 
     type Meter<'a> = (MeterName, CountOwner, &'a [(Quantity, u64)]);

@@ -38,9 +38,11 @@ mod testing;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::net::TcpListener;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use anyhow::Context;
+use ratatui::crossterm::event::KeyCode;
 use tcpcost_console::format::Format;
 use tcpcost_counts::{Guard, TextForm};
 use tcpcost_host::namespace::NetworkOf;
@@ -58,6 +60,7 @@ use costs::Costs;
 use driver::{Moment, View};
 use metrics::Metrics;
 use owners::Owners;
+use sample::Sample;
 use screen::state::State;
 use screen::terminal::{Keys, Screen};
 use sources::{About, Sources};
@@ -124,11 +127,13 @@ fn serve_totals(
 /// Shows the intervals in the wanted form, until the watch ends.
 fn show(args: &WatchArgs, about: &About, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let visible = reader.visible.clone();
+    let metrics = reader.metrics.clone();
     let mut look = || reader.look();
     if let Some(visible) = &visible {
         let mut screen = Screen::new(State::new(about), visible)?;
         let mut keys = Keys::new(clock)?;
-        return driver::watch(&mut look, &mut keys, &mut screen, args.count);
+        let mut view = Served(metrics, &mut screen);
+        return driver::watch(&mut look, &mut keys, &mut view, args.count);
     }
     let (out, mut clock, wanted) = (io::stdout(), clock, args.wanted());
     let out = |form| Guard::new(out.lock(), form);
@@ -137,7 +142,28 @@ fn show(args: &WatchArgs, about: &About, mut reader: Reader, clock: Clock) -> io
     } else {
         Box::new(lines::Lines::new(out(TextForm::Lines), about, &wanted)?)
     };
-    driver::watch(&mut look, &mut clock, view.as_mut(), args.count)
+    let mut view = Served(metrics, view.as_mut());
+    driver::watch(&mut look, &mut clock, &mut view, args.count)
+}
+
+/// A view, and metrics that take each interval before it.
+struct Served<'a>(Option<Metrics>, &'a mut dyn View);
+
+impl View for Served<'_> {
+    fn show(&mut self, now: &Moment, sample: &Sample) -> io::Result<ControlFlow<()>> {
+        if let Some(metrics) = &self.0 {
+            metrics.add(sample);
+        }
+        self.1.show(now, sample)
+    }
+
+    fn key(&mut self, key: KeyCode) -> io::Result<ControlFlow<()>> {
+        self.1.key(key)
+    }
+
+    fn resized(&mut self) -> io::Result<()> {
+        self.1.resized()
+    }
 }
 
 /// Reader of the meters, and of the connections that are shown.

@@ -2,7 +2,7 @@
 //! network namespace or port.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
@@ -299,6 +299,25 @@ impl Row {
         }
     }
 }
+
+/// Kind and name of an owner.
+pub type Owner = (By, String);
+
+/// Owner of a row. Beyond [`OWNERS_MAX`] of a kind, one that is not known yet is one of the others.
+pub fn place<T>(known: &BTreeMap<Owner, T>, by: By, row: &Row) -> Owner {
+    let owner = row.owner_by(by).unwrap_or_else(|| UNKNOWN.to_string());
+    let key = (by, owner);
+    let of_kind = known.keys().filter(|(of, _)| *of == by).count();
+    if known.contains_key(&key) || of_kind + 1 < OWNERS_MAX {
+        return key;
+    }
+    (by, OTHERS.to_string())
+}
+
+/// Limit on the owners of each kind that have a name in metrics; the rest are one owner.
+pub const OWNERS_MAX: usize = 200;
+const OTHERS: &str = "others";
+const UNKNOWN: &str = "not known";
 
 /// Label of the host's row.
 const HOST: &str = "the host: without a socket";

@@ -58,7 +58,6 @@ pub(super) const RULES: &[Rule] = &[
         class: Class::A,
         when: &[
             Condition::Below(Signal::BytesPerSend, 16.0 * KIB),
-            Condition::Below(Signal::SkbBytes, 32.0 * KIB),
             Condition::Above(Signal::SendsPerReceive, 1.5),
         ],
         by_packets: &[
@@ -146,8 +145,9 @@ pub(super) const RULES: &[Rule] = &[
         title: "Send several requests before the first response (pipelining)",
         class: Class::A,
         when: &[
-            Condition::Above(Signal::SleepsPerExchange, 0.7),
-            Condition::Below(Signal::SkbsPerExchange, 2.0),
+            Condition::Above(Signal::ReceivesPerExchange, 0.7),
+            // A request and a response, where both ends are counted.
+            Condition::Below(Signal::SkbsPerExchange, 2.5),
             Condition::Below(Signal::OpensPerExchange, 0.1),
         ],
         acts_on: &[
@@ -164,7 +164,8 @@ pub(super) const RULES: &[Rule] = &[
             ),
             Change::Count(RUNS, By::Magnitude(0.19, 1.0)),
         ],
-        limits: "order, head-of-line blocking; the client must be able to",
+        saves_more: true,
+        limits: "order, head-of-line blocking; the client must be able to; a server that reads and answers several requests at once saves calls, too",
         claim: "−60 % [−69, −49] of both ends with 8 requests in flight instead of 1",
         source: "measured with tcpcost's studies on 2 virtual CPUs, Linux 6.18",
         study: requests!(
