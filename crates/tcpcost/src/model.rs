@@ -125,7 +125,8 @@ fn stored(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
 
 /// Machine of a host of a trial.
 fn machine_of(record: &Record, host: HostName) -> Option<&Machine> {
-    record.machines.get(&record.hosts.get(&host)?.machine)
+    let machine = record.machines.get(&record.hosts.get(&host)?.machine)?;
+    Some(machine)
 }
 
 /// Samples of fitted cells and of check cells. Prices are of the client's machine: hosts on a machine of another kernel or other CPUs

@@ -417,7 +417,7 @@ impl<'a> Guests<'a> {
             schema_version: SCHEMA_VERSION,
             study: self.study.name.clone(),
             cell: job.cell.name.clone(),
-            knobs: job.cell.knobs.clone(),
+            knobs: job.cell.knobs.clone().into(),
             repetition: job.repetition,
             attempt: 0,
             seed: self.seed(job.repetition),
@@ -430,7 +430,7 @@ impl<'a> Guests<'a> {
             outcome: Outcome::Failed { reason },
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
-            topology: Topology::default(),
+            topology: Topology::default().into(),
             machines: [].into(),
             hosts: [].into(),
         };

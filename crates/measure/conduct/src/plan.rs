@@ -351,7 +351,7 @@ mod tests {
             schema_version: SCHEMA_VERSION,
             study: "s".into(),
             cell: study.cells[next.cell].name.clone(),
-            knobs: Knobs::default(),
+            knobs: Knobs::default().into(),
             repetition: next.repetition,
             attempt: next.attempt,
             seed: 1,
@@ -364,7 +364,7 @@ mod tests {
             outcome,
             warnings: if marked { vec![warning] } else { vec![] },
             cpu_distances: vec![],
-            topology: Topology::default(),
+            topology: Topology::default().into(),
             machines: [].into(),
             hosts: [].into(),
         }

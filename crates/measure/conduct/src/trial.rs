@@ -13,8 +13,8 @@ use tcpcost_study::units::nanos;
 use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
 use tcpcost_study::{
     Cell, ClockOffset, ClockOffsets, CpuDistance, HostName, KnobError, Knobs, LinkKind, Machine,
-    MeterName, Outcome, Reach, Record, SCHEMA_VERSION, Side, StackKind, Study, Topology, Warning,
-    WarningCode,
+    MeterName, Outcome, Reach, Record, SCHEMA_VERSION, Shared, Side, StackKind, Study, Topology,
+    Warning, WarningCode,
 };
 
 use super::ask_error::{AskError, out_of_turn};
@@ -87,7 +87,7 @@ impl Trial<'_> {
                         }
                     }
                     others.insert(host, measured.others);
-                    record.hosts.insert(host, measured.record);
+                    record.hosts.insert(host, Box::new(measured.record));
                 }
                 remove_duplicate_sysctls(&mut record);
                 record.warnings = warnings;
@@ -157,7 +157,7 @@ impl Trial<'_> {
             schema_version: SCHEMA_VERSION,
             study: self.study.name.clone(),
             cell: self.cell.name.clone(),
-            knobs: self.cell.knobs.clone(),
+            knobs: self.cell.knobs.clone().into(),
             repetition: self.repetition,
             attempt: self.attempt,
             seed: self.study.measure.seed,
@@ -172,8 +172,8 @@ impl Trial<'_> {
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
-            topology: topology.clone(),
-            machines,
+            topology: topology.clone().into(),
+            machines: shared(machines),
             hosts: BTreeMap::new(),
         }
     }
@@ -408,7 +408,7 @@ impl Trial<'_> {
                 return Err(out_of_turn(host, &answer));
             };
             measured.record.machine = bed.nodes.hello(host).machine.clone();
-            measured.record.ports = ports.remove(&host).expect("every host was prepared");
+            measured.record.ports = shared(ports.remove(&host).expect("every host was prepared"));
             if let Some(&after) = after.get(&host) {
                 measured.record.clock = Some(ClockOffsets {
                     before: before[&host],
@@ -589,4 +589,9 @@ fn token() -> String {
         "getrandom of 16 bytes never fails once the kernel is up (random(7))"
     );
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+/// A map as a record has it.
+fn shared<T>(values: BTreeMap<String, T>) -> BTreeMap<String, Shared<T>> {
+    let each = values.into_iter();
+    each.map(|(name, value)| (name, value.into())).collect()
 }

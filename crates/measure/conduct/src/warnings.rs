@@ -108,7 +108,12 @@ pub fn judge(
     }
     warnings.extend(stragglers(record));
     warnings.extend(softirq_elsewhere(record));
-    warnings.extend(record.machines.values().find_map(frequency));
+    warnings.extend(
+        record
+            .machines
+            .values()
+            .find_map(|machine| frequency(machine)),
+    );
     warnings
 }
 
@@ -241,8 +246,8 @@ fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Optio
 /// time, because each host has an interval of its own.
 fn softirq_elsewhere(record: &Record) -> Option<Warning> {
     record.machines.keys().find_map(|machine| {
-        let of_machine = |host: &&HostRecord| host.machine == *machine;
-        let hosts: Vec<&HostRecord> = record.hosts.values().filter(of_machine).collect();
+        let of_machine = |host: &&Box<HostRecord>| host.machine == *machine;
+        let hosts: Vec<&Box<HostRecord>> = record.hosts.values().filter(of_machine).collect();
         let share = |whose: CountOwner| {
             let mut readings = hosts.iter().flat_map(|host| &host.readings);
             let found = readings.find(|reading| reading.meter == MeterName::Proc && reading.whose == whose)?;
@@ -298,7 +303,7 @@ mod tests {
             schema_version: SCHEMA_VERSION,
             study: "x".into(),
             cell: "x".into(),
-            knobs: Knobs::default(),
+            knobs: Knobs::default().into(),
             repetition: 0,
             attempt: 0,
             seed: 1,
@@ -311,9 +316,9 @@ mod tests {
             outcome: Outcome::Measured,
             warnings: vec![],
             cpu_distances: vec![],
-            topology: Topology::default(),
+            topology: Topology::default().into(),
             machines: [].into(),
-            hosts: [(HostName::SERVER, server)].into(),
+            hosts: [(HostName::SERVER, server.into())].into(),
         }
     }
 
@@ -359,7 +364,9 @@ mod tests {
         knobs.set("clients", "4").unwrap();
         let warning_of = |sent: [u64; 4]| {
             let mut record = record(1_000_000);
-            record.topology = Topology::of(tcpcost_study::Bed::Netns, &knobs).unwrap();
+            record.topology = Topology::of(tcpcost_study::Bed::Netns, &knobs)
+                .unwrap()
+                .into();
             let client = |(index, bytes): (usize, u64)| {
                 let name = HostName::CLIENT.numbered(index + 1).unwrap();
                 let reading = Reading {
@@ -372,7 +379,7 @@ mod tests {
                     readings: vec![reading],
                     ..HostRecord::default()
                 };
-                (name, host)
+                (name, host.into())
             };
             record.hosts = sent.into_iter().enumerate().map(client).collect();
             stragglers(&record)
@@ -402,15 +409,15 @@ mod tests {
         let warning_of = |all_ms| {
             let mut record = record(1_000_000);
             record.interval_ns = 1_000_000_000;
-            record.machines = [("a".to_string(), Machine::default())].into();
+            record.machines = [("a".to_string(), Machine::default().into())].into();
             let client = vec![
                 reading(CountOwner::Cpu(0), 20, 1000),
                 reading(CountOwner::Host, all_ms, 1000),
             ];
             let server = vec![reading(CountOwner::Cpu(1), 20, 100)];
             let hosts = [
-                (HostName::CLIENT, host(0, client)),
-                (HostName::SERVER, host(1, server)),
+                (HostName::CLIENT, host(0, client).into()),
+                (HostName::SERVER, host(1, server).into()),
             ];
             record.hosts = hosts.into();
             softirq_elsewhere(&record)

@@ -31,6 +31,7 @@ mod opening;
 mod printable;
 mod quantity;
 mod reading;
+mod shared;
 mod source;
 pub mod table;
 
@@ -47,4 +48,5 @@ pub use printable::{
 };
 pub use quantity::Quantity;
 pub use reading::{CountOwner, Counts, Reading, Snapshot, Totals, WentBackwards};
+pub use shared::Shared;
 pub use source::{SocketBuffer, Source, exact_cost_ns, self_cpu_ns};

@@ -154,7 +154,8 @@ mod tests {
                 HostRecord {
                     machine,
                     ..HostRecord::default()
-                },
+                }
+                .into(),
             );
         }
         record.cpu_distances = vec![CpuDistance {

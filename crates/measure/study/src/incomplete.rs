@@ -102,7 +102,7 @@ mod tests {
                 readings: vec![reading],
                 ..HostRecord::default()
             };
-            record.hosts.insert(host, found);
+            record.hosts.insert(host, found.into());
         }
         record
     }

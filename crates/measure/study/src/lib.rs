@@ -71,8 +71,8 @@ pub use study::{CellPair, DifferentHosts, MetersError, Sides, SidesError, Study}
 /// suffices.
 pub use tcpcost_counts::{
     ByConnection, CallChain, CallChains, CountOwner, Counts, Environment, Figure, FigureOf,
-    Machine, MeterName, Nic, Opening, Quantity, Reading, Sequences, Snapshot, Spread, TaskClass,
-    Totals, UNKNOWN, WentBackwards,
+    Machine, MeterName, Nic, Opening, Quantity, Reading, Sequences, Shared, Snapshot, Spread,
+    TaskClass, Totals, UNKNOWN, WentBackwards,
 };
 /// Knobs that studies set, from the crate that defines them.
 pub use tcpcost_knobs::{

@@ -6,7 +6,7 @@ use crate::measure::FixedWork;
 use serde::{Deserialize, Serialize};
 use tcpcost_counts::{
     ByConnection, CallChains, CountOwner, Environment, Machine, MeterName, Quantity, Reading,
-    printable_json,
+    Shared, printable_json,
 };
 
 use crate::capture::Capture;
@@ -210,7 +210,7 @@ pub struct HostRecord {
     /// Machine: a key of [`Record::machines`]. Hosts of one machine share its CPUs.
     pub machine: String,
     /// States of the host's ports, by device.
-    pub ports: BTreeMap<String, Environment>,
+    pub ports: BTreeMap<String, Shared<Environment>>,
     /// CPUs of the host's threads.
     pub cpus: Vec<usize>,
     /// Number of worker threads.
@@ -312,7 +312,7 @@ impl HostRecord {
 
     /// State of the first of its ports.
     pub fn port(&self) -> Option<&Environment> {
-        self.ports.values().next()
+        self.ports.values().next().map(|port| &**port)
     }
 }
 
@@ -340,7 +340,7 @@ pub struct Record {
     /// Name of the cell in tables.
     pub cell: String,
     /// Knobs that were set. All others had their defaults.
-    pub knobs: Knobs,
+    pub knobs: Shared<Knobs>,
     /// Repetition, from 0.
     pub repetition: u32,
     /// Attempt of this repetition, from 0: a marked trial is repeated.
@@ -375,13 +375,13 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_distances: Vec<CpuDistance>,
     /// Hosts, links and traffic.
-    pub topology: Topology,
+    pub topology: Shared<Topology>,
     /// Machines that the hosts ran on, by the kernel's boot id. Empty if no agent was started.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub machines: BTreeMap<String, Machine>,
-    /// Results of each host. Empty unless the trial ran to its end.
+    pub machines: BTreeMap<String, Shared<Machine>>,
+    /// Results of each host. Empty unless the trial ran to its end. Boxed, because a map has room for eleven at once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub hosts: BTreeMap<HostName, HostRecord>,
+    pub hosts: BTreeMap<HostName, Box<HostRecord>>,
 }
 
 /// Error for a line of a records file that is no record.
@@ -467,7 +467,7 @@ mod tests {
             schema_version: SCHEMA_VERSION,
             study: "tour".into(),
             cell: "stream".into(),
-            knobs: Knobs::default(),
+            knobs: Knobs::default().into(),
             repetition: 2,
             attempt: 0,
             seed: 1,
@@ -482,7 +482,7 @@ mod tests {
             },
             warnings: vec![],
             cpu_distances: Vec::new(),
-            topology: Topology::default(),
+            topology: Topology::default().into(),
             machines: BTreeMap::new(),
             hosts: BTreeMap::new(),
         };

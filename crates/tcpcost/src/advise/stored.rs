@@ -104,7 +104,7 @@ impl Cell<'_> {
             .hosts
             .values()
             .find_map(|host| host.ports.values().next());
-        situation.settings = port.map(Settings::of).unwrap_or_default();
+        situation.settings = port.map(|port| Settings::of(port)).unwrap_or_default();
         situation.kernel = machine.and_then(|machine| release(&machine.kernel));
         situation.prices = prices;
         situation

@@ -53,7 +53,7 @@ pub fn answer(data: &[u8]) {
             schema_version: tcpcost_study::SCHEMA_VERSION,
             study: "fuzz".into(),
             cell: "fuzz".into(),
-            knobs: Knobs::default(),
+            knobs: Knobs::default().into(),
             repetition: 0,
             attempt: 0,
             seed: 0,
@@ -66,9 +66,9 @@ pub fn answer(data: &[u8]) {
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
             took_ns: None,
-            topology: Topology::default(),
+            topology: Topology::default().into(),
             machines: BTreeMap::new(),
-            hosts: BTreeMap::from([(host, measured.record)]),
+            hosts: BTreeMap::from([(host, Box::new(measured.record))]),
         };
         Record::from_line(&record.to_line()).expect("a record can be read again");
     }

@@ -161,10 +161,7 @@ impl Collector for Metrics {
 }
 
 /// Encodes `tcpcost_owner_cpu_seconds_total`.
-fn owners(
-    owners: &BTreeMap<Owner, [u64; 4]>,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
+fn owners(owners: &BTreeMap<Owner, [u64; 4]>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if owners.is_empty() {
         return Ok(());
     }

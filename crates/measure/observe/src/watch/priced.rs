@@ -204,8 +204,7 @@ mod tests {
         let mut priced = Priced::by(prices());
         // 500 skbs were seen, with a half of the bytes that TCP counted: they cost 1 s for each GB.
         let mut half = row(7, "web", 1_000_000_000);
-        half.counts
-            .insert(Quantity::DataSkbBytesSent, 500_000_000);
+        half.counts.insert(Quantity::DataSkbBytesSent, 500_000_000);
         let sample = Sample {
             rows: Some(vec![half, row(8, "db", 10)]),
             ..Sample::default()

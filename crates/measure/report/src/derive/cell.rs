@@ -385,8 +385,8 @@ impl CellSummary {
                     let regimes = self.regimes.entry(host).or_default();
                     regimes.insert(port.segmentation.clone());
                 }
-                if !environments.contains(port) {
-                    environments.push(port.clone());
+                if !environments.contains(&**port) {
+                    environments.push(Environment::clone(port));
                 }
             }
             let cpus = record.cpus_of(host);

@@ -86,14 +86,14 @@ mod tests {
         let host = |(machine, cpu): (&str, usize)| HostRecord {
             machine: machine.into(),
             cpus: vec![cpu],
-            ports: [("tc".to_string(), port.clone())].into(),
+            ports: [("tc".to_string(), port.clone().into())].into(),
             ..HostRecord::default()
         };
         Record {
             schema_version: SCHEMA_VERSION,
             study: String::new(),
             cell: String::new(),
-            knobs,
+            knobs: knobs.into(),
             repetition: 0,
             attempt: 0,
             seed: 1,
@@ -106,8 +106,11 @@ mod tests {
             outcome: Outcome::Measured,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
-            hosts: topology.names().zip(cpus.map(host)).collect(),
-            topology,
+            hosts: topology
+                .names()
+                .zip(cpus.map(|at| Box::new(host(at))))
+                .collect(),
+            topology: topology.into(),
             machines: [].into(),
         }
     }
@@ -139,7 +142,8 @@ mod tests {
             let mut record = record(cpus);
             for host in record.hosts.values_mut() {
                 host.ports.clear();
-                host.ports.insert("tc".into(), Environment::default());
+                host.ports
+                    .insert("tc".into(), Environment::default().into());
             }
             separable(&record)
         };

@@ -259,7 +259,7 @@ fn derive_pair(record: &Record, pair: Traffic) -> Values {
         outcome: record.outcome.clone(),
         warnings: Vec::new(),
         cpu_distances: Vec::new(),
-        topology: of_pair(&record.topology),
+        topology: of_pair(&record.topology).into(),
         machines: BTreeMap::new(),
         hosts: hosts.map(|(&host, found)| (host, found.clone())).collect(),
     };

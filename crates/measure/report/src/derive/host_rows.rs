@@ -76,7 +76,7 @@ pub struct HostRow {
 }
 
 /// Records of a trial's hosts.
-type Hosts = BTreeMap<HostName, HostRecord>;
+type Hosts = BTreeMap<HostName, Box<HostRecord>>;
 
 /// Rows of trials, by tier, then by name.
 pub(crate) fn rows(trials: &[&Hosts], estimates: &BTreeMap<Derived, Estimate>) -> Vec<HostRow> {
@@ -89,7 +89,7 @@ pub(crate) fn rows(trials: &[&Hosts], estimates: &BTreeMap<Derived, Estimate>) -
     names.dedup();
     let row = |&host: &HostName| {
         let each = trials.iter();
-        let found: Vec<&HostRecord> = each.filter_map(|hosts| hosts.get(&host)).collect();
+        let found: Vec<&Box<HostRecord>> = each.filter_map(|hosts| hosts.get(&host)).collect();
         let (tier, cost) = cost(host, estimates);
         let of = |what: &dyn Fn(&HostRecord) -> Option<f64>| {
             median(found.iter().filter_map(|&host| what(host)).collect())
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn skew_is_the_delays_difference_and_both_errors() {
         let hosts = Hosts::from([
-            (HostName::CLIENT, host(-4_000, 30_000, 5_000)),
-            (HostName::SERVER, host(900, 10_000, 45_000)),
+            (HostName::CLIENT, host(-4_000, 30_000, 5_000).into()),
+            (HostName::SERVER, host(900, 10_000, 45_000).into()),
         ]);
         // 45 - 5 of delay, 30 and 10 of error.
         assert_eq!(skew_us(&[&hosts, &hosts]), Some(80.0));

@@ -25,14 +25,16 @@ impl Machines {
                 let mut known = found.each.iter_mut();
                 match known.find(|known| changes(known, machine).is_empty()) {
                     Some(known) => keep_common(known, machine),
-                    None => found.each.push(machine.clone()),
+                    None => found.each.push(Machine::clone(machine)),
                 }
             }
             for (&host, of_host) in &record.hosts {
                 let Some(machine) = record.machines.get(&of_host.machine) else {
                     continue;
                 };
-                let known = by_host.entry(host).or_insert_with(|| machine.clone());
+                let known = by_host
+                    .entry(host)
+                    .or_insert_with(|| Machine::clone(machine));
                 let changes = changes(known, machine);
                 if changes.is_empty() {
                     keep_common(known, machine);
@@ -87,12 +89,14 @@ mod tests {
             "links":[],"traffic":[]}}"#;
         let mut record = Record::from_line(text).unwrap();
         for (host, id, machine) in hosts {
-            record.machines.insert(id.to_string(), machine.clone());
+            record
+                .machines
+                .insert(id.to_string(), machine.clone().into());
             let of_host = HostRecord {
                 machine: id.to_string(),
                 ..HostRecord::default()
             };
-            record.hosts.insert(*host, of_host);
+            record.hosts.insert(*host, of_host.into());
         }
         record
     }

@@ -132,7 +132,10 @@ impl<'a> Trial<'a> {
     }
 
     fn hosts(&self) -> impl Iterator<Item = (HostName, &'a HostRecord)> {
-        self.record.hosts.iter().map(|(&name, host)| (name, host))
+        self.record
+            .hosts
+            .iter()
+            .map(|(&name, host)| (name, &**host))
     }
 
     /// Hosts of one side that have a record.
@@ -187,10 +190,11 @@ struct ScopeCounts<'a> {
     scope: Scope,
     /// Hosts in the scope.
     hosts: Vec<(HostName, &'a HostRecord)>,
-    /// True if no other host is in their namespaces.
-    has_own_namespaces: bool,
-    /// True if their CPUs work for no other host.
-    has_own_cpus: bool,
+    /// One of these hosts for each of their namespaces. `None` if another host is in one of them.
+    by_namespace: Option<Vec<&'a HostRecord>>,
+    /// CPU time by each meter of CPUs. None if they also work for hosts outside the scope. Stored, because
+    /// most figures need one.
+    cpu_times: BTreeMap<MeterName, CpuTime<'a>>,
 }
 
 impl<'a> ScopeCounts<'a> {
@@ -198,13 +202,25 @@ impl<'a> ScopeCounts<'a> {
         let (hosts, others): (Vec<_>, Vec<_>) =
             trial.hosts().partition(|(name, _)| scope.holds(*name));
         let of = |(name, _): &(HostName, _)| trial.namespaces[name];
-        let inside: BTreeSet<Namespace<'_>> = hosts.iter().map(of).collect();
+        let mut inside: BTreeSet<Namespace<'_>> = BTreeSet::new();
+        let first = hosts.iter().filter(|host| inside.insert(of(host)));
+        let first = first.map(|(_, host)| *host).collect();
+        let has_own_namespaces = !others.iter().any(|other| inside.contains(&of(other)));
+        let record = trial.record;
+        let is_whole = record.hosts.len() == record.topology.hosts.len();
+        let of_cpus = MeterName::ALL
+            .iter()
+            .filter(|by| by.subject() == MeterSubject::Cpus && has_own_cpus && !record.captured);
+        let cpu_times = of_cpus.filter_map(|&by| {
+            let hosts = hosts.iter().map(|(_, host)| *host).collect();
+            Some((by, CpuTime::new(by, hosts, is_whole)?))
+        });
         ScopeCounts {
             trial,
             scope,
-            has_own_namespaces: !others.iter().any(|other| inside.contains(&of(other))),
+            by_namespace: has_own_namespaces.then_some(first),
+            cpu_times: cpu_times.collect(),
             hosts,
-            has_own_cpus,
         }
     }
 
@@ -225,16 +241,7 @@ impl<'a> ScopeCounts<'a> {
     fn owners(&self, by: MeterName) -> Option<Vec<&'a HostRecord>> {
         let trial = self.trial;
         match by.subject() {
-            MeterSubject::Namespace => {
-                if !self.has_own_namespaces {
-                    return None;
-                }
-                let mut seen = BTreeSet::new();
-                let first = self
-                    .hosts()
-                    .filter(|(name, _)| seen.insert(trial.namespaces[name]));
-                Some(first.map(|(_, host)| host).collect())
-            }
+            MeterSubject::Namespace => self.by_namespace.clone(),
             // All hosts read the same clock.
             MeterSubject::Host => Some(self.hosts().map(|(_, host)| host).take(1).collect()),
             MeterSubject::Worker | MeterSubject::Connections => {
@@ -268,16 +275,6 @@ impl<'a> ScopeCounts<'a> {
             _ => reading(host, by, of),
         });
         Some((found.collect(), expected))
-    }
-
-    /// CPU time by a meter. `None` if the CPUs also work for hosts outside the scope.
-    fn cpu_time(&self, by: MeterName) -> Option<CpuTime<'a>> {
-        let record = self.trial.record;
-        if !self.has_own_cpus || record.captured {
-            return None;
-        }
-        let hosts = self.hosts().map(|(_, host)| host).collect();
-        CpuTime::new(by, hosts, record.hosts.len() == record.topology.hosts.len())
     }
 }
 
@@ -361,7 +358,7 @@ impl Source for ScopeCounts<'_> {
         let is_of_process =
             Quantity::EXACT_OF_HOST.contains(&of) || Quantity::HOLDER_EVENTS.contains(&of);
         if by.subject() == MeterSubject::Cpus && !is_of_process {
-            return self.cpu_time(by)?.sum(of);
+            return self.cpu_times.get(&by)?.sum(of);
         }
         let (readings, expected) = self.readings(by, of)?;
         let counts = readings.iter().map(|reading| reading.counts[&of] as f64);
@@ -385,7 +382,7 @@ impl Source for ScopeCounts<'_> {
 
     fn time_ns(&self, by: MeterName) -> Option<f64> {
         if by.subject() == MeterSubject::Cpus {
-            return Some(self.cpu_time(by)?.available_ns);
+            return Some(self.cpu_times.get(&by)?.available_ns);
         }
         let readings = self.hosts().flat_map(|(_, host)| &host.readings);
         let of_meter = readings.filter(|reading| reading.meter == by);
@@ -403,7 +400,7 @@ impl Source for ScopeCounts<'_> {
     }
 
     fn cpus(&self, by: MeterName) -> Option<f64> {
-        Some(self.cpu_time(by)?.count)
+        Some(self.cpu_times.get(&by)?.count)
     }
 
     fn instructions_per_ns(&self) -> Option<f64> {

@@ -89,7 +89,7 @@ mod tests {
         let mut record = Record::from_line(text).unwrap();
         record.cell = cell.to_string();
         let [client, server] = HostName::PAIR;
-        record.hosts.insert(client, HostRecord::default());
+        record.hosts.insert(client, HostRecord::default().into());
         let cpu = |host, cpu| CpuId { host, cpu };
         record.cpu_distances = vec![CpuDistance {
             cpus: [cpu(client, 0), cpu(server, 1)],

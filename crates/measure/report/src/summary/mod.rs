@@ -80,7 +80,7 @@ impl Summary {
     pub fn priced(study: &Study, records: &[Record], prices: &Prices<'_>) -> Summary {
         // The name alone does not assign a trial to a cell: with other knobs it was a different cell.
         let cell_of = |record: &Record| {
-            let of = |cell: &Cell| cell.name == record.cell && cell.knobs == record.knobs;
+            let of = |cell: &Cell| cell.name == record.cell && cell.knobs == *record.knobs;
             record.study == study.name && study.cells.iter().any(of)
         };
         let (ours, others): (Vec<&Record>, Vec<&Record>) =
@@ -318,7 +318,7 @@ mod tests {
             schema_version: SCHEMA_VERSION,
             study: "s".into(),
             cell: cell.into(),
-            knobs: Knobs::default(),
+            knobs: Knobs::default().into(),
             repetition,
             attempt: 0,
             seed: 1,
@@ -331,8 +331,8 @@ mod tests {
             outcome,
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
-            topology: Topology::default(),
-            machines: [("a".to_string(), Machine::default())].into(),
+            topology: Topology::default().into(),
+            machines: [("a".to_string(), Machine::default().into())].into(),
             hosts: BTreeMap::new(),
         }
     }

@@ -10,8 +10,8 @@ use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
     Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, ClockOffset,
     ClockOffsets, CountOwner, Counts, Environment, HostName, HostRecord, Machine, MeterName,
-    Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Study, TaskClass,
-    Topology, Value, Warning, WarningCode, WorkloadKind,
+    Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Shared, Study,
+    TaskClass, Topology, Value, Warning, WarningCode, WorkloadKind,
 };
 use tcpcost_testbed::Random;
 
@@ -40,7 +40,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     schema_version: SCHEMA_VERSION,
                     study: study.name.clone(),
                     cell: cell.name.clone(),
-                    knobs: cell.knobs.clone(),
+                    knobs: cell.knobs.clone().into(),
                     repetition,
                     attempt,
                     seed: study.measure.seed,
@@ -53,8 +53,10 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     outcome: outcome.clone(),
                     warnings: Vec::new(),
                     cpu_distances: Vec::new(),
-                    topology: Topology::of(Bed::from_word(bed).unwrap(), &cell.knobs).unwrap(),
-                    machines: [(MACHINE.to_string(), machine(bed))].into(),
+                    topology: Topology::of(Bed::from_word(bed).unwrap(), &cell.knobs)
+                        .unwrap()
+                        .into(),
+                    machines: [(MACHINE.to_string(), machine(bed).into())].into(),
                     hosts: BTreeMap::new(),
                 };
                 seconds += 2;
@@ -285,7 +287,7 @@ fn ticks(seconds: f64) -> u64 {
     (seconds * 100.0).round() as u64 * 10_000_000
 }
 
-fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
+fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, Box<HostRecord>> {
     let knobs = &record.knobs;
     let kind = WorkloadKind::from_word(&knobs.word("workload").unwrap()).unwrap();
     let seconds = record.interval_ns as f64 / 1e9;
@@ -468,7 +470,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
         ));
         ends.insert(
             end,
-            HostRecord {
+            Box::new(HostRecord {
                 machine: MACHINE.to_string(),
                 cpus: vec![this],
                 threads: 1,
@@ -514,15 +516,15 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, HostRecord> {
                 capture: None,
                 clock: None,
                 strangers: 0,
-            },
+            }),
         );
     }
     ends
 }
 
 /// State of the only port.
-fn port(environment: Environment) -> BTreeMap<String, Environment> {
-    [(environment.device.clone(), environment)].into()
+fn port(environment: Environment) -> BTreeMap<String, Shared<Environment>> {
+    [(environment.device.clone(), environment.into())].into()
 }
 
 fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {

@@ -59,7 +59,7 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
         schema_version: SCHEMA_VERSION,
         study: "fleet".into(),
         cell: "all".into(),
-        knobs,
+        knobs: knobs.into(),
         repetition: number as u32,
         attempt: 0,
         seed: 1,
@@ -76,10 +76,11 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
             hosts: (0..hosts).map(host).collect(),
             traffic,
             ..Topology::default()
-        },
+        }
+        .into(),
         machines: [].into(),
         hosts: (0..hosts)
-            .map(|place| (name(place), found(place)))
+            .map(|place| (name(place), found(place).into()))
             .collect(),
     }
 }

@@ -137,7 +137,7 @@ fn profile(
         .iter()
         .filter_map(|(record, values)| {
             let hosts = record.hosts.iter().filter(|(host, _)| scope.holds(**host));
-            let samples = Samples::of(hosts.map(|(_, found)| found));
+            let samples = Samples::of(hosts.map(|(_, found)| &**found));
             (samples.all > 0).then(|| Sampled {
                 repetition: record.repetition,
                 samples,

@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap as Map;
 use tcpcost_study::{
-    Bed, CountOwner, Counts, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION, Topology,
+    Bed, CountOwner, Counts, Environment, Knobs, Outcome, Reading, SCHEMA_VERSION, Shared, Topology,
 };
 
 const S: u64 = 1_000_000_000;
@@ -37,12 +37,12 @@ fn proc(cpu: usize) -> Reading {
 }
 
 /// A port whose receive work is steered to the CPUs of `mask`.
-fn steered_to(mask: &str) -> Map<String, Environment> {
+fn steered_to(mask: &str) -> Map<String, Shared<Environment>> {
     let port = Environment {
         rps_cpus: Some(mask.into()),
         ..Environment::default()
     };
-    [("port".to_string(), port)].into()
+    [("port".to_string(), port.into())].into()
 }
 
 /// A stream of 1 MiB in 2 s, the client on CPU 0 and the server on 1.
@@ -128,8 +128,10 @@ fn stream(bed: &str) -> Record {
         schema_version: SCHEMA_VERSION,
         study: "s".into(),
         cell: "c".into(),
-        topology: Topology::of(Bed::from_word(bed).unwrap(), &knobs).unwrap(),
-        knobs,
+        topology: Topology::of(Bed::from_word(bed).unwrap(), &knobs)
+            .unwrap()
+            .into(),
+        knobs: knobs.into(),
         repetition: 0,
         attempt: 0,
         seed: 1,
@@ -144,8 +146,8 @@ fn stream(bed: &str) -> Record {
         cpu_distances: Vec::new(),
         machines: Map::new(),
         hosts: Map::from([
-            (HostName::CLIENT, end(0, client)),
-            (HostName::SERVER, end(1, server)),
+            (HostName::CLIENT, end(0, client).into()),
+            (HostName::SERVER, end(1, server).into()),
         ]),
     }
 }
@@ -480,7 +482,7 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
         ],
     );
     let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
-    server.ports = [("port".to_string(), Environment::default())].into();
+    server.ports = [("port".to_string(), Environment::default().into())].into();
     check(&derive(&record), &[("client_exact_cpu_us_per_kib", None)]);
 }
 
@@ -536,14 +538,14 @@ fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
     let mut record = pair.clone();
     record.knobs.set("topology", "star").unwrap();
     record.knobs.set("clients", "2").unwrap();
-    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap();
+    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap().into();
     let client = &pair.hosts[&HostName::CLIENT];
     let of = |from: &HostRecord, machine: &str, cpu: usize| {
         let mut host = from.clone();
         host.machine = machine.into();
         host.cpus = vec![cpu];
         host.readings[0].whose = CountOwner::Cpu(cpu);
-        host
+        Box::new(host)
     };
     let froms = [client, client, &pair.hosts[&HostName::SERVER]];
     let hosts = froms.iter().zip(machines).zip(cpus);
@@ -586,7 +588,7 @@ fn a_host_that_forwards_has_cpu_and_packets_and_no_part_in_the_work() {
     let pair = stream("netns");
     let mut record = pair.clone();
     record.knobs.set("topology", "chain").unwrap();
-    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap();
+    record.topology = Topology::of(Bed::Netns, &record.knobs).unwrap().into();
     let mut relay = pair.hosts[&HostName::CLIENT].clone();
     relay
         .readings
