@@ -246,8 +246,8 @@ fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Optio
 /// time, because each host has an interval of its own.
 fn softirq_elsewhere(record: &Record) -> Option<Warning> {
     record.machines.keys().find_map(|machine| {
-        let of_machine = |host: &&Box<HostRecord>| host.machine == *machine;
-        let hosts: Vec<&Box<HostRecord>> = record.hosts.values().filter(of_machine).collect();
+        let hosts = record.hosts.values().map(|host| &**host);
+        let hosts: Vec<&HostRecord> = hosts.filter(|host| host.machine == *machine).collect();
         let share = |whose: CountOwner| {
             let mut readings = hosts.iter().flat_map(|host| &host.readings);
             let found = readings.find(|reading| reading.meter == MeterName::Proc && reading.whose == whose)?;

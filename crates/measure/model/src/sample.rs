@@ -143,8 +143,8 @@ fn units(record: &Record) -> (&'static str, Option<f64>) {
         ("KiB", Quantity::PayloadBytesReceived, 1024.0)
     };
     let hosts = record.hosts.values();
-    let count =
-        |host: &Box<HostRecord>| host.growth(MeterName::Workload, &CountOwner::Workload, of);
+    let hosts = hosts.map(|host| &**host);
+    let count = |host: &HostRecord| host.growth(MeterName::Workload, &CountOwner::Workload, of);
     let units = hosts.filter_map(count).sum::<u64>() as f64 / size;
     (unit, (units > 0.0).then_some(units))
 }

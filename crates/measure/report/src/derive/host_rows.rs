@@ -89,7 +89,9 @@ pub(crate) fn rows(trials: &[&Hosts], estimates: &BTreeMap<Derived, Estimate>) -
     names.dedup();
     let row = |&host: &HostName| {
         let each = trials.iter();
-        let found: Vec<&Box<HostRecord>> = each.filter_map(|hosts| hosts.get(&host)).collect();
+        let found: Vec<&HostRecord> = each
+            .filter_map(|hosts| Some(&**hosts.get(&host)?))
+            .collect();
         let (tier, cost) = cost(host, estimates);
         let of = |what: &dyn Fn(&HostRecord) -> Option<f64>| {
             median(found.iter().filter_map(|&host| what(host)).collect())
