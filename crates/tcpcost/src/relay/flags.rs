@@ -101,7 +101,7 @@ pub struct Settings {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub pipes: u32,
     /// Size of a pipe.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "512KiB", value_parser = size)]
     pub pipe_size: usize,
     /// Time for which an upstream that refused is skipped while there is another.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]

@@ -21,7 +21,7 @@ use crate::listener::Listener;
 use crate::mover::{Flow, Mover};
 use crate::proxy::{self, Ends};
 use crate::side::{self, Side};
-use crate::worker::{CLIENT, ConnectError, Connection, Net, Progress, SERVER, Step, Worker};
+use crate::worker::{CLIENT, ConnectError, Connection, Net, Phase, Progress, SERVER, Step, Worker};
 
 mod exchange;
 mod header;
@@ -70,7 +70,17 @@ impl Kernel {
     /// Adds a side to epoll.
     pub(crate) fn watch(&self, side: &Side, index: usize, which: usize) -> Result<(), Errno> {
         let data = EventData::new_u64((index << 1 | which) as u64);
-        epoll::add(&self.epoll, side.socket.as_fd(), data, Side::interest())
+        epoll::add(&self.epoll, side.socket.as_fd(), data, side.interest())
+    }
+
+    /// Changes whether new bytes of a side are reported. Bytes that are there when they are to be reported again are reported at once
+    /// (ep_modify, fs/eventpoll.c).
+    fn mute(&self, side: &mut Side, index: usize, which: usize, is_muted: bool) {
+        side.is_muted = is_muted;
+        let data = EventData::new_u64((index << 1 | which) as u64);
+        if epoll::modify(&self.epoll, side.socket.as_fd(), data, side.interest()).is_err() {
+            side.is_muted = !is_muted;
+        }
     }
 
     /// Sends the PROXY header to the upstream, if one is configured.
@@ -143,13 +153,17 @@ impl Worker<Kernel> {
         let Some(Some(connection)) = self.connections.get_mut(index) else {
             return;
         };
-        match (token & 1) as usize {
-            CLIENT => connection.client.on_event(flags),
-            _ => {
-                if let Some(server) = &mut connection.server {
-                    server.on_event(flags);
-                }
-            }
+        let which = (token & 1) as usize;
+        let (side, other) = match (which, &mut connection.client, &mut connection.server) {
+            (CLIENT, client, server) => (client, server.as_mut()),
+            (_, client, Some(server)) => (server, Some(client)),
+            _ => return,
+        };
+        let is_blocked = side.readable && other.is_some_and(|other| !other.writable);
+        side.on_event(flags);
+        let is_needless = is_blocked && flags.contains(EventFlags::IN) && !side.may_have_more;
+        if is_needless && matches!(connection.phase, Phase::Open) {
+            self.net.mute(side, index, which, true);
         }
         self.serve(index);
     }
@@ -341,14 +355,25 @@ impl Net for Kernel {
 
     fn exchange(
         &mut self,
+        index: usize,
         connection: &mut Connection<Kernel>,
         counters: &WorkerCounters,
         _: Instant,
     ) -> Step {
-        match self.uring.is_some() {
-            true => Step::Wait,
-            false => connection.exchange(&mut self.mover, counters),
+        if self.uring.is_some() {
+            return Step::Wait;
         }
+        let step = connection.exchange(&mut self.mover, counters);
+        let sides = [
+            (CLIENT, Some(&mut connection.client)),
+            (SERVER, connection.server.as_mut()),
+        ];
+        for (which, side) in sides {
+            if let Some(side) = side.filter(|side| side.is_muted && !side.readable) {
+                self.mute(side, index, which, false);
+            }
+        }
+        step
     }
 
     fn read_header(worker: &mut Worker<Kernel>, index: usize, left: Option<usize>) {

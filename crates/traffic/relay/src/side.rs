@@ -18,6 +18,9 @@ pub(crate) struct Side {
     pub(crate) is_tcp: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
+    /// New bytes are not reported: there are bytes already, and the other side accepts none. Without this a relay woke up
+    /// eight times for each MiB of a flow whose receiver was the limit.
+    pub(crate) is_muted: bool,
     /// A short read does not prove that the queue is empty: the peer's end may be there already,
     /// which is not reported again, or urgent data, at whose mark a read ends.
     pub(crate) may_have_more: bool,
@@ -35,6 +38,7 @@ impl Side {
             is_tcp,
             readable: false,
             writable: false,
+            is_muted: false,
             may_have_more: false,
             has_urgent: false,
             gone: None,
@@ -42,8 +46,14 @@ impl Side {
     }
 
     /// Events to ask epoll for.
-    pub(crate) fn interest() -> EventFlags {
-        EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET
+    pub(crate) fn interest(&self) -> EventFlags {
+        let all =
+            EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET;
+        match self.is_muted {
+            // New bytes wake up who waits for urgent ones, too (sock_def_readable, net/core/sock.c).
+            true => all - EventFlags::IN - EventFlags::PRI,
+            false => all,
+        }
     }
 
     /// Notes the events that epoll reported. An error shows at the next call.

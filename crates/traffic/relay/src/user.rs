@@ -235,6 +235,7 @@ impl<D: Device<Wire>> Net for User<D> {
 
     fn exchange(
         &mut self,
+        _: usize,
         connection: &mut Connection<Self>,
         counters: &WorkerCounters,
         now: Instant,

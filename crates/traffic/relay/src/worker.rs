@@ -153,7 +153,10 @@ impl<N: Net> Worker<N> {
             Phase::Header(left) => N::read_header(self, index, left),
             Phase::Connecting => self.finish_connecting(index),
             Phase::Open if connection.is_queued => {}
-            Phase::Open => match self.net.exchange(connection, &self.counters, self.now) {
+            Phase::Open => match self
+                .net
+                .exchange(index, connection, &self.counters, self.now)
+            {
                 Step::Wait => {}
                 Step::Again => {
                     connection.is_queued = true;
@@ -280,6 +283,44 @@ mod tests {
         assert_eq!(moved[QUEUED..FLOWS], [SHARE; FLOWS - QUEUED]);
         bench.worker.serve_queued(1);
         assert_eq!(bench.moved()[QUEUED..FLOWS], [2 * SHARE; FLOWS - QUEUED]);
+    }
+
+    #[test]
+    fn new_bytes_wake_nobody_up_while_the_receiver_takes_none() {
+        for mode in [RelayMode::Copy, RelayMode::Splice] {
+            let mut bench = Bench::new(mode);
+            let [mut client, mut server] = bench.connect();
+            client.set_nonblocking(true).unwrap();
+            server.set_nonblocking(true).unwrap();
+            let (now, mut events) = (Some(Duration::ZERO), Vec::new());
+            let mut sent = 0;
+            let mut send = |bench: &mut Bench, bytes: &[u8]| {
+                client.write_all(bytes).unwrap();
+                sent += bytes.len();
+                let woken = Kernel::wait(&mut bench.worker, now, &mut events).unwrap();
+                (woken, bench.moved()[0] < sent)
+            };
+            while !send(&mut bench, &[7; 4096]).1 {}
+            // The first are read or reported: by copy, three.
+            let woken: Vec<usize> = (0..5).map(|_| send(&mut bench, &[7; 16]).0).collect();
+            assert_eq!(woken[3..], [0; 2], "{mode:?}: {woken:?}");
+            let (mut taken, mut buffer) = (0, [0; 4096]);
+            let until = Instant::now() + SECOND * 20;
+            while taken < sent {
+                match server.read(&mut buffer) {
+                    Ok(bytes) => taken += bytes,
+                    Err(_) => {
+                        Kernel::wait(&mut bench.worker, now, &mut events).unwrap();
+                        bench.worker.serve_queued(1);
+                        assert!(Instant::now() < until, "{mode:?}: {taken} of {sent}");
+                    }
+                }
+            }
+            // It is heard again.
+            client.write_all(b"more").unwrap();
+            Kernel::wait(&mut bench.worker, now, &mut events).unwrap();
+            assert_eq!(server.read(&mut buffer).unwrap(), 4, "{mode:?}");
+        }
     }
 
     #[test]

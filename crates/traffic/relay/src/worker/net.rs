@@ -71,6 +71,7 @@ pub(crate) trait Net: Sized {
     /// Moves bytes in both directions, up to the limit of a turn.
     fn exchange(
         &mut self,
+        index: usize,
         connection: &mut Connection<Self>,
         counters: &WorkerCounters,
         now: Instant,
