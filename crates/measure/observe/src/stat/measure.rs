@@ -15,7 +15,7 @@ use anyhow::Context;
 use regex::Regex;
 use tcpcost_console::exit::usage;
 use tcpcost_console::output::say;
-use tcpcost_counts::{Growth, MeterName, Snapshot};
+use tcpcost_counts::{Growth, MeterName, Quantity, Snapshot, Source};
 use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
@@ -207,14 +207,16 @@ impl<'a> Bench<'a> {
                 (code, false)
             }
         };
+        let mut growth = Growth {
+            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            units: self.per.and_then(|per| per.find(&output)),
+            ..Growth::between(&before, &after)
+        };
+        growth.warnings.extend(elsewhere(&growth));
         let run = Run {
             code: u8::try_from(code).unwrap_or(u8::MAX),
             was_started,
-            growth: Growth {
-                duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
-                units: self.per.and_then(|per| per.find(&output)),
-                ..Growth::between(&before, &after)
-            },
+            growth,
             is_fresh: self.is_fresh,
         };
         self.observer.note_overflow();
@@ -290,6 +292,30 @@ impl<'a> Bench<'a> {
         }
     }
 }
+
+/// Line about bytes of sockets that were not seen as TCP's in the namespace, such as those of `ip netns exec`.
+fn elsewhere(growth: &Growth) -> Option<String> {
+    let sum = |by, of: [Quantity; 2]| {
+        let counts = of.iter().map(|&of| growth.count(by, of));
+        counts.sum::<Option<f64>>()
+    };
+    let of_sockets = [Quantity::SocketBytesSent, Quantity::SocketBytesReceived];
+    let moved = sum(MeterName::SocketCalls, of_sockets)?;
+    let of_tcp = [Quantity::DataSkbBytesSent, Quantity::DataSkbBytesReceived];
+    let seen = sum(MeterName::Segments, of_tcp)?;
+    (moved >= ELSEWHERE_LEAST && seen < moved / 10.0).then(|| {
+        format!(
+            "Of {:.1} MiB that its sockets moved this network namespace saw {:.1} MiB as TCP payload: the rest is UDP, or TCP in another \
+             namespace, whose skbs, ACKs and connections are not in these counts. Measure it there: ip netns exec NAME tcpcost …",
+            moved / MIB,
+            seen / MIB
+        )
+    })
+}
+
+const MIB: f64 = 1_048_576.0;
+/// Least bytes of sockets to say so.
+const ELSEWHERE_LEAST: f64 = 0.1 * MIB;
 
 /// Calls `work` in the network namespace of the attached processes.
 fn within<T>(network: &Option<NetworkOf>, work: impl FnOnce() -> T) -> anyhow::Result<T> {
@@ -499,5 +525,39 @@ mod tests {
         assert_eq!(per(r"(\d+) requests", "none"), None);
         assert_eq!(per(r"(\w+) requests", "many requests"), None);
         assert!(Per::parse("(").is_err());
+    }
+
+    #[test]
+    fn bytes_that_the_namespace_did_not_see_are_told() {
+        let with = |moved, seen| {
+            let counts = [
+                (
+                    MeterName::SocketCalls,
+                    [
+                        (Quantity::SocketBytesSent, moved),
+                        (Quantity::SocketBytesReceived, 0),
+                    ],
+                ),
+                (
+                    MeterName::Segments,
+                    [
+                        (Quantity::DataSkbBytesSent, seen),
+                        (Quantity::DataSkbBytesReceived, 0),
+                    ],
+                ),
+            ];
+            elsewhere(&Growth {
+                counts: counts.map(|(by, of)| (by, of.into())).into(),
+                ..Growth::default()
+            })
+        };
+        let told = with(2 << 20, 0).unwrap();
+        assert!(
+            told.starts_with("Of 2.0 MiB that its sockets moved"),
+            "{told}"
+        );
+        assert_eq!(with(2 << 20, 2 << 20), None);
+        assert_eq!(with(1000, 0), None, "a few bytes, as of a name server");
+        assert_eq!(elsewhere(&Growth::default()), None, "nothing was counted");
     }
 }

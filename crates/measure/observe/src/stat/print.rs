@@ -224,6 +224,14 @@ impl Document<'_> {
                 ));
             }
         }
+        // The first run that has any speaks for all.
+        let mut runs = self.measured.iter().flat_map(|measured| &measured.runs);
+        let warned = runs.find(|run| !run.growth.warnings.is_empty());
+        lines.extend(
+            warned
+                .iter()
+                .flat_map(|run| run.growth.warnings.iter().cloned()),
+        );
         lines.extend(about.refused.iter().cloned());
         if about.lacks_privileges {
             lines.push(remedy());
