@@ -12,7 +12,7 @@ pub enum Signal {
     BytesPerSend,
     /// Payload bytes per receive call.
     BytesPerReceive,
-    /// Send calls per receive call; per one if there was none.
+    /// Send calls per receive call of the end that sends; per one if there was none.
     SendsPerReceive,
     /// Payload bytes sent per exchange.
     BytesPerExchange,
@@ -117,11 +117,20 @@ const ROWS: &[Row] = &[
     row(
         Signal::SendsPerReceive,
         "sends_per_receive",
-        "sends per receive",
+        "sends per receive by the sender",
         Unit::Number,
         |of| {
-            let receives = cause(of, Cause::ReceiveCall).unwrap_or(0.0);
-            ratio(cause(of, Cause::SendCall)?, receives.max(1.0))
+            let sends = cause(of, Cause::SendCall)?;
+            match (of.has_both_ends, exchanges(of)) {
+                // The receives are of the other end.
+                (true, None) => Some(sends),
+                // Both ends send and receive: one of the sends is the request.
+                (true, Some(exchanges)) => ratio(sends - exchanges, exchanges),
+                (false, _) => {
+                    let receives = cause(of, Cause::ReceiveCall).unwrap_or(0.0);
+                    ratio(sends, receives.max(1.0))
+                }
+            }
         },
     ),
     row(
