@@ -248,7 +248,7 @@ fn a_run_is_held_against_an_earlier_one_and_thresholds_may_be_on_the_change() {
     assert!(words.contains(&"missed"), "{ran:?}");
 }
 
-/// Interval in which a thread beside four spinners on two CPUs still has a turn.
+/// Interval long enough for a thread to run once beside four spinners on two CPUs.
 const WITH_A_TURN: &str = "60ms";
 
 #[test]

@@ -44,7 +44,7 @@ impl<T: Serialize> Serialize for Shared<T> {
 const KEPT: usize = 256;
 
 thread_local! {
-    /// The last values that were deserialized and equal to none before, of all types.
+    /// Values of all types that were deserialized last, each different from the others.
     static LAST: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -12,7 +12,7 @@ pub enum Signal {
     BytesPerSend,
     /// Payload bytes per receive call.
     BytesPerReceive,
-    /// Send calls per receive call of the end that sends; per one if there was none.
+    /// Send calls for each receive call of the same end; for one if it made none.
     SendsPerReceive,
     /// Payload bytes sent per exchange.
     BytesPerExchange,

@@ -293,7 +293,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Line about bytes of sockets that were not seen as TCP's in the namespace, such as those of `ip netns exec`.
+/// Line about bytes that the sockets moved and this namespace did not see as TCP payload, as with `ip netns exec`. `None` if it saw at
+/// least a tenth of them.
 fn elsewhere(growth: &Growth) -> Option<String> {
     let sum = |by, of: [Quantity; 2]| {
         let counts = of.iter().map(|&of| growth.count(by, of));
@@ -314,7 +315,7 @@ fn elsewhere(growth: &Growth) -> Option<String> {
 }
 
 const MIB: f64 = 1_048_576.0;
-/// Least bytes of sockets to say so.
+/// Least bytes of sockets for this line: fewer are of a name server's answers.
 const ELSEWHERE_LEAST: f64 = 0.1 * MIB;
 
 /// Calls `work` in the network namespace of the attached processes.

@@ -1,5 +1,6 @@
 //! The meters' totals as Prometheus counters in base units. Labels have at most a dozen values. The exception
-//! is owners of CPU time, which are shown if `--by` asks for them, and are limited to [`rows::OWNERS_MAX`](crate::watch::rows::OWNERS_MAX). No
+//! is owners of CPU time, which are shown if `--by` asks for them, and are limited to
+//! [`OWNERS_MAX`](crate::watch::rows::OWNERS_MAX). No
 //! label is an address or a connection.
 
 use std::collections::BTreeMap;

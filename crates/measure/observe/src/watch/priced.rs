@@ -100,7 +100,8 @@ impl Priced {
 /// Counts of an owner in an interval.
 struct Owned<'a> {
     row: Grown<'a>,
-    /// Factor of the skbs that were seen: the programs that count them may run in windows, TCP's own counts of bytes do not.
+    /// Ratio of all bytes to those in the skbs that were seen. The programs that count skbs may run in windows; TCP_INFO counts
+    /// bytes all the time.
     unseen: f64,
     /// skbs that were merged in the backlog. The kernel counts them for a namespace: this is the owner's part by skbs received.
     merged: Option<f64>,

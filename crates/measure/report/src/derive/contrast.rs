@@ -143,7 +143,8 @@ impl Ratios {
         each.sum()
     }
 
-    /// The `rank`-th smallest ratio, from 1. Found by halving all numbers from 0 to infinity: their order is that of their bits.
+    /// The `rank`-th smallest ratio, from 1. Found by bisection from 0 to infinity over the bits of numbers, whose order is
+    /// that of the numbers.
     fn at(&self, rank: usize) -> f64 {
         let (mut low, mut high) = (0, f64::INFINITY.to_bits());
         while low < high {
