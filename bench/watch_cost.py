@@ -1,19 +1,31 @@
 #!/usr/bin/env python3
-"""CPU time of `tcpcost watch` beside many sockets and greedy scrapers: watch_cost.py TCPCOST, as root.
+"""What `tcpcost watch` costs: watch_cost.py TCPCOST [--pairs N], as root.
 
-In a network namespace of its own: 20,000 sockets of loopback connections, to which 200 new ones come and go all the time, and
-`watch --by process`; then `watch --metrics` with four clients that scrape as fast as they are answered.
+In a network namespace of its own, first what it costs the traffic that it watches: rates of requests and of a bulk stream with
+`watch --by process` over those without it, in turn, N pairs (12): their median [95 % interval of the median].
+
+Then its own CPU time: `watch --metrics` with four clients that scrape as fast as they are answered; `watch --by process`, and `watch`
+on a terminal, beside 20,000 sockets of loopback connections, to which 200 new ones come and go all the time.
 """
+import argparse
+import fcntl
 import http.client
+import json
 import os
+import random
 import resource
 import socket
+import statistics
+import struct
 import subprocess
 import sys
+import tempfile
+import termios
 import threading
 import time
 
 SECONDS = 8
+WORKLOADS = {"200 flows, 1 B / 1 B": {"workload": "rr", "flows": 200}, "one bulk flow": {"workload": "stream", "flows": 1}}
 
 
 def cpu(pid):
@@ -21,10 +33,71 @@ def cpu(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measured(arguments, work):
-    process = subprocess.Popen([sys.argv[1], "watch", "--interval=1s", "--format=lines", *arguments],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def watching(*arguments, **streams):
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams
+    process = subprocess.Popen([args.tcpcost, "watch", "--interval=1s", *arguments], **streams)
     time.sleep(1)
+    if process.poll() is not None:
+        sys.exit(f"watch_cost: watch {' '.join(arguments)} ended at once with exit code {process.returncode}")
+    return process
+
+
+def terminal():
+    """A terminal of 50 lines and 160 columns that somebody reads."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+
+    def read():
+        try:
+            while os.read(ours, 1 << 16):
+                pass
+        except OSError:
+            pass
+    threading.Thread(target=read, daemon=True).start()
+    return {"stdin": theirs, "stdout": theirs, "env": os.environ | {"TERM": "xterm-256color"}}
+
+
+def rate(knobs):
+    """Transactions or bytes a second, by the workload's own count."""
+    with tempfile.TemporaryDirectory() as folder:
+        study = os.path.join(folder, "study.toml")
+        with open(study, "w") as file:
+            file.write('[measure]\nrepetitions = 1\nretries = 0\nwarm_up = "200ms"\nduration = "1s"\nmeters = ["rusage"]\n')
+        setting = [f"--set={name}={value}" for name, value in ({"bed": "loopback"} | knobs).items()]
+        subprocess.run([args.tcpcost, "run", study, "--quiet", "--out", os.path.join(folder, "out"), *setting],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        with open(os.path.join(folder, "out", "records.jsonl")) as file:
+            hosts = json.loads(file.readline())["hosts"].values()
+    readings = [reading for host in hosts for reading in host["readings"] if reading["meter"] == "workload"]
+    done = sum(reading["counts"].get("transactions") or reading["counts"].get("payload_bytes_received", 0) for reading in readings)
+    return done / readings[0]["duration_ns"] * 1e9
+
+
+def median(values):
+    """With the 95 % interval of the median, by order."""
+    values, n = sorted(values), len(values)
+    edge = max(int((n - 1.96 * n ** 0.5) / 2), 0)
+    return f"{statistics.median(values):.3f} [{values[edge]:.3f}, {values[n - 1 - edge]:.3f}], n={n}"
+
+
+def beside_traffic(knobs):
+    def watched():
+        process = watching("--format=lines", "--by", "process")
+        try:
+            return rate(knobs)
+        finally:
+            process.terminate()
+            process.wait()
+    ratios = []
+    for _ in range(args.pairs):
+        found = {look: look() for look in random.sample([watched, lambda: rate(knobs)], 2)}
+        with_it = found.pop(watched)
+        ratios.append(with_it / found.popitem()[1])
+    return median(ratios)
+
+
+def measured(arguments, work, **streams):
+    process = watching(*arguments, **streams)
     before, started = cpu(process.pid), time.time()
     result = work(started + SECONDS)
     spent = cpu(process.pid) - before
@@ -76,11 +149,21 @@ def scrape(until):
     return f"{sum(counts)} scrapes"
 
 
-if "--inside" not in sys.argv:
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("tcpcost")
+parser.add_argument("--pairs", type=int, default=12)
+parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+args = parser.parse_args()
+if not args.inside:
     os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv, "--inside"])
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+with open("/proc/sys/net/ipv4/tcp_congestion_control", "w") as file:
+    file.write("reno")
+for name, knobs in WORKLOADS.items():
+    print(f"{name}, rate with watch over that without: {beside_traffic(knobs)}", flush=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-print("4 scrapers:    ", measured(["--metrics", "9464"], scrape))
+print("4 scrapers:    ", measured(["--format=lines", "--metrics", "9464"], scrape), flush=True)
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
 kept = sockets(listener, 19_600)
-print("20,000 sockets:", measured(["--by", "process", "--top", "5"], churn(listener)))
+print("20,000 sockets:", measured(["--format=lines", "--by", "process", "--top", "5"], churn(listener)), flush=True)
+print("the same, on a terminal:", measured([], churn(listener), **terminal()), flush=True)

@@ -8,13 +8,15 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A text of foreign origin, as one printable line: see [`printable`].
+/// A text of foreign origin, as one printable line: see [`printable`]. Copies share it: the name of a process is that of each of
+/// its connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String")]
-pub struct Printable(String);
+pub struct Printable(Arc<str>);
 
 impl Printable {
     /// Makes a printable line of bytes; invalid UTF-8 becomes U+FFFD.
@@ -30,16 +32,13 @@ impl Printable {
 
 impl From<&str> for Printable {
     fn from(text: &str) -> Printable {
-        Printable(printable(text).into_owned())
+        Printable(printable(text).into())
     }
 }
 
 impl From<String> for Printable {
     fn from(text: String) -> Printable {
-        match printable(&text) {
-            Cow::Borrowed(_) => Printable(text),
-            Cow::Owned(shown) => Printable(shown),
-        }
+        Printable::from(text.as_str())
     }
 }
 

@@ -39,6 +39,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// True if nothing moved over it since an earlier dump.
+    pub fn is_as(&self, earlier: &Connection) -> bool {
+        self.totals == earlier.totals
+    }
+
     /// Growth since an earlier dump, or since the connection began. Omits counters that the kernel lacks and
     /// counters that went backwards. Counters of 32 bits may have wrapped once.
     pub fn since(&self, earlier: Option<&Connection>) -> Counts {
