@@ -74,8 +74,10 @@ def rate(knobs):
 
 
 def median(values):
-    """With the 95 % interval of the median, by order."""
+    """With the 95 % interval of the median, by order; fewer than six values have none."""
     values, n = sorted(values), len(values)
+    if n < 6:
+        return f"{statistics.median(values):.3f}, smallest {values[0]:.3f}, largest {values[-1]:.3f}, n={n}"
     edge = max(int((n - 1.96 * n ** 0.5) / 2), 0)
     return f"{statistics.median(values):.3f} [{values[edge]:.3f}, {values[n - 1 - edge]:.3f}], n={n}"
 

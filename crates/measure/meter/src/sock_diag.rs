@@ -40,7 +40,7 @@ pub struct Connection {
 
 impl Connection {
     /// True if nothing moved over it since an earlier dump.
-    pub fn is_as(&self, earlier: &Connection) -> bool {
+    pub fn is_idle_since(&self, earlier: &Connection) -> bool {
         self.totals == earlier.totals
     }
 

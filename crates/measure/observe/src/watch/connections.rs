@@ -118,9 +118,8 @@ pub fn growth(
     let rows = after.iter().filter_map(|(cookie, seen)| {
         let earlier = before.get(cookie).map(|seen| &seen.connection);
         let key = connection_key(seen.connection.local, seen.connection.remote);
-        // Most connections are idle, and their trees of counts would take a tenth of the time of `watch`. An skb may be counted
-        // in the interval after that of its bytes.
-        if earlier.is_some_and(|earlier| seen.connection.is_as(earlier))
+        // Most connections are idle, and need no tree of counts. An skb may be counted in the interval after that of its bytes.
+        if earlier.is_some_and(|earlier| seen.connection.is_idle_since(earlier))
             && skbs.is_none_or(|(before, after)| before.get(&key) == after.get(&key))
         {
             return None;
@@ -174,10 +173,44 @@ const PRICED: [Quantity; 6] = [
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     fn passes(filter: Filter, local: &str, remote: &str) -> bool {
         filter.passes([local.parse().unwrap(), remote.parse().unwrap()])
+    }
+
+    #[test]
+    fn a_connection_without_growth_has_a_row_only_if_its_skbs_grew() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let local = client.local_addr().unwrap();
+        let look = || {
+            let mut all = sock_diag::connections().unwrap().into_iter();
+            let connection = all.find(|one| one.local == local).unwrap();
+            let seen = Seen {
+                connection,
+                process: None,
+                cgroup: None,
+                port: Port::Asked(local.port()),
+            };
+            HashMap::from([(seen.connection.cookie, seen)])
+        };
+        let before = look();
+        assert_eq!(growth(&before, &before, None, None), []);
+        let key = connection_key(local, client.peer_addr().unwrap());
+        let skbs = |sent| Skbs::from([(key, Counts::from([(Quantity::DataSkbsSent, sent)]))]);
+        let (earlier, later) = (skbs(1), skbs(3));
+        assert_eq!(growth(&before, &before, Some((&later, &later)), None), []);
+        let rows = growth(&before, &before, Some((&earlier, &later)), None);
+        assert_eq!(rows[0].counts[&Quantity::DataSkbsSent], 2);
+        client.write_all(&[1]).unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        let rows = growth(&before, &look(), None, None);
+        assert_eq!(rows[0].counts[&Quantity::ConnDataSegmentsSent], 1);
     }
 
     #[test]
