@@ -6,16 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload, Nla as _,
-};
-use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::nlas::Nla;
-use netlink_packet_sock_diag::inet::{
-    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
+    DecodeError, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable, NlasIterator,
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use tcpcost_counts::{Counts, Quantity};
@@ -35,7 +30,9 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
-    totals: [Option<u64>; FIELDS.len()],
+    /// Values of the first `known` [`FIELDS`]; 0 of those that the kernel lacks.
+    totals: [u64; FIELDS.len()],
+    known: usize,
 }
 
 impl Connection {
@@ -48,11 +45,11 @@ impl Connection {
     /// counters that went backwards. Counters of 32 bits may have wrapped once.
     pub fn since(&self, earlier: Option<&Connection>) -> Counts {
         let mut counts = Counts::new();
-        for (index, (quantity, _, width)) in FIELDS.iter().enumerate() {
-            let before = earlier.map_or(Some(0), |earlier| earlier.totals[index]);
-            let (Some(now), Some(before)) = (self.totals[index], before) else {
-                continue;
-            };
+        for (index, (quantity, _, width)) in FIELDS.iter().enumerate().take(self.known) {
+            let (now, before) = (
+                self.totals[index],
+                earlier.map_or(0, |one| one.totals[index]),
+            );
             let growth = match width {
                 // Both are below 2^32, so the difference is right if the counter wrapped once.
                 4 => Some(now.wrapping_sub(before) & u64::from(u32::MAX)),
@@ -66,13 +63,13 @@ impl Connection {
     }
 }
 
-/// All connections that are open or closing. Omits listeners, and connections in TIME_WAIT, which have no
+/// Gives all connections that are open or closing to `each`. Omits listeners, and connections in TIME_WAIT, which have no
 /// counts.
 ///
 /// # Errors
 /// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or its answer cannot be read.
-pub fn connections() -> Result<Vec<Connection>, MeterError> {
-    all(StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT)
+pub fn connections(each: impl FnMut(Connection)) -> Result<(), MeterError> {
+    dump(ALL_STATES & !(1 << LISTEN) & !(1 << TIME_WAIT), each)
 }
 
 /// Ports with listeners.
@@ -80,49 +77,27 @@ pub fn connections() -> Result<Vec<Connection>, MeterError> {
 /// # Errors
 /// See [`connections`].
 pub fn listened() -> Result<BTreeSet<u16>, MeterError> {
-    let listeners = all(StateFlags::LISTEN)?.into_iter();
-    Ok(listeners.map(|socket| socket.local.port()).collect())
+    let mut ports = BTreeSet::new();
+    dump(1 << LISTEN, |socket| {
+        ports.insert(socket.local.port());
+    })?;
+    Ok(ports)
 }
 
-fn all(states: StateFlags) -> Result<Vec<Connection>, MeterError> {
-    let mut found = Vec::new();
-    for (family, socket_id) in [
-        (AF_INET, SocketId::new_v4()),
-        (AF_INET6, SocketId::new_v6()),
-    ] {
-        match dump(family, socket_id, states.clone(), &mut found) {
-            Ok(()) => {}
-            // The kernel has no IPv6.
-            Err(error) if family == AF_INET6 && error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => {
-                return Err(MeterError::Call {
-                    call: "sock_diag",
-                    source,
-                });
-            }
-        }
-    }
-    Ok(found)
+fn dump(states: u32, each: impl FnMut(Connection)) -> Result<(), MeterError> {
+    ask(states, each).map_err(|source| MeterError::Call {
+        call: "sock_diag",
+        source,
+    })
 }
 
-fn dump(
-    family: u8,
-    socket_id: SocketId,
-    states: StateFlags,
-    found: &mut Vec<Connection>,
-) -> io::Result<()> {
+fn ask(states: u32, mut each: impl FnMut(Connection)) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;
-    let request = InetRequest {
-        family,
-        protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::INFO,
-        states,
-        socket_id,
-    };
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    let request = NetlinkPayload::InnerMessage(Request { states });
+    let mut message = NetlinkMessage::new(header, request);
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
@@ -132,22 +107,20 @@ fn dump(
     loop {
         buffer.clear();
         socket.recv(&mut buffer, 0)?;
-        if parse(&buffer, found)? {
+        if parse(&buffer, &mut each)? {
             return Ok(());
         }
     }
 }
 
-/// Adds the connections of one datagram. True if it was the last one.
-fn parse(mut rest: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
+/// Gives the connections of one datagram to `each`. True if it was the last one.
+fn parse(mut rest: &[u8], each: &mut impl FnMut(Connection)) -> io::Result<bool> {
     while let Some(length) = rest.first_chunk().map(|four| u32::from_ne_bytes(*four)) {
         let strange = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest)
+        let message = NetlinkMessage::<Answer>::deserialize(rest)
             .map_err(|error| strange(error.to_string()))?;
         match message.payload {
-            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                found.extend(connection(&response));
-            }
+            NetlinkPayload::InnerMessage(Answer(Some(connection))) => each(connection),
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::Overrun(_) => return Err(strange("overrun".to_string())),
@@ -160,43 +133,91 @@ fn parse(mut rest: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Converts an answer. `None` for a socket without TCP_INFO: a request that waits for its last ACK.
-fn connection(response: &InetResponse) -> Option<Connection> {
-    let mut info = None;
-    let mut cgroup = None;
-    for attribute in &response.nlas {
-        match attribute {
-            Nla::TcpInfo(bytes) => info = Some(bytes),
-            Nla::Other(other) if other.kind() == INET_DIAG_CGROUP_ID => {
-                let mut bytes = [0; 8];
-                if other.value_len() == bytes.len() {
-                    other.emit_value(&mut bytes);
-                    cgroup = Some(u64::from_ne_bytes(bytes));
-                }
-            }
-            _ => {}
-        }
-    }
-    let info = info?;
-    let id = &response.header.socket_id;
-    let address = |address: std::net::IpAddr, port| SocketAddr::new(address.to_canonical(), port);
-    Some(Connection {
-        cookie: u64::from_ne_bytes(id.cookie),
-        inode: response.header.inode,
-        cgroup,
-        local: address(id.source_address, id.source_port),
-        remote: address(id.destination_address, id.destination_port),
-        totals: FIELDS.map(|(_, offset, width)| total(info, offset, width)),
-    })
+/// Asks for sockets of both families at once. A request by family, the newer form, has one walk through the kernel's
+/// table for each family: with 262,144 buckets and 20,000 sockets two walks take a fifth of the time.
+struct Request {
+    states: u32,
 }
 
-/// Reads a counter of struct tcp_info. `None` if an old kernel's struct is shorter.
-fn total(info: &[u8], offset: usize, width: usize) -> Option<u64> {
-    let bytes = info.get(offset..offset + width)?;
-    match width {
-        4 => bytes.try_into().ok().map(u32::from_ne_bytes).map(u64::from),
-        _ => bytes.try_into().ok().map(u64::from_ne_bytes),
+impl NetlinkSerializable for Request {
+    fn message_type(&self) -> u16 {
+        TCPDIAG_GETSOCK
     }
+
+    /// Size of struct inet_diag_req (linux/inet_diag.h).
+    fn buffer_len(&self) -> usize {
+        60
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.fill(0);
+        buffer[3] = 1 << (INET_DIAG_INFO - 1);
+        buffer[52..56].copy_from_slice(&self.states.to_ne_bytes());
+    }
+}
+
+/// The kernel's description of a socket. `None` of one without TCP_INFO: a request that waits for its last ACK.
+struct Answer(Option<Connection>);
+
+impl NetlinkDeserializable for Answer {
+    type Error = DecodeError;
+
+    fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Answer, DecodeError> {
+        // struct inet_diag_msg (linux/inet_diag.h).
+        let Some((message, attributes)) = payload.split_first_chunk::<72>() else {
+            return Err(DecodeError::buffer_too_small(payload.len(), 72));
+        };
+        let mut info = None;
+        let mut cgroup = None;
+        for attribute in NlasIterator::new(attributes) {
+            let attribute = attribute?;
+            let value = attribute.value();
+            match attribute.kind() {
+                INET_DIAG_INFO => info = Some(totals(value)),
+                INET_DIAG_CGROUP_ID => cgroup = value.try_into().ok().map(u64::from_ne_bytes),
+                _ => {}
+            }
+        }
+        Ok(Answer(info.map(|(totals, known)| Connection {
+            cookie: u64::from_ne_bytes(part(message, 44)),
+            inode: u32::from_ne_bytes(part(message, 68)),
+            cgroup,
+            local: address(message[0], part(message, 8), part(message, 4)),
+            remote: address(message[0], part(message, 24), part(message, 6)),
+            totals,
+            known,
+        })))
+    }
+}
+
+/// Bytes of a message from an offset on, which must lie within it.
+fn part<const N: usize>(message: &[u8; 72], offset: usize) -> [u8; N] {
+    std::array::from_fn(|index| message[offset + index])
+}
+
+fn address(family: u8, address: [u8; 16], port: [u8; 2]) -> SocketAddr {
+    let address = match (family, address) {
+        (AF_INET, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(address).to_canonical(),
+    };
+    SocketAddr::new(address, u16::from_be_bytes(port))
+}
+
+/// Counters of a struct tcp_info, and how many of them this kernel has.
+fn totals(info: &[u8]) -> ([u64; FIELDS.len()], usize) {
+    let has = |(_, offset, width): &&(Quantity, usize, usize)| offset + width <= info.len();
+    let known = FIELDS.iter().take_while(has).count();
+    let mut totals = [0; FIELDS.len()];
+    for (total, (_, offset, width)) in totals.iter_mut().zip(&FIELDS[..known]) {
+        let value = &info[*offset..offset + width];
+        *total = match *width {
+            4 => value
+                .try_into()
+                .map_or(0, |value| u32::from_ne_bytes(value).into()),
+            _ => value.try_into().map_or(0, u64::from_ne_bytes),
+        };
+    }
+    (totals, known)
 }
 
 /// Quantity, offset in struct tcp_info (linux/tcp.h), which only ever grows at its end, and width in bytes.
@@ -210,8 +231,14 @@ const FIELDS: [(Quantity, usize, usize); 7] = [
     (Quantity::ConnDataSegmentsSent, 156, 4),
 ];
 
-/// Value from linux/inet_diag.h.
+/// Values from linux/inet_diag.h, linux/socket.h and net/tcp_states.h.
+const TCPDIAG_GETSOCK: u16 = 18;
+const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CGROUP_ID: u16 = 21;
+const AF_INET: u8 = 2;
+const ALL_STATES: u32 = 0xfff;
+const TIME_WAIT: u32 = 6;
+const LISTEN: u32 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -221,8 +248,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     fn find(local: SocketAddr) -> Connection {
-        let mut all = connections().unwrap().into_iter();
-        all.find(|connection| connection.local == local).unwrap()
+        let mut found = None;
+        let look = |one: Connection| found = (one.local == local).then_some(one).or(found.take());
+        connections(look).unwrap();
+        found.unwrap()
     }
 
     #[test]
@@ -254,7 +283,7 @@ mod tests {
         }
     }
 
-    fn with(totals: [Option<u64>; FIELDS.len()]) -> Connection {
+    fn with(totals: [u64; FIELDS.len()], known: usize) -> Connection {
         Connection {
             cookie: 1,
             inode: 1,
@@ -262,27 +291,39 @@ mod tests {
             local: ([127, 0, 0, 1], 1).into(),
             remote: ([127, 0, 0, 1], 2).into(),
             totals,
+            known,
         }
     }
 
     #[test]
     fn a_counter_of_32_bits_may_wrap_and_one_of_64_may_not() {
-        let mut before = [Some(5); FIELDS.len()];
-        before[0] = Some(u64::from(u32::MAX));
-        let mut after = [Some(7); FIELDS.len()];
-        after[1] = Some(4);
-        after[2] = None;
-        let growth = with(after).since(Some(&with(before)));
+        let mut before = [5; FIELDS.len()];
+        before[0] = u64::from(u32::MAX);
+        let mut after = [7; FIELDS.len()];
+        after[1] = 4;
+        let growth = with(after, FIELDS.len()).since(Some(&with(before, FIELDS.len())));
         assert_eq!(growth[&Quantity::ConnSegmentsRetransmitted], 8);
         assert_eq!(growth[&Quantity::ConnSegmentsSent], 2);
         assert!(!growth.contains_key(&Quantity::ConnBytesAcked));
-        assert!(!growth.contains_key(&Quantity::ConnBytesReceived));
+    }
+
+    #[test]
+    fn counters_that_an_old_kernel_lacks_are_absent() {
+        let mut info = [0; 144];
+        info[100] = 3;
+        info[140] = 9;
+        let (counters, known) = totals(&info);
+        let growth = with(counters, known).since(None);
+        assert_eq!(growth[&Quantity::ConnSegmentsRetransmitted], 3);
+        assert_eq!(growth[&Quantity::ConnSegmentsReceived], 9);
+        assert!(!growth.contains_key(&Quantity::ConnDataSegmentsReceived));
+        assert_eq!(totals(&[0; 103]).1, 0);
     }
 
     proptest! {
         #[test]
         fn no_datagram_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(&bytes, &mut Vec::new());
+            let _ = parse(&bytes, &mut |_| {});
         }
     }
 }

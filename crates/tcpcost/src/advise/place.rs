@@ -111,7 +111,8 @@ impl Watcher {
     }
 
     fn look(&self) -> Option<Seen> {
-        let all = sock_diag::connections().ok()?;
+        let mut all = Vec::new();
+        sock_diag::connections(|one| all.push(one)).ok()?;
         let ends: BTreeSet<(SocketAddr, SocketAddr)> =
             all.iter().map(|one| (one.local, one.remote)).collect();
         let own = inodes(&self.pids);

@@ -1,5 +1,6 @@
 //! Connections of this network namespace, with their owners and the bytes that they moved.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
@@ -43,59 +44,164 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    fn has_processes(&self) -> bool {
+        self.rows.contains_key(&By::Process) || self.rows.contains_key(&By::Connection)
+    }
+
     /// True if the CPU time of processes is asked for.
     pub fn has_costs(&self) -> bool {
         self.rows.keys().any(|&by| by != By::Connection)
     }
 }
 
-/// A connection with its owners.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
-    /// Addresses and totals.
-    pub connection: Connection,
-    /// Process that holds the socket. `None` if it was not asked for or is not visible.
-    pub process: Option<Process>,
-    /// Path of its cgroup, or its id if it has no path here. `None` if it was not asked for.
-    pub cgroup: Option<Printable>,
-    /// Port of the service.
-    pub port: Port,
+/// Connections of this namespace at the last look, and what is known of each.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// By cookie. `None` before the first look.
+    known: Option<HashMap<u64, Known>>,
+    skbs: Option<Skbs>,
 }
 
-/// Reads all connections of this namespace that pass the filter, by cookie.
-pub fn look(wanted: &Wanted, owners: &mut Owners) -> Result<HashMap<u64, Seen>, MeterError> {
-    let mut all = sock_diag::connections()?;
-    all.retain(|one| wanted.filter.passes([one.local, one.remote]));
-    let with_processes =
-        wanted.rows.contains_key(&By::Process) || wanted.rows.contains_key(&By::Connection);
-    let listened = match wanted.rows.contains_key(&By::Port) {
-        true => sock_diag::listened()?,
-        false => BTreeSet::new(),
-    };
-    if with_processes {
-        let inodes: Vec<u32> = all.iter().map(|one| one.inode).collect();
-        owners.learn_processes(&inodes);
+/// A connection at the last look.
+#[derive(Debug)]
+struct Known {
+    connection: Connection,
+    /// Process that holds the socket: `Some(None)` if it is not visible, `None` if it was not looked up yet.
+    process: Option<Option<Process>>,
+    is_there: bool,
+}
+
+impl Table {
+    /// Reads all connections of this namespace that pass the filter. Rows are the growth of each since the last look,
+    /// with that of its skbs if they are counted; connections without growth have none. `None` at the first look.
+    ///
+    /// # Errors
+    /// See [`sock_diag::connections`]. The next look is a first one.
+    pub fn look(
+        &mut self,
+        wanted: &Wanted,
+        owners: &mut Owners,
+        skbs: Option<Skbs>,
+        here: Option<&Namespace>,
+    ) -> Result<Option<Vec<Row>>, MeterError> {
+        let listened = match wanted.rows.contains_key(&By::Port) {
+            true => sock_diag::listened()?,
+            false => BTreeSet::new(),
+        };
+        let before = std::mem::replace(&mut self.skbs, skbs);
+        let skbs = before.as_ref().zip(self.skbs.as_ref());
+        let is_first = self.known.is_none();
+        let mut known = self.known.take().unwrap_or_default();
+        let mut grown = Vec::new();
+        sock_diag::connections(|connection| {
+            if !wanted.filter.passes([connection.local, connection.remote]) {
+                return;
+            }
+            let cookie = connection.cookie;
+            let counts = enter(&mut known, connection, skbs);
+            grown.extend(counts.filter(|_| !is_first).map(|counts| (cookie, counts)));
+        })?;
+        known.retain(|_, one| std::mem::take(&mut one.is_there));
+        if wanted.has_processes() && known.values().any(Known::is_unknown) {
+            learn_processes(&mut known, owners);
+        }
+        let with_cgroups = wanted.rows.contains_key(&By::Cgroup);
+        let mut row = |cookie: u64, counts| {
+            let Known {
+                connection,
+                process,
+                ..
+            } = known.get(&cookie)?;
+            let cgroup = connection.cgroup.filter(|_| with_cgroups).map(|id| {
+                let path = owners.cgroup(id).cloned();
+                path.unwrap_or_else(|| cgroup_id(id))
+            });
+            let port = match listened.contains(&connection.local.port()) {
+                true => Port::Served(connection.local.port()),
+                false => Port::Asked(connection.remote.port()),
+            };
+            Some(Row {
+                ends: Some([connection.local, connection.remote]),
+                process: process.clone().flatten(),
+                cgroup,
+                namespace: here.cloned(),
+                port: Some(port),
+                connections: 1,
+                counts,
+                is_host: false,
+                is_without_port: false,
+            })
+        };
+        let grown = grown.into_iter();
+        let rows = grown
+            .filter_map(|(cookie, counts)| row(cookie, counts))
+            .collect();
+        self.known = Some(known);
+        Ok((!is_first).then_some(rows))
     }
-    let with_cgroups = wanted.rows.contains_key(&By::Cgroup);
-    let seen = all.into_iter().map(|connection| {
-        let process = owners.process(connection.inode).cloned();
-        let cgroup = connection.cgroup.filter(|_| with_cgroups).map(|id| {
-            let path = owners.cgroup(id).cloned();
-            path.unwrap_or_else(|| cgroup_id(id))
-        });
-        let port = match listened.contains(&connection.local.port()) {
-            true => Port::Served(connection.local.port()),
-            false => Port::Asked(connection.remote.port()),
-        };
-        let seen = Seen {
-            connection,
-            process,
-            cgroup,
-            port,
-        };
-        (seen.connection.cookie, seen)
-    });
-    Ok(seen.collect())
+
+    /// Sockets whose processes are not known because the next walk through all processes must wait.
+    pub fn unknown(&self) -> usize {
+        let known = self.known.iter().flat_map(HashMap::values);
+        known.filter(|one| one.is_unknown()).count()
+    }
+}
+
+impl Known {
+    fn is_unknown(&self) -> bool {
+        self.process.is_none()
+    }
+}
+
+/// Puts what was read into the table. Its growth; `None` if there is none.
+fn enter(
+    known: &mut HashMap<u64, Known>,
+    connection: Connection,
+    skbs: Option<(&Skbs, &Skbs)>,
+) -> Option<Counts> {
+    // Inode 0 has no process: the socket is closed.
+    let process = |connection: &Connection| (connection.inode == 0).then_some(None);
+    let counts = match known.entry(connection.cookie) {
+        Entry::Vacant(place) => {
+            let counts = growth(&connection, None, skbs);
+            place.insert(Known {
+                process: process(&connection),
+                connection,
+                is_there: true,
+            });
+            counts
+        }
+        Entry::Occupied(place) => {
+            let one = place.into_mut();
+            one.is_there = true;
+            let is_same_holder = one.connection.inode == connection.inode;
+            let counts = growth(&connection, Some(&one.connection), skbs);
+            // Most are idle, and are only read: what is written costs their cache lines.
+            if counts.is_none() && is_same_holder {
+                return None;
+            }
+            if !is_same_holder {
+                one.process = process(&connection);
+            }
+            one.connection = connection;
+            counts
+        }
+    };
+    counts.filter(|counts| counts.values().any(|&count| count > 0))
+}
+
+/// Finds the processes of new sockets, if a walk may take time now. A socket that was passed on has another process after it.
+fn learn_processes(known: &mut HashMap<u64, Known>, owners: &mut Owners) {
+    let Some(mut found) = owners.processes() else {
+        return;
+    };
+    for one in known.values_mut() {
+        match found.remove(&one.connection.inode) {
+            Some(process) => one.process = Some(Some(process)),
+            // A socket keeps its process after that has ended.
+            None => one.process = one.process.take().or(Some(None)),
+        }
+    }
 }
 
 /// Name of a cgroup that has no path here.
@@ -106,51 +212,29 @@ pub fn cgroup_id(id: u64) -> Printable {
 /// Counts of the meter `segments` by connection, with the key of [`connection_key`].
 pub type Skbs = HashMap<u64, Counts>;
 
-/// Growth of each connection, with the growth of its skbs if they are counted. Connections without growth are
-/// omitted.
-pub fn growth(
-    before: &HashMap<u64, Seen>,
-    after: &HashMap<u64, Seen>,
+/// Growth of a connection and of its skbs. `None` if it is idle.
+fn growth(
+    connection: &Connection,
+    earlier: Option<&Connection>,
     skbs: Option<(&Skbs, &Skbs)>,
-    here: Option<&Namespace>,
-) -> Vec<Row> {
-    let of_skbs = of_skbs();
-    let rows = after.iter().filter_map(|(cookie, seen)| {
-        let earlier = before.get(cookie).map(|seen| &seen.connection);
-        let key = connection_key(seen.connection.local, seen.connection.remote);
-        // Most connections are idle, and need no tree of counts. An skb may be counted in the interval after that of its bytes.
-        if earlier.is_some_and(|earlier| seen.connection.is_idle_since(earlier))
-            && skbs.is_none_or(|(before, after)| before.get(&key) == after.get(&key))
-        {
-            return None;
-        }
-        let mut counts = seen.connection.since(earlier);
-        if let Some((before, after)) = skbs {
-            let total = |all: &Skbs, of| {
-                // Not seen yet, or no longer in the map.
-                let counts = all.get(&key)?;
-                counts.get(&of).copied()
-            };
-            counts.extend(of_skbs.iter().map(|&of| {
-                let before = total(before, of).unwrap_or(0);
-                let after = total(after, of).unwrap_or(0);
-                (of, after.saturating_sub(before))
-            }));
-        }
-        Some(Row {
-            ends: Some([seen.connection.local, seen.connection.remote]),
-            process: seen.process.clone(),
-            cgroup: seen.cgroup.clone(),
-            namespace: here.cloned(),
-            port: Some(seen.port),
-            connections: 1,
-            counts,
-            is_host: false,
-            is_without_port: false,
-        })
-    });
-    rows.filter(|row| row.counts.values().any(|&count| count > 0))
-        .collect()
+) -> Option<Counts> {
+    let is_idle = earlier.is_some_and(|earlier| connection.is_idle_since(earlier));
+    let key = connection_key(connection.local, connection.remote);
+    // Most connections are idle, and need no tree of counts. An skb may be counted in the interval after that of its bytes.
+    if is_idle && skbs.is_none_or(|(before, after)| before.get(&key) == after.get(&key)) {
+        return None;
+    }
+    let mut counts = connection.since(earlier);
+    if let Some((before, after)) = skbs {
+        // Not seen yet, or no longer in the map.
+        let total = |all: &Skbs, of| all.get(&key).and_then(|counts| counts.get(&of)).copied();
+        counts.extend(of_skbs().into_iter().map(|of| {
+            let before = total(before, of).unwrap_or(0);
+            let after = total(after, of).unwrap_or(0);
+            (of, after.saturating_sub(before))
+        }));
+    }
+    Some(counts)
 }
 
 /// Counts of the meter `segments` that the columns of connections and the prices of owners need.
@@ -177,40 +261,134 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::watch::owners;
 
     fn passes(filter: Filter, local: &str, remote: &str) -> bool {
         filter.passes([local.parse().unwrap(), remote.parse().unwrap()])
     }
 
+    /// A connection of this test alone, and a table that shows nothing else.
+    struct One {
+        client: TcpStream,
+        server: TcpStream,
+        wanted: Wanted,
+        owners: Owners,
+        proc: tempfile::TempDir,
+        table: Table,
+    }
+
+    impl One {
+        fn new() -> One {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let ports = vec![client.local_addr().unwrap().port()];
+            let filter = Filter {
+                ports,
+                ..Filter::default()
+            };
+            let proc = tempfile::tempdir().unwrap();
+            One {
+                client,
+                server,
+                wanted: Wanted {
+                    rows: [(By::Process, usize::MAX)].into(),
+                    filter,
+                },
+                owners: Owners::at(proc.path(), proc.path()),
+                proc,
+                table: Table::default(),
+            }
+        }
+
+        fn look(&mut self, skbs: Option<Skbs>) -> Option<Vec<Row>> {
+            let (wanted, owners) = (&self.wanted, &mut self.owners);
+            self.table.look(wanted, owners, skbs, None).unwrap()
+        }
+
+        fn send(&mut self) {
+            self.client.write_all(&[1]).unwrap();
+            self.server.read_exact(&mut [0]).unwrap();
+        }
+
+        /// Makes a process that holds the client's socket.
+        fn hold(&self, pid: u32) {
+            let inode = rustix::fs::fstat(&self.client).unwrap().st_ino;
+            owners::tests::process(self.proc.path(), pid, "web", &[inode as u32]);
+        }
+
+        /// Process of the row of the client's end after it has sent.
+        fn process(&mut self) -> Option<u32> {
+            self.send();
+            let local = self.client.local_addr().unwrap();
+            let rows = self.look(None).unwrap();
+            let row = rows.iter().find(|row| row.ends.unwrap()[0] == local);
+            row.unwrap().process.as_ref().map(|process| process.pid)
+        }
+    }
+
     #[test]
     fn a_connection_without_growth_has_a_row_only_if_its_skbs_grew() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        let local = client.local_addr().unwrap();
-        let look = || {
-            let mut all = sock_diag::connections().unwrap().into_iter();
-            let connection = all.find(|one| one.local == local).unwrap();
-            let seen = Seen {
-                connection,
-                process: None,
-                cgroup: None,
-                port: Port::Asked(local.port()),
-            };
-            HashMap::from([(seen.connection.cookie, seen)])
+        let mut one = One::new();
+        let [local, remote] = [
+            one.client.local_addr().unwrap(),
+            one.client.peer_addr().unwrap(),
+        ];
+        let skbs = |sent| {
+            let counts = Counts::from([(Quantity::DataSkbsSent, sent)]);
+            Some(Skbs::from([(connection_key(local, remote), counts)]))
         };
-        let before = look();
-        assert_eq!(growth(&before, &before, None, None), []);
-        let key = connection_key(local, client.peer_addr().unwrap());
-        let skbs = |sent| Skbs::from([(key, Counts::from([(Quantity::DataSkbsSent, sent)]))]);
-        let (earlier, later) = (skbs(1), skbs(3));
-        assert_eq!(growth(&before, &before, Some((&later, &later)), None), []);
-        let rows = growth(&before, &before, Some((&earlier, &later)), None);
+        one.send();
+        assert_eq!(one.look(None), None);
+        assert_eq!(one.look(skbs(1)), Some(vec![]));
+        assert_eq!(one.look(skbs(1)), Some(vec![]));
+        let rows = one.look(skbs(3)).unwrap();
+        assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].counts[&Quantity::DataSkbsSent], 2);
-        client.write_all(&[1]).unwrap();
-        server.read_exact(&mut [0]).unwrap();
-        let rows = growth(&before, &look(), None, None);
-        assert_eq!(rows[0].counts[&Quantity::ConnDataSegmentsSent], 1);
+        one.send();
+        let rows = one.look(None).unwrap();
+        let sent = |row: &&Row| row.ends == Some([local, remote]);
+        let row = rows.iter().find(sent).unwrap();
+        assert_eq!(row.counts[&Quantity::ConnDataSegmentsSent], 1);
+    }
+
+    #[test]
+    fn connections_that_ended_are_forgotten() {
+        let mut one = One::new();
+        one.look(None);
+        assert_eq!(one.table.known.as_ref().unwrap().len(), 2);
+        // No connection has this address: all are gone.
+        one.wanted.filter.addresses = vec![[192, 0, 2, 1].into()];
+        assert_eq!(one.look(None), Some(vec![]));
+        assert_eq!(one.table.known.as_ref().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_socket_keeps_its_process_until_a_walk_finds_another() {
+        let mut one = One::new();
+        one.hold(10);
+        assert_eq!(one.look(None), None);
+        assert_eq!(one.process(), Some(10));
+        std::fs::remove_dir_all(one.proc.path().join("10")).unwrap();
+        assert_eq!(one.process(), Some(10));
+        one.hold(9);
+        one.owners = Owners::at(one.proc.path(), one.proc.path());
+        // Another new socket makes it walk again.
+        let known = one.table.known.as_mut().unwrap();
+        known.values_mut().next().unwrap().process = None;
+        assert_eq!(one.process(), Some(9));
+    }
+
+    #[test]
+    fn new_sockets_wait_for_a_walk_that_may_take_time() {
+        let mut one = One::new();
+        one.hold(10);
+        one.owners.processes();
+        one.owners.exhaust();
+        one.look(None);
+        assert_eq!((one.process(), one.table.unknown()), (None, 2));
+        one.owners = Owners::at(one.proc.path(), one.proc.path());
+        assert_eq!((one.process(), one.table.unknown()), (Some(10), 0));
     }
 
     #[test]

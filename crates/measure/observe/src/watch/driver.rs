@@ -1,7 +1,6 @@
 //! The loop: read, wait, read, show the growth in between. It uses clock, meters and terminal only through
 //! its arguments.
 
-use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -9,9 +8,8 @@ use ratatui::crossterm::event::KeyCode;
 use tcpcost_counts::{Growth, MeterName, Snapshot};
 
 use crate::ticker::{Event, Ticker};
-use crate::watch::connections::{self, Seen, Skbs};
 use crate::watch::costs::{self, Costs};
-use crate::watch::rows::Namespace;
+use crate::watch::rows::Row;
 use crate::watch::sample::Sample;
 
 /// Readings of one instant.
@@ -23,14 +21,10 @@ pub struct Moment {
     pub unseen: Vec<MeterName>,
     /// Relative standard error of payload bytes since the last reading. `None` if they are not sampled.
     pub sampling_error: Option<f64>,
-    /// Connections by cookie. `None` if they were not asked for or could not be read.
-    pub connections: Option<HashMap<u64, Seen>>,
-    /// Skb counts of the connections. `None` if unavailable.
-    pub skbs: Option<Skbs>,
+    /// Growth of each connection since the last reading. `None` if it was not asked for or could not be read.
+    pub rows: Option<Vec<Row>>,
     /// CPU time of processes with sockets. `None` if it was not asked for or is unavailable.
     pub costs: Option<Costs>,
-    /// Network namespace of the connections. `None` if it was not asked for.
-    pub here: Option<Namespace>,
     /// Failures to read, one line each.
     pub warnings: Vec<String>,
 }
@@ -64,7 +58,7 @@ pub fn watch(
         let event = ticker.wait()?;
         let flow = match event {
             Event::Tick | Event::LateTick(_) => {
-                let now = look();
+                let mut now = look();
                 let mut growth = Growth::between(&before.snapshots, &now.snapshots);
                 growth.sampling_error = now.sampling_error;
                 growth.warnings.extend(now.warnings.iter().cloned());
@@ -75,13 +69,9 @@ pub fn watch(
                         growth.duration_ns as f64 / 1e9,
                     ));
                 }
-                let both = before.connections.as_ref().zip(now.connections.as_ref());
-                let skbs = before.skbs.as_ref().zip(now.skbs.as_ref());
                 let mut sample = Sample {
                     growth,
-                    rows: both.map(|(before, after)| {
-                        connections::growth(before, after, skbs, now.here.as_ref())
-                    }),
+                    rows: now.rows.take(),
                     unseen: [&before.unseen[..], &now.unseen].concat(),
                 };
                 let both = before.costs.as_ref().zip(now.costs.as_ref());

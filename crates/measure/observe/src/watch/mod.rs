@@ -55,7 +55,7 @@ pub use http::serve as serve_metrics;
 pub use rows::By;
 
 use crate::ticker::Clock;
-use connections::Wanted;
+use connections::{Table, Wanted};
 use costs::Costs;
 use driver::{Moment, View};
 use metrics::Metrics;
@@ -95,6 +95,7 @@ pub fn watch(args: &WatchArgs, prices: Option<PriceList>) -> anyhow::Result<()> 
     let metrics = listener.map(|listener| serve_totals(listener, args, prices, &mut about));
     let reader = Reader {
         sources,
+        connections: Table::default(),
         owners: Owners::default(),
         metrics: metrics.transpose()?,
         wanted: wanted.clone(),
@@ -170,6 +171,7 @@ impl View for Served<'_> {
 struct Reader {
     sources: Sources,
     owners: Owners,
+    connections: Table,
     metrics: Option<Metrics>,
     /// Views and filter of connections.
     wanted: Wanted,
@@ -184,21 +186,28 @@ impl Reader {
             let visible = visible.get().map(|by| (by, usize::MAX));
             self.wanted.rows = visible.into_iter().collect();
         }
-        let has_rows = !self.wanted.rows.is_empty();
-        self.sources.look(&mut moment, has_rows);
+        self.sources.look(&mut moment);
+        let mut here = None;
         if let Some(totals) = self.sources.by_holder() {
             let costs = Costs::look(totals, &mut self.owners);
-            moment.here = costs.here();
+            here = costs.here();
             moment.costs = Some(costs);
         }
-        if has_rows {
-            match connections::look(&self.wanted, &mut self.owners) {
-                Ok(seen) => {
-                    moment.connections = Some(seen);
-                    moment.warnings.extend(not_known_yet(self.owners.unknown()));
-                }
+        if self.wanted.rows.is_empty() {
+            self.connections = Table::default();
+        } else {
+            let skbs = self.sources.skbs(&mut moment.warnings);
+            let owners = &mut self.owners;
+            match self
+                .connections
+                .look(&self.wanted, owners, skbs, here.as_ref())
+            {
+                Ok(rows) => moment.rows = rows,
                 Err(error) => moment.warnings.push(error.to_string()),
             }
+            moment
+                .warnings
+                .extend(not_known_yet(self.connections.unknown()));
         }
         if let Some(metrics) = &self.metrics {
             metrics.set(&moment);

@@ -26,12 +26,10 @@ pub struct Process {
 pub struct Owners {
     proc: PathBuf,
     cgroups: PathBuf,
-    processes: HashMap<u32, Option<Process>>,
     paths: HashMap<u64, Option<Printable>>,
     budget: Budget,
     /// CPU time of all walks.
     spent: Duration,
-    unknown: usize,
 }
 
 impl Default for Owners {
@@ -50,41 +48,16 @@ impl Owners {
         Owners {
             proc: proc.to_path_buf(),
             cgroups: cgroups.to_path_buf(),
-            processes: HashMap::new(),
             paths: HashMap::new(),
             budget: Budget::new(SHARE, Duration::ZERO),
             spent: Duration::ZERO,
-            unknown: 0,
         }
     }
 
-    /// Finds the processes of these sockets, as far as walks may take time, and forgets all other sockets. A
-    /// socket that several processes share belongs to the process with the lowest id.
-    pub fn learn_processes(&mut self, inodes: &[u32]) {
-        let mut known = std::mem::take(&mut self.processes);
-        let is_new = |inode: &u32| *inode != 0 && !known.contains_key(inode);
-        let new = inodes.iter().filter(|inode| is_new(inode)).count();
-        let found = (new > 0 && self.may_walk()).then(|| self.walk(Owners::walk_processes));
-        self.unknown = if found.is_some() { 0 } else { new };
-        self.processes = inodes
-            .iter()
-            .filter_map(|&inode| {
-                let known = known.remove(&inode);
-                let found = found.as_ref();
-                let now = found.map(|found| found.get(&inode).cloned());
-                Some((
-                    inode,
-                    now.flatten().map(Some).or(known).or(found.map(|_| None))?,
-                ))
-            })
-            .collect();
-        // Inode 0 has no process: the socket is closed, or not visible to this user.
-        self.processes.insert(0, None);
-    }
-
-    /// Number of sockets whose owners are unknown because the next walk must wait.
-    pub fn unknown(&self) -> usize {
-        self.unknown
+    /// Processes by the inodes of their sockets, if a walk may take time now. A socket that several processes share belongs to
+    /// the process with the lowest id.
+    pub fn processes(&mut self) -> Option<HashMap<u32, Process>> {
+        self.may_walk().then(|| self.walk(Owners::walk_processes))
     }
 
     fn may_walk(&mut self) -> bool {
@@ -97,11 +70,6 @@ impl Owners {
         let found = walk(self);
         self.spent += thread_cpu().saturating_sub(before);
         found
-    }
-
-    /// Process that holds a socket. `None` if it is unknown.
-    pub fn process(&self, inode: u32) -> Option<&Process> {
-        self.processes.get(&inode)?.as_ref()
     }
 
     fn walk_processes(&self) -> HashMap<u32, Process> {
@@ -152,6 +120,14 @@ impl Owners {
     }
 }
 
+#[cfg(test)]
+impl Owners {
+    /// Pretends that the last walk took long.
+    pub fn exhaust(&mut self) {
+        self.spent += Duration::from_secs(3_600);
+    }
+}
+
 /// Limit on the walks' share of one CPU, over time.
 const SHARE: f64 = 0.01;
 
@@ -183,11 +159,12 @@ fn walk_cgroups(root: &Path, folder: &Path, found: &mut HashMap<u64, Printable>)
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    fn process(root: &Path, pid: u32, name: &str, inodes: &[u32]) {
+    /// Makes a process in a folder with the layout of /proc.
+    pub fn process(root: &Path, pid: u32, name: &str, inodes: &[u32]) {
         let fd = root.join(format!("{pid}/fd"));
         fs::create_dir_all(&fd).unwrap();
         fs::write(root.join(format!("{pid}/comm")), format!("{name}\n")).unwrap();
@@ -207,35 +184,22 @@ mod tests {
         process(root.path(), 10, "parent", &[7]);
         process(root.path(), 9, "child", &[7, 8]);
         fs::create_dir(root.path().join("self")).unwrap();
-        let mut owners = Owners::at(root.path(), root.path());
-        owners.learn_processes(&[7, 99]);
-        let name = |owners: &Owners, inode| owners.process(inode).map(|p| p.name.to_string());
-        assert_eq!(name(&owners, 7).as_deref(), Some("child"));
-        assert_eq!(name(&owners, 99), None);
-        assert_eq!(name(&owners, 0), None);
-        // Known sockets are not looked up again, and keep their process after it has ended.
-        fs::remove_dir_all(root.path().join("9")).unwrap();
-        owners.learn_processes(&[7]);
-        assert_eq!(name(&owners, 7).as_deref(), Some("child"));
-        assert_eq!(name(&owners, 99), None);
+        let found = Owners::at(root.path(), root.path()).processes().unwrap();
+        let name = |inode| found.get(inode).map(|one| one.name.to_string());
+        assert_eq!(name(&7).as_deref(), Some("child"));
+        assert_eq!(name(&8).as_deref(), Some("child"));
+        assert_eq!(name(&99), None);
     }
 
     #[test]
-    fn new_sockets_wait_for_a_walk_that_may_take_time() {
+    fn a_walk_waits_until_it_may_take_time() {
         let root = tempfile::tempdir().unwrap();
-        process(root.path(), 10, "web", &[7, 8]);
+        process(root.path(), 10, "web", &[7]);
         let mut owners = Owners::at(root.path(), root.path());
-        owners.learn_processes(&[7]);
-        assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 0));
-        // Pretends that the walk took long.
-        owners.spent += Duration::from_secs(3_600);
-        owners.learn_processes(&[7, 8]);
-        assert_eq!((owners.process(7).is_some(), owners.unknown()), (true, 1));
-        assert_eq!(owners.process(8), None);
+        assert_eq!(owners.processes().unwrap()[&7].pid, 10);
+        owners.exhaust();
+        assert_eq!(owners.processes(), None);
         assert_eq!(owners.cgroup(5), None);
-        owners.budget = Budget::new(SHARE, Duration::ZERO);
-        owners.learn_processes(&[7, 8]);
-        assert_eq!((owners.process(8).is_some(), owners.unknown()), (true, 0));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tcpcost_meter::self_cost::SelfCost;
 use tcpcost_meter::vmstat::Vmstat;
 use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, bpf};
 
+use crate::watch::connections::Skbs;
 use crate::watch::driver::Moment;
 use crate::watch::sampler::Sampler;
 use tcpcost_host::cpus;
@@ -164,8 +165,8 @@ impl Sources {
         self.sampler.as_ref()?.by_holder()
     }
 
-    /// Reads all meters, and skbs by connection if they are shown.
-    pub fn look(&mut self, moment: &mut Moment, by_connection: bool) {
+    /// Reads all meters.
+    pub fn look(&mut self, moment: &mut Moment) {
         for (meter, read) in self.observer.read() {
             match read {
                 Ok(snapshot) => moment.snapshots.push(snapshot),
@@ -177,10 +178,12 @@ impl Sources {
             moment.snapshots.extend(taken.snapshots);
             moment.unseen = taken.unseen;
             moment.sampling_error = taken.error;
-            if by_connection {
-                moment.skbs = Some(sampler.by_connection(&mut moment.warnings));
-            }
         }
+    }
+
+    /// Skbs of each connection until now. `None` if they are not counted.
+    pub fn skbs(&self, warnings: &mut Vec<String>) -> Option<Skbs> {
+        Some(self.sampler.as_ref()?.by_connection(warnings))
     }
 }
 
