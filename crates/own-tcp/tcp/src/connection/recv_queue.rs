@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use super::reassembly::{Inserted, Reassembly};
-use crate::payload::copy;
 use crate::{Chain, Piece, Pool, SeqNum, Writer};
 
 /// Received payload until the application reads it.
@@ -71,7 +70,7 @@ impl RecvQueue {
             let Some(piece) = self.take_piece(to.len() - done) else {
                 break;
             };
-            copy(&mut to[done..done + piece.len()], piece.as_ref());
+            to[done..done + piece.len()].copy_from_slice(piece.as_ref());
             done += piece.len();
         }
         done

@@ -5,9 +5,7 @@
 //! move: a retransmission, a capture and a device share the same bytes.
 
 mod chain;
-mod copy;
 mod slab;
 
 pub use chain::Chain;
-pub(crate) use copy::copy;
 pub use slab::{Piece, Pool, Writer};

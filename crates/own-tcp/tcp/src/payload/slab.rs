@@ -167,7 +167,7 @@ impl Writer {
     pub fn append(&mut self, bytes: &[u8]) -> Piece {
         let len = bytes.len().min(self.space());
         let copied: Result<Piece, std::convert::Infallible> = self.fill(|space| {
-            super::copy(&mut space[..len], &bytes[..len]);
+            space[..len].copy_from_slice(&bytes[..len]);
             Ok(len)
         });
         copied.unwrap_or_default()
