@@ -455,7 +455,15 @@ fn raw_read(offloads: Offloads) -> Cost {
     } else {
         [0; 10]
     };
-    let ethernet = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    // A TAP is told from the kernel's end by the last bit (neighbours/mod.rs); frames to others are dropped.
+    let address = format!("/sys/class/net/{}/address", host.device.name());
+    let address = std::fs::read_to_string(address).unwrap();
+    let bytes = address.trim().split(':');
+    let mut ethernet: Vec<u8> = bytes
+        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+        .collect();
+    ethernet[5] ^= 1;
+    ethernet.extend([2, 0, 0, 0, 0, 2, 8, 0]);
     let ip = [
         0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2,
     ];

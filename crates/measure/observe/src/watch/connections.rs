@@ -60,6 +60,7 @@ pub struct Table {
     /// By cookie. `None` before the first look.
     known: Option<HashMap<u64, Known>>,
     skbs: Option<Skbs>,
+    unknown: usize,
 }
 
 /// A connection at the last look.
@@ -84,14 +85,14 @@ impl Table {
         skbs: Option<Skbs>,
         here: Option<&Namespace>,
     ) -> Result<Option<Vec<Row>>, MeterError> {
-        let listened = match wanted.rows.contains_key(&By::Port) {
-            true => sock_diag::listened()?,
-            false => BTreeSet::new(),
-        };
         let before = std::mem::replace(&mut self.skbs, skbs);
         let skbs = before.as_ref().zip(self.skbs.as_ref());
         let is_first = self.known.is_none();
         let mut known = self.known.take().unwrap_or_default();
+        let listened = match wanted.rows.contains_key(&By::Port) {
+            true => sock_diag::listened()?,
+            false => BTreeSet::new(),
+        };
         let mut grown = Vec::new();
         sock_diag::connections(|connection| {
             if !wanted.filter.passes([connection.local, connection.remote]) {
@@ -102,9 +103,10 @@ impl Table {
             grown.extend(counts.filter(|_| !is_first).map(|counts| (cookie, counts)));
         })?;
         known.retain(|_, one| std::mem::take(&mut one.is_there));
-        if wanted.has_processes() && known.values().any(Known::is_unknown) {
-            learn_processes(&mut known, owners);
-        }
+        self.unknown = match wanted.has_processes() {
+            true => learn_processes(&mut known, owners),
+            false => 0,
+        };
         let with_cgroups = wanted.rows.contains_key(&By::Cgroup);
         let mut row = |cookie: u64, counts| {
             let Known {
@@ -142,14 +144,7 @@ impl Table {
 
     /// Sockets whose processes are not known because the next walk through all processes must wait.
     pub fn unknown(&self) -> usize {
-        let known = self.known.iter().flat_map(HashMap::values);
-        known.filter(|one| one.is_unknown()).count()
-    }
-}
-
-impl Known {
-    fn is_unknown(&self) -> bool {
-        self.process.is_none()
+        self.unknown
     }
 }
 
@@ -191,9 +186,12 @@ fn enter(
 }
 
 /// Finds the processes of new sockets, if a walk may take time now. A socket that was passed on has another process after it.
-fn learn_processes(known: &mut HashMap<u64, Known>, owners: &mut Owners) {
-    let Some(mut found) = owners.processes() else {
-        return;
+/// Returns how many wait.
+fn learn_processes(known: &mut HashMap<u64, Known>, owners: &mut Owners) -> usize {
+    let new = known.values().filter(|one| one.process.is_none()).count();
+    let found = (new > 0).then(|| owners.processes()).flatten();
+    let Some(mut found) = found else {
+        return new;
     };
     for one in known.values_mut() {
         match found.remove(&one.connection.inode) {
@@ -202,6 +200,7 @@ fn learn_processes(known: &mut HashMap<u64, Known>, owners: &mut Owners) {
             None => one.process = one.process.take().or(Some(None)),
         }
     }
+    0
 }
 
 /// Name of a cgroup that has no path here.
@@ -389,6 +388,11 @@ mod tests {
         assert_eq!((one.process(), one.table.unknown()), (None, 2));
         one.owners = Owners::at(one.proc.path(), one.proc.path());
         assert_eq!((one.process(), one.table.unknown()), (Some(10), 0));
+        // Nobody waits for what is not shown.
+        one.wanted.rows = [(By::Port, usize::MAX)].into();
+        one.table = Table::default();
+        one.look(None);
+        assert_eq!(one.table.unknown(), 0);
     }
 
     #[test]
