@@ -456,12 +456,15 @@ fn raw_read(offloads: Offloads) -> Cost {
         [0; 10]
     };
     // A TAP is told from the kernel's end by the last bit (neighbours/mod.rs); frames to others are dropped.
-    let address = format!("/sys/class/net/{}/address", host.device.name());
-    let address = std::fs::read_to_string(address).unwrap();
-    let bytes = address.trim().split(':');
-    let mut ethernet: Vec<u8> = bytes
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect();
+    let shown = std::process::Command::new("ip")
+        .args(["-o", "link", "show", "dev", host.device.name()])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let (_, address) = shown.split_once("link/ether ").unwrap();
+    let bytes = address[..17].split(':');
+    let bytes = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap());
+    let mut ethernet: Vec<u8> = bytes.collect();
     ethernet[5] ^= 1;
     ethernet.extend([2, 0, 0, 0, 0, 2, 8, 0]);
     let ip = [
