@@ -63,8 +63,8 @@ impl Connection {
     }
 }
 
-/// Gives all connections that are open or closing to `each`. Omits listeners, and connections in TIME_WAIT, which have no
-/// counts.
+/// Passes each connection that is open or closing to `each`. Omits listeners, and connections in TIME_WAIT, which have
+/// no counts.
 ///
 /// # Errors
 /// The kernel has no sock_diag for TCP (CONFIG_INET_DIAG), or its answer cannot be read.
@@ -113,7 +113,7 @@ fn ask(states: u32, mut each: impl FnMut(Connection)) -> io::Result<()> {
     }
 }
 
-/// Gives the connections of one datagram to `each`. True if it was the last one.
+/// Passes the connections of one datagram to `each`. True if the datagram was the last one.
 fn parse(mut rest: &[u8], each: &mut impl FnMut(Connection)) -> io::Result<bool> {
     while let Some(length) = rest.first_chunk().map(|four| u32::from_ne_bytes(*four)) {
         let strange = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
@@ -133,8 +133,9 @@ fn parse(mut rest: &[u8], each: &mut impl FnMut(Connection)) -> io::Result<bool>
     Ok(false)
 }
 
-/// Asks for sockets of both families at once. A request by family, the newer form, has one walk through the kernel's
-/// table for each family: with 262,144 buckets and 20,000 sockets two walks take a fifth of the time.
+/// Request for the sockets of both families. With SOCK_DIAG_BY_FAMILY, the newer request, the kernel walks through its
+/// hash table once for each family: with 262,144 buckets the two walks were 13 % of the CPU time of `tcpcost watch`
+/// beside 20,000 sockets, by perf(1).
 struct Request {
     states: u32,
 }
@@ -156,7 +157,7 @@ impl NetlinkSerializable for Request {
     }
 }
 
-/// The kernel's description of a socket. `None` of one without TCP_INFO: a request that waits for its last ACK.
+/// A socket in the kernel's answer. `None`: it has no TCP_INFO, because it still waits for the last ACK of its handshake.
 struct Answer(Option<Connection>);
 
 impl NetlinkDeserializable for Answer {
@@ -190,7 +191,7 @@ impl NetlinkDeserializable for Answer {
     }
 }
 
-/// Bytes of a message from an offset on, which must lie within it.
+/// `N` bytes at a fixed offset of struct inet_diag_msg.
 fn part<const N: usize>(message: &[u8; 72], offset: usize) -> [u8; N] {
     std::array::from_fn(|index| message[offset + index])
 }
@@ -324,6 +325,18 @@ mod tests {
         #[test]
         fn no_datagram_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes, &mut |_| {});
+        }
+
+        #[test]
+        fn no_answer_panics(
+            fixed in prop::collection::vec(any::<u8>(), 60..80),
+            kind in 0u16..32,
+            value in prop::collection::vec(any::<u8>(), 0..240),
+            claimed in 0u16..300,
+        ) {
+            let attribute = [&claimed.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat();
+            let payload = [&fixed[..], &attribute].concat();
+            let _ = Answer::deserialize(&NetlinkHeader::default(), &payload);
         }
     }
 }

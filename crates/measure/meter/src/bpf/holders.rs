@@ -182,7 +182,7 @@ pub(super) const KEYS: &str = "owned_place";
 const FILES: &str = "owned_files";
 /// Places for holders: a process with sockets in one namespace with two ports has three. 192 KiB for each CPU.
 pub(super) const PLACES_MAX: usize = 1024;
-/// Between two walks pass so many times the time that one takes: half a percent of a CPU.
+/// Time until the next walk, in times of the last one: walks take at most 0.5 % of a CPU.
 const WALK_SHARE: u32 = 200;
 /// And at least this, so that looks a moment apart do not walk each.
 const WALK_PERIOD: Duration = Duration::from_millis(100);

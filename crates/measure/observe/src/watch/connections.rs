@@ -73,8 +73,8 @@ struct Known {
 }
 
 impl Table {
-    /// Reads all connections of this namespace that pass the filter. Rows are the growth of each since the last look,
-    /// with that of its skbs if they are counted; connections without growth have none. `None` at the first look.
+    /// Reads all connections of this namespace that pass the filter. Returns a row for each that grew since the last look:
+    /// its growth, and that of its skbs if they are counted. The first look returns `None`.
     ///
     /// # Errors
     /// See [`sock_diag::connections`]. The next look is a first one.
@@ -148,7 +148,7 @@ impl Table {
     }
 }
 
-/// Puts what was read into the table. Its growth; `None` if there is none.
+/// Updates the table with a connection, and returns its growth. `None` if nothing grew.
 fn enter(
     known: &mut HashMap<u64, Known>,
     connection: Connection,
@@ -171,7 +171,7 @@ fn enter(
             one.is_there = true;
             let is_same_holder = one.connection.inode == connection.inode;
             let counts = growth(&connection, Some(&one.connection), skbs);
-            // Most are idle, and are only read: what is written costs their cache lines.
+            // Most connections are idle. Writing their entries would cost a cache miss more for each.
             if counts.is_none() && is_same_holder {
                 return None;
             }
@@ -185,8 +185,8 @@ fn enter(
     counts.filter(|counts| counts.values().any(|&count| count > 0))
 }
 
-/// Finds the processes of new sockets, if a walk may take time now. A socket that was passed on has another process after it.
-/// Returns how many wait.
+/// Finds the processes of new sockets, if a walk may take time now. The walk also finds the new process of a socket that
+/// was passed on. Returns the number of sockets whose process is still unknown.
 fn learn_processes(known: &mut HashMap<u64, Known>, owners: &mut Owners) -> usize {
     let new = known.values().filter(|one| one.process.is_none()).count();
     let found = (new > 0).then(|| owners.processes()).flatten();

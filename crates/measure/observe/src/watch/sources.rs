@@ -181,7 +181,7 @@ impl Sources {
         }
     }
 
-    /// Skbs of each connection until now. `None` if they are not counted.
+    /// Counts of the skbs of each connection so far. `None` if they are not counted.
     pub fn skbs(&self, warnings: &mut Vec<String>) -> Option<Skbs> {
         Some(self.sampler.as_ref()?.by_connection(warnings))
     }
