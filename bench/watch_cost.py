@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
 """What `tcpcost watch` costs: watch_cost.py TCPCOST [--pairs N], as root.
 
-In a network namespace of its own, first what it costs the traffic that it watches: rates of requests and of a bulk stream with
-`watch --by process` over those without it, in turn, N pairs (12): their median [95 % interval of the median].
+In a network namespace of its own, first what it costs the traffic that it watches: rates of requests and of a bulk stream that go on
+all the time, with `watch --by process` over those just before and after it, N times (12): their median [95 % interval of the median].
 
 Then its own CPU time: `watch --metrics` with four clients that scrape as fast as they are answered; `watch --by process`, and `watch`
 on a terminal, beside 20,000 sockets of loopback connections, to which 200 new ones come and go all the time.
 """
 import argparse
+import contextlib
 import fcntl
 import http.client
-import json
 import os
-import random
 import resource
 import socket
 import statistics
@@ -25,7 +24,7 @@ import threading
 import time
 
 SECONDS = 8
-WORKLOADS = {"200 flows, 1 B / 1 B": {"workload": "rr", "flows": 200}, "one bulk flow": {"workload": "stream", "flows": 1}}
+RATE_SECONDS = 2
 
 
 def cpu(pid):
@@ -57,20 +56,49 @@ def terminal():
     return {"stdin": theirs, "stdout": theirs, "env": os.environ | {"TERM": "xterm-256color"}}
 
 
-def rate(knobs):
-    """Transactions or bytes a second, by the workload's own count."""
+def segments():
+    """Received by this network namespace."""
+    with open("/proc/net/snmp") as file:
+        names, values = [line.split() for line in file if line.startswith("Tcp:")]
+    return int(values[names.index("InSegs")])
+
+
+def octets():
+    """Received by this network namespace."""
+    with open("/proc/net/netstat") as file:
+        names, values = [line.split() for line in file if line.startswith("IpExt:")]
+    return int(values[names.index("InOctets")])
+
+
+# A segment in is half a transaction.
+WORKLOADS = {"200 flows, 1 B / 1 B": ({"workload": "rr", "flows": 200}, segments),
+             "one bulk flow": ({"workload": "stream", "flows": 1}, octets)}
+
+
+def rate(count):
+    before, started = count(), time.time()
+    time.sleep(RATE_SECONDS)
+    return (count() - before) / (time.time() - started)
+
+
+@contextlib.contextmanager
+def traffic(knobs):
+    """A load that goes on until the end of the block."""
     with tempfile.TemporaryDirectory() as folder:
         study = os.path.join(folder, "study.toml")
         with open(study, "w") as file:
-            file.write('[measure]\nrepetitions = 1\nretries = 0\nwarm_up = "200ms"\nduration = "1s"\nmeters = ["rusage"]\n')
+            file.write('[measure]\nrepetitions = 1\nretries = 0\nwarm_up = "200ms"\nduration = "3600s"\nmeters = ["rusage"]\n')
         setting = [f"--set={name}={value}" for name, value in ({"bed": "loopback"} | knobs).items()]
-        subprocess.run([args.tcpcost, "run", study, "--quiet", "--out", os.path.join(folder, "out"), *setting],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        with open(os.path.join(folder, "out", "records.jsonl")) as file:
-            hosts = json.loads(file.readline())["hosts"].values()
-    readings = [reading for host in hosts for reading in host["readings"] if reading["meter"] == "workload"]
-    done = sum(reading["counts"].get("transactions") or reading["counts"].get("payload_bytes_received", 0) for reading in readings)
-    return done / readings[0]["duration_ns"] * 1e9
+        process = subprocess.Popen([args.tcpcost, "run", study, "--quiet", "--out", os.path.join(folder, "out"), *setting],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(3)
+            if process.poll() is not None:
+                sys.exit(f"watch_cost: run ended at once with exit code {process.returncode}")
+            yield
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def median(values):
@@ -82,19 +110,20 @@ def median(values):
     return f"{statistics.median(values):.3f} [{values[edge]:.3f}, {values[n - 1 - edge]:.3f}], n={n}"
 
 
-def beside_traffic(knobs):
-    def watched():
-        process = watching("--format=lines", "--by", "process")
-        try:
-            return rate(knobs)
-        finally:
+def beside_traffic(knobs, count):
+    """Each rate with watch over the mean of those before and after it: the CPUs are as far apart in all three."""
+    ratios = []
+    with traffic(knobs):
+        before = rate(count)
+        for _ in range(args.pairs):
+            process = watching("--format=lines", "--by", "process")
+            time.sleep(1)  # Until the programs run in windows.
+            with_it = rate(count)
             process.terminate()
             process.wait()
-    ratios = []
-    for _ in range(args.pairs):
-        found = {look: look() for look in random.sample([watched, lambda: rate(knobs)], 2)}
-        with_it = found.pop(watched)
-        ratios.append(with_it / found.popitem()[1])
+            after = rate(count)
+            ratios.append(with_it * 2 / (before + after))
+            before = after
     return median(ratios)
 
 
@@ -161,8 +190,8 @@ if not args.inside:
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 with open("/proc/sys/net/ipv4/tcp_congestion_control", "w") as file:
     file.write("reno")
-for name, knobs in WORKLOADS.items():
-    print(f"{name}, rate with watch over that without: {beside_traffic(knobs)}", flush=True)
+for name, (knobs, count) in WORKLOADS.items():
+    print(f"{name}, rate with watch over that without: {beside_traffic(knobs, count)}", flush=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 print("4 scrapers:    ", measured(["--format=lines", "--metrics", "9464"], scrape), flush=True)
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
