@@ -70,7 +70,7 @@ def octets():
     return int(values[names.index("InOctets")])
 
 
-# A segment in is half a transaction.
+# Two segments come in for a transaction: a request and a response, which carry the ACKs.
 WORKLOADS = {"200 flows, 1 B / 1 B": ({"workload": "rr", "flows": 200}, segments),
              "one bulk flow": ({"workload": "stream", "flows": 1}, octets)}
 
@@ -117,10 +117,12 @@ def beside_traffic(knobs, count):
         before = rate(count)
         for _ in range(args.pairs):
             process = watching("--format=lines", "--by", "process")
-            time.sleep(1)  # Until the programs run in windows.
-            with_it = rate(count)
-            process.terminate()
-            process.wait()
+            try:
+                time.sleep(1)  # Until the programs run in windows.
+                with_it = rate(count)
+            finally:
+                process.terminate()
+                process.wait()
             after = rate(count)
             ratios.append(with_it * 2 / (before + after))
             before = after
