@@ -108,9 +108,10 @@ impl World {
             ),
             has_programs: true,
         };
-        world.ahead.push(Reverse((0, Happening::Turn(0))));
+        // Later than 0: packets need time that has passed.
+        world.ahead.push(Reverse((MS, Happening::Turn(0))));
         if load == Load::Periodic {
-            world.ahead.push(Reverse((0, Happening::Turn(1))));
+            world.ahead.push(Reverse((MS, Happening::Turn(1))));
         }
         world.ahead.push(Reverse((0, Happening::Work(0))));
         world
@@ -136,7 +137,12 @@ impl World {
         match happening {
             Happening::Turn(which) => return self.turn(which),
             Happening::Work(ns) => {
-                add(&mut self.exact, Q::ExactTaskOthersNs, ns);
+                // In pieces, each as long as it takes one CPU: a window may end within it.
+                let piece = ns.min(MS / 10);
+                add(&mut self.exact, Q::ExactTaskOthersNs, piece);
+                if ns > piece {
+                    return self.after(piece, Happening::Work(ns - piece));
+                }
                 let next = self.random.exponential(20e6);
                 let work = self.random.exponential(1e6).min(10 * MS);
                 return self.after(next, Happening::Work(work));
@@ -194,7 +200,7 @@ impl World {
         let next = match (self.load, which) {
             (Load::Periodic, 1) => {
                 (0..128).for_each(|skb| self.skb(skb * 80_000, 65_536));
-                400 * MS
+                PERIOD.as_nanos() as u64
             }
             (Load::Steady, _) => {
                 self.skb(0, 100);
@@ -206,7 +212,7 @@ impl World {
                 MS
             }
             (Load::Bursty, _) => {
-                (0..100).for_each(|connection| self.connection(connection * 100_000));
+                (0..100).for_each(|connection| self.connection(connection * 200_000));
                 self.random.exponential(200e6)
             }
             _ => {
@@ -245,20 +251,22 @@ impl World {
         self.after(at_ns, Happening::Packet { payload, segments });
     }
 
-    fn busy_ns(&self) -> u64 {
-        self.exact.values().sum()
+    /// Time that is not busy.
+    fn idle_ns(&self) -> u64 {
+        let busy_ns: u64 = self.exact.values().sum();
+        self.now_ns * CPUS - busy_ns
     }
 
-    /// Counts of the eBPF meter. Time that is not busy is idle.
+    /// Counts of the eBPF meter.
     fn exact(&self) -> Counts {
         let mut counts = self.exact.clone();
-        counts.insert(Q::ExactIdleNs, self.now_ns * CPUS - self.busy_ns());
+        counts.insert(Q::ExactIdleNs, self.idle_ns());
         counts
     }
 
     /// Snapshots of the meters of the kernel's counters.
     fn kernel(&self) -> Vec<Snapshot> {
-        let idle_ns = self.now_ns * CPUS - self.busy_ns();
+        let idle_ns = self.idle_ns();
         let proc = [
             (Q::CpuIdleNs, idle_ns / (10 * MS) * 10 * MS),
             (Q::CpuIowaitNs, 0),
@@ -330,7 +338,8 @@ impl Watcher {
     fn new(load: Load, seed: u64) -> Watcher {
         let mut watcher = Watcher {
             world: World::new(load, seed),
-            pace: Pace::new(0.004, Duration::from_secs(1), seed),
+            // Less than the steady load costs.
+            pace: Pace::new(0.003, Duration::from_secs(1), seed),
             random: Random(seed + 1),
             estimates: [Estimate::of_segments(), Estimate::of_exact(CPUS as usize)],
             closed: Vec::new(),
