@@ -25,11 +25,14 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn the_process() {
     match std::env::var(CHILD).as_deref() {
         Err(_) => {}
-        Ok("serve") => {
+        Ok(what @ ("serve" | "serve beside vfork")) => {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             println!("\nport {}", listener.local_addr().unwrap().port());
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
+                if what != "serve" {
+                    stay_before_exec();
+                }
                 let mut byte = [0];
                 while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
             }
@@ -52,6 +55,27 @@ fn the_process() {
             let _ = std::io::stdin().read(&mut [0]);
         }
     }
+}
+
+/// Starts a process with this one's memory and copies of its files, as vfork does, that waits until this one ends.
+fn stay_before_exec() {
+    extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: neither call takes memory.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    let stack = Vec::leak(vec![0_u128; 4096]);
+    let top = stack.as_mut_ptr_range().end.cast();
+    // SAFETY: the stack is the new process' alone, and stays.
+    let pid = unsafe {
+        let flags = libc::CLONE_VM | libc::SIGCHLD;
+        libc::clone(wait, top, flags, std::ptr::null_mut())
+    };
+    assert!(pid > 0, "{}", std::io::Error::last_os_error());
 }
 
 struct Process(Child);
@@ -198,6 +222,32 @@ fn check_events(all: &ByHolder, server: u32, slept: u64, exact: &Counts) {
     let of_server = all.iter().filter(|(holder, _)| holder.pid == server);
     let of_server: u64 = of_server.map(|(_, counts)| runs(counts)).sum();
     assert!(of_server > ROUNDS as u64 / 2, "{of_server}");
+}
+
+#[test]
+fn between_vfork_and_exec_sockets_stay_the_parents() {
+    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
+    let mut server = Process::start("serve beside vfork");
+    let port: u16 = server.says("port ")[5..].parse().unwrap();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut transact = || {
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    };
+    // After the first one the server has its child.
+    transact();
+    let Some(mut meter) = load(false) else { return };
+    (0..ROUNDS).for_each(|_| transact());
+    let all = meter.by_holder().unwrap();
+    let served = Port::Served(port);
+    let pids = all.iter().filter(|(holder, _)| holder.port == Some(served));
+    let pids: Vec<u32> = pids.map(|(holder, _)| holder.pid).collect();
+    assert_eq!(pids, [server.0.id()]);
+    let (_, counts) = of(&all, server.0.id(), Some(served)).unwrap();
+    assert!(
+        counts[&Q::HolderNetRxRuns] > ROUNDS as u64 / 2,
+        "{counts:?}"
+    );
 }
 
 #[test]

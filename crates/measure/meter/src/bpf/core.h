@@ -24,6 +24,8 @@ struct task_struct {
 	int pid, tgid;
 	u32 flags;
 	u32 policy;
+	void *mm;
+	struct task_struct *real_parent;
 	char comm[16];
 } CORE;
 

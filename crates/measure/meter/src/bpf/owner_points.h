@@ -598,6 +598,14 @@ static inline u32 port_of(struct sock___owner *sk, u32 state, u32 netns)
 	return local;
 }
 
+/* Between vfork and exec a process has its parent's memory and copies of its files. */
+static inline int is_in_vfork(struct task_struct *task)
+{
+	struct task_struct *parent = task->real_parent;
+
+	return task->mm && parent->mm == task->mm && parent->tgid != task->tgid;
+}
+
 /* A socket that a process holds. A listener that several hold is the first one's. */
 static inline void adopt_for_holder(struct task_struct *task, struct sock___owner *sk)
 {
@@ -632,7 +640,8 @@ int owned_files(struct iter_task_file *ctx)
 	if (!sk || (sk->__sk_common.skc_family != AF_INET && sk->__sk_common.skc_family != AF_INET6))
 		return 0;
 	if (targ.owns == OF_HOLDERS) {
-		adopt_for_holder(task, sk);
+		if (!is_in_vfork(task))
+			adopt_for_holder(task, sk);
 		return 0;
 	}
 	adopt(sk, bpf_get_socket_cookie(sk), COMMAND);
