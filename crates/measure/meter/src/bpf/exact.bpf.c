@@ -245,17 +245,18 @@ static inline u64 state_of(struct task_struct *task)
 	return ((struct task_struct___before_5_14 *)task)->state;
 }
 
-/* The task that ran goes to sleep by itself: it is not preempted. */
+/* The task that ran goes to sleep by itself: it is not preempted. Whose it is the task says, not the cell: where the switch to it
+ * was not seen (see leave), the cell still has the task before it. */
 static inline void count_sleep(struct Cell *cell, struct task_struct *task, int is_preempted)
 {
-	int is_own = running(cell) == OWN;
+	u32 holder;
 
-	if (is_preempted || (!is_own && !cell->holder) || !state_of(task))
+	if (is_preempted || !state_of(task))
 		return;
-	if (is_own)
+	if (class_of(cell, task) == OWN)
 		cell->totals[SLEEPS]++;
-	if (TASKS_HAVE_HOLDERS && cell->holder)
-		own(cell->holder, SLEEPS, 1);
+	if (TASKS_HAVE_HOLDERS && (holder = holder_of(cell, task)))
+		own(holder, SLEEPS, 1);
 }
 
 SEC("tp_btf/sched_switch")
