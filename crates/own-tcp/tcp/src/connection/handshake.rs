@@ -2,7 +2,7 @@
 //! §3.10.7.3).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::acceptability::ChallengeLimit;
 use super::congestion::Congestion;
@@ -99,12 +99,15 @@ impl Connection {
     pub(super) fn on_segment_in_syn_sent(&mut self, segment: &mut Segment, now: Instant) {
         let flags = segment.flags;
         // First, check the ACK bit.
-        let acceptable = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
-        let acceptable = acceptable && self.is_echo_possible(segment, now);
+        let of_this = segment.ack.after(self.snd.iss) && segment.ack.at_or_before(self.snd.nxt);
+        let acceptable = of_this && self.is_echo_possible(segment, now);
         if flags.contains(Flags::ACK) && !acceptable {
             self.counters.dropped_bad_ack += 1;
             if !flags.contains(Flags::RST) {
                 self.owed.reset = Some((segment.ack, false));
+                if !of_this && self.retries == 0 {
+                    self.timers.advance(Timer::Retransmit, now + SYN_AGAIN);
+                }
             }
             return;
         }
@@ -146,7 +149,7 @@ impl Connection {
         let age = now.saturating_duration_since(self.timers.base());
         match stamps.filter(|_| self.timestamps && segment.flags.contains(Flags::SYN)) {
             Some(stamps) => (self.clock().since(now, stamps.echo))
-                .is_some_and(|since| since <= age + std::time::Duration::from_millis(1)),
+                .is_some_and(|since| since <= age + Duration::from_millis(1)),
             None => true,
         }
     }
@@ -300,3 +303,8 @@ impl Connection {
 
 /// Smallest accepted MSS. A smaller one would cause unlimited work per byte.
 const MSS_MIN: u16 = 64;
+
+/// Time until the second SYN where an earlier connection of the same ends answered the first, from
+/// TIME-WAIT for example: our RST has ended it by then. Linux's TCP_TIMEOUT_MIN
+/// (`tcp_rcv_synsent_state_process`).
+const SYN_AGAIN: Duration = Duration::from_millis(2);

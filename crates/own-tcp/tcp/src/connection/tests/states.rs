@@ -41,6 +41,31 @@ fn three_segments_open_and_four_close() {
 }
 
 #[test]
+fn a_syn_that_an_earlier_connection_answered_is_sent_again_soon_but_once() {
+    let mut client = Pair::new(plain(), plain()).client;
+    let mut now = ms(0);
+    let syn = client.poll_segment(now).unwrap();
+    let of_another = Segment {
+        ack: syn.seq - 1000,
+        flags: Flags::ACK,
+        ..Segment::default()
+    };
+    for (answered_after, sent_again_after) in [(10, 2), (10, 1990)] {
+        now += Duration::from_millis(answered_after);
+        client.on_segment(of_another.clone(), now);
+        let reset = client.poll_segment(now).unwrap();
+        assert_eq!((reset.flags, reset.seq), (Flags::RST, of_another.ack));
+        assert!(client.poll_segment(now).is_none());
+        let timeout = client.next_timeout().unwrap();
+        assert_eq!(timeout - now, Duration::from_millis(sent_again_after));
+        now = timeout;
+        client.on_timeout(now);
+        let again = client.poll_segment(now).unwrap();
+        assert_eq!((again.flags, again.seq), (syn.flags, syn.seq));
+    }
+}
+
+#[test]
 fn data_flows_both_ways_after_half_of_it_is_closed() {
     let mut pair = Pair::connected(plain(), plain());
     pair.client.write(b"question").unwrap();
