@@ -1,6 +1,8 @@
 //! Exit codes of the command, and errors as one line on standard error.
 
 use std::fmt::Display;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit codes, documented: scripts depend on the numbers.
@@ -70,6 +72,11 @@ pub fn usage(text: impl Display) -> anyhow::Error {
         exit: Exit::Usage,
         text: text.to_string(),
     })
+}
+
+/// Returns the error of a file that the command line names and that cannot be read, with exit code 2.
+pub fn unread(file: &Path, error: &io::Error) -> anyhow::Error {
+    usage(format!("read {}: {error}", file.display()))
 }
 
 /// Returns the exit code for an error: that of [`Stop`], else 1.

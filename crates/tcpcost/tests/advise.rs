@@ -212,6 +212,6 @@ fn a_command_is_advised_and_its_exit_code_is_kept() {
     let ran = place.run(&["advise"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     let ran = place.run(&["advise", "missing.pcap"]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
 }

@@ -57,6 +57,7 @@ fn a_mistake_is_one_line_with_exit_code_2() {
         ),
         (&["run", "--resume", "nowhere"], "read nowhere: "),
         (&["report", "nowhere"], "read nowhere: "),
+        (&["trace", "missing.pcap"], "read missing.pcap: "),
         (&["run", "/dev/zero"], "read /dev/zero: longer than 1 MiB"),
         (
             &["run", &vast, "--dry-run"],

@@ -117,7 +117,6 @@ fn a_broken_file_is_one_line_and_exit_code_1_and_the_rest_is_reported() {
         "{ran:?}"
     );
     assert!(ran.stdout.contains("every two segments"), "{ran:?}");
-    assert_eq!(place.run(&["trace", "./missing.pcap"]).code, Some(1));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use tcpcost_conduct::StoredRun;
+use tcpcost_console::exit::unread;
 use tcpcost_counts::{Counts, Growth, MeterName, Quantity, Source};
 use tcpcost_model::advice::{Settings, Situation, release};
 use tcpcost_model::{Cause, HostCounts, PriceList, Sample};
@@ -117,7 +118,7 @@ impl Cell<'_> {
 /// # Errors
 /// The file cannot be read, or holds no TCP connection with payload.
 pub fn capture(path: &Path) -> anyhow::Result<Growth> {
-    let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
+    let file = File::open(path).map_err(|error| unread(path, &error))?;
     let mut analysis = Analysis::new(TraceSettings::default());
     let (_, outcome) = read(file, &mut analysis);
     outcome.with_context(|| format!("read {}", path.display()))?;

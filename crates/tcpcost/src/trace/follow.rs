@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use tcpcost_console::exit::{Exit, Stop, usage};
+use tcpcost_console::exit::{Exit, Stop, unread, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_trace::{
@@ -63,8 +63,7 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Exit> {
 fn file_to(follower: &mut Follower<'_>, path: &Path) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     loop {
-        let mut source =
-            Growing::open(path, STEP).with_context(|| format!("read {}", path.display()))?;
+        let mut source = Growing::open(path, STEP).map_err(|error| unread(path, &error))?;
         let (reading, outcome) = follow(&mut source, follower);
         follower.before.add(reading);
         if let Err(broken) = outcome {

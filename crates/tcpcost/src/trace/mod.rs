@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
-use tcpcost_console::exit::{Exit, usage};
+use tcpcost_console::exit::{Exit, unread, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_counts::TextForm;
@@ -166,7 +165,7 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn Read>> {
         return Ok(Box::new(std::io::stdin().lock()));
     }
     Ok(Box::new(
-        File::open(file).with_context(|| format!("read {}", file.display()))?,
+        File::open(file).map_err(|error| unread(file, &error))?,
     ))
 }
 
