@@ -108,6 +108,16 @@ pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     })
 }
 
+/// Reads TCP_INFO. Fields that an older kernel lacks are 0.
+///
+/// # Errors
+/// The descriptor is no TCP socket.
+pub fn fields(connection: BorrowedFd<'_>) -> Result<Fields, MeterError> {
+    let bytes = Info::of(connection)?.bytes;
+    // SAFETY: the bytes are as many as the structure has, and any bytes are numbers.
+    Ok(unsafe { bytes.as_ptr().cast::<Fields>().read_unaligned() })
+}
+
 /// Name of the congestion control of a connection.
 ///
 /// # Errors
@@ -192,23 +202,33 @@ fn option(connection: BorrowedFd<'_>, name: libc::c_int, value: &mut [u8]) -> io
     Ok((length as usize).min(value.len()))
 }
 
-/// Start of struct tcp_info (linux/tcp.h), up to the last field that is read. New fields are only ever
-/// appended.
+/// Start of struct tcp_info (linux/tcp.h), up to the last field that is read, with the kernel's names and
+/// units. New fields are only ever appended.
 #[repr(C)]
-#[allow(dead_code, reason = "only the offsets are used")]
-struct Fields {
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "linux/tcp.h has them")]
+pub struct Fields {
     /// Fields state to delivery_rate_app_limited.
     small: [u8; 8],
-    rto: u32,
-    ato: u32,
-    snd_mss: u32,
-    /// Fields rcv_mss to rcv_space.
-    levels: [u32; 20],
-    total_retrans: u32,
+    pub rto: u32,
+    pub ato: u32,
+    pub snd_mss: u32,
+    /// Fields rcv_mss to last_ack_recv.
+    levels: [u32; 10],
+    pub pmtu: u32,
+    pub rcv_ssthresh: u32,
+    pub rtt: u32,
+    pub rttvar: u32,
+    pub snd_ssthresh: u32,
+    pub snd_cwnd: u32,
+    advmss: u32,
+    pub reordering: u32,
+    receiver: [u32; 2],
+    pub total_retrans: u32,
     pacing_rates: [u64; 2],
-    bytes_acked: u64,
+    pub bytes_acked: u64,
     bytes_received: u64,
-    segs_out: u32,
+    pub segs_out: u32,
     segs_in: u32,
     notsent_bytes: u32,
     min_rtt: u32,
@@ -289,6 +309,9 @@ mod tests {
     fn the_layout_is_the_kernels() {
         // Values of offsetof in linux/tcp.h.
         assert_eq!(offset_of!(Fields, snd_mss), 16);
+        assert_eq!(offset_of!(Fields, pmtu), 60);
+        assert_eq!(offset_of!(Fields, snd_cwnd), 80);
+        assert_eq!(offset_of!(Fields, reordering), 88);
         assert_eq!(offset_of!(Fields, total_retrans), 100);
         assert_eq!(offset_of!(Fields, bytes_acked), 120);
         assert_eq!(offset_of!(Fields, segs_out), 136);
@@ -320,6 +343,22 @@ mod tests {
             "MSS of lo is 64 KiB"
         );
         assert!(meter.snapshot([one.0.as_fd()]).is_err(), "one has gone");
+    }
+
+    #[test]
+    fn fields_are_those_of_the_connection() {
+        let (mut client, mut server) = pair();
+        let before = fields(client.as_fd()).unwrap();
+        assert!(before.snd_mss > 500, "{before:?}");
+        assert_eq!(before.total_retrans, 0);
+        client.write_all(&[0; 1000]).unwrap();
+        server.read_exact(&mut [0; 1000]).unwrap();
+        // The segment with the answer acknowledges the thousand bytes at the latest.
+        server.write_all(&[0]).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        let after = fields(client.as_fd()).unwrap();
+        assert_eq!(after.bytes_acked - before.bytes_acked, 1000);
+        assert!(after.segs_out > before.segs_out);
     }
 
     #[test]

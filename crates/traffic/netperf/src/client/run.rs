@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
+use tcpcost_meter::tcp_info;
 
 use super::Tester;
 use super::buffers::Buffers;
@@ -128,9 +129,9 @@ impl Run<'_, '_> {
         if is_single {
             self.look(fd);
             if std::env::var_os("DUMP_TCP_INFO").is_some()
-                && let Ok(info) = option::info(fd)
+                && let Ok(info) = tcp_info::fields(fd)
             {
-                eprint!("{}", info.dump());
+                eprint!("{}", dump(&info));
             }
         }
         let mut end_sizes = socket::sizes(fd);
@@ -217,10 +218,12 @@ impl Run<'_, '_> {
 
     /// Adds the kernel's counts of a connection before it is closed.
     fn look(&mut self, fd: BorrowedFd<'_>) {
-        let Ok(info) = option::info(fd) else { return };
-        self.segments += info.segments_sent();
-        self.retransmits += info.retransmits().cast_signed();
-        self.mss = info.mss().cast_signed();
+        let Ok(info) = tcp_info::fields(fd) else {
+            return;
+        };
+        self.segments += u64::from(info.segs_out);
+        self.retransmits += info.total_retrans.cast_signed();
+        self.mss = info.snd_mss.cast_signed();
     }
 
     /// Timer that ends the test after its time.
@@ -285,10 +288,10 @@ impl Run<'_, '_> {
                     if mss >= 0 && !counts_segments {
                         return;
                     }
-                    if let Ok(info) = option::info(fd) {
-                        segments += info.segments_sent();
-                        retransmits += info.retransmits().cast_signed();
-                        mss = info.mss().cast_signed();
+                    if let Ok(info) = tcp_info::fields(fd) {
+                        segments += u64::from(info.segs_out);
+                        retransmits += info.total_retrans.cast_signed();
+                        mss = info.snd_mss.cast_signed();
                     }
                 };
                 let connect = || traffic::connect(live, test.socket()?, to);
@@ -300,5 +303,50 @@ impl Run<'_, '_> {
         };
         self.test.buffers = Some(buffers);
         counted
+    }
+}
+
+/// Lines that netperf prints if DUMP_TCP_INFO is set; flent reads them.
+fn dump(info: &tcp_info::Fields) -> String {
+    format!(
+        "tcpi_rto {} tcpi_ato {} tcpi_pmtu {} tcpi_rcv_ssthresh {}\n\
+         tcpi_rtt {} tcpi_rttvar {} tcpi_snd_ssthresh {} tcpi_snd_cwnd {}\n\
+         tcpi_reordering {} tcpi_total_retrans {}\n",
+        info.rto,
+        info.ato,
+        info.pmtu,
+        info.rcv_ssthresh,
+        info.rtt,
+        info.rttvar,
+        info.snd_ssthresh,
+        info.snd_cwnd,
+        info.reordering,
+        info.total_retrans
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_dump_has_netperfs_names_and_lines() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let info = tcp_info::fields(client.as_fd()).unwrap();
+        let dumped = dump(&info);
+        let names = |line: &str| line.split(' ').step_by(2).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            dumped.lines().map(names).collect::<Vec<_>>(),
+            [
+                "tcpi_rto tcpi_ato tcpi_pmtu tcpi_rcv_ssthresh",
+                "tcpi_rtt tcpi_rttvar tcpi_snd_ssthresh tcpi_snd_cwnd",
+                "tcpi_reordering tcpi_total_retrans",
+            ]
+        );
+        let window = format!(" tcpi_snd_cwnd {}\n", info.snd_cwnd);
+        assert!(info.snd_cwnd > 0 && dumped.contains(&window), "{dumped}");
     }
 }

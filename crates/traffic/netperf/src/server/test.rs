@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use tcpcost_meter::tcp_info;
 
 use super::Server;
 use super::connections::{Buffers, Place, Running};
@@ -16,7 +17,6 @@ use super::control::{Control, Ends};
 use super::limits::{BACKLOG, BEYOND, BEYOND_TRANSACTIONS, BUFFER, DATA_CONNECTION, IDLE};
 use crate::Failure;
 use crate::cpu::{Cpu, Meters, Reading};
-use crate::net::option;
 use crate::net::socket::{self, Sizes, SocketOptions, data_socket, errno};
 use crate::net::timers;
 use crate::options::Transport;
@@ -413,12 +413,12 @@ impl<'a> Ready<'a> {
         traffic::drain(fd)?;
         drop(timer);
         let after = self.read(Meters::end)?;
-        let info = option::info(fd).ok();
-        let segments = info.map_or(0, |info| info.segments_sent());
+        let info = tcp_info::fields(fd).ok();
+        let segments = info.map_or(0, |info| u64::from(info.segs_out));
         Ok(Seen {
             counted,
             elapsed,
-            retransmits: info.map_or(-1, |info| info.retransmits().cast_signed()),
+            retransmits: info.map_or(-1, |info| info.total_retrans.cast_signed()),
             sizes: socket::sizes(fd),
             congestion: socket::congestion(fd),
             cpu: self.cpu(before, after, segments),
@@ -471,9 +471,9 @@ impl<'a> Ready<'a> {
         let (mut segments, mut retransmits, mut last) = (0, 0, None);
         let closing = |fd: BorrowedFd<'_>| {
             last = Some(Instant::now());
-            if let (true, Ok(info)) = (measures, option::info(fd)) {
-                segments += info.segments_sent();
-                retransmits += info.retransmits().cast_signed();
+            if let (true, Ok(info)) = (measures, tcp_info::fields(fd)) {
+                segments += u64::from(info.segs_out);
+                retransmits += info.total_retrans.cast_signed();
             }
         };
         let counted = traffic::accept_each(

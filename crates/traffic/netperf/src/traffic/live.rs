@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::Shutdown;
-
-use crate::net::option;
+use tcpcost_meter::tcp_info;
 
 /// State shared by the traffic's thread and the timers. Only the traffic's thread writes the counts.
 #[derive(Debug, Default)]
@@ -81,8 +80,8 @@ impl Live {
     /// Bytes on the socket that the other side's TCP has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         let socket = self.lock().clone();
-        let info = socket.and_then(|socket| option::info(socket.as_fd()).ok());
-        info.map_or(0, |info| info.acknowledged())
+        let info = socket.and_then(|socket| tcp_info::fields(socket.as_fd()).ok());
+        info.map_or(0, |info| info.bytes_acked)
     }
 
     /// Bytes received, and bytes acknowledged, at the end of the time.
