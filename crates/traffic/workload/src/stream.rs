@@ -34,7 +34,7 @@ impl<S: Stack> Worker<S> {
             }
         }
         let mut sent = 0;
-        while flow.writable && sent < TURN_BYTES {
+        while flow.writable && sent < self.send_turn_bytes {
             if flow.send_left == 0 {
                 if paced || !io.group.plan.sends {
                     break;

@@ -18,7 +18,7 @@ use crate::flow::Flow;
 use crate::group::Group;
 use crate::hello::Token;
 use crate::histogram::response_times;
-use crate::io::{CALL_LEAST, Io};
+use crate::io::{CALL_LEAST, Io, TURN_BYTES};
 use crate::operation_times::OperationFound;
 use crate::program::{Running, Sleepers};
 
@@ -46,6 +46,8 @@ pub struct Worker<S: Stack> {
     pub(crate) wanted: usize,
     pub(crate) strangers: u64,
     pub(crate) queue: VecDeque<u32>,
+    /// Limit of bytes that a stream sends in one turn, exceeded by at most a call.
+    pub(crate) send_turn_bytes: usize,
     /// Bytes that a call of a stream counts as at least in a turn; 0 in a shared thread.
     pub(crate) call_least: usize,
     /// True once traffic has started.
@@ -161,6 +163,7 @@ impl<S: Stack> Worker<S> {
             ports: Vec::new(),
             peers: Vec::new(),
             strangers: 0,
+            send_turn_bytes: TURN_BYTES,
             call_least: CALL_LEAST,
             started: false,
             clock: Clock::new(Instant::now()),
