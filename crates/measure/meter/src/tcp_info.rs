@@ -108,7 +108,7 @@ pub fn mss(connection: BorrowedFd<'_>) -> Result<u64, MeterError> {
     })
 }
 
-/// Reads TCP_INFO. Fields that an older kernel lacks are 0.
+/// Reads TCP_INFO of a connection. Fields that an older kernel lacks are 0.
 ///
 /// # Errors
 /// The descriptor is no TCP socket.

@@ -57,7 +57,7 @@ fn the_process() {
     }
 }
 
-/// Starts a process with this one's memory and copies of its files, as vfork does, that waits until this one ends.
+/// Starts a process with the memory of this one and copies of its files, as vfork does. It waits until this one ends.
 fn stay_before_exec() {
     extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
         // SAFETY: neither call takes memory.
@@ -211,6 +211,7 @@ fn voluntary_switches(pid: u32) -> u64 {
 fn check_events(all: &ByHolder, server: u32, slept: u64, exact: &Counts) {
     let (_, tasks) = of(all, server, None).expect("its tasks");
     let sleeps = tasks[&Q::HolderSleeps];
+    // Each of its two threads may be between the kernel's count and the meter's.
     assert!(
         sleeps + 2 >= slept && sleeps <= slept + 10,
         "{sleeps} of {slept}"

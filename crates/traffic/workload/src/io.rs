@@ -257,16 +257,16 @@ impl Plan {
     }
 }
 
-/// Limit of bytes of one turn, exceeded by at most a call: two of the default size. The sender's matters: with
-/// 256 KiB, where each end has a CPU, 100 connections carry 0.85 and 6,000 carry 0.78 of it, and with 64 KiB
-/// 6,000 carry 0.75. Where ends share their CPUs, 6,000 carry 1.3 times as much with 256 KiB.
+/// Limit of bytes of one turn, exceeded by at most a call: two calls of the default size. Where each end has
+/// a CPU of its own, bulk carries 0.78 of it with 256 KiB (6,000 connections; 100 carry 0.85), and 0.75 with
+/// 64 KiB. Where both ends share their CPUs, 6,000 connections carry 1.3 times as much with 256 KiB. The
+/// sender's limit matters, not the reader's.
 pub(crate) const TURN_BYTES: usize = 128 * 1024;
 
-/// Bytes that a call of a stream, and a turn, count as at least, so that the clock is read after
-/// 256 of them, and a turn has 16: with 4 calls a turn, 100 connections with writes of 128 B carried a fifth
-/// less. A batch of 4 MiB in writes of 1 KiB took 20 ms, and on a CPU shared with five tasks
-/// more than an interval of 100 ms. The second snapshot then followed the first at once, and the
-/// trial had moved nothing.
+/// Bytes that a call of a stream, and a turn, count as at least. So a turn has 16 calls at most: with 4, 100
+/// connections with writes of 128 B carried a fifth less. And the clock is read after 256 of them: a batch of
+/// 4 MiB in writes of 1 KiB took 20 ms, and on a CPU shared with five tasks more than an interval of 100 ms.
+/// The second snapshot then followed the first at once, and the trial had moved nothing.
 pub(crate) const CALL_LEAST: usize = 8 * 1024;
 
 #[cfg(test)]

@@ -245,8 +245,8 @@ static inline u64 state_of(struct task_struct *task)
 	return ((struct task_struct___before_5_14 *)task)->state;
 }
 
-/* The task that ran goes to sleep by itself: it is not preempted. Whose it is the task says, not the cell: where the switch to it
- * was not seen (see leave), the cell still has the task before it. */
+/* The task that ran goes to sleep by itself: it is not preempted. Its own fields say whose it is: where the switch to it was not
+ * seen (see leave), the cell still has the task before it. */
 static inline void count_sleep(struct Cell *cell, struct task_struct *task, int is_preempted)
 {
 	u32 holder;

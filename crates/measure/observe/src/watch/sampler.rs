@@ -412,7 +412,7 @@ impl Pace {
         Pace {
             cost_max,
             distance: PERIOD,
-            distance_max: interval.mul_f64(0.65).max(PERIOD),
+            distance_max: interval.mul_f64(INTERVAL_SHARE).max(PERIOD),
             window: None,
             random: seed,
         }
@@ -484,9 +484,13 @@ impl Pace {
     }
 }
 
-/// Mean time between windows if their cost allows it. Fewer would not leave one to each interval of a second
-/// (`gap`). More would slow traffic: beside a bulk flow on 2 CPUs, a window takes 3 ms of this thread's CPU time
-/// and some 7 ms of the flow's, because the receiver waits and what is queued leaves its caches.
+/// Largest mean time between windows, in intervals: with gaps of up to 1.5 times the mean, each interval has a
+/// window.
+const INTERVAL_SHARE: f64 = 0.65;
+
+/// Mean time between windows if their cost allows it: [`INTERVAL_SHARE`] of a second. More windows would slow
+/// traffic: beside a bulk flow on 2 CPUs, a window takes 3 ms of this thread's CPU time and some 7 ms of the
+/// flow's, because the receiver waits and what is queued leaves its caches.
 pub const PERIOD: Duration = Duration::from_millis(650);
 
 /// Limit on the readings of an edge until no packet comes in between. One takes about 0.1 ms, more if another

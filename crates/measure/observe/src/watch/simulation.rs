@@ -108,7 +108,7 @@ impl World {
             ),
             has_programs: true,
         };
-        // Later than 0: packets need time that has passed.
+        // Not at 0: the time of packets would be more than has passed.
         world.ahead.push(Reverse((MS, Happening::Turn(0))));
         if load == Load::Periodic {
             world.ahead.push(Reverse((MS, Happening::Turn(1))));
@@ -137,7 +137,7 @@ impl World {
         match happening {
             Happening::Turn(which) => return self.turn(which),
             Happening::Work(ns) => {
-                // In pieces, each as long as it takes one CPU: a window may end within it.
+                // In pieces: a window may begin or end within it, and idle time must not decrease.
                 let piece = ns.min(MS / 10);
                 add(&mut self.exact, Q::ExactTaskOthersNs, piece);
                 if ns > piece {
@@ -602,14 +602,19 @@ fn check(load: Load) {
 }
 
 /// Checks that windows open equally often at any phase of a load whose period equals the mean time between
-/// windows.
+/// windows, and that each interval has one.
 #[test]
 fn windows_keep_in_step_with_no_load() {
     let mut pace = Pace::new(0.004, Duration::from_secs(1), SEED);
     pace.spent(Duration::from_millis(40));
     let (mut at, mut phases) = (0.0, [0.0; 2]);
     for _ in 0..1000 {
-        at += (pace.gap() + pace.window().unwrap()).div_duration_f64(PERIOD);
+        let distance = pace.gap() + pace.window().unwrap();
+        assert!(
+            distance < Duration::from_secs(1),
+            "an interval has no window"
+        );
+        at += distance.div_duration_f64(PERIOD);
         let (sine, cosine) = (at * std::f64::consts::TAU).sin_cos();
         phases = [phases[0] + cosine, phases[1] + sine];
     }

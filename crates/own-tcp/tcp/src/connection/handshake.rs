@@ -304,7 +304,7 @@ impl Connection {
 /// Smallest accepted MSS. A smaller one would cause unlimited work per byte.
 const MSS_MIN: u16 = 64;
 
-/// Time until the second SYN where an earlier connection of the same ends answered the first, from
-/// TIME-WAIT for example: our RST has ended it by then. Linux's TCP_TIMEOUT_MIN
+/// Time until the second SYN if an earlier connection of the same ends answered the first, for example
+/// from TIME-WAIT: our RST ends that connection first. Linux waits for TCP_TIMEOUT_MIN
 /// (`tcp_rcv_synsent_state_process`).
 const SYN_AGAIN: Duration = Duration::from_millis(2);
