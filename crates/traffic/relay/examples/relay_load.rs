@@ -4,7 +4,8 @@
 //! `load bulk|rr|crr|beside ADDR FLOWS SECONDS [BYTES]` prints `warm` after a warm-up, `start` at a
 //! line of standard input, and `stop {…}` when the time is over. At another line it ends with
 //! response times in µs. BYTES: size of a request, and of its answer. `beside`: flows of `bulk`,
-//! and response times of four flows of `rr` next to them.
+//! and response times of four flows of `rr` next to them, whose threads run before all others at
+//! both ends: a request then waits for the relay, not for two hundred threads of bulk.
 //!
 //! `load hold ADDR FLOWS` opens connections, prints `open`, sends a piece over each for every line
 //! of standard input, prints `done`, and ends with its input.
@@ -58,7 +59,10 @@ fn serve_one(mut stream: TcpStream) -> io::Result<()> {
             while rustix::net::recv(&stream, &mut buffer[..], flags)?.1 > 0 {}
             Ok(())
         }
-        b'r' => {
+        kind @ (b'r' | b'f') => {
+            if kind == b'f' {
+                run_first()?;
+            }
             let mut bytes = [0; 4];
             stream.read_exact(&mut bytes)?;
             let mut buffer = vec![0; u32::from_le_bytes(bytes) as usize];
@@ -91,7 +95,8 @@ fn measure(
     for index in 0..flows + besides {
         let (stop, counting, count) =
             (Arc::clone(&stop), Arc::clone(&counting), Arc::clone(&count));
-        let kind = if index < flows { kind } else { "rr" }.to_string();
+        let is_beside = index >= flows;
+        let kind = if is_beside { "rr" } else { kind }.to_string();
         let thread = thread::Builder::new().stack_size(256 << 10);
         threads.push(thread.spawn(move || -> io::Result<Vec<u32>> {
             let mut latencies = Vec::new();
@@ -106,9 +111,13 @@ fn measure(
                     }
                 }
                 "rr" => {
+                    if is_beside {
+                        run_first()?;
+                    }
                     let mut stream = TcpStream::connect(to)?;
                     stream.set_nodelay(true)?;
-                    stream.write_all(&asks(bytes))?;
+                    let kind = if is_beside { b'f' } else { b'r' };
+                    stream.write_all(&asks(kind, bytes))?;
                     let mut buffer = vec![0; bytes];
                     while !stop.load(Ordering::Relaxed) {
                         let began = Instant::now();
@@ -169,15 +178,26 @@ fn measure(
     Ok(())
 }
 
-fn asks(bytes: usize) -> Vec<u8> {
-    [&b"r"[..], &(bytes as u32).to_le_bytes()].concat()
+/// Lets the calling thread run before all ordinary threads (SCHED_FIFO, lowest priority).
+fn run_first() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the parameters, which live through the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What tells the server to answer requests of this size. Kind `f`: its thread runs first.
+fn asks(kind: u8, bytes: usize) -> Vec<u8> {
+    [&[kind][..], &(bytes as u32).to_le_bytes()].concat()
 }
 
 fn hold(to: SocketAddr, flows: usize) -> io::Result<()> {
     let mut streams = Vec::new();
     for _ in 0..flows {
         let mut stream = TcpStream::connect(to)?;
-        stream.write_all(&asks(PIECE))?;
+        stream.write_all(&asks(b'r', PIECE))?;
         streams.push(stream);
     }
     println!("open");
