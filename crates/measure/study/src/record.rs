@@ -413,10 +413,13 @@ impl Record {
         }
         let mut record: Record = serde_json::from_str(line)?;
         record.fail_if_incomplete();
-        // One by one in order, counts fill the nodes of their trees by half; all at once they fill them.
-        let hosts = record.hosts.values_mut();
-        for reading in hosts.flat_map(|host| &mut host.readings) {
-            reading.counts = std::mem::take(&mut reading.counts).into_iter().collect();
+        // One by one in order, counts fill the nodes of their trees by half; all at once they fill them. And a list grows to
+        // twice what it holds.
+        for host in record.hosts.values_mut() {
+            host.readings.shrink_to_fit();
+            for reading in &mut host.readings {
+                reading.counts = std::mem::take(&mut reading.counts).into_iter().collect();
+            }
         }
         Ok(record)
     }

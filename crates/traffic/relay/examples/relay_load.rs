@@ -188,7 +188,7 @@ fn run_first() -> io::Result<()> {
     }
 }
 
-/// What tells the server to answer requests of this size. Kind `f`: its thread runs first.
+/// First bytes of a connection: the server is to answer requests of this size. Kind `f`: its thread runs first.
 fn asks(kind: u8, bytes: usize) -> Vec<u8> {
     [&[kind][..], &(bytes as u32).to_le_bytes()].concat()
 }

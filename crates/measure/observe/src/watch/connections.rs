@@ -69,22 +69,22 @@ struct Known {
     connection: Connection,
     /// Process that holds the socket: `Some(None)` if it is not visible, `None` if it was not looked up yet.
     process: Option<Option<Process>>,
-    /// Number of connections that were seen before it in this look and in those before.
+    /// Connections seen before it, in this look and in earlier ones.
     place: u64,
 }
 
-/// Connections by cookie, for the most part in the order in which the kernel tells them. So they are found without a
-/// search, one beside the other: searches in a table of 20,000 were a tenth of the CPU time of `tcpcost watch`.
+/// Connections by cookie, for the most part in the order of the kernel's answer: each is then found beside the one before.
+/// Searches in a table of 20,000 were a tenth of the CPU time of `tcpcost watch`.
 #[derive(Debug, Default)]
 struct Kept {
     all: IndexMap<u64, Known>,
     /// Index of the one that is expected next.
     next: usize,
-    /// Connections that were seen, in all looks.
+    /// Connections seen in all looks.
     seen: u64,
     /// Value of `seen` at the beginning of this look.
     seen_before: u64,
-    /// Connections of this look that were not the expected ones.
+    /// Connections of this look that were not the expected one.
     surprises: usize,
 }
 

@@ -34,10 +34,11 @@ pub fn derive(record: &Record) -> Values {
 
 /// [`derive`] with a given test of whether the hosts of a scope have their own CPUs.
 pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -> Values {
-    let mut values = Values::new();
     if !record.is_measured() {
-        return values;
+        return Values::new();
     }
+    // Not a tree from the start: all at once, values fill its nodes.
+    let mut values = Vec::new();
     let trial = Trial::new(record);
     let hosts = record.hosts.keys().copied().collect();
     for scope in scopes(&hosts) {
@@ -51,7 +52,7 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
             // A clock that counts instructions shows no time.
             let is_told = is_of && !(kind.is_time() && part.instructions_per_ns().is_some());
             if let Some(value) = kind.value(&part).filter(|_| is_told) {
-                values.insert(Derived { kind, scope }, value);
+                values.push((Derived { kind, scope }, value));
             }
         }
     }
@@ -64,11 +65,11 @@ pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -
         for &kind in of_groups {
             let is_told = !(kind.is_time() && record.instructions_per_ns().is_some());
             if let Some(value) = kind.value(&part).filter(|_| is_told) {
-                values.insert(Derived { kind, scope }, value);
+                values.push((Derived { kind, scope }, value));
             }
         }
     }
-    values
+    values.into_iter().collect()
 }
 
 /// CPU time of all hosts per unit of work, by the best meter of a measured trial.
