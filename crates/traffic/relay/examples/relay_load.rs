@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tcpcost_meter::affinity::run_first;
+
 fn main() -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let address = |at: usize| -> SocketAddr { args[at].parse().expect("an address") };
@@ -61,7 +63,7 @@ fn serve_one(mut stream: TcpStream) -> io::Result<()> {
         }
         kind @ (b'r' | b'f') => {
             if kind == b'f' {
-                run_first()?;
+                run_first().map_err(io::Error::other)?;
             }
             let mut bytes = [0; 4];
             stream.read_exact(&mut bytes)?;
@@ -112,7 +114,7 @@ fn measure(
                 }
                 "rr" => {
                     if is_beside {
-                        run_first()?;
+                        run_first().map_err(io::Error::other)?;
                     }
                     let mut stream = TcpStream::connect(to)?;
                     stream.set_nodelay(true)?;
@@ -178,17 +180,7 @@ fn measure(
     Ok(())
 }
 
-/// Lets the calling thread run before all ordinary threads (SCHED_FIFO, lowest priority).
-fn run_first() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the kernel reads the parameters, which live through the call.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// First bytes of a connection: the server is to answer requests of this size. Kind `f`: its thread runs first.
+/// First bytes of a connection whose requests and answers have this size. Kind `f`: the server's thread runs first.
 fn asks(kind: u8, bytes: usize) -> Vec<u8> {
     [&[kind][..], &(bytes as u32).to_le_bytes()].concat()
 }

