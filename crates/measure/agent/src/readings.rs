@@ -1,6 +1,7 @@
 //! The meters of one end, and the sum of several threads' readings.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -108,14 +109,17 @@ pub fn since(before: &[Snapshot], after: &[Snapshot]) -> Result<Vec<Reading>, We
 pub fn sum<'a>(threads: impl Iterator<Item = &'a [Reading]>) -> Vec<Reading> {
     let mut sums = BTreeMap::new();
     for reading in threads.flatten() {
-        let key = (reading.meter, reading.whose.clone());
-        let sum = sums.entry(key).or_insert_with(|| Reading {
-            counts: [].into(),
-            ..reading.clone()
-        });
+        let sum = match sums.entry((reading.meter, reading.whose.clone())) {
+            Entry::Occupied(sum) => sum.into_mut(),
+            Entry::Vacant(first) => {
+                first.insert(reading.clone());
+                continue;
+            }
+        };
         sum.duration_ns = sum.duration_ns.max(reading.duration_ns);
         for (&quantity, &count) in &reading.counts {
-            *sum.counts.entry(quantity).or_insert(0) += count;
+            let before = sum.counts.get(&quantity).copied().unwrap_or(0);
+            sum.counts.insert(quantity, before + count);
         }
     }
     sums.into_values().collect()

@@ -445,8 +445,9 @@ impl HostTrial {
         let mut readings = readings::sum(found.iter().map(|found| &found.readings[..]));
         if let Some(mut set_up) = self.set_up.take() {
             let tcp_bytes = found.iter().filter_map(|found| found.tcp_bytes).max();
-            let tcp_bytes = tcp_bytes.map(|bytes| (Quantity::TcpQueueBytes, bytes));
-            set_up.counts.extend(tcp_bytes);
+            if let Some(bytes) = tcp_bytes {
+                set_up.counts.insert(Quantity::TcpQueueBytes, bytes);
+            }
             readings.push(set_up);
         }
         if let Some((soaked, warning)) = soaked {
@@ -492,10 +493,10 @@ impl HostTrial {
                 found.into_iter().filter_map(|found| found.response_times),
             )
             .map_err(failed)?,
-            profile,
+            profile: profile.map(Box::new),
             by_connection,
             buffers,
-            series,
+            series: series.map(Box::new),
             strangers,
             ..HostRecord::default()
         };

@@ -23,7 +23,7 @@ use tcpcost_guest::{Kernel, Limit, Line, Machine, Plugin, Setup};
 use tcpcost_guest::{Snapshot, Snapshots, Span, Task};
 use tcpcost_signals::Interrupt;
 use tcpcost_study::{
-    Cell, Outcome, Reading, Record, SCHEMA_VERSION, Study, Topology, Warning, WarningCode,
+    Cell, Outcome, Reading, Record, SCHEMA_VERSION, Shared, Study, Topology, Warning, WarningCode,
 };
 
 use super::directory::{Directory, OVERRIDES, RECORDS, STUDY};
@@ -431,7 +431,7 @@ impl<'a> Guests<'a> {
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
             topology: Topology::default().into(),
-            machines: [].into(),
+            machines: Shared::default(),
             hosts: [].into(),
         };
         Trial {

@@ -338,7 +338,7 @@ fn rounded(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{Knobs, SCHEMA_VERSION, Topology, Warning, WarningCode};
+    use tcpcost_study::{Knobs, SCHEMA_VERSION, Shared, Topology, Warning, WarningCode};
 
     fn study() -> Study {
         let text = "[vary]\nflows = [1, 2, 3]\n[measure]\nrepetitions = 2\nretries = 1\n";
@@ -365,7 +365,7 @@ mod tests {
             warnings: if marked { vec![warning] } else { vec![] },
             cpu_distances: vec![],
             topology: Topology::default().into(),
-            machines: [].into(),
+            machines: Shared::default(),
             hosts: [].into(),
         }
     }

@@ -214,7 +214,7 @@ impl Trial<'_> {
                 }
                 capture.file = format!("{CAPTURES}/{}", self.file(host));
                 measured.record.readings.extend(captured.readings);
-                measured.record.capture = Some(capture);
+                measured.record.capture = Some(capture.into());
             }
         }
         Ok((found, warnings))
@@ -591,7 +591,8 @@ fn token() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 /// A map as a record has it.
-fn shared<T>(values: BTreeMap<String, T>) -> BTreeMap<String, Shared<T>> {
+fn shared<T>(values: BTreeMap<String, T>) -> Shared<BTreeMap<String, Shared<T>>> {
     let each = values.into_iter();
-    each.map(|(name, value)| (name, value.into())).collect()
+    let each = each.map(|(name, value)| (name, value.into()));
+    BTreeMap::from_iter(each).into()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_report::derive;
+use tcpcost_report::{Values, derive};
 use tcpcost_study::{
     CountOwner, Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope,
     Side, Warning, WarningCode,
@@ -117,7 +117,7 @@ pub fn judge(
     warnings
 }
 
-fn rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
+fn rate_missed(record: &Record, derived: &Values) -> Option<Warning> {
     // Each group has its own rate, or none.
     if !record.knobs.group_names().is_empty() {
         return group_rate_missed(record, derived);
@@ -212,7 +212,7 @@ const HOSTS_MIN: usize = 3;
 const STRAGGLER_MAX: f64 = 0.7;
 
 /// Warning about the group that is farthest below its rate.
-fn group_rate_missed(record: &Record, derived: &BTreeMap<Derived, f64>) -> Option<Warning> {
+fn group_rate_missed(record: &Record, derived: &Values) -> Option<Warning> {
     let groups = record.knobs.groups().ok()?;
     let missed = groups.iter().filter_map(|group| {
         let name = group.name?;
@@ -280,7 +280,7 @@ fn frequency(host: &Machine) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{Knobs, Outcome, Reading, SCHEMA_VERSION, Topology};
+    use tcpcost_study::{Knobs, Outcome, Reading, SCHEMA_VERSION, Shared, Topology};
 
     fn record(idle_ns: u64) -> Record {
         let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
@@ -295,7 +295,7 @@ mod tests {
                 meter: MeterName::Exact,
                 whose: CountOwner::Cpus(vec![0]),
                 duration_ns: 1_000_000,
-                counts,
+                counts: counts.into(),
             }],
             ..HostRecord::default()
         };
@@ -317,7 +317,7 @@ mod tests {
             warnings: vec![],
             cpu_distances: vec![],
             topology: Topology::default().into(),
-            machines: [].into(),
+            machines: Shared::default(),
             hosts: [(HostName::SERVER, server.into())].into(),
         }
     }
@@ -409,7 +409,9 @@ mod tests {
         let warning_of = |all_ms| {
             let mut record = record(1_000_000);
             record.interval_ns = 1_000_000_000;
-            record.machines = [("a".to_string(), Machine::default().into())].into();
+            record
+                .machines
+                .insert("a".to_string(), Machine::default().into());
             let client = vec![
                 reading(CountOwner::Cpu(0), 20, 1000),
                 reading(CountOwner::Host, all_ms, 1000),

@@ -42,7 +42,7 @@ impl Growth {
 
     fn add(&mut self, reading: Reading) {
         self.duration_ns = self.duration_ns.max(reading.duration_ns);
-        self.counts.insert(reading.meter, reading.counts);
+        self.counts.insert(reading.meter, reading.counts.into());
     }
 }
 

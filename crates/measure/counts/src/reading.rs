@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::keyed::Keyed;
 use crate::meter_name::MeterName;
 use crate::quantity::Quantity;
 use crate::source::{Source, ratio, sum};
@@ -68,7 +69,7 @@ pub struct Reading {
     /// Time between the snapshots, ns.
     pub duration_ns: u64,
     /// Growth of each quantity.
-    pub counts: Counts,
+    pub counts: Keyed<Quantity, u64>,
 }
 
 impl Reading {
@@ -174,7 +175,7 @@ impl Snapshot {
                 meter: self.meter,
                 whose: later.whose.clone(),
                 duration_ns,
-                counts,
+                counts: counts.into(),
             });
         }
         Ok(readings)
@@ -203,7 +204,7 @@ mod tests {
         let after = snapshot(25, &[(Quantity::CpuUserNs, 14), (Quantity::CpuIrqNs, 7)]);
         let readings = after.since(&before).unwrap();
         assert_eq!(readings[0].duration_ns, 20);
-        assert_eq!(readings[0].counts, Counts::from([(Quantity::CpuUserNs, 4)]));
+        assert_eq!(readings[0].counts, [(Quantity::CpuUserNs, 4)].into());
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(reading.closure(), Some(1.0));
         reading.counts.remove(&Quantity::ExactIdleNs);
         assert_eq!(reading.closure(), None);
-        let (whose, counts) = (CountOwner::Cpu(0), Counts::new());
+        let (whose, counts) = (CountOwner::Cpu(0), [].into());
         assert_eq!(
             Reading {
                 whose,

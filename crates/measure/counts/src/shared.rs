@@ -53,21 +53,27 @@ where
     T: Deserialize<'de> + PartialEq + Send + Sync + 'static,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shared<T>, D::Error> {
-        let value = T::deserialize(deserializer)?;
+        Ok(Shared::among_last(T::deserialize(deserializer)?))
+    }
+}
+
+impl<T: PartialEq + Send + Sync + 'static> Shared<T> {
+    /// The copy of an equal value that was shared lately, or this value, to be shared from now on.
+    pub fn among_last(value: T) -> Shared<T> {
         LAST.with_borrow_mut(|last| {
             let known = last.iter().rev().find(|known| {
                 let known = known.downcast_ref::<T>();
                 known.is_some_and(|known| *known == value)
             });
             if let Some(Ok(known)) = known.map(|known| Arc::clone(known).downcast()) {
-                return Ok(Shared(known));
+                return Shared(known);
             }
             let new = Arc::new(value);
             if last.len() >= KEPT {
                 last.remove(0);
             }
             last.push(Arc::<T>::clone(&new));
-            Ok(Shared(new))
+            Shared(new)
         })
     }
 }

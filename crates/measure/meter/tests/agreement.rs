@@ -228,7 +228,7 @@ impl Seen {
     fn between(before: &Moment, after: &Moment) -> Seen {
         let growth = |after: &tcpcost_counts::Snapshot, before| {
             let mut readings = after.since(before).unwrap();
-            readings.remove(0).counts
+            readings.remove(0).counts.into()
         };
         let [sent, received] = [0, 1].map(|way| after.capture[way].minus(before.capture[way]));
         Seen {

@@ -38,7 +38,7 @@ fn growth(meter: &mut dyn Meter, work: impl FnOnce()) -> (Counts, Counts) {
     let before = both();
     work();
     let after = both();
-    let counts = |readings: Vec<Reading>| readings.into_iter().next().unwrap().counts;
+    let counts = |readings: Vec<Reading>| readings.into_iter().next().unwrap().counts.into();
     (
         counts(after.0.since(&before.0).unwrap()),
         counts(after.1.since(&before.1).unwrap()),

@@ -318,7 +318,7 @@ mod tests {
             meter,
             whose,
             duration_ns: 1_000_000_000,
-            counts,
+            counts: counts.into(),
         };
         let soak = loads.iter().enumerate().map(|(cpu, idle)| {
             let mut counts = Counts::from([(Quantity::SoakWorkUnits, 750)]);

@@ -60,7 +60,7 @@ fn guests_of(study: Study, cost_factor: f64, acks_factor: u64) -> (Study, Vec<Re
                 meter: MeterName::Exact,
                 whose: CountOwner::Cpu(0),
                 duration_ns: all,
-                counts,
+                counts: counts.into(),
             });
     }
     (study, records)

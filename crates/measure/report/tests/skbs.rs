@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_measured, records};
 use tcpcost_report::{Summary, TextStyle, text};
-use tcpcost_study::{CountOwner, Counts, HostName, MeterName, Quantity as Q, Reading, Study};
+use tcpcost_study::{CountOwner, HostName, Keyed, MeterName, Quantity as Q, Reading, Study};
 
 /// Text of a report whose client sent ten skbs, eight of them by its system calls.
 fn report(bed: &str) -> String {
@@ -18,7 +18,7 @@ fn report(bed: &str) -> String {
                 meter: MeterName::Segments,
                 whose: CountOwner::Namespace,
                 duration_ns: 1_000_000_000,
-                counts: Counts::from([
+                counts: Keyed::from([
                     (Q::DataSkbsSent, 10 * sent),
                     (Q::DataSkbBytesSent, 200_000 * sent),
                     (Q::LargeSkbsSent, 5 * sent),

@@ -70,7 +70,7 @@ pub use study::{CellPair, DifferentHosts, MetersError, Sides, SidesError, Study}
 /// Types that records contain, from the crate that defines them: to read a records file this crate
 /// suffices.
 pub use tcpcost_counts::{
-    ByConnection, CallChain, CallChains, CountOwner, Counts, Environment, Figure, FigureOf,
+    ByConnection, CallChain, CallChains, CountOwner, Counts, Environment, Figure, FigureOf, Keyed,
     Machine, MeterName, Nic, Opening, Quantity, Reading, Sequences, Shared, Snapshot, Spread,
     TaskClass, Totals, UNKNOWN, WentBackwards,
 };

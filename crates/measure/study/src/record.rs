@@ -204,13 +204,13 @@ pub struct BuffersFound {
     pub after: BufferSizes,
 }
 
-/// Results of one host of a trial.
+/// Results of one host of a trial. Boxed is what few trials have, because a run has thousands of records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostRecord {
     /// Machine: a key of [`Record::machines`]. Hosts of one machine share its CPUs.
     pub machine: String,
     /// States of the host's ports, by device.
-    pub ports: BTreeMap<String, Shared<Environment>>,
+    pub ports: Shared<BTreeMap<String, Shared<Environment>>>,
     /// CPUs of the host's threads.
     pub cpus: Vec<usize>,
     /// Number of worker threads.
@@ -223,7 +223,7 @@ pub struct HostRecord {
     /// Samples of its first connection over time. Only if the study requests them, and only for our
     /// own TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub series: Option<ConnectionSeries>,
+    pub series: Option<Box<ConnectionSeries>>,
     /// Response times, ns, as an HdrHistogram (V2, deflate-free, base64). Only of `rr` and `crr`
     /// clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,13 +237,13 @@ pub struct HostRecord {
     pub operations: Vec<OperationRecord>,
     /// Call chains sampled between the snapshots, by the meter `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<CallChains>,
+    pub profile: Option<Box<CallChains>>,
     /// Counts of the meter `segments` for the host's connections. Only if the study requests them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_connection: Option<ByConnection>,
     /// Capture, if the trial is a captured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capture: Option<Capture>,
+    pub capture: Option<Box<Capture>>,
     /// Offsets of the host's clock from the command's. Only for a named host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffsets>,
@@ -298,6 +298,10 @@ pub struct OperationRecord {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+fn is_empty<T>(map: &BTreeMap<String, T>) -> bool {
+    map.is_empty()
 }
 
 impl HostRecord {
@@ -377,8 +381,8 @@ pub struct Record {
     /// Hosts, links and traffic.
     pub topology: Shared<Topology>,
     /// Machines that the hosts ran on, by the kernel's boot id. Empty if no agent was started.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub machines: BTreeMap<String, Shared<Machine>>,
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub machines: Shared<BTreeMap<String, Shared<Machine>>>,
     /// Results of each host. Empty unless the trial ran to its end. Boxed, because a map has room for eleven at once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, Box<HostRecord>>,
@@ -413,13 +417,9 @@ impl Record {
         }
         let mut record: Record = serde_json::from_str(line)?;
         record.fail_if_incomplete();
-        // One by one in order, counts fill the nodes of their trees by half; all at once they fill them. And a list grows to
-        // twice what it holds.
+        // A list grows to twice what it holds.
         for host in record.hosts.values_mut() {
             host.readings.shrink_to_fit();
-            for reading in &mut host.readings {
-                reading.counts = std::mem::take(&mut reading.counts).into_iter().collect();
-            }
         }
         Ok(record)
     }
@@ -491,7 +491,7 @@ mod tests {
             warnings: vec![],
             cpu_distances: Vec::new(),
             topology: Topology::default().into(),
-            machines: BTreeMap::new(),
+            machines: Shared::default(),
             hosts: BTreeMap::new(),
         };
         let line = record.to_line();

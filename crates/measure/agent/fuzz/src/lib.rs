@@ -5,7 +5,7 @@ use std::io::Write;
 
 use tcpcost_agent::input::{Input, LeaseStart};
 use tcpcost_agent::protocol::{Answer, Ask, addressed};
-use tcpcost_study::{HostName, Knobs, Outcome, Record, Topology};
+use tcpcost_study::{HostName, Knobs, Outcome, Record, Shared, Topology};
 
 /// Feeds any bytes to an agent's input: each line is a question, or the agent can report that it is none.
 pub fn ask(data: &[u8]) {
@@ -67,7 +67,7 @@ pub fn answer(data: &[u8]) {
             cpu_distances: Vec::new(),
             took_ns: None,
             topology: Topology::default().into(),
-            machines: BTreeMap::new(),
+            machines: Shared::default(),
             hosts: BTreeMap::from([(host, Box::new(measured.record))]),
         };
         Record::from_line(&record.to_line()).expect("a record can be read again");

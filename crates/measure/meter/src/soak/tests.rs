@@ -9,7 +9,7 @@ fn soak(whose: CountOwner, duration_ns: u64, units: u64, task_ns: u64) -> Readin
         meter: MeterName::Soak,
         whose,
         duration_ns,
-        counts: counts(units, task_ns),
+        counts: counts(units, task_ns).into(),
     }
 }
 
@@ -18,7 +18,7 @@ fn stolen(cpu: usize, steal_ns: u64) -> Reading {
         meter: MeterName::Proc,
         whose: CountOwner::Cpu(cpu),
         duration_ns: SECOND,
-        counts: Counts::from([(Quantity::CpuStealNs, steal_ns)]),
+        counts: [(Quantity::CpuStealNs, steal_ns)].into(),
     }
 }
 

@@ -82,7 +82,7 @@ impl Owners {
         let all = readings
             .into_iter()
             .find(|reading| matches!(reading.whose, CountOwner::Cpus(_)));
-        all.unwrap().counts
+        all.unwrap().counts.into()
     }
 
     /// Runs the command, followed, to its end.

@@ -1,6 +1,6 @@
 //! Summary of one cell: one estimate for each quantity, made from the cell's trials.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tcpcost_study::{
     Bed, Cell, ConnectionSeries, Derived, Environment, Figure, FixedWork, HostName, Knobs, Outcome,
@@ -334,14 +334,15 @@ impl CellSummary {
 
     /// Adds what the records of the used trials have by host, operation and function.
     fn add_hosts(&mut self, study: &Study, records: &[&Record]) {
-        let used: Vec<(&Record, &Values)> = self
-            .trials
+        let places = records
             .iter()
-            .filter(|trial| trial.used)
+            .map(|&record| ((record.repetition, record.attempt), record));
+        let by_place: HashMap<(u32, u32), &Record> = places.collect();
+        let used = self.trials.iter().filter(|trial| trial.used);
+        let used: Vec<(&Record, &Values)> = used
             .filter_map(|trial| {
-                let place = (trial.repetition, trial.attempt);
-                let is_it = |record: &&&Record| (record.repetition, record.attempt) == place;
-                Some((*records.iter().find(is_it)?, &trial.values))
+                let record = by_place.get(&(trial.repetition, trial.attempt))?;
+                Some((*record, &trial.values))
             })
             .collect();
         let counted: Vec<&Record> = used.iter().map(|(record, _)| *record).collect();
@@ -359,7 +360,7 @@ impl CellSummary {
             for (&host, found) in &record.hosts {
                 if let Some(series) = &found.series {
                     let first = self.series.entry(host);
-                    first.or_insert_with(|| series.clone());
+                    first.or_insert_with(|| ConnectionSeries::clone(series));
                 }
             }
         }

@@ -71,7 +71,9 @@ pub(crate) fn separable_scopes(record: &Record) -> Vec<Scope> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcpcost_study::{Bed, Environment, Knobs, Outcome, SCHEMA_VERSION, Topology};
+    use std::collections::BTreeMap;
+
+    use tcpcost_study::{Bed, Environment, Knobs, Outcome, SCHEMA_VERSION, Shared, Topology};
 
     /// A star of two clients, with machine and CPU of client1, client2 and server.
     fn record(cpus: [(&str, usize); 3]) -> Record {
@@ -86,7 +88,7 @@ mod tests {
         let host = |(machine, cpu): (&str, usize)| HostRecord {
             machine: machine.into(),
             cpus: vec![cpu],
-            ports: [("tc".to_string(), port.clone().into())].into(),
+            ports: BTreeMap::from([("tc".to_string(), port.clone().into())]).into(),
             ..HostRecord::default()
         };
         Record {
@@ -111,7 +113,7 @@ mod tests {
                 .zip(cpus.map(|at| Box::new(host(at))))
                 .collect(),
             topology: topology.into(),
-            machines: [].into(),
+            machines: Shared::default(),
         }
     }
 

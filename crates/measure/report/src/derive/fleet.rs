@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_study::{Derived, Figure, HostName, Record, Scope, Topology, Traffic};
+use tcpcost_study::{Derived, Figure, HostName, Record, Scope, Shared, Topology, Traffic};
 
 use crate::derive::cpu_ownership::has_own_cpus;
 use crate::derive::estimate::{CONFIDENCE, Estimate};
@@ -260,7 +260,7 @@ fn derive_pair(record: &Record, pair: Traffic) -> Values {
         warnings: Vec::new(),
         cpu_distances: Vec::new(),
         topology: of_pair(&record.topology).into(),
-        machines: BTreeMap::new(),
+        machines: Shared::default(),
         hosts: hosts.map(|(&host, found)| (host, found.clone())).collect(),
     };
     derive_by(&own, |scope| {

@@ -70,7 +70,7 @@ pub(crate) fn openings(
         };
         let captures = records.iter().filter(of);
         captures
-            .filter_map(|record| record.hosts.get(&end)?.capture.as_ref())
+            .filter_map(|record| record.hosts.get(&end)?.capture.as_deref())
             .filter(|capture| capture.opening.is_some())
             .collect()
     };

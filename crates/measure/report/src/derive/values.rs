@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_counts::{
-    Figure, FigureOf, MeterName, MeterSubject, Quantity, Reading, SocketBuffer, Source,
+    Figure, FigureOf, Keyed, MeterName, MeterSubject, Quantity, Reading, SocketBuffer, Source,
 };
 use tcpcost_study::{
     CountOwner, Derived, HostName, HostRecord, Knobs, Reach, Record, Scope, Side, Value,
@@ -18,7 +18,7 @@ use crate::derive::response::ResponseTimes;
 use crate::derive::scope::scopes;
 
 /// Figures of one trial.
-pub type Values = BTreeMap<Derived, f64>;
+pub type Values = Keyed<Derived, f64>;
 
 /// Every figure that this record has the counts for: of all hosts, of each set of hosts and of each host.
 /// Empty for a trial that was not measured. A captured trial has only the figures of its capture, because
@@ -35,9 +35,8 @@ pub fn derive(record: &Record) -> Values {
 /// [`derive`] with a given test of whether the hosts of a scope have their own CPUs.
 pub(crate) fn derive_by(record: &Record, has_own_cpus: impl Fn(Scope) -> bool) -> Values {
     if !record.is_measured() {
-        return Values::new();
+        return Values::default();
     }
-    // Not a tree from the start: all at once, values fill its nodes.
     let mut values = Vec::new();
     let trial = Trial::new(record);
     let hosts = record.hosts.keys().copied().collect();

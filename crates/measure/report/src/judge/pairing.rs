@@ -60,15 +60,19 @@ fn least_of_restores(from: &CellSummary, to: &CellSummary) -> Option<f64> {
 /// a state that always comes with a cell is a property of the cell.
 fn pairs(from: &CellSummary, to: &CellSummary, of: Derived) -> BTreeMap<u32, (f64, f64)> {
     let (mut like, mut unlike) = (BTreeMap::new(), BTreeMap::new());
-    let repetitions: BTreeSet<u32> = trials(from).map(|trial| trial.repetition).collect();
-    for repetition in repetitions {
-        let values = |cell: &CellSummary| -> Vec<(BTreeSet<_>, f64)> {
-            let of_it = trials(cell).filter(|trial| trial.repetition == repetition);
-            of_it
-                .filter_map(|trial| Some((trial.state.clone(), *trial.values.get(&of)?)))
-                .collect()
+    let values = |cell| {
+        let mut by_repetition: BTreeMap<u32, Vec<(&BTreeSet<_>, f64)>> = BTreeMap::new();
+        for trial in trials(cell) {
+            let values = by_repetition.entry(trial.repetition).or_default();
+            values.extend(trial.values.get(&of).map(|&value| (&trial.state, value)));
+        }
+        by_repetition
+    };
+    let to = values(to);
+    for (repetition, froms) in values(from) {
+        let Some(tos) = to.get(&repetition) else {
+            continue;
         };
-        let (froms, tos) = (values(from), values(to));
         // Quiet states are preferred. Of several tries in one state, the last one counts.
         let both = froms
             .iter()

@@ -332,7 +332,7 @@ mod tests {
             warnings: Vec::new(),
             cpu_distances: Vec::new(),
             topology: Topology::default().into(),
-            machines: [("a".to_string(), Machine::default().into())].into(),
+            machines: BTreeMap::from([("a".to_string(), Machine::default().into())]).into(),
             hosts: BTreeMap::new(),
         }
     }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_study::{
     Bed, Brackets, BufferSizes, BuffersFound, CallChain, CallChains, Capture, Cell, ClockOffset,
-    ClockOffsets, CountOwner, Counts, Environment, HostName, HostRecord, Machine, MeterName,
+    ClockOffsets, CountOwner, Counts, Environment, HostName, HostRecord, Keyed, Machine, MeterName,
     Opening, Outcome, Quantity as Q, Reading, Record, SCHEMA_VERSION, Sequences, Shared, Study,
     TaskClass, Topology, Value, Warning, WarningCode, WorkloadKind,
 };
@@ -56,7 +56,7 @@ pub fn records(study: &Study, bed: &str, repetitions: u32, fate: Fate) -> Vec<Re
                     topology: Topology::of(Bed::from_word(bed).unwrap(), &cell.knobs)
                         .unwrap()
                         .into(),
-                    machines: [(MACHINE.to_string(), machine(bed).into())].into(),
+                    machines: BTreeMap::from([(MACHINE.to_string(), machine(bed).into())]).into(),
                     hosts: BTreeMap::new(),
                 };
                 seconds += 2;
@@ -110,7 +110,7 @@ fn capture(record: &mut Record) {
             meter: MeterName::Trace,
             whose: CountOwner::Connections,
             duration_ns: 100_000_000,
-            counts: Counts::from([
+            counts: Keyed::from([
                 (Q::DataWireSegmentsSent, 1200),
                 (Q::PureAcksReceived, 100),
                 (Q::DataBurstsSent, 200),
@@ -121,7 +121,7 @@ fn capture(record: &mut Record) {
                 (Q::DelayedAckStallNs, 40_000_000),
             ]),
         });
-        of.capture = Some(Capture {
+        of.capture = Some(Box::new(Capture {
             file: format!("captures/01-{}-{end}.pcapng", record.repetition),
             place: "tc-client, by libpcap".into(),
             snap_len: 128,
@@ -130,7 +130,7 @@ fn capture(record: &mut Record) {
             snapshots,
             tcp_info: Some(snapshots),
             opening: Some(opening.clone()),
-        });
+        }));
     }
 }
 
@@ -263,7 +263,7 @@ fn sample(record: &mut Record, hz: u32, noise: &mut Noise) {
         }
         chains.chains = kept;
         let most = CHAINS.len() - usize::from(*end == HostName::SERVER);
-        found.profile = Some(chains.bound(most));
+        found.profile = Some(chains.bound(most).into());
     }
 }
 
@@ -362,7 +362,7 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, Box<HostRecor
             meter,
             whose,
             duration_ns: record.interval_ns,
-            counts,
+            counts: counts.into(),
         };
         let mut readings = Vec::new();
         for (cpu, counts, _) in &proc_of {
@@ -523,8 +523,8 @@ fn hosts(record: &Record, noise: &mut Noise) -> BTreeMap<HostName, Box<HostRecor
 }
 
 /// State of the only port.
-fn port(environment: Environment) -> BTreeMap<String, Shared<Environment>> {
-    [(environment.device.clone(), environment.into())].into()
+fn port(environment: Environment) -> Shared<BTreeMap<String, Shared<Environment>>> {
+    BTreeMap::from([(environment.device.clone(), environment.into())]).into()
 }
 
 fn response_times(mean_us: f64, count: u64, noise: &mut Noise) -> String {

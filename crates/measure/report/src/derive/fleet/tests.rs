@@ -78,7 +78,7 @@ fn record(hosts: usize, number: usize, of: Round<'_>) -> Record {
             ..Topology::default()
         }
         .into(),
-        machines: [].into(),
+        machines: Shared::default(),
         hosts: (0..hosts)
             .map(|place| (name(place), found(place).into()))
             .collect(),

@@ -11,7 +11,7 @@ fn reading(meter: MeterName, whose: CountOwner, counts: &[(Quantity, u64)]) -> R
         meter,
         whose,
         duration_ns: 2 * S,
-        counts: counts.iter().copied().collect::<Counts>(),
+        counts: counts.iter().copied().collect(),
     }
 }
 
@@ -37,12 +37,15 @@ fn proc(cpu: usize) -> Reading {
 }
 
 /// A port whose receive work is steered to the CPUs of `mask`.
-fn steered_to(mask: &str) -> Map<String, Shared<Environment>> {
-    let port = Environment {
+fn steered_to(mask: &str) -> Shared<Map<String, Shared<Environment>>> {
+    port(Environment {
         rps_cpus: Some(mask.into()),
         ..Environment::default()
-    };
-    [("port".to_string(), port.into())].into()
+    })
+}
+
+fn port(port: Environment) -> Shared<Map<String, Shared<Environment>>> {
+    Map::from([("port".to_string(), port.into())]).into()
 }
 
 /// A stream of 1 MiB in 2 s, the client on CPU 0 and the server on 1.
@@ -110,8 +113,10 @@ fn stream(bed: &str) -> Record {
         tsc.clone(),
     ];
     let mut with_payload = tcp_info(40, 0, (800, 800), 0, (1 << 20) + 1024);
-    let payload = (Quantity::PayloadBytesReceived, 1 << 20);
-    with_payload.counts.extend([payload]);
+    let bytes = 1 << 20;
+    with_payload
+        .counts
+        .insert(Quantity::PayloadBytesReceived, bytes);
     let server = vec![
         proc(1),
         rusage(S / 10, S),
@@ -144,7 +149,7 @@ fn stream(bed: &str) -> Record {
         outcome: Outcome::Measured,
         warnings: vec![],
         cpu_distances: Vec::new(),
-        machines: Map::new(),
+        machines: Shared::default(),
         hosts: Map::from([
             (HostName::CLIENT, end(0, client).into()),
             (HostName::SERVER, end(1, server).into()),
@@ -250,7 +255,7 @@ fn exact(cpu: usize) -> Reading {
         (Quantity::ExactIdleNs, 1000 * MS),
     ]);
     Reading {
-        counts,
+        counts: counts.into(),
         ..reading(MeterName::Exact, CountOwner::Cpu(cpu), &[])
     }
 }
@@ -482,7 +487,7 @@ fn exact_time_is_told_without_the_tasks_of_others_and_other_methods_are_held_aga
         ],
     );
     let server = record.hosts.get_mut(&HostName::SERVER).unwrap();
-    server.ports = [("port".to_string(), Environment::default().into())].into();
+    server.ports = port(Environment::default());
     check(&derive(&record), &[("client_exact_cpu_us_per_kib", None)]);
 }
 
