@@ -138,22 +138,53 @@ impl Boot {
 const CONSOLE_BYTES: u64 = 64 << 10;
 
 /// Last meaningful lines: without terminal control characters (the firmware begins with them), and
-/// without the stack trace that a panic prints after its reason.
+/// without stack and registers, which a panic prints after its reason.
 fn last_words(console: &str, errors: &[String]) -> Vec<String> {
     const MOST: usize = 6;
-    const OF_A_STACK: [&str; 4] = ["Call Trace:", "TASK>", "+0x", "Kernel Offset:"];
     let clean = |line: &str| -> String {
         let line: String = line.chars().filter(|c| !c.is_control()).collect();
         line.trim().to_string()
     };
     let console = console.lines().map(clean);
-    let says =
-        |line: &String| !line.is_empty() && !OF_A_STACK.iter().any(|part| line.contains(part));
     let lines: Vec<String> = console
         .chain(errors.iter().map(|line| clean(line)))
-        .filter(says)
+        .filter(|line| !line.is_empty() && !is_of_a_dump(line))
         .collect();
     lines[lines.len().saturating_sub(MOST)..].to_vec()
+}
+
+/// True for lines of a stack, of registers and of the machine's name: Linux's `arch/x86/kernel/dumpstack.c` and
+/// `arch/arm64/kernel/process.c` print them. The line of the instruction (`RIP:`, `pc :`) is none of them.
+fn is_of_a_dump(line: &str) -> bool {
+    const BEGIN: [&str; 15] = [
+        "---[",
+        "Call ",
+        "Code:",
+        "CR2:",
+        "CS:",
+        "DR",
+        "FS:",
+        "Hardware name:",
+        "Kernel Offset:",
+        "Modules linked",
+        "PKRU:",
+        "RSP:",
+        "lr :",
+        "pstate:",
+        "sp :",
+    ];
+    let said = line.split_once("] ").map_or(line, |(_, said)| said).trim();
+    // A number with a colon names a register: RAX:, R08:, x29:.
+    let is_register = said.split_once(':').is_some_and(|(name, _)| {
+        let of_x86 = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
+        let x86 = name.strip_prefix('R').filter(|rest| *rest != "IP");
+        let arm64 = name.strip_prefix('x');
+        x86.is_some_and(|rest| rest.len() <= 2 && rest.chars().all(of_x86))
+            || arm64.is_some_and(|number| number.parse::<u8>().is_ok())
+    });
+    let is_of_a_stack = said.contains("TASK>")
+        || said.contains("+0x") && !["RIP:", "pc :"].iter().any(|begin| said.starts_with(begin));
+    is_register || is_of_a_stack || BEGIN.iter().any(|begin| said.starts_with(begin))
 }
 
 #[cfg(test)]
@@ -201,5 +232,28 @@ mod tests {
             told.ends_with("[ 1.0] VFS: no root | [ 1.1] Kernel panic - not syncing"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn an_oops_is_told_by_its_reason_and_place_without_registers() {
+        let console = "[ 5.74] Oops: int3: 0000 [#1] SMP NOPTI
+[ 5.74] CPU: 1 UID: 0 PID: 34 Comm: kworker/1:1 Not tainted 7.3.4
+[ 5.74] Hardware name: QEMU Standard PC (i440FX + PIIX, 1996)
+[ 5.74] RIP: 0010:process_one_work+0x1bd/0x3c0
+[ 5.74] Code: e7 e8 e7 1d
+[ 5.74] RSP: 0018:ff493a9e4011fe58 EFLAGS: 00000246
+[ 5.74] RAX: 0000000000000000 RBX: ff1374fd86a354f0
+[ 5.74] R08: 8080808080808080 R09: 0000000000000001
+[ 5.74] CR2: 00007fd3470941d0 CR3: 0000000004603000
+[ 5.74] Call Trace:
+[ 5.74]  worker_thread+0x1af/0x320
+[ 5.74] x29: ffff800080d13d70 x28: 0000000000000000
+[ 5.74] xfs: no filesystem
+[ 5.74] ---[ end trace 0000000000000000 ]---
+[ 5.74] Kernel panic - not syncing: Fatal exception in interrupt
+";
+        let words = last_words(console, &[]);
+        let said: Vec<&str> = words.iter().map(|line| &line[7..11]).collect();
+        assert_eq!(said, [" Oop", " CPU", " RIP", " xfs", " Ker"], "{words:?}");
     }
 }

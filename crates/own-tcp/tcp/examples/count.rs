@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tcpcost_tcp::wire::Checksum;
+use tcpcost_tcp::wire::{Checksum, Packet};
 use tcpcost_tcp::{AckPolicy, Config, CongestionControl, ConnId, Endpoint, Pool};
 
 /// Name, limit of a super-segment in bytes, true if we compute checksums, bytes per write. In
@@ -20,6 +20,9 @@ const PATHS: [(&str, u32, bool, usize); 5] = [
 const CUT: u32 = 65_161;
 
 const MSS: usize = 1448;
+
+/// Packets that go from one end to the other at a time.
+const BATCH: usize = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -71,9 +74,10 @@ impl Pair {
         }
         ends[1].listen(80, 5, config.clone())?;
         let id = ends[0].connect("10.0.0.1:5000".parse()?, "10.0.0.2:80".parse()?, now)?;
+        let mut batch = vec![Packet::default(); BATCH];
         for _ in 0..3 {
-            pass(&mut ends, 0, now);
-            pass(&mut ends, 1, now);
+            pass(&mut ends, &mut batch, 0, now);
+            pass(&mut ends, &mut batch, 1, now);
         }
         let accepted = ends[1].accept(80).ok_or("nothing was accepted")?;
         let ids = [id, accepted];
@@ -83,6 +87,7 @@ impl Pair {
     fn transfer(mut self, bytes: usize, write: usize) -> Result<(), Box<dyn std::error::Error>> {
         let source = vec![7u8; write];
         let mut buffer = vec![0; 64 << 10];
+        let mut batch = vec![Packet::default(); BATCH];
         let (mut written, mut read) = (0, 0);
         while read < bytes {
             self.now += Duration::from_micros(50);
@@ -94,22 +99,30 @@ impl Pair {
                     turn += if write < MSS { 256 << 10 } else { write };
                 }
             });
-            pass(&mut self.ends, 0, now);
+            pass(&mut self.ends, &mut batch, 0, now);
             self.ends[1].apply(self.ids[1], |connection| {
                 while let Ok(n) = connection.read(&mut buffer, now) {
                     read += n;
                 }
             });
-            pass(&mut self.ends, 1, now);
+            pass(&mut self.ends, &mut batch, 1, now);
         }
         Ok(())
     }
 }
 
-/// Moves the packets of end `from` to the other end.
-fn pass(ends: &mut [Endpoint; 2], from: usize, now: Instant) {
+/// Moves the packets of end `from` to the other end, in the batches of a device.
+fn pass(ends: &mut [Endpoint; 2], batch: &mut [Packet], from: usize, now: Instant) {
     let [a, b] = ends;
     let (from, to) = if from == 0 { (a, b) } else { (b, a) };
-    to.on_packets(std::iter::from_fn(|| from.poll_packet(now)), now);
+    loop {
+        let mut places = batch.iter_mut();
+        let end = places.position(|packet| !from.poll_packet_into(packet, now));
+        let n = end.unwrap_or(batch.len());
+        to.on_packets(&mut batch[..n], now);
+        if n < batch.len() {
+            break;
+        }
+    }
     to.on_timeout(now);
 }

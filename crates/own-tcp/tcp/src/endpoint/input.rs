@@ -1,5 +1,6 @@
 //! Input: finds the connection of a packet and handles the consequences.
 
+use std::borrow::BorrowMut;
 use std::time::Instant;
 
 use super::Endpoint;
@@ -16,8 +17,13 @@ impl Endpoint {
     }
 
     /// Processes received packets in order. Consecutive segments of one connection are joined and
-    /// processed together, as by a device with receive offload.
-    pub fn on_packets(&mut self, packets: impl IntoIterator<Item = Packet>, now: Instant) {
+    /// processed together, as by a device with receive offload. Of packets that are lent
+    /// (`&mut Packet`) it takes what it keeps.
+    pub fn on_packets(
+        &mut self,
+        packets: impl IntoIterator<Item = impl BorrowMut<Packet>>,
+        now: Instant,
+    ) {
         let mut packets = packets.into_iter();
         let (mut first, mut second): (Option<Train>, Option<Train>) = (None, None);
         let (mut train, mut next) = (&mut first, &mut second);
@@ -25,6 +31,7 @@ impl Endpoint {
             // Used in place: a move costs more than the comparison of the headers.
             let mut packet = packets.next();
             let Some(packet) = &mut packet else { break };
+            let packet = packet.borrow_mut();
             if self.answers_each {
                 self.on_new(packet, now);
                 continue;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Endpoint, EndpointCounters};
+use crate::Chain;
 use crate::wire::{Cut, Flags, FourTuple, Packet, Segment};
 
 impl Endpoint {
@@ -10,15 +11,20 @@ impl Endpoint {
     #[inline]
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
         let mut packet = Some(Packet::default());
-        if !self.next_packet(packet.as_mut()?, now) {
+        if !self.poll_packet_into(packet.as_mut()?, now) {
             packet = None;
         }
         packet
     }
 
-    /// Writes the next packet into `packet`, in place for the reason given at [`Packet::write`].
-    /// False if there is none.
-    fn next_packet(&mut self, packet: &mut Packet, now: Instant) -> bool {
+    /// Writes the next packet into `packet`, whatever was in it. False if there is nothing to send
+    /// now. Cheaper than [`poll_packet`](Self::poll_packet), which moves the packet: its loads wait
+    /// for the stores, 10 to 20 ns.
+    pub fn poll_packet_into(&mut self, packet: &mut Packet, now: Instant) -> bool {
+        if !packet.payload.is_empty() {
+            packet.payload = Chain::new();
+        }
+        packet.segment_size = 0;
         if !(self.parts.is_empty() && self.answers.is_empty()) {
             let waiting = self.parts.pop_front().or_else(|| self.answers.pop_front());
             *packet = waiting.unwrap_or_default();

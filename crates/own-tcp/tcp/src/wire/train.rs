@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::template::Template;
 use super::{Checksum, DropReason, FourTuple, Header, Packet, Segment};
+use crate::Chain;
 
 /// Segment with the segments that were joined to it.
 #[derive(Debug)]
@@ -57,17 +58,22 @@ impl Train {
         {
             return false;
         }
-        let sliced = (start > 0).then(|| packet.payload.slice(start..start + size));
-        if packet.checksum == Checksum::Complete {
-            let payload = sliced.as_ref().unwrap_or(&packet.payload);
-            // Computed from the received bytes, even if the sender's sum is known.
-            if !template.is_valid(head, payload.sum_of_bytes()) {
+        // Computed from the received bytes, even if the sender's sum is known.
+        let is_valid = |payload: &Chain| {
+            packet.checksum != Checksum::Complete || template.is_valid(head, payload.sum_of_bytes())
+        };
+        if start > 0 {
+            let mut payload = packet.payload.slice(start..start + size);
+            if !is_valid(&payload) {
                 return false;
             }
+            self.segment.payload.append(&mut payload);
+        } else {
+            if !is_valid(&packet.payload) {
+                return false;
+            }
+            self.segment.payload.append(&mut packet.payload);
         }
-        let mut sliced = sliced;
-        let payload = sliced.as_mut().unwrap_or(&mut packet.payload);
-        self.segment.payload.append(payload);
         self.segment.segment_size = size as u16;
         true
     }

@@ -264,11 +264,15 @@ impl<D: Device<Wire>> UserStack<D> {
     /// The device is broken.
     pub fn flush(&mut self) -> io::Result<()> {
         loop {
-            let room = BATCH_PACKETS.saturating_sub(self.out.len());
-            let endpoint = &mut self.endpoint;
             let now = self.now;
-            self.out
-                .extend(std::iter::from_fn(|| endpoint.poll_packet(now).map(Wire)).take(room));
+            while self.out.len() < BATCH_PACKETS {
+                self.out.push_back(Wire::default());
+                let place = self.out.back_mut().map(|Wire(packet)| packet);
+                if !place.is_some_and(|packet| self.endpoint.poll_packet_into(packet, now)) {
+                    self.out.pop_back();
+                    break;
+                }
+            }
             let full = self.out.len() >= BATCH_PACKETS;
             self.device.send(&mut self.out, now)?;
             if self.segmentation && !self.device.offloads().segmentation {
@@ -290,8 +294,9 @@ impl<D: Device<Wire>> UserStack<D> {
         self.device
             .receive(&mut self.slabs, &mut self.arrived, most, now)?;
         let any = !self.arrived.is_empty();
-        let packets = self.arrived.drain(..).map(|Wire(packet)| packet);
+        let packets = self.arrived.iter_mut().map(|Wire(packet)| packet);
         self.endpoint.on_packets(packets, now);
+        self.arrived.clear();
         if any && self.batch.is_some() {
             self.flush()?;
         }

@@ -7,7 +7,7 @@ use tcpcost_tcp::wire::{Checksum, Header, Packet};
 use tcpcost_tcp::{Piece, Pool};
 
 /// A packet of our TCP on a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Wire(pub Packet);
 
 impl Frame for Wire {
