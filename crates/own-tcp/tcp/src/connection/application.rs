@@ -106,8 +106,7 @@ impl Connection {
         }
         self.snd.wanted = true;
         if space > 0 {
-            self.snd.queue.push(piece.slice(0..space));
-            piece.trim_front(space);
+            self.snd.queue.push(piece.split_front(space));
         }
         Ok(Some(piece))
     }

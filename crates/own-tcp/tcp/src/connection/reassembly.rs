@@ -236,12 +236,8 @@ impl Reassembly {
 }
 
 fn add(pieces: &mut Vec<Piece>, piece: Piece) {
-    if !pieces
-        .last_mut()
-        .is_some_and(|last| last.try_extend(&piece))
-    {
-        pieces.push(piece);
-    }
+    let apart = piece.join(pieces.last_mut());
+    pieces.extend(apart);
 }
 
 /// Limit of ranges: enough for a window of 2500 segments with one in ten lost. A peer that needs

@@ -103,9 +103,7 @@ impl RecvQueue {
             self.held_bytes = self.held_bytes.saturating_sub(piece.held_bytes() as u32);
             piece
         } else {
-            let piece = first.slice(0..max);
-            first.trim_front(max);
-            piece
+            first.split_front(max)
         };
         self.bytes -= piece.len() as u32;
         if self.bytes == 0 {
@@ -134,11 +132,7 @@ impl RecvQueue {
     }
 
     fn push_piece(&mut self, piece: Piece) {
-        if !self
-            .pieces
-            .back_mut()
-            .is_some_and(|last| last.try_extend(&piece))
-        {
+        if let Some(piece) = piece.join(self.pieces.back_mut()) {
             self.held_bytes = self.held_bytes.saturating_add(piece.held_bytes() as u32);
             self.pieces.push_back(piece);
         }

@@ -122,13 +122,8 @@ impl SendQueue {
     /// Appends a piece without copying.
     pub(super) fn push(&mut self, piece: Piece) {
         self.len += piece.len() as u32;
-        if !self
-            .pieces
-            .back_mut()
-            .is_some_and(|last| last.try_extend(&piece))
-        {
-            self.pieces.push_back(piece);
-        }
+        let apart = piece.join(self.pieces.back_mut());
+        self.pieces.extend(apart);
     }
 
     /// Drops the bytes before `una`.

@@ -116,6 +116,42 @@ impl Net {
 }
 
 #[test]
+fn a_packet_is_the_same_whatever_was_in_its_place() {
+    let sent = |poll: fn(&mut Endpoint, Instant) -> Option<Packet>| -> Vec<_> {
+        let mut net = Net::new(5);
+        let id = net.connect(5000);
+        net.client.set_offloads(false, false);
+        net.run_for(10);
+        net.write(id, &[7; 10_000]);
+        let packets = std::iter::from_fn(|| poll(&mut net.client, net.now));
+        packets
+            .map(|of| {
+                (
+                    of.header.as_ref().to_vec(),
+                    of.payload.to_vec(),
+                    of.checksum,
+                    of.segment_size,
+                )
+            })
+            .collect()
+    };
+    let into_another = |endpoint: &mut Endpoint, now| {
+        let mut packet = Packet {
+            header: [9; 80].as_slice().into(),
+            payload: Piece::from([9; 30].as_slice()).into(),
+            checksum: Checksum::Verified,
+            segment_size: 9,
+        };
+        endpoint
+            .poll_packet_into(&mut packet, now)
+            .then_some(packet)
+    };
+    let expected = sent(Endpoint::poll_packet);
+    assert!(expected.len() > 3, "{expected:?}");
+    assert_eq!(sent(into_another), expected);
+}
+
+#[test]
 fn a_connection_is_accepted_used_and_forgotten() {
     let mut net = Net::new(5);
     let id = net.connect(0);

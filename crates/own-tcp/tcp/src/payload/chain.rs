@@ -6,7 +6,7 @@ use super::Piece;
 use crate::checksum::Sum;
 
 /// Payload of a segment or super-segment, in order. Up to two pieces need no allocation. The size
-/// is 64 bytes, because a chain is moved with every segment.
+/// is 72 bytes, because a chain is moved with every segment.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     inline: [Piece; INLINE],
@@ -43,9 +43,9 @@ impl Chain {
         self.is_summed = false;
         let count = self.inline_count as usize;
         let last = self.rest.last_mut().or(self.inline[..count].last_mut());
-        if last.is_some_and(|last| last.try_extend(&piece)) {
+        let Some(piece) = piece.join(last) else {
             return;
-        }
+        };
         if count < INLINE {
             self.inline[count] = piece;
             self.inline_count += 1;
@@ -106,8 +106,7 @@ impl Chain {
     pub(crate) fn move_front(&mut self, bytes: usize, front: &mut Self) {
         let first = &mut self.inline[0];
         if first.len() > bytes {
-            front.push(first.slice(0..bytes));
-            first.trim_front(bytes);
+            front.push(first.split_front(bytes));
             self.len -= bytes as u32;
             self.is_summed = false;
             return;
