@@ -45,10 +45,10 @@ impl Pool {
             .and_then(|mut slabs| slabs.pop());
         let slab = spare.unwrap_or_else(|| {
             let home = Arc::downgrade(&self.free);
-            Box::new(Slab::of(vec![0; self.slab_bytes], home))
+            Share::all_of(Box::new(Slab::of(vec![0; self.slab_bytes], home)))
         });
         Writer {
-            slab: Some(Share::all_of(slab)),
+            slab: Some(slab),
             filled: 0,
         }
     }
@@ -88,7 +88,8 @@ impl fmt::Debug for Pool {
 }
 
 struct FreeList {
-    slabs: Mutex<Vec<Box<Slab>>>,
+    /// The only shares of their slabs.
+    slabs: Mutex<Vec<Share>>,
     spare_max: usize,
 }
 
@@ -136,7 +137,7 @@ impl Slab {
         if let Ok(mut slabs) = home.slabs.lock()
             && slabs.len() < home.spare_max
         {
-            slabs.push(self);
+            slabs.push(Share::all_of(self));
         }
     }
 }
@@ -510,6 +511,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "pieces may cross threads, if not ours")]
     fn shares_of_many_threads_return_their_slab_once() {
         let pool = Pool::new(1000, 4);
         let mut whole = pool.writer().append(&[7; 1000]);
