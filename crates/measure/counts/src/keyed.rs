@@ -118,7 +118,7 @@ impl<K: PartialEq + Send + Sync + 'static, V> From<BTreeMap<K, V>> for Keyed<K, 
     }
 }
 
-/// Of a key that comes twice the last value counts.
+/// The last value counts if a key comes twice.
 impl<K: Ord + Send + Sync + 'static, V> FromIterator<(K, V)> for Keyed<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Keyed<K, V> {
         BTreeMap::from_iter(pairs).into()
