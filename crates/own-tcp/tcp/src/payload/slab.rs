@@ -513,7 +513,10 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "pieces may cross threads, if not ours")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "pieces may cross threads, if not ours"
+    )]
     fn shares_of_many_threads_return_their_slab_once() {
         let pool = Pool::new(1000, 4);
         let mut whole = pool.writer().append(&[7; 1000]);
