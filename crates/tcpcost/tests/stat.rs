@@ -490,6 +490,23 @@ fn without_privileges_a_fresh_namespace_is_made_in_a_user_namespace() {
     assert_eq!(lines[2], "CapEff:\t0000000000000000", "{ran:?}");
 }
 
+#[test]
+fn a_process_that_outlives_its_command_in_a_fresh_namespace_is_named() {
+    let command = "sleep 60 >/dev/null 2>&1 & echo $!";
+    let ran = Place::new().run(&["stat", "--fresh-netns", "sh", "-c", command]);
+    if ran.code == Some(77) {
+        return tcpcost_testbed::skip(&ran.stderr);
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let pid: i32 = ran.stdout.trim().parse().unwrap();
+    let sleeper = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
+    assert!(
+        ran.stderr.contains(&format!("({pid}); to end: kill {pid}")),
+        "{ran:?}"
+    );
+}
+
 /// The tracepoints of sockets also count read and write.
 #[test]
 fn sends_and_receives_of_a_running_process_are_counted() {

@@ -213,6 +213,9 @@ impl<'a> Bench<'a> {
             ..Growth::between(&before, &after)
         };
         growth.warnings.extend(elsewhere(&growth));
+        if self.is_fresh {
+            growth.warnings.extend(left_behind()?);
+        }
         let run = Run {
             code: u8::try_from(code).unwrap_or(u8::MAX),
             was_started,
@@ -408,13 +411,7 @@ fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
     };
     let file = fs::File::open(&path).map_err(|error| wrong(&error))?;
     let inode = file.metadata()?.ino();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_in = |pid: &u32| {
-        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == inode)
-    };
-    let inhabitants = pids.filter(is_in).filter(|pid| *pid != std::process::id());
-    let inhabitants = inhabitants.collect();
+    let inhabitants = inhabitants(inode).collect();
     if namespace::inode()? == inode {
         return Ok((None, inhabitants));
     }
@@ -423,6 +420,35 @@ fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
         .within(|| ())
         .with_context(|| format!("--netns {name}"))?;
     Ok((Some(network), inhabitants))
+}
+
+/// Processes in a network namespace, but this one.
+fn inhabitants(inode: u64) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_in = move |pid: &u32| {
+        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == inode)
+    };
+    pids.filter(is_in).filter(|pid| *pid != std::process::id())
+}
+
+/// Names the processes of a command that goes on in its network namespace, such as a daemon. They are the user's, so they are
+/// not ended.
+fn left_behind() -> anyhow::Result<Option<String>> {
+    let left: Vec<u32> = inhabitants(namespace::inode()?).collect();
+    let name = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{} ({pid})", name.trim_end())
+    };
+    let names: Vec<String> = left.iter().map(name).collect();
+    let pids: Vec<String> = left.iter().map(u32::to_string).collect();
+    Ok((!left.is_empty()).then(|| {
+        format!(
+            "still running in the fresh network namespace, which lasts as long: {}; to end: kill {}",
+            names.join(", "),
+            pids.join(" ")
+        )
+    }))
 }
 
 /// Finds the network namespace of all these processes; `None` if it is this thread's.
