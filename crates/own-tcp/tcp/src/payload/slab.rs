@@ -104,8 +104,8 @@ struct Slab {
     _memory: Memory,
 }
 
-/// Owner of a slab's bytes. Never read; only the slab's writer changes the bytes. Neither is a box, because a box
-/// that is moved claims that no other pointer leads to its bytes.
+/// Owner of a slab's bytes. Never read; only the slab's writer changes the bytes. Not a box: a box that is moved claims
+/// that no other pointer leads to its bytes.
 enum Memory {
     Ours(#[allow(dead_code, reason = "it is kept")] Vec<u8>),
     Lent(#[allow(dead_code, reason = "it is kept")] Arc<dyn Send + Sync>),
@@ -142,9 +142,9 @@ impl Slab {
     }
 }
 
-/// Some of the references to a slab (weighted reference counting: Bevan 1987). An atomic operation costs 5 ns, as much as
-/// half of all that is done for a segment beside its copies. So a share that is divided gives away references of its own, and
-/// one that is joined with another takes over its references: neither touches the slab's count.
+/// Some of the references to a slab (weighted reference counting: Bevan 1987). Atomic operations, one where a segment was cut
+/// off and one where it was joined, took a sixth of a segment's time. So a share that is divided gives away references of its
+/// own, and one that is joined with another takes over its references: neither touches the slab's count.
 ///
 /// Packed, so that a writer is 16 bytes and a piece 20: a connection has two writers, a segment two pieces.
 #[repr(C, packed(4))]
