@@ -22,7 +22,7 @@ retries = 0
 "#;
 
 const PAIR: &str =
-    "[hosts]\nclient = \"slurm\"\nserver = \"slurm\"\n[workload]\nrate = \"40Mbit\"\n";
+    "[hosts]\nclient = \"slurm\"\nserver = \"slurm\"\n[workload]\nrate = \"4Mbit\"\n";
 
 /// Starts the binary as a user of the cluster does on a login node.
 fn command(slurm: &Slurm, arguments: &[&str]) -> Command {
@@ -115,7 +115,8 @@ fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
         assert_eq!(record["outcome"], "measured", "{record}");
         assert_eq!(reaches(record), ["slurm:n1", "slurm:n2"]);
         let received = common::count(record, "server", "workload", "payload_bytes_received");
-        assert!(received > 100_000, "{received}");
+        // A fifth of the rate, which also a busy machine carries.
+        assert!(received > 10_000, "{received}");
     }
     // The array has two tasks, which share four repetitions.
     let array = [
