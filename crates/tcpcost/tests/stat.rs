@@ -502,7 +502,8 @@ fn a_process_that_outlives_its_command_in_a_fresh_namespace_is_named() {
     let sleeper = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
     assert!(
-        ran.stderr.contains(&format!("({pid}); to end: kill {pid}")),
+        ran.stderr
+            .contains(&format!("({pid}). To end it: kill {pid}")),
         "{ran:?}"
     );
 }

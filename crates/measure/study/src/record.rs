@@ -204,7 +204,7 @@ pub struct BuffersFound {
     pub after: BufferSizes,
 }
 
-/// Results of one host of a trial. Boxed is what few trials have, because a run has thousands of records.
+/// Results of one host of a trial. Fields that few trials have are boxed, because a run has thousands of records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostRecord {
     /// Machine: a key of [`Record::machines`]. Hosts of one machine share its CPUs.
@@ -417,7 +417,7 @@ impl Record {
         }
         let mut record: Record = serde_json::from_str(line)?;
         record.fail_if_incomplete();
-        // A list grows to twice what it holds.
+        // A list that grew has room for up to twice what it holds.
         for host in record.hosts.values_mut() {
             host.readings.shrink_to_fit();
         }

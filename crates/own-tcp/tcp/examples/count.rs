@@ -111,7 +111,7 @@ impl Pair {
     }
 }
 
-/// Moves the packets of end `from` to the other end, in the batches of a device.
+/// Moves the packets of end `from` to the other end, in batches as to a device.
 fn pass(ends: &mut [Endpoint; 2], batch: &mut [Packet], from: usize, now: Instant) {
     let [a, b] = ends;
     let (from, to) = if from == 0 { (a, b) } else { (b, a) };

@@ -422,7 +422,7 @@ fn inhabited(name: &str) -> anyhow::Result<(Option<NetworkOf>, Vec<u32>)> {
     Ok((Some(network), inhabitants))
 }
 
-/// Processes in a network namespace, but this one.
+/// Lists the processes in a network namespace, without this process.
 fn inhabitants(inode: u64) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -432,8 +432,8 @@ fn inhabitants(inode: u64) -> impl Iterator<Item = u32> {
     pids.filter(is_in).filter(|pid| *pid != std::process::id())
 }
 
-/// Names the processes of a command that goes on in its network namespace, such as a daemon. They are the user's, so they are
-/// not ended.
+/// Names the processes, such as a daemon, that the command left running in its network namespace. They are the user's, so they
+/// are not ended.
 fn left_behind() -> anyhow::Result<Option<String>> {
     let left: Vec<u32> = inhabitants(namespace::inode()?).collect();
     let name = |pid: &u32| {
@@ -444,7 +444,7 @@ fn left_behind() -> anyhow::Result<Option<String>> {
     let pids: Vec<String> = left.iter().map(u32::to_string).collect();
     Ok((!left.is_empty()).then(|| {
         format!(
-            "still running in the fresh network namespace, which lasts as long: {}; to end: kill {}",
+            "Left running by the command, which keeps its network namespace: {}. To end it: kill {}",
             names.join(", "),
             pids.join(" ")
         )

@@ -17,8 +17,8 @@ impl Endpoint {
     }
 
     /// Processes received packets in order. Consecutive segments of one connection are joined and
-    /// processed together, as by a device with receive offload. Of packets that are lent
-    /// (`&mut Packet`) it takes what it keeps.
+    /// processed together, as by a device with receive offload. It takes the payload out of
+    /// packets that are lent (`&mut Packet`), and may leave the rest.
     pub fn on_packets(
         &mut self,
         packets: impl IntoIterator<Item = impl BorrowMut<Packet>>,

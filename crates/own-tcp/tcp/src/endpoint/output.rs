@@ -18,8 +18,8 @@ impl Endpoint {
     }
 
     /// Writes the next packet into `packet`, whatever was in it. False if there is nothing to send
-    /// now. Cheaper than [`poll_packet`](Self::poll_packet), which moves the packet: its loads wait
-    /// for the stores, 10 to 20 ns.
+    /// now. 10 to 20 ns cheaper than [`poll_packet`](Self::poll_packet), whose copy of the packet
+    /// waits until the packet is stored.
     pub fn poll_packet_into(&mut self, packet: &mut Packet, now: Instant) -> bool {
         if !packet.payload.is_empty() {
             packet.payload = Chain::new();

@@ -376,7 +376,7 @@ impl Piece {
     }
 
     /// Joins this piece to `last` if it directly follows in the same slab. Otherwise returns it.
-    // Inlined: a piece that is passed by its address was just written, and its loads wait for the stores.
+    // Inlined: out of line a piece is passed in memory, and reading it waits until it is stored.
     #[inline(always)]
     pub fn join(mut self, last: Option<&mut Self>) -> Option<Self> {
         let Some(last) = last else { return Some(self) };
