@@ -5,8 +5,9 @@ use std::io::Read;
 
 use crate::bytes::{Bytes, LONGEST};
 use crate::links::Link;
-use crate::packet::segment;
+use crate::packet::segment_into;
 use crate::read::{ReadFailure, Reading, Sink};
+use crate::segment::Segment;
 
 /// Byte order, unit of timestamps and layout of a file, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,7 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
     reading: &mut Reading,
 ) -> Result<(), ReadFailure> {
     let mut want = HEADER;
+    let mut segment = Segment::unset();
     loop {
         let held = bytes
             .fill(want, sink, reading)
@@ -130,14 +132,13 @@ fn packets<R: Read, const BIG: bool, const HEADER: usize>(
             if let Link::Unknown(number) = link {
                 *reading.links_unread.entry(number).or_default() += 1;
             }
-            // Changed in place: a segment that is moved is copied.
-            let mut found = segment(link, frame, wire_len, at_ns, &mut reading.skipped);
-            if let Some(segment) = &mut found {
+            let skipped = &mut reading.skipped;
+            if segment_into(link, frame, wire_len, at_ns, skipped, &mut segment).is_some() {
                 segment.frame = reading.packets;
                 if HEADER == MODIFIED_HEADER {
                     segment.interface = u32_at::<BIG>(header, 16);
                 }
-                sink.segment(segment);
+                sink.segment(&segment);
             }
             rest = &rest[HEADER + captured..];
         }

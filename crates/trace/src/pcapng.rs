@@ -5,8 +5,9 @@ use std::io::Read;
 
 use crate::bytes::{Bytes, LONGEST};
 use crate::links::Link;
-use crate::packet::segment;
+use crate::packet::segment_into;
 use crate::read::{ReadFailure, Reading, Sink};
+use crate::segment::Segment;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -194,14 +195,14 @@ fn on_packet(packet: PacketBlock<'_>, sink: &mut impl Sink, reading: &mut Readin
     if let Link::Unknown(number) = link {
         *reading.links_unread.entry(number).or_default() += 1;
     }
-    let stamp_ns = at_ns.unwrap_or(0);
-    let mut found = segment(link, frame, wire_len, stamp_ns, &mut reading.skipped);
-    if let Some(segment) = &mut found {
+    let mut segment = Segment::unset();
+    let (stamp_ns, skipped) = (at_ns.unwrap_or(0), &mut reading.skipped);
+    if segment_into(link, frame, wire_len, stamp_ns, skipped, &mut segment).is_some() {
         segment.at_ns = at_ns;
         segment.frame = reading.packets;
         // On the interface `any`, which is all of a host's, the packet itself names its interface.
         segment.interface |= interface << 16;
-        sink.segment(segment);
+        sink.segment(&segment);
     }
 }
 

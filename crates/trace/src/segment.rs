@@ -142,6 +142,32 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Segment whose fields are not set: a place to parse into.
+    pub(crate) fn unset() -> Segment {
+        let nobody = Endpoint {
+            host: Host::Named(0),
+            port: 0,
+        };
+        Segment {
+            at_ns: None,
+            source: nobody,
+            destination: nobody,
+            seq: None,
+            ack: 0,
+            window: 0,
+            flags: 0,
+            ip_id: 0,
+            hop_limit: 0,
+            interface: 0,
+            direction: PacketDirection::Unknown,
+            tunnel: None,
+            frame: 0,
+            payload: 0,
+            ip_octets: 0,
+            options: Options::default(),
+        }
+    }
+
     /// True if all of these flags are set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags

@@ -44,7 +44,8 @@ impl Direction {
         if self.una == 0 {
             self.una = seq;
         }
-        let packet = Outstanding {
+        // A closure: for the usual packet it writes to the queue itself, without a copy on the stack.
+        let packet = || Outstanding {
             start: seq,
             end: seq + length,
             at_ns,
@@ -53,12 +54,12 @@ impl Direction {
             vague: false,
         };
         if seq == self.nxt {
-            self.nxt = packet.end;
+            self.nxt = seq + length;
             self.count_initial(segment);
-            self.push(packet);
+            self.push(packet());
             return Data::New;
         }
-        self.on_out_of_order(segment, packet, silence_ns)
+        self.on_out_of_order(segment, packet(), silence_ns)
     }
 
     #[inline]
