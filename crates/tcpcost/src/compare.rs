@@ -83,10 +83,15 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let paths = |names: &[String]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (of, versus) = (paths(&args.of), paths(&args.versus));
     let any_is_stored = of.iter().chain(&versus).any(is_stored);
-    if any_is_stored && (args.cells.is_some() || sides(args)?.is_some()) {
-        return Err(usage(
-            "stored runs are compared as they are: --cells, --cell, --a, --b and --with need a study",
-        ));
+    if args.cells.is_some() || sides(args)?.is_some() {
+        let is_study = of.len() == 1 && versus.is_empty();
+        // A folder of runs may have a study's name.
+        return match is_study && (!any_is_stored || studies::find(&args.of[0]).is_ok()) {
+            true => live(args, &args.of[0], min_effect),
+            false => Err(usage(
+                "stored runs are compared as they are: --cells, --cell, --a, --b and --with need one study",
+            )),
+        };
     }
     match (&of[..], &versus[..]) {
         (_, []) if of.len() > 2 => Err(usage(

@@ -81,6 +81,31 @@ fn a_mistake_is_one_line_with_exit_code_2() {
 }
 
 #[test]
+fn a_folder_of_runs_may_have_a_studys_name() {
+    let place = Place::new();
+    let study = place.write("short.toml", SHORT);
+    for name in ["tour", "mine"] {
+        let ran = place.run(&["run", &study, "--out", name]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    let (cells, as_they_are) = (
+        ["--cells", "a", "b"],
+        "stored runs are compared as they are",
+    );
+    let cases: &[(&[&str], &[&str], &str)] = &[
+        (&["tour"], &[], "tour holds one side"),
+        (&["tour"], &cells, "no cell \"a\""),
+        (&["mine"], &cells, as_they_are),
+        (&["tour", "mine"], &cells, as_they_are),
+    ];
+    for (of, cells, expected) in cases {
+        let ran = place.run(&[&["compare"], *of, *cells].concat());
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(expected), "{ran:?}");
+    }
+}
+
+#[test]
 fn every_listed_study_can_be_shown_copied_and_planned() {
     let place = Place::new();
     let list = place.run(&["study", "list"]);
