@@ -1,5 +1,7 @@
 //! Warnings that a trial's own readings give: what was seen, and what to try.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_report::{Values, derive};
@@ -108,6 +110,7 @@ pub fn judge(
     }
     warnings.extend(stragglers(record));
     warnings.extend(softirq_elsewhere(record));
+    warnings.extend(ports::ports_used_up(record));
     warnings.extend(
         record
             .machines
@@ -282,7 +285,7 @@ mod tests {
     use super::*;
     use tcpcost_study::{Knobs, Outcome, Reading, SCHEMA_VERSION, Shared, Topology};
 
-    fn record(idle_ns: u64) -> Record {
+    pub(super) fn record(idle_ns: u64) -> Record {
         let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
             .iter()
             .map(|&context| (context, 0))

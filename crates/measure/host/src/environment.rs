@@ -98,6 +98,7 @@ pub const SYSCTLS: &[&str] = &[
     "net.core.somaxconn",
     "net.core.wmem_default",
     "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
     "net.ipv4.tcp_adv_win_scale",
     "net.ipv4.tcp_autocorking",
     "net.ipv4.tcp_backlog_ack_defer",
@@ -125,6 +126,7 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
     "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_tw_reuse_delay",
     "net.ipv4.tcp_window_scaling",
     "net.ipv4.tcp_wmem",
 ];
