@@ -24,8 +24,8 @@ pub fn segment(
     Some(found)
 }
 
-/// Parses the segment in a captured frame into `found`, all of it but the number of the frame. `None` if the frame holds no
-/// segment; `found` then has no meaning.
+/// Parses the segment in a captured frame into `found`, and sets all its fields but `frame`. `None` if the frame holds no
+/// segment: `found` then has parts of it, or of the segment before.
 // In place: a segment made elsewhere and then copied waits for its own stores, 7 % of all time.
 #[inline(always)]
 pub(crate) fn segment_into(

@@ -142,7 +142,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Segment whose fields are not set: a place to parse into.
+    /// Creates a segment without values, for `segment_into` to fill.
     pub(crate) fn unset() -> Segment {
         let nobody = Endpoint {
             host: Host::Named(0),

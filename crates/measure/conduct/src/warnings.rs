@@ -110,7 +110,7 @@ pub fn judge(
     }
     warnings.extend(stragglers(record));
     warnings.extend(softirq_elsewhere(record));
-    warnings.extend(ports::ports_used_up(record));
+    warnings.extend(ports::ports_limit(record));
     warnings.extend(
         record
             .machines
