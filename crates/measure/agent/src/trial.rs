@@ -1,5 +1,6 @@
 //! One host through one trial: knobs, workers, snapshots, and the host's record.
 
+mod ports;
 mod sizes;
 mod times;
 mod turn;
@@ -20,6 +21,7 @@ use tcpcost_study::{
     WaitsBy, WireSettings,
 };
 
+use self::ports::{Opened, Ports, closes_first};
 use self::sizes::{files, flows, threads};
 use self::times::{operations, response_times, response_times_by_group};
 pub use self::turn::open_journal;
@@ -39,7 +41,7 @@ use crate::worker::{EndHandover, Listening, Role, WorkerConfig, WorkerReadings, 
 use crate::{PrepareError, failed, policy, space};
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
-use tcpcost_host::{netem, nic};
+use tcpcost_host::{netem, nic, sysctl};
 
 /// Limit on set-up time, plus a millisecond for each connection. Hosts connect one after the other, and
 /// 30,000 connections take some seconds on a slow host.
@@ -454,6 +456,7 @@ impl HostTrial {
             readings.extend(soaked);
             self.warnings.extend(warning);
         }
+        self.warnings.extend(self.check_ports(&found, &readings));
         let mut busiest = Vec::new();
         if let (Some(others), Some(before)) = (&mut others, before) {
             let after: Snapshot = others.snapshot().map_err(failed)?;
@@ -507,6 +510,17 @@ impl HostTrial {
             late_ns,
             took_ns,
         })
+    }
+
+    /// Warning if a host that closes its connections first is short of ports.
+    fn check_ports(&self, found: &[WorkerReadings], readings: &[Reading]) -> Option<String> {
+        if !self.backend.is_kernel() || !closes_first(&self.groups) {
+            return None;
+        }
+        let total = found.iter().map(|found| found.connections_opened).sum();
+        let opened = Opened::of(total, readings)?;
+        let is_loopback = self.prepare.addresses.iter().all(IpAddr::is_loopback);
+        Ports::read(sysctl::root(), is_loopback)?.check(&opened, self.ports.len())
     }
 
     /// Number of threads that move this host's data.

@@ -105,6 +105,8 @@ pub struct WorkerReadings {
     pub tcp_info: Option<Brackets>,
     /// Connections refused because they lacked the trial's token.
     pub strangers: u64,
+    /// Connections that the workload opened since the trial began. 0 if it opens none.
+    pub connections_opened: u64,
 }
 
 /// Totals by connection at an instant.

@@ -1,7 +1,5 @@
 //! Warnings that a trial's own readings give: what was seen, and what to try.
 
-mod ports;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use tcpcost_report::{Values, derive};
@@ -110,7 +108,6 @@ pub fn judge(
     }
     warnings.extend(stragglers(record));
     warnings.extend(softirq_elsewhere(record));
-    warnings.extend(ports::ports_limit(record));
     warnings.extend(
         record
             .machines
@@ -285,7 +282,7 @@ mod tests {
     use super::*;
     use tcpcost_study::{Knobs, Outcome, Reading, SCHEMA_VERSION, Shared, Topology};
 
-    pub(super) fn record(idle_ns: u64) -> Record {
+    fn record(idle_ns: u64) -> Record {
         let mut counts: BTreeMap<Quantity, u64> = Quantity::EXACT_CONTEXTS
             .iter()
             .map(|&context| (context, 0))

@@ -434,7 +434,13 @@ impl<S: ObservedStack> conduct::TrialEnd for WorkerEnd<S> {
         after.extend(last.connections);
         let buffers = at.buffers.zip(buffers_after);
         let [totals_before, _] = std::mem::take(&mut at.by_connection);
+        let workload = after.iter().filter(|of| of.meter == MeterName::Workload);
+        let workload = workload
+            .flat_map(|of| &of.totals)
+            .filter(|of| of.whose == CountOwner::Workload);
+        let opened = workload.filter_map(|of| of.counts.get(&Quantity::ConnectionsOpened));
         at.found = Some(WorkerReadings {
+            connections_opened: opened.sum(),
             readings: readings::since(&before, &after)?,
             response_times: together(&group_response_times)?,
             group_response_times,
