@@ -508,6 +508,15 @@ fn transfer() -> Counts {
 #[test]
 fn a_capture_agrees_with_what_the_kernel_counted() {
     in_namespace(|| {
+        // With lo's own 64 KiB, half of the peer's first window is less than the MSS. Until the
+        // window grows, the kernel counts two segments where a capture shows one of MSS size
+        // (tcp_bound_to_half_wnd).
+        let set = Command::new("ip")
+            .args(["link", "set", "lo", "mtu", "1500"])
+            .status();
+        if !set.is_ok_and(|set| set.success()) {
+            return skip("needs ip");
+        }
         let tcpdump = Command::new("tcpdump")
             .args([
                 "-i",
