@@ -15,6 +15,7 @@ use std::mem::{offset_of, size_of};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use nix::sys::socket::{getsockopt, sockopt};
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot};
 
 use crate::bpf::connection_key;
@@ -123,18 +124,12 @@ pub fn fields(connection: BorrowedFd<'_>) -> Result<Fields, MeterError> {
 /// # Errors
 /// The descriptor is no TCP socket.
 pub fn congestion_control(connection: BorrowedFd<'_>) -> Result<String, MeterError> {
-    // TCP_CA_NAME_MAX is 16, including the NUL.
-    let mut name = [0_u8; 16];
-    let length =
-        option(connection, libc::TCP_CONGESTION, &mut name).map_err(|source| MeterError::Call {
+    let name =
+        getsockopt(&connection, sockopt::TcpCongestion).map_err(|error| MeterError::Call {
             call: "getsockopt(TCP_CONGESTION)",
-            source,
+            source: error.into(),
         })?;
-    let name = name[..length]
-        .split(|&byte| byte == 0)
-        .next()
-        .unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
+    Ok(name.to_string_lossy().into_owned())
 }
 
 /// Key of a connection in the meter `segments`. `None` if it has no peer any more.
@@ -162,11 +157,24 @@ struct Info {
 impl Info {
     fn of(connection: BorrowedFd<'_>) -> Result<Info, MeterError> {
         let mut bytes = [0; size_of::<Fields>()];
-        let length =
-            option(connection, libc::TCP_INFO, &mut bytes).map_err(|source| MeterError::Call {
+        let mut length = size_of::<Fields>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes into `bytes`, which outlives the call.
+        let done = unsafe {
+            libc::getsockopt(
+                connection.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                bytes.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(MeterError::Call {
                 call: "getsockopt(TCP_INFO)",
-                source,
-            })?;
+                source: io::Error::last_os_error(),
+            });
+        }
+        let length = (length as usize).min(bytes.len());
         Ok(Info { bytes, length })
     }
 
@@ -181,25 +189,6 @@ impl Info {
         let eight = known.get(offset..offset + 8)?;
         eight.try_into().ok().map(u64::from_ne_bytes)
     }
-}
-
-/// Reads an option of IPPROTO_TCP and returns its length.
-fn option(connection: BorrowedFd<'_>, name: libc::c_int, value: &mut [u8]) -> io::Result<usize> {
-    let mut length = libc::socklen_t::try_from(value.len()).expect("a value of some hundred bytes");
-    // SAFETY: the kernel writes at most `length` bytes into `value`, which outlives the call.
-    let done = unsafe {
-        libc::getsockopt(
-            connection.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            name,
-            value.as_mut_ptr().cast(),
-            &mut length,
-        )
-    };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((length as usize).min(value.len()))
 }
 
 /// Start of struct tcp_info (linux/tcp.h), up to the last field that is read, with the kernel's names and

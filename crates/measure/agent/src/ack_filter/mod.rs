@@ -7,10 +7,7 @@
 //! retransmission timeout (200 ms). If the thread gets no CPU for that long, the probe or the timeout still
 //! draws a duplicate ACK, which is never held.
 
-#![allow(
-    unsafe_code,
-    reason = "a packet socket's address and mark have no safe wrapper"
-)]
+#![allow(unsafe_code, reason = "a packet socket's address has no safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
 use tcpcost_meter::bpf::ack_filter::{AckFilterProgram, Every, Overdue};
 use tcpcost_meter::{Meter, MeterError};
@@ -144,20 +142,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
 
 fn send(socket: &OwnedFd, overdue: &Overdue) -> io::Result<()> {
     let frame = finished(overdue.frame());
-    let mark = overdue.mark();
-    // SAFETY: the value is an int that lives through the call.
-    let marked = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MARK,
-            (&raw const mark).cast(),
-            size_of_val(&mark) as libc::socklen_t,
-        )
-    };
-    if marked < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    setsockopt(socket, sockopt::Mark, &overdue.mark())?;
     net::send(socket, &frame, SendFlags::DONTWAIT)?;
     Ok(())
 }

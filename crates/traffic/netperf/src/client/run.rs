@@ -15,7 +15,6 @@ use super::buffers::Buffers;
 use crate::cpu::{Meters, Reading};
 use crate::demo::Interim;
 use crate::latency::Latency;
-use crate::net::option;
 use crate::net::socket::{self, Sizes};
 use crate::net::timers;
 use crate::options::{Direction, Transport};
@@ -186,7 +185,7 @@ impl Run<'_, '_> {
     fn prepare_datagrams(&self, fd: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
         let options = self.test.options;
         if options.direction == Direction::Send {
-            option::set_receive_errors(fd, to.is_ipv4())?;
+            socket::receive_errors(fd, to)?;
         }
         if let Some(seconds) = options.patience.filter(|seconds| *seconds > 0) {
             let time = Duration::from_secs(u64::from(seconds.unsigned_abs()));

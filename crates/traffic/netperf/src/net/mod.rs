@@ -1,5 +1,4 @@
 //! Sockets with the options of a test, and timers that end them.
 
-pub mod option;
 pub mod socket;
 pub mod timers;

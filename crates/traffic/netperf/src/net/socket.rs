@@ -4,10 +4,22 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt as option};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-use super::option;
 use crate::options::Transport;
+
+// Options that neither rustix nor nix has.
+sockopt_impl!(
+    MaxPacingRate,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_MAX_PACING_RATE,
+    u32
+);
+sockopt_impl!(Ipv6Mtu, GetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU, i32);
 
 /// Options of a socket. The default leaves the system's values.
 #[derive(Debug, Clone, Default)]
@@ -64,73 +76,71 @@ pub fn data_socket(local: SocketAddr, options: &SocketOptions) -> io::Result<Own
     }
     // A specific address without a port is bound, too: data must come from that address.
     if local.port() != 0 || !local.ip().is_unspecified() {
-        rustix::net::bind(fd, &local)
-            .map_err(|error| tried(&format!("bind to {local}"), error.into()))?;
+        step(&format!("bind to {local}"), rustix::net::bind(fd, &local))?;
     }
     Ok(socket)
 }
 
 fn apply(fd: BorrowedFd<'_>, local: IpAddr, options: &SocketOptions) -> io::Result<()> {
     let size = |size: i32| usize::try_from(size).unwrap_or(0);
-    let set = |what: &str, done: io::Result<()>| done.map_err(|error| tried(what, error));
-    let of = |done: rustix::io::Result<()>| done.map_err(io::Error::from);
     if let Some(bytes) = options.send_buffer {
-        set(
+        step(
             "SO_SNDBUF",
-            of(sockopt::set_socket_send_buffer_size(fd, size(bytes))),
+            sockopt::set_socket_send_buffer_size(fd, size(bytes)),
         )?;
     }
     if let Some(bytes) = options.receive_buffer {
-        set(
+        step(
             "SO_RCVBUF",
-            of(sockopt::set_socket_recv_buffer_size(fd, size(bytes))),
+            sockopt::set_socket_recv_buffer_size(fd, size(bytes)),
         )?;
     }
     if let Some(rate) = options.pacing.filter(|rate| *rate > 0) {
-        set("SO_MAX_PACING_RATE", option::set_pacing(fd, rate))?;
+        step("SO_MAX_PACING_RATE", setsockopt(&fd, MaxPacingRate, &rate))?;
     }
     if options.keepalive {
-        set("SO_KEEPALIVE", of(sockopt::set_socket_keepalive(fd, true)))?;
+        step("SO_KEEPALIVE", sockopt::set_socket_keepalive(fd, true))?;
     }
     if let Some(priority) = options.priority {
-        match option::set_priority(fd, priority) {
+        match setsockopt(&fd, option::Priority, &priority) {
             // Not fatal, as in netperf: the output has −2.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            done => set("SO_PRIORITY", done)?,
+            Err(Errno::EPERM | Errno::EACCES) => {}
+            done => step("SO_PRIORITY", done)?,
         }
     }
     if let Some(tos) = options.tos.filter(|tos| *tos > 0) {
-        set(
+        step(
             "IP_TOS",
-            of(match local {
+            match local {
                 IpAddr::V4(_) => sockopt::set_ip_tos(fd, tos as u8),
                 IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, u32::from(tos as u8)),
-            }),
+            },
         )?;
     }
     if options.unrouted {
-        set("SO_DONTROUTE", option::set_unrouted(fd))?;
+        step("SO_DONTROUTE", setsockopt(&fd, option::DontRoute, &true))?;
     }
     Ok(())
 }
 
 /// Sets the options that only TCP has.
 fn apply_tcp(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
-    let of =
-        |what: &str, done: rustix::io::Result<()>| done.map_err(|error| tried(what, error.into()));
     if options.nodelay {
-        of("TCP_NODELAY", sockopt::set_tcp_nodelay(fd, true))?;
+        step("TCP_NODELAY", sockopt::set_tcp_nodelay(fd, true))?;
     }
     if options.cork {
-        of("TCP_CORK", sockopt::set_tcp_cork(fd, true))?;
+        step("TCP_CORK", sockopt::set_tcp_cork(fd, true))?;
     }
     if let Some(bytes) = options.mss {
-        option::set_mss(fd, bytes).map_err(|error| tried("TCP_MAXSEG", error))?;
+        step(
+            "TCP_MAXSEG",
+            setsockopt(&fd, option::TcpMaxSeg, &bytes.cast_unsigned()),
+        )?;
     }
     if !options.congestion.is_empty() {
         let name = &options.congestion;
         let done = sockopt::set_tcp_congestion(fd, name);
-        of(&format!("congestion control {name}"), done)?;
+        step(&format!("congestion control {name}"), done)?;
     }
     Ok(())
 }
@@ -139,7 +149,7 @@ fn apply_tcp(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
 /// netperf.
 pub fn priority(fd: BorrowedFd<'_>, asked: Option<i32>) -> i32 {
     let Some(asked) = asked else { return -1 };
-    match option::priority(fd) {
+    match getsockopt(&fd, option::Priority) {
         Ok(priority) if priority == asked => priority,
         _ => -2,
     }
@@ -157,7 +167,10 @@ pub fn fragments(to: SocketAddr, bytes: usize) -> u64 {
     };
     let mtu = data_socket(any, &options).and_then(|socket| {
         rustix::net::connect(&socket, &to)?;
-        option::path_mtu(socket.as_fd(), to.is_ipv4())
+        Ok(match to {
+            SocketAddr::V4(_) => getsockopt(&socket, option::IpMtu)?,
+            SocketAddr::V6(_) => getsockopt(&socket, Ipv6Mtu)?,
+        })
     });
     let header = if to.is_ipv4() { 20 } else { 40 };
     let room = mtu.map_or(0, |mtu| {
@@ -171,21 +184,29 @@ pub fn fragments(to: SocketAddr, bytes: usize) -> u64 {
     }
 }
 
+/// Makes a datagram for which the device's queue has no room an error of its send (ENOBUFS), where Linux would drop it
+/// silently (IP_RECVERR).
+///
+/// # Errors
+/// Errors of setsockopt.
+pub fn receive_errors(fd: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+    let done = match to {
+        SocketAddr::V4(_) => setsockopt(&fd, option::Ipv4RecvErr, &true),
+        SocketAddr::V6(_) => setsockopt(&fd, option::Ipv6RecvErr, &true),
+    };
+    Ok(done?)
+}
+
 /// Bytes of a UDP header.
 const UDP_HEADER: usize = 8;
 
-/// Adds the failed step to an error, but keeps its number.
-fn tried(what: &str, error: io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(_) => io::Error::new(
-            error.kind(),
-            Tried {
-                what: what.to_string(),
-                source: error,
-            },
-        ),
-        None => error,
-    }
+/// Adds the step to the error of one that failed, but keeps its number.
+fn step(what: &str, done: Result<(), impl Into<io::Error>>) -> io::Result<()> {
+    done.map_err(|error| {
+        let source = error.into();
+        let what = what.to_string();
+        io::Error::new(source.kind(), Tried { what, source })
+    })
 }
 
 /// Error with the failed step; see [`errno`].

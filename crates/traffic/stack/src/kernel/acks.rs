@@ -1,23 +1,51 @@
 //! Socket options of open connections that affect acknowledgements, wake-ups and pacing.
 
-#![allow(unsafe_code, reason = "socket options that rustix does not have")]
-
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, setsockopt};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// TCP_DELACK_MAX_US of linux/tcp.h, since Linux 6.15; the crate libc does not have it yet.
+/// linux/tcp.h, since Linux 6.15; the crate libc does not have it yet.
 const TCP_DELACK_MAX_US: libc::c_int = 46;
+/// linux/socket.h and linux/mptcp.h; the crate libc has neither.
+const SOL_MPTCP: libc::c_int = 284;
+const MPTCP_INFO: libc::c_int = 1;
+
+// Options that neither rustix nor nix has.
+sockopt_impl!(AckDelayMax, Both, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, u32);
+sockopt_impl!(BusyPoll, Both, libc::SOL_SOCKET, libc::SO_BUSY_POLL, u32);
+sockopt_impl!(
+    MaxPacingRate,
+    Both,
+    libc::SOL_SOCKET,
+    libc::SO_MAX_PACING_RATE,
+    u64
+);
+sockopt_impl!(MptcpInfo, GetOnly, SOL_MPTCP, MPTCP_INFO, u128);
+sockopt_impl!(
+    NotsentLowWater,
+    Both,
+    libc::IPPROTO_TCP,
+    libc::TCP_NOTSENT_LOWAT,
+    u32
+);
+sockopt_impl!(
+    ReceiveLowWater,
+    Both,
+    libc::SOL_SOCKET,
+    libc::SO_RCVLOWAT,
+    u32
+);
 
 /// Sets SO_RCVLOWAT: a reader is woken only when `bytes` bytes can be read.
 ///
 /// # Errors
 /// Errors of setsockopt.
 pub fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+    Ok(setsockopt(&fd, ReceiveLowWater, &bytes)?)
 }
 
 /// Sets the DSCP of packets sent from now on (IP_TOS, IPV6_TCLASS), 0 to 63. The two bits below it
@@ -46,7 +74,7 @@ pub fn dscp(fd: BorrowedFd<'_>) -> io::Result<u8> {
 /// # Errors
 /// Errors of setsockopt.
 pub fn set_notsent_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+    Ok(setsockopt(&fd, NotsentLowWater, &bytes)?)
 }
 
 /// TCP_NOTSENT_LOWAT, bytes; see [`set_notsent_low_water`].
@@ -54,7 +82,7 @@ pub fn set_notsent_low_water(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// Errors of getsockopt.
 pub fn notsent_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    get(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+    Ok(getsockopt(&fd, NotsentLowWater)?)
 }
 
 /// Sets SO_BUSY_POLL: microseconds that a read polls the device.
@@ -62,7 +90,7 @@ pub fn notsent_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
 /// # Errors
 /// EPERM for more than net.core.busy_read without CAP_NET_ADMIN.
 pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, us)
+    Ok(setsockopt(&fd, BusyPoll, &us)?)
 }
 
 /// SO_BUSY_POLL, microseconds; see [`set_busy_poll`].
@@ -70,7 +98,7 @@ pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
 /// # Errors
 /// Errors of getsockopt.
 pub fn busy_poll(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    get(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL)
+    Ok(getsockopt(&fd, BusyPoll)?)
 }
 
 /// Sets SO_MAX_PACING_RATE, bytes per second.
@@ -78,7 +106,7 @@ pub fn busy_poll(fd: BorrowedFd<'_>) -> io::Result<u32> {
 /// # Errors
 /// Errors of setsockopt.
 pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
+    Ok(setsockopt(&fd, MaxPacingRate, &bytes_per_s)?)
 }
 
 /// SO_MAX_PACING_RATE, bytes per second.
@@ -86,7 +114,7 @@ pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<(
 /// # Errors
 /// Errors of getsockopt.
 pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    get(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
+    Ok(getsockopt(&fd, MaxPacingRate)?)
 }
 
 /// True if an MPTCP socket has fallen back to TCP because its peer does not support MPTCP
@@ -95,11 +123,8 @@ pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// # Errors
 /// EOPNOTSUPP if the socket is not MPTCP.
 pub fn has_fallen_back(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    const SOL_MPTCP: libc::c_int = 284;
-    const MPTCP_INFO: libc::c_int = 1;
     // The flags are the third word, after six counts of a byte and two bytes of padding.
-    let start: u128 = get(fd, SOL_MPTCP, MPTCP_INFO)?;
-    let bytes = start.to_ne_bytes();
+    let bytes = getsockopt(&fd, MptcpInfo)?.to_ne_bytes();
     Ok(u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & 1 == 1)
 }
 
@@ -109,7 +134,7 @@ pub fn has_fallen_back(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// ENOPROTOOPT before Linux 6.15, EINVAL outside two ticks to 200 ms.
 pub fn set_ack_delay_max(fd: BorrowedFd<'_>, delay: Duration) -> io::Result<()> {
     let us = u32::try_from(delay.as_micros()).unwrap_or(u32::MAX);
-    set(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, us)
+    Ok(setsockopt(&fd, AckDelayMax, &us)?)
 }
 
 /// Value that TCP_DELACK_MAX_US has on this host after it is set to `delay`.
@@ -127,7 +152,7 @@ pub fn ack_delay_max_here(delay: Duration) -> io::Result<Duration> {
 /// # Errors
 /// ENOPROTOOPT before Linux 6.15.
 pub fn ack_delay_max(fd: BorrowedFd<'_>) -> io::Result<Duration> {
-    let us: u32 = get(fd, libc::IPPROTO_TCP, TCP_DELACK_MAX_US)?;
+    let us = getsockopt(&fd, AckDelayMax)?;
     Ok(Duration::from_micros(us.into()))
 }
 
@@ -136,55 +161,7 @@ pub fn ack_delay_max(fd: BorrowedFd<'_>) -> io::Result<Duration> {
 /// # Errors
 /// Errors of getsockopt.
 pub fn receive_low_water(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    get(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
-}
-
-/// A value of a socket option; its size is passed to the kernel.
-trait Number: Copy + Default {}
-impl Number for u32 {}
-impl Number for u64 {}
-impl Number for u128 {}
-
-fn get<N: Number>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<N> {
-    let mut value = N::default();
-    let mut length = mem::size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the fd is open; value and length live through the call, and the length is the
-    // value's.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw mut value).cast(),
-            &raw mut length,
-        )
-    };
-    match result {
-        0 => Ok(value),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn set<N: Number>(
-    fd: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: N,
-) -> io::Result<()> {
-    // SAFETY: the fd is open, and the value is a number that lives through the call.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            mem::size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(getsockopt(&fd, ReceiveLowWater)?)
 }
 
 #[cfg(test)]

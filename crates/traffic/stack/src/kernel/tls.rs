@@ -4,39 +4,36 @@
 //! Both ends have one fixed key, because the path of the bytes is measured and not a handshake:
 //! never for secrets.
 
-#![allow(unsafe_code, reason = "socket options that rustix does not have")]
-
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{GetOsString, TcpTlsRx, TcpTlsTx, TcpUlp, TlsCryptoInfo};
+use nix::sys::socket::{getsockopt, setsockopt};
+use nix::{getsockopt_impl, sockopt_impl};
 use rustix::net::{AddressFamily, SocketType};
 
-/// Constants of linux/tls.h and linux/socket.h.
-const SOL_TLS: libc::c_int = 282;
-const TLS_TX: libc::c_int = 1;
-const TLS_RX: libc::c_int = 2;
-const TLS_1_2_VERSION: u16 = 0x0303;
-const TLS_CIPHER_AES_GCM_128: u16 = 51;
-
-/// struct tls12_crypto_info_aes_gcm_128.
-#[repr(C)]
-struct CryptoInfo {
-    version: u16,
-    cipher_type: u16,
-    iv: [u8; 8],
-    key: [u8; 16],
-    salt: [u8; 4],
-    rec_seq: [u8; 8],
-}
-
-static FIXED: CryptoInfo = CryptoInfo {
-    version: TLS_1_2_VERSION,
-    cipher_type: TLS_CIPHER_AES_GCM_128,
+const FIXED: TlsCryptoInfo = TlsCryptoInfo::Aes128Gcm(libc::tls12_crypto_info_aes_gcm_128 {
+    info: libc::tls_crypto_info {
+        version: libc::TLS_1_2_VERSION,
+        cipher_type: libc::TLS_CIPHER_AES_GCM_128,
+    },
     iv: [1; 8],
     key: [2; 16],
     salt: [3; 4],
     rec_seq: [0; 8],
-};
+});
+
+sockopt_impl!(
+    /// Name of a connection's upper-layer protocol, to read: nix only sets it.
+    UlpName,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_ULP,
+    OsString,
+    GetOsString<[u8; 16]>
+);
 
 /// Makes a connection send and receive TLS 1.2 records by AES-128-GCM from now on. The peer must do
 /// the same before either sends.
@@ -44,13 +41,9 @@ static FIXED: CryptoInfo = CryptoInfo {
 /// # Errors
 /// ENOENT without the module tls; ENOTCONN before the connection is established.
 pub(super) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set(fd, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")?;
-    // SAFETY: a structure of plain bytes, without padding: 2 + 2 + 8 + 16 + 4 + 8 are 40.
-    let bytes = unsafe {
-        std::slice::from_raw_parts((&raw const FIXED).cast::<u8>(), size_of::<CryptoInfo>())
-    };
-    set(fd, SOL_TLS, TLS_TX, bytes)?;
-    set(fd, SOL_TLS, TLS_RX, bytes)
+    setsockopt(&fd, TcpUlp::default(), b"tls")?;
+    setsockopt(&fd, TcpTlsTx, &FIXED)?;
+    Ok(setsockopt(&fd, TcpTlsRx, &FIXED)?)
 }
 
 /// True if the connection uses kernel TLS.
@@ -58,22 +51,7 @@ pub(super) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// Errors of getsockopt.
 pub(super) fn is_on(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut name = [0_u8; 16];
-    let mut length = name.len() as libc::socklen_t;
-    // SAFETY: the fd is open; name and length live through the call, and the length is the name's.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_ULP,
-            name.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    match result {
-        0 => Ok(name.starts_with(b"tls\0")),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(getsockopt(&fd, UlpName)? == "tls")
 }
 
 /// Reason why this kernel does not support kernel TLS; `None` if it does.
@@ -82,31 +60,12 @@ pub fn ktls_refusal() -> Option<String> {
         Ok(fresh) => fresh,
         Err(error) => return Some(error.to_string()),
     };
-    match set(fresh.as_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
+    match setsockopt(&fresh, TcpUlp::default(), b"tls") {
         // Answer of the module for a socket that is not connected.
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => None,
-        Ok(()) => None,
+        Err(Errno::ENOTCONN) | Ok(()) => None,
         Err(error) => Some(format!(
             "this kernel has no module tls ({error}): modprobe tls"
         )),
-    }
-}
-
-fn set(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the fd is open, and the value lives through the call, which reads `value.len()` bytes
-    // of it.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -114,12 +73,12 @@ fn set(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) 
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
 
     use super::*;
 
     #[test]
     fn records_carry_the_bytes_where_the_kernel_has_them() {
-        assert_eq!(size_of::<CryptoInfo>(), 40);
         if let Some(reason) = ktls_refusal() {
             assert!(reason.contains("tls"), "{reason}");
             return tcpcost_testbed::skip(&reason);

@@ -12,6 +12,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::sys::socket::setsockopt;
+use nix::{setsockopt_impl, sockopt_impl};
 use rustix::net::SendFlags;
 
 use crate::kernel::Socket;
@@ -21,23 +23,10 @@ use crate::stack::Completions;
 const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
 const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
 
+sockopt_impl!(ZeroCopy, SetOnly, libc::SOL_SOCKET, libc::SO_ZEROCOPY, bool);
+
 pub(super) fn enable(fd: &OwnedFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the fd is open, and the value is an int that lives through the call.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ZEROCOPY,
-            (&raw const on).cast(),
-            mem::size_of_val(&on) as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(setsockopt(fd, ZeroCopy, &true)?)
 }
 
 /// Sends by reference. ENOBUFS means that this socket's notifications fill net.core.optmem_max, or
