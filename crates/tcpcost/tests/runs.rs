@@ -62,6 +62,39 @@ fn measured_once(place: &Place, directory: &str) -> usize {
     all.filter(|(measured, idle)| measured + idle > 0).count()
 }
 
+#[test]
+fn where_one_cpu_is_allowed_both_ends_share_it_and_the_run_says_so() {
+    let place = Place::new();
+    let study = place.write(
+        "study.toml",
+        &STUDY.replace("placement = \"same-cpu\"\n", ""),
+    );
+    let cpu = *tcpcost_host::cpus::allowed().unwrap().last().unwrap();
+    let mut command = place.command(&["run", &study, "--out", "out", "--quiet"]);
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(cpu);
+    // SAFETY: between fork and exec the child makes one system call.
+    unsafe { command.pre_exec(move || Ok(rustix::thread::sched_setaffinity(None, &only)?)) };
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let records = place.records("out");
+    let measured = records
+        .iter()
+        .filter(|record| record["outcome"] == "measured");
+    assert!(measured.clone().count() > 0, "{ran:?}");
+    for record in measured {
+        for host in ["client", "server"] {
+            assert_eq!(record["hosts"][host]["cpus"], serde_json::json!([cpu]));
+        }
+        let warnings = record["warnings"].to_string();
+        assert!(
+            warnings.contains(&format!("both ends share CPU {cpu}")),
+            "{warnings}"
+        );
+        assert!(!warnings.contains("preempted"), "{warnings}");
+    }
+}
+
 fn kill(pid: i32, signal: libc::c_int) {
     // SAFETY: kill takes no pointers; the process was started by a command of this test.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);

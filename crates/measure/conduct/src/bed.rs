@@ -381,6 +381,19 @@ impl Bed {
         Ok(placed)
     }
 
+    /// CPU that all hosts of a machine share because it has no other, although the cell does not ask for that. `None` if there is none.
+    pub fn only_cpu(&self, knobs: &Knobs) -> Option<usize> {
+        let is_auto = knobs.word("placement").as_deref() == Some("auto");
+        let mut machines = self.machines.keys().filter(|_| is_auto);
+        machines.find_map(|machine| {
+            let hosts = self.nodes.on_machine(machine);
+            match self.nodes.hello(hosts[0]).cpus.cpus[..] {
+                [only] if hosts.len() > 1 => Some(only),
+                _ => None,
+            }
+        })
+    }
+
     /// Number of instances of our TCP on each of its hosts: the knob `threads`, or else one for each CPU. The host with the fewest CPUs
     /// decides, because in memory each instance has a partner.
     pub fn instances(&self, topology: &Topology, knobs: &Knobs) -> usize {

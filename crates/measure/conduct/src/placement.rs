@@ -14,7 +14,8 @@ pub type Placement = BTreeMap<HostName, Vec<usize>>;
 /// Chooses the CPUs of the hosts of one machine. The knob `cpus` has priority. Otherwise `placement` gives one CPU to all hosts that
 /// connect, one to all that listen, and a CPU of its own to a host in the middle if one is free.
 ///
-/// `two-cpus` takes the two highest cores if there are two, because CPU 0 serves most interrupts and boot-time work.
+/// `two-cpus` takes the two highest cores if there are two, because CPU 0 serves most interrupts and boot-time work. `auto` is
+/// `two-cpus`, but `same-cpu` on a machine of one CPU.
 ///
 /// # Errors
 /// There are too few CPUs or no siblings, or a listed CPU cannot be used.
@@ -24,6 +25,11 @@ pub fn place(
     topology: &Topology,
     hosts: &[HostName],
 ) -> Result<Placement, KnobError> {
+    let placement = match placement {
+        "auto" if machine.cpus.len() == 1 => "same-cpu",
+        "auto" => "two-cpus",
+        named => named,
+    };
     let mut placed = Placement::new();
     for &host in hosts {
         if let Some(given) = topology.host(host).and_then(|host| host.cpus.as_ref()) {
@@ -199,6 +205,8 @@ mod tests {
         check(&[&[0, 1], &[2, 3]], "two-cpus", Some((1, 3)));
         check(&[&[0, 1]], "two-cpus", Some((0, 1)));
         check(&[&[5]], "two-cpus", None);
+        check(&[&[0], &[1]], "auto", Some((0, 1)));
+        check(&[&[5]], "auto", Some((5, 5)));
     }
 
     #[test]

@@ -88,6 +88,10 @@ pub fn judge(
     }
     warnings.extend(rate_missed(record, &derived));
     for (host, found) in &record.hosts {
+        // The other end has its turn.
+        if shares_cpus(record, *host) {
+            continue;
+        }
         let preempted = found.growth(
             MeterName::Rusage,
             &CountOwner::Threads,
@@ -115,6 +119,16 @@ pub fn judge(
             .find_map(|machine| frequency(machine)),
     );
     warnings
+}
+
+/// True if another host of the machine has one of this host's CPUs, too.
+fn shares_cpus(record: &Record, host: HostName) -> bool {
+    let own = &record.hosts[&host];
+    record.hosts.iter().any(|(name, other)| {
+        *name != host
+            && other.machine == own.machine
+            && other.cpus.iter().any(|cpu| own.cpus.contains(cpu))
+    })
 }
 
 fn rate_missed(record: &Record, derived: &Values) -> Option<Warning> {

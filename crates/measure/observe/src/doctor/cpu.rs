@@ -92,7 +92,7 @@ pub fn count(root: &Path) -> Check {
             NAME,
             "one for this process",
             "both ends share it, so CPU time cannot be separated by end",
-            "allow it two CPUs (taskset, cpuset), or set placement = \"same-cpu\"",
+            "allow it two CPUs (taskset, cpuset)",
         ),
         Err(error) => Check::degraded(
             NAME,
