@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Exit, Place, Ran, did_no_work, environment};
-use tcpcost_testbed::{has_cpus, in_namespace, until};
+use tcpcost_testbed::{has_cpus, in_namespace, skip, until};
 
 const STUDY: &str = r#"
 title = "short"
@@ -93,6 +93,63 @@ fn where_one_cpu_is_allowed_both_ends_share_it_and_the_run_says_so() {
         );
         assert!(!warnings.contains("preempted"), "{warnings}");
     }
+}
+
+/// A cgroup with a CPU quota of a fifth of a CPU; removed at the end. `None` if this user or this kernel cannot have one.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn make() -> Option<Limited> {
+        let name = format!("tcpcost-test-{}", std::process::id());
+        let files = [
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "20000"),
+            ("/sys/fs/cgroup/unified", "cpu.max", "20000 100000"),
+            ("/sys/fs/cgroup", "cpu.max", "20000 100000"),
+        ];
+        files.into_iter().find_map(|(mount, file, quota)| {
+            let folder = Path::new(mount).join(&name);
+            std::fs::create_dir(&folder).ok()?;
+            let made = Limited(folder);
+            std::fs::write(made.0.join(file), quota).ok()?;
+            Some(made)
+        })
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn what_a_cpu_quota_stopped_has_a_warning() {
+    let Some(limited) = Limited::make() else {
+        return skip("needs root and a cgroup with the controller cpu");
+    };
+    let place = Place::new();
+    let study = STUDY
+        .replace("\"20ms\"", "\"300ms\"")
+        .replace("repetitions = 4", "repetitions = 1");
+    let study = place.write("study.toml", &study);
+    let procs = limited.0.join("cgroup.procs");
+    let mut command = place.command(&["run", &study, "--out", "out", "--quiet"]);
+    // SAFETY: between fork and exec the child makes system calls alone; a short path needs no memory.
+    unsafe { command.pre_exec(move || std::fs::write(&procs, "0")) };
+    let ran = Ran::from(command.output().unwrap());
+    let records = place.records("out");
+    let quota = |record: &serde_json::Value| {
+        let warnings = record["warnings"].as_array().unwrap();
+        warnings.iter().any(|warning| warning["code"] == "quota")
+    };
+    // A trial that got no CPU time at all has failed instead.
+    assert!(
+        records
+            .iter()
+            .all(|record| quota(record) || record["outcome"] != "measured"),
+        "{records:?}"
+    );
+    assert!(records.iter().any(quota), "{ran:?}");
 }
 
 fn kill(pid: i32, signal: libc::c_int) {

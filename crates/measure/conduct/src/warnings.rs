@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tcpcost_host::cpu_quota::{CpuQuota, Periods};
 use tcpcost_report::{Values, derive};
 use tcpcost_study::{
     CountOwner, Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope,
@@ -119,6 +120,15 @@ pub fn judge(
             .find_map(|machine| frequency(machine)),
     );
     warnings
+}
+
+/// Warning if a CPU quota stopped the tasks in a period after `before`.
+pub fn stopped(quota: &CpuQuota, before: Periods) -> Option<Warning> {
+    let (words, share) = quota.stopped_since(before)?;
+    let text = format!(
+        "{words}: throughput and response times are those of the quota; raise it, or measure below it at a fixed rate"
+    );
+    Some(Warning::new(WarningCode::Quota, text).extent(share * 100.0))
 }
 
 /// True if another host of the machine has one of this host's CPUs, too.

@@ -62,6 +62,8 @@ pub enum WarningCode {
     Incomplete,
     /// Preemption of the workload's threads was frequent.
     Preempted,
+    /// CPU quota: the cgroup of the run had used it up in some periods, and all its tasks were stopped.
+    Quota,
     /// Straggler: a host did much less than others of its side.
     Straggler,
     /// Other condition, which the text describes.
@@ -81,6 +83,7 @@ impl WarningCode {
             WarningCode::RateMissed => "rate missed",
             WarningCode::Incomplete => "work not done",
             WarningCode::Preempted => "preempted",
+            WarningCode::Quota => "stopped by a CPU quota",
             WarningCode::Straggler => "stragglers",
             WarningCode::Other => "other",
         }
@@ -90,6 +93,7 @@ impl WarningCode {
     pub fn unit(self) -> Option<&'static str> {
         match self {
             WarningCode::Others | WarningCode::Steal | WarningCode::Disagreement => Some("%"),
+            WarningCode::Quota => Some("% of the quota's periods"),
             WarningCode::CpusFar => Some("ns"),
             WarningCode::SoftirqElsewhere => Some("ms"),
             WarningCode::RateMissed => Some("% of the rate"),

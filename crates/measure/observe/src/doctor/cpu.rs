@@ -12,6 +12,7 @@ use tcpcost_study::{
 };
 
 use super::Check;
+use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::cpus::Cpus;
 
 pub fn proc_stat(root: &Path) -> Check {
@@ -99,6 +100,20 @@ pub fn count(root: &Path) -> Check {
             error.to_string(),
             "the CPUs of the ends cannot be chosen",
             "allow sched_getaffinity",
+        ),
+    }
+}
+
+/// Looks for a CPU quota, as containers have.
+pub fn quota() -> Check {
+    const NAME: &str = "cpu_quota";
+    match CpuQuota::find() {
+        None => Check::ok(NAME, "none found"),
+        Some(quota) => Check::degraded(
+            NAME,
+            format!("{:.2} CPUs for the cgroup of this process", quota.cpus),
+            "once it is used up, all tasks are stopped until its period is over: throughput and response times are those of the quota",
+            "raise it (cpu.max, docker --cpus, CPUQuota), or measure below it at a fixed rate",
         ),
     }
 }

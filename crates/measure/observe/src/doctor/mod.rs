@@ -159,6 +159,7 @@ fn checks(root: &Path, commands: &[CommandNeed]) -> Vec<Check> {
     checks.extend([
         cpu::pmu(),
         cpu::count(root),
+        cpu::quota(),
         cpu::distance(),
         cpu::smt(root),
         cpu::governor(root),

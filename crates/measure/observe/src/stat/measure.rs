@@ -16,6 +16,7 @@ use regex::Regex;
 use tcpcost_console::exit::usage;
 use tcpcost_console::output::say;
 use tcpcost_counts::{Growth, MeterName, Quantity, Snapshot, Source};
+use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
@@ -89,6 +90,8 @@ pub struct Bench<'a> {
     is_fresh: bool,
     /// Network namespace of the attached processes; `None` if it is that of `stat`.
     network: Option<NetworkOf>,
+    /// CPU quota that the commands share with this process.
+    quota: Option<CpuQuota>,
     /// True if standard output has the results, so that the commands' own output goes to standard error.
     pub answer_on_stdout: bool,
 }
@@ -98,7 +101,11 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// A process or cgroup to attach to does not exist, or the processes are in several network namespaces.
-    pub fn open(per: Option<&'a Per>, args: &StatArgs) -> anyhow::Result<Bench<'a>> {
+    pub fn open(
+        per: Option<&'a Per>,
+        args: &StatArgs,
+        quota: Option<CpuQuota>,
+    ) -> anyhow::Result<Bench<'a>> {
         if let Some(pid) = args.target.pid.iter().find(|pid| !is_there(**pid)) {
             return Err(usage(format!("--pid {pid}: there is no such process")));
         }
@@ -130,6 +137,7 @@ impl<'a> Bench<'a> {
                 Some(_) => network,
                 None => common_network(&attached)?,
             },
+            quota: quota.filter(|_| attached.is_empty()),
         };
         let commands = Scope {
             owners: Owners::Command,
@@ -176,6 +184,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A meter can no longer be read.
     pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
+        let quota_before = self.quota.as_ref().and_then(CpuQuota::periods);
         let before = self.snapshots()?;
         let begin = Instant::now();
         let (status, output) = match command {
@@ -213,6 +222,11 @@ impl<'a> Bench<'a> {
             ..Growth::between(&before, &after)
         };
         growth.warnings.extend(elsewhere(&growth));
+        if let (Some(quota), Some(before)) = (&self.quota, quota_before) {
+            let stopped = quota.stopped_since(before);
+            let line = |(words, _)| format!("{words}: runs took longer than their CPU time says.");
+            growth.warnings.extend(stopped.map(line));
+        }
         if self.is_fresh {
             growth.warnings.extend(left_behind()?);
         }

@@ -16,6 +16,7 @@ use tcpcost_console::exit::{Exit, Stop, usage};
 use tcpcost_console::format::Format;
 use tcpcost_console::output;
 use tcpcost_counts::{Growth, TextForm};
+use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_report::Decision;
 use tcpcost_signals::Interrupt;
@@ -77,12 +78,20 @@ fn run(args: &StatArgs, until_decided: Option<Duration>) -> anyhow::Result<End> 
     if !(args.min_effect.is_finite() && (0.0..100.0).contains(&args.min_effect)) {
         return Err(usage("--min-effect: expected a percentage from 0 to 100"));
     }
+    let (quota, interrupt) = begin(args)?;
+    let bench = Bench::open(per.as_ref(), args, quota)?;
+    measured(args, commands, bench, until_decided, &interrupt)
+}
+
+/// Finds the CPU quota, enters the namespace that was asked for, which hides it, and watches for signals.
+fn begin(args: &StatArgs) -> anyhow::Result<(Option<CpuQuota>, Interrupt)> {
+    let quota = CpuQuota::find();
     // Before a second thread starts, because the kernel moves no process with several threads into a user namespace.
     if args.target.fresh_netns {
         enter_fresh_network()?;
     }
     let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
-    measured(args, commands, per.as_ref(), until_decided, &interrupt)
+    Ok((quota, interrupt))
 }
 
 /// Moves this process into a fresh network namespace. Without privileges it enters a user namespace first, where the command
@@ -102,11 +111,10 @@ fn enter_fresh_network() -> anyhow::Result<()> {
 fn measured(
     args: &StatArgs,
     commands: Vec<Vec<String>>,
-    per: Option<&measure::Per>,
+    mut bench: Bench<'_>,
     until_decided: Option<Duration>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<End> {
-    let mut bench = Bench::open(per, args)?;
     // With two commands the verdict is the result, not their own output.
     bench.answer_on_stdout = commands.len() == 2;
     let mut all: Vec<Measured> = commands
@@ -216,11 +224,8 @@ pub fn observe(args: &StatArgs) -> anyhow::Result<Observed> {
         .as_deref()
         .map(measure::Per::parse)
         .transpose()?;
-    if args.target.fresh_netns {
-        enter_fresh_network()?;
-    }
-    let interrupt = Interrupt::watch(ENDS_AT_ONCE).context("wait for signals")?;
-    let mut bench = Bench::open(per.as_ref(), args)?;
+    let (quota, interrupt) = begin(args)?;
+    let mut bench = Bench::open(per.as_ref(), args, quota)?;
     bench.answer_on_stdout = true;
     let run = bench.run(&args.command, &interrupt)?;
     let about = bench.about(args);

@@ -1,0 +1,184 @@
+//! CPU quota of this process's cgroup: `cpu.max` (cgroup v2) or `cpu.cfs_quota_us` (v1), as containers and systemd's CPUQuota set it.
+//! Once the tasks of a cgroup have used their quota, the kernel stops them until the period is over
+//! (Documentation/scheduler/sched-bwc.rst).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::read_trimmed;
+
+/// The smallest quota that limits this process.
+#[derive(Debug)]
+pub struct CpuQuota {
+    /// Number of CPUs that it is worth: 0.5 for 50 ms each 100 ms.
+    pub cpus: f64,
+    /// File `cpu.stat` of the cgroup. It stays open, because a namespace with a /sys of its own does not have it.
+    stat: File,
+}
+
+/// Periods of a quota in which the cgroup had tasks that could run, since the cgroup began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Periods {
+    /// Number of periods.
+    pub all: u64,
+    /// Number in which the tasks were stopped.
+    pub stopped: u64,
+}
+
+impl CpuQuota {
+    /// Finds the quota of this process. `None` if it has none, or if the cgroups are not mounted below /sys/fs/cgroup.
+    pub fn find() -> Option<CpuQuota> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        CpuQuota::of(&own, Path::new("/sys/fs/cgroup"))
+    }
+
+    /// `own`: text of /proc/self/cgroup. `mounts`: the folder that has the cgroups.
+    fn of(own: &str, mounts: &Path) -> Option<CpuQuota> {
+        let groups = own.lines().flat_map(|line| groups(line, mounts));
+        let limited = groups.filter_map(|group| Some((cpus(&group)?, group)));
+        let (cpus, group) = limited.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        let stat = File::open(group.join("cpu.stat")).ok()?;
+        Some(CpuQuota { cpus, stat })
+    }
+
+    /// Periods so far. `None` if they cannot be read.
+    pub fn periods(&self) -> Option<Periods> {
+        let mut bytes = [0; 4096];
+        let length = self.stat.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(&bytes[..length]).ok()?;
+        let count = |name: &str| {
+            let mut rows = text.lines().filter_map(|line| line.split_once(' '));
+            rows.find(|(row, _)| *row == name)?.1.parse().ok()
+        };
+        Some(Periods {
+            all: count("nr_periods")?,
+            stopped: count("nr_throttled")?,
+        })
+    }
+
+    /// Words about the periods since `before` in which the tasks were stopped, and their share of all periods. `None` if there was none.
+    pub fn stopped_since(&self, before: Periods) -> Option<(String, f64)> {
+        let after = self.periods()?;
+        let all = after.all.saturating_sub(before.all).max(1);
+        let stopped = after.stopped.saturating_sub(before.stopped);
+        let words = format!(
+            "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and all its tasks were stopped",
+            self.cpus
+        );
+        (stopped > 0).then(|| (words, stopped as f64 / all as f64))
+    }
+}
+
+/// Folders of the cgroup of a line of /proc/PID/cgroup, and of all around it, if it has the controller `cpu`.
+fn groups(line: &str, mounts: &Path) -> Vec<PathBuf> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+        return Vec::new();
+    };
+    let mount = match controllers {
+        // cgroup v2; next to v1 it has its own folder.
+        "" if mounts.join("unified").is_dir() => mounts.join("unified"),
+        "" => mounts.to_path_buf(),
+        _ if controllers.split(',').any(|controller| controller == "cpu") => {
+            mounts.join(controllers)
+        }
+        _ => return Vec::new(),
+    };
+    // A container may see its own cgroup as the root, but be told its path on the host.
+    let around = Path::new(path).ancestors();
+    let inside = around.filter_map(|path| path.strip_prefix("/").ok());
+    let is_below = |path: &&Path| !path.components().any(|part| part == Component::ParentDir);
+    inside
+        .filter(is_below)
+        .map(|path| mount.join(path))
+        .collect()
+}
+
+/// Number of CPUs that a cgroup's quota is worth. `None` without a quota.
+fn cpus(group: &Path) -> Option<f64> {
+    let (quota, period) = match read_trimmed(&group.join("cpu.max")) {
+        Ok(text) => {
+            let (quota, period) = text.split_once(' ')?;
+            (quota.to_string(), period.to_string())
+        }
+        Err(_) => (
+            read_trimmed(&group.join("cpu.cfs_quota_us")).ok()?,
+            read_trimmed(&group.join("cpu.cfs_period_us")).ok()?,
+        ),
+    };
+    // "max" and −1 are no quota.
+    let quota: u64 = quota.parse().ok()?;
+    let period: u64 = period.parse().ok().filter(|period| *period > 0)?;
+    Some(quota as f64 / period as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Cgroups with these files.
+    fn mounted(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_smallest_quota_around_a_process_is_found_in_both_versions() {
+        let stat = "nr_periods 20\nnr_throttled 7\nthrottled_time 5\n";
+        let v2 = [
+            ("pod/cpu.max", "150000 100000\n"),
+            ("pod/cpu.stat", stat),
+            ("pod/one/cpu.max", "max 100000\n"),
+            ("pod/one/cpu.stat", "nr_periods 1\nnr_throttled 0\n"),
+        ];
+        let v1 = [
+            ("cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/a/cpu.cfs_quota_us", "150000\n"),
+            ("cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/a/cpu.stat", stat),
+        ];
+        // A container of v1 that sees its own cgroup as the root.
+        let inner = [
+            ("cpu,cpuacct/cpu.cfs_quota_us", "150000\n"),
+            ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/cpu.stat", stat),
+        ];
+        for (files, own) in [
+            (&v2[..], "0::/pod/one\n"),
+            (&v1[..], "5:memory:/b\n4:cpu,cpuacct:/a\n0::/\n"),
+            (&inner[..], "4:cpu,cpuacct:/docker/0123\n"),
+        ] {
+            let root = mounted(files);
+            let quota = CpuQuota::of(own, root.path()).unwrap();
+            assert_eq!(quota.cpus, 1.5, "{own}");
+            let periods = Periods {
+                all: 20,
+                stopped: 7,
+            };
+            assert_eq!(quota.periods(), Some(periods), "{own}");
+            let before = Periods {
+                all: 10,
+                stopped: 2,
+            };
+            assert_eq!(quota.stopped_since(before).unwrap().1, 0.5, "{own}");
+            assert_eq!(quota.stopped_since(periods), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn without_a_quota_there_is_none() {
+        let root = mounted(&[("one/cpu.max", "max 100000\n"), ("one/cpu.stat", "")]);
+        for own in ["0::/one\n", "0::/other\n", "0::/../outside\n", "nonsense"] {
+            assert!(CpuQuota::of(own, root.path()).is_none(), "{own}");
+        }
+    }
+}
