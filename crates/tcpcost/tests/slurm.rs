@@ -142,6 +142,8 @@ fn a_study_runs_on_the_nodes_of_a_job_and_of_a_job_array() {
         let own = records(&slurm.shared().join("two/shares").join(share));
         let repetitions: Vec<u64> = own
             .iter()
+            // On a busy machine a trial may fail and be tried again.
+            .filter(|record| record["outcome"] == "measured")
             .map(|record| record["repetition"].as_u64().unwrap())
             .collect();
         let expected = share.parse::<u64>().unwrap();

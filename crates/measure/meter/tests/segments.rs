@@ -11,7 +11,7 @@ use tcpcost_meter::Scope;
 use tcpcost_meter::bpf::{self, Idle, connection_key};
 use tcpcost_meter::netstat::Netstat;
 use tcpcost_meter::tcp_info::{TcpInfo, key};
-use tcpcost_testbed::until;
+use tcpcost_testbed::{unless_missed, until};
 
 /// Runs `work` in a new network namespace, with the meter loaded there.
 fn in_namespace(work: impl FnOnce(Box<dyn Meter + Send>) + Send) {
@@ -364,38 +364,48 @@ fn many_namespaces_share_one_copy_and_each_counts_its_own() {
 #[test]
 fn acks_that_move_the_window_are_those_of_reads() {
     in_namespace(|mut meter| {
-        let (mut from, mut to) = pair("127.0.0.1:0");
-        from.set_nonblocking(true).unwrap();
-        let count = |counts: &Counts, of| counts[&of];
         let (advancing, only) = (
             Quantity::WindowAdvancingAcksSent,
             Quantity::OnlyAcknowledgingAcksSent,
         );
-        let mut sent = 0;
-        let (filling, _) = growth(&mut *meter, || {
-            // The buffer is full when 20 writes in a row are refused.
-            let mut refusals = 0;
-            while refusals < 20 {
-                match from.write(&[7; 16_384]) {
-                    Ok(bytes) => (sent, refusals) = (sent + bytes, 0),
-                    Err(_) => {
-                        refusals += 1;
-                        std::thread::park_timeout(std::time::Duration::from_millis(5));
-                    }
-                }
-            }
+        let (filling, reading) = unless_missed(|| {
+            let [filling, reading] = filled_and_read(&mut *meter);
+            let all = |of| filling[&of] + reading[&of];
+            let has_all = all(Quantity::PureAcksSent) == all(Quantity::PureAcksReceived);
+            has_all.then_some((filling, reading))
         });
-        assert!(count(&filling, only) > 0, "{filling:?}");
-        let (reading, _) = growth(&mut *meter, || {
-            to.read_exact(&mut vec![0; sent]).unwrap();
-        });
-        assert!(count(&reading, advancing) > 0, "{reading:?}");
+        assert!(filling[&only] > 0, "{filling:?}");
+        assert!(reading[&advancing] > 0, "{reading:?}");
         for counts in [filling, reading] {
-            assert!(counts[&Quantity::DuplicateAcksSent] <= count(&counts, only));
-            let both = count(&counts, advancing) + count(&counts, only);
-            assert!(both <= count(&counts, Quantity::PureAcksSent), "{counts:?}");
+            assert!(counts[&Quantity::DuplicateAcksSent] <= counts[&only]);
+            let both = counts[&advancing] + counts[&only];
+            assert!(both <= counts[&Quantity::PureAcksSent], "{counts:?}");
         }
     });
+}
+
+/// Growth while a new connection's buffer is filled, and while it is read.
+fn filled_and_read(meter: &mut dyn Meter) -> [Counts; 2] {
+    let (mut from, mut to) = pair("127.0.0.1:0");
+    from.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let (filling, _) = growth(meter, || {
+        // The buffer is full when 20 writes in a row are refused.
+        let mut refusals = 0;
+        while refusals < 20 {
+            match from.write(&[7; 16_384]) {
+                Ok(bytes) => (sent, refusals) = (sent + bytes, 0),
+                Err(_) => {
+                    refusals += 1;
+                    std::thread::park_timeout(std::time::Duration::from_millis(5));
+                }
+            }
+        }
+    });
+    let (reading, _) = growth(meter, || {
+        to.read_exact(&mut vec![0; sent]).unwrap();
+    });
+    [filling, reading]
 }
 
 #[test]
