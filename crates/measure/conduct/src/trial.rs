@@ -201,7 +201,7 @@ impl Trial<'_> {
         let before = quota.and_then(CpuQuota::periods);
         let outcome = self.traffic(bed, topology, &placed, events, ports);
         if let (Some(quota), Some(before)) = (quota, before) {
-            warnings.extend(super::warnings::stopped(quota, before));
+            warnings.extend(warnings::stopped(quota, before));
         }
         // These errors end the bed, so its hosts need not finish. After `Unreached` the listening host would wait half a minute for
         // connections.

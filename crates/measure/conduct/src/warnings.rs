@@ -89,7 +89,7 @@ pub fn judge(
     }
     warnings.extend(rate_missed(record, &derived));
     for (host, found) in &record.hosts {
-        // The other end has its turn.
+        // Hosts that share a CPU preempt each other; `others` shows the tasks of others.
         if shares_cpus(record, *host) {
             continue;
         }

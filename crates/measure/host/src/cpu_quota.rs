@@ -17,12 +17,12 @@ pub struct CpuQuota {
     stat: File,
 }
 
-/// Periods of a quota in which the cgroup had tasks that could run, since the cgroup began.
+/// Numbers of a quota's periods since its cgroup was made. A period counts if the cgroup had a task that could run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periods {
     /// Number of periods.
     pub all: u64,
-    /// Number in which the tasks were stopped.
+    /// Number of periods in which its tasks were stopped.
     pub stopped: u64,
 }
 
@@ -33,7 +33,8 @@ impl CpuQuota {
         CpuQuota::of(&own, Path::new("/sys/fs/cgroup"))
     }
 
-    /// `own`: text of /proc/self/cgroup. `mounts`: the folder that has the cgroups.
+    /// Finds the smallest quota of the cgroups that `own` names, in the form of /proc/self/cgroup, and of those around them. `mounts`: the
+    /// folder where cgroups are mounted.
     fn of(own: &str, mounts: &Path) -> Option<CpuQuota> {
         let groups = own.lines().flat_map(|line| groups(line, mounts));
         let limited = groups.filter_map(|group| Some((cpus(&group)?, group)));
@@ -63,14 +64,14 @@ impl CpuQuota {
         let all = after.all.saturating_sub(before.all).max(1);
         let stopped = after.stopped.saturating_sub(before.stopped);
         let words = format!(
-            "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and all its tasks were stopped",
+            "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and its tasks were stopped",
             self.cpus
         );
         (stopped > 0).then(|| (words, stopped as f64 / all as f64))
     }
 }
 
-/// Folders of the cgroup of a line of /proc/PID/cgroup, and of all around it, if it has the controller `cpu`.
+/// Folders of the cgroup that a line of /proc/self/cgroup names, and of those around it. Empty if it does not have the controller `cpu`.
 fn groups(line: &str, mounts: &Path) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -95,7 +96,7 @@ fn groups(line: &str, mounts: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Number of CPUs that a cgroup's quota is worth. `None` without a quota.
+/// Number of CPUs that the quota of a cgroup is worth. `None` if it has none.
 fn cpus(group: &Path) -> Option<f64> {
     let (quota, period) = match read_trimmed(&group.join("cpu.max")) {
         Ok(text) => {

@@ -62,7 +62,7 @@ pub enum WarningCode {
     Incomplete,
     /// Preemption of the workload's threads was frequent.
     Preempted,
-    /// CPU quota: the cgroup of the run had used it up in some periods, and all its tasks were stopped.
+    /// CPU quota: the cgroup of the run had used it up in some periods, and its tasks were stopped.
     Quota,
     /// Straggler: a host did much less than others of its side.
     Straggler,

@@ -83,7 +83,7 @@ fn run(args: &StatArgs, until_decided: Option<Duration>) -> anyhow::Result<End> 
     measured(args, commands, bench, until_decided, &interrupt)
 }
 
-/// Finds the CPU quota, enters the namespace that was asked for, which hides it, and watches for signals.
+/// Finds the CPU quota, enters the fresh namespace if one was asked for, where the quota cannot be seen, and watches for signals.
 fn begin(args: &StatArgs) -> anyhow::Result<(Option<CpuQuota>, Interrupt)> {
     let quota = CpuQuota::find();
     // Before a second thread starts, because the kernel moves no process with several threads into a user namespace.

@@ -8,10 +8,11 @@ use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// linux/tcp.h, since Linux 6.15; the crate libc does not have it yet.
+/// Longest delay of an ACK (linux/tcp.h, since Linux 6.15). The crate libc lacks it.
 const TCP_DELACK_MAX_US: libc::c_int = 46;
-/// linux/socket.h and linux/mptcp.h; the crate libc has neither.
+/// Level of MPTCP's options (linux/socket.h). The crate libc lacks it.
 const SOL_MPTCP: libc::c_int = 284;
+/// State of an MPTCP connection (linux/mptcp.h). The crate libc lacks it.
 const MPTCP_INFO: libc::c_int = 1;
 
 // Options that neither rustix nor nix has.
