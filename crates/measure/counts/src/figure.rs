@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use crate::meter_name::MeterName as M;
 use crate::quantity::Quantity as Q;
 use crate::source::{
-    ALL_SENT, SocketBuffer, Source, busy_ns, busy_ratio, events, exact_busy_ns, exact_busy_ratio,
+    ALL_SENT, SocketBuffer, Source, busy_ns, events, exact_busy_ns, exact_busy_ratio,
     exact_cost_ns, filtered_ratio, holder_ns, holder_user_ns, instructions, instructions_in,
     ip_kib, kib, mib, opens, others, payload_disagreement, payload_kib, per, per_of_some, pmu,
     pure_acks_received, pure_acks_sent, ratio, segment_disagreement, self_cpu_ns, share, soak_load,
-    sum, switches, system_calls, threads_ns, transactions, tsc_cycles, unowned_ns,
+    sum, switches, system_calls, threads_ns, ticked_ratio, transactions, tsc_cycles, unowned_ns,
 };
 
 /// Subject of a figure.
@@ -121,9 +121,9 @@ figures! {
     /// Memory of the machine's TCP queues at the end of the interval, per connection of the host.
     TcpQueueBytesPerConnection = "tcp_queue_bytes_per_connection", "bytes", Host, Less, "bytes of TCP's queues per connection"
         => |from| per(from, M::SetUp, Q::TcpQueueBytes, Q::ConnectionsSetUp);
-    /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU = user +
-    /// nice + system + irq + softirq (guest included) of /proc/stat on the end's CPUs, or on the
-    /// CPUs of both ends together. It includes other tasks on these CPUs, but not iowait and steal.
+    /// CPU µs per KiB (1024 bytes) of payload delivered: netperf's service demand. CPU =
+    /// time in which the end's CPUs, or those of both ends together, were neither idle nor waiting
+    /// for a disk, by /proc/stat. It includes other tasks, and the way into and out of idle.
     CpuUsPerKib = "cpu_us_per_kib", "µs/KiB", Host, Cost, "CPU per KiB"
         => |from| ratio(busy_ns(from)? / 1e3, kib(from)?);
     /// CPU µs per KiB by getrusage of the workload's threads: it lacks softirqs that ran on idle or
@@ -154,7 +154,7 @@ figures! {
         => |from| share(from, M::Proc, &[Q::CpuSoftirqNs]);
     /// Idle share of the CPUs' time, iowait included.
     IdleRatio = "idle_ratio", "ratio", Host, Neither, "idle share of CPU time", "idle"
-        => |from| share(from, M::Proc, &[Q::CpuIdleNs, Q::CpuIowaitNs]);
+        => |from| share(from, M::Proc, Q::CPU_IDLE);
     /// Share of the CPUs' time that the hypervisor took.
     StealRatio = "steal_ratio", "ratio", Host, Less, "stolen share of CPU time", "steal"
         => |from| share(from, M::Proc, &[Q::CpuStealNs]);
@@ -209,10 +209,10 @@ figures! {
     /// Idle share of the CPUs' time.
     ExactIdleRatio = "exact_idle_ratio", "ratio", Host, Neither, "exact idle share of CPU time", "idle"
         => |from| share(from, M::Exact, Q::EXACT_IDLE);
-    /// Busy time by /proc/stat over busy time by `exact`, other tasks included in both: the error
-    /// of the tick's sampling. 1 is correct.
-    ProcToExact = "proc_to_exact_factor", "factor", Host, Neither, "busy time by /proc/stat over exact busy time", "proc ÷"
-        => |from| ratio(busy_ratio(from)?, exact_busy_ratio(from)?);
+    /// Busy time by the ticks of /proc/stat (user, nice, system, irq, softirq, guest) over busy time
+    /// by `exact`, other tasks included in both: the error of the tick's sampling. 1 is correct.
+    ProcToExact = "proc_to_exact_factor", "factor", Host, Neither, "busy time by the ticks of /proc/stat over exact busy time", "proc ÷"
+        => |from| ratio(ticked_ratio(from)?, exact_busy_ratio(from)?);
     /// CPU time of the workload's threads by getrusage over the CPU time of `exact_cpu_us_per_kib`:
     /// the part of the whole cost that the per-process view shows. 1 is correct.
     RusageToExact = "rusage_to_exact_factor", "factor", Host, Neither, "threads' CPU over exact CPU", "rusage ÷"

@@ -14,6 +14,8 @@ pub struct Growth {
     pub duration_ns: u64,
     /// Growth by meter, for its widest owner: all CPUs, the host, or the namespace.
     pub counts: BTreeMap<MeterName, Counts>,
+    /// Number of CPUs that `proc` covers. `None` if it is not known.
+    pub cpus: Option<f64>,
     /// Units of work that were counted meanwhile. `None` if they were not counted.
     pub units: Option<f64>,
     /// Relative standard error of payload bytes. `None` if they are not sampled.
@@ -42,6 +44,7 @@ impl Growth {
 
     fn add(&mut self, reading: Reading) {
         self.duration_ns = self.duration_ns.max(reading.duration_ns);
+        self.cpus = reading.cpus(MeterName::Proc).or(self.cpus);
         self.counts.insert(reading.meter, reading.counts.into());
     }
 }
@@ -70,8 +73,11 @@ impl Source for Growth {
     fn time_ns(&self, by: MeterName) -> Option<f64> {
         let counts = self.counts.get(&by)?;
         Some(match by {
-            // Each ns of a CPU is in one of the modes or contexts.
-            MeterName::Proc => counts.values().sum::<u64>() as f64,
+            MeterName::Proc => match self.cpus {
+                Some(cpus) => cpus * self.duration_ns as f64,
+                None => counts.values().sum::<u64>() as f64,
+            },
+            // Each ns of a CPU is in one of the contexts.
             MeterName::Exact => {
                 let wire_ns = counts.get(&Quantity::ExactWireNs).copied();
                 sum(self, by, Quantity::EXACT_CONTEXTS)? + wire_ns.unwrap_or(0) as f64
@@ -93,6 +99,7 @@ impl Source for Growth {
 mod tests {
     use super::*;
     use crate::reading::Totals;
+    use crate::source::{busy_ns, ticked_ratio};
 
     fn snapshot(meter: MeterName, whose: CountOwner, count: u64) -> Snapshot {
         Snapshot {
@@ -103,6 +110,47 @@ mod tests {
                 counts: Counts::from([(Quantity::SegmentsRetransmitted, count)]),
             }],
         }
+    }
+
+    /// Totals of `proc` at a time: idle and user mode, the other modes 0.
+    fn of_two_cpus(at_ns: u64, idle_ns: u64, user_ns: u64, whose: CountOwner) -> Snapshot {
+        let modes = Quantity::CPU_MODES.iter().map(|&mode| (mode, 0));
+        let mut counts: Counts = modes.collect();
+        counts.insert(Quantity::CpuIdleNs, idle_ns);
+        counts.insert(Quantity::CpuUserNs, user_ns);
+        let totals = vec![Totals { whose, counts }];
+        let meter = MeterName::Proc;
+        Snapshot {
+            meter,
+            at_ns,
+            totals,
+        }
+    }
+
+    #[test]
+    fn cost_is_the_time_that_was_not_idle_whatever_the_ticks_met() {
+        for ticked_ns in [0, 50_000_000, 900_000_000] {
+            let whose = || CountOwner::Cpus(vec![0, 1]);
+            let before = of_two_cpus(0, 0, 0, whose());
+            let after = of_two_cpus(500_000_000, 700_000_000, ticked_ns, whose());
+            let growth = Growth::between(&[before], &[after]);
+            assert_eq!(busy_ns(&growth), Some(3e8), "{ticked_ns}");
+            assert_eq!(ticked_ratio(&growth), Some(ticked_ns as f64 / 1e9));
+        }
+        let idle = |at_ns| of_two_cpus(at_ns, 2 * at_ns + 1, 0, CountOwner::Cpus(vec![0, 1]));
+        let growth = Growth::between(
+            &[of_two_cpus(0, 0, 0, CountOwner::Cpus(vec![0, 1]))],
+            &[idle(5)],
+        );
+        assert_eq!(
+            busy_ns(&growth),
+            Some(0.0),
+            "idle for a step longer than it lasted"
+        );
+        // Without the number of CPUs the modes together are their time.
+        let host = |at_ns| of_two_cpus(at_ns, at_ns, at_ns / 2, CountOwner::Host);
+        let growth = Growth::between(&[host(0)], &[host(8)]);
+        assert_eq!(busy_ns(&growth), Some(4.0));
     }
 
     #[test]

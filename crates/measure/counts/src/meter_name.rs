@@ -88,7 +88,7 @@ macro_rules! meters {
 }
 
 meters! {
-    /// CPU time of each CPU by /proc/stat, sampled by the tick.
+    /// CPU time of each CPU by /proc/stat: idle time is measured, what is not idle is sampled by the tick.
     Proc = "proc", Cpus, Read, ByDefault;
     /// CPU time, context switches and page faults of the workload's threads by getrusage, their
     /// migrations by /proc/thread-self/sched. For a command that `tcpcost stat` runs: its own use,

@@ -52,7 +52,7 @@ quantities! {
     CpuIrqNs = "cpu_irq_ns",
     /// CPU time in softirqs. /proc/stat `softirq`.
     CpuSoftirqNs = "cpu_softirq_ns",
-    /// Idle CPU time. /proc/stat `idle`.
+    /// Idle CPU time. /proc/stat `idle`; measured with NO_HZ, else sampled by the tick.
     CpuIdleNs = "cpu_idle_ns",
     /// Idle CPU time while a task waited for a disk. /proc/stat `iowait`; idle, not busy.
     CpuIowaitNs = "cpu_iowait_ns",
@@ -666,7 +666,7 @@ impl Quantity {
         Quantity::ExactNapiNs,
     ];
 
-    /// Modes of /proc/stat: each ns of a CPU is in one of them.
+    /// Modes of /proc/stat. Their sum is the time of the CPUs only roughly: idle time is measured, the others are sampled.
     pub const CPU_MODES: &[Quantity] = &[
         Quantity::CpuUserNs,
         Quantity::CpuNiceNs,
@@ -682,8 +682,8 @@ impl Quantity {
     /// Modes in which a CPU works.
     pub const CPU_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).0;
 
-    /// Modes in which a CPU does not work: idle, iowait, steal.
-    pub const CPU_NOT_BUSY: &[Quantity] = Quantity::CPU_MODES.split_at(6).1;
+    /// Modes in which a CPU is idle. Waiting for a disk is idle (netperf counts it as busy).
+    pub const CPU_IDLE: &[Quantity] = Quantity::CPU_MODES.split_at(6).1.split_at(2).0;
 }
 
 impl fmt::Display for Quantity {

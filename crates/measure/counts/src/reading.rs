@@ -99,7 +99,7 @@ impl Source for Reading {
         let is_all_cpus = by == MeterName::Proc && self.whose == CountOwner::Host;
         match self.cpus(by) {
             Some(cpus) => Some(cpus * self.duration_ns as f64),
-            // Each ns of a CPU is in one of the modes.
+            // Roughly: see `CPU_MODES`.
             None if is_all_cpus => Some(self.counts.values().sum::<u64>() as f64),
             None => (by == self.meter).then_some(self.duration_ns as f64),
         }

@@ -176,15 +176,19 @@ pub(crate) fn soaker_ns(from: &dyn Source) -> f64 {
     spun.unwrap_or(0.0)
 }
 
-/// Busy time by the tick, ns: all but idle, iowait and steal (netperf wrongly counts these two as
-/// busy).
+/// Time in which the CPUs were not idle, ns: idle time is measured where the kernel stops the tick of an idle CPU (NO_HZ), while
+/// the other modes are what the ticks met. Stolen time is part of what it hit, as with `exact`.
 pub(crate) fn busy_ns(from: &dyn Source) -> Option<f64> {
-    Some(sum(from, MeterName::Proc, Quantity::CPU_BUSY)? - soaker_ns(from))
+    let idle_ns = sum(from, MeterName::Proc, Quantity::CPU_IDLE)?;
+    let busy_ns = from.time_ns(MeterName::Proc)? - idle_ns - soaker_ns(from);
+    // Idle time grows in steps, so that of an idle CPU may exceed the interval.
+    Some(busy_ns.max(0.0))
 }
 
-/// Busy share of the CPUs' time by the tick.
-pub(crate) fn busy_ratio(from: &dyn Source) -> Option<f64> {
-    ratio(busy_ns(from)?, from.time_ns(MeterName::Proc)?)
+/// Busy share of the CPUs' time by the ticks of the modes in which a CPU works.
+pub(crate) fn ticked_ratio(from: &dyn Source) -> Option<f64> {
+    let ticked_ns = sum(from, MeterName::Proc, Quantity::CPU_BUSY)? - soaker_ns(from);
+    ratio(ticked_ns, from.time_ns(MeterName::Proc)?)
 }
 
 /// Share of other tasks, by the tick: time of tasks without the workload's threads.

@@ -1,11 +1,13 @@
 //! CPU time by mode, from /proc/stat, of everything that runs on a CPU.
 //!
-//! The kernel counts in USER_HZ ticks of 10 ms. With tick accounting, a whole tick is charged to what it
-//! interrupted. With IRQ_TIME_ACCOUNTING or vtime the sums are exact, and only the display is in ticks.
+//! The kernel shows ticks of USER_HZ, 10 ms. With tick accounting, a whole tick is charged to what it
+//! interrupted. With IRQ_TIME_ACCOUNTING or vtime the sums are exact, and only the display is in ticks. Idle time is exact
+//! with NO_HZ (kernel/time/tick-sched.c, get_cpu_idle_time_us).
 //!
 //! A snapshot takes 4 µs on a host of 2 CPUs (examples/cost.rs). The time grows with the number of CPUs and
 //! interrupt lines, because the kernel writes all of both for every reader.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,8 @@ use crate::{Meter, MeterError, snapshot_of};
 pub struct Proc {
     path: PathBuf,
     cpus: Vec<usize>,
+    /// True if the sum is that of all CPUs that are online at a snapshot.
+    sums_all: bool,
     user_hz: u64,
 }
 
@@ -30,6 +34,14 @@ impl Proc {
         Proc::at(Path::new("/proc"), cpus, clock_ticks_per_second())
     }
 
+    /// Reads the sum of all CPUs that are online, whichever they are at a snapshot.
+    pub fn of_host() -> Proc {
+        Proc {
+            sums_all: true,
+            ..Proc::new(&[])
+        }
+    }
+
     /// Reads a folder with the layout of /proc, with ticks of 1/`user_hz` s.
     pub fn at(root: &Path, cpus: &[usize], user_hz: u64) -> Proc {
         let (path, cpus) = (root.join("stat"), cpus.to_vec());
@@ -37,6 +49,7 @@ impl Proc {
         Proc {
             path,
             cpus,
+            sums_all: false,
             user_hz,
         }
     }
@@ -104,19 +117,22 @@ impl Meter for Proc {
             path: self.path.clone(),
             source,
         })?;
-        let line_of = |name: &str, expected| {
-            text.lines()
-                .find(|line| line.split_ascii_whitespace().next() == Some(name))
-                .ok_or_else(|| MeterError::format(&self.path, expected, &text))
-        };
-        let host = self.counts(line_of("cpu", "a line cpu")?)?;
+        let lacks = |expected| MeterError::format(&self.path, expected, &text);
+        let names = text.lines().filter_map(|line| {
+            let name = line.split_ascii_whitespace().next()?;
+            Some((name.strip_prefix("cpu")?, line))
+        });
+        let lines: BTreeMap<&str, &str> = names.collect();
+        let host = self.counts(lines.get("").ok_or_else(|| lacks("a line cpu"))?)?;
         let mut snapshot = snapshot_of(self.name(), CountOwner::Host, host);
+        let cpus = match self.sums_all {
+            true => lines.keys().filter_map(|cpu| cpu.parse().ok()).collect(),
+            false => self.cpus.clone(),
+        };
         let mut sum: Option<Counts> = None;
-        for &cpu in &self.cpus {
-            let line = line_of(
-                &format!("cpu{cpu}"),
-                "a line for each CPU asked for, online",
-            )?;
+        for &cpu in &cpus {
+            let line = lines.get(cpu.to_string().as_str());
+            let line = line.ok_or_else(|| lacks("a line for each CPU asked for, online"))?;
             let counts = self.counts(line)?;
             sum = Some(match sum {
                 None => counts.clone(),
@@ -128,7 +144,7 @@ impl Meter for Proc {
             snapshot.totals.push(Totals { whose, counts });
         }
         if let Some(counts) = sum {
-            let whose = CountOwner::Cpus(self.cpus.clone());
+            let whose = CountOwner::Cpus(cpus);
             snapshot.totals.push(Totals { whose, counts });
         }
         Ok(snapshot)
@@ -181,6 +197,20 @@ mod tests {
         let both = of(&snapshot, &CountOwner::Cpus(vec![1, 0]));
         assert_eq!(both[&Quantity::CpuSoftirqNs], 70_000_000);
         assert_eq!(both, of(&snapshot, &CountOwner::Host));
+    }
+
+    #[test]
+    fn of_a_host_the_sum_is_that_of_the_cpus_that_are_online() {
+        let root = tempfile::tempdir().unwrap();
+        // CPU 1 is offline; the kernel keeps its ticks in the host's line.
+        let stat = STAT.replace("cpu1 20 4 2 5 0 0 4 1 10 2\n", "cpu7 1 0 0 1 0 0 0 0 0 0\n");
+        fs::write(root.path().join("stat"), stat).unwrap();
+        let mut meter = Proc::of_host();
+        meter.path = root.path().join("stat");
+        let snapshot = meter.snapshot().unwrap();
+        let both = of(&snapshot, &CountOwner::Cpus(vec![0, 7]));
+        let tick_ns = 1_000_000_000 / meter.user_hz;
+        assert_eq!(both[&Quantity::CpuIdleNs], 5 * tick_ns);
     }
 
     #[test]

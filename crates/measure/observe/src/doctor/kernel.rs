@@ -100,8 +100,8 @@ pub fn accounting(config: Option<&str>) -> Check {
         "tick" => Check::degraded(
             NAME,
             "tick: a whole tick is charged to what it interrupts",
-            "/proc/stat is wrong for softirqs and below a tenth busy, irq reads near 0",
-            "use long trials, or a kernel with CONFIG_IRQ_TIME_ACCOUNTING",
+            "user, system and softirq of /proc/stat are wrong below full load, irq reads near 0; idle is measured",
+            "use the meter exact, or a kernel with CONFIG_IRQ_TIME_ACCOUNTING",
         ),
         _ => Check::degraded(
             NAME,

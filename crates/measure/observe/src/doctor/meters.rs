@@ -28,7 +28,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "meter_exact",
         ok: "loads: CPU time by context, to the nanosecond",
-        absence: "CPU time by the ticks of /proc/stat instead",
+        absence: "CPU time that is not idle, by /proc/stat, instead",
         load: |scope| bpf::load(MeterName::Exact, scope).map(drop),
     },
     Row {

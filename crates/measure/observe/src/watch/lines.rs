@@ -137,11 +137,11 @@ out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack%
         assert_eq!(
             printed(false, &[counters_only(0)]),
             "\
-# tier: counters only; CPU: /proc/stat (sampled by the tick) of 2 CPUs
+# tier: counters only; CPU: by /proc/stat (time not idle) of 2 CPUs
 # Gb/s: IP bytes of all protocols of this network namespace; us/KiB: all busy CPU of the host per KiB out and in
 # meter exact: load: Operation not permitted (needs CAP_BPF)
 out Gb/s in Gb/s us/KiB cyc/KiB seg/skb skb B tail% seg/ack> seg/ack< call% ack% tsq% tmr% sirq% retr/s self% seen%   +-%
-   1.040   0.104  7.161       -       -     -     -        -        -     -    -    -    -  10.0      7  0.50     -     -
+   1.040   0.104  7.197       -       -     -     -        -        -     -    -    -    -  10.0      7  0.50     -     -
 "
         );
     }

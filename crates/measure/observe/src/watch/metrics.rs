@@ -150,7 +150,7 @@ impl Collector for Metrics {
             let values = [("", Quantity::SelfCpuNs)];
             family("tcpcost_self_cpu", help, "", &values, &counts, &mut encoder)?;
         }
-        // Only one method, because the contexts of a method add up to all CPU time.
+        // Only one method: both count the same time.
         if let Some(exact) = of(MeterName::Exact) {
             cpu(Quantity::EXACT_CONTEXTS, "exact_", exact, &mut encoder)
         } else if let Some(proc) = of(MeterName::Proc) {

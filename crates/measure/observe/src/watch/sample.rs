@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn without_ebpf_proc_and_netstat_give_what_they_can() {
         let expected = [
-            "1.040", "0.104", "7.161", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "10.0",
+            "1.040", "0.104", "7.197", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "10.0",
             "7", "0.50", "-", "-",
         ];
         assert_eq!(shown(&counters_only(0)), expected);

@@ -64,7 +64,7 @@ impl About {
     pub fn lines(&self) -> Vec<String> {
         let cpu = match self.has_exact {
             true => "exact by eBPF (task + softirq + hard irq)",
-            false => "/proc/stat (sampled by the tick)",
+            false => "by /proc/stat (time not idle)",
         };
         let bytes = match self.has_segments {
             true => "TCP payload",
@@ -125,7 +125,7 @@ impl Sources {
             metrics: None,
         };
         let mut observer: Observer = Observer::default();
-        observer.add(Ok(Box::new(Proc::new(&[]))));
+        observer.add(Ok(Box::new(Proc::of_host())));
         observer.add(Ok(Box::new(Netstat::default())));
         observer.add(Ok(Box::new(Vmstat::default())));
         observer.add(Ok(Box::new(SelfCost)));

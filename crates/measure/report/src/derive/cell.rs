@@ -467,7 +467,7 @@ impl LeastSpread {
 /// Main quantity: the study's, else the CPU time per transaction or KiB.
 fn asked(study: &Study, cell: &Cell, estimates: &BTreeMap<Derived, Estimate>) -> Derived {
     study.measure.quantity.unwrap_or_else(|| {
-        let (exact, by_tick) = if cell.knobs.has_transactions() {
+        let (exact, by_proc) = if cell.knobs.has_transactions() {
             (Figure::ExactUsPerTransaction, Figure::CpuUsPerTransaction)
         } else {
             (Figure::ExactUsPerKib, Figure::CpuUsPerKib)
@@ -475,8 +475,8 @@ fn asked(study: &Study, cell: &Cell, estimates: &BTreeMap<Derived, Estimate>) ->
         // Exact time is preferred only if every trial with a cost has it: a mix of methods cannot
         // be compared.
         let n = |kind| estimates.get(&Derived::total(kind)).map_or(0, |one| one.n);
-        let has_exact = n(exact) > 0 && n(exact) >= n(by_tick);
-        Derived::total(if has_exact { exact } else { by_tick })
+        let has_exact = n(exact) > 0 && n(exact) >= n(by_proc);
+        Derived::total(if has_exact { exact } else { by_proc })
     })
 }
 

@@ -58,13 +58,13 @@ pub(crate) fn meter_costs(study: &Study, cells: &[CellSummary]) -> Vec<MeterCost
                 && meter.is_none_or(|meter| meter == MeterName::Soak);
             for of in compared(summary) {
                 let ratio = ratio(of, with, without);
-                let by_tick = ![rate(summary), Figure::TaskUsPerKib].contains(&of);
+                let by_proc = ![rate(summary), Figure::TaskUsPerKib].contains(&of);
                 if ratio.is_some() || of != Figure::TaskUsPerKib {
                     costs.push(MeterCost {
                         cell: cell.name.clone(),
                         meter,
                         of,
-                        ratio: ratio.filter(|_| !(spins && by_tick)),
+                        ratio: ratio.filter(|_| !(spins && by_proc)),
                     });
                 }
             }

@@ -133,7 +133,7 @@ pub(crate) fn method(summary: &Summary) -> String {
     } else {
         ""
     };
-    format!("{exact}{owned}{}", by_tick(summary))
+    format!("{exact}{owned}{}", not_idle(summary))
 }
 
 /// True if the clocks of the guests count instructions.
@@ -147,16 +147,16 @@ const INSTRUCTIONS: &str = "Instructions are not time. The meter exact counts th
      (a byte is an eighth of an instruction here). The contexts include them; the sum includes them only if no column shows them. \
      Paths that copy more or less often are not compared by instructions. Each repetition is a guest that was booted with another seed; its cells are restored from there.";
 
-fn by_tick(summary: &Summary) -> &'static str {
+fn not_idle(summary: &Summary) -> &'static str {
     if summary.beds.iter().any(|bed| bed == "loopback") {
-        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of both ends together, \
-         other tasks on these CPUs included. On loopback it cannot be split by end; the CPU time of the \
+        "CPU is the time in which the CPUs of both ends together were not idle, by /proc/stat, other \
+         tasks on these CPUs included. On loopback it cannot be split by end; the CPU time of the \
          workload's threads (getrusage) can."
     } else if told_by_end(summary) {
-        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of each end, other \
+        "CPU is the time in which the CPUs of each end were not idle, by /proc/stat, other \
          tasks on these CPUs included. Receive work is steered to each end's own CPUs."
     } else {
-        "CPU is user + nice + system + irq + softirq of /proc/stat on the CPUs of the ends, other \
+        "CPU is the time in which the CPUs of the ends were not idle, by /proc/stat, other \
          tasks on these CPUs included. Where both ends share a CPU, or receive work is not steered to each \
          end's own CPUs, it is reported for both ends together."
     }
@@ -404,7 +404,7 @@ pub(crate) fn methods(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(range) = range(Figure::ProcToExact) {
         lines.push(format!(
-            "proc ÷: busy time by /proc/stat is {range} times the exact busy time (medians of cells and ends), \
+            "proc ÷: busy time by the ticks of /proc/stat is {range} times the exact busy time (medians of cells and ends), \
              since a tick charges all of its milliseconds to whatever it interrupts."
         ));
     }
@@ -452,18 +452,11 @@ fn coarsest_step(summary: &Summary) -> Option<f64> {
                 | Figure::TscCyclesPerKib
                 | Figure::TscCyclesPerTransaction
         );
-        let busy_ratio: f64 = [
-            Figure::UserRatio,
-            Figure::SystemRatio,
-            Figure::IrqRatio,
-            Figure::SoftirqRatio,
-        ]
-        .iter()
-        .filter_map(|&kind| cell.estimates.get(&Derived { kind, scope }))
-        .map(|estimate| estimate.median)
-        .sum();
+        let kind = Figure::IdleRatio;
+        let idle_ratio = cell.estimates.get(&Derived { kind, scope })?.median;
         let cpus = cpus(cell, scope).len();
-        let busy_s = busy_ratio * cpus as f64 * summary.study.measure.duration.as_secs_f64();
+        let busy_s =
+            (1.0 - idle_ratio) * cpus as f64 * summary.study.measure.duration.as_secs_f64();
         (made_of_it && busy_s > 0.0).then(|| STEP_S / busy_s)
     };
     let steps = summary.cells.iter().filter_map(of_cell);
