@@ -601,7 +601,8 @@ fn without_the_privilege_a_trial_is_measured_by_the_other_meters() {
     assert_eq!(warnings.matches("meter profile: ").count(), 1, "{warnings}");
     assert!(record["hosts"]["client"]["profile"].is_null(), "{record}");
     let expected = if cfg!(feature = "bpf") {
-        "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root, or drop \"exact\" from meters"
+        // This root has lost its capabilities, as in a container: sudo would give it none.
+        "load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): start this container with --privileged --pid=host, or drop \"exact\" from meters"
     } else {
         "built without eBPF"
     };

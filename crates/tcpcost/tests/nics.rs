@@ -122,7 +122,7 @@ fn a_user_without_the_privilege_is_told_by_the_hosts_name_and_the_others_are_as_
     assert_eq!(record["outcome"], "skipped", "{ran:?}");
     let reason = record["reason"].as_str().unwrap();
     assert!(
-        reason.contains("server") && reason.contains("needs root"),
+        reason.contains("server") && reason.contains("needs more privileges"),
         "{reason}"
     );
     assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);

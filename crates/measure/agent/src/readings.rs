@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_counts::readings_between;
+use tcpcost_host::privileges::remedy;
 use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, opener};
 use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
 
@@ -81,8 +82,8 @@ pub fn warning(error: &MeterError) -> String {
     match error {
         MeterError::Unavailable { meter, needs, .. } => {
             let also = match needs {
-                Some(Needs::Capabilities(_)) => "run as root, or ",
-                _ => "",
+                Some(Needs::Capabilities(_)) => format!("{}, or ", remedy()),
+                _ => String::new(),
             };
             format!("{error}: {also}drop \"{meter}\" from meters")
         }
@@ -174,7 +175,10 @@ mod tests {
         };
         assert_eq!(
             refused(Some(Needs::Capabilities("CAP_BPF and CAP_PERFMON"))),
-            "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root, or drop \"exact\" from meters"
+            format!(
+                "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): {}, or drop \"exact\" from meters",
+                remedy()
+            )
         );
         assert_eq!(
             refused(None),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::privileges;
+
 /// System call or file of the kernel that failed.
 #[derive(Debug)]
 pub struct SystemError {
@@ -71,7 +73,7 @@ impl fmt::Display for SystemError {
         }
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                f.write_str(" (needs root: run it with sudo)")
+                write!(f, " (needs more privileges: {})", privileges::remedy())
             }
             Some(libc::EROFS) => f.write_str(
                 " (mounted read-only, as containers do: run it on the host or in a privileged container)",

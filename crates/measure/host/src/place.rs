@@ -31,7 +31,7 @@ pub(crate) struct Place {
 ///
 /// False in a user namespace of one user (as `unshare -r` or an ordinary user's run makes): this
 /// root may do only what that user may.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     let map = || std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     geteuid().is_root() && !has_one_user(&map())
 }

@@ -54,8 +54,10 @@ pub enum MeterError {
 pub enum Needs {
     /// Capabilities of capabilities(7).
     Capabilities(&'static str),
-    /// A property of the kernel: its configuration, its first PID namespace.
+    /// A property of the kernel: its configuration.
     Kernel(&'static str),
+    /// A place in the kernel's first PID namespace.
+    FirstPids,
     /// A PMU that counts cycles.
     Pmu,
     /// Exclusive use, which another program has.
@@ -69,6 +71,9 @@ impl fmt::Display for Needs {
         match self {
             Needs::Capabilities(names) => write!(f, "needs {names}"),
             Needs::Kernel(what) => write!(f, "needs {what}"),
+            Needs::FirstPids => {
+                f.write_str("needs the kernel's first PID namespace; a container: --pid=host")
+            }
             Needs::Pmu => {
                 f.write_str("needs a PMU that counts cycles, a virtual one in a virtual machine")
             }

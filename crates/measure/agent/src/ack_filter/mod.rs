@@ -26,6 +26,7 @@ use tcpcost_tcp::wire::Sum;
 
 use crate::protocol::clock_ns;
 use tcpcost_host::link;
+use tcpcost_host::privileges::remedy;
 
 /// Shortest time that an ACK is held, and the interval of the flush: 1000 wake-ups a second cost about 0.3 %
 /// of a CPU.
@@ -54,7 +55,7 @@ impl AckFilter {
         let socket = packet_socket(index).map_err(|error| anyhow!("packet socket: {error}"))?;
         let program = AckFilterProgram::attach(index, every(rule)).map_err(|error| {
             // Only a cause: the skip names the knob, which needs the program.
-            anyhow!("{}: leave it out, or run as root", error.cause())
+            anyhow!("{}: leave it out, or {}", error.cause(), remedy())
         })?;
         let program = Arc::new(program);
         let stop = Arc::new(AtomicBool::new(false));

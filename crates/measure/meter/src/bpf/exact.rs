@@ -662,9 +662,7 @@ fn in_first_pid_namespace() -> Result<(), MeterError> {
             meter: METER,
             tried: "identify own processes".to_string(),
             source: None,
-            needs: Some(Needs::Kernel(
-                "the kernel's first PID namespace; a container: --pid=host",
-            )),
+            needs: Some(Needs::FirstPids),
         });
     }
     Ok(())

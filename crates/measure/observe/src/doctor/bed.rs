@@ -3,6 +3,7 @@
 
 use super::{Check, kernel};
 use tcpcost_host::error::SystemError;
+use tcpcost_host::privileges::remedy;
 use tcpcost_host::qdisc::{self, Tbf};
 use tcpcost_host::{link, namespace};
 
@@ -64,7 +65,7 @@ impl Kind {
                 self.name,
                 "not tried, because privileges are missing",
                 "it is not known whether the kernel has it",
-                "run it with sudo",
+                remedy(),
             ),
         }
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::path::Path;
 
+use tcpcost_host::privileges::remedy;
 use tcpcost_meter::{MeterError, Needs, bpf};
 
 use super::{Check, btf};
@@ -54,7 +55,7 @@ fn at_root(admits: Result<(), MeterError>) -> Check {
         return Check::ok(CGROUP_SKB, "loads; the root of cgroup v2 admits it");
     };
     let advice = match error.needs() {
-        Some(Needs::Capabilities(_)) => "run it with sudo",
+        Some(Needs::Capabilities(_)) => remedy(),
         Some(Needs::Feature(_)) => "use a program built with eBPF",
         Some(_) => "mount cgroup2 (a container: -v /sys/fs/cgroup:/sys/fs/cgroup)",
         None => "see who attached it: bpftool cgroup show",
@@ -69,9 +70,10 @@ fn at_root(admits: Result<(), MeterError>) -> Check {
 
 fn refused(name: &'static str, purpose: &str, error: &io::Error) -> Check {
     let advice = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            "run it with sudo (CAP_BPF and CAP_PERFMON, for network types CAP_NET_ADMIN)"
-        }
+        Some(libc::EPERM | libc::EACCES) => &format!(
+            "{} (CAP_BPF and CAP_PERFMON, for network types CAP_NET_ADMIN)",
+            remedy()
+        ),
         Some(libc::ENOSYS) => "use a kernel with CONFIG_BPF_SYSCALL",
         _ => {
             "use a kernel with this type (CONFIG_BPF_EVENTS, CONFIG_NET, CONFIG_BPF_STREAM_PARSER)"

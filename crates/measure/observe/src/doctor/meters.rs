@@ -1,6 +1,7 @@
 //! Checks that the eBPF meters load: each is loaded as a command loads it, and dropped at once.
 
 use tcpcost_host::cpus;
+use tcpcost_host::privileges::remedy;
 use tcpcost_meter::{MeterError, Needs, Owners, Scope, bpf};
 use tcpcost_study::MeterName;
 
@@ -113,7 +114,8 @@ impl Row {
 
 fn advice(needs: Option<Needs>) -> &'static str {
     match needs {
-        Some(Needs::Capabilities(_)) => "run it with sudo",
+        Some(Needs::Capabilities(_)) => remedy(),
+        Some(Needs::FirstPids) => "start this container with --pid=host",
         Some(Needs::Kernel(_)) => "use such a kernel",
         Some(Needs::Feature(_)) => "use a program built with eBPF",
         Some(Needs::Free(_)) => "end the other program",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Check;
 use tcpcost_host::namespace::{self, NamespaceMethod};
-use tcpcost_host::privileges::{CapabilitySet, names};
+use tcpcost_host::privileges::{CapabilitySet, names, remedy};
 
 /// Capabilities that a command needs, and when.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub fn capabilities(root: &Path) -> Check {
             format!("without {}", lacking.join(", ")),
             "counters, getrusage and loopback go without; meters by eBPF and whole-CPU events do not, \
              and netns beds are made in a user namespace, without steering receive work",
-            "run it with sudo",
+            remedy(),
         );
     }
     if !is_host {
@@ -116,13 +116,13 @@ pub fn namespaces() -> Check {
             NAME,
             "network namespaces can be made inside a user namespace",
             "the kernel refuses to steer receive work there: the sender's CPU pays for the receiver",
-            "run it with sudo",
+            remedy(),
         ),
         Err(why) => Check::missing(
             NAME,
             why.to_string(),
             "netns beds cannot be made, only loopback",
-            "run it with sudo, or use bed.kind = \"loopback\"",
+            format!("{}, or use bed.kind = \"loopback\"", remedy()),
         ),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH, wrap};
 use tcpcost_counts::{MeterName, csv_field, exact_cost_ns, printable};
+use tcpcost_host::privileges;
 use tcpcost_report::{CONFIDENCE, Decision, Estimate};
 
 use super::Measured;
@@ -100,7 +101,7 @@ impl Document<'_> {
         let cost = Estimate::new(costs);
         let Some(cost) = cost else {
             let why = if self.about.lacks_privileges {
-                "not measured (needs root)"
+                "not measured (needs more privileges)"
             } else {
                 "not measured here"
             };
@@ -234,7 +235,7 @@ impl Document<'_> {
         );
         lines.extend(about.refused.iter().cloned());
         if about.lacks_privileges {
-            lines.push(remedy());
+            lines.push(advice());
         }
         lines
     }
@@ -333,8 +334,11 @@ impl Document<'_> {
     }
 }
 
-/// Advice to a user who lacks capabilities.
-fn remedy() -> String {
+/// Advice to one who lacks capabilities.
+fn advice() -> String {
+    if privileges::is_root() {
+        return format!("To measure them: {}.", privileges::remedy());
+    }
     let program = std::env::current_exe().map_or("tcpcost".to_string(), |path| {
         printable(&path.to_string_lossy()).to_string()
     });

@@ -17,6 +17,7 @@ use crate::watch::connections::Skbs;
 use crate::watch::driver::Moment;
 use crate::watch::sampler::Sampler;
 use tcpcost_host::cpus;
+use tcpcost_host::privileges::remedy;
 
 /// Level of detail of the available meters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +238,7 @@ fn refusal(missing: &Missing) -> String {
 /// One line with the reason and what to do here. There is no study from which to drop a meter.
 fn advised(error: &MeterError) -> String {
     match error.needs() {
-        Some(Needs::Capabilities(_)) => format!("{error}: run as root to see more"),
+        Some(Needs::Capabilities(_)) => format!("{error}: {} to see more", remedy()),
         _ => error.to_string(),
     }
 }
@@ -261,7 +262,10 @@ mod tests {
                 libc::EPERM,
                 Some(Needs::Capabilities("CAP_BPF and CAP_PERFMON"))
             ),
-            "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): run as root to see more"
+            format!(
+                "meter exact: load: Operation not permitted (needs CAP_BPF and CAP_PERFMON): {} to see more",
+                remedy()
+            )
         );
         assert_eq!(
             refused(libc::E2BIG, None),
