@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tcpcost_counts::readings_between;
-use tcpcost_host::privileges::remedy;
+use tcpcost_host::error::remedy;
 use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, opener};
 use tcpcost_study::{MeterName, Reading, Snapshot, WentBackwards};
 

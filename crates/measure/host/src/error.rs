@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::privileges;
+use crate::place::is_root;
 
 /// System call or file of the kernel that failed.
 #[derive(Debug)]
@@ -56,6 +56,14 @@ impl SystemError {
     }
 }
 
+/// Way to the privileges that this process lacks. Root lacks some only in a container, where sudo gives no more.
+pub fn remedy() -> &'static str {
+    match is_root() {
+        true => "start this container with --privileged --pid=host",
+        false => "run it with sudo",
+    }
+}
+
 impl fmt::Display for SystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SystemError { tried, source } = self;
@@ -73,7 +81,7 @@ impl fmt::Display for SystemError {
         }
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                write!(f, " (needs more privileges: {})", privileges::remedy())
+                write!(f, " (needs more privileges: {})", remedy())
             }
             Some(libc::EROFS) => f.write_str(
                 " (mounted read-only, as containers do: run it on the host or in a privileged container)",

@@ -41,3 +41,5 @@ pub mod route;
 pub mod rps;
 pub mod setting;
 pub mod sysctl;
+
+pub use place::is_root;

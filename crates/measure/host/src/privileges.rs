@@ -14,18 +14,9 @@ use rustix::thread::{
 };
 
 use crate::error::SystemError;
-pub use crate::place::is_root;
 
 /// Capabilities that the eBPF meters need.
 pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
-
-/// What gives a process the privileges that it lacks. Root lacks some only in a container, where sudo gives no more.
-pub fn remedy() -> &'static str {
-    match is_root() {
-        true => "start this container with --privileged --pid=host",
-        false => "run it with sudo",
-    }
-}
 
 /// Drops all capabilities except `kept`, permanently. Returns the capabilities left; those that the
 /// process did not have are not added. A process without others is not changed.

@@ -177,7 +177,7 @@ mod tests {
         assert!(far.ends_with("of its own"), "{far}");
         let of_value = "the kernel does not accept \"yes\" (current value \"1\")";
         assert_eq!(refused("net.ipv4.tcp_sack", libc::EINVAL), of_value);
-        assert!(refused("net.ipv4.tcp_sack", libc::EACCES).contains(crate::privileges::remedy()));
+        assert!(refused("net.ipv4.tcp_sack", libc::EACCES).contains(crate::error::remedy()));
     }
 
     #[test]

@@ -25,8 +25,8 @@ use tcpcost_study::{AckFilterRule, MeterName, Snapshot};
 use tcpcost_tcp::wire::Sum;
 
 use crate::protocol::clock_ns;
+use tcpcost_host::error::remedy;
 use tcpcost_host::link;
-use tcpcost_host::privileges::remedy;
 
 /// Shortest time that an ACK is held, and the interval of the flush: 1000 wake-ups a second cost about 0.3 %
 /// of a CPU.

@@ -2,8 +2,7 @@
 //! made in a namespace that ends with its thread.
 
 use super::{Check, kernel};
-use tcpcost_host::error::SystemError;
-use tcpcost_host::privileges::remedy;
+use tcpcost_host::error::{SystemError, remedy};
 use tcpcost_host::qdisc::{self, Tbf};
 use tcpcost_host::{link, namespace};
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::path::Path;
 
-use tcpcost_host::privileges::remedy;
+use tcpcost_host::error::remedy;
 use tcpcost_meter::{MeterError, Needs, bpf};
 
 use super::{Check, btf};
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_refusal_says_which_privilege_or_option() {
         for (code, part) in [
-            (libc::EPERM, "sudo"),
+            (libc::EPERM, remedy()),
             (libc::ENOSYS, "CONFIG_BPF_SYSCALL"),
             (libc::EINVAL, "CONFIG_BPF_EVENTS"),
         ] {

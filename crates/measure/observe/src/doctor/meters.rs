@@ -1,7 +1,7 @@
 //! Checks that the eBPF meters load: each is loaded as a command loads it, and dropped at once.
 
 use tcpcost_host::cpus;
-use tcpcost_host::privileges::remedy;
+use tcpcost_host::error::remedy;
 use tcpcost_meter::{MeterError, Needs, Owners, Scope, bpf};
 use tcpcost_study::MeterName;
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::Check;
+use tcpcost_host::error::remedy;
 use tcpcost_host::namespace::{self, NamespaceMethod};
-use tcpcost_host::privileges::{CapabilitySet, names, remedy};
+use tcpcost_host::privileges::{CapabilitySet, names};
 
 /// Capabilities that a command needs, and when.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tcpcost_counts::table::{ABSENT, Align, Table, WIDTH, wrap};
 use tcpcost_counts::{MeterName, csv_field, exact_cost_ns, printable};
-use tcpcost_host::privileges;
+use tcpcost_host::error::remedy;
+use tcpcost_host::is_root;
 use tcpcost_report::{CONFIDENCE, Decision, Estimate};
 
 use super::Measured;
@@ -336,8 +337,8 @@ impl Document<'_> {
 
 /// Advice to one who lacks capabilities.
 fn advice() -> String {
-    if privileges::is_root() {
-        return format!("To measure them: {}.", privileges::remedy());
+    if is_root() {
+        return format!("To measure them: {}.", remedy());
     }
     let program = std::env::current_exe().map_or("tcpcost".to_string(), |path| {
         printable(&path.to_string_lossy()).to_string()

@@ -17,7 +17,7 @@ use crate::watch::connections::Skbs;
 use crate::watch::driver::Moment;
 use crate::watch::sampler::Sampler;
 use tcpcost_host::cpus;
-use tcpcost_host::privileges::remedy;
+use tcpcost_host::error::remedy;
 
 /// Level of detail of the available meters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
