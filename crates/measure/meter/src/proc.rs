@@ -22,8 +22,8 @@ use crate::{Meter, MeterError, snapshot_of};
 pub struct Proc {
     path: PathBuf,
     cpus: Vec<usize>,
-    /// True if the sum is that of all CPUs that are online at a snapshot.
-    sums_all: bool,
+    /// True if the set of CPUs is that of all that are online at a snapshot.
+    is_of_host: bool,
     user_hz: u64,
 }
 
@@ -34,10 +34,10 @@ impl Proc {
         Proc::at(Path::new("/proc"), cpus, clock_ticks_per_second())
     }
 
-    /// Reads the sum of all CPUs that are online, whichever they are at a snapshot.
+    /// Reads the host, and names the CPUs that are online at each snapshot. One step of 10 ms is that of the host, not of each CPU.
     pub fn of_host() -> Proc {
         Proc {
-            sums_all: true,
+            is_of_host: true,
             ..Proc::new(&[])
         }
     }
@@ -49,7 +49,7 @@ impl Proc {
         Proc {
             path,
             cpus,
-            sums_all: false,
+            is_of_host: false,
             user_hz,
         }
     }
@@ -124,13 +124,14 @@ impl Meter for Proc {
         });
         let lines: BTreeMap<&str, &str> = names.collect();
         let host = self.counts(lines.get("").ok_or_else(|| lacks("a line cpu"))?)?;
+        if self.is_of_host {
+            let online = lines.keys().filter_map(|cpu| cpu.parse().ok());
+            let whose = CountOwner::Cpus(online.collect());
+            return Ok(snapshot_of(self.name(), whose, host));
+        }
         let mut snapshot = snapshot_of(self.name(), CountOwner::Host, host);
-        let cpus = match self.sums_all {
-            true => lines.keys().filter_map(|cpu| cpu.parse().ok()).collect(),
-            false => self.cpus.clone(),
-        };
         let mut sum: Option<Counts> = None;
-        for &cpu in &cpus {
+        for &cpu in &self.cpus {
             let line = lines.get(cpu.to_string().as_str());
             let line = line.ok_or_else(|| lacks("a line for each CPU asked for, online"))?;
             let counts = self.counts(line)?;
@@ -144,7 +145,7 @@ impl Meter for Proc {
             snapshot.totals.push(Totals { whose, counts });
         }
         if let Some(counts) = sum {
-            let whose = CountOwner::Cpus(cpus);
+            let whose = CountOwner::Cpus(self.cpus.clone());
             snapshot.totals.push(Totals { whose, counts });
         }
         Ok(snapshot)
@@ -200,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_host_the_sum_is_that_of_the_cpus_that_are_online() {
+    fn of_a_host_the_cpus_are_those_that_are_online() {
         let root = tempfile::tempdir().unwrap();
-        // CPU 1 is offline; the kernel keeps its ticks in the host's line.
+        // The kernel keeps the ticks of CPUs that went offline in the host's line.
         let stat = STAT.replace("cpu1 20 4 2 5 0 0 4 1 10 2\n", "cpu7 1 0 0 1 0 0 0 0 0 0\n");
         fs::write(root.path().join("stat"), stat).unwrap();
         let mut meter = Proc::of_host();
@@ -210,7 +211,8 @@ mod tests {
         let snapshot = meter.snapshot().unwrap();
         let both = of(&snapshot, &CountOwner::Cpus(vec![0, 7]));
         let tick_ns = 1_000_000_000 / meter.user_hz;
-        assert_eq!(both[&Quantity::CpuIdleNs], 5 * tick_ns);
+        assert_eq!(both[&Quantity::CpuIdleNs], 9 * tick_ns);
+        assert_eq!(snapshot.totals.len(), 1);
     }
 
     #[test]

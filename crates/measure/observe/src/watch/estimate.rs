@@ -212,6 +212,39 @@ fn segments(
     Some(error(&fits, total))
 }
 
+/// Time in windows in which the CPUs were not idle, ns. The kernel counts the way into and out of idle as not idle, `exact` as
+/// idle: on a virtual machine whose CPUs were a tenth to a half busy a third more.
+#[derive(Default)]
+struct Active {
+    /// By `exact`.
+    busy_ns: f64,
+    /// By /proc/stat, in steps of 10 ms of all CPUs together.
+    not_idle_ns: f64,
+}
+
+impl Active {
+    fn add(mut self, window: &Window) -> Active {
+        const IDLE: Quantity = Quantity::ExactIdleNs;
+        let all_ns = of(&window.seen, Quantity::EXACT_CONTEXTS) as f64;
+        let idle_ns = of(&window.seen, &[IDLE]) as f64;
+        let known_idle_ns = window.events.0.get(&IDLE).map_or(idle_ns, |&ns| ns as f64);
+        self.busy_ns += all_ns - idle_ns;
+        self.not_idle_ns += all_ns - known_idle_ns;
+        self
+    }
+
+    /// Share of the time that was not idle in which the CPUs were busy. Two steps that were busy are added, so that windows with
+    /// little work do not decide.
+    fn busy_share(&self) -> f64 {
+        const STEPS_NS: f64 = 2e7;
+        (self.busy_ns + STEPS_NS) / (self.not_idle_ns + STEPS_NS).max(STEPS_NS)
+    }
+}
+
+fn sum_of<'a>(windows: impl IntoIterator<Item = &'a Window>) -> Active {
+    windows.into_iter().fold(Active::default(), Active::add)
+}
+
 /// Adds estimates of the time between windows to the time in windows.
 ///
 /// Softirqs and hard interrupts are estimated from their number and the octets received, or from time if the
@@ -231,7 +264,9 @@ fn exact(
     let wall_ns = known.duration_ns as f64 * cpus as f64;
     let own_ns = known.total(&[Quantity::SelfCpuNs])?;
     let idle = [Quantity::CpuIdleNs, Quantity::CpuIowaitNs];
-    let mut tasks_ns = wall_ns - known.total(&idle)? - own_ns;
+    let active = sum_of(windows);
+    let unseen_active_ns = wall_ns - known.total(&idle)? - active.not_idle_ns;
+    let mut tasks_ns = active.busy_ns + unseen_active_ns * sum_of(pool).busy_share() - own_ns;
     let contexts = grown.iter().filter(|(of, _)| !is_event(**of));
     let unseen_ns = wall_ns - contexts.map(|(_, ns)| ns).sum::<f64>();
     let packets = known.unseen(RECEIVED).unwrap_or(0.0);

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use rustix::param::clock_ticks_per_second;
 use tcpcost_counts::Quantity;
 
-/// Number of interrupts and softirqs since boot, or over a window. The key is the quantity of their time. A
-/// kind that the kernel does not count is absent.
+/// Number of interrupts and softirqs since boot, or over a window, and idle time, ns. The key is the quantity of their time by
+/// `exact`. A kind that the kernel does not count is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Events(pub BTreeMap<Quantity, u64>);
 
@@ -29,6 +30,11 @@ impl Events {
             words.map_while(|word| word.parse().ok()).collect()
         };
         let mut events = BTreeMap::new();
+        if let [_, _, _, idle, iowait, ..] = numbers("cpu")[..] {
+            let ticks = u128::from(idle) + u128::from(iowait);
+            let ns = ticks * 1_000_000_000 / u128::from(clock_ticks_per_second().max(1));
+            events.extend(u64::try_from(ns).ok().map(|ns| (Quantity::ExactIdleNs, ns)));
+        }
         if let Some(&all) = numbers("intr").first() {
             events.insert(Quantity::ExactHardirqNs, all);
         }
@@ -66,12 +72,14 @@ const VECTORS: [Quantity; 10] = [
 mod tests {
     use super::*;
 
-    const STAT: &str = "cpu  1 2\nintr 100 7 8\nctxt 9\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\n";
+    const STAT: &str = "cpu  1 2 3 4 5 6\nintr 100 7 8\nctxt 9\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\n";
 
     #[test]
     fn interrupts_and_vectors_are_counted_by_their_time() {
         let events = Events::parse(STAT).0;
         assert_eq!(events[&Quantity::ExactHardirqNs], 100);
+        let ticks_ns = 9 * 1_000_000_000 / clock_ticks_per_second();
+        assert_eq!(events[&Quantity::ExactIdleNs], ticks_ns);
         assert_eq!(events[&Quantity::ExactSoftirqNetRxNs], 4);
         assert_eq!(events[&Quantity::ExactSoftirqRcuNs], 10);
         assert_eq!(events[&Quantity::ExactSoftirqOthersNs], 1 + 5 + 6);

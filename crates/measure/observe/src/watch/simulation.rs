@@ -257,6 +257,21 @@ impl World {
         self.now_ns * CPUS - busy_ns
     }
 
+    /// Idle time by the kernel, which takes the way into and out of idle for busy: a fifth of the busy time, of a CPU that is half
+    /// busy at most.
+    fn known_idle_ns(&self) -> u64 {
+        let idle_ns = self.idle_ns();
+        let way_ns = (self.now_ns * CPUS - idle_ns) / 5;
+        (idle_ns - way_ns.min(idle_ns / 2)) / (10 * MS) * 10 * MS
+    }
+
+    /// Interrupts, and idle time by the kernel.
+    fn events(&self) -> Events {
+        let mut events = self.events.clone();
+        events.0.insert(Q::ExactIdleNs, self.known_idle_ns());
+        events
+    }
+
     /// Counts of the eBPF meter.
     fn exact(&self) -> Counts {
         let mut counts = self.exact.clone();
@@ -266,9 +281,8 @@ impl World {
 
     /// Snapshots of the meters of the kernel's counters.
     fn kernel(&self) -> Vec<Snapshot> {
-        let idle_ns = self.idle_ns();
         let proc = [
-            (Q::CpuIdleNs, idle_ns / (10 * MS) * 10 * MS),
+            (Q::CpuIdleNs, self.known_idle_ns()),
             (Q::CpuIowaitNs, 0),
             // The hypervisor's view: the CPU was idle in a part of the stolen time, and the rest is in the
             // context that it hit.
@@ -355,7 +369,7 @@ impl Watcher {
     /// Reads the meters one after the other, sometimes with other tasks in between.
     fn edge(&mut self) -> ([Counts; 3], Events) {
         let exact = self.world.exact();
-        let events = self.world.events.clone();
+        let events = self.world.events();
         self.world.advance(self.world.now_ns + 5_000);
         let segments = self.world.segments.clone();
         let lag_ns = match self.random.below(50) {
@@ -448,7 +462,7 @@ impl Watcher {
         let mut truth = self.world.exact();
         truth.extend(self.world.segments.clone());
         let mut snapshots = self.world.kernel();
-        let events = self.world.events.clone();
+        let events = self.world.events();
         let now_ns = self.world.now_ns;
         self.world.advance(now_ns + 20_000);
         self.close();
