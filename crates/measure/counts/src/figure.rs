@@ -140,16 +140,16 @@ figures! {
     /// TSC cycles per transaction.
     TscCyclesPerTransaction = "tsc_cycles_per_transaction", "TSC cycles", Host, Cost, "TSC cycles per transaction"
         => |from| ratio(tsc_cycles(from)?, transactions(from)?);
-    /// Share of the CPUs' time in user mode (user + nice).
+    /// Share of the CPUs' time in user mode (user + nice), by the ticks.
     UserRatio = "user_ratio", "ratio", Host, Neither, "share of CPU time in user mode", "user"
         => |from| share(from, M::Proc, &[Q::CpuUserNs, Q::CpuNiceNs]);
-    /// Share of the CPUs' time in the kernel for tasks.
+    /// Share of the CPUs' time in the kernel for tasks, by the ticks.
     SystemRatio = "system_ratio", "ratio", Host, Neither, "share of CPU time in the kernel", "system"
         => |from| share(from, M::Proc, &[Q::CpuSystemNs]);
-    /// Share of the CPUs' time in hard interrupts.
+    /// Share of the CPUs' time in hard interrupts, by the ticks.
     IrqRatio = "irq_ratio", "ratio", Host, Neither, "share of CPU time in hard interrupts", "irq"
         => |from| share(from, M::Proc, &[Q::CpuIrqNs]);
-    /// Share of the CPUs' time in softirqs.
+    /// Share of the CPUs' time in softirqs, by the ticks.
     SoftirqRatio = "softirq_ratio", "ratio", Host, Neither, "share of CPU time in softirqs", "softirq"
         => |from| share(from, M::Proc, &[Q::CpuSoftirqNs]);
     /// Idle share of the CPUs' time, iowait included.

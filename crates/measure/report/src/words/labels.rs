@@ -504,7 +504,8 @@ pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     if let Some(step) = coarsest_step(summary) {
         notes.push(format!(
             "/proc/stat counts in steps of 10 ms, here up to {} % of a cell's main number. An \
-             interval narrower than a step is only as good as the step; longer trials have finer steps.",
+             interval narrower than a step is only as good as the step; longer trials have finer steps. Shares of user, system, irq and \
+             softirq time are what ticks met, so with idle time they need not add up to 100 %.",
             show(step * 100.0)
         ));
     }
