@@ -381,16 +381,16 @@ impl Bed {
         Ok(placed)
     }
 
-    /// CPU that all hosts of a machine share because it has no other, although the cell does not ask for that. `None` if there is none.
-    pub fn only_cpu(&self, knobs: &Knobs) -> Option<usize> {
+    /// CPU that all hosts of a machine share although the cell does not ask for that. `None` if there is none.
+    pub fn only_cpu(&self, placed: &Placement, knobs: &Knobs) -> Option<usize> {
         let is_auto = knobs.word("placement").as_deref() == Some("auto");
         let mut machines = self.machines.keys().filter(|_| is_auto);
         machines.find_map(|machine| {
             let hosts = self.nodes.on_machine(machine);
-            match self.nodes.hello(hosts[0]).cpus.cpus[..] {
-                [only] if hosts.len() > 1 => Some(only),
-                _ => None,
-            }
+            let mut cpus = hosts.iter().filter_map(|host| placed.get(host));
+            let first = cpus.next()?;
+            let are_shared = hosts.len() > 1 && cpus.all(|cpus| cpus == first);
+            first.first().copied().filter(|_| are_shared)
         })
     }
 

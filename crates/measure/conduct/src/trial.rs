@@ -189,7 +189,7 @@ impl Trial<'_> {
     ) -> Result<(TrialFindings, Vec<Warning>), AskError> {
         let mut warnings = Vec::new();
         let placed = bed.place(topology, &self.cell.knobs)?;
-        if let Some(cpu) = bed.only_cpu(&self.cell.knobs) {
+        if let Some(cpu) = bed.only_cpu(&placed, &self.cell.knobs) {
             let text = format!(
                 "both ends share CPU {cpu}, the only one for this process: CPU time is measured for both together, and bytes are still in its cache when the other end reads them, unlike between two machines; allow a second CPU"
             );

@@ -8,13 +8,17 @@ use std::path::PathBuf;
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use tcpcost_study::Record;
+use tcpcost_study::{Record, WarningCode};
 
-fn schema(name: &str) -> Validator {
+fn schema_text(name: &str) -> Value {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/schema");
     let text = fs::read_to_string(format!("{folder}/{name}.schema.json")).unwrap();
-    let schema: Value = serde_json::from_str(&text).unwrap();
-    jsonschema::draft202012::new(&schema).unwrap_or_else(|error| panic!("{name}: {error}"))
+    serde_json::from_str(&text).unwrap()
+}
+
+fn schema(name: &str) -> Validator {
+    let made = jsonschema::draft202012::new(&schema_text(name));
+    made.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[track_caller]
@@ -55,6 +59,32 @@ fn records() -> Vec<(String, Value)> {
         }
     }
     records
+}
+
+/// Lists of words in a document that have this word.
+fn lists<'a>(document: &'a Value, word: &str, found: &mut Vec<Vec<&'a str>>) {
+    let parts: Vec<&Value> = match document {
+        Value::Array(parts) => parts.iter().collect(),
+        Value::Object(parts) => parts.values().collect(),
+        _ => return,
+    };
+    let words: Option<Vec<&str>> = parts.iter().map(|part| part.as_str()).collect();
+    found.extend(words.filter(|words| words.contains(&word)));
+    parts.into_iter().for_each(|part| lists(part, word, found));
+}
+
+#[test]
+fn the_schemas_have_each_code_of_a_warning() {
+    // Serde names all of them to whom none of them is.
+    let refused = serde_json::from_value::<WarningCode>(json!("none")).unwrap_err();
+    let refused = refused.to_string();
+    let codes: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
+    assert!(codes.len() > 10, "{codes:?}");
+    for name in ["record", "summary"] {
+        let (text, mut found) = (schema_text(name), Vec::new());
+        lists(&text, "cpus_far", &mut found);
+        assert_eq!(found, [codes.clone()], "{name}");
+    }
 }
 
 #[test]
