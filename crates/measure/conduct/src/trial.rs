@@ -198,10 +198,10 @@ impl Trial<'_> {
         let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
         // Agents that were started on other machines, or by other means, have quotas of their own.
         let quota = self.quota.filter(|_| bed.kind != Kind::Hosts);
-        let before = quota.and_then(CpuQuota::periods);
+        let before = quota.map(CpuQuota::periods);
         let outcome = self.traffic(bed, topology, &placed, events, ports);
         if let (Some(quota), Some(before)) = (quota, before) {
-            warnings.extend(warnings::stopped(quota, before));
+            warnings.extend(warnings::stopped(quota, &before));
         }
         // These errors end the bed, so its hosts need not finish. After `Unreached` the listening host would wait half a minute for
         // connections.

@@ -123,7 +123,7 @@ pub fn judge(
 }
 
 /// Warning if a CPU quota stopped the tasks in a period after `before`.
-pub fn stopped(quota: &CpuQuota, before: Periods) -> Option<Warning> {
+pub fn stopped(quota: &CpuQuota, before: &[Option<Periods>]) -> Option<Warning> {
     let (words, share) = quota.stopped_since(before)?;
     let text = format!(
         "{words}: throughput and response times are those of the quota; raise it, or measure below it at a fixed rate"

@@ -8,12 +8,16 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::error::read_trimmed;
 
-/// The smallest quota that limits this process.
+/// Quotas that limit this process: of its cgroup and of those around it, which others may share. Smallest first, at least one.
 #[derive(Debug)]
-pub struct CpuQuota {
-    /// Number of CPUs that it is worth: 0.5 for 50 ms each 100 ms.
-    pub cpus: f64,
-    /// File `cpu.stat` of the cgroup. It stays open, because a namespace with a /sys of its own does not have it.
+pub struct CpuQuota(Vec<Level>);
+
+/// Cgroup with a quota.
+#[derive(Debug)]
+struct Level {
+    /// Number of CPUs that the quota is worth: 0.5 for 50 ms each 100 ms.
+    cpus: f64,
+    /// File `cpu.stat`. It stays open, because a namespace with a /sys of its own does not have it.
     stat: File,
 }
 
@@ -27,24 +31,56 @@ pub struct Periods {
 }
 
 impl CpuQuota {
-    /// Finds the quota of this process. `None` if it has none, or if the cgroups are not mounted below /sys/fs/cgroup.
+    /// Finds the quotas of this process. `None` if it has none, or if the cgroups are not mounted below /sys/fs/cgroup.
     pub fn find() -> Option<CpuQuota> {
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         CpuQuota::of(&own, Path::new("/sys/fs/cgroup"))
     }
 
-    /// Finds the smallest quota of the cgroups that `own` names, in the form of /proc/self/cgroup, and of those around them. `mounts`: the
-    /// folder where cgroups are mounted.
+    /// Finds the quotas of the cgroups that `own` names, in the form of /proc/self/cgroup, and of those around them. `mounts`: the folder
+    /// where cgroups are mounted.
     fn of(own: &str, mounts: &Path) -> Option<CpuQuota> {
         let groups = own.lines().flat_map(|line| groups(line, mounts));
-        let limited = groups.filter_map(|group| Some((cpus(&group)?, group)));
-        let (cpus, group) = limited.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
-        let stat = File::open(group.join("cpu.stat")).ok()?;
-        Some(CpuQuota { cpus, stat })
+        let level = |group: PathBuf| {
+            Some(Level {
+                cpus: cpus(&group)?,
+                stat: File::open(group.join("cpu.stat")).ok()?,
+            })
+        };
+        let mut levels: Vec<Level> = groups.filter_map(level).collect();
+        levels.sort_by(|a, b| a.cpus.total_cmp(&b.cpus));
+        (!levels.is_empty()).then_some(CpuQuota(levels))
     }
 
-    /// Periods so far. `None` if they cannot be read.
-    pub fn periods(&self) -> Option<Periods> {
+    /// Number of CPUs that the smallest quota is worth.
+    pub fn cpus(&self) -> f64 {
+        self.0[0].cpus
+    }
+
+    /// Periods of each quota so far. `None` for one whose periods cannot be read.
+    pub fn periods(&self) -> Vec<Option<Periods>> {
+        self.0.iter().map(Level::periods).collect()
+    }
+
+    /// Words about the periods since `before` in which a quota stopped its tasks, and their share of all periods: of the quota that stopped
+    /// them most. `None` if none did.
+    pub fn stopped_since(&self, before: &[Option<Periods>]) -> Option<(String, f64)> {
+        let stops = self.0.iter().zip(before).filter_map(|(level, before)| {
+            let (before, after) = ((*before)?, level.periods()?);
+            let all = after.all.saturating_sub(before.all).max(1);
+            let stopped = after.stopped.saturating_sub(before.stopped);
+            let words = format!(
+                "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and its tasks were stopped",
+                level.cpus
+            );
+            (stopped > 0).then(|| (words, stopped as f64 / all as f64))
+        });
+        stops.max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+impl Level {
+    fn periods(&self) -> Option<Periods> {
         let mut bytes = [0; 4096];
         let length = self.stat.read_at(&mut bytes, 0).ok()?;
         let text = std::str::from_utf8(&bytes[..length]).ok()?;
@@ -56,18 +92,6 @@ impl CpuQuota {
             all: count("nr_periods")?,
             stopped: count("nr_throttled")?,
         })
-    }
-
-    /// Words about the periods since `before` in which the tasks were stopped, and their share of all periods. `None` if there was none.
-    pub fn stopped_since(&self, before: Periods) -> Option<(String, f64)> {
-        let after = self.periods()?;
-        let all = after.all.saturating_sub(before.all).max(1);
-        let stopped = after.stopped.saturating_sub(before.stopped);
-        let words = format!(
-            "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and its tasks were stopped",
-            self.cpus
-        );
-        (stopped > 0).then(|| (words, stopped as f64 / all as f64))
     }
 }
 
@@ -132,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_quota_around_a_process_is_found_in_both_versions() {
+    fn the_quota_around_a_process_is_found_in_both_versions() {
         let stat = "nr_periods 20\nnr_throttled 7\nthrottled_time 5\n";
         let v2 = [
             ("pod/cpu.max", "150000 100000\n"),
@@ -160,19 +184,39 @@ mod tests {
         ] {
             let root = mounted(files);
             let quota = CpuQuota::of(own, root.path()).unwrap();
-            assert_eq!(quota.cpus, 1.5, "{own}");
+            assert_eq!(quota.cpus(), 1.5, "{own}");
             let periods = Periods {
                 all: 20,
                 stopped: 7,
             };
-            assert_eq!(quota.periods(), Some(periods), "{own}");
+            assert_eq!(quota.periods(), [Some(periods)], "{own}");
             let before = Periods {
                 all: 10,
                 stopped: 2,
             };
-            assert_eq!(quota.stopped_since(before).unwrap().1, 0.5, "{own}");
-            assert_eq!(quota.stopped_since(periods), None, "{own}");
+            assert_eq!(
+                quota.stopped_since(&[Some(before)]).unwrap().1,
+                0.5,
+                "{own}"
+            );
+            assert_eq!(quota.stopped_since(&[Some(periods)]), None, "{own}");
         }
+    }
+
+    #[test]
+    fn a_larger_quota_further_out_may_stop_more_often() {
+        let root = mounted(&[
+            ("pod/cpu.max", "400000 100000\n"),
+            ("pod/cpu.stat", "nr_periods 10\nnr_throttled 5\n"),
+            ("pod/one/cpu.max", "50000 100000\n"),
+            ("pod/one/cpu.stat", "nr_periods 10\nnr_throttled 1\n"),
+        ]);
+        let quota = CpuQuota::of("0::/pod/one\n", root.path()).unwrap();
+        assert_eq!(quota.cpus(), 0.5);
+        let none = Periods { all: 0, stopped: 0 };
+        let (words, share) = quota.stopped_since(&[Some(none); 2]).unwrap();
+        assert!(words.contains("(4.00 CPUs) in 5 of 10 periods"), "{words}");
+        assert_eq!(share, 0.5);
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn quota() -> Check {
         None => Check::ok(NAME, "none found"),
         Some(quota) => Check::degraded(
             NAME,
-            format!("{:.2} CPUs for the cgroup of this process", quota.cpus),
+            format!("{:.2} CPUs for the cgroup of this process", quota.cpus()),
             "once it is used up, tasks are stopped until its period is over: throughput and response times are those of the quota",
             "raise it (cpu.max, docker --cpus, CPUQuota), or measure below it at a fixed rate",
         ),

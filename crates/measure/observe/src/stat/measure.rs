@@ -184,7 +184,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A meter can no longer be read.
     pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
-        let quota_before = self.quota.as_ref().and_then(CpuQuota::periods);
+        let quota_before = self.quota.as_ref().map(CpuQuota::periods);
         let before = self.snapshots()?;
         let begin = Instant::now();
         let (status, output) = match command {
@@ -223,7 +223,7 @@ impl<'a> Bench<'a> {
         };
         growth.warnings.extend(elsewhere(&growth));
         if let (Some(quota), Some(before)) = (&self.quota, quota_before) {
-            let stopped = quota.stopped_since(before);
+            let stopped = quota.stopped_since(&before);
             let line = |(words, _)| format!("{words}: elapsed times include these stops.");
             growth.warnings.extend(stopped.map(line));
         }
