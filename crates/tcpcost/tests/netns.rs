@@ -90,10 +90,10 @@ retries = 0
                     count(record, "client", "netstat", "segments_sent"),
                     count(record, "client", "netstat", "ip_packets_sent"),
                 );
-                // The kernel sums one counter a moment before the other, and ACKs are sent
-                // meanwhile.
+                // The kernel sums one counter a moment before the other, and ACKs are sent meanwhile: for milliseconds of the 60 if the
+                // reader has to wait for a CPU. A super-segment would be one packet of dozens of segments.
                 assert!(
-                    segments.abs_diff(packets) * 100 <= segments,
+                    segments.abs_diff(packets) * 4 <= segments,
                     "{segments} {packets}"
                 );
             }

@@ -15,8 +15,8 @@ fn reading(meter: MeterName, whose: CountOwner, counts: &[(Quantity, u64)]) -> R
     }
 }
 
-/// One CPU: user 0.2 s, nice 0.1, system 0.4, irq 0.1, softirq 0.2, guest 0.1 (1.1 s busy),
-/// idle 0.5, iowait 0.3, steal 0.1.
+/// One CPU: user 0.2 s, nice 0.1, system 0.4, irq 0.1, softirq 0.2, guest 0.1 (1.1 s by ticks),
+/// idle 0.5, iowait 0.3, steal 0.1: of 2 s it is not idle for 1.2 s.
 fn proc(cpu: usize) -> Reading {
     let tenths = [
         (Quantity::CpuUserNs, 2),
@@ -175,12 +175,12 @@ fn a_stream_between_namespaces_gives_every_end_its_own() {
         &derive(&stream("netns")),
         &[
             ("goodput_bits_per_s", Some(4_194_304.0)),
-            ("cpu_us_per_kib", Some(2.2e6 / kib)),
-            ("client_cpu_us_per_kib", Some(1.1e6 / kib)),
-            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("cpu_us_per_kib", Some(2.4e6 / kib)),
+            ("client_cpu_us_per_kib", Some(1.2e6 / kib)),
+            ("server_cpu_us_per_kib", Some(1.2e6 / kib)),
             ("task_us_per_kib", Some(1.7e6 / kib)),
             ("client_task_us_per_kib", Some(0.6e6 / kib)),
-            ("tsc_cycles_per_kib", Some(2.2e6 * 2500.0 / kib)),
+            ("tsc_cycles_per_kib", Some(2.4e6 * 2500.0 / kib)),
             ("client_user_ratio", Some(0.15)),
             ("system_ratio", Some(0.2)),
             ("irq_ratio", Some(0.05)),
@@ -228,7 +228,7 @@ fn on_loopback_cpu_and_namespace_are_told_of_both_ends_alone() {
     check(
         &derive(&stream("loopback")),
         &[
-            ("cpu_us_per_kib", Some(2.2e6 / 1024.0)),
+            ("cpu_us_per_kib", Some(2.4e6 / 1024.0)),
             ("client_cpu_us_per_kib", None),
             ("server_softirq_ratio", None),
             ("client_task_us_per_kib", Some(0.6e6 / 1024.0)),
@@ -369,7 +369,7 @@ fn without_steering_cpu_is_told_of_both_ends_alone() {
     check(
         &derive(&record),
         &[
-            ("cpu_us_per_kib", Some(2.2e6 / 1024.0)),
+            ("cpu_us_per_kib", Some(2.4e6 / 1024.0)),
             ("client_cpu_us_per_kib", None),
             ("client_segments_per_skb", Some(40.0)),
         ],
@@ -385,7 +385,7 @@ fn a_cpu_that_both_ends_share_counts_once() {
     check(
         &derive(&record),
         &[
-            ("cpu_us_per_kib", Some(1.1e6 / 1024.0)),
+            ("cpu_us_per_kib", Some(1.2e6 / 1024.0)),
             ("idle_ratio", Some(0.4)),
             ("client_cpu_us_per_kib", None),
             ("client_segments_per_skb", Some(40.0)),
@@ -401,7 +401,7 @@ fn sums_of_cpus_serve_where_single_ones_are_missing() {
     }
     check(
         &derive(&record),
-        &[("cpu_us_per_kib", Some(2.2e6 / 1024.0))],
+        &[("cpu_us_per_kib", Some(2.4e6 / 1024.0))],
     );
     record.hosts.get_mut(&HostName::CLIENT).unwrap().readings[0].whose =
         CountOwner::Cpus(vec![0, 7]);
@@ -409,7 +409,7 @@ fn sums_of_cpus_serve_where_single_ones_are_missing() {
         &derive(&record),
         &[
             ("cpu_us_per_kib", None),
-            ("server_cpu_us_per_kib", Some(1.1e6 / 1024.0)),
+            ("server_cpu_us_per_kib", Some(1.2e6 / 1024.0)),
         ],
     );
 }
@@ -562,15 +562,15 @@ fn star(machines: [&str; 3], cpus: [usize; 3]) -> Record {
 #[test]
 fn cpu_0_of_two_machines_is_two_cpus_and_of_two_hosts_of_one_machine_it_is_one() {
     let kib = 1024.0;
-    // Each of three CPUs is busy for 1.1 s. Only the server counts what arrives.
+    // Each of three CPUs is busy for 1.2 s. Only the server counts what arrives.
     let three = derive(&star(["a", "b", "c"], [0, 0, 0]));
     check(
         &three,
         &[
-            ("cpu_us_per_kib", Some(3.3e6 / kib)),
-            ("clients_cpu_us_per_kib", Some(2.2e6 / kib)),
-            ("client1_cpu_us_per_kib", Some(1.1e6 / kib)),
-            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("cpu_us_per_kib", Some(3.6e6 / kib)),
+            ("clients_cpu_us_per_kib", Some(2.4e6 / kib)),
+            ("client1_cpu_us_per_kib", Some(1.2e6 / kib)),
+            ("server_cpu_us_per_kib", Some(1.2e6 / kib)),
             ("clients_bytes_per_send_call", Some(65536.0)),
             ("client2_octets_per_datagram", Some(1_048_576.0 / 20.0)),
         ],
@@ -580,10 +580,10 @@ fn cpu_0_of_two_machines_is_two_cpus_and_of_two_hosts_of_one_machine_it_is_one()
     check(
         &one,
         &[
-            ("cpu_us_per_kib", Some(2.2e6 / kib)),
-            ("clients_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("cpu_us_per_kib", Some(2.4e6 / kib)),
+            ("clients_cpu_us_per_kib", Some(1.2e6 / kib)),
             ("client1_cpu_us_per_kib", None),
-            ("server_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("server_cpu_us_per_kib", Some(1.2e6 / kib)),
         ],
     );
 }
@@ -605,9 +605,9 @@ fn a_host_that_forwards_has_cpu_and_packets_and_no_part_in_the_work() {
     check(
         &derive(&record),
         &[
-            ("cpu_us_per_kib", Some(3.3e6 / kib)),
-            ("relay_cpu_us_per_kib", Some(1.1e6 / kib)),
-            ("client_cpu_us_per_kib", Some(1.1e6 / kib)),
+            ("cpu_us_per_kib", Some(3.6e6 / kib)),
+            ("relay_cpu_us_per_kib", Some(1.2e6 / kib)),
+            ("client_cpu_us_per_kib", Some(1.2e6 / kib)),
             ("task_us_per_kib", Some(1.7e6 / kib)),
             ("relay_task_us_per_kib", None),
             ("relay_octets_per_datagram", Some(1_048_576.0 / 20.0)),
