@@ -119,7 +119,25 @@ pub fn judge(
             .values()
             .find_map(|machine| frequency(machine)),
     );
+    warnings.extend(idle_by_ticks(record));
     warnings
+}
+
+/// Warning if a cost is made of idle time that the kernel does not measure.
+fn idle_by_ticks(record: &Record) -> Option<Warning> {
+    let mut hosts = record.hosts.iter().filter(|(_, found)| {
+        let machine = record.machines.get(&found.machine);
+        machine.is_some_and(|machine| machine.cpu_accounting == "periodic")
+    });
+    let is_exact = |found: &HostRecord| {
+        let mut readings = found.readings.iter();
+        readings.any(|reading| reading.meter == MeterName::Exact)
+    };
+    let (host, _) = hosts.find(|(_, found)| !is_exact(found))?;
+    let text = format!(
+        "the tick of the {host}'s kernel never stops (nohz=off), so idle time is what ticks met, not measured: do not trust the CPU time; measure it by the meter exact, or boot without nohz=off"
+    );
+    Some(Warning::new(WarningCode::Other, text).of(vec![*host]))
 }
 
 /// Warning if a CPU quota stopped the tasks in a period after `before`.

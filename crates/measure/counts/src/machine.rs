@@ -35,8 +35,8 @@ pub struct Machine {
     /// Rate of the time-stamp counter, Hz. `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<u64>,
-    /// Method by which the kernel accounts CPU time: `tick`, `irq-time` or `vtime`; `unknown` if
-    /// the kernel does not report it.
+    /// Method by which the kernel sums CPU time: `tick`, `irq-time`, `vtime`, `periodic` (its tick never stops, so idle time, too,
+    /// is what ticks met), or `unknown`. CPUs of `nohz_full=` have `vtime`.
     pub cpu_accounting: String,
     /// Options on the kernel's command line that affect CPU cost (mitigations, isolated CPUs, idle
     /// states). The rest of it is omitted, because it may contain private data.

@@ -13,6 +13,7 @@
 pub mod address;
 pub mod apply;
 pub mod channels;
+pub mod cpu_accounting;
 pub mod cpu_quota;
 pub mod cpus;
 pub mod device_knobs;

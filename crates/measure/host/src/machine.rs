@@ -7,6 +7,7 @@ use std::process::Command;
 
 use tcpcost_counts::Machine;
 
+use crate::cpu_accounting::cpu_accounting;
 use crate::cpus::Cpus;
 use crate::error::read_trimmed;
 use crate::privileges::is_in_hosts_user_namespace;
@@ -106,7 +107,7 @@ fn from_root(root: &Path) -> Machine {
         instructions_per_ns: read("proc/cmdline").and_then(|line| instructions_per_ns(&line)),
         tsc_hz: None,
         cpu_accounting: kernel_config(root, &release)
-            .map_or("unknown", |config| cpu_accounting(&config))
+            .map_or("unknown", |config| cpu_accounting(root, &config))
             .into(),
         cmdline: read("proc/cmdline").map_or_else(String::new, |line| options(&line)),
         sysctls: BTreeMap::new(),
@@ -268,21 +269,6 @@ pub fn kernel_config(root: &Path, release: &str) -> Option<String> {
     fs::read_to_string(root.join(format!("boot/config-{release}"))).ok()
 }
 
-/// Method by which the kernel sums CPU time, from its configuration: `vtime`, `irq-time`, `tick` or
-/// `unknown`.
-pub fn cpu_accounting(config: &str) -> &'static str {
-    let is_on = |option: &str| config.lines().any(|line| line == format!("{option}=y"));
-    if is_on("CONFIG_VIRT_CPU_ACCOUNTING_NATIVE") || is_on("CONFIG_VIRT_CPU_ACCOUNTING_GEN") {
-        "vtime"
-    } else if is_on("CONFIG_IRQ_TIME_ACCOUNTING") {
-        "irq-time"
-    } else if is_on("CONFIG_TICK_CPU_ACCOUNTING") {
-        "tick"
-    } else {
-        "unknown"
-    }
-}
-
 /// True for root in the host's own user namespace.
 fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() && is_in_hosts_user_namespace()
@@ -321,16 +307,6 @@ mod tests {
         let unknown = known.replace("0xd0c", "0xfff");
         assert_eq!(cpu_model(&unknown), "arm64 implementer 0x41 part 0xfff");
         assert_eq!(cpu_model(""), "unknown");
-    }
-
-    #[test]
-    fn accounting_is_in_the_kernels_configuration() {
-        assert_eq!(cpu_accounting("CONFIG_TICK_CPU_ACCOUNTING=y\n"), "tick");
-        let both = "CONFIG_TICK_CPU_ACCOUNTING=y\nCONFIG_IRQ_TIME_ACCOUNTING=y\n";
-        assert_eq!(cpu_accounting(both), "irq-time");
-        assert_eq!(cpu_accounting("CONFIG_VIRT_CPU_ACCOUNTING_GEN=y"), "vtime");
-        let off = "# CONFIG_TICK_CPU_ACCOUNTING is not set";
-        assert_eq!(cpu_accounting(off), "unknown");
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn checks(root: &Path, commands: &[CommandNeed]) -> Vec<Check> {
         cpu::proc_stat(root),
         kernel::version(root),
         kernel::configuration(config),
-        kernel::accounting(config),
+        kernel::accounting(root, config),
         privileges::capabilities(root),
         privileges::commands(root, commands),
         privileges::namespaces(),
