@@ -28,6 +28,7 @@ use rustix::time::ClockId;
 use tcpcost_counts::{CountOwner, Counts, MeterName, Quantity, Snapshot, Totals};
 
 use super::calls::Calls;
+use super::cgroup;
 use super::events::{self, COMMAND_EVENTS, HOLDER_EVENTS, NEIGHBOUR_EVENTS, PEER_EVENTS};
 use super::functions::FUNCTIONS;
 use super::holders::{self, Holders, PLACES_MAX};
@@ -35,7 +36,7 @@ use super::layout::exact::{
     COMMAND, CONTEXTS, COUNTED, Cell, Changes, MAX_CPUS, OF_COMMAND, OF_HOLDERS, OF_THREADS,
     OWN_PIDS, OWNERS, Owned, Place, Seen,
 };
-use super::object::{self, Attached, Listing, Room, Table};
+use super::object::{Attached, Listing, Room, Table};
 use super::owned_rows::{OWNED, OwnedRows, THREADS_MAX};
 use super::{Idle, MISSED_BY_PROBE, Pausable};
 use crate::holder::ByHolder;
@@ -618,13 +619,13 @@ enum Points {
 fn points(scope: &Scope) -> Result<(Points, Option<String>), MeterError> {
     let is_seen_whole = match scope.owners {
         Owners::None => return Ok((Points::Cgroups, None)),
-        Owners::Command | Owners::Holders => object::cgroup_sees_all(METER),
+        Owners::Command | Owners::Holders => cgroup::root_sees_all(METER),
         // All sockets of a study, and of netperf, are of one container.
         Owners::Threads | Owners::Hosts { .. } => true,
     };
     let admits = match scope.without_cgroups {
         true => Err(MeterError::refused(METER, "left out")),
-        false => object::cgroup_admits(METER),
+        false => cgroup::root_admits(METER),
     };
     match (admits, scope.owners) {
         (Ok(()), _) if is_seen_whole => Ok((Points::Cgroups, None)),

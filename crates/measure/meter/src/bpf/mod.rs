@@ -14,6 +14,8 @@ pub mod ack_filter;
 #[cfg(feature = "bpf")]
 mod calls;
 #[cfg(feature = "bpf")]
+mod cgroup;
+#[cfg(feature = "bpf")]
 mod events;
 #[cfg(feature = "bpf")]
 pub mod exact;
@@ -83,7 +85,7 @@ pub fn load_following(scope: &Scope) -> Result<(Box<dyn Meter + Send>, Follower)
 /// [`Meter::misses`] says what they then miss. No cgroup v2, no CAP_NET_ADMIN, a program at the root that admits no other.
 #[cfg(feature = "bpf")]
 pub fn cgroup_admits() -> Result<(), MeterError> {
-    object::cgroup_admits(MeterName::Exact)
+    cgroup::root_admits(MeterName::Exact)
 }
 
 /// Stand-in for a build without eBPF.

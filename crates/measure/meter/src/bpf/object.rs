@@ -4,10 +4,8 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,20 +13,15 @@ use libbpf_rs::btf::{
     Btf,
     types::{Func, Typedef},
 };
-use libbpf_rs::libbpf_sys::{
-    BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_SOCK_CREATE, BPF_CGROUP_INET_SOCK_RELEASE,
-    BPF_CGROUP_SOCK_OPS, BPF_F_ALLOW_MULTI, bpf_prog_query,
-};
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapInfo, Object, ObjectBuilder,
     OpenMapMut, OpenObject, PrintLevel,
 };
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, openat};
-use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use tcpcost_counts::{MeterName, Printable};
 
+use super::cgroup;
 use crate::{MeterError, Needs};
 
 /// Programs that run at their tracepoints until this is dropped or detached, or the variables of those that
@@ -165,7 +158,7 @@ impl Attached {
                 continue;
             }
             let link = match CGROUP.iter().any(|kind| section.starts_with(kind)) {
-                true => program.attach_cgroup(cgroup_root(self.meter)?.as_raw_fd()),
+                true => program.attach_cgroup(cgroup::root(self.meter)?.as_raw_fd()),
                 false => program.attach(),
             };
             let link = link.map_err(|error| failure(self.meter, "attach", &error))?;
@@ -259,102 +252,6 @@ impl Attached {
 /// True if the kernel has a function of this name, by its BTF.
 pub(super) fn kernel_has_function(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
-}
-
-/// Checks that programs can be attached to the root of cgroup v2 next to those that are there; attaches none.
-///
-/// # Errors
-/// No cgroup v2, no CAP_NET_ADMIN, or a program at the root that admits no second one.
-pub(super) fn cgroup_admits(meter: MeterName) -> Result<(), MeterError> {
-    admits(meter, &cgroup_root(meter)?)
-}
-
-/// Checks that programs can be attached to this cgroup; attaches none.
-fn admits(meter: MeterName, root: &File) -> Result<(), MeterError> {
-    for (hook, name) in HOOKS {
-        let (mut flags, mut count) = (0, 0);
-        // SAFETY: without a place for ids the kernel writes the two words alone.
-        let status = unsafe {
-            bpf_prog_query(
-                root.as_raw_fd(),
-                hook,
-                0,
-                &raw mut flags,
-                ptr::null_mut(),
-                &raw mut count,
-            )
-        };
-        if status != 0 {
-            let source = io::Error::last_os_error();
-            let needs = match source.raw_os_error() {
-                Some(libc::EPERM) => Needs::Capabilities("CAP_NET_ADMIN"),
-                _ => Needs::Kernel("a kernel with CONFIG_CGROUP_BPF"),
-            };
-            return Err(MeterError::Unavailable {
-                meter,
-                tried: format!("look at {name} of the root of cgroup v2"),
-                source: Some(source),
-                needs: Some(needs),
-            });
-        }
-        if count >= PROGRAMS_MAX || (count > 0 && flags & BPF_F_ALLOW_MULTI == 0) {
-            let why = format!("{name} of the root of cgroup v2 has a program that admits no other");
-            return Err(MeterError::refused(meter, why));
-        }
-    }
-    Ok(())
-}
-
-/// Hooks of cgroups that have programs here.
-const HOOKS: [(u32, &str); 4] = [
-    (BPF_CGROUP_INET_INGRESS, "cgroup_skb/ingress"),
-    (BPF_CGROUP_INET_SOCK_CREATE, "cgroup/sock_create"),
-    (BPF_CGROUP_INET_SOCK_RELEASE, "cgroup/sock_release"),
-    (BPF_CGROUP_SOCK_OPS, "sockops"),
-];
-/// kernel/bpf/cgroup.c, BPF_CGROUP_MAX_PROGS.
-const PROGRAMS_MAX: u32 = 64;
-
-/// The root of the cgroup v2 hierarchy that this process sees.
-fn cgroup_root(meter: MeterName) -> Result<File, MeterError> {
-    let failed = |source| MeterError::Unavailable {
-        meter,
-        tried: "open the root of cgroup v2".to_string(),
-        source: Some(source),
-        needs: Some(Needs::Kernel("a mounted cgroup2 file system")),
-    };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
-    // proc_pid_mountinfo(5): ID, parent, device, root, mount point, options, …, -, type.
-    let root = mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let mut words = mount.split(' ').skip(3);
-        let is_root = kind.starts_with("cgroup2 ") && words.next()? == "/";
-        is_root.then(|| words.next()).flatten()
-    });
-    let found = match root {
-        Some(root) => File::open(root),
-        None => Err(io::ErrorKind::NotFound.into()),
-    };
-    // In the namespaces of a bed another /sys covers the mount.
-    found.or_else(|error| cgroup_mount().map_err(|_| failed(error)))
-}
-
-/// Root of cgroup v2 by a mount of our own, without a path. Needs CAP_SYS_ADMIN.
-fn cgroup_mount() -> io::Result<File> {
-    let new = mount::fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    mount::fsconfig_create(&new)?;
-    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-    let root = mount::fsmount(&new, flags, MountAttrFlags::empty())?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(openat(&root, ".", flags, Mode::empty())?.into())
-}
-
-/// True if programs at the root of cgroup v2 see the sockets of all cgroups: it is not a container's part of the hierarchy.
-pub(super) fn cgroup_sees_all(meter: MeterName) -> bool {
-    // Only the kernel's own root lacks this file (Documentation/admin-guide/cgroup-v2.rst).
-    let has_events =
-        |root: &File| accessat(root, "cgroup.events", Access::EXISTS, AtFlags::empty()).is_ok();
-    cgroup_root(meter).is_ok_and(|root| !has_events(&root))
 }
 
 /// How sections of programs begin that are attached to a cgroup,
@@ -645,73 +542,6 @@ pub(super) fn failure(meter: MeterName, doing: &str, error: &libbpf_rs::Error) -
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use libbpf_rs::libbpf_sys::{BPF_PROG_TYPE_CGROUP_SKB, bpf_prog_attach, bpf_prog_load};
-
-    /// `r0 = 1; exit`: every packet passes.
-    const PASS: [u64; 2] = [0x1_0000_00b7, 0x95];
-
-    /// A cgroup without processes, below the one of this process' hierarchy.
-    struct Cgroup(std::path::PathBuf);
-
-    impl Cgroup {
-        fn new() -> Option<Cgroup> {
-            let root = cgroup_root(MeterName::Exact).ok()?;
-            let root = fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok()?;
-            let cgroup = root.join(format!("tcpcost-test-{}", std::process::id()));
-            fs::create_dir(&cgroup).ok().map(|()| Cgroup(cgroup))
-        }
-    }
-
-    /// Its programs go with it.
-    impl Drop for Cgroup {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir(&self.0);
-        }
-    }
-
-    /// Attaches a program at ingress with these flags of BPF_PROG_ATTACH.
-    fn attach_passing(cgroup: &File, flags: u32) {
-        // SAFETY: the instructions and texts outlive the call; the descriptor is closed.
-        unsafe {
-            let kind = BPF_PROG_TYPE_CGROUP_SKB;
-            let program = bpf_prog_load(
-                kind,
-                ptr::null(),
-                c"GPL".as_ptr(),
-                PASS.as_ptr().cast(),
-                PASS.len() as u64,
-                ptr::null_mut(),
-            );
-            assert!(program >= 0, "{}", io::Error::last_os_error());
-            let hook = BPF_CGROUP_INET_INGRESS;
-            let status = bpf_prog_attach(program, cgroup.as_raw_fd(), hook, flags);
-            assert_eq!(status, 0, "{}", io::Error::last_os_error());
-            libc::close(program);
-        }
-    }
-
-    #[test]
-    fn only_a_cgroup_whose_programs_admit_others_is_taken() {
-        for flags in [BPF_F_ALLOW_MULTI, 0] {
-            let Some(cgroup) = Cgroup::new() else {
-                return tcpcost_testbed::skip("needs root and cgroup v2");
-            };
-            let root = File::open(&cgroup.0).unwrap();
-            if let Err(error) = admits(MeterName::Exact, &root) {
-                return tcpcost_testbed::skip(&error.to_string());
-            }
-            attach_passing(&root, flags);
-            let refused = admits(MeterName::Exact, &root).map_err(|error| error.cause());
-            match flags {
-                0 => assert_eq!(
-                    refused.unwrap_err(),
-                    "cgroup_skb/ingress of the root of cgroup v2 has a program that admits no other"
-                ),
-                _ => refused.unwrap(),
-            }
-        }
-    }
 
     #[test]
     fn a_refused_program_says_what_the_kernel_lacks_or_what_its_verifier_says() {
