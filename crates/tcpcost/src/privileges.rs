@@ -114,7 +114,7 @@ pub const NEEDS: [CommandNeed; 15] = [
 /// Gives up the capabilities that this command does not need. No thread may run yet. If that is refused (an emulator's own
 /// thread, a container's filter of system calls), the command prints so and keeps all capabilities.
 pub fn give_up(command: &Command) {
-    if matches!(command, Command::Watch(args) if shows_holders(args)) {
+    if matches!(command, Command::Watch(_)) {
         tcpcost_meter::bpf::look_up_functions();
     }
     let needs = match command {
